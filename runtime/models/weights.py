@@ -1,0 +1,115 @@
+"""Read a Hugging Face folder's safetensors into a `Decoder`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from decoding.errors import ModelError
+from runtime.decoder import Decoder, Rotary
+from runtime.models.config import ModelConfig
+
+_FUSED = {
+    "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "out": ("self_attn.o_proj",),
+    "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
+    "down": ("mlp.down_proj",),
+}
+_NORMS = {
+    "input_norm": "input_layernorm.weight",
+    "mlp_norm": "post_attention_layernorm.weight",
+    "q_norm": "self_attn.q_norm.weight",
+    "k_norm": "self_attn.k_norm.weight",
+}
+
+
+def load_decoder(folder: Path, *, dtype: torch.dtype, max_position: int | None = None) -> Decoder:
+    """The decoder of a Hugging Face folder, weights in `dtype`, in evaluation mode without gradients.
+
+    Raises:
+        ModelError: a file is missing or truncated, a tensor is missing or has the wrong shape.
+    """
+    config = ModelConfig.from_folder(folder)
+    with torch.device("meta"):
+        decoder = Decoder(config)
+    wanted = decoder_tensors(config)
+    found = read_tensors(folder, {name for names in wanted.values() for name in names})
+    state = {}
+    for ours, theirs in wanted.items():
+        missing = [name for name in theirs if name not in found]
+        if missing:
+            msg = f"{folder}: the tensor {missing[0]} is missing from its safetensors files"
+            raise ModelError(msg)
+        state[ours] = torch.cat([found[name] for name in theirs]).to(dtype)
+    shapes = {name: tuple(parameter.shape) for name, parameter in decoder.named_parameters(remove_duplicate=False)}
+    for name, tensor in state.items():
+        if tuple(tensor.shape) != shapes[name]:
+            theirs_text = "+".join(wanted[name])
+            msg = f"{folder}: {theirs_text} has shape {tuple(tensor.shape)}, config.json asks for {shapes[name]}"
+            raise ModelError(msg)
+    decoder.load_state_dict(state, strict=False, assign=True)
+    if config.tie_embeddings:
+        decoder.head.weight = decoder.embedding.weight
+    decoder.rotary = Rotary(config, max_position or config.max_position)
+    return decoder.eval().requires_grad_(requires_grad=False)
+
+
+def decoder_tensors(config: ModelConfig) -> dict[str, tuple[str, ...]]:
+    """Our parameter name -> the Hugging Face tensors that are concatenated into it."""
+    names: dict[str, tuple[str, ...]] = {
+        "embedding.weight": ("model.embed_tokens.weight",),
+        "final_norm": ("model.norm.weight",),
+    }
+    if not config.tie_embeddings:
+        names["head.weight"] = ("lm_head.weight",)
+    biased = {
+        "qkv": config.attention_bias,
+        "out": config.attention_out_bias,
+        "gate_up": config.mlp_bias,
+        "down": config.mlp_bias,
+    }
+    norms = {ours: name for ours, name in _NORMS.items() if config.qk_norm or ours not in ("q_norm", "k_norm")}
+    for layer in range(config.num_layers):
+        prefix = f"model.layers.{layer}"
+        for ours, parts in _FUSED.items():
+            names[f"layers.{layer}.{ours}.weight"] = tuple(f"{prefix}.{part}.weight" for part in parts)
+            if biased[ours]:
+                names[f"layers.{layer}.{ours}.bias"] = tuple(f"{prefix}.{part}.bias" for part in parts)
+        names |= {f"layers.{layer}.{ours}": (f"{prefix}.{name}",) for ours, name in norms.items()}
+    return names
+
+
+def read_tensors(folder: Path, names: set[str] | None = None) -> dict[str, Tensor]:
+    """The named tensors (all of them without `names`) of every safetensors file of a folder.
+
+    Raises:
+        ModelError: no safetensors file, or one that is damaged.
+    """
+    tensors: dict[str, Tensor] = {}
+    for path in _files(folder):
+        try:
+            with safe_open(path, framework="pt") as file:
+                tensors |= {name: file.get_tensor(name) for name in file.keys() if names is None or name in names}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            msg = f"{path}: damaged or truncated ({error}); fetch or copy it again"
+            raise ModelError(msg) from error
+    return tensors
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+        yield from (folder / shard for shard in sorted(set(shards)))
+        return
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        msg = f"{folder}: no *.safetensors file; other weight formats are not read"
+        raise ModelError(msg)
+    yield from files
+
