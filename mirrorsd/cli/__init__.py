@@ -1,0 +1,1 @@
+"""The `mirrorsd` command: one small module per verb, which parses, calls and prints."""

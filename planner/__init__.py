@@ -1,0 +1,1 @@
+"""Finds the schedule that pays: search, what-if, verdict, exports and the report."""

@@ -1,0 +1,1 @@
+"""The SimPy world: plays a schedule with measured latencies and recorded acceptance."""

@@ -1,0 +1,1 @@
+"""Trains drafters and exit adapters: data, losses and recipes."""
