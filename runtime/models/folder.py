@@ -1,0 +1,95 @@
+"""From what a user calls a model to the Hugging Face folder that holds it.
+
+A name is that of an embedded model, the path of a local folder, or the id of a hub repository. Only JSON,
+template and safetensors files are ever taken from the hub: no code of a repository is downloaded or run.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from decoding.errors import ModelError, ModelFetchError
+from runtime.models.config import SUPPORTED_ARCHITECTURES, ModelConfig
+from runtime.models.embedded import (
+    EMBEDDED_MODELS,
+    Progress,
+    embedded_folder,
+    fetch,
+    ignore_progress,
+    is_present,
+)
+
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_DESCRIPTION_FILES = ["*.json", "*.jinja"]
+_WEIGHT_FILES = ["*.safetensors"]
+_LEFT_OUT = ["*/*", "consolidated*"]
+"""Copies of the same weights in other layouts, which some repositories carry."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KnownModel:
+    """A model that can be asked for by a short name."""
+
+    name: str
+    folder: Path
+    """Where it lies, or will lie once it is fetched."""
+    is_present: bool
+    num_bytes: int
+    """Size of the folder on disk; 0 while the model is absent."""
+
+
+def known_models() -> tuple[KnownModel, ...]:
+    """Return the embedded models, present or not, sorted by name."""
+    return tuple(_known(name) for name in sorted(EMBEDDED_MODELS))
+
+
+def resolve_model(name: str, *, progress: Progress = ignore_progress) -> Path:
+    """Return the Hugging Face folder of the model called `name`, fetching it first where that is needed.
+
+    Args:
+        name: an embedded model's name, the path of a local folder, or a hub id such as ``owner/model``.
+        progress: called while an embedded model is fetched.
+
+    Raises:
+        ModelFetchError: the model could not be downloaded or placed in the cache.
+        ModelError: there is no such model, or its config.json is damaged or not of a supported architecture.
+    """
+    if name in EMBEDDED_MODELS:
+        return fetch(EMBEDDED_MODELS[name], progress=progress)
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        ModelConfig.from_folder(folder)
+        return folder
+    if _HUB_ID.fullmatch(name):
+        return _from_hub(name)
+    raise ModelError(
+        f"{name!r} is neither an embedded model ({', '.join(sorted(EMBEDDED_MODELS))}), nor a folder here, "
+        "nor a hub id of the form owner/model"
+    )
+
+
+def _known(name: str) -> KnownModel:
+    model = EMBEDDED_MODELS[name]
+    folder = embedded_folder(model)
+    present = is_present(model)
+    num_bytes = sum(file.stat().st_size for file in folder.iterdir()) if present else 0
+    return KnownModel(name=name, folder=folder, is_present=present, num_bytes=num_bytes)
+
+
+def _from_hub(hub_id: str) -> Path:
+    """Download the weights only once the small files have shown that the architecture is supported."""
+    ModelConfig.from_folder(_snapshot(hub_id, _DESCRIPTION_FILES))
+    return _snapshot(hub_id, _DESCRIPTION_FILES + _WEIGHT_FILES)
+
+
+def _snapshot(hub_id: str, patterns: list[str]) -> Path:
+    from huggingface_hub import errors, snapshot_download  # slow to import, and seldom needed
+
+    try:
+        return Path(snapshot_download(hub_id, allow_patterns=patterns, ignore_patterns=_LEFT_OUT))
+    except (errors.HfHubHTTPError, errors.HFValidationError, OSError) as error:
+        raise ModelFetchError(
+            f"{hub_id}: cannot be downloaded from the hub, and no folder of that name is here "
+            f"({type(error).__name__}: {error}). "
+            f"Supported architectures: {', '.join(SUPPORTED_ARCHITECTURES)}"
+        ) from error

@@ -1,0 +1,177 @@
+"""Text to token ids and back, and the chat template of a model folder.
+
+Templates run in Jinja's sandbox and are not told today's date, so that a prompt encodes the same on every day.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jinja2
+import tokenizers
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from decoding.errors import ModelFormatError
+
+_UNFINISHED = "\N{REPLACEMENT CHARACTER}"
+"""What the last bytes of a text decode to while the character they begin is incomplete."""
+
+
+class Tokenizer:
+    """The tokenizer of a Hugging Face folder. Token ids are those of the model's embedding rows."""
+
+    def __init__(self, backend: tokenizers.Tokenizer, *, settings: Mapping[str, Any], source: Path) -> None:
+        self._backend = backend
+        self._source = source
+        self._special_tokens = {
+            key: _token_text(settings[key])
+            for key in ("bos_token", "eos_token", "pad_token", "unk_token")
+            if settings.get(key) is not None
+        }
+        self._chat_template = self._compile(_chat_template(settings))
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> "Tokenizer":
+        """Read ``tokenizer.json``, and where they exist ``tokenizer_config.json`` and ``chat_template.jinja``.
+
+        Raises:
+            ModelFormatError: a file is missing or damaged, or the chat template is not valid Jinja.
+        """
+        path = folder / "tokenizer.json"
+        if not path.is_file():
+            raise ModelFormatError(f"{path}: no such file; only tokenizers in this format are supported")
+        try:
+            backend = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:  # tokenizers raises no narrower class
+            raise ModelFormatError(f"{path}: not a readable tokenizer ({error})") from error
+        return cls(backend, settings=_read_settings(folder), source=folder)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids, added special tokens among them."""
+        return self._backend.get_vocab_size()
+
+    def encode(self, text: str) -> list[int]:
+        """Return the token ids of `text`, with whatever special tokens the tokenizer adds by itself."""
+        return self._backend.encode(text).ids
+
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True
+    ) -> list[int]:
+        """Return the token ids of a conversation, written out by the model's chat template.
+
+        Args:
+            messages: what was said so far, each with the keys ``role`` and ``content``.
+            add_generation_prompt: end with the opening of the assistant's answer.
+
+        Raises:
+            ModelFormatError: the model has no chat template, or it refuses these messages.
+        """
+        text = self.render_chat(messages, add_generation_prompt=add_generation_prompt)
+        return self._backend.encode(text, add_special_tokens=False).ids
+
+    def render_chat(
+        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True
+    ) -> str:
+        """Return the text that `encode_chat` encodes; arguments and errors are the same."""
+        if self._chat_template is None:
+            raise ModelFormatError(f"{self._source}: this model has no chat template; give it plain text")
+        try:
+            return self._chat_template.render(
+                messages=messages, add_generation_prompt=add_generation_prompt, **self._special_tokens
+            )
+        except (jinja2.TemplateError, TypeError) as error:
+            raise ModelFormatError(f"{self._source}: the chat template refuses: {error}") from error
+
+    def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
+        """Return the text of `ids`; bytes that are no UTF-8 become U+FFFD."""
+        return self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
+
+    def _compile(self, template: str | None) -> jinja2.Template | None:
+        if template is None:
+            return None
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+        )
+        environment.filters["tojson"] = _to_json
+        environment.globals["raise_exception"] = _raise_in_template
+        try:
+            return environment.from_string(template)
+        except jinja2.TemplateSyntaxError as error:
+            raise ModelFormatError(
+                f"{self._source}: the chat template is not valid Jinja ({error})"
+            ) from error
+
+
+class StreamDecoder:
+    """Decodes ids as they come, holding back the bytes of a character that is not complete yet.
+
+    The pieces joined are `Tokenizer.decode` of all the ids.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool = True) -> None:
+        self._tokenizer = tokenizer
+        self._skip_special_tokens = skip_special_tokens
+        self._given: list[int] = []
+        self._pending: list[int] = []
+
+    def push(self, ids: Iterable[int]) -> str:
+        """Return the text that `ids` complete; empty while a character is unfinished."""
+        self._pending += ids
+        piece = self._piece()
+        if not piece or piece.endswith(_UNFINISHED):
+            return ""
+        self._given, self._pending = self._pending, []
+        return piece
+
+    def finish(self) -> str:
+        """Return what is still held back, with U+FFFD in the place of an unfinished character."""
+        piece = self._piece()
+        self._given, self._pending = [], []
+        return piece
+
+    def _piece(self) -> str:
+        """Decode the pending ids behind those given last: some decoders drop the space that starts a text."""
+        behind = self._tokenizer.decode(self._given, skip_special_tokens=self._skip_special_tokens)
+        both = self._tokenizer.decode(
+            self._given + self._pending, skip_special_tokens=self._skip_special_tokens
+        )
+        return both[len(behind) :]
+
+
+def _read_settings(folder: Path) -> dict[str, Any]:
+    """Return tokenizer_config.json; the template of chat_template.jinja goes before the one in it."""
+    path = folder / "tokenizer_config.json"
+    settings: dict[str, Any] = {}
+    if path.is_file():
+        try:
+            settings = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ModelFormatError(f"{path}: not valid JSON ({error})") from error
+    template = folder / "chat_template.jinja"
+    if template.is_file():
+        settings["chat_template"] = template.read_text(encoding="utf-8")
+    return settings
+
+
+def _chat_template(settings: Mapping[str, Any]) -> str | None:
+    """Return the template named ``default`` where a model has several."""
+    template = settings.get("chat_template")
+    if isinstance(template, list):
+        template = {entry["name"]: entry["template"] for entry in template}.get("default")
+    return template
+
+
+def _token_text(token: str | Mapping[str, Any]) -> str:
+    return token if isinstance(token, str) else str(token["content"])
+
+
+def _to_json(value: object, indent: int | None = None) -> str:
+    """Write JSON as chat templates expect it: without the HTML escapes of Jinja's own filter."""
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _raise_in_template(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
