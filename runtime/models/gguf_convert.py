@@ -14,10 +14,11 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from decoding.errors import ModelFormatError, UnsupportedModelError
+from decoding.errors import ModelFetchError, ModelFormatError, UnsupportedModelError
 
 _UNTIED_HEAD = "output.weight"
 _CONTROL_TOKEN = 3
@@ -32,6 +33,7 @@ def convert_gguf(source: Path, folder: Path, report_share: Callable[[float], Non
     Raises:
         ModelFormatError: the file is damaged, or a field or tensor is missing or of a wrong shape.
         UnsupportedModelError: the architecture or the tokenizer is not one that can be converted.
+        ModelFetchError: the weights cannot be written.
     """
     reader = _open(source)
     fields = _Fields(reader, source)
@@ -164,7 +166,10 @@ def _write_weights(
             weight = unpermute_rotary(weight, config["num_key_value_heads"])
         converted[hf_name] = torch.from_numpy(weight).to(torch.bfloat16)
         report_share((index + 1) / len(shapes))
-    save_file(converted, path, metadata={"format": "pt"})
+    try:
+        save_file(converted, path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        raise ModelFetchError(f"{path}: cannot be written ({error})") from error
 
 
 def _tensor_shapes(config: Mapping[str, Any]) -> dict[str, tuple[str, list[int]]]:

@@ -1,6 +1,6 @@
 """Text to token ids and back, and the chat template of a model folder.
 
-Templates run in Jinja's sandbox and are not told today's date, so that a prompt encodes the same on every day.
+Templates run in Jinja's sandbox and are not told today's date, so that a prompt encodes the same every day.
 """
 
 import json
@@ -34,7 +34,7 @@ class Tokenizer:
 
     @classmethod
     def from_folder(cls, folder: Path) -> "Tokenizer":
-        """Read ``tokenizer.json``, and where they exist ``tokenizer_config.json`` and ``chat_template.jinja``.
+        """Read ``tokenizer.json``, and if they exist ``tokenizer_config.json`` and ``chat_template.jinja``.
 
         Raises:
             ModelFormatError: a file is missing or damaged, or the chat template is not valid Jinja.

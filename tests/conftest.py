@@ -1,0 +1,21 @@
+"""What every test may use. No test reaches a network."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
+@pytest.fixture(scope="session")
+def embedded_model_folder() -> Path:
+    """The Hugging Face folder of the embedded model; tests that need it skip where it was never fetched."""
+    from runtime.models.embedded import embedded_folder, is_present
+
+    if not is_present():
+        pytest.skip(
+            "the embedded model is not in the cache; run: mirrorsd models fetch smollm2-135m-instruct"
+        )
+    return embedded_folder()

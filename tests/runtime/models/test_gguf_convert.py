@@ -1,0 +1,191 @@
+"""A GGUF file becomes the Hugging Face folder that it was made from."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from decoding.errors import ModelFormatError, UnsupportedModelError
+from runtime.models.gguf_convert import convert_gguf, unpermute_rotary
+
+
+def convert(content: Any, tmp_path: Path) -> Path:
+    folder = tmp_path / "converted"
+    folder.mkdir()
+    convert_gguf(content.write(tmp_path / "model.gguf"), folder, lambda _share: None)
+    return folder
+
+
+def test_rotary_rows_return_to_two_halves() -> None:
+    halves = np.arange(2 * 8, dtype=np.float32)[:, None]  # 2 heads of 8 rows
+    interleaved = halves.reshape(2, 2, 4, 1).swapaxes(1, 2).reshape(16, 1)
+    assert interleaved[:4, 0].tolist() == [0, 4, 1, 5]
+    assert np.array_equal(unpermute_rotary(interleaved, num_heads=2), halves)
+
+
+def test_converted_model_computes_what_the_original_computes(tiny_gguf: Any, tmp_path: Path) -> None:
+    original = _random_llama(tiny_gguf)
+    _put_into(tiny_gguf, original)
+    converted = AutoModelForCausalLM.from_pretrained(convert(tiny_gguf, tmp_path), dtype=torch.float32)
+    ids = torch.arange(20)[None]
+    assert torch.equal(converted(ids).logits, original(ids).logits)
+
+
+def test_quantised_weights_are_dequantised_then_rounded_to_bfloat16(tiny_gguf: Any, tmp_path: Path) -> None:
+    name = "blk.0.ffn_up.weight"
+    tiny_gguf.quantisation[name] = kind = gguf.GGMLQuantizationType.Q4_1
+    packed = gguf.quants.quantize(tiny_gguf.weights[name], kind)
+    tensors = load_file(convert(tiny_gguf, tmp_path) / "model.safetensors")
+    expected = torch.from_numpy(gguf.quants.dequantize(packed, kind)).bfloat16()
+    assert {tensor.dtype for tensor in tensors.values()} == {torch.bfloat16}
+    assert torch.equal(tensors["model.layers.0.mlp.up_proj.weight"], expected)
+
+
+def test_config_carries_the_numbers_of_the_file(tiny_gguf: Any, tmp_path: Path) -> None:
+    config = json.loads((convert(tiny_gguf, tmp_path) / "config.json").read_text())
+    assert config["architectures"] == ["LlamaForCausalLM"]
+    assert (config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]) == (4, 2, 8)
+    assert (config["bos_token_id"], config["eos_token_id"]) == (1, 2)
+    assert config["rms_norm_eps"] == 1e-5
+    assert config["tie_word_embeddings"] is True
+
+
+def test_an_output_head_of_its_own_is_kept(tiny_gguf: Any, tmp_path: Path) -> None:
+    tiny_gguf.weights["output.weight"] = 2 * tiny_gguf.weights["token_embd.weight"]
+    folder = convert(tiny_gguf, tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    assert json.loads((folder / "config.json").read_text())["tie_word_embeddings"] is False
+    assert torch.equal(tensors["lm_head.weight"], 2 * tensors["model.embed_tokens.weight"])
+
+
+def test_tokenizer_merges_splits_digits_and_knows_special_tokens(tiny_gguf: Any, tmp_path: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(convert(tiny_gguf, tmp_path))
+    tokens = tokenizer.convert_ids_to_tokens(tokenizer("<|im_start|>hello w42")["input_ids"])
+    assert tokens == ["<|im_start|>", "hello", "Ġw", "4", "2"]
+    assert tokenizer.eos_token == "<|im_end|>"
+
+
+def test_progress_ends_at_one(tiny_gguf: Any, tmp_path: Path) -> None:
+    shares: list[float] = []
+    convert_gguf(tiny_gguf.write(tmp_path / "model.gguf"), tmp_path, shares.append)
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+
+
+def test_missing_tensor_is_named(tiny_gguf: Any, tmp_path: Path) -> None:
+    del tiny_gguf.weights["blk.1.ffn_up.weight"]
+    with pytest.raises(
+        ModelFormatError, match=r"model\.gguf: the tensor 'blk\.1\.ffn_up\.weight' is missing"
+    ):
+        convert(tiny_gguf, tmp_path)
+
+
+def test_tensor_of_another_shape_is_named(tiny_gguf: Any, tmp_path: Path) -> None:
+    tiny_gguf.weights["blk.0.attn_k.weight"] = np.zeros((8, 32), dtype=np.float32)
+    with pytest.raises(
+        ModelFormatError, match=r"'blk\.0\.attn_k\.weight' has shape \[8, 32\], expected \[16, 32\]"
+    ):
+        convert(tiny_gguf, tmp_path)
+
+
+def test_missing_field_is_named(tiny_gguf: Any, tmp_path: Path) -> None:
+    del tiny_gguf.fields["llama.block_count"]
+    with pytest.raises(ModelFormatError, match=r"'llama\.block_count' is missing"):
+        convert(tiny_gguf, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "supported"),
+    [
+        ("general.architecture", "mamba", "llama"),
+        ("tokenizer.ggml.model", "llama", "gpt2"),
+        ("tokenizer.ggml.pre", "qwen2", "smollm"),
+    ],
+)
+def test_what_cannot_be_converted_is_refused(
+    tiny_gguf: Any, tmp_path: Path, key: str, value: str, supported: str
+) -> None:
+    tiny_gguf.fields[key] = value
+    with pytest.raises(UnsupportedModelError, match=f"{key} is '{value}'; supported: '{supported}'"):
+        convert(tiny_gguf, tmp_path)
+
+
+def test_merges_that_make_no_token_are_refused(tiny_gguf: Any, tmp_path: Path) -> None:
+    tiny_gguf.fields["tokenizer.ggml.merges"] = ["x y"]
+    with pytest.raises(ModelFormatError, match="do not match"):
+        convert(tiny_gguf, tmp_path)
+
+
+@pytest.mark.parametrize("share_kept", [0.01, 0.2, 0.6, 0.99])
+def test_file_cut_short_is_refused(tiny_gguf: Any, tmp_path: Path, share_kept: float) -> None:
+    path = tiny_gguf.write(tmp_path / "model.gguf")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * share_kept)])
+    with pytest.raises(ModelFormatError, match=r"model\.gguf: not a readable GGUF file, or cut short"):
+        convert_gguf(path, tmp_path, lambda _share: None)
+
+
+def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"PK\x03\x04" + bytes(100))
+    with pytest.raises(ModelFormatError, match="not a readable GGUF file"):
+        convert_gguf(path, tmp_path, lambda _share: None)
+
+
+def _random_llama(content: Any) -> LlamaForCausalLM:
+    """A float32 model whose weights are numbers that bfloat16 can hold."""
+    fields = content.fields
+    config = LlamaConfig(
+        hidden_size=fields["llama.embedding_length"],
+        intermediate_size=fields["llama.feed_forward_length"],
+        num_hidden_layers=fields["llama.block_count"],
+        num_attention_heads=fields["llama.attention.head_count"],
+        num_key_value_heads=fields["llama.attention.head_count_kv"],
+        vocab_size=len(fields["tokenizer.ggml.tokens"]),
+        rms_norm_eps=fields["llama.attention.layer_norm_rms_epsilon"],
+        rope_theta=fields["llama.rope.freq_base"],
+        tie_word_embeddings=True,
+    )
+    torch.manual_seed(3)
+    model = LlamaForCausalLM(config).eval()
+    for parameter in model.parameters():
+        parameter.data = parameter.data.bfloat16().float()
+    return model
+
+
+def _put_into(content: Any, model: LlamaForCausalLM) -> None:
+    """Replace the weights by the model's, query and key rows permuted as llama.cpp's converter does it."""
+    theirs = {
+        "attn_norm": "input_layernorm",
+        "attn_q": "self_attn.q_proj",
+        "attn_k": "self_attn.k_proj",
+        "attn_v": "self_attn.v_proj",
+        "attn_output": "self_attn.o_proj",
+        "ffn_norm": "post_attention_layernorm",
+        "ffn_gate": "mlp.gate_proj",
+        "ffn_up": "mlp.up_proj",
+        "ffn_down": "mlp.down_proj",
+    }
+    state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    content.weights["token_embd.weight"] = state["model.embed_tokens.weight"]
+    content.weights["output_norm.weight"] = state["model.norm.weight"]
+    for layer in range(model.config.num_hidden_layers):
+        for ours, name in theirs.items():
+            weight = state[f"model.layers.{layer}.{name}.weight"]
+            heads = {"attn_q": model.config.num_attention_heads, "attn_k": model.config.num_key_value_heads}
+            if ours in heads:
+                weight = _llama_cpp_permute(weight, heads[ours])
+            content.weights[f"blk.{layer}.{ours}.weight"] = weight
+
+
+def _llama_cpp_permute(weight: np.ndarray, num_heads: int) -> np.ndarray:
+    """`LlamaModel.permute` of llama.cpp's convert_hf_to_gguf.py."""
+    rows, hidden = weight.shape
+    halves = weight.reshape(num_heads, 2, rows // num_heads // 2, hidden)
+    return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(rows, hidden))

@@ -1,0 +1,201 @@
+"""Text, chats and ids agree with transformers, and a stream of ids never shows half a character."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import decoders, models, pre_tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from decoding.errors import ModelFormatError
+from runtime.models.gguf_convert import convert_gguf
+from runtime.models.tokenizer import StreamDecoder, Tokenizer
+
+TEXTS = [
+    "",
+    " ",
+    "Hello, world!",
+    "  two spaces\n\n\tand a tab  ",
+    "In 2024, 3.14159 of 1,000,000",
+    "naïve café, 東京, Привет, 🦊👩‍🚀",
+    "def f(x):\n    return x ** 2  # done",
+    "<|im_start|>user\nnot a chat<|im_end|>",
+]
+CHATS = [
+    [{"role": "user", "content": "What is the capital of France?"}],
+    [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Count to 12."}],
+    [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello 👋"},
+        {"role": "user", "content": "  Bye\n"},
+    ],
+]
+
+
+@pytest.fixture
+def tiny_folder(tiny_gguf: Any, tmp_path: Path) -> Path:
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    convert_gguf(tiny_gguf.write(tmp_path / "tiny.gguf"), folder, lambda _share: None)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ours(embedded_model_folder: Path) -> Tokenizer:
+    return Tokenizer.from_folder(embedded_model_folder)
+
+
+@pytest.fixture(scope="module")
+def theirs(embedded_model_folder: Path) -> PreTrainedTokenizerFast:
+    return AutoTokenizer.from_pretrained(embedded_model_folder)
+
+
+def set_template(folder: Path, template: object) -> None:
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": template}))
+
+
+class TestTheEmbeddedModel:
+    @pytest.mark.parametrize("text", TEXTS)
+    def test_text_encodes_and_decodes_as_in_transformers(self, ours, theirs, text: str) -> None:
+        ids = ours.encode(text)
+        assert ids == theirs(text)["input_ids"]
+        assert ours.decode(ids, skip_special_tokens=False) == text
+        assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
+
+    @pytest.mark.parametrize("chat", CHATS)
+    @pytest.mark.parametrize("add_generation_prompt", [True, False])
+    def test_chats_encode_as_in_transformers(self, ours, theirs, chat, add_generation_prompt: bool) -> None:
+        expected = theirs.apply_chat_template(
+            chat, add_generation_prompt=add_generation_prompt, return_dict=True
+        )
+        assert ours.encode_chat(chat, add_generation_prompt=add_generation_prompt) == expected["input_ids"]
+
+    def test_every_digit_is_a_token_of_its_own(self, ours) -> None:
+        assert [ours.decode([token]) for token in ours.encode("2024")] == ["2", "0", "2", "4"]
+
+    def test_vocabulary_is_that_of_the_embedding(self, ours) -> None:
+        assert ours.vocab_size == 49_152
+
+
+class TestChatTemplates:
+    def test_template_file_goes_before_the_one_in_the_config(self, tiny_folder: Path) -> None:
+        (tiny_folder / "chat_template.jinja").write_text("from the file")
+        assert Tokenizer.from_folder(tiny_folder).render_chat(CHATS[0]) == "from the file"
+
+    def test_default_is_taken_where_there_are_several(self, tiny_folder: Path) -> None:
+        set_template(
+            tiny_folder, [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "plain"}]
+        )
+        assert Tokenizer.from_folder(tiny_folder).render_chat(CHATS[0]) == "plain"
+
+    def test_special_tokens_may_be_named(self, tiny_folder: Path) -> None:
+        set_template(tiny_folder, "{{ bos_token }}{{ messages[0]['content'] }}{{ eos_token }}")
+        rendered = Tokenizer.from_folder(tiny_folder).render_chat([{"role": "user", "content": "x"}])
+        assert rendered == "<|im_start|>x<|im_end|>"
+
+    def test_blocks_leave_no_blank_lines_and_json_is_not_escaped(self, tiny_folder: Path) -> None:
+        template = (
+            "{% for m in messages %}\n    {% if loop.first %}\n{{ m | tojson }}\n{% endif %}\n{% endfor %}"
+        )
+        set_template(tiny_folder, template)
+        chat = [{"role": "user", "content": "<é>"}]
+        theirs = AutoTokenizer.from_pretrained(tiny_folder).apply_chat_template(chat, tokenize=False)
+        rendered = Tokenizer.from_folder(tiny_folder).render_chat(chat)
+        assert rendered == theirs == '{"role": "user", "content": "<é>"}\n'
+
+    def test_a_model_without_one_says_so(self, tiny_folder: Path) -> None:
+        set_template(tiny_folder, None)
+        with pytest.raises(ModelFormatError, match="has no chat template"):
+            Tokenizer.from_folder(tiny_folder).encode_chat(CHATS[0])
+
+    @pytest.mark.parametrize(
+        ("template", "message"),
+        [
+            ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
+            ("{{ ''.__class__.__mro__ }}", "unsafe"),
+            ("{{ messages.append(1) }}", "unsafe"),
+        ],
+    )
+    def test_a_refusing_or_reaching_template_is_stopped(
+        self, tiny_folder: Path, template: str, message: str
+    ) -> None:
+        set_template(tiny_folder, template)
+        with pytest.raises(ModelFormatError, match=message):
+            Tokenizer.from_folder(tiny_folder).encode_chat(CHATS[0])
+
+    def test_broken_jinja_is_found_on_loading(self, tiny_folder: Path) -> None:
+        set_template(tiny_folder, "{% for %}")
+        with pytest.raises(ModelFormatError, match="not valid Jinja"):
+            Tokenizer.from_folder(tiny_folder)
+
+
+class TestDamagedFolders:
+    def test_missing_tokenizer_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(ModelFormatError, match=r"tokenizer\.json: no such file"):
+            Tokenizer.from_folder(tmp_path)
+
+    def test_unreadable_tokenizer_is_named(self, tiny_folder: Path) -> None:
+        (tiny_folder / "tokenizer.json").write_text("{}")
+        with pytest.raises(ModelFormatError, match=r"tokenizer\.json: not a readable tokenizer"):
+            Tokenizer.from_folder(tiny_folder)
+
+    def test_unreadable_settings_are_named(self, tiny_folder: Path) -> None:
+        (tiny_folder / "tokenizer_config.json").write_text("{")
+        with pytest.raises(ModelFormatError, match=r"tokenizer_config\.json: not valid JSON"):
+            Tokenizer.from_folder(tiny_folder)
+
+
+def bytes_tokenizer() -> Tokenizer:
+    """One token per byte, so that ids can spell any sequence of bytes, valid UTF-8 or not."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = tokenizers.Tokenizer(models.BPE(vocab={char: i for i, char in enumerate(alphabet)}, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    return Tokenizer(backend, settings={}, source=Path("bytes"))
+
+
+def words_tokenizer() -> Tokenizer:
+    """Words that begin with a space, the first of which is dropped when a text is decoded, as in Llama 2."""
+    backend = tokenizers.Tokenizer(models.BPE(vocab={"▁a": 0, "▁b": 1, "c": 2, "<s>": 3}, merges=[]))
+    backend.decoder = decoders.Metaspace()
+    backend.add_special_tokens(["<s>"])
+    return Tokenizer(backend, settings={}, source=Path("words"))
+
+
+class TestStreams:
+    def test_half_a_character_is_held_back(self) -> None:
+        tokenizer = bytes_tokenizer()
+        stream = StreamDecoder(tokenizer)
+        pieces = [stream.push([token]) for token in tokenizer.encode("é🦊!")]
+        assert pieces == ["", "é", "", "", "", "🦊", "!"]
+
+    def test_what_never_became_a_character_is_marked_at_the_end(self) -> None:
+        tokenizer = bytes_tokenizer()
+        stream = StreamDecoder(tokenizer)
+        assert stream.push(tokenizer.encode("ok🦊")[:-1]) == ""
+        assert stream.finish() == "ok\N{REPLACEMENT CHARACTER}"
+        assert stream.finish() == ""
+
+    def test_special_tokens_are_left_out_unless_wanted(self) -> None:
+        assert StreamDecoder(words_tokenizer()).push([3, 0]) == "a"
+        assert StreamDecoder(words_tokenizer(), skip_special_tokens=False).push([3, 0]) == "<s> a"
+
+    @given(st.lists(st.integers(0, 255), max_size=40), st.integers(1, 5))
+    def test_pieces_joined_are_the_whole_for_any_bytes(self, ids: list[int], stride: int) -> None:
+        self._assert_joined(bytes_tokenizer(), ids, stride)
+
+    @given(st.lists(st.integers(0, 3), max_size=20), st.integers(1, 3))
+    def test_pieces_joined_are_the_whole_where_a_leading_space_is_dropped(
+        self, ids: list[int], stride: int
+    ) -> None:
+        self._assert_joined(words_tokenizer(), ids, stride)
+
+    def _assert_joined(self, tokenizer: Tokenizer, ids: list[int], stride: int) -> None:
+        stream = StreamDecoder(tokenizer)
+        pieces = [stream.push(ids[start : start + stride]) for start in range(0, len(ids), stride)]
+        assert "".join(pieces) + stream.finish() == tokenizer.decode(ids)
