@@ -1,0 +1,123 @@
+"""The folders depend on each other only along the arrows of the design, late imports included."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+MAY_IMPORT = {
+    "decoding": set(),
+    "hwprofiles": set(),
+    "sim": {"decoding", "hwprofiles"},
+    "runtime": {"decoding"},
+    "calibrate": {"decoding", "hwprofiles", "runtime"},
+    "training": {"decoding", "runtime"},
+    "planner": {"decoding", "hwprofiles", "sim"},
+    "mirrorsd": {"calibrate", "decoding", "hwprofiles", "planner", "runtime", "sim", "training"},
+}
+FOR_EVERYONE = "decoding.errors"
+"""The one tree of errors: whoever reads a user's file needs it."""
+
+ONLY_IN = {
+    "simpy": ("sim/",),
+    "torch": ("runtime/", "training/", "calibrate/measure", "calibrate/record"),
+    "plotly": ("planner/report",),
+    "transformers": (),
+}
+"""Where a library may be imported: starts of paths from the root. In calibrate/ it is the measuring half."""
+
+DECODING_STANDS_ON = {*sys.stdlib_module_names, "numpy", "pydantic"}
+
+
+def imported_modules(source: str) -> Iterator[str]:
+    """Yield the dotted name of every absolute import anywhere in `source`, down to the name taken."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def violations(path: str, source: str) -> list[str]:
+    """Return what the file at `path` (from the root, with slashes) imports against the design."""
+    folder = path.split("/", maxsplit=1)[0]
+    found = []
+    for module in imported_modules(source):
+        top = module.split(".", maxsplit=1)[0]
+        is_ours = top in MAY_IMPORT
+        is_allowed_arrow = top == folder or top in MAY_IMPORT[folder] or module.startswith(FOR_EVERYONE)
+        if is_ours and not is_allowed_arrow:
+            found.append(f"{path} imports {module}; {folder} may import {sorted(MAY_IMPORT[folder])}")
+        if top in ONLY_IN and not path.startswith(ONLY_IN[top]):
+            found.append(f"{path} imports {module}; only {ONLY_IN[top]} may")
+        if folder == "decoding" and not is_ours and top not in DECODING_STANDS_ON:
+            found.append(
+                f"{path} imports {module}; decoding stands on the standard library, numpy and pydantic"
+            )
+    return found
+
+
+@pytest.mark.parametrize("folder", MAY_IMPORT)
+def test_folder_follows_the_arrows(folder: str) -> None:
+    files = sorted((ROOT / folder).rglob("*.py"))
+    assert files
+    found = [
+        violation
+        for file in files
+        for violation in violations(file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("sim/world.py", "import runtime.decoder"),
+        ("runtime/lane.py", "from sim import world"),
+        ("decoding/schedule.py", "import hwprofiles"),
+        ("hwprofiles/reader.py", "from decoding import schedule"),
+        ("planner/search.py", "def f():\n    import torch.nn"),
+        ("planner/search.py", "import plotly.express"),
+        ("calibrate/profile.py", "if True:\n    from torch import Tensor"),
+        ("runtime/lane.py", "import simpy"),
+        ("training/recipe.py", "from transformers import AutoModel"),
+        ("decoding/schedule.py", "import yaml"),
+    ],
+)
+def test_each_kind_of_wrong_import_is_found(path: str, source: str) -> None:
+    assert len(violations(path, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("hwprofiles/reader.py", "from decoding.errors import ProfileError"),
+        ("planner/report/page.py", "import plotly.graph_objects"),
+        ("calibrate/measure_layers.py", "import torch"),
+        ("mirrorsd/cli/run.py", "from runtime import decoder"),
+        ("decoding/trace.py", "import json\nfrom numpy import typing\nfrom . import verdict"),
+    ],
+)
+def test_right_imports_pass(path: str, source: str) -> None:
+    assert violations(path, source) == []
+
+
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+package = importlib.import_module(sys.argv[1])
+for module in pkgutil.walk_packages(package.__path__, sys.argv[1] + "."):
+    importlib.import_module(module.name)
+print(*sorted({"torch", "transformers"} & set(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize("folder", ["decoding", "hwprofiles", "sim", "planner", "mirrorsd"])
+def test_nothing_on_the_way_to_a_simulation_imports_torch(folder: str) -> None:
+    command = [sys.executable, "-c", IMPORT_ALL, folder]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (result.stdout.strip(), result.stderr) == ("", "")
