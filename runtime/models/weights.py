@@ -46,7 +46,9 @@ def load_decoder(folder: Path, *, dtype: torch.dtype, max_position: int | None =
             msg = f"{folder}: the tensor {missing[0]} is missing from its safetensors files"
             raise ModelError(msg)
         state[ours] = torch.cat([found[name] for name in theirs]).to(dtype)
-    shapes = {name: tuple(parameter.shape) for name, parameter in decoder.named_parameters(remove_duplicate=False)}
+    shapes = {
+        name: tuple(parameter.shape) for name, parameter in decoder.named_parameters(remove_duplicate=False)
+    }
     for name, tensor in state.items():
         if tuple(tensor.shape) != shapes[name]:
             theirs_text = "+".join(wanted[name])
@@ -73,7 +75,9 @@ def decoder_tensors(config: ModelConfig) -> dict[str, tuple[str, ...]]:
         "gate_up": config.mlp_bias,
         "down": config.mlp_bias,
     }
-    norms = {ours: name for ours, name in _NORMS.items() if config.qk_norm or ours not in ("q_norm", "k_norm")}
+    norms = {
+        ours: name for ours, name in _NORMS.items() if config.qk_norm or ours not in ("q_norm", "k_norm")
+    }
     for layer in range(config.num_layers):
         prefix = f"model.layers.{layer}"
         for ours, parts in _FUSED.items():
@@ -94,7 +98,9 @@ def read_tensors(folder: Path, names: set[str] | None = None) -> dict[str, Tenso
     for path in _files(folder):
         try:
             with safe_open(path, framework="pt") as file:
-                tensors |= {name: file.get_tensor(name) for name in file.keys() if names is None or name in names}  # noqa: SIM118
+                tensors |= {
+                    name: file.get_tensor(name) for name in file.keys() if names is None or name in names
+                }  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             msg = f"{path}: damaged or truncated ({error}); fetch or copy it again"
             raise ModelError(msg) from error
@@ -112,4 +118,3 @@ def _files(folder: Path) -> Iterator[Path]:
         msg = f"{folder}: no *.safetensors file; other weight formats are not read"
         raise ModelError(msg)
     yield from files
-

@@ -1,0 +1,102 @@
+"""The verbs a method may use, and what starting one returns. Each world implements these protocols.
+
+Calling a verb *starts* work on a lane and returns a handle; `yield handle` inside a method waits for the reply.
+A lane is first in, first out: work started behind other work of the same lane begins when that ends.
+
+A lost draft lane (dead, hung, too late) never raises here: its handles reply `NO_WINDOW` and the target goes on
+alone. A lost target lane raises `LaneError` out of the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, Protocol
+
+from decoding.messages import ExitSignal, Verdict, Window
+from decoding.schedule import Schedule
+
+
+class Handle(Protocol):
+    """Work under way. Opaque to a method: it can only be yielded."""
+
+
+class TargetLane(Protocol):
+    """The large model: its rows are the last committed token and then the window."""
+
+    def verify(self, window: Window) -> Handle:
+        """All layers over the window; replies `Verdict`."""
+        ...
+
+    def prefix(self, window: Window, exit_layer: int) -> Handle:
+        """Layers 1..exit_layer and the exit head; replies `ExitSignal`."""
+        ...
+
+    def suffix(self) -> Handle:
+        """The remaining layers of the rows last given to `prefix`; replies `Verdict`."""
+        ...
+
+
+class Branches(Protocol):
+    """Continuations being prepared for likely outcomes of the round under way."""
+
+    def join(self, signal: ExitSignal) -> None:
+        """Add the exit's roots, from the draft's next step on."""
+        ...
+
+    def take(self, verdict: Verdict) -> Handle:
+        """The next window; replies `Window`.
+
+        If a branch has the verdict's outcome it alone is kept and finished (a hit). Otherwise all branches are
+        dropped at the next step boundary and a fresh rollout starts from the committed text (a miss).
+        """
+        ...
+
+
+class DraftLane(Protocol):
+    """The small model."""
+
+    def rollout(self, verdict: Verdict | None = None) -> Handle:
+        """Draft a window serially from the committed text; replies `Window`.
+
+        `verdict` is the last one, for a draft that reads the target's features; None at the start.
+        """
+        ...
+
+    def branch(self, window: Window) -> Branches:
+        """Start preparing for the outcomes of `window`, with draft-sourced roots if the schedule has them."""
+        ...
+
+
+class Lanes(Protocol):
+    """What a method is given."""
+
+    @property
+    def target(self) -> TargetLane:
+        """The target's lane."""
+        ...
+
+    @property
+    def draft(self) -> DraftLane:
+        """The draft's lane; the same device in a pooled placement."""
+        ...
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the sequence wants more tokens."""
+        ...
+
+    def commit(self, window: Window, verdict: Verdict) -> None:
+        """End the round: append what stands to the sequence and write it to the trace."""
+        ...
+
+
+MethodFlow = Generator[Handle, Any, None]
+"""A running method: yields handles, is sent their replies."""
+
+
+class MethodFunction(Protocol):
+    """A decoding method."""
+
+    def __call__(self, lanes: Lanes, schedule: Schedule) -> MethodFlow:
+        """Start the method; nothing runs before the first `send(None)`."""
+        ...

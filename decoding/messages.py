@@ -1,0 +1,78 @@
+"""What travels between a method and the lanes: the replies of both worlds.
+
+Named tuples rather than dataclasses: a simulator creates several per round, hundreds of thousands of times a
+second. Token ids are ids of the target's vocabulary everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+Outcome = tuple[int, int]
+"""(num_accepted, next_token): what a round ends with, and the key under which a branch is found."""
+
+
+class Candidates(NamedTuple):
+    """A truncated distribution over target ids, best first; `probabilities` sum to one after truncation."""
+
+    tokens: tuple[int, ...]
+    probabilities: tuple[float, ...]
+
+
+class Window(NamedTuple):
+    """Drafted tokens on their way to verification.
+
+    Attributes:
+        tokens: the drafted tokens; empty when the draft lane has nothing to offer.
+        alternatives: for each row 0..len(tokens) - 1, the draft's own best ids there, best first, its drafted
+            token included. They are the source of draft-sourced roots.
+        distributions: for each drafted token the distribution it was *sampled* from; empty for greedy drafts.
+    """
+
+    tokens: tuple[int, ...]
+    alternatives: tuple[tuple[int, ...], ...] = ()
+    distributions: tuple[Candidates, ...] = ()
+
+
+NO_WINDOW = Window(())
+"""What a lost draft lane replies: the target verifies its own next token and nothing else."""
+
+
+class ExitSignal(NamedTuple):
+    """What the early exit sends over the token channel: ids and log-probs, never logits.
+
+    Attributes:
+        candidates: for each of the len(window) + 1 verified rows, the exit's best ids, best first.
+        log_probs: beside them, under the exit's reduced vocabulary.
+        features: hidden rows for a draft that asks for them (rows x features); opaque to a method.
+    """
+
+    candidates: tuple[tuple[int, ...], ...]
+    log_probs: tuple[tuple[float, ...], ...] = ()
+    features: Any = None
+
+
+class Verdict(NamedTuple):
+    """The target's decision on a window.
+
+    Attributes:
+        num_accepted: drafted tokens that stand, 0..len(window).
+        next_token: the target's own token behind them: a correction, or the bonus when all stand.
+        features: as in `ExitSignal`, for the synchronous method.
+    """
+
+    num_accepted: int
+    next_token: int
+    features: Any = None
+
+    @property
+    def outcome(self) -> Outcome:
+        """The key of a pre-computed branch."""
+        return (self.num_accepted, self.next_token)
+
+
+class Root(NamedTuple):
+    """Where a branch starts: behind the first `row` drafted tokens, with `token` as the target's next one."""
+
+    row: int
+    token: int

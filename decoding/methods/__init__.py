@@ -1,0 +1,15 @@
+"""Every decoding method, by name. A method is a generator over `decoding.lanes` and exists only here."""
+
+from __future__ import annotations
+
+from decoding.lanes import MethodFunction
+from decoding.methods.autoregressive import autoregressive
+from decoding.methods.mirror import mirror
+from decoding.methods.speculative import speculative
+from decoding.schedule import Method
+
+METHODS: dict[Method, MethodFunction] = {
+    "autoregressive": autoregressive,
+    "speculative": speculative,
+    "mirror": mirror,
+}

@@ -1,0 +1,141 @@
+"""Figures of merit, computed from traces by the field's definitions and names.
+
+Sums run over all given traces (micro averages); the per-request mean is named so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean
+
+from decoding.trace import Span, Trace
+
+
+def num_tokens(traces: Sequence[Trace]) -> int:
+    """Committed tokens."""
+    return sum(entry.num_committed for trace in traces for entry in trace.rounds)
+
+
+def num_rounds(traces: Sequence[Trace]) -> int:
+    """Verifications."""
+    return sum(len(trace.rounds) for trace in traces)
+
+
+def num_draft_tokens(traces: Sequence[Trace]) -> int:
+    """Drafted tokens that reached verification."""
+    return sum(entry.num_drafted for trace in traces for entry in trace.rounds)
+
+
+def num_accepted_tokens(traces: Sequence[Trace]) -> int:
+    """Drafted tokens that were committed."""
+    return sum(entry.num_accepted for trace in traces for entry in trace.rounds)
+
+
+def mean_acceptance_length(traces: Sequence[Trace]) -> float:
+    """Committed tokens per verification, the bonus included (vLLM's definition); NaN without a round."""
+    return _ratio(num_tokens(traces), num_rounds(traces))
+
+
+def mean_acceptance_length_per_request(traces: Sequence[Trace]) -> float:
+    """Mean over requests of each request's own `mean_acceptance_length`."""
+    return fmean(mean_acceptance_length([trace]) for trace in traces) if traces else float("nan")
+
+
+def draft_acceptance_rate(traces: Sequence[Trace]) -> float:
+    """Accepted / drafted tokens, no bonus."""
+    return _ratio(num_accepted_tokens(traces), num_draft_tokens(traces))
+
+
+def per_position_acceptance_rate(traces: Sequence[Trace]) -> list[float]:
+    """For each drafted position: rounds that accepted it / rounds (unconditional)."""
+    rounds = [entry for trace in traces for entry in trace.rounds]
+    width = max((entry.num_drafted for entry in rounds), default=0)
+    return [_ratio(sum(entry.num_accepted > place for entry in rounds), len(rounds)) for place in range(width)]
+
+
+def conditional_acceptance_rate(traces: Sequence[Trace]) -> list[float]:
+    """For each drafted position: acceptance among the rounds that accepted all positions before it."""
+    rates = [1.0, *per_position_acceptance_rate(traces)]
+    return [_ratio(now, before) for before, now in pairwise(rates)]
+
+
+def acceptance_histogram(traces: Sequence[Trace]) -> dict[int, int]:
+    """Number of rounds by accepted tokens."""
+    counts: dict[int, int] = {}
+    for trace in traces:
+        for entry in trace.rounds:
+            counts[entry.num_accepted] = counts.get(entry.num_accepted, 0) + 1
+    return dict(sorted(counts.items()))
+
+
+def reuse_rate(traces: Sequence[Trace]) -> float:
+    """Hits / rounds that asked for a branch; NaN when none did."""
+    asked = [entry.hit for trace in traces for entry in trace.rounds if entry.hit is not None]
+    return _ratio(sum(asked), len(asked))
+
+
+def fallback_rate(traces: Sequence[Trace]) -> float:
+    """Misses / rounds that asked for a branch."""
+    return 1.0 - reuse_rate(traces)
+
+
+def decode_s(traces: Sequence[Trace]) -> float:
+    """Time spent decoding, prefill excluded."""
+    return sum(trace.decode_s for trace in traces)
+
+
+def tpot_s(traces: Sequence[Trace]) -> float:
+    """Decoding time per committed token."""
+    return _ratio(decode_s(traces), num_tokens(traces))
+
+
+def lane_busy_s(traces: Sequence[Trace], lane: str) -> float:
+    """Time in which a lane computes."""
+    return sum(_covered(_on(trace, lane)) for trace in traces)
+
+
+def lane_utilization(traces: Sequence[Trace], lane: str) -> float:
+    """Busy share of a lane's decoding time."""
+    return _ratio(lane_busy_s(traces, lane), decode_s(traces))
+
+
+def hidden_draft_s(traces: Sequence[Trace], target_lane: str, draft_lane: str) -> float:
+    """Time in which the draft computes while the target does too."""
+    return sum(_overlap(_on(trace, target_lane), _on(trace, draft_lane)) for trace in traces)
+
+
+def exposed_draft_s(traces: Sequence[Trace], target_lane: str, draft_lane: str) -> float:
+    """Time in which the draft computes and the target waits."""
+    return lane_busy_s(traces, draft_lane) - hidden_draft_s(traces, target_lane, draft_lane)
+
+
+def overlap_efficiency(target_s: float, draft_s: float, parallel_s: float) -> float:
+    """(T_target + T_draft - T_parallel) / min(T_target, T_draft): 1 is perfect overlap, 0 none at all."""
+    return (target_s + draft_s - parallel_s) / min(target_s, draft_s)
+
+
+def _on(trace: Trace, lane: str) -> list[Span]:
+    return sorted((span for span in trace.spans if span.lane == lane), key=lambda span: span.start_s)
+
+
+def _covered(spans: Sequence[Span]) -> float:
+    return sum(span.end_s - span.start_s for span in spans)
+
+
+def _overlap(first: Sequence[Span], second: Sequence[Span]) -> float:
+    """Shared time of two lanes; each lane's spans are sorted and do not overlap among themselves."""
+    total, left, right = 0.0, 0, 0
+    while left < len(first) and right < len(second):
+        start = max(first[left].start_s, second[right].start_s)
+        end = min(first[left].end_s, second[right].end_s)
+        total += max(0.0, end - start)
+        if first[left].end_s < second[right].end_s:
+            left += 1
+        else:
+            right += 1
+    return total
+
+
+def _ratio(numerator: float, denominator: float) -> float:
+    return numerator / denominator if denominator else float("nan")

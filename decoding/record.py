@@ -1,0 +1,159 @@
+"""Acceptance records: what a model pair would do at every position of its own text, for any schedule.
+
+Greedy decoding is lossless, so all schedules of a pair produce the same text. Recording, once per prompt and at
+every position of that text, what the draft would propose, what each exit would send and what the draft holds
+for second best, lets any schedule be replayed without a model, round by round and token by token.
+
+Position i means: i new tokens are committed. Arrays are numpy, ids are target ids, -1 fills unused places.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decoding.errors import RecordError
+
+Ids = NDArray[np.int32]
+FORMAT = "mirrorsd-acceptance-record-1"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PromptRecord:
+    """One prompt's text and everything that could have been said about it.
+
+    Attributes:
+        name: where the prompt comes from.
+        category: kind of task, or "".
+        prompt_length: tokens of the prompt.
+        text: the target's greedy text, N ids; ends with EOS or at `max_new_tokens`.
+        rollouts: draft without exit features: for the prefix text[:i], its next `max_window` tokens, [N, W].
+        feature_rollouts: the same with exit features at every committed position; empty ([0, W]) if the draft
+            takes none.
+        alternatives: for each prefix text[:i], the draft's best ids for the next place, [N, F]. These are the
+            draft-sourced candidates of the row that follows prefix text[:i].
+        feature_alternatives: with exit features; empty if the draft takes none.
+        exits: for each exit layer, its best ids for the place after prefix text[:i], [N, K].
+    """
+
+    name: str
+    category: str
+    prompt_length: int
+    text: Ids
+    rollouts: Ids
+    feature_rollouts: Ids
+    alternatives: Ids
+    feature_alternatives: Ids
+    exits: dict[int, Ids]
+
+    def drafts(self, *, with_features: bool) -> Ids:
+        """Drafted tokens by position, [N, W].
+
+        Raises:
+            RecordError: features are asked for and were not recorded.
+        """
+        if not with_features:
+            return self.rollouts
+        if len(self.feature_rollouts) != len(self.text):
+            msg = f"record of {self.name!r} has no rollouts with exit features: its drafter takes none"
+            raise RecordError(msg)
+        return self.feature_rollouts
+
+    def match_lengths(self, *, with_features: bool) -> Ids:
+        """How many drafted tokens agree with the text at each position, [N]; the text's end bounds them."""
+        drafts = self.drafts(with_features=with_features)
+        num_tokens, width = drafts.shape
+        padded = np.concatenate([self.text, np.full(width, -2, dtype=np.int32)])
+        following = np.lib.stride_tricks.sliding_window_view(padded, width)[:num_tokens]
+        lengths: Ids = np.cumprod(drafts == following, axis=1).sum(axis=1).astype(np.int32)
+        return lengths
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AcceptanceRecord:
+    """Records of several prompts by one model pair at temperature 0.
+
+    Attributes:
+        target, drafter, dtype: what was recorded, for messages and fingerprints.
+        max_window: longest window that can be replayed.
+        max_new_tokens: cut of the text.
+        exit_layers: recorded exits.
+        prompts: one entry per prompt.
+    """
+
+    target: str
+    drafter: str
+    dtype: str
+    max_window: int
+    max_new_tokens: int
+    exit_layers: tuple[int, ...]
+    prompts: tuple[PromptRecord, ...]
+
+    def save(self, path: Path) -> None:
+        """Write a `.npz` file (no pickled objects) atomically.
+
+        Raises:
+            RecordError: the file cannot be written.
+        """
+        arrays: dict[str, Any] = {"header": np.frombuffer(json.dumps(self._header()).encode(), dtype=np.uint8)}
+        for index, prompt in enumerate(self.prompts):
+            arrays |= {f"{index}.{name}": getattr(prompt, name) for name in _ARRAYS}
+            arrays |= {f"{index}.exit.{layer}": ids for layer, ids in prompt.exits.items()}
+        scratch = path.with_name(f".{path.name}.part")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with scratch.open("wb") as file:
+                np.savez_compressed(file, **arrays)
+            os.replace(scratch, path)  # noqa: PTH105
+        except OSError as error:
+            scratch.unlink(missing_ok=True)
+            msg = f"{path}: cannot be written ({error})"
+            raise RecordError(msg) from error
+
+    @classmethod
+    def load(cls, path: Path) -> AcceptanceRecord:
+        """Read what `save` wrote.
+
+        Raises:
+            RecordError: the file is missing, damaged, or not an acceptance record.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                return cls._from_arrays({name: arrays[name] for name in arrays.files})
+        except RecordError as error:
+            msg = f"{path}: {error}"
+            raise RecordError(msg) from error
+        except Exception as error:
+            msg = f"{path}: not a readable acceptance record ({error})"
+            raise RecordError(msg) from error
+
+    def _header(self) -> dict[str, Any]:
+        scalars = ("target", "drafter", "dtype", "max_window", "max_new_tokens", "exit_layers")
+        rows = [{"name": p.name, "category": p.category, "prompt_length": p.prompt_length} for p in self.prompts]
+        return {"format": FORMAT} | {name: getattr(self, name) for name in scalars} | {"prompts": rows}
+
+    @classmethod
+    def _from_arrays(cls, arrays: dict[str, Any]) -> AcceptanceRecord:
+        header = json.loads(arrays["header"].tobytes())
+        if header.pop("format", None) != FORMAT:
+            msg = f"not an acceptance record of format {FORMAT}"
+            raise RecordError(msg)
+        layers = tuple(header.pop("exit_layers"))
+        prompts = tuple(
+            PromptRecord(
+                **row,
+                **{name: arrays[f"{index}.{name}"] for name in _ARRAYS},
+                exits={layer: arrays[f"{index}.exit.{layer}"] for layer in layers},
+            )
+            for index, row in enumerate(header.pop("prompts"))
+        )
+        return cls(**header, exit_layers=layers, prompts=prompts)
+
+
+_ARRAYS = ("text", "rollouts", "feature_rollouts", "alternatives", "feature_alternatives")

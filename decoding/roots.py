@@ -1,0 +1,34 @@
+"""Which corrections are worth preparing for: the roots of the branches.
+
+A row r < len(window) ends a round only with a token *other* than the drafted one, so the drafted token is
+skipped there and the next candidate takes its place (see DESIGN, "mirror"; the paper draws this in its Fig. 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from decoding.messages import Root
+
+
+def choose_roots(
+    drafted: Sequence[int],
+    candidates: Sequence[Sequence[int]],
+    roots_per_row: Sequence[int],
+    *,
+    known: Collection[Root] = (),
+) -> tuple[Root, ...]:
+    """The best candidates of every row, at most `roots_per_row[row]` each, in row order.
+
+    Args:
+        drafted: the tokens under verification.
+        candidates: best ids first for each row 0..len(drafted); missing rows get no root.
+        roots_per_row: budget for each row.
+        known: roots that other candidates have claimed already; they are skipped and use up no budget.
+    """
+    roots = []
+    for row, (tokens, budget) in enumerate(zip(candidates, roots_per_row, strict=False)):
+        own = drafted[row] if row < len(drafted) else None
+        fresh = [Root(row, token) for token in tokens if token != own and (row, token) not in known]
+        roots += fresh[:budget]
+    return tuple(roots)

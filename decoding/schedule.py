@@ -1,0 +1,169 @@
+"""A schedule: the complete answer to "how shall this model pair decode on these lanes".
+
+Search writes it, both worlds execute it. Nothing in it is a measurement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from decoding.yaml_file import load_yaml, save_yaml
+
+MAX_WINDOW = 16
+
+Method = Literal["autoregressive", "speculative", "mirror"]
+RootSource = Literal["exit", "draft", "hybrid"]
+Verification = Literal["greedy", "match", "ratio"]
+
+
+class Schedule(BaseModel):
+    """How one model pair decodes.
+
+    Attributes:
+        method: name of the generator in `decoding.methods`.
+        target_lane: lane of the platform that runs the target.
+        draft_lane: lane that runs the draft; the same lane means *pooled*, another one *split*.
+        num_speculative_tokens: drafted tokens per window.
+        root_source: where the mirror method's branches start: the target's early `exit`, the `draft`'s own
+            runners-up, or both (`hybrid`).
+        exit_layer: target layers done when the exit is taken (`exit` and `hybrid`).
+        exit_top_k: roots per row from the exit.
+        draft_top_k: roots per row from the draft's own distribution (`draft` and `hybrid`).
+        roots_per_row: an uneven budget in place of the uniform one of the root source, for rows
+            0..num_speculative_tokens; rows without an entry get none. Not for `hybrid`.
+        exit_features: whether the target's hidden states condition the draft (`speculative`: after each
+            verification; `mirror`: with the exit message, root source `exit` only).
+        verification: rule at temperature > 0 (temperature 0 is greedy under all of them).
+        drafter: name or folder of the drafter; None for `autoregressive`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    method: Method
+    target_lane: str
+    draft_lane: str | None = None
+    num_speculative_tokens: Annotated[int, Field(ge=0, le=MAX_WINDOW)] = 0
+    root_source: RootSource | None = None
+    exit_layer: Annotated[int, Field(ge=1)] | None = None
+    exit_top_k: Annotated[int, Field(ge=0, le=64)] = 0
+    draft_top_k: Annotated[int, Field(ge=0, le=64)] = 0
+    roots_per_row: tuple[Annotated[int, Field(ge=0, le=64)], ...] | None = None
+    exit_features: bool = False
+    verification: Verification = "match"
+    drafter: str | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for holds, rule in (*self._lane_rules(), *self._exit_rules(), *self._root_rules()):
+            if not holds:
+                raise ValueError(rule)
+        return self
+
+    def _lane_rules(self) -> Iterator[tuple[bool, str]]:
+        drafting = self.method != "autoregressive"
+        yield (
+            drafting == (self.num_speculative_tokens > 0),
+            (
+                f"num_speculative_tokens is {self.num_speculative_tokens}: autoregressive takes 0, other methods at least 1"
+            ),
+        )
+        yield (
+            drafting == (self.draft_lane is not None),
+            (f"draft_lane is {self.draft_lane}: autoregressive has none, other methods need one"),
+        )
+        yield (
+            self.method != "mirror" or not self.is_pooled,
+            (f"mirror needs two lanes: target_lane and draft_lane are both {self.target_lane}"),
+        )
+
+    def _exit_rules(self) -> Iterator[tuple[bool, str]]:
+        yield (
+            (self.method == "mirror") == (self.root_source is not None),
+            (f"root_source is {self.root_source}: mirror needs exit, draft or hybrid, other methods none"),
+        )
+        yield (
+            self.uses_exit == (self.exit_layer is not None),
+            (f"exit_layer is {self.exit_layer}: root sources exit and hybrid need one, everything else has none"),
+        )
+        yield (
+            not self.exit_features or self.method == "speculative" or self.root_source == "exit",
+            ("exit_features work with speculative and with mirror's root_source exit"),
+        )
+
+    def _root_rules(self) -> Iterator[tuple[bool, str]]:
+        from_draft = self.root_source in ("draft", "hybrid")
+        uneven = self.roots_per_row is not None
+        yield self.uses_exit or not self.exit_top_k, "exit_top_k belongs to root sources exit and hybrid"
+        yield from_draft or not self.draft_top_k, "draft_top_k belongs to root sources draft and hybrid"
+        yield (
+            not uneven or self.root_source in ("exit", "draft"),
+            "roots_per_row belongs to root sources exit and draft",
+        )
+        if self.roots_per_row is not None:
+            yield (
+                0 < len(self.roots_per_row) <= self.num_rows,
+                (f"roots_per_row has {len(self.roots_per_row)} entries for {self.num_rows} rows"),
+            )
+            yield sum(self.roots_per_row) > 0, "roots_per_row allows no root at all"
+            yield not self.exit_top_k and not self.draft_top_k, "roots_per_row replaces exit_top_k and draft_top_k"
+        elif self.method == "mirror":
+            yield not self.uses_exit or self.exit_top_k > 0, f"root_source {self.root_source} needs exit_top_k > 0"
+            yield not from_draft or self.draft_top_k > 0, f"root_source {self.root_source} needs draft_top_k > 0"
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether one lane runs both models."""
+        return self.draft_lane == self.target_lane
+
+    @property
+    def uses_exit(self) -> bool:
+        """Whether the target takes an early exit."""
+        return self.root_source in ("exit", "hybrid")
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that a full verification computes: the window and the last committed token."""
+        return self.num_speculative_tokens + 1
+
+    @property
+    def exit_roots_per_row(self) -> tuple[int, ...]:
+        """Budget of exit-sourced roots for every row."""
+        return self._budget(self.exit_top_k if self.uses_exit else 0, applies=self.root_source == "exit")
+
+    @property
+    def draft_roots_per_row(self) -> tuple[int, ...]:
+        """Budget of draft-sourced roots for every row."""
+        return self._budget(self.draft_top_k, applies=self.root_source == "draft")
+
+    @property
+    def num_exit_candidates(self) -> int:
+        """Ids per row that the exit sends: one more than the widest budget, since the drafted token is skipped."""
+        return max(self.exit_roots_per_row) + 1 if self.uses_exit else 0
+
+    @property
+    def num_alternatives(self) -> int:
+        """Ids per row that the draft keeps for draft-sourced roots, its drafted token included."""
+        return max(self.draft_roots_per_row) + 1 if max(self.draft_roots_per_row) else 0
+
+    def _budget(self, uniform: int, *, applies: bool) -> tuple[int, ...]:
+        if applies and self.roots_per_row is not None:
+            return self.roots_per_row + (0,) * (self.num_rows - len(self.roots_per_row))
+        return (uniform,) * self.num_rows
+
+
+def load_schedule(path: Path) -> Schedule:
+    """Read a schedule YAML.
+
+    Raises:
+        ConfigError: the file is missing or malformed, or a value is wrong; names file, line and value.
+    """
+    return load_yaml(path, Schedule)
+
+
+def save_schedule(schedule: Schedule, path: Path) -> None:
+    """Write a schedule YAML atomically, defaults left out."""
+    save_yaml(schedule.model_dump(mode="json", exclude_defaults=True), path)

@@ -1,0 +1,44 @@
+"""One sequence being decoded: what is committed, and when to stop. Both worlds keep it with this class."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from decoding.messages import Verdict, Window
+
+
+class DecodedSequence:
+    """Committed tokens of one request; stops at an EOS token or at exactly `max_new_tokens`.
+
+    `tokens` holds the new tokens only. The last committed token (the prompt's last one at first) is not in
+    any key/value cache yet: it is the first row of the next verification.
+    """
+
+    def __init__(self, prompt: Sequence[int], *, max_new_tokens: int, eos_token_ids: Collection[int]) -> None:
+        if not prompt or max_new_tokens < 1:
+            msg = f"a sequence needs a prompt and max_new_tokens >= 1, not {len(prompt)} tokens and {max_new_tokens}"
+            raise ValueError(msg)
+        self.prompt = tuple(prompt)
+        self.tokens: list[int] = []
+        self.max_new_tokens = max_new_tokens
+        self._eos = frozenset(eos_token_ids)
+        self.unfinished = True
+
+    @property
+    def length(self) -> int:
+        """Prompt and new tokens together."""
+        return len(self.prompt) + len(self.tokens)
+
+    def commit(self, window: Window, verdict: Verdict) -> tuple[int, ...]:
+        """Append what stands; return what was appended, cut at EOS and at `max_new_tokens`."""
+        accepted = (*window.tokens[: verdict.num_accepted], verdict.next_token)
+        appended = accepted[: self.max_new_tokens - len(self.tokens)]
+        for place, token in enumerate(appended, 1):
+            if token in self._eos:
+                appended = appended[:place]
+                self.unfinished = False
+                break
+        self.tokens += appended
+        if len(self.tokens) == self.max_new_tokens:
+            self.unfinished = False
+        return appended

@@ -1,0 +1,104 @@
+"""What happened, in either world: spans on lanes, and one entry per round. Metrics are computed from it later.
+
+Times are seconds from the start of decoding (prefill lies before zero and is kept apart).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal, NamedTuple
+
+from decoding.messages import Outcome, Verdict, Window
+
+
+class Work(StrEnum):
+    """Kinds of span. The same names are used by both worlds, by calibration and by the report."""
+
+    VERIFY = "verify"
+    PREFIX = "prefix"
+    SUFFIX = "suffix"
+    ROLLOUT_STEP = "rollout_step"
+    BRANCH_STEP = "branch_step"
+    FINISH_STEP = "finish_step"
+    TRANSFER = "transfer"
+
+
+class Span(NamedTuple):
+    """A stretch of work on one lane (or of a transfer on a link).
+
+    `rows` counts rows computed; `round` is the index of the round in whose interval the work started.
+    """
+
+    lane: str
+    work: Work
+    start_s: float
+    end_s: float
+    round: int
+    rows: int
+
+
+class Round(NamedTuple):
+    """One verification and what came of it.
+
+    Attributes:
+        start_s: when the window was handed to the target.
+        end_s: when its outcome was committed.
+        num_drafted: tokens in the window.
+        num_accepted: drafted tokens committed (cut at the end of the sequence).
+        num_committed: tokens appended, the target's own included.
+        outcome: (num_accepted, next_token) as the target decided it, not cut.
+        hit: whether the next window came from a branch; None when no branch was asked for.
+    """
+
+    start_s: float
+    end_s: float
+    num_drafted: int
+    num_accepted: int
+    num_committed: int
+    outcome: Outcome
+    hit: bool | None
+
+
+class LaneEvent(NamedTuple):
+    """Something a user should know about a lane, such as the loss of the draft."""
+
+    time_s: float
+    lane: str
+    text: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Trace:
+    """The record of one decoded sequence. `world` says who wrote it."""
+
+    world: Literal["simulated", "measured"]
+    spans: list[Span] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+    events: list[LaneEvent] = field(default_factory=list)
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    _round_start_s: float = 0.0
+
+    def begin_round(self, now_s: float) -> None:
+        """A window was handed to the target at `now_s` (the start of the first operation of the round)."""
+        self._round_start_s = now_s
+
+    def end_round(self, now_s: float, window: Window, verdict: Verdict, num_committed: int) -> None:
+        """The verdict was committed."""
+        accepted = min(verdict.num_accepted, num_committed)
+        self.rounds.append(
+            Round(
+                self._round_start_s,
+                now_s,
+                len(window.tokens),
+                accepted,
+                num_committed,
+                (verdict.num_accepted, verdict.next_token),
+                None,
+            )
+        )
+
+    def mark_hit(self, *, hit: bool) -> None:
+        """Whether a branch matched the last round's outcome."""
+        self.rounds[-1] = self.rounds[-1]._replace(hit=hit)

@@ -1,0 +1,108 @@
+"""The draft language model: a few of the target's layers, its embeddings, a reduced output vocabulary.
+
+With `exit_features` the draft also reads hidden states that the target has at an early exit. They are fused
+before one of its middle layers and belong to the *previous* position; drafted positions have none, so the same
+weights serve with features and without. Shapes: legend of `runtime.decoder`, plus E exit-feature layers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from decoding.errors import ModelError
+from runtime.decoder import Decoder, rms_norm
+from runtime.kv_cache import KVCache
+from runtime.models.config import ModelConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DraftConfig:
+    """What distinguishes a draft from its target.
+
+    Attributes:
+        source_layers: layers of the target (counted from 1) that initialise the draft's.
+        vocab_size: size of the reduced output vocabulary.
+        exit_features: target layers whose output is fused; empty for a token-only draft.
+        feature_layer: draft layers done before the features are added.
+    """
+
+    source_layers: tuple[int, ...]
+    vocab_size: int
+    exit_features: tuple[int, ...] = ()
+    feature_layer: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.source_layers:
+            msg = "source_layers is empty: a draft needs at least one layer"
+            raise ModelError(msg)
+        if not 0 <= self.feature_layer < len(self.source_layers):
+            msg = f"feature_layer {self.feature_layer} is outside 0..{len(self.source_layers) - 1}"
+            raise ModelError(msg)
+
+
+class DraftModel(nn.Module):
+    """A `Decoder` with few layers, a reduced head, and optional fusion of exit features.
+
+    `embedding` and `head` are the target's own rows and never trained; `kept_ids` maps draft ids to target ids.
+    """
+
+    kept_ids: Tensor
+
+    def __init__(self, target_config: ModelConfig, config: DraftConfig) -> None:
+        super().__init__()
+        self.config = config
+        shape = replace(target_config, num_layers=len(config.source_layers), tie_embeddings=False)
+        self.decoder = Decoder(shape)
+        self.decoder.head = nn.Linear(shape.hidden_size, config.vocab_size, bias=False)
+        width = len(config.exit_features) * shape.hidden_size
+        self.fuse = nn.Linear(width, shape.hidden_size, bias=False) if width else None
+        self.register_buffer("kept_ids", torch.arange(config.vocab_size))
+
+    def share(self, target: Decoder, kept_ids: Tensor) -> None:
+        """Use the target's embedding and the kept rows of its output head, frozen."""
+        weight = target.embedding.weight
+        self.kept_ids = kept_ids
+        self.decoder.embedding.weight = nn.Parameter(weight, requires_grad=False)
+        self.decoder.head.weight = nn.Parameter(
+            target.head.weight[kept_ids].to(weight.dtype), requires_grad=False
+        )
+
+    def forward(
+        self,
+        ids_BT: Tensor,
+        *,
+        positions: Tensor,
+        mask: Tensor | None,
+        cache: KVCache | None = None,
+        features_BTE: Tensor | None = None,
+    ) -> Tensor:
+        """Normalised hidden states [B, T, D]; `decoder.head` turns them into reduced logits.
+
+        Args:
+            ids_BT: target token ids.
+            positions: rotary positions [T] or [B, T].
+            mask: additive mask, as in `Decoder.run_layers`.
+            cache: static cache, or None.
+            features_BTE: what `normalise_features` returned for the previous positions, zero where there are
+                none, [B, T, E * D]. A row of zeros and no features at all are the same thing.
+        """
+        decoder, split = self.decoder, self.config.feature_layer
+        x_BTD = decoder.embedding(ids_BT)
+        if self.fuse is None or features_BTE is None:
+            split = 0
+        else:
+            x_BTD = decoder.run_layers(x_BTD, 0, split, positions=positions, mask=mask, cache=cache)
+            x_BTD = x_BTD + self.fuse(features_BTE)
+        x_BTD = decoder.run_layers(
+            x_BTD, split, decoder.config.num_layers, positions=positions, mask=mask, cache=cache
+        )
+        return decoder.normalise(x_BTD)
+
+
+def normalise_features(hidden_TED: Tensor, eps: float) -> Tensor:
+    """Exit features as the channel carries them: each layer's hidden state at unit scale, [T, E * D]."""
+    unit = torch.ones(hidden_TED.shape[-1], dtype=hidden_TED.dtype)
+    return rms_norm(hidden_TED, unit, eps).flatten(-2)

@@ -1,0 +1,66 @@
+"""A static key/value cache: written at a cursor, rolled back by length, gathered by slot.
+
+Slots are rows of memory; positions are places in the text. They differ as soon as several branches share a
+prefix, so the cache knows slots only and the caller passes positions to the decoder.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from runtime.models.config import ModelConfig
+
+
+class KVCache:
+    """Keys and values of one sequence for every layer.
+
+    Shapes: [layers, 1, K, capacity, H]. `cursor` is the first slot that the next call writes; `length` counts
+    slots a row may see. Rows beyond `length` are garbage by definition.
+    """
+
+    def __init__(
+        self, config: ModelConfig, capacity: int, *, dtype: torch.dtype, device: str = "cpu"
+    ) -> None:
+        shape = (config.num_layers, 1, config.num_kv_heads, capacity, config.head_dim)
+        self.keys = torch.zeros(shape, dtype=dtype, device=device)
+        self.values = torch.zeros(shape, dtype=dtype, device=device)
+        self.cursor = 0
+
+    @property
+    def capacity(self) -> int:
+        """Slots in all."""
+        return self.keys.shape[3]
+
+    def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
+        """Store the rows of this call at the cursor; return every slot up to them, [1, K, S, H] each.
+
+        The cursor does not move: all layers of one forward write the same slots (see `advance`).
+        """
+        stop = self.cursor + k_BKTH.shape[2]
+        self.keys[layer, :, :, self.cursor : stop] = k_BKTH
+        self.values[layer, :, :, self.cursor : stop] = v_BKTH
+        return self.keys[layer, :, :, :stop], self.values[layer, :, :, :stop]
+
+    def advance(self, num_rows: int) -> None:
+        """Keep the rows just written.
+
+        Raises:
+            ValueError: the cache is full.
+        """
+        self.roll_back(self.cursor + num_rows)
+
+    def roll_back(self, length: int) -> None:
+        """Forget every slot from `length` on: roll-back is a number, not a copy."""
+        if not 0 <= length <= self.capacity:
+            msg = f"length {length} is outside the cache's 0..{self.capacity}"
+            raise ValueError(msg)
+        self.cursor = length
+
+    def gather(self, slots: list[int], destination: int) -> None:
+        """Move the given slots to `destination`, `destination` + 1, ... and put the cursor behind them."""
+        stop = destination + len(slots)
+        index = torch.tensor(slots, dtype=torch.long)
+        self.keys[:, :, :, destination:stop] = self.keys[:, :, :, index]
+        self.values[:, :, :, destination:stop] = self.values[:, :, :, index]
+        self.roll_back(stop)
