@@ -1,0 +1,103 @@
+"""A trained draft model on disk; the layout is that of `runtime.weight_folder`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import torch
+from torch import nn
+
+from decoding.errors import ModelError, ModelFormatError
+from runtime.decoder import Decoder, Rotary
+from runtime.draft_model import DraftConfig, DraftModel
+from runtime.quantization import pack, unpack
+from runtime.weight_folder import (
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    FolderConfig,
+    SpeculatorsConfig,
+    TargetShape,
+    Verifier,
+    load_folder,
+    require_layers,
+    save_folder,
+    take_kept_ids,
+    target_tensors,
+)
+
+DRAFT_KIND: Final = "mirrorsd_draft"
+_OF_THE_TARGET = ("decoder.embedding.weight", "decoder.head.weight")
+
+
+class DrafterFolderConfig(FolderConfig):
+    """`config.json` of a draft model: fields of `DraftConfig` beside those of every folder."""
+
+    speculators_model_type: Literal["mirrorsd_draft"] = DRAFT_KIND
+    source_layers: tuple[int, ...]
+    exit_features: tuple[int, ...]
+    feature_layer: int
+
+    @property
+    def draft(self) -> DraftConfig:
+        """What `DraftModel` is built from."""
+        return DraftConfig(
+            source_layers=self.source_layers,
+            vocab_size=self.draft_vocab_size,
+            exit_features=self.exit_features,
+            feature_layer=self.feature_layer,
+        )
+
+
+def save_draft(draft: DraftModel, folder: Path, *, target_name: str, metadata: Mapping[str, Any]) -> None:
+    """Write a draft whose embedding and head are its target's; matrices become int8.
+
+    Args:
+        draft: the trained model.
+        folder: created if it is not there; an older draft in it is replaced.
+        target_name: what a user calls the target.
+        metadata: anything JSON can hold: how the draft was trained.
+
+    Raises:
+        ModelError: the folder cannot be written.
+    """
+    config = DrafterFolderConfig(
+        speculators_config=SpeculatorsConfig(algorithm=DRAFT_KIND, verifier=Verifier(name_or_path=target_name)),
+        target_shape=TargetShape.of(draft.decoder.config),
+        draft_vocab_size=draft.config.vocab_size,
+        source_layers=draft.config.source_layers,
+        exit_features=draft.config.exit_features,
+        feature_layer=draft.config.feature_layer,
+        metadata=dict(metadata),
+    )
+    weights = {name: weight for name, weight in draft.named_parameters() if name not in _OF_THE_TARGET}
+    save_folder(folder, config, pack(weights) | target_tensors(draft.decoder.embedding.weight, draft.kept_ids))
+
+
+def load_draft(folder: Path, target: Decoder, *, dtype: torch.dtype) -> DraftModel:
+    """The draft of a folder in `dtype`, sharing the target's embedding (its memory too, where dtypes agree).
+
+    Raises:
+        ModelError: the target is not the one the draft was trained for.
+        ModelFormatError: a file is missing, damaged, or of another kind.
+    """
+    config, tensors = load_folder(folder, DrafterFolderConfig)
+    require_layers(config.source_layers, target, "source_layers", folder)
+    require_layers(config.exit_features, target, "exit_features", folder)
+    kept_ids = take_kept_ids(tensors, config, target, folder)
+    try:
+        own_config = config.draft
+    except ModelError as error:
+        msg = f"{folder / CONFIG_FILE}: {error}"
+        raise ModelFormatError(msg) from error
+    with torch.device("meta"):
+        draft = DraftModel(target.config, own_config)
+    shapes = {name: weight.shape for name, weight in draft.named_parameters() if name not in _OF_THE_TARGET}
+    state = unpack(tensors, shapes, dtype, source=str(folder / WEIGHTS_FILE))
+    draft.load_state_dict(state, strict=False, assign=True)
+    draft.share(target, kept_ids)
+    for rows in (draft.decoder.embedding, draft.decoder.head):
+        rows.weight = nn.Parameter(rows.weight.to(dtype), requires_grad=False)
+    draft.decoder.rotary = Rotary(target.config, len(target.rotary.cos_PH))
+    return draft.eval().requires_grad_(requires_grad=False)

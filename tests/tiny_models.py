@@ -1,0 +1,74 @@
+"""Models small enough to be compared number by number; random but seeded, float32."""
+
+import torch
+from torch import nn
+
+from runtime.decoder import Decoder
+from runtime.draft_model import DraftConfig, DraftModel
+from runtime.exit_adapter import ExitAdapter
+from runtime.models.config import ModelConfig
+
+VOCAB_SIZE = 61
+EOS = 2
+
+
+def tiny_config(**changes) -> ModelConfig:
+    sizes = {
+        "architecture": "LlamaForCausalLM",
+        "vocab_size": VOCAB_SIZE,
+        "num_layers": 4,
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_heads": 4,
+        "num_kv_heads": 2,
+        "head_dim": 4,
+        "max_position": 128,
+        "rope_theta": 10_000.0,
+        "norm_eps": 1e-5,
+        "tie_embeddings": True,
+        "eos_token_ids": (EOS,),
+    }
+    return ModelConfig(**sizes | changes)
+
+
+def tiny_target(seed: int = 0, **changes) -> Decoder:
+    """A target whose argmax is far from uniform: weights are large."""
+    torch.manual_seed(seed)
+    target = Decoder(tiny_config(**changes))
+    for parameter in target.parameters():
+        if parameter.dim() == 2:
+            nn.init.normal_(parameter, std=0.4)
+        else:
+            nn.init.normal_(parameter, mean=1.0, std=0.2)
+    return target.eval().requires_grad_(requires_grad=False)
+
+
+def tiny_draft(
+    target: Decoder, *, exit_features: tuple[int, ...] = (), feature_layer: int = 0, seed: int = 1
+) -> DraftModel:
+    """A draft with random layers of its own, sharing the target's embedding and every second head row."""
+    torch.manual_seed(seed)
+    kept_ids = torch.arange(0, VOCAB_SIZE, 2)
+    config = DraftConfig(
+        source_layers=(1, 2, 4),
+        vocab_size=len(kept_ids),
+        exit_features=exit_features,
+        feature_layer=feature_layer,
+    )
+    draft = DraftModel(target.config, config)
+    for parameter in draft.parameters():
+        if parameter.dim() == 2:
+            nn.init.normal_(parameter, std=0.4)
+    draft.share(target, kept_ids)
+    return draft.eval().requires_grad_(requires_grad=False)
+
+
+def tiny_adapters(target: Decoder, layers: tuple[int, ...], *, width: int = 8) -> dict[int, ExitAdapter]:
+    torch.manual_seed(3)
+    config = target.config
+    adapters = {layer: ExitAdapter(config.hidden_size, width, config.norm_eps) for layer in layers}
+    for adapter in adapters.values():
+        for parameter in adapter.parameters():
+            nn.init.normal_(parameter, std=0.3)
+        adapter.requires_grad_(requires_grad=False)
+    return adapters
