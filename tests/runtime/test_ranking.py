@@ -1,0 +1,17 @@
+import pytest
+import torch
+
+from runtime.ranking import ranked_ids
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_ids_are_ranked_by_logit_and_then_by_id(dtype) -> None:
+    logits = torch.randn(20, 40, generator=torch.Generator().manual_seed(0)).mul(3).round().div(2).to(dtype)
+    for row, found in zip(logits.tolist(), ranked_ids(logits, 7).tolist(), strict=True):
+        assert found == sorted(range(40), key=lambda token: (-row[token], token))[:7]
+
+
+def test_the_first_is_the_argmax_and_zero_has_no_sign() -> None:
+    logits = torch.tensor([[-1.0, -0.0, 0.0, -0.0], [-5.0, -3.0, -3.0, -4.0]])
+    assert ranked_ids(logits, 2).tolist() == [[1, 2], [1, 2]]
+    assert ranked_ids(logits, 1).flatten().tolist() == logits.argmax(-1).tolist()
