@@ -1,0 +1,121 @@
+"""Prompt sets: the one shipped here, a user's own, and Spec-Bench's `question.jsonl`.
+
+Every file holds one JSON object a line. Three kinds of row are known, and may be mixed:
+
+- ours: `{"prompt_id": "qa-salt", "category": "qa", "prompt": "..."}`
+- bare: `{"prompt": "..."}`; it is named after its file and line
+- Spec-Bench: `{"question_id": 82, "category": "writing", "turns": ["...", "..."]}`; its eight MT-bench
+  categories become `mt_bench`, as in Spec-Bench's own tables
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from decoding.errors import ConfigError
+
+MT_BENCH_CATEGORIES = frozenset(
+    {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
+)
+_ROW_KINDS = '{"prompt": ...}, {"prompt_id": ..., "category": ..., "prompt": ...} or a Spec-Bench row with "turns"'
+_BUNDLED = Path(__file__).with_name("prompt_sets") / "demo.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prompt:
+    """What a user says.
+
+    Attributes:
+        prompt_id: names it in records and reports; unique in its set.
+        category: kind of task, or "".
+        turns: what the user says, turn by turn; only Spec-Bench rows have more than one.
+    """
+
+    prompt_id: str
+    category: str
+    turns: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The first turn."""
+        return self.turns[0]
+
+
+def bundled_prompts() -> tuple[Prompt, ...]:
+    """The prompt set shipped here: 48 prompts of our own, eight for each of Spec-Bench's six kinds of task."""
+    return load_prompts(_BUNDLED)
+
+
+def load_prompts(path: Path) -> tuple[Prompt, ...]:
+    """Read a prompt set, in the order of the file; empty lines are skipped.
+
+    Raises:
+        ConfigError: the file is missing or empty, or a row is wrong; names file and line.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{path}: cannot be read ({error})"
+        raise ConfigError(msg) from error
+    prompts = tuple(_read(lines, path))
+    if not prompts:
+        msg = f"{path}: holds no prompt; each line should be {_ROW_KINDS}"
+        raise ConfigError(msg)
+    return prompts
+
+
+def take_per_category(prompts: Sequence[Prompt], count: int) -> tuple[Prompt, ...]:
+    """The first `count` prompts of every category, in the order given."""
+    taken: Counter[str] = Counter()
+    chosen = []
+    for prompt in prompts:
+        taken[prompt.category] += 1
+        if taken[prompt.category] <= count:
+            chosen.append(prompt)
+    return tuple(chosen)
+
+
+def _read(lines: Sequence[str], path: Path) -> Iterator[Prompt]:
+    seen: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            prompt = _parse(json.loads(line), fallback_id=f"{path.stem}-{number}")
+        except ValueError as error:
+            msg = f"{path}:{number}: {error}"
+            raise ConfigError(msg) from error
+        if prompt.prompt_id in seen:
+            msg = f"{path}:{number}: the id {prompt.prompt_id!r} is that of line {seen[prompt.prompt_id]} already"
+            raise ConfigError(msg)
+        seen[prompt.prompt_id] = number
+        yield prompt
+
+
+def _parse(row: Any, *, fallback_id: str) -> Prompt:
+    if not isinstance(row, dict):
+        msg = f"expected a JSON object, found {type(row).__name__}; a row is {_ROW_KINDS}"
+        raise ValueError(msg)  # noqa: TRY004 - the caller adds file and line to every ValueError
+    category = str(row.get("category", ""))
+    if category in MT_BENCH_CATEGORIES and "turns" in row:
+        category = "mt_bench"
+    prompt_id = str(row.get("prompt_id", row.get("question_id", fallback_id)))
+    return Prompt(prompt_id=prompt_id, category=category, turns=_turns(row))
+
+
+def _turns(row: dict[str, Any]) -> tuple[str, ...]:
+    name = "turns" if "turns" in row else "prompt"
+    if name not in row:
+        msg = f"found neither 'prompt' nor 'turns' among the keys {sorted(row)}; a row is {_ROW_KINDS}"
+        raise ValueError(msg)
+    turns = row["turns"] if name == "turns" else [row["prompt"]]
+    if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) and turn.strip() for turn in turns):
+        wanted = "a list of texts that are not empty" if name == "turns" else "a text that is not empty"
+        msg = f"{name!r} should be {wanted}, found {row[name]!r}"
+        raise ValueError(msg)
+    return tuple(turns)

@@ -1,0 +1,91 @@
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from calibrate.prompts import Prompt, bundled_prompts, load_prompts, take_per_category
+from decoding.errors import ConfigError
+
+KINDS = {"mt_bench", "translation", "summarization", "qa", "math_reasoning", "rag"}
+
+
+def write(folder: Path, *rows: object) -> Path:
+    path = folder / "set.jsonl"
+    path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def test_the_shipped_set_has_eight_different_prompts_of_every_kind() -> None:
+    prompts = bundled_prompts()
+    assert Counter(prompt.category for prompt in prompts) == dict.fromkeys(KINDS, 8)
+    assert len({prompt.text for prompt in prompts}) == len(prompts)
+
+
+def test_shipped_summaries_rest_on_passages_of_80_to_150_words() -> None:
+    passages = [p.text.split("\n\n", 1)[1] for p in bundled_prompts() if p.category == "summarization"]
+    assert all(80 <= len(passage.split()) <= 150 for passage in passages)
+
+
+def test_all_three_kinds_of_row_are_read_in_file_order(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        {"prompt_id": "a", "category": "qa", "prompt": "Why?"},
+        "",
+        {"prompt": "How?"},
+        {"question_id": 81, "category": "writing", "turns": ["First.", "Second."]},
+        {"question_id": 401, "category": "math_reasoning", "turns": ["Count."], "reference": ["3"]},
+    )
+    assert load_prompts(path) == (
+        Prompt(prompt_id="a", category="qa", turns=("Why?",)),
+        Prompt(prompt_id="set-3", category="", turns=("How?",)),
+        Prompt(prompt_id="81", category="mt_bench", turns=("First.", "Second.")),
+        Prompt(prompt_id="401", category="math_reasoning", turns=("Count.",)),
+    )
+    assert load_prompts(path)[2].text == "First."
+
+
+def test_our_own_rows_keep_their_category_even_if_mt_bench_uses_the_word(tmp_path: Path) -> None:
+    assert load_prompts(write(tmp_path, {"category": "math", "prompt": "2 + 2?"}))[0].category == "math"
+
+
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [
+        ("{", "set.jsonl:2: "),
+        ("[1]", "set.jsonl:2: expected a JSON object, found list"),
+        ({"text": "x"}, r"set.jsonl:2: found neither 'prompt' nor 'turns' among the keys \['text'\]"),
+        ({"prompt": " "}, "set.jsonl:2: 'prompt' should be a text that is not empty, found ' '"),
+        ({"turns": []}, "set.jsonl:2: 'turns' should be a list of texts"),
+        ({"turns": "Hello"}, "set.jsonl:2: 'turns' should be a list of texts .*, found 'Hello'"),
+        ({"prompt_id": "a", "prompt": "again"}, "set.jsonl:2: the id 'a' is that of line 1 already"),
+    ],
+)
+def test_a_wrong_row_is_named_by_file_and_line(tmp_path: Path, row: object, complaint: str) -> None:
+    path = write(tmp_path, {"prompt_id": "a", "prompt": "fine"}, row)
+    with pytest.raises(ConfigError, match=complaint):
+        load_prompts(path)
+
+
+def test_a_missing_or_empty_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_prompts(tmp_path / "none.jsonl")
+    with pytest.raises(ConfigError, match="holds no prompt"):
+        load_prompts(write(tmp_path, ""))
+
+
+def test_the_subset_is_the_first_of_each_category_in_file_order() -> None:
+    prompts = [Prompt(prompt_id=f"{kind}{n}", category=kind, turns=("x",)) for n in range(3) for kind in "ba"]
+    assert [prompt.prompt_id for prompt in take_per_category(prompts, 2)] == ["b0", "a0", "b1", "a1"]
+
+
+def test_a_line_separator_inside_a_text_does_not_end_the_row(tmp_path: Path) -> None:
+    text = "one\N{LINE SEPARATOR}two"
+    assert load_prompts(write(tmp_path, json.dumps({"prompt": text}, ensure_ascii=False)))[0].text == text
+
+
+def test_the_development_half_of_spec_bench_is_read() -> None:
+    path = Path(__file__).parents[3] / "shared" / "data" / "spec_bench_dev.jsonl"
+    if not path.is_file():
+        pytest.skip("the development half of Spec-Bench is not at hand")
+    assert Counter(prompt.category for prompt in load_prompts(path)) == dict.fromkeys(KINDS, 40)
