@@ -1,0 +1,6 @@
+"""`python -m mirrorsd` is the command `mirrorsd`."""
+
+from mirrorsd.cli import main
+
+if __name__ == "__main__":
+    main()

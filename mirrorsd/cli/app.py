@@ -1,0 +1,53 @@
+"""The command with its verbs, and what becomes of an error or of Ctrl-C in any of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from decoding.errors import MirrorsdError
+from mirrorsd.cli.console import INTERRUPTED, WRONG_INPUT, escaped, say
+from mirrorsd.cli.json_option import with_default_destination
+from mirrorsd.cli.models import models
+
+
+class _Verbs(TyperGroup):
+    """Turns what a user can cause into one message and an exit status; anything else is a defect and shows."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, with_default_destination(args))
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except MirrorsdError as error:
+            say(f"[bold red]Error:[/] {escaped(error)}")
+            raise typer.Exit(WRONG_INPUT) from error
+        except KeyboardInterrupt as error:
+            say("Interrupted. Nothing was written.")
+            raise typer.Exit(INTERRUPTED) from error
+
+
+app = typer.Typer(
+    name="mirrorsd",
+    cls=_Verbs,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    epilog="Start here: [bold]mirrorsd demo[/]",
+)
+app.add_typer(models, name="models")
+
+
+@app.callback()
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and leave.", is_eager=True)] = False,
+) -> None:
+    """Does speculative decoding pay on your models, prompts and devices? Simulate, search, run, compare."""
+    if version:
+        from importlib.metadata import version as installed
+
+        typer.echo(f"mirrorsd {installed('mirrorsd')}")
+        raise typer.Exit

@@ -1,0 +1,55 @@
+"""The `--json` of every verb: a path, or nothing at all for stdout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mirrorsd.json_text import json_text
+
+STDOUT = "-"
+_NAME = "--json"
+
+JsonOption = Annotated[
+    str | None,
+    typer.Option(
+        _NAME,
+        metavar="[PATH]",
+        help="Write the result as JSON to PATH; without PATH, or with [bold]-[/], to stdout in place of the text.",
+        show_default=False,
+    ),
+]
+
+
+def with_default_destination(args: Sequence[str]) -> list[str]:
+    """Give a `--json` that no value follows the value `-`: Typer's options cannot have an optional one."""
+    complete: list[str] = []
+    for place, arg in enumerate(args):
+        complete.append(arg)
+        following = args[place + 1 : place + 2]
+        if arg == _NAME and (not following or (following[0] != STDOUT and following[0].startswith("-"))):
+            complete.append(STDOUT)
+    return complete
+
+
+def write_json(data: Any, destination: str | None) -> bool:
+    """Write `data` where `--json` says.
+
+    Returns:
+        Whether stdout is still free for a text result.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    if destination is None:
+        return True
+    if destination == STDOUT:
+        typer.echo(json_text(data), nl=False)
+        return False
+    from decoding.yaml_file import write_atomically
+
+    write_atomically(Path(destination), json_text(data))
+    return True
