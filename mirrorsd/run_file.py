@@ -1,0 +1,91 @@
+"""A JSON Lines file that grows by one finished prompt at a time, and goes on where it was interrupted.
+
+Every row carries the settings that made it, so a file explains itself and rows of different settings never mix.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from decoding.errors import ConfigError
+
+SETTINGS = "settings"
+PROMPT_ID = "prompt_id"
+
+
+class RunFile:
+    """Appends rows to a file; a context manager, because the file stays open in between.
+
+    Attributes:
+        path: the file.
+        done: ids of the prompts whose rows are in the file.
+    """
+
+    def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
+        """Open `path` for appending; what an interruption left of a row at its end is cut off.
+
+        Raises:
+            ConfigError: the file cannot be read or written, a row is damaged, or it was made with other settings.
+        """
+        self.path = path
+        self._settings = json.loads(json.dumps(settings))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            text = path.read_bytes() if path.exists() else b""
+            whole = text[: text.rfind(b"\n") + 1]
+            self.done = frozenset(self._check(whole.decode("utf-8")))
+            self._file = path.open("ab")
+            self._file.truncate(len(whole))
+        except (OSError, UnicodeDecodeError) as error:
+            msg = f"{path}: cannot be used for rows ({error})"
+            raise ConfigError(msg) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Add a row with its settings; it is on disk when this returns.
+
+        Raises:
+            ConfigError: it cannot be written.
+        """
+        line = json.dumps({**row, SETTINGS: self._settings}, ensure_ascii=False, allow_nan=False)
+        try:
+            self._file.write(line.encode("utf-8") + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            msg = f"{self.path}: a row cannot be written ({error}); those before it are whole"
+            raise ConfigError(msg) from error
+        self.done |= {row[PROMPT_ID]}
+
+    def _check(self, text: str) -> list[str]:
+        """Ids of the rows of `text`, all of them made with our settings."""
+        ids = []
+        for number, line in enumerate(text.split("\n")[:-1], 1):
+            try:
+                row = json.loads(line)
+                settings, prompt_id = row[SETTINGS], row[PROMPT_ID]
+            except (ValueError, KeyError, TypeError) as error:
+                msg = f"{self.path}:{number}: not a row that `mirrorsd run` wrote ({error!r}); name another --out"
+                raise ConfigError(msg) from error
+            if settings != self._settings:
+                msg = f"{self.path}:{number}: {self._difference(settings)}; name another --out, or delete the file"
+                raise ConfigError(msg)
+            ids.append(str(prompt_id))
+        return ids
+
+    def _difference(self, settings: Mapping[str, Any]) -> str:
+        names = [n for n in {**settings, **self._settings} if settings.get(n) != self._settings.get(n)]
+        found = ", ".join(f"{name} {settings.get(name)!r}, not {self._settings.get(name)!r}" for name in names)
+        return f"was made with other settings ({found})"
