@@ -1,0 +1,124 @@
+"""A small machine and a small record, made up but plausible: 135M-like target on cores, a draft five times faster."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from decoding.record import AcceptanceRecord, PromptRecord
+from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
+
+ROWS = (1, 2, 4, 8, 16, 32, 64)
+CONTEXTS = (0, 512, 2048)
+NUM_LAYERS = 30
+EXIT_LAYERS = (15, 20)
+VOCABULARY = 1000
+
+
+def table(
+    one_row_s: float, *, row_growth: float = 0.02, speed: float = 1.0, rows: tuple[int, ...] = ROWS
+) -> LatencyTable:
+    """Seconds that grow with rows and a little with the context."""
+    seconds = tuple(
+        tuple(one_row_s / speed * (1 + row_growth * (count - 1) + context / 10_000) for context in CONTEXTS)
+        for count in rows
+    )
+    return LatencyTable(rows=rows, contexts=CONTEXTS, seconds=seconds, relative_error=0.02, source="made up")
+
+
+def lane(name: str, cores: tuple[int, ...], *, speed: float = 1.0, draft_step_s: float = 6e-3) -> LaneProfile:
+    """A lane that can run both models."""
+    return LaneProfile(
+        name=name,
+        device="cpu",
+        cores=cores,
+        num_threads=max(1, len(cores)),
+        dispatch_s=1.2e-4,
+        layer=table(1.2e-3, speed=speed),
+        head=table(5e-3, speed=speed),
+        exit={layer: table(1.5e-3, speed=speed) for layer in EXIT_LAYERS},
+        draft_step=table(draft_step_s, speed=speed),
+        draft_step_features=table(draft_step_s * 1.1, speed=speed),
+    )
+
+
+def machine(*, draft_step_s: float = 6e-3, pooled_speed: float = 1.6) -> Profile:
+    """Two cores as two lanes, or as one."""
+    return Profile(
+        host={"cpu": "Synthetic 2-core", "cores": 2},
+        target="SmolLM2-135M-Instruct",
+        drafter="four-layer",
+        dtype="bfloat16",
+        num_layers=NUM_LAYERS,
+        lanes=(
+            lane("target", (0,), draft_step_s=draft_step_s),
+            lane("draft", (1,), draft_step_s=draft_step_s),
+            lane("both", (0, 1), speed=pooled_speed, draft_step_s=draft_step_s),
+        ),
+        links=(LinkProfile(lanes=("target", "draft"), latency_s=5e-5, bytes_per_s=2e9, source="made up"),),
+        contention=(
+            Contention(lanes=("target", "draft"), slowdown=(1.04, 1.06), relative_error=0.01, source="made up"),
+        ),
+        round_overhead_s=1.5e-4,
+        calibration_s=190.0,
+        relative_error=0.03,
+    )
+
+
+def prompt_record(
+    seed: int, *, num_tokens: int = 60, acceptance: float = 0.6, max_window: int = 8, with_features: bool = True
+) -> PromptRecord:
+    """A text whose draft knows each token with probability `acceptance`, and exits that know it more often."""
+    random = np.random.default_rng(seed)
+    text = random.integers(10, VOCABULARY, num_tokens).astype(np.int32)
+
+    def rollouts(share: float) -> np.ndarray:
+        drafts = random.integers(0, 10, (num_tokens, max_window)).astype(np.int32)
+        knows = random.random(num_tokens) < share
+        for start in range(num_tokens):
+            for place in range(min(max_window, num_tokens - start)):
+                if not knows[start + place]:
+                    break
+                drafts[start, place] = text[start + place]
+        return drafts
+
+    def ranked(first: np.ndarray | None, width: int, share: float) -> np.ndarray:
+        ids = np.array([random.permutation(10)[:width] for _ in range(num_tokens)], dtype=np.int32)
+        ranks = random.geometric(0.5, num_tokens) - 1
+        for position in range(num_tokens):
+            rest = [token for token in ids[position] if first is None or token != first[position]]
+            if random.random() < share and (first is None or first[position] != text[position]):
+                rest.insert(min(ranks[position], width - 1), text[position])
+            row = rest if first is None else [first[position], *rest]
+            ids[position] = row[:width]
+        return ids
+
+    plain, featured = rollouts(acceptance), rollouts(min(1.0, acceptance + 0.08))
+    return PromptRecord(
+        name=f"prompt {seed}",
+        category="maths" if seed % 2 else "writing",
+        prompt_length=20 + seed % 7,
+        text=text,
+        rollouts=plain,
+        feature_rollouts=featured if with_features else np.zeros((0, max_window), dtype=np.int32),
+        alternatives=ranked(plain[:, 0], 6, 0.6),
+        feature_alternatives=ranked(featured[:, 0], 6, 0.6) if with_features else np.zeros((0, 6), dtype=np.int32),
+        exits={layer: ranked(None, 9, 0.55 + layer / 100) for layer in EXIT_LAYERS},
+    )
+
+
+def acceptance_record(
+    *, num_prompts: int = 4, num_tokens: int = 60, acceptance: float = 0.6, with_features: bool = True
+) -> AcceptanceRecord:
+    """Some prompts of `prompt_record`."""
+    return AcceptanceRecord(
+        target="SmolLM2-135M-Instruct",
+        drafter="four-layer",
+        dtype="bfloat16",
+        max_window=8,
+        max_new_tokens=num_tokens,
+        exit_layers=EXIT_LAYERS,
+        prompts=tuple(
+            prompt_record(seed, num_tokens=num_tokens, acceptance=acceptance, with_features=with_features)
+            for seed in range(num_prompts)
+        ),
+    )

@@ -1,0 +1,62 @@
+"""Branches go where rounds end and where the candidates are right."""
+
+import numpy as np
+
+from decoding.record import AcceptanceRecord, PromptRecord
+from planner.root_budget import correction_ranks, uneven_budget
+from tests.planner.synthetic import acceptance_record
+
+
+def hand_made() -> AcceptanceRecord:
+    """Text 10 11 12 13 14 15; the draft is right about 11 and 14 only, and a wrong draft says 99."""
+    text = np.array([10, 11, 12, 13, 14, 15], dtype=np.int32)
+    rollouts = np.array([[99, 99], [11, 99], [99, 99], [99, 99], [14, 99], [99, 99]], dtype=np.int32)
+    exits = np.array([[99, 10, 5], [11, 5, 6], [99, 5, 12], [13, 99, 5], [14, 5, 6], [5, 6, 7]], dtype=np.int32)
+    prompt = PromptRecord(
+        name="by hand",
+        category="",
+        prompt_length=3,
+        text=text,
+        rollouts=rollouts,
+        feature_rollouts=np.zeros((0, 2), dtype=np.int32),
+        alternatives=exits[:, :2],
+        feature_alternatives=np.zeros((0, 2), dtype=np.int32),
+        exits={7: exits},
+    )
+    return AcceptanceRecord(
+        target="t", drafter="d", dtype="float32", max_window=2, max_new_tokens=6, exit_layers=(7,), prompts=(prompt,)
+    )
+
+
+def test_ranks_leave_the_drafted_token_out():
+    # Rounds: at 0 nothing stands (10 is next best after 99), at 1 one stands and 12 is third with 99 first,
+    # at 3 nothing stands and 13 is first; the round at 4 is the last and asks for nothing.
+    counts = correction_ranks(hand_made(), 2, with_features=False, exit_layer=7)
+    assert counts.tolist() == [[2, 0, 0], [0, 1, 0], [0, 0, 0]]
+
+
+def test_candidates_that_miss_the_correction_are_not_counted():
+    counts = correction_ranks(hand_made(), 2, with_features=False, exit_layer=None)
+    assert counts.tolist() == [[2, 0], [0, 0], [0, 0]]
+
+
+def test_a_full_window_compares_all_candidates():
+    counts = correction_ranks(hand_made(), 1, with_features=False, exit_layer=7)
+    # At 1 the whole window of one stands: its row has no drafted token, so 12 keeps rank 2.
+    assert counts[1].tolist() == [0, 0, 1]
+
+
+def test_budget_follows_the_counts():
+    ranks = np.array([[9, 4, 1], [5, 0, 0], [2, 2, 0]])
+    assert uneven_budget(ranks, 1, most_per_row=3) == (1, 0, 0)
+    assert uneven_budget(ranks, 4, most_per_row=3) == (2, 1, 1)
+    assert uneven_budget(ranks, 100, most_per_row=3) == (3, 1, 2)
+    assert uneven_budget(ranks, 4, most_per_row=1) == (1, 1, 1)
+
+
+def test_budget_covers_at_least_what_an_even_one_of_its_size_does():
+    record = acceptance_record(num_prompts=6)
+    for window in (2, 4, 8):
+        ranks = correction_ranks(record, window, with_features=False, exit_layer=20)
+        budget = uneven_budget(ranks, 2 * (window + 1), most_per_row=8)
+        assert sum(row[:count].sum() for row, count in zip(ranks, budget, strict=True)) >= ranks[:, :2].sum()

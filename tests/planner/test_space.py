@@ -1,0 +1,147 @@
+"""The search asks only what was measured and recorded, and asks all of it."""
+
+import numpy as np
+import pytest
+
+from decoding.methods import METHODS
+from decoding.schedule import Schedule
+from planner.pricing import RecordReach, is_priced, max_branches
+from planner.space import SearchSpace, enumerate_schedules, placement_name
+from tests.planner.synthetic import EXIT_LAYERS, acceptance_record, lane, machine, table
+
+SMALL = SearchSpace(windows=(2, 4), exit_top_k=(1, 4), draft_top_k=(2,), uneven_roots=(6,))
+
+
+@pytest.fixture(scope="module")
+def profile():
+    return machine()
+
+
+@pytest.fixture(scope="module")
+def record():
+    return acceptance_record()
+
+
+def test_every_method_and_root_source_is_offered_once(profile, record):
+    schedules = enumerate_schedules(SMALL, profile, record)
+    assert {schedule.method for schedule in schedules} == set(METHODS)
+    assert {schedule.root_source for schedule in schedules} == {None, "exit", "draft", "hybrid"}
+    assert len(set(schedules)) == len(schedules)
+
+
+def test_the_default_space_is_priced_to_the_last_schedule(profile, record):
+    reach = RecordReach.of(record)
+    schedules = enumerate_schedules(SearchSpace(), profile, record)
+    assert len(schedules) > 500
+    assert all(reach.holds(schedule) and is_priced(schedule, profile, reach) for schedule in schedules)
+
+
+def test_the_order_is_the_same_every_time(profile, record):
+    assert enumerate_schedules(SMALL, profile, record) == enumerate_schedules(SMALL, profile, record)
+
+
+def test_mirror_is_never_pooled_and_never_shares_a_core(profile, record):
+    mirrors = [schedule for schedule in enumerate_schedules(SMALL, profile, record) if schedule.method == "mirror"]
+    assert {(schedule.target_lane, schedule.draft_lane) for schedule in mirrors} == {
+        ("target", "draft"),
+        ("draft", "target"),
+    }
+
+
+def test_synchronous_runs_split_both_ways_and_pooled_on_the_lane_of_all_cores(profile, record):
+    schedules = enumerate_schedules(SMALL, profile, record)
+    assert {(s.target_lane, s.draft_lane) for s in schedules if s.method == "speculative"} == {
+        ("target", "draft"),
+        ("draft", "target"),
+        ("both", "both"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("schedule", "name"),
+    [
+        (Schedule(method="autoregressive", target_lane="target"), "split"),
+        (Schedule(method="autoregressive", target_lane="both"), "pooled"),
+        (Schedule(method="speculative", target_lane="target", draft_lane="draft", num_speculative_tokens=2), "split"),
+        (Schedule(method="speculative", target_lane="both", draft_lane="both", num_speculative_tokens=2), "pooled"),
+    ],
+)
+def test_placements_are_named(profile, schedule, name):
+    assert placement_name(schedule, profile) == name
+
+
+def test_a_device_without_cores_is_pooled_by_itself(record):
+    gpu = lane("gpu", ()).model_copy(update={"device": "cuda:0"})
+    profile = machine().model_copy(update={"lanes": (gpu, lane("cpu", (0, 1))), "links": (), "contention": ()})
+    schedules = enumerate_schedules(SMALL, profile, record)
+    assert ("gpu", "gpu") in {(s.target_lane, s.draft_lane) for s in schedules if s.method == "speculative"}
+    assert ("gpu", "cpu") in {(s.target_lane, s.draft_lane) for s in schedules if s.method == "mirror"}
+    plain = [schedule for schedule in schedules if schedule.method == "autoregressive"]
+    assert [(s.target_lane, placement_name(s, profile)) for s in plain] == [("gpu", "pooled"), ("cpu", "pooled")]
+
+
+def test_without_a_drafter_only_plain_decoding_is_left(record):
+    profile = machine().model_copy(update={"drafter": None})
+    assert {schedule.method for schedule in enumerate_schedules(SMALL, profile, record)} == {"autoregressive"}
+
+
+def test_no_features_without_their_record(profile):
+    record = acceptance_record(with_features=False)
+    assert not any(schedule.exit_features for schedule in enumerate_schedules(SMALL, profile, record))
+
+
+def test_a_lane_without_an_exit_runs_no_target_of_an_exit_schedule(record):
+    blind = lane("target", (0,)).model_copy(update={"exit": {}})
+    profile = machine()
+    profile = profile.model_copy(update={"lanes": (blind, *profile.lanes[1:])})
+    exits = [s for s in enumerate_schedules(SMALL, profile, record) if s.uses_exit]
+    assert {schedule.target_lane for schedule in exits} == {"draft"}
+
+
+def test_rows_outside_the_draft_table_are_not_asked_for(record):
+    narrow = lane("draft", (1,)).model_copy(update={"draft_step": table(6e-3, rows=(1, 2, 4, 8))})
+    profile = machine()
+    profile = profile.model_copy(update={"lanes": (profile.lanes[0], narrow, profile.lanes[2])})
+    drafted_there = [
+        schedule
+        for schedule in enumerate_schedules(SMALL, profile, record)
+        if schedule.draft_lane == "draft" and schedule.method == "mirror" and not schedule.exit_features
+    ]
+    assert max(max_branches(schedule) for schedule in drafted_there) <= 8
+
+
+def test_contexts_outside_the_target_table_are_not_asked_for(profile):
+    record = acceptance_record(num_prompts=1, num_tokens=2100)
+    assert enumerate_schedules(SMALL, profile, record) == []
+
+
+def test_more_candidates_than_recorded_are_not_asked_for(profile, record):
+    wide = SMALL.model_copy(update={"exit_top_k": (8, 9), "draft_top_k": (5, 6)})
+    schedules = enumerate_schedules(wide, profile, record)
+    assert max(schedule.exit_top_k for schedule in schedules) == 8
+    assert max(schedule.draft_top_k for schedule in schedules) == 5
+
+
+def test_exit_layers_and_windows_stay_within_the_record(profile, record):
+    wide = SMALL.model_copy(update={"windows": (8, 9), "exit_layers": (10, *EXIT_LAYERS)})
+    schedules = enumerate_schedules(wide, profile, record)
+    assert {schedule.num_speculative_tokens for schedule in schedules} == {0, 8}
+    assert {schedule.exit_layer for schedule in schedules} == {None, *EXIT_LAYERS}
+
+
+def test_uneven_budgets_come_for_exit_and_draft_roots(profile, record):
+    uneven = [s for s in enumerate_schedules(SMALL, profile, record) if s.roots_per_row]
+    assert {schedule.root_source for schedule in uneven} == {"exit", "draft"}
+    assert all(sum(schedule.roots_per_row) <= 6 and len(set(schedule.roots_per_row)) > 1 for schedule in uneven)
+
+
+def test_a_record_without_prompts_offers_nothing(profile, record):
+    empty = acceptance_record(num_prompts=0)
+    assert enumerate_schedules(SMALL, profile, empty) == []
+
+
+def test_reach_is_the_narrowest_prompt(record):
+    reach = RecordReach.of(record)
+    assert (reach.first_context, reach.last_context) == (19, 81)
+    assert (reach.num_exit_candidates, reach.num_alternatives) == (9, 6)
+    assert np.issubdtype(record.prompts[0].text.dtype, np.integer)
