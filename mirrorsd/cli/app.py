@@ -13,7 +13,7 @@ from mirrorsd.cli.json_option import with_default_destination
 from mirrorsd.cli.models import models
 
 
-class _Verbs(TyperGroup):
+class Verbs(TyperGroup):
     """Turns what a user can cause into one message and an exit status; anything else is a defect and shows."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -32,7 +32,7 @@ class _Verbs(TyperGroup):
 
 app = typer.Typer(
     name="mirrorsd",
-    cls=_Verbs,
+    cls=Verbs,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -41,13 +41,19 @@ app = typer.Typer(
 app.add_typer(models, name="models")
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"mirrorsd {version('mirrorsd')}")
+        raise typer.Exit
+
+
 @app.callback()
 def root(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and leave.", is_eager=True)] = False,
+    version: Annotated[  # noqa: ARG001
+        bool,
+        typer.Option("--version", help="Show the version and leave.", is_eager=True, callback=_show_version),
+    ] = False,
 ) -> None:
     """Does speculative decoding pay on your models, prompts and devices? Simulate, search, run, compare."""
-    if version:
-        from importlib.metadata import version as installed
-
-        typer.echo(f"mirrorsd {installed('mirrorsd')}")
-        raise typer.Exit

@@ -1,0 +1,99 @@
+"""What holds for every verb."""
+
+import subprocess
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from decoding.errors import ConfigError
+from mirrorsd.cli.app import Verbs, app
+from mirrorsd.cli.console import telling_what_was_saved
+
+VERBS = ("models", "calibrate", "record", "search", "simulate", "run", "validate", "demo", "report", "train")
+
+
+def command_that(raises):
+    command = typer.Typer(cls=Verbs, pretty_exceptions_enable=False)
+
+    @command.command()
+    def fail():
+        raise raises
+
+    @command.callback()
+    def root():
+        pass
+
+    return command
+
+
+def leaves(command, path=()):
+    """Every command below `command` that does something, with the words that call it."""
+    below = getattr(command, "commands", None)
+    if below is None:
+        yield path, command
+        return
+    for name, inner in below.items():
+        yield from leaves(inner, (*path, name))
+
+
+def test_help_names_every_verb():
+    result = CliRunner().invoke(app, ["--help"])
+    assert result.exit_code == 0
+    assert [verb for verb in VERBS if f" {verb} " not in result.stdout] == []
+
+
+ALL = dict(leaves(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_every_verb_has_json_and_an_example_that_calls_it(words):
+    command = ALL[words]
+    assert any("--json" in parameter.opts for parameter in command.params)
+    assert f"mirrorsd {' '.join(words)}" in command.epilog
+    assert all(parameter.help for parameter in command.params)
+
+
+def test_an_error_of_the_user_is_one_message_and_status_2():
+    result = CliRunner().invoke(command_that(ConfigError("a.yaml:3:1: [wrong] is 7")), ["fail"])
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", "Error: a.yaml:3:1: [wrong] is 7\n")
+
+
+def test_a_defect_of_ours_is_not_hidden():
+    result = CliRunner().invoke(command_that(ZeroDivisionError("ours")), ["fail"])
+    assert isinstance(result.exception, ZeroDivisionError)
+
+
+def test_ctrl_c_is_one_message_and_status_130():
+    result = CliRunner().invoke(command_that(KeyboardInterrupt()), ["fail"])
+    assert (result.exit_code, result.stderr) == (130, "Interrupted. Nothing was written.\n")
+
+
+def test_ctrl_c_tells_what_was_saved():
+    command = typer.Typer(cls=Verbs)
+
+    @command.command()
+    def work():
+        with telling_what_was_saved(saved := []):
+            saved.append("a.npz holds 3 prompts.")
+            raise KeyboardInterrupt
+
+    @command.callback()
+    def root():
+        pass
+
+    result = CliRunner().invoke(command, ["work"])
+    assert (result.exit_code, result.stderr) == (130, "\nInterrupted. a.npz holds 3 prompts.\n")
+
+
+def test_help_loads_neither_torch_nor_any_other_heavy_library():
+    heavy = {"torch", "transformers", "plotly", "pydantic", "numpy", "simpy", "networkx", "yaml", "huggingface_hub"}
+    script = "import sys; from mirrorsd.cli import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    result = subprocess.run([sys.executable, "-c", script, "--help"], capture_output=True, text=True, check=True)
+    assert heavy & set(result.stderr.split()) == set()
+
+
+def test_the_version_is_told():
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, "mirrorsd 0.1.0\n")
