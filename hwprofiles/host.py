@@ -1,0 +1,123 @@
+"""This machine: what it is, so that a profile can say where it was measured, and which lanes it offers."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_CPU_INFO = Path("/proc/cpuinfo")
+_CPU_FOLDER = Path("/sys/devices/system/cpu")
+_CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+_CGROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")
+_IDENTITY = ("cpu_model", "cores", "memory_gb", "torch")
+"""What decides whether a measurement still holds."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaneCores:
+    """A lane on the CPU: its name, the logical cores it is pinned to, and the threads it computes with."""
+
+    name: str
+    cores: tuple[int, ...]
+    num_threads: int
+
+
+def describe_host() -> dict[str, Any]:
+    """What identifies this machine and its software, as plain YAML data, with its `fingerprint`."""
+    host: dict[str, Any] = {
+        "cpu_model": _cpu_model(),
+        "cores": list(available_cores()),
+        "memory_gb": round(_memory_bytes() / 1e9, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+    }
+    return host | {"fingerprint": fingerprint(host)}
+
+
+def fingerprint(host: Mapping[str, Any]) -> str:
+    """16 hexadecimal digits that change when a measurement on `host` no longer holds."""
+    identity = json.dumps({name: host.get(name) for name in _IDENTITY}, sort_keys=True)
+    return hashlib.sha256(identity.encode()).hexdigest()[:16]
+
+
+def local_lanes() -> tuple[LaneCores, ...]:
+    """The lanes this machine offers by default; see `split_lanes`."""
+    return split_lanes(available_cores())
+
+
+def split_lanes(cores: Sequence[int]) -> tuple[LaneCores, ...]:
+    """Two halves, `cpu0` and `cpu1`, and the whole, `cpu0+1`; a single core is only a whole, `cpu0`.
+
+    Halves, since decoding is bound by memory: a draft that has finished leaves its half idle, but a target does
+    not double its speed on twice the cores either. Of an odd number the first half, the target's, gets one more.
+    """
+    if len(cores) == 1:
+        return (LaneCores(name="cpu0", cores=tuple(cores), num_threads=1),)
+    middle = (len(cores) + 1) // 2
+    parts = {"cpu0": cores[:middle], "cpu1": cores[middle:], "cpu0+1": cores}
+    return tuple(LaneCores(name=name, cores=tuple(part), num_threads=len(part)) for name, part in parts.items())
+
+
+def available_cores() -> tuple[int, ...]:
+    """Logical cores this process may use, one for each physical core where there are at least two of those.
+
+    A container's CPU quota limits their number too: threads beyond it would only be throttled.
+    """
+    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    physical = sorted({min(sibling for sibling in _siblings(core) if sibling in allowed) for core in allowed})
+    cores = physical if len(physical) > 1 else allowed
+    quota = _quota()
+    return tuple(cores) if quota is None else tuple(cores[: max(1, int(quota))])
+
+
+def _siblings(core: int) -> frozenset[int]:
+    """Logical cores that share a physical one, the core itself among them."""
+    text = _read(_CPU_FOLDER / f"cpu{core}" / "topology" / "thread_siblings_list")
+    numbers = {core}
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        numbers.update(range(int(first), int(last or first) + 1))
+    return frozenset(numbers)
+
+
+def _quota() -> float | None:
+    """CPUs a control group grants, None if it sets no limit."""
+    limit, _, period = _read(_CGROUP_QUOTA).strip().partition(" ")
+    return int(limit) / int(period) if limit.isdigit() and period.isdigit() else None
+
+
+def _memory_bytes() -> int:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = _read(_CGROUP_MEMORY).strip()
+    return min(total, int(limit)) if limit.isdigit() else total
+
+
+def _cpu_model() -> str:
+    for line in _read(_CPU_INFO).splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _read(path: Path) -> str:
+    """A file of the kernel, empty where this system has none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return ""

@@ -1,0 +1,151 @@
+"""Data sheets of devices and links: published numbers, each with its source and its standing.
+
+Peaks are dense, bandwidths single-direction, units SI and base 10. What a machine really does is measured by
+calibration and lives in `hwprofiles.profile`; nothing here is a measurement of the user's machine.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from decoding.errors import ProfileError
+from decoding.yaml_file import load_yaml
+
+_FOLDER = Path(__file__).parent
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Quantity(_Strict):
+    """A published number.
+
+    Attributes:
+        value: in the SI unit that the field's name ends with.
+        span: lowest and highest published value, where sources differ; `value` lies within.
+        status: `datasheet` (the maker's word), `measured` (by whom the source says), or `derived` from others.
+        source: where it is from, and how it was derived.
+    """
+
+    value: Annotated[float, Field(gt=0)]
+    span: tuple[float, float] | None = None
+    status: Literal["datasheet", "measured", "derived"]
+    source: Annotated[str, Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _within_span(self) -> Self:
+        if self.span is not None and not self.span[0] <= self.value <= self.span[1]:
+            msg = f"value {self.value:g} is outside its span {self.span[0]:g}..{self.span[1]:g}"
+            raise ValueError(msg)
+        return self
+
+
+class DeviceSheet(_Strict):
+    """One compute device.
+
+    Attributes:
+        name: as its maker calls it.
+        kind: what it is.
+        memory_pool: name of the memory it shares with other devices of its chip; None if it has its own.
+        bf16_flops: dense half-precision peak, FLOP/s.
+        int8_ops: dense 8-bit peak, operations/s.
+        memory_bytes_per_s: bandwidth of its memory, or of the pool it shares.
+        memory_bytes: capacity of that memory.
+        power_w: board or package power.
+        dispatch_s: fixed cost of starting one kernel or one compiled graph.
+    """
+
+    name: str
+    kind: Literal["cpu", "gpu", "npu"]
+    memory_pool: str | None = None
+    bf16_flops: Quantity | None = None
+    int8_ops: Quantity | None = None
+    memory_bytes_per_s: Quantity | None = None
+    memory_bytes: Quantity | None = None
+    power_w: Quantity | None = None
+    dispatch_s: Quantity | None = None
+
+    def require(self, field: str) -> float:
+        """The value of a field.
+
+        Raises:
+            ProfileError: the sheet does not give it.
+        """
+        quantity: Quantity | None = getattr(self, field)
+        if quantity is None:
+            msg = f"the data sheet of {self.name} gives no {field}; measure it, or give it in a sheet of your own"
+            raise ProfileError(msg)
+        return quantity.value
+
+    def bandwidth_floor_s(self, num_bytes: float) -> float:
+        """The least time in which the device can read `num_bytes` once: a bound of every decoding step.
+
+        Raises:
+            ProfileError: the sheet gives no bandwidth.
+        """
+        return num_bytes / self.require("memory_bytes_per_s")
+
+
+class LinkSheet(_Strict):
+    """One kind of link; `bytes_per_s` is per direction, None where nothing is copied (unified memory)."""
+
+    name: str
+    bytes_per_s: Quantity | None = None
+    latency_s: Quantity | None = None
+
+
+def device_names() -> tuple[str, ...]:
+    """Ids of all shipped devices."""
+    return _names("devices")
+
+
+def link_names() -> tuple[str, ...]:
+    """Ids of all shipped kinds of link."""
+    return _names("links")
+
+
+def device_sheet(name: str) -> DeviceSheet:
+    """A shipped data sheet.
+
+    Raises:
+        ProfileError: there is none of that name; lists those there are.
+    """
+    return load_device(_shipped("devices", name, device_names()))
+
+
+def link_sheet(name: str) -> LinkSheet:
+    """A shipped data sheet of a link.
+
+    Raises:
+        ProfileError: there is none of that name; lists those there are.
+    """
+    return load_link(_shipped("links", name, link_names()))
+
+
+def load_device(path: Path) -> DeviceSheet:
+    """Read a device sheet.
+
+    Raises:
+        ConfigError: the file is missing or wrong; names file, line and value.
+    """
+    return load_yaml(path, DeviceSheet)
+
+
+def load_link(path: Path) -> LinkSheet:
+    """Read a link sheet; errors as in `load_device`."""
+    return load_yaml(path, LinkSheet)
+
+
+def _names(folder: str) -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in (_FOLDER / folder).glob("*.yaml")))
+
+
+def _shipped(folder: str, name: str, names: tuple[str, ...]) -> Path:
+    if name not in names:
+        msg = f"no data sheet of {name!r} among the {folder}; there are {', '.join(names)}"
+        raise ProfileError(msg)
+    return _FOLDER / folder / f"{name}.yaml"
