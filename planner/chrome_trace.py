@@ -1,0 +1,157 @@
+"""A trace of either world as Chrome trace JSON, in the layout of torch.profiler; opens in Perfetto.
+
+Each trace becomes a process, each lane a track in it (and further tracks where work on one lane overlaps, as
+transfers may), so that slices always nest. Rounds have a track of their own; arrows lead from the draft's last
+work to the verification of its window.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from decoding.errors import TraceError
+from decoding.trace import Round, Span, Trace, Work
+
+Event = dict[str, Any]
+
+ROUNDS_TRACK = 0
+VERIFYING = (Work.VERIFY, Work.PREFIX)
+DRAFTING = (Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP)
+
+
+def chrome_trace(traces: Mapping[str, Trace]) -> dict[str, Any]:
+    """The JSON object of some traces by display name; times in microseconds from the start of decoding."""
+    events = [event for pid, (name, trace) in enumerate(traces.items(), 1) for event in _process(pid, name, trace)]
+    return {"displayTimeUnit": "ms", "baseTimeNanoseconds": 0, "traceEvents": events}
+
+
+def save_chrome_trace(traces: Mapping[str, Trace], path: Path) -> None:
+    """Write `chrome_trace` atomically, compressed when the name ends in `.gz`.
+
+    Raises:
+        TraceError: the file cannot be written.
+    """
+    content = json.dumps(chrome_trace(traces), separators=(",", ":")).encode()
+    if path.suffix == ".gz":
+        content = gzip.compress(content, mtime=0)
+    scratch = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch.write_bytes(content)
+        os.replace(scratch, path)  # noqa: PTH105
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            scratch.unlink(missing_ok=True)
+        msg = f"{path}: the trace cannot be written ({error})"
+        raise TraceError(msg) from error
+
+
+def _process(pid: int, name: str, trace: Trace) -> Iterator[Event]:
+    tracks = _tracks(trace.spans)
+    yield _label(pid, "process_name", f"{name} ({trace.world})")
+    yield _label(pid, "thread_name", "rounds", tid=ROUNDS_TRACK)
+    for tid, (lane, spans) in enumerate(tracks, ROUNDS_TRACK + 1):
+        yield _label(pid, "thread_name", lane, tid=tid)
+        yield from (_slice(pid, tid, span) for span in spans)
+    tids = {span: tid for tid, (_, spans) in enumerate(tracks, ROUNDS_TRACK + 1) for span in spans}
+    yield from _rounds(pid, trace.rounds)
+    yield from _arrows(pid, trace.spans, tids)
+    for event in trace.events:
+        yield {
+            "ph": "i",
+            "s": "p",
+            "name": f"{event.lane}: {event.text}",
+            "pid": pid,
+            "tid": ROUNDS_TRACK,
+            "ts": _ns(event.time_s) / 1000,
+        }
+
+
+def _tracks(spans: list[Span]) -> list[tuple[str, list[Span]]]:
+    """(name, spans in order) of every track: lanes by first use, split where a lane's own spans overlap."""
+    tracks: dict[str, list[list[Span]]] = {}
+    for span in sorted(spans, key=lambda span: (span.start_s, span.end_s)):
+        slots = tracks.setdefault(span.lane, [])
+        free = next((slot for slot in slots if _ns(slot[-1].end_s) <= _ns(span.start_s)), None)
+        if free is None:
+            slots.append([span])
+        else:
+            free.append(span)
+    return [
+        (lane if index == 1 else f"{lane} ({index})", slot)
+        for lane, slots in tracks.items()
+        for index, slot in enumerate(slots, 1)
+    ]
+
+
+def _slice(pid: int, tid: int, span: Span) -> Event:
+    category = "transfer" if span.work is Work.TRANSFER else "draft" if span.work in DRAFTING else "target"
+    return {
+        "ph": "X",
+        "name": span.work.value,
+        "cat": category,
+        "pid": pid,
+        "tid": tid,
+        **_interval(span.start_s, span.end_s),
+        "args": {"round": span.round, "rows": span.rows},
+    }
+
+
+def _rounds(pid: int, rounds: list[Round]) -> Iterator[Event]:
+    committed = 0
+    for index, entry in enumerate(rounds):
+        outcome = {None: "", True: ", hit", False: ", miss"}[entry.hit]
+        yield {
+            "ph": "X",
+            "name": f"round {index}: {entry.num_accepted} of {entry.num_drafted} accepted{outcome}",
+            "cat": "round",
+            "pid": pid,
+            "tid": ROUNDS_TRACK,
+            **_interval(entry.start_s, entry.end_s),
+            "args": {"committed": entry.num_committed, "next_token": entry.outcome[1], "hit": entry.hit},
+        }
+        committed += entry.num_committed
+        yield {
+            "ph": "C",
+            "name": "committed tokens",
+            "pid": pid,
+            "ts": _ns(entry.end_s) / 1000,
+            "args": {"tokens": committed},
+        }
+
+
+def _arrows(pid: int, spans: list[Span], tids: Mapping[Span, int]) -> Iterator[Event]:
+    """From the draft's last step that ended before a verification, to the verification; each step only once."""
+    drafted = sorted((span for span in spans if span.work in DRAFTING), key=lambda span: span.end_s)
+    verified = sorted((span for span in spans if span.work in VERIFYING), key=lambda span: span.start_s)
+    num_seen = 0
+    for arrow, span in enumerate(verified):
+        num_ended = bisect_right(drafted, _ns(span.start_s), key=lambda step: _ns(step.end_s))
+        if num_ended == num_seen:
+            continue
+        num_seen = num_ended
+        step = drafted[num_ended - 1]
+        common = {"name": "window", "cat": "window", "id": f"{pid}.{arrow}", "pid": pid}
+        # Perfetto ties an arrow to the slice around its time, so it leaves where the step starts.
+        yield common | {"ph": "s", "tid": tids[step], "ts": _ns(step.start_s) / 1000}
+        yield common | {"ph": "f", "bp": "e", "tid": tids[span], "ts": _ns(span.start_s) / 1000}
+
+
+def _label(pid: int, kind: str, name: str, *, tid: int = ROUNDS_TRACK) -> Event:
+    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": name}}
+
+
+def _interval(start_s: float, end_s: float) -> dict[str, float]:
+    """Microseconds on a grid of nanoseconds, so that touching spans stay touching."""
+    return {"ts": _ns(start_s) / 1000, "dur": (_ns(end_s) - _ns(start_s)) / 1000}
+
+
+def _ns(time_s: float) -> int:
+    return round(time_s * 1e9)
