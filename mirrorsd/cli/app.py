@@ -17,9 +17,11 @@ class Verbs(TyperGroup):
     """Turns what a user can cause into one message and an exit status; anything else is a defect and shows."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Let `--json` stand alone."""
         return super().parse_args(ctx, with_default_destination(args))
 
     def invoke(self, ctx: Any) -> Any:
+        """Run the verb."""
         try:
             return super().invoke(ctx)
         except MirrorsdError as error:
@@ -51,7 +53,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def root(
-    version: Annotated[  # noqa: ARG001
+    version: Annotated[
         bool,
         typer.Option("--version", help="Show the version and leave.", is_eager=True, callback=_show_version),
     ] = False,
