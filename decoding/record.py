@@ -84,6 +84,8 @@ class AcceptanceRecord:
         max_window: longest window that can be replayed.
         max_new_tokens: cut of the text.
         exit_layers: recorded exits.
+        feature_layers: target layers that the draft's exit features come from; a mirror exit must lie at or
+            behind the last of them.
         prompts: one entry per prompt.
     """
 
@@ -94,6 +96,7 @@ class AcceptanceRecord:
     max_new_tokens: int
     exit_layers: tuple[int, ...]
     prompts: tuple[PromptRecord, ...]
+    feature_layers: tuple[int, ...] = ()
 
     def save(self, path: Path) -> None:
         """Write a `.npz` file (no pickled objects) atomically.
@@ -134,7 +137,7 @@ class AcceptanceRecord:
             raise RecordError(msg) from error
 
     def _header(self) -> dict[str, Any]:
-        scalars = ("target", "drafter", "dtype", "max_window", "max_new_tokens", "exit_layers")
+        scalars = ("target", "drafter", "dtype", "max_window", "max_new_tokens", "exit_layers", "feature_layers")
         rows = [{"name": p.name, "category": p.category, "prompt_length": p.prompt_length} for p in self.prompts]
         return {"format": FORMAT} | {name: getattr(self, name) for name in scalars} | {"prompts": rows}
 
@@ -145,6 +148,7 @@ class AcceptanceRecord:
             msg = f"not an acceptance record of format {FORMAT}"
             raise RecordError(msg)
         layers = tuple(header.pop("exit_layers"))
+        feature_layers = tuple(header.pop("feature_layers"))
         prompts = tuple(
             PromptRecord(
                 **row,
@@ -153,7 +157,7 @@ class AcceptanceRecord:
             )
             for index, row in enumerate(header.pop("prompts"))
         )
-        return cls(**header, exit_layers=layers, prompts=prompts)
+        return cls(**header, exit_layers=layers, feature_layers=feature_layers, prompts=prompts)
 
 
 _ARRAYS = ("text", "rollouts", "feature_rollouts", "alternatives", "feature_alternatives")
