@@ -22,6 +22,7 @@ class RecordReach:
         num_exit_candidates: ids per exit and position, the fewest of all prompts.
         num_alternatives: the draft's own ids per position, likewise.
         has_features: whether rollouts with exit features were recorded.
+        last_feature_layer: the deepest target layer that features come from; 0 without features.
     """
 
     first_context: int
@@ -31,6 +32,7 @@ class RecordReach:
     num_exit_candidates: int
     num_alternatives: int
     has_features: bool
+    last_feature_layer: int = 0
 
     @classmethod
     def of(cls, record: AcceptanceRecord) -> Self:
@@ -45,6 +47,7 @@ class RecordReach:
             num_exit_candidates=min((ids.shape[1] for ids in exits), default=0),
             num_alternatives=min(prompt.alternatives.shape[1] for prompt in prompts),
             has_features=all(len(prompt.feature_rollouts) == len(prompt.text) for prompt in prompts),
+            last_feature_layer=max(record.feature_layers, default=0),
         )
 
     def holds(self, schedule: Schedule) -> bool:
@@ -55,7 +58,14 @@ class RecordReach:
             and schedule.num_exit_candidates <= self.num_exit_candidates
             and schedule.num_alternatives <= self.num_alternatives
             and (self.has_features or not schedule.exit_features)
+            and not self._lacks_features_at_exit(schedule)
         )
+
+    def _lacks_features_at_exit(self, schedule: Schedule) -> bool:
+        """An exit cannot send states of layers behind it."""
+        if schedule.exit_layer is None or not schedule.exit_features:
+            return False
+        return schedule.exit_layer < self.last_feature_layer
 
 
 def is_priced(schedule: Schedule, profile: Profile, reach: RecordReach) -> bool:
