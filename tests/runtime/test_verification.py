@@ -93,27 +93,32 @@ def total_variation(left, right):
     return sum(abs(left[text] - right[text]) for text in left) / 2
 
 
+def ratio_verdicts(pair, tokens, distributions):
+    """Every verdict of the rule and its probability."""
+    logits = pair.logits(tokens)
+    rows = [pair.p(), pair.p(tokens[0]), pair.p(*tokens)]
+    ratios = [
+        min(1.0, p[token] / q.probabilities[q.tokens.index(token)])
+        for p, q, token in zip(rows, distributions, tokens, strict=False)
+    ]
+    accept = [[(r / 2, r), ((1 + r) / 2, 1 - r)] if r < 1 else [(0.5, 1.0)] for r in ratios]
+    own = [
+        pieces(residual(rows[0], distributions[0])),
+        pieces(residual(rows[1], distributions[1])),
+        pieces(rows[2]),
+    ]
+    for cells in product(*accept, *own):
+        draws = [middle for middle, _ in cells]
+        verdict = verify_ratio(logits, Window(tokens, (), distributions), TEMPERATURE, draws[2:], [*draws[:2], 0.0])
+        yield float(np.prod([length for _, length in cells])), verdict
+
+
 @pytest.mark.parametrize(("seed", "width"), [(0, 2), (1, 4), (2, VOCAB)])
 def test_ratio_reproduces_the_target_exactly(seed, width) -> None:
     pair = Pair(seed, draft_width=width)
 
     def verdicts(tokens, distributions):
-        logits = pair.logits(tokens)
-        rows = [pair.p(), pair.p(tokens[0]), pair.p(*tokens)]
-        ratios = [
-            min(1.0, p[token] / q.probabilities[q.tokens.index(token)])
-            for p, q, token in zip(rows, distributions, tokens, strict=False)
-        ]
-        accept = [[(r / 2, r), ((1 + r) / 2, 1 - r)] if r < 1 else [(0.5, 1.0)] for r in ratios]
-        own = [
-            pieces(residual(rows[0], distributions[0])),
-            pieces(residual(rows[1], distributions[1])),
-            pieces(rows[2]),
-        ]
-        for cells in product(*accept, *own):
-            draws = [middle for middle, _ in cells]
-            verdict = verify_ratio(logits, Window(tokens, (), distributions), TEMPERATURE, draws[2:], [*draws[:2], 0.0])
-            yield float(np.prod([length for _, length in cells])), verdict
+        return ratio_verdicts(pair, tokens, distributions)
 
     assert total_variation(speculative_texts(pair, verdicts), target_texts(pair)) < 1e-12
 
@@ -131,26 +136,12 @@ def test_match_reproduces_the_target_exactly(seed) -> None:
     assert total_variation(speculative_texts(pair, verdicts), target_texts(pair)) < 1e-12
 
 
-def test_a_wrong_distribution_of_the_draft_is_noticed_by_the_integral() -> None:
-    """The reference itself must be able to fail: test a sampled draft as if it were certain of its token."""
+def test_the_integral_notices_a_draft_that_names_the_wrong_distribution() -> None:
     pair = Pair(0)
+    uniform = Candidates(tuple(range(VOCAB)), (1 / VOCAB,) * VOCAB)
 
     def verdicts(tokens, distributions):
-        certain = tuple(Candidates((token,), (1.0,)) for token in tokens)
-        rows = [pair.p(), pair.p(tokens[0]), pair.p(*tokens)]
-        ratios = [row[token] for row, token in zip(rows, tokens, strict=False)]
-        accept = [[(r / 2, r), ((1 + r) / 2, 1 - r)] for r in ratios]
-        own = [
-            pieces(residual(rows[0], certain[0])),
-            pieces(residual(rows[1], certain[1])),
-            pieces(rows[2]),
-        ]
-        for cells in product(*accept, *own):
-            draws = [middle for middle, _ in cells]
-            verdict = verify_ratio(
-                pair.logits(tokens), Window(tokens, (), certain), TEMPERATURE, draws[2:], [*draws[:2], 0.0]
-            )
-            yield float(np.prod([length for _, length in cells])), verdict
+        return ratio_verdicts(pair, tokens, (uniform, uniform))
 
     assert total_variation(speculative_texts(pair, verdicts), target_texts(pair)) > 0.01
 
