@@ -66,9 +66,7 @@ class DraftModel(nn.Module):
         weight = target.embedding.weight
         self.kept_ids = kept_ids
         self.decoder.embedding.weight = nn.Parameter(weight, requires_grad=False)
-        self.decoder.head.weight = nn.Parameter(
-            target.head.weight[kept_ids].to(weight.dtype), requires_grad=False
-        )
+        self.decoder.head.weight = nn.Parameter(target.head.weight[kept_ids].to(weight.dtype), requires_grad=False)
 
     def forward(
         self,
@@ -96,13 +94,11 @@ class DraftModel(nn.Module):
         else:
             x_BTD = decoder.run_layers(x_BTD, 0, split, positions=positions, mask=mask, cache=cache)
             x_BTD = x_BTD + self.fuse(features_BTE)
-        x_BTD = decoder.run_layers(
-            x_BTD, split, decoder.config.num_layers, positions=positions, mask=mask, cache=cache
-        )
+        x_BTD = decoder.run_layers(x_BTD, split, decoder.config.num_layers, positions=positions, mask=mask, cache=cache)
         return decoder.normalise(x_BTD)
 
 
 def normalise_features(hidden_TED: Tensor, eps: float) -> Tensor:
     """Exit features as the channel carries them: each layer's hidden state at unit scale, [T, E * D]."""
-    unit = torch.ones(hidden_TED.shape[-1], dtype=hidden_TED.dtype)
+    unit = hidden_TED.new_ones(hidden_TED.shape[-1])
     return rms_norm(hidden_TED, unit, eps).flatten(-2)

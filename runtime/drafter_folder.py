@@ -76,7 +76,7 @@ def save_draft(draft: DraftModel, folder: Path, *, target_name: str, metadata: M
 
 
 def load_draft(folder: Path, target: Decoder, *, dtype: torch.dtype) -> DraftModel:
-    """The draft of a folder in `dtype`, sharing the target's embedding (its memory too, where dtypes agree).
+    """The draft of a folder, on the target's device and sharing its embedding (memory too, where dtypes agree).
 
     Raises:
         ModelError: the target is not the one the draft was trained for.
@@ -100,4 +100,5 @@ def load_draft(folder: Path, target: Decoder, *, dtype: torch.dtype) -> DraftMod
     for rows in (draft.decoder.embedding, draft.decoder.head):
         rows.weight = nn.Parameter(rows.weight.to(dtype), requires_grad=False)
     draft.decoder.rotary = Rotary(target.config, len(target.rotary.cos_PH))
+    draft.to(target.embedding.weight.device)
     return draft.eval().requires_grad_(requires_grad=False)

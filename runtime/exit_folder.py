@@ -80,7 +80,7 @@ def save_exits(
 
 
 def load_exits(folder: Path, target: Decoder, *, dtype: torch.dtype) -> ExitHeads:
-    """The exit adapters of a folder in `dtype`.
+    """The exit adapters of a folder in `dtype` on the target's device.
 
     Raises:
         ModelError: the target is not the one they were trained for.
@@ -96,8 +96,9 @@ def load_exits(folder: Path, target: Decoder, *, dtype: torch.dtype) -> ExitHead
     shapes = {name: weight.shape for name, weight in module.named_parameters()}
     state = unpack(tensors, shapes, dtype, source=str(folder / WEIGHTS_FILE))
     module.load_state_dict(state, assign=True)
-    module.eval().requires_grad_(requires_grad=False)
-    return ExitHeads(adapters=adapters, kept_ids=kept_ids)
+    device = target.embedding.weight.device
+    module.to(device).eval().requires_grad_(requires_grad=False)
+    return ExitHeads(adapters=adapters, kept_ids=kept_ids.to(device))
 
 
 def _by_layer(adapters: Mapping[int, ExitAdapter]) -> nn.ModuleDict:

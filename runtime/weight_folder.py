@@ -9,8 +9,6 @@ What the weights are is the business of `runtime.drafter_folder` and `runtime.ex
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -22,6 +20,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from decoding.errors import ModelError, ModelFormatError
+from runtime.atomic_file import replace_file
 from runtime.decoder import Decoder
 from runtime.models.config import ModelConfig
 from runtime.quantization import QUANTIZATION_FORMAT
@@ -98,8 +97,8 @@ def save_folder(folder: Path, config: FolderConfig, tensors: Mapping[str, Tensor
     text = config.model_dump_json(indent=2) + "\n"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _replace(folder / WEIGHTS_FILE, weights)
-        _replace(folder / CONFIG_FILE, text.encode())
+        replace_file(folder / WEIGHTS_FILE, weights)
+        replace_file(folder / CONFIG_FILE, text.encode())
     except OSError as error:
         msg = f"{folder}: cannot be written ({error})"
         raise ModelError(msg) from error
@@ -209,25 +208,6 @@ def _read(path: Path) -> bytes:
     except OSError as error:
         msg = f"{path}: cannot be read ({error})"
         raise ModelFormatError(msg) from error
-
-
-def _replace(path: Path, content: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        scratch = Path(file.name)
-        try:
-            file.write(content)
-            file.flush()
-            scratch.chmod(_usual_mode())
-            scratch.replace(path)
-        except OSError:
-            scratch.unlink(missing_ok=True)
-            raise
-
-
-def _usual_mode() -> int:
-    umask = os.umask(0)
-    os.umask(umask)
-    return 0o666 & ~umask
 
 
 def _describe(item: Any) -> str:

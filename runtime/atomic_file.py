@@ -1,0 +1,33 @@
+"""Files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write `content` beside `path`, force it to the disk, then put it in the place of `path`.
+
+    Raises:
+        OSError: it cannot be written; `path` is as it was and nothing is left behind.
+    """
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        scratch = Path(file.name)
+        try:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            scratch.chmod(_usual_mode())
+            scratch.replace(path)
+        except OSError:
+            scratch.unlink(missing_ok=True)
+            raise
+
+
+def _usual_mode() -> int:
+    """What a new file's permissions would be; temporary files are private."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask

@@ -1,0 +1,147 @@
+"""Decode many prompts at once, for making training text: left-padded rows, one shared cursor.
+
+Throughput matters here and latency does not; no drafting. Shapes: legend of `runtime.decoder`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from runtime.decoder import Decoder
+from runtime.kv_cache import KVCache
+from runtime.models.config import ModelConfig
+
+_TOP_K = 1024
+_LEAST_ALIVE = 0.75
+"""Finished rows are dropped as soon as less than this share of the rows is still going."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sampling:
+    """How the next token is chosen in each row.
+
+    Attributes:
+        temperatures: one per row; 0 takes the most probable token.
+        top_p: sampled tokens come from the smallest set of best tokens with this much probability.
+    """
+
+    temperatures: Sequence[float]
+    top_p: float = 1.0
+
+
+class BatchCache(KVCache):
+    """A `KVCache` of several sequences that advance together: [layers, B, K, capacity, H]."""
+
+    def __init__(self, config: ModelConfig, num_sequences: int, capacity: int, *, like: Tensor) -> None:
+        super().__init__(config, 0, dtype=like.dtype, device=str(like.device))
+        shape = (config.num_layers, num_sequences, config.num_kv_heads, capacity, config.head_dim)
+        self.keys = torch.zeros(shape, dtype=like.dtype, device=like.device)
+        self.values = torch.zeros_like(self.keys)
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop every sequence that is not among `rows`."""
+        self.keys, self.values = self.keys[:, rows], self.values[:, rows]
+
+
+@torch.inference_mode()
+def decode_batch(
+    target: Decoder,
+    prompts: Sequence[Sequence[int]],
+    sampling: Sampling,
+    *,
+    stop_ids: Collection[int],
+    max_new_tokens: int,
+    generator: torch.Generator,
+) -> list[list[int]]:
+    """What the target says after each prompt; an answer ends with its stop token or after `max_new_tokens`.
+
+    A row's random draws depend on its place in the batch alone, not on when others finish.
+    """
+    device = target.embedding.weight.device
+    uniforms_BT = torch.rand(len(prompts), max_new_tokens, generator=generator).to(device)
+    temperatures_B = torch.tensor(sampling.temperatures, dtype=torch.float32, device=device)
+    rows = _Rows(target, prompts, spare=max_new_tokens)
+    answers: list[list[int]] = [[] for _ in prompts]
+    for step in range(max_new_tokens):
+        going = rows.numbers
+        chosen = choose_tokens(rows.logits_RV, temperatures_B[going], uniforms_BT[going, step], sampling.top_p)
+        for row, token in zip(going.tolist(), chosen.tolist(), strict=True):
+            if not answers[row] or answers[row][-1] not in stop_ids:
+                answers[row].append(token)
+        alive = [at for at, row in enumerate(going.tolist()) if answers[row][-1] not in stop_ids]
+        if not alive:
+            break
+        if step + 1 < max_new_tokens:
+            rows.advance(chosen, alive)
+    return answers
+
+
+def choose_tokens(logits_RV: Tensor, temperatures_R: Tensor, uniforms_R: Tensor, top_p: float) -> Tensor:
+    """One token per row by inversion of its distribution at the row's uniform number in [0, 1).
+
+    Of a sampled row's vocabulary only the 1,024 best tokens are considered.
+    """
+    greedy = logits_RV.argmax(-1)
+    if not bool((temperatures_R > 0).any()):
+        return greedy
+    divisor = torch.where(temperatures_R > 0, temperatures_R, 1.0)
+    best, ids = (logits_RV.float() / divisor[:, None]).softmax(-1).topk(min(_TOP_K, logits_RV.shape[-1]))
+    kept = best * (best.cumsum(-1) - best < top_p)
+    cumulative = kept.cumsum(-1)
+    place = (cumulative <= uniforms_R[:, None] * cumulative[:, -1:]).sum(-1)
+    place = torch.minimum(place, (kept > 0).sum(-1) - 1)
+    sampled = ids.gather(-1, place[:, None])[:, 0]
+    return torch.where(temperatures_R > 0, sampled, greedy)
+
+
+class _Rows:
+    """The sequences still in memory: their cache, padding and next-token logits."""
+
+    def __init__(self, target: Decoder, prompts: Sequence[Sequence[int]], *, spare: int) -> None:
+        weight = target.embedding.weight
+        width = max(map(len, prompts))
+        self._target = target
+        self._cache = BatchCache(target.config, len(prompts), width + spare, like=weight)
+        self._pads_R = torch.tensor([width - len(prompt) for prompt in prompts], device=weight.device)
+        self.numbers = torch.arange(len(prompts), device=weight.device)
+        """Places in the batch of the sequences that are left."""
+        ids = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=weight.device)
+        self.logits_RV = self._forward(ids)
+        """Logits for each sequence's next token."""
+
+    def advance(self, tokens_R: Tensor, alive: list[int]) -> None:
+        """Append one token to each sequence; sequences not in `alive` may be dropped."""
+        if len(alive) < _LEAST_ALIVE * len(self.numbers):
+            kept = torch.tensor(alive, device=self.numbers.device)
+            self._cache.keep(kept)
+            self._pads_R, self.numbers, tokens_R = self._pads_R[kept], self.numbers[kept], tokens_R[kept]
+        self.logits_RV = self._forward(tokens_R[:, None])
+
+    def _forward(self, ids_RT: Tensor) -> Tensor:
+        target, count = self._target, ids_RT.shape[1]
+        slots_T = torch.arange(self._cache.cursor, self._cache.cursor + count, device=ids_RT.device)
+        x_RTD = target.embedding(ids_RT)
+        x_RTD = target.run_layers(
+            x_RTD,
+            0,
+            target.config.num_layers,
+            positions=(slots_T - self._pads_R[:, None]).clamp(min=0),
+            mask=self._mask(slots_T, x_RTD.dtype),
+            cache=self._cache,
+        )
+        self._cache.advance(count)
+        return target.logits(x_RTD[:, -1:])[:, 0]
+
+    def _mask(self, slots_T: Tensor, dtype: torch.dtype) -> Tensor:
+        """[R, 1, T, S]: a row sees its own slot and earlier ones; padding is seen by padding alone."""
+        keys_S = torch.arange(int(slots_T[-1]) + 1, device=slots_T.device)
+        past_TS = keys_S <= slots_T[:, None]
+        own_TS = keys_S == slots_T[:, None]
+        padding_RS = keys_S < self._pads_R[:, None]
+        hidden = ~(past_TS & ~padding_RS[:, None] | own_TS)
+        return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, -math.inf)[:, None]

@@ -1,0 +1,111 @@
+"""Token files: the target's own answers, one JSON object a line (`prompt`, `answer`, `temperature`)."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from decoding.errors import TrainingError
+
+
+class Conversation(NamedTuple):
+    """One user turn in the chat template and the target's answer to it, as target token ids."""
+
+    prompt: tuple[int, ...]
+    answer: tuple[int, ...]
+    temperature: float = 0.0
+    """What the answer was sampled at; 0 is greedy."""
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Prompt and answer in one row."""
+        return self.prompt + self.answer
+
+
+def read_conversations(paths: Sequence[Path], *, vocab_size: int) -> list[Conversation]:
+    """Every conversation of the token files, in order.
+
+    Raises:
+        TrainingError: a file is missing or damaged, a line is not such an object, or an id is outside the
+            vocabulary; the message names file and line.
+    """
+    conversations = [row for path in paths for row in _read_file(path, vocab_size)]
+    if not conversations:
+        msg = f"{', '.join(map(str, paths)) or '(no file)'}: no conversation found"
+        raise TrainingError(msg)
+    return conversations
+
+
+def split_held_out(
+    conversations: list[Conversation], num_held_out: int
+) -> tuple[list[Conversation], list[Conversation]]:
+    """(training, held out): the last `num_held_out` conversations are never trained on.
+
+    Raises:
+        TrainingError: nothing would be left to train on.
+    """
+    if not 0 < num_held_out < len(conversations):
+        msg = (
+            f"num_held_out {num_held_out} leaves nothing to train on: there are {len(conversations)} conversations, "
+            "and at least one must be held out and one trained on"
+        )
+        raise TrainingError(msg)
+    return conversations[:-num_held_out], conversations[-num_held_out:]
+
+
+def most_frequent_ids(conversations: Sequence[Conversation], size: int, *, always: Sequence[int] = ()) -> list[int]:
+    """The `size` token ids that answers use most, ascending; `always` are kept in any case.
+
+    Ties and unused places are filled with the lowest ids, so the result depends on the data alone.
+    """
+    counts = Counter(token for row in conversations for token in row.answer)
+    by_use = [token for token, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+    kept = dict.fromkeys([*always, *by_use, *range(size)])
+    return sorted(list(kept)[:size])
+
+
+def fingerprint(conversations: Sequence[Conversation]) -> str:
+    """SHA-256 of prompts and answers: two lists with the same one train the same."""
+    digest = hashlib.sha256()
+    for row in conversations:
+        digest.update(repr((row.prompt, row.answer)).encode())
+    return digest.hexdigest()
+
+
+def _read_file(path: Path, vocab_size: int) -> Iterator[Conversation]:
+    opener = gzip.open if path.suffix == ".gz" else open
+    number = 0
+    try:
+        with opener(path, "rt", encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                yield _parse(line, vocab_size, f"{path}:{number}")
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+        msg = f"{path}: cannot be read beyond line {number} ({error})"
+        raise TrainingError(msg) from error
+
+
+def _parse(line: str, vocab_size: int, where: str) -> Conversation:
+    try:
+        row = json.loads(line)
+        conversation = Conversation(tuple(row["prompt"]), tuple(row["answer"]), float(row.get("temperature", 0.0)))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        msg = f"{where}: expected an object with token lists 'prompt' and 'answer' ({error!r})"
+        raise TrainingError(msg) from error
+    if not conversation.prompt or not conversation.answer:
+        msg = f"{where}: 'prompt' and 'answer' must not be empty"
+        raise TrainingError(msg)
+    wrong = [token for token in conversation.ids if not _is_id(token, vocab_size)]
+    if wrong:
+        msg = f"{where}: {wrong[0]!r} is not a token id of the target (0..{vocab_size - 1})"
+        raise TrainingError(msg)
+    return conversation
+
+
+def _is_id(value: Any, vocab_size: int) -> bool:
+    return type(value) is int and 0 <= value < vocab_size

@@ -1,0 +1,112 @@
+"""Training recipes: what a YAML file may say, validated before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
+
+from decoding.yaml_file import load_yaml
+
+Layer = Annotated[int, Field(ge=1)]
+TokenId = Annotated[int, Field(ge=0)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Optimisation(_Strict):
+    """How long and how fast to train.
+
+    `num_tokens` counts answer tokens seen, repeats included. The learning rate warms up over `warmup_steps`,
+    stays, and falls linearly to `final_fraction` of itself over the last `decay_fraction` of the tokens; so a
+    longer run repeats the beginning of a shorter one exactly.
+    """
+
+    num_tokens: Annotated[int, Field(gt=0)]
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
+    conversations_per_step: Annotated[int, Field(gt=0)] = 4
+    warmup_steps: Annotated[int, Field(ge=0)] = 100
+    decay_fraction: Annotated[float, Field(ge=0, le=1)] = 0.3
+    final_fraction: Annotated[float, Field(ge=0, le=1)] = 0.03
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    max_gradient_norm: Annotated[float, Field(gt=0)] = 1.0
+    seed: int = 0
+
+
+class _Common(_Strict):
+    """Attributes of every recipe.
+
+    Attributes:
+        vocab_size: output tokens kept: those that answers use most.
+        always_kept: token ids that are kept however seldom they are used.
+        num_held_out: conversations at the end of the data that judge the result and are never trained on.
+        optimisation: how long and how fast to train.
+    """
+
+    vocab_size: Annotated[int, Field(gt=0)] = 8192
+    always_kept: tuple[TokenId, ...] = ()
+    num_held_out: Annotated[int, Field(gt=0)] = 100
+    optimisation: Optimisation
+
+
+class DraftRecipe(_Common):
+    """A draft language model made of the target's own layers.
+
+    Attributes:
+        source_layers: target layers the draft starts as copies of.
+        exit_features: target layers whose output the draft reads; none for a token-only draft.
+        feature_layer: draft layers done before the features are added.
+        featureless_share: share of conversations trained without any feature.
+        windows: drafted tokens per round that the trained draft is judged at.
+    """
+
+    kind: Literal["draft"] = "draft"
+    source_layers: Annotated[tuple[Layer, ...], Field(min_length=1)]
+    exit_features: tuple[Layer, ...] = ()
+    feature_layer: Annotated[int, Field(ge=0)] = 0
+    featureless_share: Annotated[float, Field(ge=0, le=1)] = 0.25
+    windows: Annotated[tuple[Annotated[int, Field(ge=1, le=16)], ...], Field(min_length=1)] = (4, 5)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.feature_layer >= len(self.source_layers):
+            msg = f"feature_layer {self.feature_layer} is outside 0..{len(self.source_layers) - 1}"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def state_layers(self) -> tuple[int, ...]:
+        """Target layers whose states training reads, beside the last."""
+        return self.exit_features
+
+
+class ExitRecipe(_Common):
+    """Adapters for early exits, one for each layer, of one width."""
+
+    kind: Literal["exit"] = "exit"
+    exit_layers: Annotated[tuple[Layer, ...], Field(min_length=1)]
+    width: Annotated[int, Field(gt=0)] = 1536
+
+    @property
+    def state_layers(self) -> tuple[int, ...]:
+        """Target layers whose states training reads, beside the last."""
+        return self.exit_layers
+
+
+Recipe = Annotated[DraftRecipe | ExitRecipe, Field(discriminator="kind")]
+
+
+class RecipeFile(RootModel[Recipe]):
+    """A recipe of either kind, as a YAML file holds it."""
+
+
+def load_recipe(path: Path) -> DraftRecipe | ExitRecipe:
+    """Read a recipe.
+
+    Raises:
+        ConfigError: the file is missing or wrong; every mistake is listed with its line and column.
+    """
+    return load_yaml(path, RecipeFile).root

@@ -1,0 +1,229 @@
+"""The one training loop: batches in a seeded order, AdamW, checkpoints, resume. What is learnt is a `Task`.
+
+A run that was cut off and resumed ends with the same weights, bit for bit, as one that was not (on one machine
+and number of threads).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from decoding.errors import TrainingError
+from runtime.atomic_file import replace_file
+from training.recipe import Optimisation
+
+CHECKPOINT_FILE = "checkpoint.safetensors"
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+class Task(Protocol):
+    """Something to learn: a module, its loss on some conversations, and its score on held-out ones."""
+
+    module: nn.Module
+
+    @property
+    def num_conversations(self) -> int:
+        """Training conversations; batches are lists of indices below it."""
+        ...
+
+    def conversation_length(self, index: int) -> int:
+        """Tokens of a conversation: batches are made of neighbours in length."""
+        ...
+
+    def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
+        """(mean loss, answer tokens it was taken over)."""
+        ...
+
+    def evaluate(self) -> Mapping[str, float]:
+        """Figures on held-out answers."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """State of a run: given to the progress callback, kept as the training curve.
+
+    Attributes:
+        step: optimiser steps done.
+        num_tokens: answer tokens seen, repeats included.
+        total_tokens: where the run ends.
+        loss: of the last step; NaN where this process has not made one.
+        elapsed_s: time spent training, over all resumptions.
+        scores: held-out figures, where this report comes with an evaluation.
+    """
+
+    step: int
+    num_tokens: int
+    total_tokens: int
+    loss: float
+    elapsed_s: float
+    scores: Mapping[str, float]
+
+
+def train(
+    task: Task,
+    settings: Optimisation,
+    folder: Path,
+    *,
+    progress: Callable[[Report], None] = lambda _: None,
+    report_every_s: float = 10.0,
+    save_every_s: float = 120.0,
+    evaluate_every_tokens: int = 250_000,
+) -> Report:
+    """Train `task.module` in place, resuming from the checkpoint in `folder` if there is one.
+
+    Returns:
+        The report of the end, with held-out figures. A run that had ended before is only evaluated again.
+
+    Raises:
+        TrainingError: loss or gradient are not finite (the last checkpoint is kept), the checkpoint is damaged,
+            or it cannot be written (the previous one is kept).
+    """
+    state = _State(task, settings, folder)
+    resumed_s, started_s = state.elapsed_s, time.monotonic()
+    next_report_s = next_save_s = 0.0
+    last = state.report(task.evaluate()) if state.is_finished else state.report()
+    for batch in state.remaining_batches():
+        evaluated = state.num_tokens // evaluate_every_tokens
+        state.advance(batch)
+        state.elapsed_s = resumed_s + time.monotonic() - started_s
+        evaluate = state.is_finished or state.num_tokens // evaluate_every_tokens > evaluated
+        if state.is_finished or state.elapsed_s >= next_save_s:
+            state.save()
+            next_save_s = state.elapsed_s + save_every_s
+        if evaluate or state.elapsed_s >= next_report_s:
+            last = state.report(task.evaluate() if evaluate else {})
+            progress(last)
+            next_report_s = state.elapsed_s + report_every_s
+    return last
+
+
+class _State:
+    """Everything a resumed run needs: weights, optimiser moments, place in the data, generator."""
+
+    def __init__(self, task: Task, settings: Optimisation, folder: Path) -> None:
+        self.task, self.settings, self.path = task, settings, folder / CHECKPOINT_FILE
+        self.parameters = {name: p for name, p in task.module.named_parameters() if p.requires_grad}
+        self.optimizer = torch.optim.AdamW(
+            self.parameters.values(), betas=(0.9, 0.95), weight_decay=settings.weight_decay, lr=settings.learning_rate
+        )
+        self.generator = torch.Generator().manual_seed(settings.seed)
+        self.step = self.num_tokens = 0
+        self.loss = math.nan
+        self.elapsed_s = 0.0
+        if self.path.is_file():
+            self._load()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all tokens of the recipe have been seen."""
+        return self.num_tokens >= self.settings.num_tokens
+
+    def report(self, scores: Mapping[str, float] | None = None) -> Report:
+        """Where the run stands."""
+        return Report(
+            step=self.step,
+            num_tokens=self.num_tokens,
+            total_tokens=self.settings.num_tokens,
+            loss=self.loss,
+            elapsed_s=self.elapsed_s,
+            scores=dict(scores or {}),
+        )
+
+    def remaining_batches(self) -> Iterator[list[int]]:
+        """Batches from the current step to the end, epoch after epoch."""
+        step = epoch = 0
+        while not self.is_finished:
+            for batch in self._epoch(epoch):
+                if self.is_finished:
+                    return
+                if step >= self.step:
+                    yield batch
+                step += 1
+            epoch += 1
+
+    def advance(self, batch: list[int]) -> None:
+        """One optimiser step; `loss` is the mean loss before it."""
+        rate = learning_rate(self.settings, self.step, self.num_tokens)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        loss, num_tokens = self.task.loss(batch, self.generator)
+        self.loss = float(loss.detach())
+        self._require_finite("loss", self.loss)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = nn.utils.clip_grad_norm_(self.parameters.values(), self.settings.max_gradient_norm)
+        self._require_finite("gradient norm", float(norm))
+        self.optimizer.step()
+        self.step += 1
+        self.num_tokens += num_tokens
+
+    def save(self) -> None:
+        """Write the checkpoint beside the old one, then replace it."""
+        tensors = {f"weight.{name}": p.detach() for name, p in self.parameters.items()}
+        for name, parameter in self.parameters.items():
+            for key, value in self.optimizer.state[parameter].items():
+                tensors[f"optimizer.{key}.{name}"] = value
+        tensors["generator"] = self.generator.get_state()
+        tensors["place"] = torch.tensor([self.step, self.num_tokens, self.elapsed_s], dtype=torch.float64)
+        content = save({name: tensor.contiguous() for name, tensor in tensors.items()})
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(self.path, content)
+        except OSError as error:
+            msg = f"{self.path}: the checkpoint could not be written ({error}); the previous one is kept"
+            raise TrainingError(msg) from error
+
+    def _load(self) -> None:
+        try:
+            tensors = load_file(self.path)
+            with torch.no_grad():
+                for name, parameter in self.parameters.items():
+                    parameter.copy_(tensors[f"weight.{name}"])
+                    moments = {key: tensors[f"optimizer.{key}.{name}"].to(parameter.device) for key in _MOMENTS}
+                    self.optimizer.state[parameter] = {"step": tensors[f"optimizer.step.{name}"], **moments}
+            self.generator.set_state(tensors["generator"])
+            step, num_tokens, self.elapsed_s = tensors["place"].tolist()
+        except (SafetensorError, OSError, KeyError, RuntimeError, ValueError) as error:
+            msg = f"{self.path}: damaged, or of another recipe ({error}); delete it to start again"
+            raise TrainingError(msg) from error
+        self.step, self.num_tokens = int(step), int(num_tokens)
+
+    def _require_finite(self, what: str, value: float) -> None:
+        if math.isfinite(value):
+            return
+        kept = f"the last checkpoint, {self.path}, is kept" if self.path.is_file() else "no checkpoint was written yet"
+        msg = f"the {what} is {value} at step {self.step}; {kept}: lower learning_rate, or look into the data"
+        raise TrainingError(msg)
+
+    def _epoch(self, epoch: int) -> list[list[int]]:
+        """Shuffled batches of conversations of similar length; depends on seed and epoch alone."""
+        generator = torch.Generator().manual_seed(self.settings.seed * 1_000_003 + epoch)
+        order = torch.randperm(self.task.num_conversations, generator=generator).tolist()
+        size = self.settings.conversations_per_step
+        pool = size * 16
+        batches = []
+        for start in range(0, len(order), pool):
+            chunk = sorted(order[start : start + pool], key=self.task.conversation_length)
+            batches += [chunk[at : at + size] for at in range(0, len(chunk), size)]
+        shuffled = torch.randperm(len(batches), generator=generator).tolist()
+        return [batches[index] for index in shuffled]
+
+
+def learning_rate(settings: Optimisation, step: int, num_tokens: int) -> float:
+    """Warm-up, plateau, linear decay (see `Optimisation`)."""
+    warmup = min(1.0, (step + 1) / (settings.warmup_steps + 1))
+    left = 1.0 - num_tokens / settings.num_tokens
+    decay = min(1.0, left / settings.decay_fraction) if settings.decay_fraction else 1.0
+    fraction = settings.final_fraction + (1.0 - settings.final_fraction) * max(0.0, decay)
+    return settings.learning_rate * warmup * fraction
