@@ -1,4 +1,4 @@
-# make setup installs everything into .venv; the other targets set up what they need first.
+# make setup installs everything into .venv and fetches the embedded model; demo and test call it first.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/mirrorsd demo
 
-test: $(STAMP)
+test: setup
 	$(BIN)/python -m pytest
 
 lint: $(STAMP)
