@@ -132,6 +132,7 @@ class Profile(_Strict):
     Attributes:
         round_overhead_s: the driver's own time per round, between the target's reply and the next operation.
         memory_pool_bytes_per_s: bandwidth that all lanes share (max-min fair); None if it never binds.
+        features_bytes_per_row: hidden states of one row that an exit message carries to a draft with features.
         calibration_s: how long measuring took.
         relative_error: what a predicted time per token may be off by, from held-back checks.
     """
@@ -146,6 +147,7 @@ class Profile(_Strict):
     links: tuple[LinkProfile, ...] = ()
     contention: tuple[Contention, ...] = ()
     memory_pool_bytes_per_s: Annotated[float, Field(gt=0)] | None = None
+    features_bytes_per_row: Annotated[float, Field(ge=0)] = 0.0
     round_overhead_s: Seconds = 0.0
     calibration_s: Seconds = 0.0
     relative_error: Annotated[float, Field(ge=0)] = 0.0
