@@ -35,9 +35,7 @@ class Rotary(nn.Module):
 
     def forward(self, positions_T: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Cosines and sines [T, 1, H] (or [B, T, 1, H] for positions [B, T]) of the given positions."""
-        return self.cos_PH[positions_T].unsqueeze(-2).to(dtype), self.sin_PH[positions_T].unsqueeze(-2).to(
-            dtype
-        )
+        return self.cos_PH[positions_T].unsqueeze(-2).to(dtype), self.sin_PH[positions_T].unsqueeze(-2).to(dtype)
 
 
 class Layer(nn.Module):
@@ -82,14 +80,14 @@ class Layer(nn.Module):
         config = self.config
         num_sequences, num_rows, _ = x_BTD.shape
         qkv = self.qkv(x_BTD).view(num_sequences, num_rows, -1, config.head_dim)
-        qk, v_BTKH = qkv.split([config.num_heads + config.num_kv_heads, config.num_kv_heads], dim=2)
+        qk, v_BTKH = qkv.split_with_sizes([config.num_heads + config.num_kv_heads, config.num_kv_heads], dim=2)
         if self.q_norm is not None and self.k_norm is not None:
-            q, k = qk.split([config.num_heads, config.num_kv_heads], dim=2)
+            q, k = qk.split_with_sizes([config.num_heads, config.num_kv_heads], dim=2)
             qk = torch.cat(
                 [rms_norm(q, self.q_norm, config.norm_eps), rms_norm(k, self.k_norm, config.norm_eps)], dim=2
             )
         qk = rotate(qk, *rotary)
-        q_BTNH, k_BTKH = qk.split([config.num_heads, config.num_kv_heads], dim=2)
+        q_BTNH, k_BTKH = qk.split_with_sizes([config.num_heads, config.num_kv_heads], dim=2)
         k_BKSH, v_BKSH = k_BTKH.transpose(1, 2), v_BTKH.transpose(1, 2)
         if cache is not None:
             k_BKSH, v_BKSH = cache.write(index, k_BKSH, v_BKSH)
@@ -134,6 +132,8 @@ class Decoder(nn.Module):
             cache: keys and values are written at its cursor; None attends within this call only.
         """
         rotary = self.rotary(positions, x_BTD.dtype)
+        if mask is not None:
+            mask = _for_groups(mask, self.config.num_queries_per_kv)
         for index in range(start, stop):
             x_BTD = self.layers[index](x_BTD, rotary, mask, cache, index)
         return x_BTD
@@ -161,15 +161,14 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def attention(q_BTNH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor, mask: Tensor | None) -> Tensor:
     """Grouped-query attention [B, T, N * H].
 
-    The G query heads of a key/value head are laid out as extra rows, so keys are never repeated in memory.
+    The G query heads of a key/value head are laid out as extra rows, so keys are never repeated in memory; the
+    mask has G times the rows too.
     """
     num_sequences, num_rows, num_heads, head_dim = q_BTNH.shape
     num_kv_heads = k_BKSH.shape[1]
     group = num_heads // num_kv_heads
     q = q_BTNH.reshape(num_sequences, num_rows, num_kv_heads, group, head_dim)
     q = q.permute(0, 2, 3, 1, 4).reshape(num_sequences, num_kv_heads, group * num_rows, head_dim)
-    if mask is not None:
-        mask = mask.repeat(*[1] * (mask.dim() - 2), group, 1)
     x = F.scaled_dot_product_attention(q, k_BKSH, v_BKSH, attn_mask=mask)
     x = x.view(num_sequences, num_kv_heads, group, num_rows, head_dim)
     return x.permute(0, 3, 1, 2, 4).reshape(num_sequences, num_rows, num_heads * head_dim)
@@ -179,6 +178,11 @@ def causal_mask(num_rows: int, dtype: torch.dtype, *, context: int = 0) -> Tenso
     """Additive mask [T, context + T]: row t sees the context and rows 0..t."""
     full = torch.full((num_rows, context + num_rows), -math.inf, dtype=dtype)
     return full.triu_(diagonal=context + 1)
+
+
+def _for_groups(mask: Tensor, num_queries_per_kv: int) -> Tensor:
+    """The mask's rows once for every query head of a key/value head: done once for all layers."""
+    return mask.repeat(*[1] * (mask.dim() - 2), num_queries_per_kv, 1)
 
 
 def _scale(frequencies: Tensor, scaling: Llama3Rope | None) -> Tensor:
