@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from decoding.errors import ConfigError
 
@@ -44,6 +44,22 @@ class Prompt:
     def text(self) -> str:
         """The first turn."""
         return self.turns[0]
+
+
+class EncodedPrompt(NamedTuple):
+    """A prompt as the target reads it: its name, its category, and the ids of the whole chat up to the answer."""
+
+    name: str
+    category: str
+    ids: tuple[int, ...]
+
+
+class ChatTokenizer(Protocol):
+    """What turns a conversation into token ids (`runtime.models.tokenizer.Tokenizer` does)."""
+
+    def encode_chat(self, messages: Sequence[Mapping[str, str]], /) -> list[int]:
+        """Ids of a conversation, the opening of the answer included."""
+        ...
 
 
 def bundled_prompts() -> tuple[Prompt, ...]:
@@ -78,6 +94,19 @@ def take_per_category(prompts: Sequence[Prompt], count: int) -> tuple[Prompt, ..
         if taken[prompt.category] <= count:
             chosen.append(prompt)
     return tuple(chosen)
+
+
+def encode_prompts(prompts: Sequence[Prompt], tokenizer: ChatTokenizer) -> tuple[EncodedPrompt, ...]:
+    """The first turn of each prompt as a chat of the target.
+
+    Raises:
+        ModelFormatError: the tokenizer has no chat template.
+    """
+    chats = ([{"role": "user", "content": prompt.text}] for prompt in prompts)
+    return tuple(
+        EncodedPrompt(prompt.prompt_id, prompt.category, tuple(tokenizer.encode_chat(chat)))
+        for prompt, chat in zip(prompts, chats, strict=True)
+    )
 
 
 def _read(lines: Sequence[str], path: Path) -> Iterator[Prompt]:
