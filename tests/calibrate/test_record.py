@@ -14,17 +14,18 @@ from decoding.errors import RecordError
 from decoding.messages import NO_WINDOW, Window
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
-from runtime.decoder import causal_mask
-from runtime.draft_model import normalise_features
+from runtime.decoder import Decoder, causal_mask
+from runtime.draft_model import DraftConfig, DraftModel, normalise_features
 from runtime.drafter import Drafter, Steps
 from runtime.exit_folder import ExitHeads
 from runtime.target import TargetModel
-from tests.tiny_models import EOS, tiny_adapters, tiny_draft, tiny_target
+from tests.tiny_models import EOS, tiny_adapters, tiny_target
 
 PROMPTS = tuple(
     EncodedPrompt(f"prompt {seed}", "qa", tuple(np.random.default_rng(seed).integers(3, 61, 5 + seed).tolist()))
     for seed in range(4)
 )
+NOISE = 0.04
 SETTINGS = RecordSettings(
     exit_layers=(1, 3), max_new_tokens=12, max_window=4, num_alternatives=3, num_exit_candidates=5
 )
@@ -37,9 +38,23 @@ def models(*, features: bool = True, adapters: bool = True) -> RecordedModels:
         target_name="tiny-target",
         drafter_name="tiny-draft",
         target=target,
-        draft=tiny_draft(target, exit_features=(1, 2) if features else (), feature_layer=1),
+        draft=imperfect_copy(target, (1, 2) if features else ()),
         exits=ExitHeads(adapters=tiny_adapters(target, (3,)), kept_ids=kept_ids) if adapters else None,
     )
+
+
+def imperfect_copy(target: Decoder, exit_features: tuple[int, ...]) -> DraftModel:
+    """A draft that is the target plus noise: it agrees about half the time."""
+    config = DraftConfig(source_layers=(1, 2, 3, 4), vocab_size=61, exit_features=exit_features, feature_layer=1)
+    torch.manual_seed(7)
+    draft = DraftModel(target.config, config)
+    draft.decoder.load_state_dict(target.state_dict())
+    for parameter in draft.parameters():
+        parameter.data += NOISE * torch.randn_like(parameter)
+    if draft.fuse is not None:
+        torch.nn.init.normal_(draft.fuse.weight, std=NOISE)
+    draft.share(target, torch.arange(61))
+    return draft.eval().requires_grad_(requires_grad=False)
 
 
 def states_of(target, ids: list[int], layer: int) -> torch.Tensor:
@@ -130,6 +145,13 @@ def test_exits_are_read_through_their_adapter_or_the_plain_head(record: Acceptan
             logits = pair.target.logits(states[None])[0][:, kept]
             wanted = [[int(kept[token]) for token in best(row, 5)] for row in logits[len(prompt.ids) - 1 :]]
             assert recorded.exits[layer].tolist() == wanted
+
+
+@pytest.mark.parametrize("with_features", [False, True])
+def test_the_draft_is_sometimes_right_and_sometimes_wrong(record: AcceptanceRecord, with_features: bool) -> None:
+    """Or the tests of this file would show little."""
+    lengths = np.concatenate([prompt.match_lengths(with_features=with_features) for prompt in record.prompts])
+    assert set(lengths) >= {0, 1, 2, 3, 4}
 
 
 @pytest.mark.parametrize("with_features", [False, True])
