@@ -19,9 +19,7 @@ class KVCache:
     slots a row may see. Rows beyond `length` are garbage by definition.
     """
 
-    def __init__(
-        self, config: ModelConfig, capacity: int, *, dtype: torch.dtype, device: str = "cpu"
-    ) -> None:
+    def __init__(self, config: ModelConfig, capacity: int, *, dtype: torch.dtype, device: str = "cpu") -> None:
         shape = (config.num_layers, 1, config.num_kv_heads, capacity, config.head_dim)
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
         self.values = torch.zeros(shape, dtype=dtype, device=device)
@@ -57,6 +55,7 @@ class KVCache:
             raise ValueError(msg)
         self.cursor = length
 
+    @torch.inference_mode()
     def gather(self, slots: list[int], destination: int) -> None:
         """Move the given slots to `destination`, `destination` + 1, ... and put the cursor behind them."""
         stop = destination + len(slots)

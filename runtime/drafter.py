@@ -1,0 +1,208 @@
+"""The draft of one sequence: prefill, fresh rollouts, and what branches (`runtime.branches`) need from it.
+
+What a step computes is part of the contract: the simulator plays the same steps with the same rows.
+
+- A fresh rollout has as many steps as drafted tokens. Its first step feeds the committed tokens whose keys are
+  missing: one row, or two behind a window that was accepted whole (its last token has never been fed). A draft
+  with features feeds every token committed since its last window again, each with its feature:
+  `num_accepted` + 1 rows. Every later step is one row.
+- Features: position t is fed token t and the target's features of position t - 1; a drafted token whose
+  predecessor is not verified has none.
+- Each step proposes by `Sampling`: the argmax, or a draw of the text position's own from the truncated
+  distribution; so a branch and a fresh rollout from the same text propose the same.
+
+A step is never cut in the middle: steppers are generators that yield the rows of every step done.
+Shapes: legend of `runtime.decoder`; E width of all features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from decoding.messages import Candidates, Window
+from decoding.schedule import Schedule
+from runtime.draft_model import DraftModel
+from runtime.draws import uniform
+from runtime.kv_cache import KVCache
+from runtime.masks import CausalMasks, prefill_pieces
+from runtime.ranking import ranked_ids
+from runtime.verification import GREEDY, Sampling, draw_from, truncated
+
+NUM_SAMPLED_FROM = 64
+"""Ids a sampled draft chooses among; with their probabilities they cross the channel in less than 1 kB."""
+
+Steps = Generator[int, None, Window]
+"""A window under way: yields the rows of every step, returns the window."""
+
+
+class Proposal(NamedTuple):
+    """What one row of a step proposes as the next token."""
+
+    token: int
+    alternatives: tuple[int, ...] = ()
+    distribution: Candidates | None = None
+
+
+def as_window(proposals: Sequence[Proposal]) -> Window:
+    """The proposals of successive positions as a window."""
+    return Window(
+        tuple(proposal.token for proposal in proposals),
+        tuple(proposal.alternatives for proposal in proposals if proposal.alternatives),
+        tuple(proposal.distribution for proposal in proposals if proposal.distribution is not None),
+    )
+
+
+class Drafter:
+    """A draft model and the state of the sequence it drafts for.
+
+    `text` is the committed text; `cached` holds the token of every cache slot that lies in text order (branches
+    keep theirs behind).
+    """
+
+    def __init__(self, model: DraftModel) -> None:
+        self.model = model
+        self.dtype = model.decoder.embedding.weight.dtype
+        self.cache = KVCache(model.decoder.config, 0, dtype=self.dtype)
+        self.masks = CausalMasks(0, self.dtype)
+        self.text: list[int] = []
+        self.cached: list[int] = []
+        self.window = Window(())
+        self.num_tokens = 0
+        self._num_alternatives = 0
+        self._sampling = GREEDY
+        self._kept_ids: list[int] = model.kept_ids.tolist()
+        self._prompt_feature: Tensor | None = None
+
+    @torch.inference_mode()
+    def prefill(
+        self,
+        prompt: Sequence[int],
+        *,
+        schedule: Schedule,
+        capacity: int,
+        sampling: Sampling = GREEDY,
+        features_TE: Tensor | None = None,
+    ) -> None:
+        """Start a sequence: read all prompt tokens but the last.
+
+        Args:
+            prompt: at least one token id.
+            schedule: how long windows are, and which alternatives are wanted.
+            capacity: slots that the sequence, a window and all branches behind it need (`slots_needed`).
+            sampling: how this sequence's tokens are chosen.
+            features_TE: the target's features of all positions but the last, if the schedule has features.
+        """
+        if self.cache.capacity < capacity:
+            self.cache = KVCache(self.model.decoder.config, capacity, dtype=self.dtype)
+            self.masks = CausalMasks(capacity, self.dtype)
+        self.cache.roll_back(0)
+        self.num_tokens, self._num_alternatives = schedule.num_speculative_tokens, schedule.num_alternatives
+        self._sampling = sampling
+        self.text, self.cached = list(prompt), list(prompt[:-1])
+        self._prompt_feature = None
+        if features_TE is not None:
+            features_TE = torch.cat([features_TE.new_zeros(1, features_TE.shape[1]), features_TE])
+            self._prompt_feature = features_TE[-1:]
+        for start, stop, mask in prefill_pieces(len(prompt) - 1, self.dtype):
+            self.forward(
+                self.text[start:stop],
+                positions=torch.arange(start, stop),
+                mask=mask,
+                features_TE=None if features_TE is None else features_TE[start:stop],
+            )
+
+    def rollout(self, committed: Sequence[int] = (), features_TE: Tensor | None = None) -> Steps:
+        """Draft a window from the committed text.
+
+        Args:
+            committed: tokens committed since the last window was drafted; none right after `prefill`.
+            features_TE: for each of them the target's features of the position before, if the schedule has any.
+        """
+        first = self._missing(committed, with_features=features_TE is not None)
+        features_TE = features_TE if committed else self._prompt_feature
+        proposals = [self.linear_step(first, features_TE)]
+        yield len(first)
+        return (yield from self.finish(proposals))
+
+    def finish(self, proposals: list[Proposal]) -> Steps:
+        """Draft on behind the proposals there are, until the window is full."""
+        while len(proposals) < self.num_tokens:
+            proposals.append(self.linear_step([proposals[-1].token]))
+            yield 1
+        self.window = as_window(proposals)
+        return self.window
+
+    def linear_step(self, ids: Sequence[int], features_TE: Tensor | None = None) -> Proposal:
+        """Feed tokens behind those cached in text order; what the last of them proposes."""
+        start, stop = self.cache.cursor, self.cache.cursor + len(ids)
+        assert start == len(self.cached), "a step in text order needs a cache in text order"
+        hidden_TD = self.forward(
+            ids,
+            positions=torch.arange(start, stop),
+            mask=self.masks.behind(start, len(ids)),
+            features_TE=features_TE,
+        )
+        self.cached += ids
+        return self.propose(hidden_TD[-1:], [stop])[0]
+
+    @torch.inference_mode()
+    def forward(
+        self, ids: Sequence[int], *, positions: Tensor, mask: Tensor | None, features_TE: Tensor | None = None
+    ) -> Tensor:
+        """One step at the cache's cursor, which moves behind it: normalised hidden states [T, D]."""
+        hidden_BTD = self.model(
+            torch.tensor([ids]),
+            positions=positions,
+            mask=mask,
+            cache=self.cache,
+            features_BTE=None if features_TE is None else features_TE[None],
+        )
+        self.cache.advance(len(ids))
+        return hidden_BTD[0]  # type: ignore[no-any-return]
+
+    @torch.inference_mode()
+    def propose(self, hidden_RD: Tensor, positions: Sequence[int]) -> list[Proposal]:
+        """Next tokens of rows [R, D], to stand at the given text positions."""
+        logits_RV = self.model.decoder.head(hidden_RD)
+        kept = self._kept_ids
+        if self._num_alternatives:
+            best = ranked_ids(logits_RV, self._num_alternatives).tolist()
+            alternatives = [tuple(kept[index] for index in row) for row in best]
+        else:
+            # argmax of bfloat16 is several times slower than converting first
+            alternatives = [(kept[index],) for index in logits_RV.float().argmax(dim=-1).tolist()]
+        if self._sampling.drafts_are_sampled:
+            return [self._sample(*row) for row in zip(logits_RV, alternatives, positions, strict=True)]
+        return [Proposal(row[0], row if self._num_alternatives else ()) for row in alternatives]
+
+    def _sample(self, logits_V: Tensor, alternatives: tuple[int, ...], position: int) -> Proposal:
+        best = truncated(logits_V, self._sampling.temperature, NUM_SAMPLED_FROM)
+        candidates = best._replace(tokens=tuple(self._kept_ids[index] for index in best.tokens))
+        token = draw_from(candidates, uniform(self._sampling.seed, "draft", position))
+        return Proposal(token, alternatives if self._num_alternatives else (), candidates)
+
+    def _missing(self, committed: Sequence[int], *, with_features: bool) -> list[int]:
+        """Extend the text; forget what the cache holds beyond it; return the tokens it lacks."""
+        keep = min(len(self.text), len(self.cached))
+        self.text += committed
+        if not with_features:
+            last = len(self.text) - 1  # fed in any case: the window follows from its hidden state
+            while keep < min(len(self.cached), last) and self.cached[keep] == self.text[keep]:
+                keep += 1
+        self.truncate(keep)
+        return self.text[keep:]
+
+    def truncate(self, num_slots: int) -> None:
+        """Forget every slot from `num_slots` on; those before it lie in text order."""
+        del self.cached[num_slots:]
+        self.cache.roll_back(num_slots)
+
+
+def slots_needed(schedule: Schedule, length: int) -> int:
+    """Cache slots for a text of `length` tokens, the windows behind it, and all branches' rows."""
+    num_roots = sum(schedule.draft_roots_per_row) + sum(schedule.exit_roots_per_row)
+    return length + 2 * schedule.num_rows + num_roots * schedule.num_speculative_tokens
