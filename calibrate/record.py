@@ -222,7 +222,7 @@ class _Partial:
 def _sample(weight: nn.Parameter) -> Tensor:
     """A few evenly spread values, float32."""
     flat = weight.detach().flatten()
-    places = torch.linspace(0, len(flat) - 1, _VALUES_PER_WEIGHT).long()
+    places = torch.arange(_VALUES_PER_WEIGHT) * (len(flat) - 1) // (_VALUES_PER_WEIGHT - 1)
     return flat[places].float()
 
 
