@@ -166,6 +166,7 @@ class Recorder:
             max_window=self.settings.max_window,
             max_new_tokens=self.settings.max_new_tokens,
             exit_layers=self.settings.exit_layers,
+            feature_layers=self.models.draft.config.exit_features,
             prompts=tuple(prompts),
         )
 
