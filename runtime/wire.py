@@ -1,0 +1,126 @@
+"""Messages between processes: a JSON header and raw arrays over a socket. Nothing is ever unpickled.
+
+Arrays cross as bytes with a dtype and a shape, so a process that only passes them on needs no tensor library.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import select
+import socket
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+_LENGTHS = struct.Struct("<IQ")
+"""Bytes of the JSON header, bytes of all arrays together."""
+
+_READ_BYTES = 1 << 20
+
+ITEM_BYTES: Final = {"int32": 4, "int64": 8, "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+"""Dtypes that cross, by the name numpy and torch share."""
+
+
+class Block(NamedTuple):
+    """An array on its way: `data` holds the elements in row-major order, in the machine's byte order."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+
+class Message(NamedTuple):
+    """What one side says: JSON-able fields, and arrays beside them."""
+
+    fields: Mapping[str, Any]
+    blocks: tuple[Block, ...] = ()
+
+
+class Channel:
+    """One end of a socket pair. Whole messages only: what is half received stays until the rest has come."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self._received = bytearray()
+        self._poll = select.poll()
+        self._poll.register(end, select.POLLIN)
+
+    def send(self, fields: Mapping[str, Any], blocks: Sequence[Block] = (), *, timeout_s: float | None = None) -> None:
+        """Send one message.
+
+        Raises:
+            EOFError: the other end is gone.
+            TimeoutError: it took none, or only a part, for `timeout_s`; the channel is of no use any more.
+        """
+        if blocks:
+            fields = {**fields, "blocks": [(block.dtype, block.shape) for block in blocks]}
+        header = json.dumps(fields, separators=(",", ":")).encode()
+        num_bytes = sum(len(block.data) for block in blocks)
+        self._socket.settimeout(timeout_s)
+        try:
+            self._socket.sendall(
+                b"".join([_LENGTHS.pack(len(header), num_bytes), header, *[block.data for block in blocks]])
+            )
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise EOFError from error
+
+    def receive(self, timeout_s: float | None = None) -> Message:
+        """Wait for the next message.
+
+        Raises:
+            EOFError: the other end is gone.
+            TimeoutError: no whole message has come for `timeout_s`.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while (stop := self._end_of_message()) is None:
+            # a zero would switch the socket to not waiting at all
+            self._fill(None if deadline is None else max(deadline - time.monotonic(), 1e-6))
+        message = bytes(self._received[:stop])
+        del self._received[:stop]
+        return _parse(message)
+
+    def has_message(self) -> bool:
+        """Whether `receive` would not have to wait.
+
+        Raises:
+            EOFError: the other end is gone.
+        """
+        while self._end_of_message() is None:
+            if not self._poll.poll(0):
+                return False
+            self._fill(None)
+        return True
+
+    def close(self) -> None:
+        """Let go of the socket; the other end sees the end of file."""
+        self._socket.close()
+
+    def _fill(self, timeout_s: float | None) -> None:
+        self._socket.settimeout(timeout_s)
+        try:
+            data = self._socket.recv(_READ_BYTES)
+        except ConnectionResetError as error:
+            raise EOFError from error
+        if not data:
+            raise EOFError
+        self._received += data
+
+    def _end_of_message(self) -> int | None:
+        if len(self._received) < _LENGTHS.size:
+            return None
+        stop = _LENGTHS.size + sum(_LENGTHS.unpack_from(self._received))
+        return stop if stop <= len(self._received) else None
+
+
+def _parse(message: bytes) -> Message:
+    num_header_bytes, _ = _LENGTHS.unpack_from(message)
+    place = _LENGTHS.size + num_header_bytes
+    fields = json.loads(message[_LENGTHS.size : place])
+    blocks = []
+    for dtype, shape in fields.pop("blocks", ()):
+        stop = place + ITEM_BYTES[dtype] * math.prod(shape)
+        blocks.append(Block(dtype, tuple(shape), message[place:stop]))
+        place = stop
+    return Message(fields, tuple(blocks))
