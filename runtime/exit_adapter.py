@@ -34,4 +34,5 @@ class ExitAdapter(nn.Module):
     def forward(self, x_BTD: Tensor) -> Tensor:
         """Hidden states after the exit layer -> states for the target's final norm and head, [B, T, D]."""
         x_BTD = self.affine(x_BTD)
-        return x_BTD + self.down(F.silu(self.up(rms_norm(x_BTD, self.norm, self.eps))))  # type: ignore[no-any-return]
+        unit_BTD = rms_norm(x_BTD.to(self.norm.dtype), self.norm, self.eps)
+        return x_BTD + self.down(F.silu(self.up(unit_BTD)))  # type: ignore[no-any-return]

@@ -8,6 +8,8 @@ Shapes: legend of `training.batch`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +17,10 @@ from torch import Tensor, nn
 from decoding.errors import TrainingError
 from runtime.decoder import Decoder, causal_mask
 from runtime.draft_model import DraftConfig, DraftModel
+from runtime.drafter_folder import load_draft, save_draft
+from training.acceptance import Acceptance, judge_draft
 from training.batch import Batch, exit_features, make_batch, soft_cross_entropy
+from training.judgement import Judgement, Progress
 from training.recipe import DraftRecipe
 from training.states import TargetStates
 
@@ -63,6 +68,24 @@ class DraftTask:
                     present[:, ::period] = True
                 hits[name] += int((self._logits(rows, batch, present).argmax(-1) == wanted).sum())
         return {name: count / total for name, count in hits.items()}
+
+    def finish(self, folder: Path, *, target_name: str, metadata: Mapping[str, Any], progress: Progress) -> Judgement:
+        """Save the draft, load it again, and simulate rounds on the held-out greedy answers."""
+        states, layers = self.states, self.recipe.exit_features
+        save_draft(self.module, folder, target_name=target_name, metadata=metadata)
+        draft = load_draft(folder, states.target, dtype=torch.float32)
+        held_out = range(self.num_conversations, len(states.conversations))
+        greedy = [index for index in held_out if states.conversations[index].temperature == 0]
+
+        def features(index: int) -> Tensor:
+            return exit_features(states, [index], layers)[0]
+
+        sources = [None, features] if layers else [None]
+        results: list[Acceptance] = []
+        for done, source in enumerate(sources):
+            progress(done, len(sources))
+            results += judge_draft(draft, states.conversations, greedy, windows=self.recipe.windows, features=source)
+        return Judgement(acceptance=tuple(results) if greedy else ())
 
     def _teacher(self, rows: Batch) -> Tensor:
         """The target's logits over the kept vocabulary, [M, V]."""

@@ -7,21 +7,22 @@ layer. The target is frozen and its output untouched. Shapes: legend of `trainin
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from runtime.decoder import Decoder, rms_norm
 from runtime.exit_adapter import ExitAdapter
+from runtime.exit_folder import ExitHeads, load_exits, save_exits
 from training.batch import answer_states, soft_cross_entropy
+from training.judgement import Coverage, Judgement, Progress
 from training.recipe import ExitRecipe
 from training.states import TargetStates
 
 COVERAGE_TOP_K = (1, 2, 4, 8, 16)
 _EVALUATION_BATCH = 8
-
-Coverage = dict[int, dict[int, float]]
-"""Exit layer -> top-k -> share of positions whose target token is among the exit's k best."""
 
 
 class ExitTask:
@@ -65,6 +66,20 @@ class ExitTask:
             for layer, shares in coverage.items()
             for top_k, share in shares.items()
         }
+
+    def finish(self, folder: Path, *, target_name: str, metadata: Mapping[str, Any], progress: Progress) -> Judgement:
+        """Save the adapters, load them again, and measure what the exits cover with and without them."""
+        states = self.states
+        exits = ExitHeads(adapters=self.adapters, kept_ids=self.kept_ids)
+        save_exits(exits, folder, target=self.target, target_name=target_name, metadata=metadata)
+        loaded = load_exits(folder, self.target, dtype=torch.float32)
+        held_out = range(self.num_conversations, len(states.conversations))
+        progress(0, 2)
+        trained = exit_coverage(loaded.adapters, loaded.kept_ids, states, held_out)
+        progress(1, 2)
+        nothing = dict.fromkeys(loaded.adapters, nn.Identity())
+        untrained = exit_coverage(nothing, loaded.kept_ids, states, held_out)
+        return Judgement(exit_coverage=trained, untrained_exit_coverage=untrained)
 
 
 def exit_logits(adapter: nn.Module, x_MD: Tensor, target: Decoder, head_VD: Tensor) -> Tensor:

@@ -103,6 +103,11 @@ class RecipeFile(RootModel[Recipe]):
     """A recipe of either kind, as a YAML file holds it."""
 
 
+def shipped_recipes() -> dict[str, Path]:
+    """The recipes that ship with the package, by name."""
+    return {path.stem: path for path in sorted((Path(__file__).parent / "recipes").glob("*.yaml"))}
+
+
 def load_recipe(path: Path) -> DraftRecipe | ExitRecipe:
     """Read a recipe.
 

@@ -29,7 +29,10 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 class Task(Protocol):
     """Something to learn: a module, its loss on some conversations, and its score on held-out ones."""
 
-    module: nn.Module
+    @property
+    def module(self) -> nn.Module:
+        """What is trained: its parameters that require gradients."""
+        ...
 
     @property
     def num_conversations(self) -> int:
@@ -189,7 +192,11 @@ class _State:
             tensors = load_file(self.path)
             with torch.no_grad():
                 for name, parameter in self.parameters.items():
-                    parameter.copy_(tensors[f"weight.{name}"])
+                    weight = tensors[f"weight.{name}"]
+                    if weight.shape != parameter.shape:
+                        msg = f"{name} has shape {tuple(weight.shape)}, not {tuple(parameter.shape)}"
+                        raise ValueError(msg)
+                    parameter.copy_(weight)
                     moments = {key: tensors[f"optimizer.{key}.{name}"].to(parameter.device) for key in _MOMENTS}
                     self.optimizer.state[parameter] = {"step": tensors[f"optimizer.step.{name}"], **moments}
             self.generator.set_state(tensors["generator"])

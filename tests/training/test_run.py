@@ -1,0 +1,183 @@
+"""Whole runs on the tiny target: a few steps, a folder, a card."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from decoding.errors import TrainingError
+from runtime.drafter_folder import load_draft
+from runtime.exit_folder import load_exits
+from training import trainer
+from training.card import add_benchmark, read_card
+from training.recipe import DraftRecipe, ExitRecipe, Optimisation
+from training.run import run_recipe
+
+OPTIMISATION = Optimisation(num_tokens=300, conversations_per_step=3, learning_rate=3e-3, warmup_steps=2)
+DRAFT = DraftRecipe(
+    source_layers=(1, 2, 4),
+    exit_features=(1, 3),
+    feature_layer=1,
+    vocab_size=32,
+    always_kept=(2, 60),
+    num_held_out=4,
+    windows=(2, 3),
+    optimisation=OPTIMISATION,
+)
+EXITS = ExitRecipe(exit_layers=(2, 3), width=8, vocab_size=32, num_held_out=4, optimisation=OPTIMISATION)
+
+
+@pytest.fixture
+def run(target_folder, data_path, tmp_path):
+    def start(recipe, name="tiny-drafter", **options):
+        return run_recipe(recipe, target_folder, [data_path], tmp_path / name, **options)
+
+    return start
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_draft_recipe_ends_in_a_draft_that_loads_and_a_card(run, target) -> None:
+    folder = run(DRAFT)
+    draft = load_draft(folder, target, dtype=torch.float32)
+    assert draft.config.exit_features == (1, 3)
+    assert {2, 60} <= set(draft.kept_ids.tolist())
+    card = read_card(folder)
+    assert (card.name, card.kind, card.target) == ("tiny-drafter", "draft", "tiny-target")
+    assert card.num_parameters == sum(
+        weight.numel() for name, weight in draft.named_parameters() if "embedding" not in name and "head" not in name
+    )
+    assert card.num_bytes == (folder / "model.safetensors").stat().st_size
+    assert 300 <= card.num_training_tokens < 340
+    assert card.data.files == ("answers.jsonl.gz",)
+    assert (card.data.num_conversations, card.data.num_held_out) == (14, 4)
+    assert set(card.held_out) >= {"agreement_with_features", "agreement_without_features"}
+    assert [(row.num_tokens, row.with_features) for row in card.acceptance] == [
+        (2, False),
+        (3, False),
+        (2, True),
+        (3, True),
+    ]
+    assert all(1 <= row.mean_acceptance_length <= row.num_tokens + 1 for row in card.acceptance)
+
+
+def test_an_exit_recipe_ends_in_adapters_that_load_and_a_table_of_coverage(run, target) -> None:
+    folder = run(EXITS)
+    assert sorted(load_exits(folder, target, dtype=torch.float32).adapters) == [2, 3]
+    card = read_card(folder)
+    assert card.exit_coverage.keys() == card.untrained_exit_coverage.keys() == {2, 3}
+    assert list(card.exit_coverage[2]) == [1, 2, 4, 8, 16]
+    assert "| 3, trained |" in card.text
+    assert "| 3, untrained |" in card.text
+
+
+def test_nothing_on_the_card_depends_on_where_the_run_took_place(run, tmp_path) -> None:
+    folder = run(EXITS)
+    for name in ("card.json", "card.md", "config.json"):
+        assert str(tmp_path.parent) not in (folder / name).read_text()
+
+
+class InterruptError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("recipe", [DRAFT, EXITS], ids=["draft", "exits"])
+def test_an_interrupted_and_resumed_run_writes_the_same_weights(run, recipe, monkeypatch) -> None:
+    whole = run(recipe, name="whole/tiny-drafter")
+
+    def interrupt(event):
+        if event.stage == "training" and event.report.step == 3:
+            raise InterruptError
+
+    monkeypatch.setattr(trainer.train, "__kwdefaults__", trainer.train.__kwdefaults__ | {"report_every_s": 0.0})
+    with pytest.raises(InterruptError):
+        run(recipe, name="cut/tiny-drafter", progress=interrupt)
+    resumed = run(recipe, name="cut/tiny-drafter")
+    assert files(resumed)["model.safetensors"] == files(whole)["model.safetensors"]
+    assert files(resumed)["config.json"] == files(whole)["config.json"]
+    cards = [read_card(folder).model_copy(update={"training_minutes": 0.0}) for folder in (whole, resumed)]
+    assert cards[0] == cards[1]
+
+
+def test_progress_names_the_stages_in_order(run) -> None:
+    events = []
+    run(EXITS, progress=events.append)
+    assert list(dict.fromkeys(event.stage for event in events)) == ["states", "training", "judging"]
+    assert all(0 <= event.done <= event.total or event.stage == "training" for event in events)
+    assert events[-1].stage == "judging"
+
+
+def test_recipes_on_the_same_data_may_share_their_states(run, tmp_path) -> None:
+    run(DRAFT, name="one", state_folder=tmp_path / "states")
+    stages = []
+    run(EXITS, name="two", state_folder=tmp_path / "states", progress=lambda event: stages.append(event.stage))
+    assert "states" in stages, "layer 2 is new"
+    stages.clear()
+    run(EXITS, name="three", state_folder=tmp_path / "states", progress=lambda event: stages.append(event.stage))
+    assert "states" not in stages
+
+
+def test_a_folder_with_another_run_is_refused(run) -> None:
+    run(EXITS)
+    longer = EXITS.model_copy(update={"optimisation": OPTIMISATION.model_copy(update={"num_tokens": 301})})
+    with pytest.raises(TrainingError, match=r"run.json: .*recipe.optimisation.num_tokens 300, not 301; name another"):
+        run(longer)
+    with pytest.raises(TrainingError, match=r"run.json: the run here has recipe\."):
+        run(DRAFT)
+
+
+def test_another_target_is_refused_before_training(run, data_path, tmp_path, target_folder) -> None:
+    from tests.tiny_models import tiny_target
+    from tests.training.conftest import write_hf_folder
+
+    other = write_hf_folder(tiny_target(seed=8), tmp_path / "other" / "tiny-target")
+    run(EXITS, state_folder=tmp_path / "states")
+    with pytest.raises(TrainingError, match="holds the states of another target"):
+        run_recipe(EXITS, other, [data_path], tmp_path / "new", state_folder=tmp_path / "states")
+    small = write_hf_folder(tiny_target(vocab_size=40), tmp_path / "small-target")
+    with pytest.raises(TrainingError, match=r"answers.jsonl.gz:\d+: \d+ is not a token id of the target \(0\.\.39\)"):
+        run_recipe(EXITS, small, [data_path], tmp_path / "new")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"vocab_size": 62}, r"vocab_size and always_kept reach up to 61: the target has ids 0\.\.60"),
+        ({"always_kept": (99,)}, "reach up to 99"),
+        ({"num_held_out": 14}, "num_held_out 14 leaves nothing to train on"),
+        ({"exit_layers": (2, 9)}, r"layers \[2, 9\]: the target has layers 1\.\.4"),
+    ],
+)
+def test_a_recipe_that_does_not_fit_target_or_data_is_refused(run, changes, message) -> None:
+    with pytest.raises(TrainingError, match=message):
+        run(EXITS.model_copy(update=changes))
+
+
+def test_an_unusable_device_is_answered_with_the_usable_ones(run) -> None:
+    with pytest.raises(TrainingError, match="device 'tpu' is not usable here; usable: cpu"):
+        run(EXITS, device="tpu")
+
+
+def test_weights_that_overflow_stop_the_run(run, target_folder, monkeypatch) -> None:
+    wild = EXITS.model_copy(update={"optimisation": OPTIMISATION.model_copy(update={"learning_rate": 1e30})})
+    with pytest.raises(TrainingError, match=r"is (nan|inf) at step \d+"):
+        run(wild)
+
+
+def test_benchmarks_are_added_to_the_card_later(run) -> None:
+    folder = run(EXITS)
+    add_benchmark(folder, "Spec-Bench", {"mean_acceptance_length": 1.73})
+    add_benchmark(folder, "Spec-Bench", {"mean_acceptance_length": 1.75})
+    assert read_card(folder).benchmarks == {"Spec-Bench": {"mean_acceptance_length": 1.75}}
+    assert "## Spec-Bench" in (folder / "card.md").read_text()
+    assert json.loads((folder / "card.json").read_text())["name"] == "tiny-drafter"
+
+
+def test_a_damaged_card_is_named(run) -> None:
+    folder = run(EXITS)
+    (folder / "card.json").write_text("{}")
+    with pytest.raises(TrainingError, match=r"card.json: not a readable card"):
+        add_benchmark(folder, "x", {})

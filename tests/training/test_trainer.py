@@ -1,0 +1,218 @@
+"""The task here is small and noisy on purpose: its loss draws random numbers, as dropping features does."""
+
+import math
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from decoding.errors import TrainingError
+from training import trainer
+from training.recipe import Optimisation
+from training.trainer import CHECKPOINT_FILE, learning_rate, train
+
+SETTINGS = Optimisation(num_tokens=200, conversations_per_step=3, warmup_steps=4, seed=3)
+
+
+class NoisyLine:
+    """Learns y = 2x + 1 from 20 conversations of 1 to 5 answer tokens each."""
+
+    num_conversations = 20
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.module = nn.Linear(1, 1)
+        self.batches = []
+
+    def conversation_length(self, index):
+        return 1 + index % 5
+
+    def loss(self, batch, generator):
+        self.batches.append(batch)
+        x = torch.tensor([[float(index)] for index in batch]) / 20 + 0.01 * torch.randn(1, generator=generator)
+        num_tokens = sum(self.conversation_length(index) for index in batch)
+        return ((self.module(x) - 2 * x - 1) ** 2).mean(), num_tokens
+
+    def evaluate(self):
+        return {"slope": float(self.module.weight.detach())}
+
+
+def weights(task):
+    return {name: parameter.tolist() for name, parameter in task.module.state_dict().items()}
+
+
+@pytest.fixture
+def uninterrupted(tmp_path):
+    task = NoisyLine()
+    report = train(task, SETTINGS, tmp_path / "whole")
+    return task, report
+
+
+def interrupt_at(step):
+    def progress(report):
+        if report.step == step:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+def test_training_learns(tmp_path) -> None:
+    task = NoisyLine()
+    train(task, Optimisation(num_tokens=4000, learning_rate=0.05), tmp_path)
+    assert task.module.weight.item() == pytest.approx(2, abs=0.1)
+    assert task.module.bias.item() == pytest.approx(1, abs=0.1)
+
+
+def test_the_run_ends_with_the_first_batch_that_reaches_the_tokens_asked_for(uninterrupted) -> None:
+    task, report = uninterrupted
+    sizes = [sum(task.conversation_length(index) for index in batch) for batch in task.batches]
+    assert sum(sizes[:-1]) < 200 <= sum(sizes) == report.num_tokens
+    assert report.step == len(sizes)
+    assert report.scores == task.evaluate()
+
+
+def test_every_epoch_sees_every_conversation_once_in_a_new_order(uninterrupted) -> None:
+    batches = uninterrupted[0].batches
+    epochs = [[index for batch in batches[at : at + 7] for index in batch] for at in (0, 7)]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(20))] * 2
+    assert epochs[0] != epochs[1]
+
+
+@pytest.mark.parametrize("steps", [(1,), (9,), (2, 5, 20)])
+def test_an_interrupted_and_resumed_run_is_bitwise_the_uninterrupted_one(steps, tmp_path, uninterrupted) -> None:
+    for step in steps:
+        with pytest.raises(KeyboardInterrupt):
+            train(NoisyLine(), SETTINGS, tmp_path, progress=interrupt_at(step), report_every_s=0, save_every_s=0)
+    task = NoisyLine()
+    report = train(task, SETTINGS, tmp_path, report_every_s=0, save_every_s=0)
+    assert weights(task) == weights(uninterrupted[0])
+    assert (report.step, report.num_tokens, report.loss) == (
+        uninterrupted[1].step,
+        uninterrupted[1].num_tokens,
+        uninterrupted[1].loss,
+    )
+
+
+def test_steps_after_the_last_checkpoint_are_repeated(tmp_path, uninterrupted, monkeypatch) -> None:
+    saves = []
+    original = trainer.replace_file
+
+    def save_once(path, content):
+        if not saves:
+            original(path, content)
+        saves.append(path)
+
+    monkeypatch.setattr(trainer, "replace_file", save_once)
+    with pytest.raises(KeyboardInterrupt):
+        train(NoisyLine(), SETTINGS, tmp_path, progress=interrupt_at(12), report_every_s=0, save_every_s=0)
+    monkeypatch.undo()
+    task = NoisyLine()
+    train(task, SETTINGS, tmp_path)
+    assert task.batches[0] == uninterrupted[0].batches[1]
+    assert weights(task) == weights(uninterrupted[0])
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.training.test_trainer import SETTINGS, NoisyLine
+from training.trainer import train
+def progress(report):
+    if report.step == 11:
+        os.kill(os.getpid(), signal.SIGKILL)
+train(NoisyLine(), SETTINGS, Path(sys.argv[1]), progress=progress, report_every_s=0, save_every_s=0)
+"""
+
+
+def test_a_killed_process_leaves_a_checkpoint_to_resume_from(tmp_path, uninterrupted) -> None:
+    root = Path(__file__).parents[2]
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=root, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    task = NoisyLine()
+    train(task, SETTINGS, tmp_path)
+    assert task.batches[0] == uninterrupted[0].batches[11]
+    assert weights(task) == weights(uninterrupted[0])
+
+
+def test_a_finished_run_is_only_evaluated_again(tmp_path, uninterrupted) -> None:
+    task = NoisyLine()
+    report = train(task, SETTINGS, tmp_path / "whole")
+    assert task.batches == []
+    assert weights(task) == weights(uninterrupted[0])
+    assert report.scores == uninterrupted[1].scores
+    assert report.num_tokens == uninterrupted[1].num_tokens
+
+
+class Diverging(NoisyLine):
+    """Its loss, or the gradient alone, stops being finite after six steps."""
+
+    def __init__(self, *, in_gradient) -> None:
+        super().__init__()
+        self.in_gradient = in_gradient
+
+    def loss(self, batch, generator):
+        loss, num_tokens = super().loss(batch, generator)
+        if len(self.batches) > 6:
+            loss = (loss - loss.detach()).sqrt() if self.in_gradient else loss * math.nan
+        return loss, num_tokens
+
+
+@pytest.mark.parametrize(("in_gradient", "what"), [(False, "loss is nan"), (True, "gradient norm is inf")])
+def test_a_diverging_run_stops_and_keeps_the_last_good_checkpoint(tmp_path, uninterrupted, in_gradient, what) -> None:
+    with pytest.raises(
+        TrainingError, match=rf"the {what} at step 6; the last checkpoint, .*{CHECKPOINT_FILE}, is kept"
+    ):
+        train(Diverging(in_gradient=in_gradient), SETTINGS, tmp_path, save_every_s=0)
+    task = NoisyLine()
+    train(task, SETTINGS, tmp_path)
+    assert task.batches[0] == uninterrupted[0].batches[6]
+    assert weights(task) == weights(uninterrupted[0])
+
+
+def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path, uninterrupted, monkeypatch) -> None:
+    saves = []
+    original = trainer.replace_file
+
+    def fill_up(path, content):
+        if len(saves) == 4:
+            raise OSError(28, "No space left on device")
+        saves.append(path)
+        original(path, content)
+
+    monkeypatch.setattr(trainer, "replace_file", fill_up)
+    with pytest.raises(TrainingError, match="checkpoint could not be written .*No space left.*previous one is kept"):
+        train(NoisyLine(), SETTINGS, tmp_path, save_every_s=0)
+    monkeypatch.undo()
+    task = NoisyLine()
+    train(task, SETTINGS, tmp_path)
+    assert task.batches[0] == uninterrupted[0].batches[4]
+    assert weights(task) == weights(uninterrupted[0])
+
+
+def test_a_damaged_checkpoint_and_one_of_another_model_are_refused(tmp_path, uninterrupted) -> None:
+    path = tmp_path / "whole" / CHECKPOINT_FILE
+    wider = NoisyLine()
+    wider.module = nn.Linear(2, 1)
+    with pytest.raises(TrainingError, match=f"{CHECKPOINT_FILE}: damaged, or of another recipe .*weight has shape"):
+        train(wider, SETTINGS, tmp_path / "whole")
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(TrainingError, match=f"{CHECKPOINT_FILE}: damaged, .*delete it to start again"):
+        train(NoisyLine(), SETTINGS, tmp_path / "whole")
+
+
+def test_the_learning_rate_warms_up_stays_and_falls_to_its_end() -> None:
+    settings = Optimisation(num_tokens=1000, learning_rate=2.0, warmup_steps=9, decay_fraction=0.5, final_fraction=0.1)
+    assert learning_rate(settings, 0, 0) == pytest.approx(0.2)
+    assert learning_rate(settings, 9, 100) == learning_rate(settings, 80, 500) == pytest.approx(2.0)
+    assert learning_rate(settings, 90, 750) == pytest.approx(2.0 * (0.1 + 0.9 * 0.5))
+    assert learning_rate(settings, 99, 1000) == pytest.approx(0.2)
+
+
+def test_a_longer_run_begins_like_a_shorter_one() -> None:
+    short, long = (Optimisation(num_tokens=count) for count in (1000, 3000))
+    for step, num_tokens in ((0, 0), (50, 300), (200, 700)):
+        assert learning_rate(short, step, num_tokens) == learning_rate(long, step, num_tokens)

@@ -1,0 +1,207 @@
+"""From a recipe to a drafter folder: data, the target's states, training, judgement, card."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from decoding.errors import TrainingError
+from runtime.atomic_file import replace_file
+from runtime.decoder import Decoder
+from runtime.models.config import ModelConfig
+from runtime.models.weights import load_decoder
+from runtime.weight_folder import WEIGHTS_FILE
+from training.card import AcceptanceCard, Card, DataCard, write_card
+from training.data import Conversation, fingerprint, most_frequent_ids, read_conversations, split_held_out
+from training.draft import DraftTask
+from training.exits import ExitTask
+from training.judgement import Coverage, Judgement
+from training.recipe import DraftRecipe, ExitRecipe
+from training.states import TargetStates
+from training.trainer import Report, Task, train
+
+RUN_FILE = "run.json"
+DRAFTER_FOLDER = "drafter"
+STATE_FOLDER = "states"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunProgress:
+    """How far a run is.
+
+    Attributes:
+        stage: computing the target's states (`total` counts conversations), training (answer tokens), or
+            judging what was learnt (passes over the held-out answers).
+        done: of `total`.
+        total: what the stage consists of.
+        report: the trainer's report, while training.
+    """
+
+    stage: Literal["states", "training", "judging"]
+    done: int
+    total: int
+    report: Report | None = None
+
+
+OnProgress = Callable[[RunProgress], None]
+
+
+def run_recipe(
+    recipe: DraftRecipe | ExitRecipe,
+    target_folder: Path,
+    data_paths: Sequence[Path],
+    out_folder: Path,
+    *,
+    state_folder: Path | None = None,
+    device: str = "cpu",
+    progress: OnProgress = lambda _: None,
+) -> Path:
+    """Train what the recipe describes, or go on where an earlier call was cut off.
+
+    Args:
+        recipe: what to train.
+        target_folder: Hugging Face folder of the target; its name is the target's name on the card.
+        data_paths: token files of the target's own answers, see `training.data`.
+        out_folder: holds the checkpoint and, in the end, the drafter folder; its name is the drafter's.
+        state_folder: for the target's hidden states; recipes on the same data may share one. Without it they
+            go to a folder in `out_folder`.
+        device: "cpu" or "cuda", the latter with or without a number.
+        progress: called now and then.
+
+    Returns:
+        The drafter folder, card included.
+
+    Raises:
+        TrainingError: data, recipe, checkpoint or a folder are wrong, or the training diverged.
+        ModelError: the target cannot be loaded.
+    """
+    target = load_decoder(target_folder, dtype=torch.bfloat16).to(usable_device(device))
+    conversations = read_conversations(data_paths, vocab_size=target.config.vocab_size)
+    kept_ids = _kept_ids(recipe, conversations, target.config)
+    data = DataCard(
+        files=tuple(path.name for path in data_paths),
+        fingerprint=fingerprint(conversations),
+        num_conversations=len(conversations),
+        num_held_out=recipe.num_held_out,
+    )
+    origin = {"recipe": recipe.model_dump(mode="json"), "target": target_folder.name, "data": data.fingerprint}
+    _claim(out_folder, origin)
+    states = TargetStates(state_folder or out_folder / STATE_FOLDER, target, conversations, recipe.state_layers)
+    states.fill(lambda done, total: progress(RunProgress(stage="states", done=done, total=total)))
+    task = _task(recipe, target, kept_ids, states)
+    report = train(task, recipe.optimisation, out_folder, progress=lambda report: progress(_training(report)))
+    judgement = task.finish(
+        out_folder / DRAFTER_FOLDER,
+        target_name=target_folder.name,
+        metadata=origin,
+        progress=lambda done, total: progress(RunProgress(stage="judging", done=done, total=total)),
+    )
+    return _write_card(out_folder, task, data, report, judgement)
+
+
+def usable_device(name: str) -> torch.device:
+    """The device of that name.
+
+    Raises:
+        TrainingError: there is no such device here.
+    """
+    usable = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    usable += [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    if name not in usable:
+        msg = f"device {name!r} is not usable here; usable: {', '.join(usable)}"
+        raise TrainingError(msg)
+    return torch.device(name)
+
+
+class _JudgedTask(Task, Protocol):
+    """A task that ends with a drafter folder."""
+
+    def finish(
+        self, folder: Path, *, target_name: str, metadata: Mapping[str, Any], progress: Callable[[int, int], None]
+    ) -> Judgement:
+        """Write the folder and judge what is in it."""
+        ...
+
+
+def _task(recipe: DraftRecipe | ExitRecipe, target: Decoder, kept_ids: Tensor, states: TargetStates) -> _JudgedTask:
+    if isinstance(recipe, DraftRecipe):
+        return DraftTask(recipe, target, kept_ids, states)
+    return ExitTask(recipe, target, kept_ids, states)
+
+
+def _kept_ids(recipe: DraftRecipe | ExitRecipe, conversations: list[Conversation], config: ModelConfig) -> Tensor:
+    training, _ = split_held_out(conversations, recipe.num_held_out)
+    largest = max((recipe.vocab_size - 1, *recipe.always_kept))
+    if largest >= config.vocab_size:
+        msg = f"vocab_size and always_kept reach up to {largest}: the target has ids 0..{config.vocab_size - 1}"
+        raise TrainingError(msg)
+    return torch.tensor(most_frequent_ids(training, recipe.vocab_size, always=recipe.always_kept))
+
+
+def _claim(folder: Path, origin: Mapping[str, Any]) -> None:
+    """Refuse to go on with another run's checkpoint."""
+    path = folder / RUN_FILE
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not path.is_file():
+            replace_file(path, (json.dumps(origin, indent=2) + "\n").encode())
+            return
+        earlier = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        msg = f"{path}: cannot be read or written ({error})"
+        raise TrainingError(msg) from error
+    before, now = _flat(earlier), _flat(origin)
+    for name in sorted(before.keys() | now.keys()):
+        if before.get(name) != now.get(name):
+            msg = f"{path}: the run here has {name} {before.get(name)}, not {now.get(name)}; name another folder"
+            raise TrainingError(msg)
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested JSON as one level of dotted names."""
+    if not isinstance(value, dict):
+        return {prefix: value}
+    return {
+        name: leaf
+        for key, inner in value.items()
+        for name, leaf in _flat(inner, f"{prefix}.{key}" if prefix else key).items()
+    }
+
+
+def _training(report: Report) -> RunProgress:
+    return RunProgress(stage="training", done=report.num_tokens, total=report.total_tokens, report=report)
+
+
+def _write_card(out_folder: Path, task: _JudgedTask, data: DataCard, report: Report, judgement: Judgement) -> Path:
+    """Put the card into the drafter folder, and return that folder."""
+    folder = out_folder / DRAFTER_FOLDER
+    origin = json.loads((out_folder / RUN_FILE).read_bytes())
+    trained = [parameter for parameter in task.module.parameters() if parameter.requires_grad]
+    card = Card(
+        name=out_folder.name,
+        kind=origin["recipe"]["kind"],
+        target=origin["target"],
+        recipe=origin["recipe"],
+        data=data,
+        num_parameters=sum(parameter.numel() for parameter in trained),
+        num_bytes=(folder / WEIGHTS_FILE).stat().st_size,
+        num_training_tokens=report.num_tokens,
+        training_minutes=round(report.elapsed_s / 60, 1),
+        device=trained[0].device.type,
+        held_out={name: round(value, 4) for name, value in report.scores.items()},
+        acceptance=tuple(AcceptanceCard.of(result) for result in judgement.acceptance),
+        exit_coverage=_rounded(judgement.exit_coverage),
+        untrained_exit_coverage=_rounded(judgement.untrained_exit_coverage),
+    )
+    write_card(card, folder)
+    return folder
+
+
+def _rounded(coverage: Coverage) -> Coverage:
+    return {layer: {top_k: round(share, 4) for top_k, share in row.items()} for layer, row in coverage.items()}
