@@ -11,6 +11,7 @@ from decoding.errors import MirrorsdError
 from mirrorsd.cli.console import INTERRUPTED, WRONG_INPUT, escaped, say
 from mirrorsd.cli.json_option import with_default_destination
 from mirrorsd.cli.models import models
+from mirrorsd.cli.train import train
 
 
 class Verbs(TyperGroup):
@@ -41,6 +42,7 @@ app = typer.Typer(
     epilog="Start here: [bold]mirrorsd demo[/]",
 )
 app.add_typer(models, name="models")
+app.add_typer(train, name="train")
 
 
 def _show_version(wanted: bool) -> None:

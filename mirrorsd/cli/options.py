@@ -1,0 +1,46 @@
+"""Options that several verbs share, each written once."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DEFAULT_TARGET = "smollm2-135m-instruct"
+
+
+class Dtype(StrEnum):
+    """Types of weights and arithmetic."""
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+
+
+TargetOption = Annotated[
+    str, typer.Option(help="The target: an embedded model's name, a Hugging Face folder, or a hub id (owner/model).")
+]
+DrafterOption = Annotated[
+    str | None,
+    typer.Option(
+        help="A shipped drafter's name or a folder; without it the one shipped for the target.", show_default=False
+    ),
+]
+ExitsOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Shipped exit adapters' name or a folder; without it those shipped for the target.", show_default=False
+    ),
+]
+DtypeOption = Annotated[Dtype, typer.Option(help="Type of weights and arithmetic.")]
+PromptsOption = Annotated[
+    Path | None,
+    typer.Option(
+        help='JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows; without it the set shipped here.',
+        show_default=False,
+    ),
+]
+ProfileOption = Annotated[Path, typer.Option(help="Profile that `mirrorsd calibrate` wrote.")]
+RecordOption = Annotated[Path, typer.Option(help="Acceptance record that `mirrorsd record` wrote.")]
+ScheduleOption = Annotated[Path, typer.Option(help="Schedule YAML, such as `mirrorsd search` writes.")]
