@@ -26,7 +26,7 @@ def test_a_shipped_recipe_is_valid(path) -> None:
 
 def test_both_kinds_and_a_draft_without_features_are_shipped() -> None:
     names = {path.stem for path in SHIPPED}
-    assert {"smollm2-135m-draft4", "smollm2-135m-draft4-features", "smollm2-135m-exits"} <= names
+    assert {"smollm2-135m-draft4", "smollm2-135m-draft4-tokens", "smollm2-135m-exits"} <= names
 
 
 @pytest.mark.parametrize(
