@@ -1,0 +1,254 @@
+"""What the models would say: whose drafted tokens stand, and whether a branch was ready. Exact or drawn.
+
+Both simulators ask the same object, each in its own way: the event world asks for one answer at a time, the
+evaluator for all rounds of all prompts at once. `sim.replay` answers from an acceptance record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decoding.errors import ConfigError
+from decoding.messages import Verdict, Window
+from decoding.schedule import MAX_WINDOW, Schedule
+
+Ints = NDArray[np.int64]
+
+MISS, FROM_DRAFT, FROM_EXIT = 0, 1, 2
+"""Which source the branch with a round's outcome has, if there is one."""
+
+NO_TOKEN = -1
+"""Stands for a token that nobody knows: the target's own one behind the end of a recorded text."""
+
+
+class Answer(NamedTuple):
+    """A round, as the models decide it: what is drafted, what stands, and which branch has the outcome."""
+
+    window: Window
+    verdict: Verdict
+    branch: int
+
+
+class Answers(Protocol):
+    """One prompt under one schedule, round by round."""
+
+    @property
+    def prompt_length(self) -> int:
+        """Tokens of the prompt."""
+        ...
+
+    @property
+    def num_tokens(self) -> int:
+        """New tokens after which the sequence ends."""
+        ...
+
+    def at(self, position: int, round_index: int) -> Answer:
+        """The round that starts with `position` new tokens committed and is the `round_index`-th of the prompt."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Walk:
+    """All rounds of all prompts that a window length leads through, prompt by prompt in order; arrays [rounds].
+
+    Attributes:
+        prompt: index of the prompt.
+        position: new tokens committed before the round.
+        context: committed tokens, prompt included, minus one.
+        num_accepted: drafted tokens that the target accepts, not cut.
+        num_committed: tokens appended, cut at the end of the sequence.
+        is_first, is_last: whether the round is the prompt's first or last.
+        num_prompts: prompts walked through; each has a round at least.
+    """
+
+    prompt: Ints
+    position: Ints
+    context: Ints
+    num_accepted: Ints
+    num_committed: Ints
+    is_first: NDArray[np.bool_]
+    is_last: NDArray[np.bool_]
+    num_prompts: int
+
+
+class Acceptance(Protocol):
+    """An acceptance model. `max_new_tokens` cuts all its sequences; None leaves them as they are."""
+
+    @property
+    def source(self) -> str:
+        """Where the answers come from, in a few words."""
+        ...
+
+    def contexts(self, max_new_tokens: int | None) -> range:
+        """Contexts in which a round may start, for all prompts together."""
+        ...
+
+    def num_exit_roots(self, schedule: Schedule) -> int:
+        """Branches that the exit starts in a round: the width of the draft's steps."""
+        ...
+
+    def answers(self, schedule: Schedule, max_new_tokens: int | None) -> Sequence[Answers]:
+        """The answers of every prompt."""
+        ...
+
+    def walk(self, schedule: Schedule, max_new_tokens: int | None) -> Walk:
+        """All rounds of all prompts."""
+        ...
+
+    def branches(self, schedule: Schedule, walk: Walk) -> Ints:
+        """`MISS`, `FROM_DRAFT` or `FROM_EXIT` for every round of `walk`, [rounds]; meaningless in last rounds."""
+        ...
+
+
+class PerPosition:
+    """Drawn acceptance: one rate for each drafted place, given that all places before it were accepted.
+
+    The draws belong to (seed, prompt, round) alone, so that all schedules meet the same luck. In a `hybrid`
+    schedule hits are counted for the exit, whose branches start later.
+    """
+
+    def __init__(
+        self,
+        rates: Sequence[float],
+        *,
+        hit_rate: float,
+        num_tokens: int,
+        prompt_length: int = 1,
+        num_prompts: int = 1,
+        seed: int = 0,
+    ) -> None:
+        """`num_tokens` are the new tokens of each prompt.
+
+        Raises:
+            ConfigError: a rate is no probability, or there is nothing to decode.
+        """
+        for rate in (*rates, hit_rate):
+            if not 0 <= rate <= 1:
+                msg = f"acceptance and hit rates lie in 0..1, found {rate}"
+                raise ConfigError(msg)
+        if min(num_tokens, prompt_length, num_prompts) < 1:
+            msg = f"need at least one token, prompt token and prompt, not {num_tokens}, {prompt_length}, {num_prompts}"
+            raise ConfigError(msg)
+        self._rates = np.array(rates, dtype=np.float64)
+        self._hit_rate = hit_rate
+        self._num_tokens = num_tokens
+        self._prompt_length = prompt_length
+        self._draws = np.stack(
+            [
+                np.random.default_rng((seed, prompt)).random((num_tokens, MAX_WINDOW + 1))
+                for prompt in range(num_prompts)
+            ]
+        )
+
+    @property
+    def source(self) -> str:
+        """See `Acceptance`."""
+        rates = ", ".join(f"{rate:g}" for rate in self._rates)
+        return f"acceptance drawn with rates {rates} and hit rate {self._hit_rate:g}"
+
+    def contexts(self, max_new_tokens: int | None) -> range:
+        """See `Acceptance`."""
+        return range(self._prompt_length - 1, self._prompt_length - 1 + self._length(max_new_tokens))
+
+    def num_exit_roots(self, schedule: Schedule) -> int:
+        """See `Acceptance`: every budget is filled."""
+        return sum(schedule.exit_roots_per_row)
+
+    def answers(self, schedule: Schedule, max_new_tokens: int | None) -> list[Answers]:
+        """See `Acceptance`."""
+        length = self._length(max_new_tokens)
+        window = Window((NO_TOKEN,) * schedule.num_speculative_tokens)
+        accepted, branches = self._accepted(schedule).tolist(), self._branches(schedule).tolist()
+        return [
+            DrawnAnswers(
+                self._prompt_length,
+                length,
+                [
+                    Answer(window, Verdict(count, NO_TOKEN), branch)
+                    for count, branch in zip(accepted[prompt][:length], branches[prompt][:length], strict=True)
+                ],
+            )
+            for prompt in range(len(accepted))
+        ]
+
+    def walk(self, schedule: Schedule, max_new_tokens: int | None) -> Walk:
+        """See `Acceptance`."""
+        length = self._length(max_new_tokens)
+        advance = self._accepted(schedule) + 1
+        position = np.cumsum(advance, axis=1) - advance
+        prompt, rounds = np.nonzero(position < length)
+        start, step = position[prompt, rounds], advance[prompt, rounds]
+        return Walk(
+            prompt=prompt,
+            position=start,
+            context=start + self._prompt_length - 1,
+            num_accepted=step - 1,
+            num_committed=np.minimum(step, length - start),
+            is_first=rounds == 0,
+            is_last=start + step >= length,
+            num_prompts=len(advance),
+        )
+
+    def branches(self, schedule: Schedule, walk: Walk) -> Ints:
+        """See `Acceptance`."""
+        starts = np.flatnonzero(walk.is_first)
+        rounds = np.arange(len(walk.prompt)) - starts[walk.prompt]
+        branches: Ints = self._branches(schedule)[walk.prompt, rounds]
+        return branches
+
+    def _length(self, max_new_tokens: int | None) -> int:
+        return min(self._num_tokens, max_new_tokens or self._num_tokens)
+
+    def _accepted(self, schedule: Schedule) -> Ints:
+        """Accepted tokens by prompt and round."""
+        width = schedule.num_speculative_tokens
+        if width > len(self._rates):
+            msg = f"num_speculative_tokens is {width}, but acceptance is known for {len(self._rates)} drafted places"
+            raise ConfigError(msg)
+        stands = self._draws[:, :, :width] < self._rates[:width]
+        counts: Ints = np.cumprod(stands, axis=2, dtype=np.int64).sum(axis=2)
+        return counts
+
+    def _branches(self, schedule: Schedule) -> Ints:
+        found = FROM_EXIT if schedule.uses_exit else FROM_DRAFT
+        return np.where(self._draws[:, :, -1] < self._hit_rate, found, MISS)
+
+
+class Bernoulli(PerPosition):
+    """Drawn acceptance with one rate for every place, the model of most analyses."""
+
+    def __init__(
+        self,
+        rate: float,
+        *,
+        hit_rate: float,
+        num_tokens: int,
+        prompt_length: int = 1,
+        num_prompts: int = 1,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(
+            (rate,) * MAX_WINDOW,
+            hit_rate=hit_rate,
+            num_tokens=num_tokens,
+            prompt_length=prompt_length,
+            num_prompts=num_prompts,
+            seed=seed,
+        )
+
+
+class DrawnAnswers(NamedTuple):
+    """Answers that depend on the round and not on the position."""
+
+    prompt_length: int
+    num_tokens: int
+    by_round: list[Answer]
+
+    def at(self, position: int, round_index: int) -> Answer:  # noqa: ARG002
+        """See `Answers`."""
+        return self.by_round[round_index]

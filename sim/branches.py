@@ -1,0 +1,41 @@
+"""How far the branches of a round have come, counted in steps of the draft; when steps happen is not known here."""
+
+from __future__ import annotations
+
+from sim.durations import StepKind
+
+
+class BranchProgress:
+    """Steps that the branches of either source still need.
+
+    All unfinished branches advance together. Draft-sourced ones start at once, exit-sourced ones after `join`;
+    with exit features the first step reads the whole window again. See `sim.overlap` for the same in arrays.
+    """
+
+    __slots__ = ("_num_steps", "draft_left", "exit_left", "has_joined", "is_read")
+
+    def __init__(self, num_steps: int, *, starts_with_draft_roots: bool, reads_features: bool) -> None:
+        """`num_steps` is what every branch needs: the length of a window."""
+        self._num_steps = num_steps
+        self.draft_left = num_steps if starts_with_draft_roots else 0
+        self.exit_left = num_steps
+        self.has_joined = False
+        self.is_read = not reads_features
+
+    def next_run(self) -> tuple[StepKind, int]:
+        """What the next steps compute, and how many such steps there are; none if nothing can be done."""
+        if not self.has_joined:
+            return "draft_roots", self.draft_left
+        if self.draft_left:
+            return "all_roots", self.draft_left
+        if not self.is_read:
+            return "window_and_roots", 1
+        return "exit_roots", self.exit_left
+
+    def advance(self, kind: StepKind, num_steps: int) -> None:
+        """These steps have been done."""
+        if kind != "draft_roots":
+            self.exit_left -= num_steps
+            self.is_read = True
+        if kind in ("draft_roots", "all_roots"):
+            self.draft_left -= num_steps

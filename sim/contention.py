@@ -1,0 +1,67 @@
+"""What two lanes cost each other while both compute: measured slowdowns, and fair shares of a memory pool."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hwprofiles.profile import Profile
+from sim.cost import Floats
+
+
+class Slowdown(NamedTuple):
+    """Time beside the other lane over time alone, by context."""
+
+    target: Floats
+    draft: Floats
+
+
+class PairContention(NamedTuple):
+    """Two lanes that may compute at the same time.
+
+    Attributes:
+        target_slowdown, draft_slowdown: measured latency of each beside the other over its latency alone.
+        pool_bytes_per_s: memory bandwidth that both share; infinite if it never binds.
+    """
+
+    target_slowdown: float
+    draft_slowdown: float
+    pool_bytes_per_s: float
+
+    @classmethod
+    def of(cls, profile: Profile, target_lane: str, draft_lane: str) -> PairContention:
+        """What the profile knows of the two lanes; no slowdown where it has no entry."""
+        pool = profile.memory_pool_bytes_per_s or float("inf")
+        for entry in profile.contention:
+            if entry.lanes == (target_lane, draft_lane):
+                return cls(entry.slowdown[0], entry.slowdown[1], pool)
+            if entry.lanes == (draft_lane, target_lane):
+                return cls(entry.slowdown[1], entry.slowdown[0], pool)
+        return cls(1.0, 1.0, pool)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the lanes never notice each other."""
+        return self == (1.0, 1.0, float("inf"))
+
+    def slowdown(self, target_bytes_per_s: Floats, draft_bytes_per_s: Floats) -> Slowdown:
+        """Slowdown of both for the bandwidths that each would take at full speed.
+
+        A lane's demand falls with its measured slowdown. Demands that together exceed the pool get max-min fair
+        shares: for two that is all it wants to whoever wants less than half, and the rest to the other.
+        """
+        target_wants = target_bytes_per_s / self.target_slowdown
+        draft_wants = draft_bytes_per_s / self.draft_slowdown
+        return Slowdown(
+            self.target_slowdown * self._stretch(target_wants, draft_wants),
+            self.draft_slowdown * self._stretch(draft_wants, target_wants),
+        )
+
+    def _stretch(self, wanted: Floats, other: Floats) -> Floats:
+        """Wanted over granted bandwidth, 1 where all is granted."""
+        pool = self.pool_bytes_per_s
+        if pool == float("inf"):
+            return np.ones_like(wanted)
+        granted = np.maximum(pool / 2, pool - other)
+        return np.maximum(1.0, wanted / granted)

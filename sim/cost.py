@@ -1,0 +1,140 @@
+"""What one call of a model part costs on one lane: measured, or constant for tests.
+
+A cost model answers for whole ranges of contexts at once, and says how sure it is and where it knows that from.
+What an operation is made of lives in `sim.durations`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decoding.errors import OutOfRangeError, ProfileError
+from hwprofiles.profile import LaneProfile, LatencyTable
+
+Floats = NDArray[np.float64]
+PartKind = Literal["layer", "head", "exit", "draft_step", "draft_step_features"]
+
+
+class Part(NamedTuple):
+    """A model part that is timed as a whole; `exit_layer` tells the exits apart. See `hwprofiles.profile`."""
+
+    kind: PartKind
+    exit_layer: int | None = None
+
+    def __str__(self) -> str:
+        return self.kind if self.exit_layer is None else f"{self.kind} after layer {self.exit_layer}"
+
+
+class PartFacts(NamedTuple):
+    """What else is known of a part: spread of its times, memory traffic of one call, origin of the numbers."""
+
+    relative_error: float
+    bytes_per_call: float
+    source: str
+
+
+class LaneCost(Protocol):
+    """A cost model of one lane."""
+
+    def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
+        """Seconds of one call with `rows` rows at each context (tokens in the cache), same shape as `contexts`.
+
+        Raises:
+            ProfileError: the lane has no cost for the part.
+            OutOfRangeError: rows or a context were not measured.
+        """
+        ...
+
+    def facts(self, part: Part) -> PartFacts:
+        """What is known of the part beside its times.
+
+        Raises:
+            ProfileError: the lane has no cost for the part.
+        """
+        ...
+
+
+class MeasuredCost:
+    """The tables of a lane's profile, interpolated linearly in rows and in context, never extrapolated."""
+
+    def __init__(self, lane: LaneProfile) -> None:
+        self._lane = lane
+        self._lines: dict[tuple[Part, float], Floats] = {}
+
+    def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
+        """See `LaneCost`."""
+        table = self._table(part)
+        line = self._lines.get((part, rows))
+        if line is None:
+            line = self._lines[part, rows] = _at_rows(table, rows)
+        if len(table.contexts) == 1:
+            return np.full(contexts.shape, line[0])
+        _check_contexts(table, contexts)
+        return np.interp(contexts, table.contexts, line)
+
+    def facts(self, part: Part) -> PartFacts:
+        """See `LaneCost`."""
+        table = self._table(part)
+        return PartFacts(table.relative_error, table.bytes_per_call, table.source)
+
+    def _table(self, part: Part) -> LatencyTable:
+        tables = {Part(kind): getattr(self._lane, kind) for kind in _PLAIN_KINDS}
+        tables |= {Part("exit", layer): table for layer, table in self._lane.exit.items()}
+        found: LatencyTable | None = tables.get(part)
+        if found is None:
+            known = ", ".join(str(one) for one, table in tables.items() if table is not None) or "nothing"
+            msg = f"lane {self._lane.name!r} has no measured {part}; measured there: {known}"
+            raise ProfileError(msg)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConstantCost:
+    """The same seconds for a kind of part whatever its rows and context: for tests and back-of-envelope plans.
+
+    Attributes:
+        seconds_by_kind: seconds of one call.
+        bytes_by_kind: memory traffic of one call, for contention; nothing where it is not given.
+        relative_error: spread to claim.
+    """
+
+    seconds_by_kind: Mapping[PartKind, float]
+    bytes_by_kind: Mapping[PartKind, float] = field(default_factory=dict)
+    relative_error: float = 0.0
+
+    def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:  # noqa: ARG002
+        """See `LaneCost`."""
+        self.facts(part)
+        return np.full(contexts.shape, self.seconds_by_kind[part.kind])
+
+    def facts(self, part: Part) -> PartFacts:
+        """See `LaneCost`."""
+        if part.kind not in self.seconds_by_kind:
+            msg = f"no constant cost is given for {part}; given are: {', '.join(self.seconds_by_kind)}"
+            raise ProfileError(msg)
+        return PartFacts(self.relative_error, self.bytes_by_kind.get(part.kind, 0.0), "constant")
+
+
+_PLAIN_KINDS: tuple[PartKind, ...] = ("layer", "head", "draft_step", "draft_step_features")
+
+
+def _at_rows(table: LatencyTable, rows: float) -> Floats:
+    """The table's seconds at `rows`, over its own contexts."""
+    if not table.rows[0] <= rows <= table.rows[-1]:
+        msg = f"rows {rows:g} is outside the measured {table.rows[0]}..{table.rows[-1]} ({table.source})"
+        raise OutOfRangeError(f"{msg}; calibrate a wider grid")
+    grid = np.array(table.seconds)
+    return np.array([np.interp(rows, table.rows, column) for column in grid.T])
+
+
+def _check_contexts(table: LatencyTable, contexts: Floats) -> None:
+    low, high = table.contexts[0], table.contexts[-1]
+    for context in (contexts.min(), contexts.max()):
+        if not low <= context <= high:
+            msg = f"context {context:g} is outside the measured {low}..{high} ({table.source})"
+            raise OutOfRangeError(f"{msg}; calibrate a wider grid")

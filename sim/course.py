@@ -1,0 +1,169 @@
+"""One sequence of the event world: where it stands, what the models answer there, and what is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from simpy import Environment
+
+from decoding.messages import Verdict, Window
+from decoding.schedule import Schedule
+from decoding.sequence import DecodedSequence
+from decoding.trace import Span, Trace, Work
+from sim.acceptance import FROM_DRAFT, MISS, NO_TOKEN, Answers
+from sim.branches import BranchProgress
+from sim.contention import Slowdown
+from sim.durations import Durations, StepKind, step_rows
+
+
+class Costs(NamedTuple):
+    """`Durations` as lists over contexts, from which single values are read faster than from arrays."""
+
+    segments_s: list[list[float]]
+    step_s: dict[StepKind, list[float]]
+    step_rows: dict[StepKind, int]
+    catch_up_s: list[list[float]]
+    slowdowns: list[dict[StepKind, Slowdown]]
+    first_context: int
+    target_half_s: float
+    draft_half_s: float
+    round_overhead_s: float
+    transfer_s: float
+    can_contend: bool
+
+    @classmethod
+    def of(cls, schedule: Schedule, durations: Durations, num_exit_roots: int) -> Costs:
+        """The lists of `durations`, and the rows that its steps have."""
+        return cls(
+            segments_s=[segment.tolist() for segment in durations.segments_s],
+            step_s={kind: seconds.tolist() for kind, seconds in durations.step_s.items()},
+            step_rows=step_rows(schedule, num_exit_roots),
+            catch_up_s=durations.catch_up_s.tolist(),
+            slowdowns=[dict(slowdowns) for slowdowns in durations.slowdowns],
+            first_context=durations.first_context,
+            target_half_s=durations.target_half_s,
+            draft_half_s=durations.draft_half_s,
+            round_overhead_s=durations.round_overhead_s,
+            transfer_s=durations.transfer_s,
+            can_contend=durations.can_contend,
+        )
+
+
+class Steps(NamedTuple):
+    """Draft steps in a row: a first one that may have tokens to catch up with, and equal ones behind it."""
+
+    kind: StepKind
+    work: Work
+    first_s: float
+    first_rows: int
+    num_more: int
+    more_s: float
+    more_rows: int
+
+    @property
+    def seconds(self) -> float:
+        """How long they take alone."""
+        return self.first_s + self.num_more * self.more_s
+
+    def ends_s(self) -> list[float]:
+        """When each step ends, from the start of the first."""
+        return [self.first_s + more * self.more_s for more in range(self.num_more + 1)]
+
+
+class Course:
+    """A sequence under one schedule; its lanes share it.
+
+    Attributes:
+        place: index of the round's context in the lists of `costs`.
+        answer: the round under way, as the models decide it; after the end the last one.
+        has_spans: whether work is written to the trace, and not only rounds.
+    """
+
+    __slots__ = (
+        "_answers", "_branch", "_sequence", "answer", "costs", "env", "has_spans", "place", "schedule", "trace",
+        "unfinished",
+    )  # fmt: skip
+
+    def __init__(
+        self, env: Environment, schedule: Schedule, costs: Costs, answers: Answers, *, has_spans: bool
+    ) -> None:
+        self.env = env
+        self.schedule = schedule
+        self.costs = costs
+        self.has_spans = has_spans
+        self.trace = Trace(world="simulated")
+        self.unfinished = True
+        self.place = answers.prompt_length - 1 - costs.first_context
+        self.answer = answers.at(0, 0)
+        self._answers = answers
+        self._branch = MISS
+        prompt = (NO_TOKEN,) * answers.prompt_length
+        self._sequence = DecodedSequence(prompt, max_new_tokens=answers.num_tokens, eos_token_ids=())
+
+    def commit(self, window: Window, verdict: Verdict) -> None:
+        """End the round and go on to the next."""
+        sequence, trace, now_s = self._sequence, self.trace, self.env.now
+        num_committed = len(sequence.commit(window, verdict))
+        trace.end_round(now_s, window, verdict, num_committed)
+        self._branch = self.answer.branch
+        if sequence.unfinished:
+            self.place += num_committed
+            self.answer = self._answers.at(len(sequence.tokens), len(trace.rounds))
+        else:
+            self.unfinished = False
+            trace.decode_s = now_s
+
+    def rollout(self, verdict: Verdict | None) -> Steps:
+        """The steps of a whole window, for a draft that has not read what the last `verdict` brought.
+
+        With exit features it reads all of that round again, with theirs. Without, it has read every drafted
+        token but the last, which was its last reply.
+        """
+        if verdict is None:
+            return self._window_steps(Work.ROLLOUT_STEP, 0)
+        if self.schedule.exit_features:
+            return self._window_steps(Work.ROLLOUT_STEP, verdict.num_accepted)
+        num_steps = self.schedule.num_speculative_tokens
+        return self._window_steps(Work.ROLLOUT_STEP, 1 if verdict.num_accepted == num_steps else 0)
+
+    def next_window(self, progress: BranchProgress, verdict: Verdict) -> Steps | None:
+        """What is left to do for the window behind the committed `verdict`; None if a branch holds it already."""
+        branch = self._branch
+        work = Work.ROLLOUT_STEP if branch == MISS else Work.FINISH_STEP
+        self.trace.mark_hit(hit=branch != MISS)
+        if not progress.is_read:
+            return self._window_steps(work, verdict.num_accepted)
+        if branch == MISS:
+            return self._window_steps(work, 0)
+        left = progress.draft_left if branch == FROM_DRAFT else progress.exit_left
+        if not left:
+            return None
+        step_s = self.costs.step_s["one_row"][self.place]
+        return Steps("one_row", work, step_s, 1, left - 1, step_s, 1)
+
+    def branch_steps(self, kind: StepKind, num_steps: int, place: int) -> Steps:
+        """Steps of the branches, in the context at `place`."""
+        step_s, rows = self.costs.step_s[kind][place], self.costs.step_rows[kind]
+        return Steps(kind, Work.BRANCH_STEP, step_s, rows, num_steps - 1, step_s, rows)
+
+    def write(self, lane: str, work: Work, start_s: float, end_s: float, rows: int) -> None:
+        """Write a span of the round under way to the trace."""
+        trace = self.trace
+        trace.spans.append(Span(lane, work, start_s, end_s, len(trace.rounds), rows))
+
+    def write_steps(self, steps: Steps, round_index: int, times_s: Sequence[float]) -> None:
+        """Write the draft's steps to the trace; `times_s` are the start of the first and the end of each."""
+        lane = self.schedule.draft_lane or ""
+        rows = steps.first_rows
+        for start_s, end_s in pairwise(times_s):
+            self.trace.spans.append(Span(lane, steps.work, start_s, end_s, round_index, rows))
+            rows = steps.more_rows
+
+    def _window_steps(self, work: Work, num_unread: int) -> Steps:
+        """A window, behind so many tokens to read beside the last committed one."""
+        costs, place = self.costs, self.place
+        more_s = costs.step_s["one_row"][place]
+        num_more = self.schedule.num_speculative_tokens - 1
+        return Steps("one_row", work, costs.catch_up_s[num_unread][place], num_unread + 1, num_more, more_s, 1)

@@ -1,0 +1,222 @@
+"""How long the operations of a schedule take on a profile, by context: the formulas of both simulators, once.
+
+The context of an operation is the number of committed tokens (prompt and new ones) minus one, which is what the
+target's cache holds. Operations are ::
+
+    verify = num_layers * layer + head            prefix = exit_layer * layer + exit
+    suffix = (num_layers - exit_layer) * layer + head
+
+over num_speculative_tokens + 1 rows; a step of the draft is one call of its own part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from decoding.errors import ConfigError
+from decoding.schedule import Schedule
+from hwprofiles.profile import Profile
+from sim.contention import PairContention, Slowdown
+from sim.cost import Floats, LaneCost, MeasuredCost, Part, PartFacts
+
+TICK_S = 2.0**-40
+"""Durations are whole ticks of 0.9 ps. Sums of ticks are exact below 8192 s, so the order of additions does not
+matter, and two lanes meet at the same boundary in both simulators or in neither."""
+
+BYTES_PER_CANDIDATE = 8
+"""A candidate crosses the link as a 32-bit id and a 32-bit log-prob."""
+
+StepKind = Literal["one_row", "draft_roots", "all_roots", "exit_roots", "window_and_roots"]
+"""Steps of a branch operation by what they compute; `one_row` also serves rollouts and finishing."""
+
+
+def in_ticks(seconds: Floats) -> Floats:
+    """The nearest whole ticks, one at least: no work takes no time."""
+    return np.maximum(np.rint(seconds / TICK_S), 1.0) * TICK_S
+
+
+def fixed_in_ticks(seconds: float) -> float:
+    """The nearest whole ticks of a fixed cost, which may be nothing."""
+    return round(seconds / TICK_S) * TICK_S
+
+
+Operation = Mapping[Part, int]
+"""A target operation as the number of calls of each part."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Durations:
+    """All times that a schedule needs, over consecutive contexts.
+
+    Attributes:
+        first_context: context of the first entry of every array.
+        segments_s: the target's operations of a round: (verify,) or (prefix, suffix).
+        step_s: the draft's steps by kind; none without a draft.
+        catch_up_s: at [r - 1] the first step of a rollout that has r committed tokens to read, [most r, contexts].
+        slowdowns: for each segment and kind of step, what they cost each other.
+        can_contend: whether the lanes are two and cost each other anything.
+        target_half_s, draft_half_s: half a dispatch, before and after each operation.
+        round_overhead_s: the driver's own time, between a verdict and the next operation.
+        transfer_s: the exit message's time on the link.
+        target_relative_error, draft_relative_error: spread of the measurements, the target's weighted by time.
+        sources: where the numbers come from.
+    """
+
+    first_context: int
+    segments_s: tuple[Floats, ...]
+    step_s: Mapping[StepKind, Floats]
+    catch_up_s: Floats
+    slowdowns: tuple[Mapping[StepKind, Slowdown], ...]
+    can_contend: bool
+    target_half_s: float
+    draft_half_s: float
+    round_overhead_s: float
+    transfer_s: float
+    target_relative_error: float
+    draft_relative_error: float
+    sources: tuple[str, ...]
+
+
+class DurationTables:
+    """Durations of any schedule on one profile over one range of contexts; every part is looked up once."""
+
+    def __init__(self, profile: Profile, contexts: range, costs: Mapping[str, LaneCost] | None = None) -> None:
+        """`costs` replaces the measured cost of the lanes that it names."""
+        self.profile = profile
+        self._contexts = np.arange(contexts.start, contexts.stop, dtype=np.float64)
+        self._first_context = contexts.start
+        self._costs: dict[str, LaneCost] = {lane.name: MeasuredCost(lane) for lane in profile.lanes}
+        self._costs |= costs or {}
+        self._calls: dict[tuple[str, Part, float], Floats] = {}
+
+    def durations(self, schedule: Schedule, num_exit_roots: int) -> Durations:
+        """The durations of `schedule`, whose exit starts `num_exit_roots` branches a round.
+
+        Raises:
+            ProfileError: the profile lacks a lane or a part that the schedule uses.
+            OutOfRangeError: rows or contexts lie outside what was measured.
+            ConfigError: the exit does not lie below the target's last layer.
+        """
+        target, draft = schedule.target_lane, schedule.draft_lane or schedule.target_lane
+        operations = self._operations(schedule)
+        segments = [self._seconds(target, operation, schedule.num_rows) for operation in operations]
+        step = Part("draft_step_features" if schedule.exit_features else "draft_step")
+        rows = step_rows(schedule, num_exit_roots)
+        step_s = {kind: in_ticks(self._call(draft, step, count)) for kind, count in rows.items()}
+        facts = [self._facts(draft, step)] if rows else []
+        pair = PairContention.of(self.profile, target, draft)
+        return Durations(
+            first_context=self._first_context,
+            segments_s=tuple(in_ticks(seconds) for seconds in segments),
+            step_s=step_s,
+            catch_up_s=in_ticks(
+                np.array([self._call(draft, step, rows) for rows in range(1, _most_tokens_to_read(schedule) + 1)])
+            ),
+            slowdowns=tuple(
+                {
+                    kind: pair.slowdown(self._bytes(target, operation) / segment, facts[0].bytes_per_call / seconds)
+                    for kind, seconds in step_s.items()
+                }
+                for operation, segment in zip(operations, segments, strict=True)
+            ),
+            can_contend=schedule.draft_lane not in (None, target) and not pair.is_free,
+            target_half_s=self._half_dispatch_s(target),
+            draft_half_s=self._half_dispatch_s(draft),
+            round_overhead_s=fixed_in_ticks(self.profile.round_overhead_s),
+            transfer_s=fixed_in_ticks(self._transfer_s(schedule)),
+            target_relative_error=self._spread(target, operations, schedule.num_rows),
+            draft_relative_error=max((one.relative_error for one in facts), default=0.0),
+            sources=tuple(dict.fromkeys(one.source for one in [*self._all_facts(target, operations), *facts])),
+        )
+
+    def _operations(self, schedule: Schedule) -> list[Operation]:
+        num_layers, exit_layer = self.profile.num_layers, schedule.exit_layer
+        if exit_layer is None:
+            return [{LAYER: num_layers, HEAD: 1}]
+        if exit_layer >= num_layers:
+            msg = f"exit_layer is {exit_layer}, but the profile's target has {num_layers} layers: 1..{num_layers - 1}"
+            raise ConfigError(msg)
+        return [{LAYER: exit_layer, Part("exit", exit_layer): 1}, {LAYER: num_layers - exit_layer, HEAD: 1}]
+
+    def _seconds(self, lane: str, operation: Operation, rows: int) -> Floats:
+        total = np.zeros(len(self._contexts))
+        for part, count in operation.items():
+            total += count * self._call(lane, part, rows)
+        return total
+
+    def _bytes(self, lane: str, operation: Operation) -> float:
+        return sum(count * self._facts(lane, part).bytes_per_call for part, count in operation.items())
+
+    def _spread(self, lane: str, operations: Sequence[Operation], rows: int) -> float:
+        """Relative error of all operations together, if every part errs the same way."""
+        total, off = 0.0, 0.0
+        for operation in operations:
+            for part, count in operation.items():
+                seconds = count * float(self._call(lane, part, rows).mean())
+                total += seconds
+                off += seconds * self._facts(lane, part).relative_error
+        return off / total if total else 0.0
+
+    def _call(self, lane: str, part: Part, rows: float) -> Floats:
+        seconds = self._calls.get((lane, part, rows))
+        if seconds is None:
+            self.profile.lane(lane)
+            seconds = self._calls[lane, part, rows] = self._costs[lane].seconds(part, rows, self._contexts)
+        return seconds
+
+    def _facts(self, lane: str, part: Part) -> PartFacts:
+        return self._costs[lane].facts(part)
+
+    def _all_facts(self, lane: str, operations: Sequence[Operation]) -> list[PartFacts]:
+        return [self._facts(lane, part) for operation in operations for part in operation]
+
+    def _half_dispatch_s(self, lane: str) -> float:
+        return fixed_in_ticks(self.profile.lane(lane).dispatch_s / 2)
+
+    def _transfer_s(self, schedule: Schedule) -> float:
+        """The exit message over the link between the lanes; nothing where the profile has no such link."""
+        lanes = {schedule.target_lane, schedule.draft_lane}
+        link = next((link for link in self.profile.links if set(link.lanes) == lanes), None)
+        if link is None or not schedule.uses_exit:
+            return 0.0
+        bytes_per_row: float = BYTES_PER_CANDIDATE * schedule.num_exit_candidates
+        if schedule.exit_features:
+            bytes_per_row += self.profile.features_bytes_per_row
+        return link.latency_s + schedule.num_rows * bytes_per_row / link.bytes_per_s
+
+
+def step_rows(schedule: Schedule, num_exit_roots: int) -> dict[StepKind, int]:
+    """Rows of every kind of draft step that the schedule can come to."""
+    if schedule.method == "autoregressive":
+        return {}
+    num_draft_roots = sum(schedule.draft_roots_per_row)
+    rows: dict[StepKind, int] = {"one_row": 1}
+    if schedule.root_source in ("draft", "hybrid"):
+        rows["draft_roots"] = num_draft_roots
+    if schedule.root_source == "hybrid":
+        rows["all_roots"] = num_draft_roots + num_exit_roots
+    if schedule.uses_exit:
+        rows["exit_roots"] = num_exit_roots
+    if schedule.root_source == "exit" and schedule.exit_features:
+        rows["window_and_roots"] = schedule.num_speculative_tokens + num_exit_roots
+    return rows
+
+
+LAYER, HEAD = Part("layer"), Part("head")
+
+
+def _most_tokens_to_read(schedule: Schedule) -> int:
+    """Most committed tokens that the draft has not read when a rollout starts.
+
+    With exit features all of the last round's are read again with theirs. Without, a synchronous draft has
+    never read the last token of a window that was accepted whole; in mirror's branch operation it has.
+    """
+    if schedule.method == "autoregressive":
+        return 0
+    if schedule.exit_features:
+        return schedule.num_rows
+    return 2 if schedule.method == "speculative" else 1

@@ -1,0 +1,80 @@
+"""The fast simulator: whole prompts as array operations, for searching over many schedules.
+
+It answers exactly as the event world of `sim.world` does. A window length decides which rounds a text goes
+through; a schedule decides how long each takes. Both are found for all rounds of all prompts at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule
+from hwprofiles.profile import Profile
+from sim.acceptance import Acceptance
+from sim.cost import LaneCost
+from sim.durations import DurationTables
+from sim.prediction import Prediction, summarise
+from sim.replay import Replay
+from sim.round_times import time_rounds
+
+__all__ = ["Prediction", "evaluate", "predict"]
+
+
+def evaluate(
+    schedules: Sequence[Schedule],
+    profile: Profile,
+    acceptance: Acceptance | AcceptanceRecord,
+    *,
+    max_new_tokens: int | None = None,
+    costs: Mapping[str, LaneCost] | None = None,
+) -> list[Prediction]:
+    """Predict what each schedule does on `profile`; all meet the same texts or the same luck.
+
+    Args:
+        schedules: what to try.
+        profile: the machine. It must cover every context in which a round could start.
+        acceptance: what the models say; a record is replayed.
+        max_new_tokens: cut of every sequence.
+        costs: cost models in place of the profile's tables, by lane.
+
+    Raises:
+        ProfileError: the profile lacks what a schedule uses (`OutOfRangeError` where it was not measured so far).
+        RecordError: the record does not cover a schedule.
+        ConfigError: a schedule does not fit the target, or the acceptance model.
+    """
+    acceptance = as_acceptance(acceptance)
+    tables = DurationTables(profile, acceptance.contexts(max_new_tokens), costs)
+    return [_evaluate(schedule, tables, acceptance, max_new_tokens) for schedule in schedules]
+
+
+def predict(
+    schedule: Schedule,
+    profile: Profile,
+    acceptance: Acceptance | AcceptanceRecord,
+    *,
+    max_new_tokens: int | None = None,
+    costs: Mapping[str, LaneCost] | None = None,
+) -> Prediction:
+    """`evaluate` of one schedule."""
+    return evaluate([schedule], profile, acceptance, max_new_tokens=max_new_tokens, costs=costs)[0]
+
+
+def as_acceptance(acceptance: Acceptance | AcceptanceRecord) -> Acceptance:
+    """A record as the acceptance model that replays it."""
+    return Replay(acceptance) if isinstance(acceptance, AcceptanceRecord) else acceptance
+
+
+def _evaluate(
+    schedule: Schedule, tables: DurationTables, acceptance: Acceptance, max_new_tokens: int | None
+) -> Prediction:
+    walk = acceptance.walk(schedule, max_new_tokens)
+    branches = acceptance.branches(schedule, walk)
+    durations = tables.durations(schedule, acceptance.num_exit_roots(schedule))
+    return summarise(
+        walk,
+        time_rounds(schedule, durations, walk, branches),
+        durations,
+        machine_error=tables.profile.relative_error,
+        acceptance_source=acceptance.source,
+    )

@@ -1,0 +1,162 @@
+"""Lanes of the event world that do not slow each other: all that lies between two messages is arithmetic.
+
+One event for each reply. What a lane does in between (the layers of a verification, the steps of the branches)
+is counted up when a message arrives, and written out step by step only if a trace of it is wanted. A message
+takes half a dispatch to a lane, a reply the other half back; lanes that slow each other are in
+`sim.contended_lanes`.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+from simpy import Timeout
+
+from decoding.messages import ExitSignal, Verdict, Window
+from decoding.trace import Work
+from sim.branches import BranchProgress
+from sim.course import Course, Steps
+
+NO_SIGNAL = ExitSignal(())
+"""What the exit names is known to the acceptance model already; a method only passes the message on."""
+
+
+class TargetLane:
+    """See `decoding.lanes.TargetLane`."""
+
+    __slots__ = ("_course", "_free_s")
+
+    def __init__(self, course: Course) -> None:
+        self._course = course
+        self._free_s = 0.0
+
+    def verify(self, window: Window) -> Timeout:  # noqa: ARG002
+        """See `decoding.lanes.TargetLane`; the window is the one that the draft lane has replied."""
+        course = self._course
+        course.trace.begin_round(course.env.now)
+        return self._reply(Work.VERIFY, 0, course.answer.verdict, course.costs.round_overhead_s)
+
+    def prefix(self, window: Window, exit_layer: int) -> Timeout:  # noqa: ARG002
+        """See `decoding.lanes.TargetLane`; the exit is the schedule's."""
+        course = self._course
+        course.trace.begin_round(course.env.now)
+        return self._reply(Work.PREFIX, 0, NO_SIGNAL, 0.0)
+
+    def suffix(self) -> Timeout:
+        """See `decoding.lanes.TargetLane`."""
+        return self._reply(Work.SUFFIX, 1, self._course.answer.verdict, self._course.costs.round_overhead_s)
+
+    def _reply(self, work: Work, segment: int, value: Any, driver_s: float) -> Timeout:
+        """Compute a segment of the round; the driver needs `driver_s` before it acts on the reply."""
+        course = self._course
+        costs, now_s = course.costs, course.env.now
+        start_s = max(now_s + costs.target_half_s, self._free_s)
+        end_s = self._free_s = start_s + costs.segments_s[segment][course.place]
+        if course.has_spans:
+            course.write(course.schedule.target_lane, work, start_s, end_s, course.schedule.num_rows)
+        return Timeout(course.env, end_s + costs.target_half_s + driver_s - now_s, value)
+
+
+class DraftLane:
+    """See `decoding.lanes.DraftLane`."""
+
+    __slots__ = ("branches", "course", "free_s")
+
+    def __init__(self, course: Course) -> None:
+        self.course = course
+        self.free_s = 0.0
+        self.branches: Branches | None = None
+
+    def rollout(self, verdict: Verdict | None = None) -> Timeout:
+        """See `decoding.lanes.DraftLane`."""
+        course = self.course
+        half_s, now_s = course.costs.draft_half_s, course.env.now
+        self.free_s = max(now_s + half_s, self.free_s)
+        self.compute(course.rollout(verdict), len(course.trace.rounds))
+        return Timeout(course.env, self.free_s + half_s - now_s, course.answer.window)
+
+    def branch(self, window: Window) -> Branches:  # noqa: ARG002
+        """See `decoding.lanes.DraftLane`."""
+        self.branches = Branches(self)
+        return self.branches
+
+    def compute(self, steps: Steps, round_index: int) -> None:
+        """Do `steps` from when the lane is free."""
+        start_s = self.free_s
+        self.free_s = start_s + steps.seconds
+        if self.course.has_spans:
+            times_s = [start_s, *(start_s + end_s for end_s in steps.ends_s())]
+            self.course.write_steps(steps, round_index, times_s)
+
+    def finish(self) -> None:
+        """The sequence has ended: the step under way is the last."""
+        if self.branches is not None:
+            self.branches.drop()
+
+
+class Branches:
+    """See `decoding.lanes.Branches`. `lane.free_s` is how far the branches' steps have been counted up."""
+
+    __slots__ = ("_joins_s", "_lane", "_place", "_progress", "_round")
+
+    def __init__(self, lane: DraftLane) -> None:
+        course = lane.course
+        schedule = course.schedule
+        self._lane = lane
+        self._place = course.place
+        self._round = len(course.trace.rounds)
+        self._joins_s = 0.0
+        self._progress = BranchProgress(
+            schedule.num_speculative_tokens,
+            starts_with_draft_roots=schedule.root_source != "exit",
+            reads_features=schedule.exit_features,
+        )
+        lane.free_s = max(course.env.now + course.costs.draft_half_s, lane.free_s)
+        if not schedule.exit_features:
+            lane.compute(course.branch_steps("one_row", 1, self._place), self._round)
+
+    def join(self, signal: ExitSignal) -> None:  # noqa: ARG002
+        """See `decoding.lanes.Branches`."""
+        course = self._lane.course
+        costs, sent_s = course.costs, course.env.now
+        received_s = sent_s + costs.transfer_s
+        if course.has_spans:
+            schedule = course.schedule
+            link = f"{schedule.target_lane}->{schedule.draft_lane}"
+            course.write(link, Work.TRANSFER, sent_s, received_s, schedule.num_rows)
+        self._joins_s = received_s + costs.draft_half_s
+        self._step_until(self._joins_s)
+        self._progress.has_joined = True
+
+    def take(self, verdict: Verdict) -> Timeout:
+        """See `decoding.lanes.Branches`."""
+        lane = self._lane
+        course = lane.course
+        self.drop()
+        steps = course.next_window(self._progress, verdict)
+        if steps is not None:
+            lane.compute(steps, len(course.trace.rounds))
+        delay_s = lane.free_s + course.costs.draft_half_s - course.env.now
+        return Timeout(course.env, delay_s, course.answer.window)
+
+    def drop(self) -> None:
+        """Stop at the first boundary behind the arrival of a message that is sent now.
+
+        Messages arrive in the order in which they are sent, so none overtakes the exit's.
+        """
+        course = self._lane.course
+        self._step_until(max(course.env.now + course.costs.draft_half_s, self._joins_s))
+
+    def _step_until(self, message_s: float) -> None:
+        """Do the steps that begin before `message_s`, and wait for it if the lane has nothing to do."""
+        lane, progress = self._lane, self._progress
+        while lane.free_s < message_s:
+            kind, num_steps = progress.next_run()
+            if not num_steps:
+                lane.free_s = message_s
+                return
+            step_s = lane.course.costs.step_s[kind][self._place]
+            begun = min(num_steps, ceil((message_s - lane.free_s) / step_s))
+            lane.compute(lane.course.branch_steps(kind, begun, self._place), self._round)
+            progress.advance(kind, begun)

@@ -1,0 +1,226 @@
+"""A mirror round up to the point where the draft notices the verdict, at every context at once.
+
+Until then nothing depends on what the models say: the target computes its segments, the draft its branch steps,
+and each slows the other while both compute. So the round is solved once per context, and what the texts decide
+(which branch is taken, how much is left of it) is looked up afterwards.
+
+The draft's work comes in runs of equal steps. Each run is laid beside what is left of the target's segments:
+both advance at their own slowdown until one of them ends, then the other goes on alone. Times are seconds from
+the moment when the driver issues the round's operations; arrays are over contexts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decoding.schedule import Schedule
+from sim.acceptance import Ints
+from sim.cost import Floats
+from sim.durations import Durations, StepKind
+
+DRAFT_STEPS: tuple[StepKind, ...] = ("draft_roots", "all_roots")
+"""Steps that take the branches of draft-sourced roots further."""
+
+EXIT_STEPS: tuple[StepKind, ...] = ("all_roots", "exit_roots", "window_and_roots")
+"""Steps that take the branches of exit-sourced roots further."""
+
+
+class RoundAhead(NamedTuple):
+    """A mirror round as it goes whatever the verdict is, [contexts].
+
+    Attributes:
+        commit_s: when the round is committed.
+        take_s: when the request for the next window reaches the draft's lane.
+        channel_s: what part of that is waiting for an exit message that is still under way.
+        noticed_s: when the draft acts on it: at the end of the step under way.
+        draft_steps, exit_steps: steps done by then in branches of either source.
+        is_read: whether the draft has read the window (with features: read it again with theirs).
+        segments_s: the target's segments, slowed down.
+        hidden_s: draft time beside a computing target.
+        busy_s: draft time in all, until `noticed_s`.
+    """
+
+    commit_s: Floats
+    take_s: Floats
+    channel_s: Floats
+    noticed_s: Floats
+    draft_steps: Ints
+    exit_steps: Ints
+    is_read: NDArray[np.bool_]
+    segments_s: tuple[Floats, ...]
+    hidden_s: Floats
+    busy_s: Floats
+
+
+def look_ahead(schedule: Schedule, durations: Durations) -> RoundAhead:
+    """Solve one mirror round at every context of `durations`."""
+    lanes = _TwoLanes(durations)
+    half, message_s = durations.draft_half_s, durations.transfer_s + durations.draft_half_s
+    lanes.idle(half)
+    arrival_s = _branch(lanes, schedule, durations.target_half_s + message_s)
+    commit_s = lanes.segment_end_s(-1) + (durations.target_half_s + durations.round_overhead_s)
+    asked_s = commit_s + half
+    take_s = asked_s if arrival_s is None else np.maximum(asked_s, arrival_s)
+    # A request that catches up with the exit message is read together with it, before a step for it begins.
+    is_late = np.zeros(len(take_s), dtype=np.bool_) if arrival_s is None else arrival_s >= asked_s
+
+    noticed_s, busy_s = take_s, lanes.busy_s
+    draft_steps, exit_steps = np.zeros(len(take_s)), np.zeros(len(take_s))
+    is_read = np.ones(len(take_s), dtype=np.bool_)
+    for run in lanes.runs:
+        step_s = durations.step_s[run.kind]
+        not_begun = np.clip(np.floor((run.end_s - take_s) / step_s), 0, run.num_steps)
+        if run.waits_for_exit:
+            not_begun = np.where(is_late, run.num_steps, not_begun)
+        begun = run.num_steps - not_begun
+        noticed_s = np.maximum(noticed_s, np.where(begun > 0, run.end_s - not_begun * step_s, 0.0))
+        busy_s = busy_s - not_begun * step_s
+        if run.kind in DRAFT_STEPS:
+            draft_steps = draft_steps + begun
+        if run.kind in EXIT_STEPS:
+            exit_steps = exit_steps + begun
+        if run.kind == "window_and_roots":
+            is_read = begun > 0
+    return RoundAhead(
+        commit_s=commit_s,
+        take_s=take_s,
+        channel_s=take_s - asked_s,
+        noticed_s=noticed_s,
+        draft_steps=draft_steps.astype(np.int64),
+        exit_steps=exit_steps.astype(np.int64),
+        is_read=is_read,
+        segments_s=tuple(lanes.segment_s(index) for index in range(len(durations.segments_s))),
+        hidden_s=lanes.hidden_s,
+        busy_s=busy_s,
+    )
+
+
+def _branch(lanes: _TwoLanes, schedule: Schedule, message_s: float) -> Floats | None:
+    """Run the branch operation, unhindered by any verdict; return when the exit message arrives, if there is one.
+
+    `message_s` lies between the end of the first segment and that arrival.
+    """
+    num_steps = schedule.num_speculative_tokens
+    if not schedule.exit_features:
+        lanes.run("one_row", 1)
+    if schedule.root_source == "draft":
+        lanes.run("draft_roots", num_steps)
+        return None
+    if schedule.root_source == "hybrid":
+        return _branch_with_both(lanes, num_steps, message_s)
+    arrival_s = lanes.segment_end_s(0) + message_s
+    lanes.idle(np.maximum(arrival_s - lanes.now_s, 0.0))
+    if schedule.exit_features:
+        lanes.run("window_and_roots", 1, waits_for_exit=True)
+        num_steps -= 1
+    lanes.run("exit_roots", num_steps, waits_for_exit=True)
+    return arrival_s
+
+
+def _branch_with_both(lanes: _TwoLanes, num_steps: int, message_s: float) -> Floats:
+    """Draft-sourced roots first, exit-sourced ones from the first boundary behind the message's arrival."""
+    step_s = lanes.durations.step_s["draft_roots"]
+    work_s = num_steps * step_s
+    left_s = lanes.beside("draft_roots", work_s, num_segments=1)
+    arrival_s = lanes.segment_end_s(0) + message_s
+    left_s = lanes.until("draft_roots", left_s, np.maximum(arrival_s - lanes.now_s, 0.0))
+    begun = np.clip(np.ceil((work_s - left_s) / step_s), 0, num_steps)
+    lanes.finish("draft_roots", begun * step_s - (work_s - left_s))
+    lanes.runs.append(_Run("draft_roots", begun, lanes.now_s, waits_for_exit=False))
+    lanes.run("all_roots", num_steps - begun, waits_for_exit=True)
+    lanes.run("exit_roots", begun, waits_for_exit=True)
+    return arrival_s
+
+
+class _Run(NamedTuple):
+    """Equal steps in a row, and when the last one ends if nothing stops them."""
+
+    kind: StepKind
+    num_steps: int | Floats
+    end_s: Floats
+    waits_for_exit: bool
+
+
+class _TwoLanes:
+    """Both lanes from the start of a round; `now_s` is how far the draft's lane has been followed."""
+
+    def __init__(self, durations: Durations) -> None:
+        nothing = np.zeros(len(durations.segments_s[0]))
+        self.durations = durations
+        self.now_s = nothing
+        self.hidden_s = nothing
+        self.busy_s = nothing
+        self.runs: list[_Run] = []
+        self._spent_s = [nothing for _ in durations.segments_s]
+        self._left_s = list(durations.segments_s)
+        self._lead_s: Floats = nothing + durations.target_half_s
+
+    def segment_s(self, index: int) -> Floats:
+        """How long a target segment takes if the draft stays idle from now on."""
+        return self._spent_s[index] + self._left_s[index]
+
+    def segment_end_s(self, index: int) -> Floats:
+        """When a target segment ends if the draft stays idle from now on."""
+        end_s: Floats = self.durations.target_half_s + self.segment_s(0)
+        return end_s if index in (0, -len(self._left_s)) else end_s + self.segment_s(index)
+
+    def idle(self, seconds: float | Floats) -> None:
+        """Let the target compute alone."""
+        self.now_s = self.now_s + seconds
+        used = np.minimum(seconds, self._lead_s)
+        self._lead_s = self._lead_s - used
+        seconds = seconds - used
+        for index, left in enumerate(self._left_s):
+            used = np.minimum(seconds, left)
+            self._left_s[index] = left - used
+            self._spent_s[index] = self._spent_s[index] + used
+            seconds = seconds - used
+
+    def run(self, kind: StepKind, num_steps: int | Floats, *, waits_for_exit: bool = False) -> None:
+        """Steps of the draft, all of them."""
+        self.finish(kind, num_steps * self.durations.step_s[kind])
+        self.runs.append(_Run(kind, num_steps, self.now_s, waits_for_exit))
+
+    def finish(self, kind: StepKind, work_s: Floats) -> None:
+        """Draft work beside the target's, and what is left of it alone."""
+        self._compute(self.beside(kind, work_s))
+
+    def beside(self, kind: StepKind, work_s: Floats, *, num_segments: int = 2) -> Floats:
+        """Draft work for as long as the target's first segments last; return what is left of the work."""
+        used = np.minimum(work_s, self._lead_s)
+        self._lead_s = self._lead_s - used
+        self._compute(used)
+        work_s = work_s - used
+        for index in range(min(num_segments, len(self._left_s))):
+            work_s, _ = self._together(index, kind, work_s, None)
+        return work_s
+
+    def until(self, kind: StepKind, work_s: Floats, seconds: Floats) -> Floats:
+        """Draft work for `seconds`, idling when it ends before; return what is left of the work.
+
+        The target has done its first segment, or there is no work at all.
+        """
+        work_s, seconds = self._together(len(self._left_s) - 1, kind, work_s, seconds)
+        alone = np.minimum(seconds, work_s)
+        self._compute(alone)
+        self.idle(seconds - alone)
+        return work_s - alone
+
+    def _together(self, index: int, kind: StepKind, work_s: Floats, within_s: Floats | None) -> tuple[Floats, Floats]:
+        """Draft work beside a target segment until one of them ends, or the time is up; what is left of both."""
+        slow = self.durations.slowdowns[index][kind]
+        elapsed = np.minimum(work_s * slow.draft, self._left_s[index] * slow.target)
+        if within_s is not None:
+            elapsed = np.minimum(elapsed, within_s)
+        self._left_s[index] = self._left_s[index] - elapsed / slow.target
+        self._spent_s[index] = self._spent_s[index] + elapsed
+        self.hidden_s = self.hidden_s + elapsed
+        self._compute(elapsed)
+        return work_s - elapsed / slow.draft, elapsed if within_s is None else within_s - elapsed
+
+    def _compute(self, seconds: Floats) -> None:
+        self.now_s = self.now_s + seconds
+        self.busy_s = self.busy_s + seconds

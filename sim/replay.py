@@ -1,0 +1,151 @@
+"""Replays an acceptance record: at temperature 0 the exact rounds that a schedule would go through.
+
+A round from position i drafts the recorded tokens from there; what agrees with the text stands, and the text's
+next token is the target's own. Where the text ends the sequence is finished; what the target would have said
+behind it is unknown and stands as `NO_TOKEN`, and such a round may have accepted more than was recorded.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decoding.messages import Verdict, Window
+from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule
+from sim.acceptance import MISS, NO_TOKEN, Answer, Answers, Ints, Walk
+from sim.joined_record import JoinedRecord
+from sim.root_ranks import RootRanks
+
+
+class Replay:
+    """The acceptance of a record. It keeps what schedules have in common: make one and ask it often."""
+
+    def __init__(self, record: AcceptanceRecord) -> None:
+        """Raise `RecordError` if there is no prompt, or one without text."""
+        self._joined = JoinedRecord(record)
+        self._roots = RootRanks(self._joined)
+        self._prompt_lengths = np.array([prompt.prompt_length for prompt in record.prompts])
+        self._walks: dict[tuple[int, bool, int | None], Walk] = {}
+        self._exit_roots: dict[tuple[int | None, ...], int] = {}
+
+    @property
+    def source(self) -> str:
+        """See `Acceptance`."""
+        return f"replay of {len(self._prompt_lengths)} recorded prompts"
+
+    def contexts(self, max_new_tokens: int | None) -> range:
+        """See `Acceptance`."""
+        lengths = self._joined.lengths(max_new_tokens)
+        return range(int(self._prompt_lengths.min()) - 1, int((self._prompt_lengths + lengths).max()) - 1)
+
+    def num_exit_roots(self, schedule: Schedule) -> int:
+        """See `Acceptance`; for `hybrid` an estimate, see `RootRanks.mean_exit_roots`."""
+        if schedule.root_source != "hybrid":
+            return sum(schedule.exit_roots_per_row)
+        key = (schedule.exit_layer, schedule.num_speculative_tokens, schedule.exit_top_k, schedule.draft_top_k)
+        if key not in self._exit_roots:
+            self._joined.check(schedule)
+            self._exit_roots[key] = self._roots.mean_exit_roots(schedule)
+        return self._exit_roots[key]
+
+    def answers(self, schedule: Schedule, max_new_tokens: int | None) -> list[Answers]:
+        """See `Acceptance`."""
+        self._joined.check(schedule)
+        joined = self._joined
+        drafts = joined.drafts(with_features=schedule.exit_features)
+        at = np.arange(len(joined.text))
+        accepted = np.minimum(drafts.match_length, schedule.num_speculative_tokens)
+        row = at + accepted
+        is_known = row < joined.ends
+        next_token = np.where(is_known, joined.text[np.minimum(row, len(at) - 1)], NO_TOKEN)
+        verdicts = list(map(Verdict, accepted.tolist(), next_token.tolist()))
+        branches = self._branches_at(schedule, at, accepted, is_known).tolist()
+        return [
+            ReplayAnswers(
+                prompt.prompt_length,
+                length,
+                start,
+                schedule.num_speculative_tokens,
+                drafts.windows,
+                verdicts,
+                branches,
+            )
+            for prompt, length, start in zip(
+                joined.record.prompts, joined.lengths(max_new_tokens), joined.starts.tolist(), strict=True
+            )
+        ]
+
+    def walk(self, schedule: Schedule, max_new_tokens: int | None) -> Walk:
+        """See `Acceptance`."""
+        key = (schedule.num_speculative_tokens, schedule.exit_features, max_new_tokens)
+        if key not in self._walks:
+            self._joined.check(schedule)
+            self._walks[key] = self._walked(schedule, max_new_tokens)
+        return self._walks[key]
+
+    def branches(self, schedule: Schedule, walk: Walk) -> Ints:
+        """See `Acceptance`."""
+        self._joined.check(schedule)
+        return self._branches_at(
+            schedule, self._joined.starts[walk.prompt] + walk.position, walk.num_accepted, ~walk.is_last
+        )
+
+    def _branches_at(self, schedule: Schedule, at: Ints, accepted: Ints, is_asked: NDArray[np.bool_]) -> Ints:
+        branches = np.full(len(at), MISS, dtype=np.int64)
+        if schedule.method == "mirror":
+            branches[is_asked] = self._roots.branches(schedule, at[is_asked], accepted[is_asked])
+        return branches
+
+    def _walked(self, schedule: Schedule, max_new_tokens: int | None) -> Walk:
+        joined = self._joined
+        match_length = joined.drafts(with_features=schedule.exit_features).match_length
+        accepted = np.minimum(match_length, schedule.num_speculative_tokens)
+        lengths = joined.lengths(max_new_tokens)
+        advance = (accepted + 1).tolist()
+        at: list[int] = []
+        firsts = []
+        for start, length in zip(joined.starts.tolist(), lengths, strict=True):
+            firsts.append(len(at))
+            place = start
+            while place < start + length:
+                at.append(place)
+                place += advance[place]
+        return self._rounds(np.array(at), np.array(firsts), accepted, np.array(lengths))
+
+    def _rounds(self, at: Ints, firsts: Ints, accepted: Ints, lengths: Ints) -> Walk:
+        """The walk over text positions `at`, in which prompts begin at the indices `firsts`."""
+        is_first = np.zeros(len(at), dtype=np.bool_)
+        is_first[firsts] = True
+        prompt = np.cumsum(is_first) - 1
+        position = at - self._joined.starts[prompt]
+        left = lengths[prompt] - position
+        return Walk(
+            prompt=prompt,
+            position=position,
+            context=self._prompt_lengths[prompt] + position - 1,
+            num_accepted=accepted[at],
+            num_committed=np.minimum(accepted[at] + 1, left),
+            is_first=is_first,
+            is_last=accepted[at] + 1 >= left,
+            num_prompts=len(firsts),
+        )
+
+
+class ReplayAnswers(NamedTuple):
+    """One prompt of a replay; the lists are those of all prompts, in which this one begins at `start`."""
+
+    prompt_length: int
+    num_tokens: int
+    start: int
+    width: int
+    windows: list[tuple[int, ...]]
+    verdicts: list[Verdict]
+    branches: list[int]
+
+    def at(self, position: int, round_index: int) -> Answer:  # noqa: ARG002
+        """See `Answers`."""
+        place = self.start + position
+        return Answer(Window(self.windows[place][: self.width]), self.verdicts[place], self.branches[place])

@@ -1,0 +1,124 @@
+"""Whether a recorded round's outcome was among the roots that a schedule would have chosen, for many rounds at once.
+
+`decoding.roots.choose_roots` lists a row's roots; here a token's rank decides: it is a root if fewer candidates
+than the row's budget come before it, the drafted token not counted. Since one candidate more than the budget is
+kept, budgets are always filled. Only the exit roots of `hybrid` depend on what the draft's roots already cover.
+
+Shape legend: R rounds, T positions of all texts, K candidates. `at` are the positions at which rounds start.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decoding.record import Ids
+from decoding.schedule import Schedule
+from sim.acceptance import FROM_DRAFT, FROM_EXIT, MISS, NO_TOKEN, Ints
+from sim.joined_record import JoinedRecord
+
+NOWHERE = 1 << 30
+"""Place of a token that is no candidate."""
+
+NO_ROOT = NO_TOKEN - 1
+"""Fills unused places among roots; equals no candidate, not even an unused one."""
+
+
+class _Places(NamedTuple):
+    """Places among the candidates of one source, [T].
+
+    Attributes:
+        following: of the text's token at a position, among the candidates for that position.
+        refused: of the drafted token that the target refuses in a round from a position, among the candidates
+            for its place.
+    """
+
+    following: Ints
+    refused: Ints
+
+
+class RootRanks:
+    """Places of the outcomes among the candidates of a record, looked up once for each source."""
+
+    def __init__(self, joined: JoinedRecord) -> None:
+        self._joined = joined
+        self._places: dict[tuple[int | None, bool], _Places] = {}
+
+    def branches(self, schedule: Schedule, at: Ints, accepted: Ints) -> Ints:
+        """`MISS`, `FROM_DRAFT` or `FROM_EXIT` for rounds of a mirror schedule that a next token follows, [R]."""
+        branch = np.full(len(at), MISS, dtype=np.int64)
+        if schedule.uses_exit:
+            branch[self._among_exit_roots(schedule, at, accepted)] = FROM_EXIT
+        if schedule.root_source != "exit":
+            rank, _ = self._ranks(None, schedule, at, accepted)
+            branch[rank < np.array(schedule.draft_roots_per_row)[accepted]] = FROM_DRAFT
+        return branch
+
+    def mean_exit_roots(self, schedule: Schedule) -> int:
+        """Exit roots of a `hybrid` round that are not the draft's already, one at least.
+
+        The mean over the text's positions, taken for each row of the window: what would be found behind the
+        accepted prefix was not recorded.
+        """
+        top_k, others = schedule.exit_top_k, schedule.draft_top_k
+        exits = self._joined.candidates(schedule.exit_layer)[:, : top_k + 1]
+        everywhere = np.arange(len(exits))
+        own = np.array([window[0] for window in self._joined.drafts(with_features=False).windows])
+        means: list[float] = []
+        for drafted in (own, np.full(len(exits), NO_TOKEN)):
+            taken = _is_in(exits, self._draft_roots(everywhere, drafted, others)) | (exits == drafted[:, None])
+            means.append(float(np.minimum(top_k, (~taken).sum(axis=1)).mean()))
+        return max(1, round(schedule.num_speculative_tokens * means[0] + means[1]))
+
+    def _among_exit_roots(self, schedule: Schedule, at: Ints, accepted: Ints) -> NDArray[np.bool_]:
+        """Whether the outcome is a root of the exit; in `hybrid` it may be one of the draft's as well."""
+        rank, place = self._ranks(schedule.exit_layer, schedule, at, accepted)
+        found: NDArray[np.bool_] = rank < np.array(schedule.exit_roots_per_row)[accepted]
+        if schedule.root_source == "hybrid":
+            # The last candidate that was sent moves up if the draft has one of those before it for a root.
+            top_k = schedule.exit_top_k
+            last = np.flatnonzero((rank == top_k) & (place == top_k))
+            refused = self._joined.drafts(with_features=False).refused[at[last]]
+            drafted = np.where(accepted[last] < schedule.num_speculative_tokens, refused, NO_TOKEN)
+            row = at[last] + accepted[last]
+            before = self._joined.candidates(schedule.exit_layer)[row, :top_k]
+            found[last] = _is_in(before, self._draft_roots(row, drafted, schedule.draft_top_k)).any(axis=1)
+        return found
+
+    def _ranks(self, exit_layer: int | None, schedule: Schedule, at: Ints, accepted: Ints) -> tuple[Ints, Ints]:
+        """(rank without the drafted token, place with it) of the target's token among a source's candidates."""
+        places = self._table(exit_layer, with_features=schedule.exit_features)
+        place = places.following[at + accepted]
+        is_behind = (places.refused[at] < place) & (accepted < schedule.num_speculative_tokens)
+        return place - is_behind, place
+
+    def _table(self, exit_layer: int | None, *, with_features: bool) -> _Places:
+        key = (exit_layer, with_features)
+        if key not in self._places:
+            joined = self._joined
+            drafts = joined.drafts(with_features=with_features)
+            candidates = joined.candidates(exit_layer)
+            row = np.minimum(np.arange(len(joined.text)) + drafts.match_length, len(joined.text) - 1)
+            self._places[key] = _Places(_place(candidates, joined.text), _place(candidates[row], drafts.refused))
+        return self._places[key]
+
+    def _draft_roots(self, row: Ints, drafted: Ints, top_k: int) -> Ids:
+        """The draft's roots for text positions `row` where the window has `drafted`, [R, top_k + 1]."""
+        candidates = self._joined.candidates(None)[row, : top_k + 1]
+        others = candidates != drafted[:, None]
+        roots: Ids = np.where(others & (np.cumsum(others, axis=1) <= top_k), candidates, NO_ROOT)
+        return roots
+
+
+def _place(candidates: Ids, tokens: Ids | Ints) -> Ints:
+    """Place of each token in its row of candidates, [T, K] and [T] -> [T]."""
+    found = candidates == tokens[:, None]
+    return np.where(found.any(axis=1), found.argmax(axis=1), NOWHERE)
+
+
+def _is_in(tokens: Ids, others: Ids) -> NDArray[np.bool_]:
+    """Whether each token is among the others of its row, [R, K] and [R, L] -> [R, K]."""
+    found: NDArray[np.bool_] = (tokens[:, :, None] == others[:, None, :]).any(axis=2)
+    return found

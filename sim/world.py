@@ -1,0 +1,83 @@
+"""The event world: plays a method's own generator over simulated lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Any, cast
+
+from simpy import Environment, Event
+
+from decoding.messages import Verdict, Window
+from decoding.methods import METHODS
+from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule
+from decoding.trace import Trace
+from hwprofiles.profile import Profile
+from sim.acceptance import Acceptance, Answers
+from sim.cost import LaneCost
+from sim.course import Costs, Course
+from sim.durations import DurationTables
+from sim.evaluator import as_acceptance
+from sim.lanes import DraftLane, TargetLane
+
+
+def simulate(
+    schedule: Schedule,
+    profile: Profile,
+    acceptance: Acceptance | AcceptanceRecord,
+    *,
+    max_new_tokens: int | None = None,
+    trace: bool = True,
+    costs: Mapping[str, LaneCost] | None = None,
+) -> list[Trace]:
+    """Play `schedule` on `profile`; one trace per prompt, each from time zero.
+
+    Args:
+        schedule: what to play.
+        profile: the machine. It must cover every context in which a round could start.
+        acceptance: what the models say; a record is replayed.
+        max_new_tokens: cut of every sequence.
+        trace: whether the traces hold a span for every operation and draft step; rounds are there anyway.
+        costs: cost models in place of the profile's tables, by lane.
+
+    Raises:
+        ProfileError: the profile lacks what the schedule uses (`OutOfRangeError` where it was not measured so far).
+        RecordError: the record does not cover the schedule.
+        ConfigError: the schedule does not fit the target, or the acceptance model.
+    """
+    acceptance = as_acceptance(acceptance)
+    tables = DurationTables(profile, acceptance.contexts(max_new_tokens), costs)
+    num_exit_roots = acceptance.num_exit_roots(schedule)
+    lists = Costs.of(schedule, tables.durations(schedule, num_exit_roots), num_exit_roots)
+    return [
+        _play(schedule, lists, answers, has_spans=trace) for answers in acceptance.answers(schedule, max_new_tokens)
+    ]
+
+
+class SimulatedLanes:
+    """See `decoding.lanes.Lanes`; handles are SimPy events."""
+
+    __slots__ = ("_course", "draft", "target", "unfinished")
+
+    def __init__(self, course: Course) -> None:
+        self._course = course
+        self.unfinished = True
+        self.target = TargetLane(course)
+        self.draft = DraftLane(course)
+
+    def commit(self, window: Window, verdict: Verdict) -> None:
+        """See `decoding.lanes.Lanes`."""
+        course = self._course
+        course.commit(window, verdict)
+        if not course.unfinished:
+            self.unfinished = False
+            self.draft.finish()
+
+
+def _play(schedule: Schedule, costs: Costs, answers: Answers, *, has_spans: bool) -> Trace:
+    env = Environment()
+    course = Course(env, schedule, costs, answers, has_spans=has_spans)
+    flow = METHODS[schedule.method](SimulatedLanes(course), schedule)
+    env.process(cast("Generator[Event, Any, None]", flow))
+    env.run()
+    return course.trace
