@@ -20,6 +20,7 @@ from torch import Tensor
 from decoding.errors import TrainingError
 from runtime.atomic_file import replace_file
 from runtime.decoder import Decoder, causal_mask
+from runtime.weight_folder import TargetShape
 from training.data import Conversation, fingerprint
 
 Progress = Callable[[int, int], None]
@@ -109,7 +110,8 @@ class TargetStates:
         return flat.view(-1, self.target.config.hidden_size)
 
     def _claim(self) -> None:
-        digest = hashlib.sha256(repr(self.target.config).encode())
+        config = self.target.config
+        digest = hashlib.sha256(f"{TargetShape.of(config)!r} {config.num_layers}".encode())
         digest.update(self.target.final_norm.float().cpu().numpy().tobytes())
         digest.update(fingerprint(self.conversations).encode())
         path = self.folder / _FINGERPRINT
