@@ -127,7 +127,7 @@ class AcceptanceRecord:
             RecordError: the file is missing, damaged, or not an acceptance record.
         """
         try:
-            with np.load(path, allow_pickle=False) as arrays:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 return cls._from_arrays({name: arrays[name] for name in arrays.files})
         except RecordError as error:
             msg = f"{path}: {error}"

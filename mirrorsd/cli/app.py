@@ -8,9 +8,11 @@ import typer
 from typer.core import TyperGroup
 
 from decoding.errors import MirrorsdError
+from mirrorsd.cli import search, simulate
 from mirrorsd.cli.console import INTERRUPTED, WRONG_INPUT, escaped, say
 from mirrorsd.cli.json_option import with_default_destination
 from mirrorsd.cli.models import models
+from mirrorsd.cli.options import example
 from mirrorsd.cli.train import train
 
 
@@ -42,6 +44,8 @@ app = typer.Typer(
     epilog="Start here: [bold]mirrorsd demo[/]",
 )
 app.add_typer(models, name="models")
+app.command(epilog=example(search.EXAMPLE))(search.search)
+app.command(epilog=example(simulate.EXAMPLE))(simulate.simulate)
 app.add_typer(train, name="train")
 
 

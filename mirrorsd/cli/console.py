@@ -23,7 +23,7 @@ def results() -> Console:
     """Stdout, for what was asked for."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=True)
+    return Console(emoji=False, highlight=False, soft_wrap=True)
 
 
 @cache
@@ -31,7 +31,7 @@ def messages() -> Console:
     """Stderr, for everything said along the way."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return Console(stderr=True, emoji=False, highlight=False, soft_wrap=True)
 
 
 def show(renderable: RenderableType) -> None:

@@ -18,6 +18,11 @@ class Dtype(StrEnum):
     BFLOAT16 = "bfloat16"
 
 
+def example(command: str) -> str:
+    """The last line of a verb's help."""
+    return f"Example: [bold]{command}[/]"
+
+
 TargetOption = Annotated[
     str, typer.Option(help="The target: an embedded model's name, a Hugging Face folder, or a hub id (owner/model).")
 ]

@@ -36,7 +36,7 @@ RecipeOption = Annotated[str, typer.Option(help="A shipped recipe's name, or a Y
 def draft(
     data: DataOption,
     out: RunFolderOption,
-    recipe: RecipeOption = "smollm2-135m-draft4-features",
+    recipe: RecipeOption = "smollm2-135m-draft4",
     target: TargetOption = "smollm2-135m-instruct",
     device: DeviceOption = "cpu",
     json: JsonOption = None,

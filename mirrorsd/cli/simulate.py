@@ -1,0 +1,90 @@
+"""`mirrorsd simulate`: one schedule in the simulated world."""
+
+from __future__ import annotations
+
+from math import isnan
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mirrorsd.cli.console import escaped, say, show
+from mirrorsd.cli.json_option import JsonOption, write_json
+from mirrorsd.cli.options import ProfileOption, RecordOption, ScheduleOption
+
+if TYPE_CHECKING:
+    from decoding.record import AcceptanceRecord
+    from decoding.trace import Trace
+    from sim.prediction import Prediction
+
+EXAMPLE = "mirrorsd simulate --schedule best.yaml --record record.npz --profile profile.yaml --trace simulated.json.gz"
+
+
+def simulate(
+    schedule: ScheduleOption,
+    record: RecordOption,
+    profile: ProfileOption,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="Write a Chrome trace for Perfetto here; .gz compresses it.", show_default=False),
+    ] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Cut every text there; without it, as recorded.", show_default=False)
+    ] = None,
+    json: JsonOption = None,
+) -> None:
+    """Play a schedule without any model: measured latencies, recorded acceptance."""
+    from decoding.record import AcceptanceRecord
+    from decoding.schedule import load_schedule
+    from hwprofiles.profile import load_profile
+    from sim.evaluator import predict
+    from sim.world import simulate as play
+
+    wanted, machine, accepted = load_schedule(schedule), load_profile(profile), AcceptanceRecord.load(record)
+    traces = play(wanted, machine, accepted, max_new_tokens=max_new_tokens, trace=trace is not None)
+    prediction = predict(wanted, machine, accepted, max_new_tokens=max_new_tokens)
+    if trace is not None:
+        from planner.chrome_trace import save_chrome_trace
+
+        save_chrome_trace({p.name: t for p, t in zip(accepted.prompts, traces, strict=True)}, trace)
+        say(f"Wrote {escaped(trace)}")
+    result = {"schedule": wanted.model_dump(mode="json", exclude_defaults=True), **_figures(prediction)}
+    if write_json(result | {"prompts": _by_prompt(accepted, traces)}, json):
+        show(_told(prediction))
+
+
+def _figures(prediction: Prediction) -> dict[str, Any]:
+    from mirrorsd.figures import predicted_figures
+
+    return {
+        **predicted_figures(prediction),
+        "bottlenecks_s": prediction.bottlenecks._asdict(),
+        "source": prediction.source,
+    }
+
+
+def _by_prompt(record: AcceptanceRecord, traces: list[Trace]) -> list[dict[str, Any]]:
+    """The rows that `mirrorsd run` would write, but for the text, which takes a tokenizer."""
+    from mirrorsd.figures import prompt_figures
+
+    rows = []
+    for prompt, trace in zip(record.prompts, traces, strict=True):
+        figures = prompt_figures(trace)
+        num_tokens = sum(figures["accept_lengths"])
+        rows.append({"prompt_id": prompt.name, "token_ids": prompt.text[:num_tokens].tolist(), **figures})
+    return rows
+
+
+def _told(prediction: Prediction) -> str:
+    from planner.wording import counted, milliseconds, percent, tokens_per_second
+
+    low, high = milliseconds(prediction.tpot_s_low), milliseconds(prediction.tpot_s_high)
+    speed = f"[bold]{milliseconds(prediction.tpot_s)}[/] per token ({low} to {high})"
+    tokens = f"{counted(prediction.num_tokens, 'token')} in {counted(prediction.num_rounds, 'round')}"
+    lines = [
+        f"{speed}, {tokens_per_second(prediction.tpot_s)}",
+        f"{tokens}, {prediction.mean_acceptance_length:.2f} per round",
+    ]
+    if not isnan(prediction.reuse_rate):
+        lines.append(f"{percent(prediction.reuse_rate)} of the windows were ready in time")
+    return "\n".join(lines)

@@ -1,0 +1,124 @@
+import gzip
+import json
+import subprocess
+import sys
+
+import pytest
+
+from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule, save_schedule
+
+MIRROR = Schedule(
+    method="mirror",
+    target_lane="target",
+    draft_lane="draft",
+    num_speculative_tokens=3,
+    root_source="exit",
+    exit_layer=15,
+    exit_top_k=4,
+    drafter="four-layer",
+)
+
+
+@pytest.fixture
+def schedule_path(tmp_path):
+    path = tmp_path / "mirror.yaml"
+    save_schedule(MIRROR, path)
+    return path
+
+
+@pytest.fixture
+def words(schedule_path, profile_path, record_path):
+    return ("simulate", "--schedule", schedule_path, "--profile", profile_path, "--record", record_path)
+
+
+def test_figures_and_rows_are_those_of_the_recorded_texts(mirrorsd, words, record_path):
+    result = json.loads(mirrorsd(*words, "--json").stdout)
+    record = AcceptanceRecord.load(record_path)
+    assert [row["prompt_id"] for row in result["prompts"]] == [prompt.name for prompt in record.prompts]
+    assert [row["token_ids"] for row in result["prompts"]] == [prompt.text.tolist() for prompt in record.prompts]
+    for row in result["prompts"]:
+        assert (len(row["accept_lengths"]), sum(row["accept_lengths"])) == (row["num_rounds"], len(row["token_ids"]))
+    assert result["num_rounds"] == sum(row["num_rounds"] for row in result["prompts"])
+    assert result["decode_s"] == pytest.approx(sum(row["decode_s"] for row in result["prompts"]))
+    assert result["tpot_s"] == pytest.approx(result["decode_s"] / result["num_tokens"])
+    assert result["tpot_s_low"] <= result["tpot_s"] <= result["tpot_s_high"]
+    assert 0 < result["reuse_rate"] < 1
+    assert sum(result["bottlenecks_s"].values()) == pytest.approx(result["decode_s"])
+
+
+def test_json_goes_to_a_path_and_the_text_to_stdout(mirrorsd, words, tmp_path):
+    path = tmp_path / "figures.json"
+    shown = mirrorsd(*words, "--json", path).stdout
+    assert "ms per token" in shown
+    assert json.loads(path.read_text())["schedule"]["method"] == "mirror"
+
+
+def test_texts_can_be_cut_shorter(mirrorsd, words):
+    result = json.loads(mirrorsd(*words, "--max-new-tokens", 7, "--json").stdout)
+    assert [len(row["token_ids"]) for row in result["prompts"]] == [7, 7, 7]
+
+
+def test_the_trace_holds_every_prompt(mirrorsd, words, tmp_path):
+    path = tmp_path / "trace.json.gz"
+    assert mirrorsd(*words, "--trace", path).exit_code == 0
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    names = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+    assert names == ["prompt 0 (simulated)", "prompt 1 (simulated)", "prompt 2 (simulated)"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"exit_layer": 7}, "exit"),
+        ({"target_lane": "gpu"}, "no lane 'gpu'; it has target, draft, both"),
+        ({"num_speculative_tokens": 12}, "12"),
+    ],
+)
+def test_what_was_not_measured_or_recorded_is_refused(mirrorsd, words, schedule_path, change, message):
+    save_schedule(Schedule.model_validate(MIRROR.model_dump() | change), schedule_path)
+    result = mirrorsd(*words, "--json")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("method: mirror\ntarget_lane: target", "mirror needs"),
+        ("method: mirrr\ntarget_lane: target", "schedule.yaml:1:9: method"),
+        ("method: autoregressive\nmethod: mirror", "the key 'method' is repeated"),
+    ],
+)
+def test_a_malformed_schedule_is_named_with_its_line(mirrorsd, words, tmp_path, text, message):
+    path = tmp_path / "schedule.yaml"
+    path.write_text(text)
+    result = mirrorsd("simulate", "--schedule", path, *words[3:])
+    assert result.exit_code == 2
+    assert "schedule.yaml" in result.stderr
+
+
+def test_a_truncated_record_is_named(mirrorsd, words, record_path):
+    record_path.write_bytes(record_path.read_bytes()[:500])
+    result = mirrorsd(*words)
+    assert result.exit_code == 2
+    assert f"Error: {record_path}: not a readable acceptance record" in result.stderr
+
+
+LOADS = """
+import sys
+from mirrorsd.cli import main
+try:
+    main()
+finally:
+    print(*sorted({"torch", "plotly", "transformers"} & set(sys.modules)), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("verb", ["simulate", "search"])
+def test_no_torch_is_loaded(verb, words, profile_path, record_path):
+    files = words[1:] if verb == "simulate" else words[3:]
+    command = [sys.executable, "-c", LOADS, verb, *map(str, files), "--json"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(result.stdout)
+    assert result.stderr == "\n"
