@@ -14,7 +14,6 @@ from decoding.sequence import DecodedSequence
 from decoding.trace import Span, Trace, Work
 from sim.acceptance import FROM_DRAFT, MISS, NO_TOKEN, Answers
 from sim.branches import BranchProgress
-from sim.contention import Slowdown
 from sim.durations import Durations, StepKind, step_rows
 
 
@@ -25,7 +24,7 @@ class Costs(NamedTuple):
     step_s: dict[StepKind, list[float]]
     step_rows: dict[StepKind, int]
     catch_up_s: list[list[float]]
-    slowdowns: list[dict[StepKind, Slowdown]]
+    slowdowns: dict[tuple[int | str, int | str], tuple[list[float], list[float]]]
     first_context: int
     target_half_s: float
     draft_half_s: float
@@ -41,7 +40,11 @@ class Costs(NamedTuple):
             step_s={kind: seconds.tolist() for kind, seconds in durations.step_s.items()},
             step_rows=step_rows(schedule, num_exit_roots),
             catch_up_s=durations.catch_up_s.tolist(),
-            slowdowns=[dict(slowdowns) for slowdowns in durations.slowdowns],
+            slowdowns={
+                (segment, kind): (slow.target.tolist(), slow.draft.tolist())
+                for segment, slowdowns in enumerate(durations.slowdowns)
+                for kind, slow in slowdowns.items()
+            },
             first_context=durations.first_context,
             target_half_s=durations.target_half_s,
             draft_half_s=durations.draft_half_s,
@@ -147,6 +150,15 @@ class Course:
         """Steps of the branches, in the context at `place`."""
         step_s, rows = self.costs.step_s[kind][place], self.costs.step_rows[kind]
         return Steps(kind, Work.BRANCH_STEP, step_s, rows, num_steps - 1, step_s, rows)
+
+    def send_exit_message(self) -> float:
+        """Forward the exit message, which has just arrived, to the draft's lane; when it gets there."""
+        schedule, sent_s = self.schedule, self.env.now
+        received_s: float = sent_s + self.costs.transfer_s
+        if self.has_spans:
+            link = f"{schedule.target_lane}->{schedule.draft_lane}"
+            self.write(link, Work.TRANSFER, sent_s, received_s, schedule.num_rows)
+        return received_s + self.costs.draft_half_s
 
     def write(self, lane: str, work: Work, start_s: float, end_s: float, rows: int) -> None:
         """Write a span of the round under way to the trace."""

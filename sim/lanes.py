@@ -102,30 +102,18 @@ class Branches:
 
     def __init__(self, lane: DraftLane) -> None:
         course = lane.course
-        schedule = course.schedule
         self._lane = lane
         self._place = course.place
         self._round = len(course.trace.rounds)
         self._joins_s = 0.0
-        self._progress = BranchProgress(
-            schedule.num_speculative_tokens,
-            starts_with_draft_roots=schedule.root_source != "exit",
-            reads_features=schedule.exit_features,
-        )
+        self._progress = BranchProgress.of(course.schedule)
         lane.free_s = max(course.env.now + course.costs.draft_half_s, lane.free_s)
-        if not schedule.exit_features:
+        if self._progress.is_read:
             lane.compute(course.branch_steps("one_row", 1, self._place), self._round)
 
     def join(self, signal: ExitSignal) -> None:  # noqa: ARG002
         """See `decoding.lanes.Branches`."""
-        course = self._lane.course
-        costs, sent_s = course.costs, course.env.now
-        received_s = sent_s + costs.transfer_s
-        if course.has_spans:
-            schedule = course.schedule
-            link = f"{schedule.target_lane}->{schedule.draft_lane}"
-            course.write(link, Work.TRANSFER, sent_s, received_s, schedule.num_rows)
-        self._joins_s = received_s + costs.draft_half_s
+        self._joins_s = self._lane.course.send_exit_message()
         self._step_until(self._joins_s)
         self._progress.has_joined = True
 

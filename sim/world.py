@@ -14,11 +14,13 @@ from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
 from sim.acceptance import Acceptance, Answers
+from sim.contended_lanes import ContendedDraftLane, ContendedTargetLane
 from sim.cost import LaneCost
 from sim.course import Costs, Course
 from sim.durations import DurationTables
 from sim.evaluator import as_acceptance
 from sim.lanes import DraftLane, TargetLane
+from sim.shared_machine import SharedMachine
 
 
 def simulate(
@@ -62,8 +64,13 @@ class SimulatedLanes:
     def __init__(self, course: Course) -> None:
         self._course = course
         self.unfinished = True
-        self.target = TargetLane(course)
-        self.draft = DraftLane(course)
+        self.target: TargetLane | ContendedTargetLane
+        self.draft: DraftLane | ContendedDraftLane
+        if course.costs.can_contend:
+            machine = SharedMachine(course)
+            self.target, self.draft = ContendedTargetLane(course, machine), ContendedDraftLane(course, machine)
+        else:
+            self.target, self.draft = TargetLane(course), DraftLane(course)
 
     def commit(self, window: Window, verdict: Verdict) -> None:
         """See `decoding.lanes.Lanes`."""

@@ -1,0 +1,243 @@
+"""Lanes of the event world that slow each other.
+
+Where `sim.lanes` counts up afterwards, here every start and end is an event, since it changes the pace of the
+other lane. Equal steps are one run, which ends at the next boundary if a message arrives.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from math import ceil
+from typing import Any, NamedTuple
+
+from simpy import Event, Timeout
+
+from decoding.messages import ExitSignal, Verdict, Window
+from decoding.trace import Work
+from sim.branches import BranchProgress
+from sim.course import Course, Steps
+from sim.durations import StepKind
+from sim.lanes import NO_SIGNAL
+from sim.shared_machine import DRAFT, TARGET, Run, SharedMachine
+
+
+class Reply(Event):
+    """A handle whose time is not known yet when it is handed out."""
+
+    def arrive_in(self, seconds: float, value: Any) -> None:
+        """From now on it is: `value` arrives after so long."""
+        self._ok = True
+        self._value = value
+        self.env.schedule(self, delay=seconds)
+
+
+class _Operation(NamedTuple):
+    """A segment of the target on its way to the lane, or waiting there."""
+
+    work: Work
+    segment: int
+    work_s: float
+    arrives_s: float
+    reply: Reply
+    value: Any
+    driver_s: float
+
+
+class ContendedTargetLane:
+    """See `decoding.lanes.TargetLane`."""
+
+    __slots__ = ("_course", "_machine", "_queue")
+
+    def __init__(self, course: Course, machine: SharedMachine) -> None:
+        self._course = course
+        self._machine = machine
+        self._queue: deque[_Operation] = deque()
+
+    def verify(self, window: Window) -> Event:  # noqa: ARG002
+        """See `decoding.lanes.TargetLane`."""
+        course = self._course
+        course.trace.begin_round(course.env.now)
+        return self._submit(Work.VERIFY, 0, course.answer.verdict, course.costs.round_overhead_s)
+
+    def prefix(self, window: Window, exit_layer: int) -> Event:  # noqa: ARG002
+        """See `decoding.lanes.TargetLane`."""
+        course = self._course
+        course.trace.begin_round(course.env.now)
+        return self._submit(Work.PREFIX, 0, NO_SIGNAL, 0.0)
+
+    def suffix(self) -> Event:
+        """See `decoding.lanes.TargetLane`."""
+        return self._submit(Work.SUFFIX, 1, self._course.answer.verdict, self._course.costs.round_overhead_s)
+
+    def _submit(self, work: Work, segment: int, value: Any, driver_s: float) -> Event:
+        course = self._course
+        costs, env = course.costs, course.env
+        work_s = costs.segments_s[segment][course.place]
+        reply = Reply(env)
+        arrives_s = env.now + costs.target_half_s
+        self._queue.append(_Operation(work, segment, work_s, arrives_s, reply, value, driver_s))
+        if len(self._queue) == 1:
+            self._wait(costs.target_half_s)
+        return reply
+
+    def _wait(self, seconds: float) -> None:
+        Timeout(self._course.env, seconds).callbacks.append(self._start)
+
+    def _start(self, _: Event) -> None:
+        """Begin the operation at the head of the queue, which stays there until it ends."""
+        operation = self._queue[0]
+        self._machine.start(TARGET, operation.segment, operation.work_s, self._end)
+
+    def _end(self, run: Run) -> None:
+        course, operation = self._course, self._queue.popleft()
+        if course.has_spans:
+            start_s, end_s = run.times_s([run.work_s])
+            course.write(course.schedule.target_lane, operation.work, start_s, end_s, course.schedule.num_rows)
+        operation.reply.arrive_in(course.costs.target_half_s + operation.driver_s, operation.value)
+        if self._queue:
+            following = self._queue[0]
+            if following.arrives_s <= course.env.now:
+                self._machine.start(TARGET, following.segment, following.work_s, self._end)
+            else:
+                self._wait(following.arrives_s - course.env.now)
+
+
+class ContendedDraftLane:
+    """See `decoding.lanes.DraftLane`. It has one operation at a time, since methods wait for each window."""
+
+    __slots__ = ("_branches", "_machine", "course")
+
+    def __init__(self, course: Course, machine: SharedMachine) -> None:
+        self.course = course
+        self._machine = machine
+        self._branches: ContendedBranches | None = None
+
+    def rollout(self, verdict: Verdict | None = None) -> Event:
+        """See `decoding.lanes.DraftLane`."""
+        steps, reply = self.course.rollout(verdict), Reply(self.course.env)
+        self.send(lambda _: self.compute_window(steps, reply))
+        return reply
+
+    def branch(self, window: Window) -> ContendedBranches:  # noqa: ARG002
+        """See `decoding.lanes.DraftLane`."""
+        self._branches = ContendedBranches(self)
+        return self._branches
+
+    def finish(self) -> None:
+        """The sequence has ended: the step under way is the last."""
+        if self._branches is not None:
+            self._branches.drop()
+
+    def send(self, arrive: Callable[[Event], None], link_s: float = 0.0) -> None:
+        """Call `arrive` when a message that the driver sends now reaches the lane."""
+        course = self.course
+        Timeout(course.env, link_s + course.costs.draft_half_s).callbacks.append(arrive)
+
+    def compute(self, steps: Steps, round_index: int, on_end: Callable[[], None]) -> Run:
+        """Do `steps` from now on, then call `on_end`."""
+
+        def end(run: Run) -> None:
+            if self.course.has_spans:
+                ends_s = [end_s for end_s in steps.ends_s() if end_s <= run.work_s]
+                self.course.write_steps(steps, round_index, run.times_s(ends_s))
+            on_end()
+
+        return self._machine.start(DRAFT, steps.kind, steps.seconds, end)
+
+    def compute_window(self, steps: Steps | None, reply: Reply) -> None:
+        """Do the last `steps` of the next window and reply it."""
+        course = self.course
+
+        def end() -> None:
+            reply.arrive_in(course.costs.draft_half_s, course.answer.window)
+
+        if steps is None:
+            end()
+        else:
+            self.compute(steps, len(course.trace.rounds), end)
+
+
+class ContendedBranches:
+    """See `decoding.lanes.Branches`.
+
+    Messages are noticed at the first boundary at or behind their arrival, and at once if the lane is idle.
+    """
+
+    __slots__ = ("_arrives_s", "_kind", "_lane", "_num_steps", "_place", "_progress", "_round", "_run", "_then")
+
+    def __init__(self, lane: ContendedDraftLane) -> None:
+        course = lane.course
+        self._lane = lane
+        self._place = course.place
+        self._round = len(course.trace.rounds)
+        self._progress = BranchProgress.of(course.schedule)
+        self._arrives_s = 0.0
+        self._run: Run | None = None
+        self._kind: StepKind = "one_row"
+        self._num_steps = 0
+        self._then: Callable[[], None] | None = None
+        lane.send(self._begin)
+
+    def join(self, signal: ExitSignal) -> None:  # noqa: ARG002
+        """See `decoding.lanes.Branches`."""
+        course = self._lane.course
+        self._arrives_s = course.send_exit_message()
+        Timeout(course.env, self._arrives_s - course.env.now).callbacks.append(self._joined)
+
+    def take(self, verdict: Verdict) -> Event:
+        """See `decoding.lanes.Branches`."""
+        lane = self._lane
+        steps, reply = lane.course.next_window, Reply(lane.course.env)
+        self._stop(lambda: lane.compute_window(steps(self._progress, verdict), reply))
+        return reply
+
+    def drop(self) -> None:
+        """Stop at the first boundary behind the arrival of a message that is sent now."""
+        self._stop(lambda: None)
+
+    def _stop(self, then: Callable[[], None]) -> None:
+        """Send the message to stop, and `then` go on with something else."""
+        course = self._lane.course
+        if self._arrives_s >= course.env.now + course.costs.draft_half_s:
+            # Messages arrive in order: this one waits for the exit's and is read together with it.
+            self._then = then
+        else:
+            self._lane.send(lambda _: self._notice(then))
+
+    def _begin(self, _: Event) -> None:
+        if self._progress.is_read:
+            self._start("one_row", 1)
+
+    def _joined(self, _: Event) -> None:
+        self._progress.has_joined = True
+        self._notice(self._then)
+
+    def _notice(self, then: Callable[[], None] | None) -> None:
+        self._then = then
+        if self._run is None:
+            self._go_on()
+        elif self._kind != "one_row":
+            step_s = self._lane.course.costs.step_s[self._kind][self._place]
+            self._num_steps = min(self._num_steps, ceil(self._run.settle() / step_s))
+            self._run.cut(self._num_steps * step_s)
+
+    def _go_on(self) -> None:
+        """At a boundary: do what was asked for, or else the next steps, or wait."""
+        if self._then is not None:
+            self._then()
+            return
+        kind, num_steps = self._progress.next_run()
+        if num_steps:
+            self._start(kind, num_steps)
+
+    def _start(self, kind: StepKind, num_steps: int) -> None:
+        self._kind, self._num_steps = kind, num_steps
+        steps = self._lane.course.branch_steps(kind, num_steps, self._place)
+        self._run = self._lane.compute(steps, self._round, self._end)
+
+    def _end(self) -> None:
+        self._run = None
+        if self._kind != "one_row" and self._num_steps:
+            self._progress.advance(self._kind, self._num_steps)
+        self._go_on()
