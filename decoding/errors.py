@@ -22,6 +22,8 @@
 A message names the file (where there is one), the value found, and the valid ones.
 """
 
+from collections.abc import Sequence
+
 
 class MirrorsdError(Exception):
     """Base of every error that a user's input, files or machine can cause."""
@@ -80,7 +82,14 @@ class LaneError(MirrorsdError):
 
 
 class LaneDiedError(LaneError):
-    """A lane's process ended, or its device failed."""
+    """A lane's process ended, or its device failed.
+
+    `tokens` holds the new tokens committed until then, if a sequence was being decoded.
+    """
+
+    def __init__(self, message: str, *, tokens: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.tokens = tuple(tokens)
 
 
 class LaneTimeoutError(LaneError):

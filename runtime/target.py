@@ -24,7 +24,7 @@ from runtime.masks import CausalMasks, prefill_pieces
 from runtime.verification import GREEDY, Sampling, decide
 
 
-class _Started(NamedTuple):
+class RowsUnderWay(NamedTuple):
     """Rows on their way through the layers."""
 
     window: Window
@@ -47,7 +47,7 @@ class TargetModel:
         self._sampling = GREEDY
         self._feature_layers: tuple[int, ...] = ()
         self._taps: list[Tensor] = []
-        self._started: _Started | None = None
+        self._waiting: RowsUnderWay | None = None
 
     @property
     def num_layers(self) -> int:
@@ -78,12 +78,12 @@ class TargetModel:
             self.cache = KVCache(self.decoder.config, capacity, dtype=self.dtype)
             self._masks = CausalMasks(capacity, self.dtype)
         self.cache.roll_back(0)
-        self._sampling, self._feature_layers, self._started = sampling, feature_layers, None
+        self._sampling, self._feature_layers, self._waiting = sampling, feature_layers, None
         self._last_token = prompt[-1]
         width = len(feature_layers) * self.decoder.config.hidden_size
         features = [torch.empty(0, width, dtype=self.dtype)]
         for start, stop, mask in prefill_pieces(len(prompt) - 1, self.dtype):
-            self._advance(self._start(prompt[start:stop], mask), self.num_layers)
+            self.advance(self._embed(prompt[start:stop], mask), self.num_layers)
             self.cache.advance(stop - start)
             if feature_layers:
                 features.append(self._features())
@@ -92,7 +92,7 @@ class TargetModel:
     @torch.inference_mode()
     def verify(self, window: Window) -> Verdict:
         """All layers over the last committed token and the window; features of the rows that stand."""
-        verdict = self._finish(self._start_window(window))
+        verdict = self.leave(self.advance(self.enter(window), self.num_layers))
         if not self._feature_layers:
             return verdict
         return verdict._replace(features=self._features()[: verdict.num_accepted + 1])
@@ -100,26 +100,46 @@ class TargetModel:
     @torch.inference_mode()
     def prefix(self, window: Window, exit_layer: int, num_candidates: int) -> ExitSignal:
         """The layers up to `exit_layer` and the exit's candidates; features of all rows."""
-        started = self._advance(self._start_window(window), exit_layer)
-        self._started = started
-        candidates, log_probs = self.early_exit.read(started.x_BTD, exit_layer, num_candidates)
+        rows = self.advance(self.enter(window), exit_layer)
+        self._waiting = rows
+        candidates, log_probs = self.early_exit.read(rows.x_BTD, exit_layer, num_candidates)
         return ExitSignal(candidates, log_probs, self._features() if self._feature_layers else None)
 
     @torch.inference_mode()
     def suffix(self) -> Verdict:
         """The remaining layers of the rows given to `prefix`."""
-        assert self._started is not None, "suffix without a prefix"
-        started, self._started = self._started, None
-        return self._finish(started)
+        assert self._waiting is not None, "suffix without a prefix"
+        rows, self._waiting = self._waiting, None
+        return self.leave(self.advance(rows, self.num_layers))
 
-    def _start_window(self, window: Window) -> _Started:
+    @torch.inference_mode()
+    def enter(self, window: Window) -> RowsUnderWay:
+        """Embed the last committed token and the window."""
         ids = (self._last_token, *window.tokens)
-        return self._start(ids, self._masks.behind(self.cache.cursor, len(ids)), window)
+        return self._embed(ids, self._masks.behind(self.cache.cursor, len(ids)), window)
 
-    def _start(self, ids: Sequence[int], mask: Tensor | None, window: Window = NO_WINDOW) -> _Started:
+    @torch.inference_mode()
+    def advance(self, rows: RowsUnderWay, stop: int) -> RowsUnderWay:
+        """Run on to layer `stop`, keeping what tapped layers say on the way."""
+        x_BTD, done = rows.x_BTD, rows.layers_done
+        for layer in [layer for layer in self._feature_layers if done < layer <= stop]:
+            x_BTD, done = self._run(x_BTD, done, layer, rows), layer
+            self._taps.append(x_BTD[0])
+        return rows._replace(x_BTD=self._run(x_BTD, done, stop, rows), layers_done=stop)
+
+    @torch.inference_mode()
+    def leave(self, rows: RowsUnderWay) -> Verdict:
+        """Decide on rows that have passed all layers, and keep the keys of those that stand."""
+        logits_TV = self.decoder.logits(rows.x_BTD)[0]
+        verdict = decide(logits_TV, rows.window, self._sampling, self.cache.cursor + 1)
+        self.cache.advance(verdict.num_accepted + 1)
+        self._last_token = verdict.next_token
+        return verdict
+
+    def _embed(self, ids: Sequence[int], mask: Tensor | None, window: Window = NO_WINDOW) -> RowsUnderWay:
         context = self.cache.cursor
         self._taps = []
-        return _Started(
+        return RowsUnderWay(
             window=window,
             x_BTD=self.decoder.embedding(torch.tensor([ids])),
             layers_done=0,
@@ -127,24 +147,8 @@ class TargetModel:
             mask=mask,
         )
 
-    def _advance(self, started: _Started, stop: int) -> _Started:
-        """Run on to layer `stop`, keeping what tapped layers say on the way."""
-        x_BTD, done = started.x_BTD, started.layers_done
-        taps = [layer for layer in self._feature_layers if done < layer <= stop]
-        for layer in taps:
-            x_BTD, done = self._run(x_BTD, done, layer, started), layer
-            self._taps.append(x_BTD[0])
-        return started._replace(x_BTD=self._run(x_BTD, done, stop, started), layers_done=stop)
-
-    def _run(self, x_BTD: Tensor, start: int, stop: int, rows: _Started) -> Tensor:
+    def _run(self, x_BTD: Tensor, start: int, stop: int, rows: RowsUnderWay) -> Tensor:
         return self.decoder.run_layers(x_BTD, start, stop, positions=rows.positions, mask=rows.mask, cache=self.cache)
-
-    def _finish(self, started: _Started) -> Verdict:
-        x_BTD = self._advance(started, self.num_layers).x_BTD
-        verdict = decide(self.decoder.logits(x_BTD)[0], started.window, self._sampling, self.cache.cursor + 1)
-        self.cache.advance(verdict.num_accepted + 1)
-        self._last_token = verdict.next_token
-        return verdict
 
     def _features(self) -> Tensor:
         """What the draft may read of the rows under way, [T, E * D]."""

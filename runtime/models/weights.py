@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
 
 from decoding.errors import ModelError
 from runtime.decoder import Decoder, Rotary
@@ -28,8 +29,12 @@ _NORMS = {
 }
 
 
-def load_decoder(folder: Path, *, dtype: torch.dtype, max_position: int | None = None) -> Decoder:
+def load_decoder(
+    folder: Path, *, dtype: torch.dtype, max_position: int | None = None, with_layers: bool = True
+) -> Decoder:
     """The decoder of a Hugging Face folder, weights in `dtype`, in evaluation mode without gradients.
+
+    `with_layers=False` reads the embedding, the final norm and the head only: what a draft shares with it.
 
     Raises:
         ModelError: a file is missing or truncated, a tensor is missing or has the wrong shape.
@@ -37,7 +42,9 @@ def load_decoder(folder: Path, *, dtype: torch.dtype, max_position: int | None =
     config = ModelConfig.from_folder(folder)
     with torch.device("meta"):
         decoder = Decoder(config)
-    wanted = decoder_tensors(config)
+    if not with_layers:
+        decoder.layers = nn.ModuleList()
+    wanted = decoder_tensors(config if with_layers else replace(config, num_layers=0))
     found = read_tensors(folder, {name for names in wanted.values() for name in names})
     state = {}
     for ours, theirs in wanted.items():
@@ -46,9 +53,7 @@ def load_decoder(folder: Path, *, dtype: torch.dtype, max_position: int | None =
             msg = f"{folder}: the tensor {missing[0]} is missing from its safetensors files"
             raise ModelError(msg)
         state[ours] = torch.cat([found[name] for name in theirs]).to(dtype)
-    shapes = {
-        name: tuple(parameter.shape) for name, parameter in decoder.named_parameters(remove_duplicate=False)
-    }
+    shapes = {name: tuple(parameter.shape) for name, parameter in decoder.named_parameters(remove_duplicate=False)}
     for name, tensor in state.items():
         if tuple(tensor.shape) != shapes[name]:
             theirs_text = "+".join(wanted[name])
@@ -75,9 +80,7 @@ def decoder_tensors(config: ModelConfig) -> dict[str, tuple[str, ...]]:
         "gate_up": config.mlp_bias,
         "down": config.mlp_bias,
     }
-    norms = {
-        ours: name for ours, name in _NORMS.items() if config.qk_norm or ours not in ("q_norm", "k_norm")
-    }
+    norms = {ours: name for ours, name in _NORMS.items() if config.qk_norm or ours not in ("q_norm", "k_norm")}
     for layer in range(config.num_layers):
         prefix = f"model.layers.{layer}"
         for ours, parts in _FUSED.items():
@@ -98,9 +101,7 @@ def read_tensors(folder: Path, names: set[str] | None = None) -> dict[str, Tenso
     for path in _files(folder):
         try:
             with safe_open(path, framework="pt") as file:
-                tensors |= {
-                    name: file.get_tensor(name) for name in file.keys() if names is None or name in names
-                }  # noqa: SIM118
+                tensors |= {name: file.get_tensor(name) for name in file.keys() if names is None or name in names}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             msg = f"{path}: damaged or truncated ({error}); fetch or copy it again"
             raise ModelError(msg) from error

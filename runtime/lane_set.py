@@ -1,0 +1,93 @@
+"""The lanes of one target: processes started when first needed, each model loaded where it is used and once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from decoding.errors import ConfigError
+from runtime.lane import Lane, LaneSpec
+from runtime.shipped import find_drafter
+
+Dtype = Literal["bfloat16", "float32"]
+
+
+class LaneSet:
+    """Lanes by name, and what they have loaded. A lane that was lost is started again when it is next needed."""
+
+    def __init__(
+        self, specs: Sequence[LaneSpec], *, target: Path, drafter: Path | None, exits: Path | None, dtype: Dtype
+    ) -> None:
+        self._lanes = {spec.name: Lane(spec) for spec in specs}
+        if len(self._lanes) < len(specs):
+            msg = f"two lanes share a name: {', '.join(spec.name for spec in specs)}"
+            raise ConfigError(msg)
+        self._target = target
+        self._drafter = drafter
+        self._exits = exits
+        self._dtype = dtype
+        self._has_target: set[str] = set()
+        self._drafts: dict[str, Path] = {}
+        self._feature_layers: dict[Path, tuple[int, ...]] = {}
+
+    def __getitem__(self, name: str) -> Lane:
+        """A lane, running or not.
+
+        Raises:
+            ConfigError: there is no such lane.
+        """
+        if name not in self._lanes:
+            msg = f"there is no lane {name!r}; lanes: {', '.join(self._lanes)}"
+            raise ConfigError(msg)
+        return self._lanes[name]
+
+    def load_target(self, name: str) -> Lane:
+        """The lane with the target and its exits loaded.
+
+        Raises:
+            MirrorsdError: the lane or a model is not to be had.
+        """
+        lane = self._running(name)
+        if name not in self._has_target:
+            exits = None if self._exits is None else str(self._exits)
+            fields = {"target": str(self._target), "exits": exits, "dtype": self._dtype}
+            lane.request("load_target", fields).result()
+            self._has_target.add(name)
+        return lane
+
+    def load_draft(self, name: str, drafter: str | None = None) -> tuple[Lane, tuple[int, ...]]:
+        """The lane with a draft loaded, and the target layers whose features that draft can read.
+
+        Args:
+            name: of the lane.
+            drafter: name or folder; None for the one given at the start.
+
+        Raises:
+            MirrorsdError: the lane or a model is not to be had.
+        """
+        folder = self._drafter if drafter is None else find_drafter(drafter)
+        if folder is None:
+            msg = "there is no draft to run: neither the schedule nor the engine has a drafter"
+            raise ConfigError(msg)
+        lane = self._running(name)
+        if self._drafts.get(name) != folder:
+            fields = {"target": str(self._target), "drafter": str(folder), "dtype": self._dtype}
+            message = lane.request("load_draft", fields).result()
+            self._feature_layers[folder] = tuple(message.fields["feature_layers"])
+            self._drafts[name] = folder
+        return lane, self._feature_layers[folder]
+
+    def close(self) -> None:
+        """End all processes."""
+        for lane in self._lanes.values():
+            lane.close()
+
+    def _running(self, name: str) -> Lane:
+        lane = self[name]
+        if not lane.is_alive:
+            self._has_target.discard(name)
+            self._drafts.pop(name, None)
+            lane.start()
+        lane.forget_answers()
+        return lane

@@ -1,0 +1,45 @@
+"""What a lane can be asked to time. The parts are those a latency model adds up; see `runtime.measure`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Part = Literal["embed", "layer", "head", "exit", "verify", "prefix", "suffix", "draft_step"]
+"""embed: the embedding rows. layer: one layer of the target (a run of layers, divided by their number). head:
+everything behind the last layer, verdict and its message included. exit: everything behind the exit layer,
+candidates and their message included. verify, prefix, suffix: whole operations, what their reply holds included.
+draft_step: one step of the draft under a tree mask, proposals included."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measurement:
+    """One part at one size, timed `repeats` times after `warm_up` runs that do not count.
+
+    Attributes:
+        part: what is timed.
+        rows: rows fed at once.
+        context: cached positions before them.
+        repeats: times kept.
+        warm_up: runs before the first of them.
+        exit_layer: for exit, prefix and suffix.
+        num_candidates: ids per row that the exit sends (exit and prefix).
+        first_layer: layers done before a run of layers (layer).
+        last_layer: layers done behind it (layer); None means all.
+        num_proposals: rows of a draft step that propose a token, the last ones; None means all.
+        num_alternatives: ids that each of them keeps, 0 for its token alone.
+        with_features: whether the rows of a draft step carry exit features.
+    """
+
+    part: Part
+    rows: int = 1
+    context: int = 0
+    repeats: int = 1
+    warm_up: int = 2
+    exit_layer: int | None = None
+    num_candidates: int = 9
+    first_layer: int = 0
+    last_layer: int | None = None
+    num_proposals: int | None = None
+    num_alternatives: int = 0
+    with_features: bool = False

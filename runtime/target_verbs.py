@@ -1,0 +1,71 @@
+"""The target's verbs in the real world."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from decoding.messages import ExitSignal, Verdict, Window
+from decoding.schedule import Schedule
+from decoding.trace import Work
+from runtime.handles import Pending
+from runtime.lane import Lane, Reply
+from runtime.trace_writer import TraceWriter, arrival_s
+from runtime.wire import Message
+from runtime.wire_format import read_signal, read_verdict, write_window
+
+
+class TargetVerbs:
+    """Implements `decoding.lanes.TargetLane`."""
+
+    def __init__(self, lane: Lane, schedule: Schedule, writer: TraceWriter) -> None:
+        self._lane = lane
+        self._schedule = schedule
+        self._writer = writer
+        self._num_rows = 1
+
+    def verify(self, window: Window) -> Pending:
+        """All layers over the window; replies `Verdict`."""
+        reply = self._send("verify", window, {})
+
+        def result() -> Verdict:
+            message = reply.result()
+            self._begin_round(window, reply, message)
+            return self._verdict(Work.VERIFY, message)
+
+        return Pending(result=result)
+
+    def prefix(self, window: Window, exit_layer: int) -> Pending:
+        """Layers 1..exit_layer and the exit head; replies `ExitSignal`."""
+        fields = {"exit_layer": exit_layer, "num_candidates": self._schedule.num_exit_candidates}
+        reply = self._send("prefix", window, fields)
+
+        def result() -> ExitSignal:
+            message = reply.result()
+            self._begin_round(window, reply, message)
+            self._writer.operation(self._lane.name, Work.PREFIX, message, self._num_rows)
+            self._writer.ready("signal", message)
+            return read_signal(message)
+
+        return Pending(result=result)
+
+    def suffix(self) -> Pending:
+        """The remaining layers of the rows last given to `prefix`; replies `Verdict`."""
+        reply = self._lane.request("suffix")
+        return Pending(result=lambda: self._verdict(Work.SUFFIX, reply.result()))
+
+    def _send(self, op: str, window: Window, fields: Mapping[str, Any]) -> Reply:
+        self._num_rows = len(window.tokens) + 1
+        written = write_window(window._replace(alternatives=()))  # of use to the draft alone
+        return self._lane.request(op, {**written.fields, **fields}, written.blocks)
+
+    def _begin_round(self, window: Window, reply: Reply, message: Message) -> None:
+        self._writer.begin_round(message)
+        if window.tokens and self._schedule.draft_lane is not None:
+            lanes = self._schedule.draft_lane, self._lane.name
+            self._writer.transfer("window", lanes, arrival_s(reply, message), len(window.tokens))
+
+    def _verdict(self, work: Work, message: Message) -> Verdict:
+        self._writer.operation(self._lane.name, work, message, self._num_rows)
+        self._writer.ready("verdict", message)
+        return read_verdict(message)
