@@ -1,0 +1,122 @@
+"""One self-contained HTML page: the verdict, predicted beside measured, and why. Opens offline, fetches nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from decoding.yaml_file import write_atomically
+from planner.report_acceptance import acceptance, acceptance_keys, longest_windows
+from planner.report_break_even import break_even_figures
+from planner.report_data import ReportData
+from planner.report_figure import Figure, Key
+from planner.report_landscape import exit_layers, landscape
+from planner.report_notes import facts, notes, results_heading, tiles
+from planner.report_page import TEMPLATE
+from planner.report_script import JAVASCRIPT
+from planner.report_style import CSS
+from planner.report_table import calibration_rows, result_rows, scale_end_s, time_rows, used_parts
+from planner.report_timeline import common_end_s, keys, timeline
+from planner.upper_bounds import OverlapBound
+from planner.wording import capital, factor, milliseconds
+
+NO_BREAK_SPACE = "\u00a0"
+SWEEP_TITLE = {
+    "acceptance": "If the draft were right more or less often",
+    "draft_speed": "If the draft were faster or slower",
+}
+
+
+def write_report(data: ReportData, path: Path) -> None:
+    """Write the page atomically.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    write_atomically(path, render_report(data))
+
+
+def render_report(data: ReportData) -> str:
+    """The page as text. `data` has at least one result."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined)
+    environment.filters |= {"figure_json": _figure_json, "capitalise": capital, "unbroken": _unbroken}
+    return environment.from_string(TEMPLATE).render(
+        data=data,
+        css=Markup(CSS),  # noqa: S704
+        javascript=Markup(JAVASCRIPT),  # noqa: S704
+        plotly_js=Markup(get_plotlyjs()),  # noqa: S704
+        tiles=list(tiles(data)),
+        notes=list(notes(data)),
+        facts=facts(data),
+        has_measured=bool(data.errors),
+        num_candidates=f"{len(data.search.candidates):,}",
+        reasons=_reasons(data),
+        **_tables(data),
+        **_figures(data),
+    )
+
+
+def _reasons(data: ReportData) -> list[tuple[str, tuple[str, ...]]]:
+    verdict = data.verdict
+    return [("What to use", verdict.choice), ("Why", verdict.because), ("What would change it", verdict.changes)]
+
+
+def _tables(data: ReportData) -> dict[str, Any]:
+    stacked = time_rows(data)
+    time_keys = [Key(part.colour, part.label) for part in used_parts(stacked)]
+    if data.errors:
+        time_keys.append(Key("var(--ink)", "measured total", "tick"))
+    return {
+        "results_heading": results_heading(data),
+        "result_rows": result_rows(data),
+        "scale_end": milliseconds(scale_end_s(data)),
+        "time_rows": stacked,
+        "time_keys": time_keys,
+        "calibration_rows": calibration_rows(data.profile),
+    }
+
+
+def _figures(data: ReportData) -> dict[str, Any]:
+    best = [data.fastest(method) for method in ("mirror", "speculative", "autoregressive")]
+    drawn = [result for result in best if result is not None][:2]
+    end_s = common_end_s(drawn)
+    accepted = longest_windows(data.results)
+    sweeps = [SWEEP_TITLE[sweep.quantity] for sweep in data.sensitivity.sweeps]
+    return {
+        "timelines": [
+            (capital(result.name), timeline(result, f"timeline-{index}", end_s)) for index, result in enumerate(drawn)
+        ],
+        "timeline_keys": keys(drawn),
+        "prompt_name": data.record.prompts[0].name,
+        "acceptance": acceptance(accepted),
+        "acceptance_keys": acceptance_keys(accepted),
+        "winner_drafts": data.search.winner.schedule.draft_lane is not None,
+        "landscape": landscape(data.search),
+        "exit_layers": exit_layers(data.search),
+        "break_even": list(zip(sweeps, break_even_figures(data.sensitivity), strict=True)),
+        "bound_sentence": _bound_sentence(data.bound),
+    }
+
+
+def _bound_sentence(bound: OverlapBound | None) -> str:
+    if bound is None:
+        return ""
+    limit = factor(bound.over_synchronous)
+    return f"Overlap alone makes mirror at most {limit} as fast as drafting and verifying in turn on the same lanes."
+
+
+def _unbroken(text: str) -> str:
+    """No line break between a number and its unit."""
+    return re.sub(r"(?<=\d) (?=(%|ms|s|min|tokens/s)\b|%)", NO_BREAK_SPACE, text)
+
+
+def _figure_json(figure: Figure) -> Markup:
+    """JSON that cannot end the script element it stands in."""
+    content = json.dumps({"data": figure.data, "layout": figure.layout}, separators=(",", ":"), allow_nan=False)
+    return Markup(content.replace("<", "\\u003c"))  # noqa: S704

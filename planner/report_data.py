@@ -1,0 +1,110 @@
+"""What a report is made of. Whoever has searched, simulated and run fills it; the report computes the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+from decoding.metrics import tpot_s
+from decoding.record import AcceptanceRecord
+from decoding.schedule import Method
+from decoding.trace import Trace
+from hwprofiles.profile import Profile
+from planner.search import Candidate, SearchResult
+from planner.sensitivity import Sensitivity
+from planner.upper_bounds import OverlapBound
+from planner.verdict import PlanVerdict
+from planner.wording import schedule_name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScheduleResult:
+    """One schedule in both worlds.
+
+    Attributes:
+        candidate: the schedule and what the search predicted for it.
+        simulated: its simulated traces, one per prompt.
+        measured: its real traces, for each repeat one per prompt in the same order; empty if it was not run.
+    """
+
+    candidate: Candidate
+    simulated: tuple[Trace, ...]
+    measured: tuple[tuple[Trace, ...], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The schedule in a few words."""
+        return schedule_name(self.candidate.schedule, self.candidate.placement)
+
+    @property
+    def predicted_s(self) -> float:
+        """Predicted time per token."""
+        return self.candidate.prediction.tpot_s
+
+    @property
+    def repeats_s(self) -> tuple[float, ...]:
+        """Measured time per token of every repeat, ascending."""
+        return tuple(sorted(tpot_s(repeat) for repeat in self.measured))
+
+    @property
+    def measured_s(self) -> float | None:
+        """Median of the repeats; None if the schedule was not run."""
+        return median(self.repeats_s) if self.measured else None
+
+    @property
+    def error(self) -> float | None:
+        """Predicted over measured, minus one; None if the schedule was not run."""
+        return self.predicted_s / self.measured_s - 1 if self.measured_s else None
+
+    @property
+    def num_divergent(self) -> int:
+        """Measured sequences whose rounds ended otherwise than simulated."""
+        return sum(
+            _outcomes(real) != _outcomes(simulated)
+            for repeat in self.measured
+            for real, simulated in zip(repeat, self.simulated, strict=True)
+        )
+
+    @property
+    def num_measured(self) -> int:
+        """Measured sequences, over all repeats."""
+        return sum(len(repeat) for repeat in self.measured)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReportData:
+    """Everything a report shows.
+
+    Attributes:
+        title: heading of the page.
+        created: date and time in words.
+        profile, record: what the search stood on.
+        search, sensitivity, bound, verdict: what it found.
+        results: the schedules to put beside each other, in the order of the table.
+        footnotes: further remarks that honesty asks for.
+    """
+
+    title: str
+    created: str
+    profile: Profile
+    record: AcceptanceRecord
+    search: SearchResult
+    sensitivity: Sensitivity
+    bound: OverlapBound | None
+    verdict: PlanVerdict
+    results: tuple[ScheduleResult, ...]
+    footnotes: tuple[str, ...] = ()
+
+    @property
+    def errors(self) -> tuple[float, ...]:
+        """Signed errors of all schedules that were run."""
+        return tuple(result.error for result in self.results if result.error is not None)
+
+    def fastest(self, method: Method) -> ScheduleResult | None:
+        """The result of `method` with the shortest predicted time; None if there is none."""
+        fitting = [result for result in self.results if result.candidate.schedule.method == method]
+        return min(fitting, key=lambda result: result.predicted_s, default=None)
+
+
+def _outcomes(trace: Trace) -> list[tuple[object, ...]]:
+    return [(entry.num_drafted, entry.outcome, entry.num_committed, entry.hit) for entry in trace.rounds]

@@ -1,0 +1,99 @@
+"""The common ground of all figures: plain Plotly dictionaries whose colours are names of the page's style sheet."""
+
+from __future__ import annotations
+
+import html
+from typing import Any, Final, NamedTuple
+
+from decoding.schedule import Schedule
+
+KIND_COLOUR: Final = {"autoregressive": "var(--plain)", "speculative": "var(--sync)", "mirror": "var(--mirror)"}
+INK: Final = "var(--ink)"
+SOFT: Final = "var(--soft)"
+LINE: Final = "var(--line)"
+PAPER: Final = "var(--paper)"
+
+
+class Figure(NamedTuple):
+    """One Plotly figure.
+
+    Attributes:
+        name: unique on the page; part of ids.
+        alt: what it shows, for those who cannot see it.
+        data, layout: as Plotly takes them; colours may be `var(--name)` and are resolved by the page's script,
+            once for light and once for dark.
+        min_width_px: below this the figure scrolls sideways instead of shrinking.
+    """
+
+    name: str
+    alt: str
+    data: list[dict[str, Any]]
+    layout: dict[str, Any]
+    min_width_px: int = 0
+
+
+class Key(NamedTuple):
+    """A legend entry: a colour and what it stands for; `style` is a class of the style sheet."""
+
+    colour: str
+    label: str
+    style: str = "fill"
+
+
+def axis(title: str, **settings: Any) -> dict[str, Any]:
+    """A quiet axis: thin grid, no frame."""
+    return {
+        "title": {"text": title, "standoff": 10, "font": {"size": 13, "color": SOFT}},
+        "ticklabelstandoff": 4,
+        "gridcolor": LINE,
+        "zeroline": False,
+        "fixedrange": True,
+        "automargin": True,
+        "ticks": "",
+    } | settings
+
+
+def layout(*, height_px: int, **settings: Any) -> dict[str, Any]:
+    """What all figures have in common."""
+    return {
+        "height": height_px,
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"family": "system-ui, sans-serif", "size": 13, "color": INK},
+        "margin": {"l": 56, "r": 16, "t": 12, "b": 48},
+        "showlegend": False,
+        "hoverlabel": {"bgcolor": PAPER, "bordercolor": SOFT, "font": {"color": INK}},
+    } | settings
+
+
+def plotly_text(text: str) -> str:
+    """User text for Plotly, which reads a subset of HTML in labels."""
+    return html.escape(text, quote=False)
+
+
+def note(text: str, *, x: float, y: float, **settings: Any) -> dict[str, Any]:
+    """A label inside the figure."""
+    return {"text": text, "x": x, "y": y, "showarrow": False, "font": {"size": 12, "color": INK}} | settings
+
+
+def short_kind(schedule: Schedule, placement: str) -> str:
+    """A kind of schedule as a label of a line: `mirror exit`, `synchronous pooled`, `plain split`."""
+    if schedule.method == "mirror":
+        return f"mirror {schedule.root_source}"
+    return f"{'plain' if schedule.method == 'autoregressive' else 'synchronous'} {placement}"
+
+
+def spread_apart(values: list[float], gap: float) -> list[float]:
+    """`values` moved so that any two are at least `gap` apart: crowds spread evenly around their middle."""
+    crowds: list[list[int]] = []
+
+    def places(crowd: list[int]) -> list[float]:
+        middle = sum(values[index] for index in crowd) / len(crowd)
+        return [middle + (place - (len(crowd) - 1) / 2) * gap for place in range(len(crowd))]
+
+    for index in sorted(range(len(values)), key=values.__getitem__):
+        crowds.append([index])
+        while len(crowds) > 1 and places(crowds[-2])[-1] + gap > places(crowds[-1])[0]:
+            crowds[-2:] = [crowds[-2] + crowds[-1]]
+    spread = {index: place for crowd in crowds for index, place in zip(crowd, places(crowd), strict=True)}
+    return [spread[index] for index in range(len(values))]

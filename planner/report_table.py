@@ -1,0 +1,176 @@
+"""The rows of the page's tables: predicted beside measured, where the time goes, and what was calibrated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from hwprofiles.profile import LaneProfile, LatencyTable, Profile
+from planner.report_data import ReportData, ScheduleResult
+from planner.report_figure import KIND_COLOUR
+from planner.verdict import per_token
+from planner.wording import PART, capital, milliseconds, percent
+
+PART_COLOUR: Final = {
+    "target_verify": "var(--verify)",
+    "target_prefix": "var(--prefix)",
+    "target_suffix": "var(--suffix)",
+    "draft": "var(--rollout)",
+    "fallback": "var(--miss)",
+    "channel": "var(--channel)",
+    "contention": "var(--contention)",
+    "overhead": "var(--overhead)",
+}
+MINUS: Final = "\u2212"
+
+
+class Mark(NamedTuple):
+    """A value with its interval on a common scale, all in percent of the scale's width."""
+
+    at: float
+    low: float
+    high: float
+
+
+class ResultRow(NamedTuple):
+    """Predicted, measured and error of one schedule, in words and as marks."""
+
+    name: str
+    colour: str
+    is_winner: bool
+    predicted: str
+    predicted_range: str
+    measured: str
+    measured_range: str
+    error: str
+    is_within: bool | None
+    predicted_mark: Mark
+    measured_mark: Mark | None
+
+
+class Segment(NamedTuple):
+    """A part of a stacked bar."""
+
+    label: str
+    colour: str
+    width: float
+    text: str
+
+
+class TimeRow(NamedTuple):
+    """The stacked bar of one schedule; `measured` is where the measured total lies, in percent."""
+
+    name: str
+    total: str
+    segments: list[Segment]
+    measured: float | None
+
+
+class CalibrationRow(NamedTuple):
+    """One measured model part."""
+
+    lane: str
+    part: str
+    rows: str
+    one_row: str
+    most_rows: str
+    spread: str
+
+
+def result_rows(data: ReportData) -> list[ResultRow]:
+    """One row per schedule, in the given order."""
+    return [_result_row(result, data, scale_end_s(data)) for result in data.results]
+
+
+def scale_end_s(data: ReportData) -> float:
+    """Where the scale of the rows' marks ends; it starts at zero."""
+    return 1.04 * max(max(row.candidate.prediction.tpot_s_high, *row.repeats_s, 0.0) for row in data.results)
+
+
+def time_rows(data: ReportData) -> list[TimeRow]:
+    """One stacked bar per schedule, all on the scale of the slowest."""
+    end_s = max(max(result.predicted_s, result.measured_s or 0.0) for result in data.results)
+    return [
+        TimeRow(
+            name=result.name,
+            total=milliseconds(result.predicted_s),
+            segments=[
+                Segment(PART[name], PART_COLOUR[name], 100 * time_s / end_s, f"{PART[name]}: {milliseconds(time_s)}")
+                for name, time_s in _ordered(per_token(result.candidate))
+            ],
+            measured=100 * result.measured_s / end_s if result.measured_s else None,
+        )
+        for result in data.results
+    ]
+
+
+def used_parts(rows: list[TimeRow]) -> list[Segment]:
+    """The legend of the stacked bars: every part that shows in at least one."""
+    widest: dict[str, Segment] = {}
+    for segment in (segment for row in rows for segment in row.segments):
+        if segment.width > widest.get(segment.label, segment).width or segment.label not in widest:
+            widest[segment.label] = segment
+    order = list(PART.values())
+    return sorted((one for one in widest.values() if one.width >= 0.2), key=lambda one: order.index(one.label))
+
+
+def calibration_rows(profile: Profile) -> list[CalibrationRow]:
+    """Every measured part of every lane."""
+    return [
+        CalibrationRow(
+            lane=lane.name,
+            part=part,
+            rows=f"{table.rows[0]} to {table.rows[-1]}",
+            one_row=_shortest(table, 0),
+            most_rows=_shortest(table, -1),
+            spread=f"±{percent(table.relative_error)}",
+        )
+        for lane in profile.lanes
+        for part, table in _tables(lane)
+    ]
+
+
+def _result_row(result: ScheduleResult, data: ReportData, end_s: float) -> ResultRow:
+    prediction, repeats_s, measured_s = result.candidate.prediction, result.repeats_s, result.measured_s
+    is_within = None if measured_s is None else prediction.tpot_s_low <= measured_s <= prediction.tpot_s_high
+    return ResultRow(
+        name=capital(result.name),
+        colour=KIND_COLOUR[result.candidate.schedule.method],
+        is_winner=result.candidate.schedule == data.search.winner.schedule,
+        predicted=milliseconds(prediction.tpot_s),
+        predicted_range=_range(prediction.tpot_s_low, prediction.tpot_s_high),
+        measured="not run" if measured_s is None else milliseconds(measured_s),
+        measured_range=_range(repeats_s[0], repeats_s[-1]) if len(repeats_s) > 1 else "",
+        error="" if result.error is None else f"{result.error * 100:+.1f} %".replace("-", MINUS),
+        is_within=is_within,
+        predicted_mark=_mark(prediction.tpot_s, prediction.tpot_s_low, prediction.tpot_s_high, end_s),
+        measured_mark=None if measured_s is None else _mark(measured_s, repeats_s[0], repeats_s[-1], end_s),
+    )
+
+
+def _mark(value_s: float, low_s: float, high_s: float, end_s: float) -> Mark:
+    return Mark(100 * value_s / end_s, 100 * low_s / end_s, 100 * high_s / end_s)
+
+
+def _range(low_s: float, high_s: float) -> str:
+    return f"{milliseconds(low_s).removesuffix(' ms')} to {milliseconds(high_s).removesuffix(' ms')}"
+
+
+def _ordered(parts: dict[str, float]) -> list[tuple[str, float]]:
+    return [(name, parts[name]) for name in PART if parts.get(name, 0.0) > 0]
+
+
+def _tables(lane: LaneProfile) -> Iterator[tuple[str, LatencyTable]]:
+    named = {
+        "one target layer": lane.layer,
+        "target head": lane.head,
+        **{f"exit after layer {layer}": table for layer, table in sorted(lane.exit.items())},
+        "draft step": lane.draft_step,
+        "draft step, exit features": lane.draft_step_features,
+    }
+    yield from ((part, table) for part, table in named.items() if table is not None)
+
+
+def _shortest(table: LatencyTable, line: int) -> str:
+    """The latency at the shortest context."""
+    return milliseconds(table.seconds[line][0])

@@ -1,0 +1,121 @@
+"""Evaluates a whole space of schedules and ranks it. The space is small and the evaluator fast: all of it is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from decoding.errors import PlanError
+from decoding.record import AcceptanceRecord
+from decoding.schedule import Method, RootSource, Schedule
+from hwprofiles.profile import Profile
+from planner.space import Placement, SearchSpace, enumerate_schedules, placement_name
+from sim.evaluator import Prediction, evaluate
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """A schedule and what was predicted for it."""
+
+    schedule: Schedule
+    placement: Placement
+    prediction: Prediction
+
+    @property
+    def tpot_s(self) -> float:
+        """Predicted time per committed token."""
+        return self.prediction.tpot_s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchResult:
+    """All candidates, the fastest first; at least one."""
+
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def winner(self) -> Candidate:
+        """The fastest candidate."""
+        return self.candidates[0]
+
+    def best(
+        self,
+        *,
+        method: Method | None = None,
+        placement: Placement | None = None,
+        root_source: RootSource | None = None,
+    ) -> Candidate | None:
+        """The fastest candidate that fits what is given; None if nothing does."""
+        fitting = (
+            candidate
+            for candidate in self.candidates
+            if method in (None, candidate.schedule.method)
+            and placement in (None, candidate.placement)
+            and root_source in (None, candidate.schedule.root_source)
+        )
+        return next(fitting, None)
+
+    def best_drafting(self) -> Candidate | None:
+        """The fastest candidate that drafts at all."""
+        return next((one for one in self.candidates if one.schedule.method != "autoregressive"), None)
+
+
+def search(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> SearchResult:
+    """Predict every schedule of `space` and rank by time per token; ties keep the order of enumeration.
+
+    Raises:
+        PlanError: nothing in the space can be priced by the profile and the record.
+    """
+    schedules = enumerate_schedules(space, profile, record)
+    if not schedules:
+        msg = (
+            f"no schedule of the search space can be priced: the profile has lanes "
+            f"{', '.join(lane.name for lane in profile.lanes)} (drafter {profile.drafter}), the record has "
+            f"{len(record.prompts)} prompts, windows up to {record.max_window} and exits {list(record.exit_layers)}; "
+            f"widen the space, or calibrate and record a wider grid"
+        )
+        raise PlanError(msg)
+    return rank(schedules, profile, record)
+
+
+def rank(schedules: Sequence[Schedule], profile: Profile, record: AcceptanceRecord) -> SearchResult:
+    """Predict the given schedules, of which there is at least one, and rank them."""
+    candidates = (
+        Candidate(schedule=schedule, placement=placement_name(schedule, profile), prediction=prediction)
+        for schedule, prediction in zip(schedules, evaluate(schedules, profile, record), strict=True)
+    )
+    return SearchResult(candidates=tuple(sorted(candidates, key=lambda candidate: candidate.tpot_s)))
+
+
+def pick_demo_schedules(result: SearchResult, *, at_least: int = 8) -> list[Candidate]:
+    """What to run for real: the best of every kind and placement, and two far from the optimum.
+
+    Plain and synchronous decoding, split and pooled; mirror by root source; then the slowest synchronous and the
+    slowest mirror schedule, since a simulator must be right there too. Where a kind is missing, candidates spread
+    evenly over the ranking fill up to `at_least`, as long as there are any.
+    """
+    placements: tuple[Placement, ...] = ("split", "pooled")
+    root_sources: tuple[RootSource, ...] = ("exit", "draft", "hybrid")
+    wanted = [result.best(method="autoregressive", placement=placement) for placement in placements]
+    wanted += [result.best(method="speculative", placement=placement) for placement in placements]
+    wanted += [result.best(method="mirror", root_source=source) for source in root_sources]
+    wanted += [
+        next((one for one in reversed(result.candidates) if one.schedule.method == method), None)
+        for method in ("speculative", "mirror")
+    ]
+    picked = {candidate.schedule: candidate for candidate in wanted if candidate is not None}
+    for candidate in _spread(result.candidates):
+        if len(picked) >= at_least:
+            break
+        picked.setdefault(candidate.schedule, candidate)
+    return list(picked.values())
+
+
+def _spread(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """All candidates, ever finer steps through the ranking first."""
+    order: dict[int, None] = {}
+    num_parts = 1
+    while len(order) < len(candidates):
+        order |= dict.fromkeys(part * (len(candidates) - 1) // num_parts for part in range(num_parts + 1))
+        num_parts *= 2
+    return [candidates[index] for index in order]

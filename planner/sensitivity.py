@@ -1,0 +1,195 @@
+"""What would have to change for another kind of decoding to win, and what a faster part would bring.
+
+All questions are put to a shortlist, the best schedule of every kind, placement and window, not to the whole
+space again: a sweep asks dozens of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf, log
+from typing import Literal, get_args
+
+from decoding.record import AcceptanceRecord
+from decoding.schedule import Method, Schedule
+from hwprofiles.profile import Profile
+from planner.mixed_record import token_acceptance, with_acceptance
+from planner.scaled_profile import Part, with_speed
+from planner.search import SearchResult
+from sim.evaluator import evaluate
+
+Quantity = Literal["acceptance", "draft_speed"]
+ACCEPTANCES = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
+DRAFT_SPEEDS = (0.125, 0.25, 0.5, 0.707, 1.414, 2.0, 4.0, 8.0)
+NUM_BISECTIONS = 6
+FASTER = 1.1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sweep:
+    """The best time per token of every method while one quantity moves.
+
+    Attributes:
+        quantity: `acceptance` (share of tokens the draft knows) or `draft_speed` (times as fast as measured).
+        now: where the quantity stands today; one of `values`.
+        values: ascending.
+        best_tpot_s: for each method, beside each value.
+    """
+
+    quantity: Quantity
+    now: float
+    values: tuple[float, ...]
+    best_tpot_s: dict[Method, tuple[float, ...]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BreakEven:
+    """Where a kind that is not the fastest today takes the lead.
+
+    Attributes:
+        quantity: what moves, alone.
+        challenger: the kind.
+        now: value today.
+        at: nearest value at which it is as fast as the best of the others; None if there is none in the sweep.
+        low, high: ends of the sweep.
+    """
+
+    quantity: Quantity
+    challenger: Method
+    now: float
+    at: float | None
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gain:
+    """What ten percent more speed of one part would bring: `gain` is the share of tokens per second."""
+
+    part: Part
+    gain: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sensitivity:
+    """The answers to all questions."""
+
+    sweeps: tuple[Sweep, ...]
+    break_evens: tuple[BreakEven, ...]
+    gains: tuple[Gain, ...]
+
+    def break_even(self, challenger: Method, quantity: Quantity) -> BreakEven | None:
+        """The one of that challenger and quantity; None if it was not asked."""
+        return next((one for one in self.break_evens if (one.challenger, one.quantity) == (challenger, quantity)), None)
+
+
+Ask = Callable[[float], dict[Method, float]]
+"""The best time per token of every method if a quantity had some value."""
+
+
+def analyse(result: SearchResult, profile: Profile, record: AcceptanceRecord) -> Sensitivity:
+    """Sweep acceptance and draft speed, and try each part ten percent faster."""
+    schedules = shortlist(result)
+    gains = tuple(_gain(part, schedules, profile, record) for part in get_args(Part))
+    if result.best_drafting() is None:
+        return Sensitivity(sweeps=(), break_evens=(), gains=gains)
+
+    def at_acceptance(value: float) -> dict[Method, float]:
+        return best_times(schedules, profile, with_acceptance(record, value))
+
+    def at_draft_speed(value: float) -> dict[Method, float]:
+        return best_times(schedules, with_speed(profile, "draft", value), record)
+
+    acceptance = sweep("acceptance", at_acceptance, now=token_acceptance(record), grid=ACCEPTANCES)
+    draft_speed = sweep("draft_speed", at_draft_speed, now=1.0, grid=DRAFT_SPEEDS)
+    return Sensitivity(
+        sweeps=(acceptance, draft_speed),
+        break_evens=(*break_evens(acceptance, at_acceptance), *break_evens(draft_speed, at_draft_speed)),
+        gains=gains,
+    )
+
+
+def shortlist(result: SearchResult) -> list[Schedule]:
+    """The best schedule of every kind, root source, placement and window."""
+    best: dict[tuple[object, ...], Schedule] = {}
+    for candidate in result.candidates:
+        schedule = candidate.schedule
+        kind = (schedule.method, schedule.root_source, candidate.placement, schedule.num_speculative_tokens)
+        best.setdefault(kind, schedule)
+    return list(best.values())
+
+
+def best_times(schedules: Sequence[Schedule], profile: Profile, record: AcceptanceRecord) -> dict[Method, float]:
+    """The fastest predicted time per token of every method among `schedules`."""
+    best: dict[Method, float] = {}
+    for schedule, prediction in zip(schedules, evaluate(schedules, profile, record), strict=True):
+        best[schedule.method] = min(prediction.tpot_s, best.get(schedule.method, inf))
+    return best
+
+
+def sweep(quantity: Quantity, ask: Ask, *, now: float, grid: Sequence[float]) -> Sweep:
+    """Ask for every value of `grid` and for `now`."""
+    values = tuple(sorted({*grid, now}))
+    times = [ask(value) for value in values]
+    return Sweep(
+        quantity=quantity,
+        now=now,
+        values=values,
+        best_tpot_s={method: tuple(at_value[method] for at_value in times) for method in times[0]},
+    )
+
+
+def break_evens(found: Sweep, ask: Ask) -> list[BreakEven]:
+    """Where each method that is not the fastest today takes the lead."""
+    here = found.values.index(found.now)
+    fastest = min(found.best_tpot_s, key=lambda method: found.best_tpot_s[method][here])
+    return [
+        BreakEven(
+            quantity=found.quantity,
+            challenger=challenger,
+            now=found.now,
+            at=_nearest_lead(found, ask, challenger),
+            low=found.values[0],
+            high=found.values[-1],
+        )
+        for challenger in found.best_tpot_s
+        if challenger != fastest
+    ]
+
+
+def _nearest_lead(found: Sweep, ask: Ask, challenger: Method) -> float | None:
+    """Walk away from today in both directions until the challenger leads, then halve the step."""
+    leads = [
+        _leads({method: times_s[index] for method, times_s in found.best_tpot_s.items()}, challenger)
+        for index in range(len(found.values))
+    ]
+    here = found.values.index(found.now)
+    ties = []
+    for way in (range(here - 1, -1, -1), range(here + 1, len(leads))):
+        beyond = next((index for index in way if leads[index]), None)
+        if beyond is not None:
+            before, past = found.values[beyond - way.step], found.values[beyond]
+            ties.append(_bisect(lambda value: _leads(ask(value), challenger), before, past))
+    return min(ties, key=lambda value: abs(log(value / found.now)), default=None)
+
+
+def _leads(times_s: dict[Method, float], challenger: Method) -> bool:
+    return all(times_s[challenger] < time_s for method, time_s in times_s.items() if method != challenger)
+
+
+def _bisect(is_past: Callable[[float], bool], before: float, past: float) -> float:
+    """A value between `before` (not past) and `past` where the answer changes."""
+    for _ in range(NUM_BISECTIONS):
+        middle = (before + past) / 2
+        if is_past(middle):
+            past = middle
+        else:
+            before = middle
+    return (before + past) / 2
+
+
+def _gain(part: Part, schedules: Sequence[Schedule], profile: Profile, record: AcceptanceRecord) -> Gain:
+    now = min(best_times(schedules, profile, record).values())
+    then = min(best_times(schedules, with_speed(profile, part, FASTER), record).values())
+    return Gain(part=part, gain=now / then - 1)

@@ -1,0 +1,97 @@
+"""Words and human units for what is printed: names of kinds and schedules, times, factors, shares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from decoding.schedule import Method, Schedule
+
+KIND: Final[Mapping[Method, str]] = {
+    "autoregressive": "plain decoding",
+    "speculative": "synchronous speculation",
+    "mirror": "mirror speculation",
+}
+PART: Final[Mapping[str, str]] = {
+    "target_verify": "the target's whole pass",
+    "target_prefix": "the target up to the exit",
+    "target_suffix": "the target after the exit",
+    "draft": "waiting for the draft",
+    "fallback": "drafting again after a miss",
+    "channel": "the token channel",
+    "contention": "lanes slowing each other",
+    "overhead": "dispatch and the driver",
+}
+"""The parts of a predicted time, in the order in which they are shown."""
+
+
+def schedule_name(schedule: Schedule, placement: str) -> str:
+    """A schedule in a few words, such as `mirror from exit 15, 3 drafted, 4 roots per row, split`."""
+    if schedule.method == "autoregressive":
+        return f"plain, {placement}"
+    drafted = f"{schedule.num_speculative_tokens} drafted"
+    features = ", exit features" if schedule.exit_features else ""
+    if schedule.method == "speculative":
+        return f"synchronous, {drafted}{features}, {placement}"
+    origin = {"exit": "exit {0}", "draft": "draft", "hybrid": "exit {0} + draft"}[str(schedule.root_source)]
+    return f"mirror from {origin.format(schedule.exit_layer)}, {drafted}, {_roots(schedule)}{features}"
+
+
+def milliseconds(time_s: float) -> str:
+    """Three significant digits, at most two decimals: `27.1 ms`."""
+    return f"{_digits(time_s * 1e3)} ms"
+
+
+def seconds(time_s: float) -> str:
+    """A duration for a person: `45 s`, `3 min 10 s`."""
+    whole = round(time_s)
+    if whole < 60:
+        return f"{_digits(time_s)} s" if time_s < 10 else f"{whole} s"
+    return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
+
+
+def tokens_per_second(tpot_s: float) -> str:
+    """The rate of a time per token: `36.9 tokens/s`."""
+    return f"{_digits(1 / tpot_s)} tokens/s"
+
+
+def factor(value: float) -> str:
+    """A ratio: `1.57×`, `8×`."""
+    return f"{value:.0f}×" if value >= 100 or value == round(value) else f"{_digits(value)}×"
+
+
+def error_percent(error: float) -> str:
+    """An error, always with a decimal: `2.3 %`."""
+    return f"{error * 100:.1f} %"
+
+
+def percent(share: float) -> str:
+    """A share: `23 %`; below one percent a decimal is kept."""
+    return f"{share * 100:.1f} %" if 0.0005 <= abs(share) < 0.01 else f"{share * 100:.0f} %"
+
+
+def listing(items: list[str]) -> str:
+    """`a, b and c`."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def counted(number: int, singular: str, plural: str | None = None) -> str:
+    """`1 round`, `3 rounds`."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def capital(text: str) -> str:
+    """The beginning of a sentence."""
+    return text[:1].upper() + text[1:]
+
+
+def _roots(schedule: Schedule) -> str:
+    if schedule.roots_per_row is not None:
+        return f"{sum(schedule.roots_per_row)} roots, uneven"
+    if schedule.root_source == "hybrid":
+        return f"{schedule.exit_top_k} + {schedule.draft_top_k} roots per row"
+    return f"{counted(schedule.exit_top_k or schedule.draft_top_k, 'root')} per row"
+
+
+def _digits(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

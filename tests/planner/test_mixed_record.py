@@ -1,0 +1,79 @@
+"""A mixed record is the recorded draft made better or worse, one step at a time."""
+
+import numpy as np
+import pytest
+
+from planner.mixed_record import token_acceptance, with_acceptance
+from tests.planner.synthetic import acceptance_record
+
+
+@pytest.fixture(scope="module")
+def record():
+    return acceptance_record(num_prompts=8, num_tokens=80)
+
+
+def lengths(record, *, with_features=False):
+    return np.concatenate([prompt.match_lengths(with_features=with_features) for prompt in record.prompts])
+
+
+def test_the_acceptance_of_today_changes_nothing(record):
+    same = with_acceptance(record, token_acceptance(record))
+    for ours, theirs in zip(same.prompts, record.prompts, strict=True):
+        for name in ("rollouts", "feature_rollouts", "alternatives", "feature_alternatives"):
+            np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+
+
+@pytest.mark.parametrize("acceptance", [0.1, 0.4, 0.8, 0.95])
+def test_the_asked_acceptance_comes_out(record, acceptance):
+    assert token_acceptance(with_acceptance(record, acceptance)) == pytest.approx(acceptance, abs=0.05)
+
+
+def test_no_acceptance_and_full_acceptance(record):
+    assert lengths(with_acceptance(record, 0.0)).max() == 0
+    full = with_acceptance(record, 1.0)
+    for prompt in full.prompts:
+        left = np.arange(len(prompt.text), 0, -1)
+        np.testing.assert_array_equal(prompt.match_lengths(with_features=False), np.minimum(left, 8))
+
+
+@pytest.mark.parametrize("with_features", [False, True])
+def test_a_better_draft_knows_all_that_a_worse_one_does(record, with_features):
+    before = np.zeros_like(lengths(record))
+    for acceptance in (0.0, 0.2, 0.5, token_acceptance(record), 0.7, 0.9, 1.0):
+        now = lengths(with_acceptance(record, acceptance), with_features=with_features)
+        assert (now >= before).all()
+        before = now
+
+
+def test_behind_a_learned_token_the_draft_goes_on_as_recorded(record):
+    better = with_acceptance(record, 0.8)
+    for ours, theirs in zip(better.prompts, record.prompts, strict=True):
+        first, follow_up = ours.rollouts[:, 0] == ours.text, theirs.match_lengths(with_features=False)
+        learned = np.flatnonzero(first[:-1] & (theirs.rollouts[:-1, 0] != theirs.text[:-1]))
+        assert len(learned)
+        reached = ours.match_lengths(with_features=False)[learned]
+        assert (reached >= 1 + np.minimum(follow_up[learned + 1], 7)).all()
+
+
+def test_texts_and_exits_stay(record):
+    worse = with_acceptance(record, 0.2)
+    for ours, theirs in zip(worse.prompts, record.prompts, strict=True):
+        np.testing.assert_array_equal(ours.text, theirs.text)
+        assert ours.exits is theirs.exits
+
+
+@pytest.mark.parametrize("acceptance", [0.2, 0.9])
+def test_the_drafted_token_leads_its_alternatives(record, acceptance):
+    for prompt in with_acceptance(record, acceptance).prompts:
+        np.testing.assert_array_equal(prompt.alternatives[:, 0], prompt.rollouts[:, 0])
+
+
+def test_forgotten_tokens_stay_among_the_alternatives_about_as_often_as_missed_ones(record):
+    def share_held(record, where):
+        held = [(p.alternatives == p.text[:, None]).any(axis=1)[w] for p, w in zip(record.prompts, where, strict=True)]
+        return np.concatenate(held).mean()
+
+    missed = [prompt.rollouts[:, 0] != prompt.text for prompt in record.prompts]
+    worse = with_acceptance(record, 0.1)
+    forgotten = [(ours.rollouts[:, 0] != ours.text) & ~was for ours, was in zip(worse.prompts, missed, strict=True)]
+    assert share_held(worse, forgotten) == pytest.approx(share_held(record, missed), abs=0.12)
