@@ -12,6 +12,10 @@ from typing import Literal, NamedTuple
 from decoding.messages import Outcome, Verdict, Window
 
 
+NOT_COMMITTED = -1
+"""In place of the target's own token where the sequence ended before it."""
+
+
 class Work(StrEnum):
     """Kinds of span. The same names are used by both worlds, by calibration and by the report."""
 
@@ -47,7 +51,8 @@ class Round(NamedTuple):
         num_drafted: tokens in the window.
         num_accepted: drafted tokens committed (cut at the end of the sequence).
         num_committed: tokens appended, the target's own included.
-        outcome: (num_accepted, next_token) as the target decided it, not cut.
+        outcome: (num_accepted, next_token), cut as well: `NOT_COMMITTED` stands for a next token that the end of
+            the sequence left out.
         hit: whether the next window came from a branch; None when no branch was asked for.
     """
 
@@ -85,20 +90,26 @@ class Trace:
         self._round_start_s = now_s
 
     def end_round(self, now_s: float, window: Window, verdict: Verdict, num_committed: int) -> None:
-        """The verdict was committed."""
-        accepted = min(verdict.num_accepted, num_committed)
+        """The verdict was committed; what the end of the sequence cut off is not part of the round.
+
+        A token that the target decided on but that was not committed is known in one world only: the other has
+        no text behind the end. It stands as `NOT_COMMITTED`, so that both worlds write the same round.
+        """
+        num_accepted, next_token = verdict.num_accepted, verdict.next_token
+        if num_accepted >= num_committed:
+            num_accepted, next_token = num_committed, NOT_COMMITTED
         self.rounds.append(
             Round(
                 self._round_start_s,
                 now_s,
                 len(window.tokens),
-                accepted,
+                num_accepted,
                 num_committed,
-                (verdict.num_accepted, verdict.next_token),
+                (num_accepted, next_token),
                 None,
             )
         )
 
     def mark_hit(self, *, hit: bool) -> None:
         """Whether a branch matched the last round's outcome."""
-        self.rounds[-1] = self.rounds[-1]._replace(hit=hit)
+        self.rounds[-1] = Round(*self.rounds[-1][:-1], hit)
