@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from calibrate.prompts import Prompt
 
 DEFAULT_TARGET = "smollm2-135m-instruct"
 
@@ -49,3 +52,19 @@ PromptsOption = Annotated[
 ProfileOption = Annotated[Path, typer.Option(help="Profile that `mirrorsd calibrate` wrote.")]
 RecordOption = Annotated[Path, typer.Option(help="Acceptance record that `mirrorsd record` wrote.")]
 ScheduleOption = Annotated[Path, typer.Option(help="Schedule YAML, such as `mirrorsd search` writes.")]
+PerCategoryOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Take only the first so many prompts of every kind of task.", show_default=False),
+]
+
+
+def chosen_prompts(path: Path | None, per_category: int | None) -> tuple[Prompt, ...]:
+    """The prompts that `--prompts` and `--per-category` ask for.
+
+    Raises:
+        ConfigError: the file is missing or wrong.
+    """
+    from calibrate.prompts import bundled_prompts, load_prompts, take_per_category
+
+    prompts = bundled_prompts() if path is None else load_prompts(path)
+    return prompts if per_category is None else take_per_category(prompts, per_category)

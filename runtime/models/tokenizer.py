@@ -53,6 +53,11 @@ class Tokenizer:
         """Number of token ids, added special tokens among them."""
         return self._backend.get_vocab_size()
 
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether `encode_chat` works."""
+        return self._chat_template is not None
+
     def encode(self, text: str) -> list[int]:
         """Return the token ids of `text`, with whatever special tokens the tokenizer adds by itself."""
         return self._backend.encode(text).ids

@@ -1,0 +1,54 @@
+"""The models of a record, loaded from their folders into this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+import torch
+
+from calibrate.record import RecordedModels
+from runtime.drafter_folder import load_draft
+from runtime.exit_folder import load_exits
+from runtime.models.weights import load_decoder
+
+_DTYPES: Final = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+
+
+class NamedFolder(NamedTuple):
+    """A model's folder, and what a user calls it."""
+
+    name: str
+    folder: Path
+
+
+def load_models(
+    target: NamedFolder,
+    drafter: NamedFolder,
+    exits_folder: Path | None,
+    *,
+    dtype: Literal["bfloat16", "float32"],
+    num_threads: int | None = None,
+) -> RecordedModels:
+    """Load a pair and the target's exits, if it has any.
+
+    Args:
+        target: who speaks.
+        drafter: who guesses.
+        exits_folder: trained exit adapters.
+        dtype: of all weights.
+        num_threads: torch's in this process, from now on; None leaves them alone.
+
+    Raises:
+        ModelError: a folder is missing, damaged, or does not fit the target.
+    """
+    if num_threads is not None:
+        torch.set_num_threads(num_threads)
+    decoder = load_decoder(target.folder, dtype=_DTYPES[dtype])
+    return RecordedModels(
+        target_name=target.name,
+        drafter_name=drafter.name,
+        target=decoder,
+        draft=load_draft(drafter.folder, decoder, dtype=_DTYPES[dtype]),
+        exits=None if exits_folder is None else load_exits(exits_folder, decoder, dtype=_DTYPES[dtype]),
+    )

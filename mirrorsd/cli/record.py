@@ -1,0 +1,89 @@
+"""`mirrorsd record`: what would be accepted, at every position of every prompt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mirrorsd.cli.console import escaped, show, telling_what_was_saved
+from mirrorsd.cli.json_option import JsonOption, write_json
+from mirrorsd.cli.options import (
+    DEFAULT_TARGET,
+    DrafterOption,
+    Dtype,
+    DtypeOption,
+    ExitsOption,
+    PerCategoryOption,
+    PromptsOption,
+    TargetOption,
+    chosen_prompts,
+)
+from mirrorsd.cli.progress import task
+
+if TYPE_CHECKING:
+    from decoding.record import AcceptanceRecord
+
+EXAMPLE = "mirrorsd record --prompts my-prompts.jsonl --out record.npz"
+
+
+def record(
+    out: Annotated[Path, typer.Option(help="Where the record goes (.npz).")],
+    prompts: PromptsOption = None,
+    per_category: PerCategoryOption = None,
+    target: TargetOption = DEFAULT_TARGET,
+    drafter: DrafterOption = None,
+    exits: ExitsOption = None,
+    dtype: DtypeOption = Dtype.BFLOAT16,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Cut every text there.")] = 64,
+    max_window: Annotated[int, typer.Option(min=1, max=16, help="Longest window that can be replayed.")] = 8,
+    exit_layer: Annotated[
+        list[int] | None,
+        typer.Option(help="Record this exit; may be repeated. Without it, all with trained adapters."),
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads to compute with.", show_default=False)] = None,
+    json: JsonOption = None,
+) -> None:
+    """Run target and drafter over prompts, so that any schedule can be replayed; resumes where it was stopped."""
+    from mirrorsd.pair import find_pair
+    from mirrorsd.recording import Reach
+    from mirrorsd.recording import record as make
+
+    wanted = chosen_prompts(prompts, per_category)
+    saved = [f"Finished prompts are kept beside {out}; the same command goes on from there."]
+    with telling_what_was_saved(saved), task("Recording") as report:
+        made = make(
+            find_pair(target, drafter=drafter, exits=exits, dtype=dtype.value, progress=report),
+            wanted,
+            out,
+            reach=Reach(
+                max_new_tokens=max_new_tokens,
+                max_window=max_window,
+                exit_layers=None if exit_layer is None else tuple(exit_layer),
+            ),
+            num_threads=threads,
+            progress=report,
+        )
+    result = _summary(made, out)
+    if write_json(result, json):
+        show(
+            f"Wrote {escaped(out)}: {result['num_prompts']} prompts, {result['num_tokens']} tokens; the draft knows "
+            f"{result['token_acceptance']:.0%} of them."
+        )
+
+
+def _summary(made: AcceptanceRecord, out: Path) -> dict[str, Any]:
+    from planner.mixed_record import token_acceptance
+
+    return {
+        "record": str(out),
+        "target": made.target,
+        "drafter": made.drafter,
+        "dtype": made.dtype,
+        "num_prompts": len(made.prompts),
+        "num_tokens": sum(len(prompt.text) for prompt in made.prompts),
+        "token_acceptance": token_acceptance(made),
+        "exit_layers": list(made.exit_layers),
+        "max_window": made.max_window,
+    }

@@ -1,0 +1,80 @@
+"""Acceptance records from models and prompts by name: loads the models into this process and records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from decoding.errors import ConfigError
+from mirrorsd.pair import ModelPair, Progress
+from mirrorsd.prompt_tokens import encode
+
+if TYPE_CHECKING:
+    from calibrate.prompts import Prompt
+    from decoding.record import AcceptanceRecord
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reach:
+    """How far a record reaches.
+
+    Attributes:
+        max_new_tokens: cut of every text.
+        max_window: longest window that can be replayed.
+        exit_layers: exits to record; None for those that have trained adapters, or half depth if none has.
+    """
+
+    max_new_tokens: int = 64
+    max_window: int = 8
+    exit_layers: tuple[int, ...] | None = None
+
+
+def record(
+    pair: ModelPair,
+    prompts: Sequence[Prompt],
+    path: Path,
+    *,
+    reach: Reach | None = None,
+    num_threads: int | None = None,
+    progress: Progress = lambda _step, _share: None,
+) -> AcceptanceRecord:
+    """Record what the pair would do at every position of its own greedy text of every prompt.
+
+    Args:
+        pair: the models; a drafter is needed.
+        prompts: what is asked.
+        path: where the record goes; an interrupted recording goes on when called again.
+        reach: how far; None for the defaults.
+        num_threads: of torch, in this process; None leaves them alone.
+        progress: called with the prompt under way and the share that is done.
+
+    Raises:
+        ConfigError: the pair has no drafter.
+        ModelError: a model cannot be loaded.
+        RecordError: an exit layer or a prompt does not fit the target, or the file cannot be written.
+    """
+    if pair.drafter is None or pair.drafter_folder is None:
+        msg = f"no drafter ships for {pair.target}: name one, or train one with `mirrorsd train draft`"
+        raise ConfigError(msg)
+    from calibrate.record import RecordSettings, record_acceptance
+    from calibrate.record_models import NamedFolder, load_models
+
+    encoded = encode(prompts, pair.target_folder)
+    progress("loading the models", 0.0)
+    models = load_models(
+        NamedFolder(pair.target, pair.target_folder),
+        NamedFolder(pair.drafter, pair.drafter_folder),
+        pair.exits_folder,
+        dtype=pair.dtype,
+        num_threads=num_threads,
+    )
+    reach = reach or Reach()
+    trained = tuple(sorted(models.exits.adapters)) if models.exits else (models.target.config.num_layers // 2,)
+    settings = RecordSettings(
+        exit_layers=trained if reach.exit_layers is None else reach.exit_layers,
+        max_new_tokens=reach.max_new_tokens,
+        max_window=reach.max_window,
+    )
+    return record_acceptance(models, encoded, settings, path, progress)
