@@ -149,9 +149,10 @@ def _blocks(card: Card) -> list[str]:
                 ("SHA-256 of the data", card.data.fingerprint),
             ],
         ),
-        "## Held-out answers\n\n"
-        + _table(("figure", "value"), [(name, f"{value:.3f}") for name, value in card.held_out.items()]),
     ]
+    if card.kind == "draft":
+        rows = [(name, f"{value:.3f}") for name, value in card.held_out.items()]
+        blocks.append("## Held-out answers, before rounding to int8\n\n" + _table(("figure", "value"), rows))
     if card.acceptance:
         blocks.append("## Acceptance, simulated round by round on held-out greedy answers\n\n" + _acceptance(card))
     if card.exit_coverage:
