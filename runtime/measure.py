@@ -52,7 +52,7 @@ class MeasureRole:
             found.append(next(seconds))
         return Message({"seconds": found})
 
-    def _prepare(self, measurement: Measurement) -> _Prepared:
+    def _prepare(self, measurement: Measurement) -> Prepared:
         if measurement.part == "draft_step":
             if self.drafter is None:
                 raise LaneError("draft_step cannot be timed: this lane has loaded no draft")
@@ -61,17 +61,17 @@ class MeasureRole:
             raise LaneError(f"part {measurement.part!r} is unknown; known: {', '.join(get_args(Part))}")
         if self.target is None:
             raise LaneError(f"{measurement.part} cannot be timed: this lane has loaded no target")
-        return _TargetParts(self.target, measurement).prepare()
+        return TargetParts(self.target, measurement).prepare()
 
 
-class _Prepared(NamedTuple):
+class Prepared(NamedTuple):
     """A run to be timed, and how many of the part it is."""
 
     run: Callable[[], object]
     num_parts: int = 1
 
 
-def _timed(prepared: _Prepared, measurement: Measurement) -> Iterator[float]:
+def _timed(prepared: Prepared, measurement: Measurement) -> Iterator[float]:
     """Seconds of one part, run after run."""
     for _ in range(measurement.warm_up):
         prepared.run()
@@ -81,8 +81,8 @@ def _timed(prepared: _Prepared, measurement: Measurement) -> Iterator[float]:
         yield (time.perf_counter() - start_s) / prepared.num_parts
 
 
-class _TargetParts:
-    """The target's parts at one size; each method prepares the part of its name."""
+class TargetParts:
+    """The target's parts at one size; each private method prepares the part of its name."""
 
     def __init__(self, model: TargetModel, measurement: Measurement) -> None:
         self._model = model
@@ -91,44 +91,45 @@ class _TargetParts:
         model.prefill([0], capacity=measurement.context + measurement.rows)
         _fill(model.cache, measurement.context)
 
-    def prepare(self) -> _Prepared:
-        parts: dict[Part, Callable[[], _Prepared]] = {
-            "embed": self.embed,
-            "layer": self.layer,
-            "head": self.head,
-            "exit": self.exit,
-            "verify": self.verify,
-            "prefix": self.prefix,
-            "suffix": self.suffix,
+    def prepare(self) -> Prepared:
+        """The run to be timed."""
+        parts: dict[Part, Callable[[], Prepared]] = {
+            "embed": self._embed,
+            "layer": self._layer,
+            "head": self._head,
+            "exit": self._exit,
+            "verify": self._verify,
+            "prefix": self._prefix,
+            "suffix": self._suffix,
         }
         return parts[self._measurement.part]()
 
-    def embed(self) -> _Prepared:
-        return _Prepared(lambda: self._model.enter(self._window))
+    def _embed(self) -> Prepared:
+        return Prepared(lambda: self._model.enter(self._window))
 
-    def layer(self) -> _Prepared:
+    def _layer(self) -> Prepared:
         first = self._measurement.first_layer
         last = self._measurement.last_layer or self._model.num_layers
         rows = self._model.enter(self._window)._replace(layers_done=first)
-        return _Prepared(lambda: self._model.advance(rows, last), last - first)
+        return Prepared(lambda: self._model.advance(rows, last), last - first)
 
-    def head(self) -> _Prepared:
+    def _head(self) -> Prepared:
         rows = self._passed(self._model.num_layers)
         return self._operation(lambda: write_verdict(self._model.leave(rows)))
 
-    def exit(self) -> _Prepared:
+    def _exit(self) -> Prepared:
         model, layer, rows = self._model, self._exit_layer, self._passed(self._exit_layer)
         count = self._measurement.num_candidates
-        return _Prepared(lambda: write_signal(ExitSignal(*model.early_exit.read(rows.x_BTD, layer, count))))
+        return Prepared(lambda: write_signal(ExitSignal(*model.early_exit.read(rows.x_BTD, layer, count))))
 
-    def verify(self) -> _Prepared:
+    def _verify(self) -> Prepared:
         return self._operation(lambda: write_verdict(self._model.verify(self._window)))
 
-    def prefix(self) -> _Prepared:
+    def _prefix(self) -> Prepared:
         layer, count = self._exit_layer, self._measurement.num_candidates
         return self._operation(lambda: write_signal(self._model.prefix(self._window, layer, count)))
 
-    def suffix(self) -> _Prepared:
+    def _suffix(self) -> Prepared:
         model, rows = self._model, self._passed(self._exit_layer)
         return self._operation(lambda: write_verdict(model.leave(model.advance(rows, model.num_layers))))
 
@@ -141,17 +142,17 @@ class _TargetParts:
     def _passed(self, layer: int) -> RowsUnderWay:
         return self._model.advance(self._model.enter(self._window), layer)
 
-    def _operation(self, operation: Callable[[], object]) -> _Prepared:
+    def _operation(self, operation: Callable[[], object]) -> Prepared:
         """One on the same text every time, though its verdict moves the cache."""
 
         def run() -> None:
             self._model.cache.roll_back(self._measurement.context)
             operation()
 
-        return _Prepared(run)
+        return Prepared(run)
 
 
-def _draft_step(drafter: Drafter, measurement: Measurement) -> _Prepared:
+def _draft_step(drafter: Drafter, measurement: Measurement) -> Prepared:
     context, num_rows = measurement.context, measurement.rows
     num_proposals = measurement.num_proposals or num_rows
     config = drafter.model.decoder.config
@@ -173,7 +174,7 @@ def _draft_step(drafter: Drafter, measurement: Measurement) -> _Prepared:
         hidden_TD = drafter.forward(ids, positions=torch.tensor(positions), mask=mask, features_TE=features_TE)
         drafter.propose(hidden_TD[num_rows - num_proposals :], positions[:num_proposals])
 
-    return _Prepared(run)
+    return Prepared(run)
 
 
 def _schedule(num_alternatives: int) -> Schedule:

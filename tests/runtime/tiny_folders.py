@@ -1,15 +1,27 @@
 """Tiny models as folders, as users have them."""
 
 import json
+from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 
+from runtime.decoder import Decoder
 from runtime.draft_model import DraftConfig, DraftModel
 from runtime.drafter_folder import save_draft
 from runtime.exit_folder import ExitHeads, save_exits
 from runtime.models.weights import decoder_tensors
 from tests.tiny_models import tiny_adapters
+
+
+@dataclass(frozen=True, kw_only=True)
+class TinyFolders:
+    decoder: Decoder
+    target: Path
+    drafter: Path
+    feature_drafter: Path
+    exits: Path
 
 
 def save_target(decoder, folder):
