@@ -26,12 +26,9 @@ NO_TOKEN = -1
 """Stands for a token that nobody knows: the target's own one behind the end of a recorded text."""
 
 
-class Answer(NamedTuple):
-    """A round, as the models decide it: what is drafted, what stands, and which branch has the outcome."""
-
-    window: Window
-    verdict: Verdict
-    branch: int
+Answer = tuple[Window, Verdict, int]
+"""A round as the models decide it: what is drafted, what stands, and which source's branch has the outcome. A plain
+tuple, since the event world asks for one in every round."""
 
 
 class Answers(Protocol):
@@ -169,7 +166,7 @@ class PerPosition:
                 self._prompt_length,
                 length,
                 [
-                    Answer(window, Verdict(count, NO_TOKEN), branch)
+                    (window, Verdict(count, NO_TOKEN), branch)
                     for count, branch in zip(accepted[prompt][:length], branches[prompt][:length], strict=True)
                 ],
             )

@@ -58,7 +58,7 @@ class ContendedTargetLane:
         """See `decoding.lanes.TargetLane`."""
         course = self._course
         course.trace.begin_round(course.env.now)
-        return self._submit(Work.VERIFY, 0, course.answer.verdict, course.costs.round_overhead_s)
+        return self._submit(Work.VERIFY, 0, course.verdict, course.costs.round_overhead_s)
 
     def prefix(self, window: Window, exit_layer: int) -> Event:  # noqa: ARG002
         """See `decoding.lanes.TargetLane`."""
@@ -68,7 +68,7 @@ class ContendedTargetLane:
 
     def suffix(self) -> Event:
         """See `decoding.lanes.TargetLane`."""
-        return self._submit(Work.SUFFIX, 1, self._course.answer.verdict, self._course.costs.round_overhead_s)
+        return self._submit(Work.SUFFIX, 1, self._course.verdict, self._course.costs.round_overhead_s)
 
     def _submit(self, work: Work, segment: int, value: Any, driver_s: float) -> Event:
         course = self._course
@@ -127,20 +127,20 @@ class ContendedDraftLane:
     def finish(self) -> None:
         """The sequence has ended: the step under way is the last."""
         if self._branches is not None:
-            self._branches.drop()
+            self._branches.stop_now()
 
     def send(self, arrive: Callable[[Event], None], link_s: float = 0.0) -> None:
         """Call `arrive` when a message that the driver sends now reaches the lane."""
         course = self.course
         Timeout(course.env, link_s + course.costs.draft_half_s).callbacks.append(arrive)
 
-    def compute(self, steps: Steps, round_index: int, on_end: Callable[[], None]) -> Run:
+    def compute(self, steps: Steps, on_end: Callable[[], None]) -> Run:
         """Do `steps` from now on, then call `on_end`."""
 
         def end(run: Run) -> None:
             if self.course.has_spans:
                 ends_s = [end_s for end_s in steps.ends_s() if end_s <= run.work_s]
-                self.course.write_steps(steps, round_index, run.times_s(ends_s))
+                self.course.write_steps(steps, run.times_s(ends_s))
             on_end()
 
         return self._machine.start(DRAFT, steps.kind, steps.seconds, end)
@@ -150,12 +150,12 @@ class ContendedDraftLane:
         course = self.course
 
         def end() -> None:
-            reply.arrive_in(course.costs.draft_half_s, course.answer.window)
+            reply.arrive_in(course.costs.draft_half_s, course.window)
 
         if steps is None:
             end()
         else:
-            self.compute(steps, len(course.trace.rounds), end)
+            self.compute(steps, end)
 
 
 class ContendedBranches:
@@ -164,19 +164,19 @@ class ContendedBranches:
     Messages are noticed at the first boundary at or behind their arrival, and at once if the lane is idle.
     """
 
-    __slots__ = ("_arrives_s", "_kind", "_lane", "_num_steps", "_place", "_progress", "_round", "_run", "_then")
+    __slots__ = ("_arrives_s", "_behind_exit", "_kind", "_lane", "_num_steps", "_place", "_progress", "_run", "_then")
 
     def __init__(self, lane: ContendedDraftLane) -> None:
         course = lane.course
         self._lane = lane
         self._place = course.place
-        self._round = len(course.trace.rounds)
         self._progress = BranchProgress.of(course.schedule)
         self._arrives_s = 0.0
         self._run: Run | None = None
         self._kind: StepKind = "one_row"
         self._num_steps = 0
         self._then: Callable[[], None] | None = None
+        self._behind_exit: Callable[[], None] | None = None
         lane.send(self._begin)
 
     def join(self, signal: ExitSignal) -> None:  # noqa: ARG002
@@ -188,22 +188,22 @@ class ContendedBranches:
     def take(self, verdict: Verdict) -> Event:
         """See `decoding.lanes.Branches`."""
         lane = self._lane
-        steps, reply = lane.course.next_window, Reply(lane.course.env)
-        self._stop(lambda: lane.compute_window(steps(self._progress, verdict), reply))
+        course = lane.course
+        reply = Reply(course.env)
+
+        def then() -> None:
+            lane.compute_window(course.next_window(self._progress, verdict), reply)
+
+        if self._arrives_s >= course.env.now + course.costs.draft_half_s:
+            # Messages arrive in the order of sending: this one waits for the exit's and is read together with it.
+            self._behind_exit = then
+        else:
+            lane.send(lambda _: self._notice(then))
         return reply
 
-    def drop(self) -> None:
-        """Stop at the first boundary behind the arrival of a message that is sent now."""
-        self._stop(lambda: None)
-
-    def _stop(self, then: Callable[[], None]) -> None:
-        """Send the message to stop, and `then` go on with something else."""
-        course = self._lane.course
-        if self._arrives_s >= course.env.now + course.costs.draft_half_s:
-            # Messages arrive in order: this one waits for the exit's and is read together with it.
-            self._then = then
-        else:
-            self._lane.send(lambda _: self._notice(then))
+    def stop_now(self) -> None:
+        """The step under way is the last."""
+        self._notice(lambda: None)
 
     def _begin(self, _: Event) -> None:
         if self._progress.is_read:
@@ -211,7 +211,7 @@ class ContendedBranches:
 
     def _joined(self, _: Event) -> None:
         self._progress.has_joined = True
-        self._notice(self._then)
+        self._notice(self._then or self._behind_exit)
 
     def _notice(self, then: Callable[[], None] | None) -> None:
         self._then = then
@@ -234,7 +234,7 @@ class ContendedBranches:
     def _start(self, kind: StepKind, num_steps: int) -> None:
         self._kind, self._num_steps = kind, num_steps
         steps = self._lane.course.branch_steps(kind, num_steps, self._place)
-        self._run = self._lane.compute(steps, self._round, self._end)
+        self._run = self._lane.compute(steps, self._end)
 
     def _end(self) -> None:
         self._run = None

@@ -55,7 +55,7 @@ class Costs(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """Draft steps in a row: a first one that may have tokens to catch up with, and equal ones behind it."""
+    """Draft steps in a row: a first one that may have tokens to catch up with, and `num_more` of `kind`."""
 
     kind: StepKind
     work: Work
@@ -63,7 +63,6 @@ class Steps(NamedTuple):
     first_rows: int
     num_more: int
     more_s: float
-    more_rows: int
 
     @property
     def seconds(self) -> float:
@@ -80,13 +79,13 @@ class Course:
 
     Attributes:
         place: index of the round's context in the lists of `costs`.
-        answer: the round under way, as the models decide it; after the end the last one.
+        window, verdict: of the round under way, as the models decide it.
         has_spans: whether work is written to the trace, and not only rounds.
     """
 
     __slots__ = (
-        "_answers", "_branch", "_sequence", "answer", "costs", "env", "has_spans", "place", "schedule", "trace",
-        "unfinished",
+        "_answers", "_last_branch", "_next_branch", "_sequence", "costs", "env", "has_spans", "place", "schedule",
+        "trace", "unfinished", "verdict", "window",
     )  # fmt: skip
 
     def __init__(
@@ -99,9 +98,9 @@ class Course:
         self.trace = Trace(world="simulated")
         self.unfinished = True
         self.place = answers.prompt_length - 1 - costs.first_context
-        self.answer = answers.at(0, 0)
+        self.window, self.verdict, self._next_branch = answers.at(0, 0)
         self._answers = answers
-        self._branch = MISS
+        self._last_branch = MISS
         prompt = (NO_TOKEN,) * answers.prompt_length
         self._sequence = DecodedSequence(prompt, max_new_tokens=answers.num_tokens, eos_token_ids=())
 
@@ -110,10 +109,11 @@ class Course:
         sequence, trace, now_s = self._sequence, self.trace, self.env.now
         num_committed = len(sequence.commit(window, verdict))
         trace.end_round(now_s, window, verdict, num_committed)
-        self._branch = self.answer.branch
+        self._last_branch = self._next_branch
         if sequence.unfinished:
             self.place += num_committed
-            self.answer = self._answers.at(len(sequence.tokens), len(trace.rounds))
+            answer = self._answers.at(len(sequence.tokens), len(trace.rounds))
+            self.window, self.verdict, self._next_branch = answer
         else:
             self.unfinished = False
             trace.decode_s = now_s
@@ -133,7 +133,7 @@ class Course:
 
     def next_window(self, progress: BranchProgress, verdict: Verdict) -> Steps | None:
         """What is left to do for the window behind the committed `verdict`; None if a branch holds it already."""
-        branch = self._branch
+        branch = self._last_branch
         work = Work.ROLLOUT_STEP if branch == MISS else Work.FINISH_STEP
         self.trace.mark_hit(hit=branch != MISS)
         if not progress.is_read:
@@ -144,12 +144,12 @@ class Course:
         if not left:
             return None
         step_s = self.costs.step_s["one_row"][self.place]
-        return Steps("one_row", work, step_s, 1, left - 1, step_s, 1)
+        return Steps("one_row", work, step_s, 1, left - 1, step_s)
 
     def branch_steps(self, kind: StepKind, num_steps: int, place: int) -> Steps:
         """Steps of the branches, in the context at `place`."""
-        step_s, rows = self.costs.step_s[kind][place], self.costs.step_rows[kind]
-        return Steps(kind, Work.BRANCH_STEP, step_s, rows, num_steps - 1, step_s, rows)
+        step_s = self.costs.step_s[kind][place]
+        return Steps(kind, Work.BRANCH_STEP, step_s, self.costs.step_rows[kind], num_steps - 1, step_s)
 
     def send_exit_message(self) -> float:
         """Forward the exit message, which has just arrived, to the draft's lane; when it gets there."""
@@ -161,21 +161,23 @@ class Course:
         return received_s + self.costs.draft_half_s
 
     def write(self, lane: str, work: Work, start_s: float, end_s: float, rows: int) -> None:
-        """Write a span of the round under way to the trace."""
+        """Write a span to the trace. It belongs to the round whose commit is the next one behind its start."""
         trace = self.trace
-        trace.spans.append(Span(lane, work, start_s, end_s, len(trace.rounds), rows))
+        round_index = len(trace.rounds)
+        while round_index and trace.rounds[round_index - 1].end_s > start_s:
+            round_index -= 1
+        trace.spans.append(Span(lane, work, start_s, end_s, round_index, rows))
 
-    def write_steps(self, steps: Steps, round_index: int, times_s: Sequence[float]) -> None:
+    def write_steps(self, steps: Steps, times_s: Sequence[float]) -> None:
         """Write the draft's steps to the trace; `times_s` are the start of the first and the end of each."""
-        lane = self.schedule.draft_lane or ""
         rows = steps.first_rows
         for start_s, end_s in pairwise(times_s):
-            self.trace.spans.append(Span(lane, steps.work, start_s, end_s, round_index, rows))
-            rows = steps.more_rows
+            self.write(self.schedule.draft_lane or "", steps.work, start_s, end_s, rows)
+            rows = self.costs.step_rows[steps.kind]
 
     def _window_steps(self, work: Work, num_unread: int) -> Steps:
         """A window, behind so many tokens to read beside the last committed one."""
         costs, place = self.costs, self.place
         more_s = costs.step_s["one_row"][place]
         num_more = self.schedule.num_speculative_tokens - 1
-        return Steps("one_row", work, costs.catch_up_s[num_unread][place], num_unread + 1, num_more, more_s, 1)
+        return Steps("one_row", work, costs.catch_up_s[num_unread][place], num_unread + 1, num_more, more_s)

@@ -17,6 +17,7 @@ from decoding.messages import ExitSignal, Verdict, Window
 from decoding.trace import Work
 from sim.branches import BranchProgress
 from sim.course import Course, Steps
+from sim.durations import StepKind
 
 NO_SIGNAL = ExitSignal(())
 """What the exit names is known to the acceptance model already; a method only passes the message on."""
@@ -35,7 +36,7 @@ class TargetLane:
         """See `decoding.lanes.TargetLane`; the window is the one that the draft lane has replied."""
         course = self._course
         course.trace.begin_round(course.env.now)
-        return self._reply(Work.VERIFY, 0, course.answer.verdict, course.costs.round_overhead_s)
+        return self._reply(Work.VERIFY, 0, course.verdict, course.costs.round_overhead_s)
 
     def prefix(self, window: Window, exit_layer: int) -> Timeout:  # noqa: ARG002
         """See `decoding.lanes.TargetLane`; the exit is the schedule's."""
@@ -45,13 +46,14 @@ class TargetLane:
 
     def suffix(self) -> Timeout:
         """See `decoding.lanes.TargetLane`."""
-        return self._reply(Work.SUFFIX, 1, self._course.answer.verdict, self._course.costs.round_overhead_s)
+        return self._reply(Work.SUFFIX, 1, self._course.verdict, self._course.costs.round_overhead_s)
 
     def _reply(self, work: Work, segment: int, value: Any, driver_s: float) -> Timeout:
         """Compute a segment of the round; the driver needs `driver_s` before it acts on the reply."""
         course = self._course
         costs, now_s = course.costs, course.env.now
-        start_s = max(now_s + costs.target_half_s, self._free_s)
+        start_s = now_s + costs.target_half_s
+        start_s = max(start_s, self._free_s)
         end_s = self._free_s = start_s + costs.segments_s[segment][course.place]
         if course.has_spans:
             course.write(course.schedule.target_lane, work, start_s, end_s, course.schedule.num_rows)
@@ -59,85 +61,87 @@ class TargetLane:
 
 
 class DraftLane:
-    """See `decoding.lanes.DraftLane`."""
+    """See `decoding.lanes.DraftLane`.
 
-    __slots__ = ("branches", "course", "free_s")
+    Attributes:
+        free_s: how far the lane's work has been counted up.
+    """
+
+    __slots__ = ("_branches", "course", "free_s")
 
     def __init__(self, course: Course) -> None:
         self.course = course
         self.free_s = 0.0
-        self.branches: Branches | None = None
+        self._branches: Branches | None = None
 
     def rollout(self, verdict: Verdict | None = None) -> Timeout:
         """See `decoding.lanes.DraftLane`."""
         course = self.course
         half_s, now_s = course.costs.draft_half_s, course.env.now
         self.free_s = max(now_s + half_s, self.free_s)
-        self.compute(course.rollout(verdict), len(course.trace.rounds))
-        return Timeout(course.env, self.free_s + half_s - now_s, course.answer.window)
+        self.compute(course.rollout(verdict))
+        return Timeout(course.env, self.free_s + half_s - now_s, course.window)
 
     def branch(self, window: Window) -> Branches:  # noqa: ARG002
         """See `decoding.lanes.DraftLane`."""
-        self.branches = Branches(self)
-        return self.branches
+        self._branches = Branches(self)
+        return self._branches
 
-    def compute(self, steps: Steps, round_index: int) -> None:
+    def compute(self, steps: Steps) -> None:
         """Do `steps` from when the lane is free."""
         start_s = self.free_s
         self.free_s = start_s + steps.seconds
         if self.course.has_spans:
-            times_s = [start_s, *(start_s + end_s for end_s in steps.ends_s())]
-            self.course.write_steps(steps, round_index, times_s)
+            self.course.write_steps(steps, [start_s, *(start_s + end_s for end_s in steps.ends_s())])
 
     def finish(self) -> None:
         """The sequence has ended: the step under way is the last."""
-        if self.branches is not None:
-            self.branches.drop()
+        if self._branches is not None:
+            self._branches.step_until(self.course.env.now)
 
 
 class Branches:
-    """See `decoding.lanes.Branches`. `lane.free_s` is how far the branches' steps have been counted up."""
+    """See `decoding.lanes.Branches`. Steps are counted up to each message, and noticed at the boundary behind it."""
 
-    __slots__ = ("_joins_s", "_lane", "_place", "_progress", "_round")
+    __slots__ = ("_joins_s", "_lane", "_place", "_progress")
 
     def __init__(self, lane: DraftLane) -> None:
         course = lane.course
         self._lane = lane
         self._place = course.place
-        self._round = len(course.trace.rounds)
-        self._joins_s = 0.0
         self._progress = BranchProgress.of(course.schedule)
+        self._joins_s: float | None = None
         lane.free_s = max(course.env.now + course.costs.draft_half_s, lane.free_s)
         if self._progress.is_read:
-            lane.compute(course.branch_steps("one_row", 1, self._place), self._round)
+            self._do("one_row", 1)
 
     def join(self, signal: ExitSignal) -> None:  # noqa: ARG002
         """See `decoding.lanes.Branches`."""
         self._joins_s = self._lane.course.send_exit_message()
-        self._step_until(self._joins_s)
-        self._progress.has_joined = True
 
     def take(self, verdict: Verdict) -> Timeout:
-        """See `decoding.lanes.Branches`."""
+        """See `decoding.lanes.Branches`. Messages arrive in the order of sending: none overtakes the exit's."""
         lane = self._lane
         course = lane.course
-        self.drop()
+        half_s, now_s = course.costs.draft_half_s, course.env.now
+        request_s = now_s + half_s
+        self.step_until(request_s if self._joins_s is None else max(request_s, self._joins_s))
         steps = course.next_window(self._progress, verdict)
         if steps is not None:
-            lane.compute(steps, len(course.trace.rounds))
-        delay_s = lane.free_s + course.costs.draft_half_s - course.env.now
-        return Timeout(course.env, delay_s, course.answer.window)
+            lane.compute(steps)
+        return Timeout(course.env, lane.free_s + half_s - now_s, course.window)
 
-    def drop(self) -> None:
-        """Stop at the first boundary behind the arrival of a message that is sent now.
+    def step_until(self, message_s: float) -> None:
+        """Do the steps that begin before a message arrives, and wait for it if there is nothing to do.
 
-        Messages arrive in the order in which they are sent, so none overtakes the exit's.
+        The exit's roots join on the way, if their message arrived before.
         """
-        course = self._lane.course
-        self._step_until(max(course.env.now + course.costs.draft_half_s, self._joins_s))
+        if self._joins_s is not None and self._joins_s < message_s:
+            self._count_up(self._joins_s)
+            self._progress.has_joined = True
+        self._count_up(message_s)
 
-    def _step_until(self, message_s: float) -> None:
-        """Do the steps that begin before `message_s`, and wait for it if the lane has nothing to do."""
+    def _count_up(self, message_s: float) -> None:
         lane, progress = self._lane, self._progress
         while lane.free_s < message_s:
             kind, num_steps = progress.next_run()
@@ -146,5 +150,13 @@ class Branches:
                 return
             step_s = lane.course.costs.step_s[kind][self._place]
             begun = min(num_steps, ceil((message_s - lane.free_s) / step_s))
-            lane.compute(lane.course.branch_steps(kind, begun, self._place), self._round)
+            self._do(kind, begun)
             progress.advance(kind, begun)
+
+    def _do(self, kind: StepKind, num_steps: int) -> None:
+        lane = self._lane
+        course = lane.course
+        if course.has_spans:
+            lane.compute(course.branch_steps(kind, num_steps, self._place))
+        else:
+            lane.free_s += num_steps * course.costs.step_s[kind][self._place]

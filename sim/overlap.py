@@ -41,6 +41,7 @@ class RoundAhead(NamedTuple):
         segments_s: the target's segments, slowed down.
         hidden_s: draft time beside a computing target.
         busy_s: draft time in all, until `noticed_s`.
+        last_busy_s: draft time in all in a last round, in which no step begins after the commit.
     """
 
     commit_s: Floats
@@ -53,6 +54,7 @@ class RoundAhead(NamedTuple):
     segments_s: tuple[Floats, ...]
     hidden_s: Floats
     busy_s: Floats
+    last_busy_s: Floats
 
 
 def look_ahead(schedule: Schedule, durations: Durations) -> RoundAhead:
@@ -64,20 +66,16 @@ def look_ahead(schedule: Schedule, durations: Durations) -> RoundAhead:
     commit_s = lanes.segment_end_s(-1) + (durations.target_half_s + durations.round_overhead_s)
     asked_s = commit_s + half
     take_s = asked_s if arrival_s is None else np.maximum(asked_s, arrival_s)
-    # A request that catches up with the exit message is read together with it, before a step for it begins.
-    is_late = np.zeros(len(take_s), dtype=np.bool_) if arrival_s is None else arrival_s >= asked_s
-
-    noticed_s, busy_s = take_s, lanes.busy_s
+    noticed_s, busy_s, last_busy_s = take_s, lanes.busy_s, lanes.busy_s
     draft_steps, exit_steps = np.zeros(len(take_s)), np.zeros(len(take_s))
     is_read = np.ones(len(take_s), dtype=np.bool_)
     for run in lanes.runs:
         step_s = durations.step_s[run.kind]
-        not_begun = np.clip(np.floor((run.end_s - take_s) / step_s), 0, run.num_steps)
-        if run.waits_for_exit:
-            not_begun = np.where(is_late, run.num_steps, not_begun)
+        not_begun = run.not_begun(take_s, step_s, arrival_s)
         begun = run.num_steps - not_begun
         noticed_s = np.maximum(noticed_s, np.where(begun > 0, run.end_s - not_begun * step_s, 0.0))
         busy_s = busy_s - not_begun * step_s
+        last_busy_s = last_busy_s - run.not_begun(commit_s, step_s, arrival_s) * step_s
         if run.kind in DRAFT_STEPS:
             draft_steps = draft_steps + begun
         if run.kind in EXIT_STEPS:
@@ -95,6 +93,7 @@ def look_ahead(schedule: Schedule, durations: Durations) -> RoundAhead:
         segments_s=tuple(lanes.segment_s(index) for index in range(len(durations.segments_s))),
         hidden_s=lanes.hidden_s,
         busy_s=busy_s,
+        last_busy_s=last_busy_s,
     )
 
 
@@ -126,10 +125,12 @@ def _branch_with_both(lanes: _TwoLanes, num_steps: int, message_s: float) -> Flo
     work_s = num_steps * step_s
     left_s = lanes.beside("draft_roots", work_s, num_segments=1)
     arrival_s = lanes.segment_end_s(0) + message_s
-    left_s = lanes.until("draft_roots", left_s, np.maximum(arrival_s - lanes.now_s, 0.0))
+    left_s, stopped_s = lanes.until("draft_roots", left_s, np.maximum(arrival_s - lanes.now_s, 0.0))
     begun = np.clip(np.ceil((work_s - left_s) / step_s), 0, num_steps)
-    lanes.finish("draft_roots", begun * step_s - (work_s - left_s))
-    lanes.runs.append(_Run("draft_roots", begun, lanes.now_s, waits_for_exit=False))
+    under_way_s = begun * step_s - (work_s - left_s)
+    lanes.finish("draft_roots", under_way_s)
+    end_s = np.where(under_way_s > 0, lanes.now_s, stopped_s)
+    lanes.runs.append(_Run("draft_roots", begun, end_s, waits_for_exit=False))
     lanes.run("all_roots", num_steps - begun, waits_for_exit=True)
     lanes.run("exit_roots", begun, waits_for_exit=True)
     return arrival_s
@@ -142,6 +143,16 @@ class _Run(NamedTuple):
     num_steps: int | Floats
     end_s: Floats
     waits_for_exit: bool
+
+    def not_begun(self, request_s: Floats, step_s: Floats, arrival_s: Floats | None) -> Floats:
+        """Steps that do not begin before a request to stop, which comes when the target is idle again.
+
+        Where it comes no later than the exit message, no step for the exit's roots begins.
+        """
+        count: Floats = np.clip(np.floor((self.end_s - request_s) / step_s), 0, self.num_steps)
+        if self.waits_for_exit and arrival_s is not None:
+            count = np.where(arrival_s >= request_s, self.num_steps, count)
+        return count
 
 
 class _TwoLanes:
@@ -198,16 +209,17 @@ class _TwoLanes:
             work_s, _ = self._together(index, kind, work_s, None)
         return work_s
 
-    def until(self, kind: StepKind, work_s: Floats, seconds: Floats) -> Floats:
-        """Draft work for `seconds`, idling when it ends before; return what is left of the work.
+    def until(self, kind: StepKind, work_s: Floats, seconds: Floats) -> tuple[Floats, Floats]:
+        """Draft work for `seconds`, idling when it ends before; return what is left of it, and when it stopped.
 
         The target has done its first segment, or there is no work at all.
         """
         work_s, seconds = self._together(len(self._left_s) - 1, kind, work_s, seconds)
         alone = np.minimum(seconds, work_s)
         self._compute(alone)
+        stopped_s = self.now_s
         self.idle(seconds - alone)
-        return work_s - alone
+        return work_s - alone, stopped_s
 
     def _together(self, index: int, kind: StepKind, work_s: Floats, within_s: Floats | None) -> tuple[Floats, Floats]:
         """Draft work beside a target segment until one of them ends, or the time is up; what is left of both."""

@@ -148,4 +148,4 @@ class ReplayAnswers(NamedTuple):
     def at(self, position: int, round_index: int) -> Answer:  # noqa: ARG002
         """See `Answers`."""
         place = self.start + position
-        return Answer(Window(self.windows[place][: self.width]), self.verdicts[place], self.branches[place])
+        return Window(self.windows[place][: self.width]), self.verdicts[place], self.branches[place]

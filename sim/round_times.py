@@ -113,6 +113,8 @@ def _mirror(schedule: Schedule, durations: Durations, walk: Walk, branches: Ints
     alone = {name: _total(part[place]) for name, part in zip(names, durations.segments_s, strict=True)}
     target_s = sum(_total(part[place]) for part in ahead.segments_s)
     hidden_s = _total(ahead.hidden_s[place])
+    busy_s = _total(ahead.busy_s[here]) + _total(ahead.last_busy_s[place[walk.is_last]])
+    busy_s += _total(missing_s) + _total(rollout_s)
     is_miss = branch == MISS
     fallback_s = _total(waited_s[is_miss])
     return RoundTimes(
@@ -128,7 +130,7 @@ def _mirror(schedule: Schedule, durations: Durations, walk: Walk, branches: Ints
         ),
         target_busy_s=target_s,
         hidden_draft_s=hidden_s,
-        exposed_draft_s=_total(ahead.busy_s[place]) + _total(missing_s) + _total(rollout_s) - hidden_s,
+        exposed_draft_s=busy_s - hidden_s,
         num_hits=len(asked) - int(np.count_nonzero(is_miss)),
         num_asked=len(asked),
     )
