@@ -45,7 +45,7 @@ def write_report(data: ReportData, path: Path) -> None:
 def render_report(data: ReportData) -> str:
     """The page as text. `data` has at least one result."""
     environment = Environment(autoescape=True, undefined=StrictUndefined)
-    environment.filters |= {"figure_json": _figure_json, "capitalise": capital, "unbroken": _unbroken}
+    environment.filters |= {"figure_json": _figure_json, "unbroken": _unbroken}
     return environment.from_string(TEMPLATE).render(
         data=data,
         css=Markup(CSS),  # noqa: S704

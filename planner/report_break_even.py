@@ -6,7 +6,7 @@ from math import log10
 from typing import Any
 
 from decoding.schedule import Method
-from planner.report_figure import INK, KIND_COLOUR, PAPER, SOFT, Figure, axis, layout, note, spread_apart
+from planner.report_figure import INK, KIND_COLOUR, PAPER, SOFT, Figure, axis, end_labels, layout, note
 from planner.sensitivity import BreakEven, Sensitivity, Sweep
 
 NAME: dict[Method, str] = {"autoregressive": "plain", "speculative": "synchronous", "mirror": "mirror"}
@@ -39,14 +39,9 @@ def _figure(sweep: Sweep, ties: list[BreakEven]) -> Figure:
     found = [one for one in ties if one.at is not None]
     if found:
         data.append(_ties(sweep, found, scale))
-    ends = {method: times_s[-1] * 1e3 for method, times_s in sweep.best_tpot_s.items()}
-    span = max(max(times) for times in sweep.best_tpot_s.values()) * 1e3
-    places = spread_apart(list(ends.values()), span / 13)
-    labels = [
-        note(NAME[method], x=1, y=place, xref="paper", xanchor="left", xshift=6)
-        | {"font": {"size": 12, "color": KIND_COLOUR[method]}}
-        for method, place in zip(ends, places, strict=True)
-    ]
+    highest = 1.05e3 * max(max(times_s) for times_s in sweep.best_tpot_s.values())
+    ends = [(NAME[method], times_s[-1] * 1e3, KIND_COLOUR[method]) for method, times_s in sweep.best_tpot_s.items()]
+    labels = end_labels(ends, (0.0, highest), num_lines=13)
     settings: dict[str, Any] = {"ticksuffix": " %", "range": [0, 100]}
     if is_speed:
         settings = {"type": "log", "tickvals": [0.125, 0.25, 0.5, 1, 2, 4, 8]}
@@ -66,7 +61,7 @@ def _figure(sweep: Sweep, ties: list[BreakEven]) -> Figure:
             hovermode="x unified",
             margin={"l": 56, "r": 96, "t": 28, "b": 48},
             xaxis=axis(title, **settings),
-            yaxis=axis("ms per token", rangemode="tozero"),
+            yaxis=axis("ms per token", range=[0, highest]),
         ),
     )
 

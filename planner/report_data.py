@@ -96,6 +96,15 @@ class ReportData:
     footnotes: tuple[str, ...] = ()
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The results' names; those that several share are told apart by the target's lane."""
+        names = [result.name for result in self.results]
+        return tuple(
+            f"{name}, target on {result.candidate.schedule.target_lane}" if names.count(name) > 1 else name
+            for name, result in zip(names, self.results, strict=True)
+        )
+
+    @property
     def errors(self) -> tuple[float, ...]:
         """Signed errors of all schedules that were run."""
         return tuple(result.error for result in self.results if result.error is not None)
@@ -107,4 +116,9 @@ class ReportData:
 
 
 def _outcomes(trace: Trace) -> list[tuple[object, ...]]:
-    return [(entry.num_drafted, entry.outcome, entry.num_committed, entry.hit) for entry in trace.rounds]
+    """What decides a round. In the last one the record ends, and so does what could be compared of its outcome."""
+    last = len(trace.rounds) - 1
+    return [
+        (entry.num_drafted, entry.num_committed, entry.hit, entry.outcome if index < last else None)
+        for index, entry in enumerate(trace.rounds)
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from decoding.schedule import Schedule
@@ -81,6 +82,26 @@ def short_kind(schedule: Schedule, placement: str) -> str:
     if schedule.method == "mirror":
         return f"mirror {schedule.root_source}"
     return f"{'plain' if schedule.method == 'autoregressive' else 'synchronous'} {placement}"
+
+
+def end_labels(
+    ends: Sequence[tuple[str, float, str]], axis_range: tuple[float, float], *, num_lines: int
+) -> list[dict[str, Any]]:
+    """Names at the right ends of lines in place of a legend, moved apart where they would overlap.
+
+    Args:
+        ends: (name, height in units of the axis, colour) of every line.
+        axis_range: lowest and highest value of the axis.
+        num_lines: lines of text that fit into the figure's height.
+    """
+    low, high = axis_range
+    places = spread_apart([(height - low) / (high - low) for _, height, _ in ends], 1 / num_lines)
+    # Places are shares of the figure's height: a label at a height beyond the axis would not be drawn.
+    return [
+        note(name, x=1, y=place, xref="paper", yref="paper", xanchor="left", yanchor="middle", xshift=8)
+        | {"font": {"size": 12, "color": colour}}
+        for (name, _, colour), place in zip(ends, places, strict=True)
+    ]
 
 
 def spread_apart(values: list[float], gap: float) -> list[float]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from math import ceil, floor, log10
 from typing import Any
 
-from planner.report_figure import KIND_COLOUR, PAPER, SOFT, Figure, axis, layout, note, short_kind, spread_apart
+from planner.report_figure import KIND_COLOUR, PAPER, SOFT, Figure, axis, end_labels, layout, short_kind
 from planner.search import Candidate, SearchResult
 from planner.wording import milliseconds
 
-HIGHEST_SHOWN = 1.6
-"""Times above this multiple of plain decoding are left out of view."""
+DASH = {"exit": "solid", "draft": "dot", "hybrid": "dash", "split": "dot", "pooled": "solid"}
+COARSE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
+FINE = (1, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8, 2, 2.2, 2.4, 2.6, 2.8, 3, 3.3, 3.6, 4, 4.4, 4.8, 5.2, 5.6, 6, 6.5, 7, 8, 9)
 
 
 def landscape(result: SearchResult) -> Figure | None:
-    """Best time per token over the window, a line per kind; None if nothing drafts."""
+    """Best time per token over the window, a line per kind; None if nothing drafts. Ratios show as distances."""
     lines: dict[str, dict[int, Candidate]] = {}
     for candidate in result.candidates:
         schedule = candidate.schedule
@@ -22,44 +24,35 @@ def landscape(result: SearchResult) -> Figure | None:
             lines.setdefault(kind, {}).setdefault(schedule.num_speculative_tokens, candidate)
     if not lines:
         return None
-    plain = result.best(method="autoregressive")
-    lowest = result.winner.tpot_s * 1e3
-    slowest = max(candidate.tpot_s for line in lines.values() for candidate in line.values())
-    if plain is not None:
-        slowest = max(min(slowest, HIGHEST_SHOWN * plain.tpot_s), plain.tpot_s)
-    highest = 1e3 * slowest
-    last_window = max(window for line in lines.values() for window in line)
-    data = [_line(kind, line) for kind, line in lines.items()]
     ends = {kind: line[max(line)] for kind, line in lines.items()}
-    wanted = {kind: min(end.tpot_s * 1e3, highest) for kind, end in ends.items()}
-    colours = {kind: KIND_COLOUR[end.schedule.method] for kind, end in ends.items()}
-    shapes: list[dict[str, Any]] = []
+    shown_ms = [candidate.tpot_s * 1e3 for line in lines.values() for candidate in line.values()]
+    data = [_line(kind, line) for kind, line in lines.items()]
+    if result.winner.schedule.num_speculative_tokens:
+        data.append(_star(result.winner))
+    plain = result.best(method="autoregressive")
     if plain is not None:
-        wanted["plain decoding"], colours["plain decoding"] = plain.tpot_s * 1e3, KIND_COLOUR["autoregressive"]
-        dashed = {"color": KIND_COLOUR["autoregressive"], "width": 2, "dash": "dash"}
-        shapes.append(
-            {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": plain.tpot_s * 1e3, "y1": plain.tpot_s * 1e3}
-            | {"line": dashed}
-        )
-    places = spread_apart(list(wanted.values()), (highest - lowest) / 15)
-    labels = [
-        note(kind, x=1, y=place, xref="paper", xanchor="left", xshift=8, font={"size": 12, "color": colours[kind]})
-        for kind, place in zip(wanted, places, strict=True)
-    ]
-    winner = result.winner
-    if winner.schedule.num_speculative_tokens:
-        data.append(_star(winner))
+        ends["plain decoding"] = plain
+        shown_ms.append(plain.tpot_s * 1e3)
+    low, high = log10(min(shown_ms)), log10(max(shown_ms))
+    ticks = _ticks(low, high)
+    margin = max(0.02, 0.1 * (high - low))
+    low, high = low - margin, high + margin / 2
+    windows = [window for line in lines.values() for window in line]
     return Figure(
         name="landscape",
         alt="Best predicted time per token of every kind of decoding over the number of drafted tokens",
         data=data,
         layout=layout(
-            height_px=360,
-            annotations=labels,
-            shapes=shapes,
-            margin={"l": 56, "r": 132, "t": 16, "b": 48},
-            xaxis=axis("drafted tokens per round", dtick=1, range=[0.7, last_window + 0.15]),
-            yaxis=axis("ms per token", range=[lowest - 0.12 * (highest - lowest), highest + 0.06 * (highest - lowest)]),
+            height_px=380,
+            annotations=end_labels(
+                [(kind, log10(end.tpot_s * 1e3), KIND_COLOUR[end.schedule.method]) for kind, end in ends.items()],
+                (low, high),
+                num_lines=17,
+            ),
+            shapes=[] if plain is None else [_dashes(plain.tpot_s * 1e3)],
+            margin={"l": 56, "r": 132, "t": 24, "b": 48},
+            xaxis=axis("drafted tokens per round", dtick=1, range=[min(windows) - 0.3, max(windows) + 0.15]),
+            yaxis=axis("ms per token", type="log", range=[low, high], **ticks),
         ),
     )
 
@@ -103,17 +96,29 @@ def exit_layers(result: SearchResult) -> Figure | None:
     )
 
 
+def _ticks(low: float, high: float) -> dict[str, Any]:
+    """Round numbers between 10**low and 10**high."""
+    decades = range(floor(low) - 1, ceil(high) + 1)
+    steps = FINE if high - low < 0.4 else COARSE
+    values = [step * 10.0**decade for decade in decades for step in steps]
+    shown = [value for value in values if low - 0.03 <= log10(value) <= high + 0.03]
+    return {"tickvals": shown, "ticktext": [f"{value:g}" for value in shown]}
+
+
+def _dashes(height: float) -> dict[str, Any]:
+    line = {"color": KIND_COLOUR["autoregressive"], "width": 2, "dash": "dash"}
+    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": height, "y1": height, "line": line}
+
+
 def _line(kind: str, line: dict[int, Candidate]) -> dict[str, Any]:
     best = [line[window] for window in sorted(line)]
-    first = best[0].schedule
-    dashes = {"exit": "solid", "draft": "dot", "hybrid": "dash", "split": "dot", "pooled": "solid"}
     return {
         "type": "scatter",
         "mode": "lines+markers",
         "name": kind,
         "x": [candidate.schedule.num_speculative_tokens for candidate in best],
         "y": [candidate.tpot_s * 1e3 for candidate in best],
-        "line": {"color": KIND_COLOUR[first.method], "width": 2, "dash": dashes[kind.rsplit(maxsplit=1)[-1]]},
+        "line": {"color": KIND_COLOUR[best[0].schedule.method], "width": 2, "dash": DASH[kind.rsplit(maxsplit=1)[-1]]},
         "marker": {"size": 6},
         "hovertemplate": f"{kind}, %{{x}} drafted: %{{y:.2f}} ms per token<extra></extra>",
     }

@@ -15,10 +15,10 @@ TEMPLATE: Final = """<!doctype html>
 <body>
 <main>
 {%- macro draw(figure) %}
-<div class="scroll"><div class="figure" id="{{ figure.name }}" data-source="{{ figure.name }}-source"
+<div class="scroll"><div class="figure" id="figure-{{ figure.name }}" data-source="json-{{ figure.name }}"
   role="img" aria-label="{{ figure.alt }}"
   style="height:{{ figure.layout.height }}px;min-width:{{ figure.min_width_px }}px"></div></div>
-<script type="application/json" id="{{ figure.name }}-source">{{ figure | figure_json }}</script>
+<script type="application/json" id="json-{{ figure.name }}">{{ figure | figure_json }}</script>
 {%- endmacro %}
 {%- macro key_list(keys) %}
 <ul class="keys">
@@ -52,7 +52,7 @@ TEMPLATE: Final = """<!doctype html>
 <p class="lead">Decoding time per committed token, prefill left out. <span class="ring"></span> predicted with its
 interval{% if has_measured %}, <span class="disc"></span> measured with the range of its repeats{% endif %}.</p>
 <table class="results">
-<thead><tr><th>Schedule</th><th>Predicted</th><th>Measured</th><th>Error</th>
+<thead><tr><th>Schedule</th><th>Predicted</th>{% if has_measured %}<th>Measured</th><th>Error</th>{% endif %}
 <th class="plot">0 to {{ scale_end }}</th></tr></thead>
 <tbody>
 {%- for row in result_rows %}
@@ -60,11 +60,13 @@ interval{% if has_measured %}, <span class="disc"></span> measured with the rang
 <td class="name" style="border-left-color:{{ row.colour }}">{{ row.name }}
 {%- if row.is_winner %}<small>fastest predicted</small>{% endif %}</td>
 <td class="number" data-label="predicted">{{ row.predicted }}<small>{{ row.predicted_range }}</small></td>
+{%- if has_measured %}
 <td class="number" data-label="measured">{{ row.measured }}<small>{{ row.measured_range }}</small></td>
 <td class="number" data-label="error">{{ row.error }}
 {%- if row.is_within is not none %}
 <small class="{{ 'good' if row.is_within else 'bad' }}">{{ 'within' if row.is_within else 'outside' }}</small>
 {%- endif %}</td>
+{%- endif %}
 <td class="plot"><div class="track" style="color:{{ row.colour }}">
 {%- for kind, mark in (("predicted", row.predicted_mark), ("real", row.measured_mark)) if mark %}
 <i class="{{ kind }}" style="left:{{ mark.low | round(2) }}%;width:{{ (mark.high - mark.low) | round(2) }}%"></i>
@@ -95,7 +97,7 @@ round committed. Drag to zoom, double-click to go back.</p>
 nothing and is not in the bars.</p>
 {{- key_list(time_keys) }}
 {%- for row in time_rows %}
-<div class="stack"><div class="title"><span>{{ row.name | capitalise }}</span><b>{{ row.total }}</b></div>
+<div class="stack"><div class="title"><span>{{ row.name }}</span><b>{{ row.total }}</b></div>
 <div class="bar">
 {%- for segment in row.segments -%}
 <i style="width:{{ segment.width | round(3) }}%;background:{{ segment.colour }}" title="{{ segment.text }}"></i>

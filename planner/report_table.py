@@ -79,7 +79,8 @@ class CalibrationRow(NamedTuple):
 
 def result_rows(data: ReportData) -> list[ResultRow]:
     """One row per schedule, in the given order."""
-    return [_result_row(result, data, scale_end_s(data)) for result in data.results]
+    end_s = scale_end_s(data)
+    return [_result_row(name, result, data, end_s) for name, result in zip(data.names, data.results, strict=True)]
 
 
 def scale_end_s(data: ReportData) -> float:
@@ -92,15 +93,15 @@ def time_rows(data: ReportData) -> list[TimeRow]:
     end_s = max(max(result.predicted_s, result.measured_s or 0.0) for result in data.results)
     return [
         TimeRow(
-            name=result.name,
+            name=capital(name),
             total=milliseconds(result.predicted_s),
             segments=[
-                Segment(PART[name], PART_COLOUR[name], 100 * time_s / end_s, f"{PART[name]}: {milliseconds(time_s)}")
-                for name, time_s in _ordered(per_token(result.candidate))
+                Segment(PART[part], PART_COLOUR[part], 100 * time_s / end_s, f"{PART[part]}: {milliseconds(time_s)}")
+                for part, time_s in _ordered(per_token(result.candidate))
             ],
             measured=100 * result.measured_s / end_s if result.measured_s else None,
         )
-        for result in data.results
+        for name, result in zip(data.names, data.results, strict=True)
     ]
 
 
@@ -130,11 +131,11 @@ def calibration_rows(profile: Profile) -> list[CalibrationRow]:
     ]
 
 
-def _result_row(result: ScheduleResult, data: ReportData, end_s: float) -> ResultRow:
+def _result_row(name: str, result: ScheduleResult, data: ReportData, end_s: float) -> ResultRow:
     prediction, repeats_s, measured_s = result.candidate.prediction, result.repeats_s, result.measured_s
     is_within = None if measured_s is None else prediction.tpot_s_low <= measured_s <= prediction.tpot_s_high
     return ResultRow(
-        name=capital(result.name),
+        name=capital(name),
         colour=KIND_COLOUR[result.candidate.schedule.method],
         is_winner=result.candidate.schedule == data.search.winner.schedule,
         predicted=milliseconds(prediction.tpot_s),

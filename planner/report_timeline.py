@@ -70,7 +70,7 @@ def timeline(result: ScheduleResult, name: str, end_s: float) -> Figure:
         data += list(_round_marks(trace, top - 0.75, end_s))
         labels.append(note(f"<b>{title}</b>", x=0, y=top - 0.25, xanchor="left", font={"size": 13, "color": INK}))
         ticks += list(rows.values())
-        tick_names += [plotly_text(lane) for lane in lanes]
+        tick_names += [plotly_text(f"{_roles(schedule, lane)} on {lane}") for lane in lanes]
     return Figure(
         name=name,
         alt=f"Lanes over time, simulated{' and measured' if result.measured else ''}: {result.name}",
@@ -91,7 +91,8 @@ def keys(results: Sequence[ScheduleResult]) -> list[Key]:
     """The legend of all timelines together."""
     used = {span.work for result in results for span in result.simulated[0].spans}
     found = [Key(COLOUR[work], LABEL[work]) for work in COLOUR if work in used]
-    found.append(Key(PAPER, "hatched: the target waits for it", "hatched"))
+    if used - {*TARGET_WORK, Work.TRANSFER}:
+        found.append(Key(PAPER, "hatched: the target waits for it", "hatched"))
     if any(entry.hit is not None for result in results for entry in result.simulated[0].rounds):
         found += [
             Key("var(--hit)", "hit: the next window is ready", "dot"),
@@ -103,6 +104,11 @@ def keys(results: Sequence[ScheduleResult]) -> list[Key]:
 def lanes_of(schedule: Schedule) -> list[str]:
     """The lanes that work, the target's first."""
     return list(dict.fromkeys(lane for lane in (schedule.target_lane, schedule.draft_lane) if lane is not None))
+
+
+def _roles(schedule: Schedule, lane: str) -> str:
+    roles = {"target": schedule.target_lane, "draft": schedule.draft_lane}
+    return " and ".join(role for role, own in roles.items() if own == lane)
 
 
 def pieces(trace: Trace, schedule: Schedule, end_s: float) -> Iterator[Piece]:

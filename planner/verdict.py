@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import isnan
 from typing import Final, Literal
 
 from decoding.schedule import Method, Schedule
@@ -80,7 +81,7 @@ def judge(
         headline=_headline(pays, plain, drafting),
         prediction=_prediction(plain, drafting),
         choice=tuple(_choice(result, profile, compare)),
-        because=tuple(_because(result, compare, sensitivity)),
+        because=tuple(_because(result, compare)),
         changes=tuple(_changes(sensitivity, bound)),
     )
 
@@ -133,7 +134,7 @@ def _rivals(result: SearchResult) -> Iterator[tuple[Candidate, str]]:
         method=winner.schedule.method, placement="pooled" if winner.placement == "split" else "split"
     )
     if other_placement is not None:
-        yield other_placement, f"the same kind {other_placement.placement}"
+        yield other_placement, f"{KIND[winner.schedule.method]} {other_placement.placement}"
     for method in SIMPLEST:
         rival = result.best(method=method)
         if method != winner.schedule.method and rival is not None:
@@ -181,18 +182,16 @@ def _lane(profile: Profile, name: str) -> str:
     return f"lane {name} ({lane.device}, {cores})"
 
 
-def _because(result: SearchResult, compare: Compare, sensitivity: Sensitivity) -> Iterator[str]:
+def _because(result: SearchResult, compare: Compare) -> Iterator[str]:
     winner = result.winner
     yield _breakdown(winner)
     prediction = winner.prediction
     drafted_s = prediction.hidden_draft_s + prediction.exposed_draft_s
-    if winner.schedule.method == "mirror" and drafted_s:
+    if winner.schedule.method == "mirror" and drafted_s and not isnan(prediction.reuse_rate):
         yield (
             f"{percent(prediction.reuse_rate)} of the rounds find their next window ready, and "
             f"{percent(prediction.hidden_draft_s / drafted_s)} of the draft's work is hidden behind the target."
         )
-    gains = [f"the {gain.part} {percent(gain.gain)}" for gain in sensitivity.gains]
-    yield f"Ten percent more speed of one part would bring, in tokens per second: {listing(gains)}."
     for rival, _ in _rivals(result):
         is_other_kind = rival.schedule.method != winner.schedule.method
         if is_other_kind and compare(winner.schedule, rival.schedule).is_measurable:
@@ -242,6 +241,9 @@ def _grouped(candidate: Candidate) -> dict[str, float]:
 def _changes(sensitivity: Sensitivity, bound: OverlapBound | None) -> Iterator[str]:
     for challenger in dict.fromkeys(one.challenger for one in sensitivity.break_evens):
         yield _change(challenger, [one for one in sensitivity.break_evens if one.challenger == challenger])
+    gains = [f"the {gain.part} {percent(gain.gain)}" for gain in sensitivity.gains]
+    if gains:
+        yield f"Ten percent more speed of one part would bring, in tokens per second: {listing(gains)}."
     if bound is not None:
         limit = factor(bound.over_synchronous)
         yield f"On these lanes mirror can be at most {limit} as fast as drafting and verifying in turn."

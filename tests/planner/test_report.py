@@ -1,0 +1,239 @@
+"""The page holds what it must, fetches nothing, and lets no user's text become markup."""
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from decoding.errors import ConfigError
+from planner.report import render_report, write_report
+from planner.space import SearchSpace
+from tests.planner.synthetic import acceptance_record, machine
+from tests.planner.synthetic_report import report_data
+
+SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=(8,))
+VOID = {"meta", "br"}
+
+
+class Page(HTMLParser):
+    """The elements of a page, its text without scripts and styles, and its JSON."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.words: list[str] = []
+        self.figures: dict[str, dict] = {}
+        self._json = ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        named = dict(attributes)
+        self.links += [value for name, value in attributes if name in ("src", "href", "action", "data", "srcset")]
+        if "id" in named:
+            self.ids.append(named["id"])
+        self._json = named.get("id", "") if named.get("type") == "application/json" else ""
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "script":
+            if self._json:
+                self.figures[self._json.removeprefix("json-")] = json.loads(data)
+        elif self.open and self.open[-1] != "style":
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.words))
+
+
+@pytest.fixture(scope="module")
+def html(data):
+    return render_report(data)
+
+
+@pytest.fixture(scope="module")
+def page(html):
+    return Page(html)
+
+
+def test_elements_are_closed_in_order_and_ids_are_unique(page):
+    assert page.open == []
+    assert len(set(page.ids)) == len(page.ids)
+
+
+def test_nothing_is_fetched(page, html):
+    assert page.links == []
+    own = re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)
+    assert "http" not in own.replace("http-equiv", "")
+    assert "url(" not in own
+    assert "@import" not in own
+    assert "default-src 'none'" in own
+
+
+def test_plotly_is_there_exactly_once(html):
+    assert html.count("plotly.js v") == 1
+
+
+def test_the_verdict_comes_first(page, data):
+    words = page.text
+    assert words.index(data.verdict.headline.replace(" ", " ")) < words.index("predicted with its interval")
+    for sentence in (*data.verdict.choice, *data.verdict.because, *data.verdict.changes):
+        assert re.sub(r"\s", " ", sentence) in re.sub(r"\s", " ", words)
+
+
+def test_every_schedule_has_its_prediction_measurement_and_error(page, data):
+    assert len(data.results) >= 8
+    for result in data.results:
+        prediction = result.candidate.prediction
+        assert result.name[1:] in page.text
+        assert f"{prediction.tpot_s * 1e3:.1f} ms" in page.text
+        assert f"{prediction.tpot_s_low * 1e3:.1f} to {prediction.tpot_s_high * 1e3:.1f}" in page.text
+        assert f"{result.measured_s * 1e3:.1f} ms" in page.text
+        assert f"{result.error * 100:+.1f} %".replace("-", "\u2212") in page.text
+
+
+def test_the_heading_tells_the_error(page, data):
+    sizes = sorted(abs(error) * 100 for error in data.errors)
+    middle = sizes[len(sizes) // 2]
+    assert f"Predictions are off by {middle:.1f} % in the median, {sizes[-1]:.1f} % at most" in page.text
+
+
+def test_all_figures_are_drawn_from_json(page):
+    assert set(page.figures) == {
+        "timeline-0",
+        "timeline-1",
+        "acceptance",
+        "landscape",
+        "exit-layers",
+        "break-even-acceptance",
+        "break-even-draft-speed",
+    }
+    assert {f"figure-{name}" for name in page.figures} <= set(page.ids)
+
+
+def test_plotly_understands_every_figure(page):
+    from plotly.graph_objects import Figure
+
+    for figure in page.figures.values():
+        plain = json.loads(re.sub(r"var\(--[\w-]+\)", "#123456", json.dumps(figure)))
+        assert Figure(plain).data
+
+
+def test_every_colour_is_in_the_style_sheet_for_light_and_dark(html):
+    style = re.search(r"<style>(.*?)</style>", html, flags=re.DOTALL).group(1)
+    light, dark = style.split("prefers-color-scheme: dark", maxsplit=1)
+    used = set(re.findall(r"var\((--[\w-]+)\)", re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)))
+    assert len(used) > 15
+    for name in used:
+        assert f"{name}:" in light
+        assert f"{name}:" in dark
+
+
+def test_calibration_is_summed_up(page, data):
+    for part in ("one target layer", "target head", "exit after layer 20", "draft step, exit features"):
+        assert part in page.text
+    assert "3 min 10 s" in page.text.replace("\u00a0", " ")
+    assert "Synthetic 2-core" in page.text
+    assert "±2 %" in page.text
+
+
+def test_the_fine_print_is_honest(page, data):
+    num_sequences = sum(result.num_measured for result in data.results)
+    assert "bfloat16" in page.text
+    assert "6 prompts" in page.text
+    assert f"All {num_sequences} measured sequences went through exactly the simulated rounds" in page.text
+    assert "Each schedule was run 3 times" in page.text
+    assert "All of this is made up." in page.text
+
+
+def test_sequences_that_left_the_simulated_rounds_are_counted(data):
+    first = data.results[0]
+    odd = replace(first.measured[0][0], rounds=first.measured[0][0].rounds[:-1])
+    changed = replace(first, measured=((odd, *first.measured[0][1:]), *first.measured[1:]))
+    assert changed.num_divergent == 1
+    text = Page(render_report(replace(data, results=(changed, *data.results[1:])))).text
+    assert re.search(r"1 of \d+ measured sequences left the simulated rounds", text)
+
+
+def test_what_lies_behind_the_end_of_a_text_is_no_divergence(data):
+    first = data.results[0]
+    real = first.measured[0][0]
+    beyond = replace(real, rounds=[*real.rounds[:-1], real.rounds[-1]._replace(outcome=(0, 4711))])
+    assert replace(first, measured=((beyond, *first.measured[0][1:]),)).num_divergent == 0
+    inside = replace(real, rounds=[real.rounds[0]._replace(outcome=(0, 4711)), *real.rounds[1:]])
+    assert replace(first, measured=((inside, *first.measured[0][1:]),)).num_divergent == 1
+
+
+def test_a_report_without_runs_says_so(data):
+    dry = replace(data, results=tuple(replace(result, measured=()) for result in data.results))
+    text = Page(render_report(dry)).text
+    assert "What is predicted" in text
+    assert "nothing was run yet" in text
+    assert f"{len(dry.results)} schedules of the table were not run." in text
+    assert "Measured" not in text
+
+
+def test_a_machine_without_a_drafter_still_gets_its_report():
+    plain = report_data(machine().model_copy(update={"drafter": None}), num_repeats=1)
+    page = Page(render_report(plain))
+    assert "only plain decoding can be priced" in page.text
+    assert set(page.figures) == {"timeline-0"}
+    assert "Plain, split, target on draft" in page.text
+
+
+def test_user_text_stays_text():
+    nasty = "<script>alert(1)</script>"
+    profile = machine().model_copy(
+        update={
+            "target": nasty,
+            "drafter": f"{nasty}&",
+            "host": {nasty: nasty},
+            "lanes": tuple(lane.model_copy(update={"device": nasty}) for lane in machine().lanes),
+        }
+    )
+    record = acceptance_record(num_prompts=3)
+    record = replace(record, prompts=(replace(record.prompts[0], name=f"</script>{nasty}"), *record.prompts[1:]))
+    made = report_data(profile, record, space=SMALL, num_repeats=1)
+    made = replace(made, title=nasty, created=nasty, footnotes=(nasty,))
+    html = render_report(made)
+    assert "<script>alert" not in html
+    assert Page(html).text.count("alert(1)") >= 6
+
+
+def test_lane_names_do_not_become_markup_in_figures():
+    lanes = {"target": "<b>t</b>", "draft": "</script><b>", "both": "both"}
+    profile = machine()
+    profile = profile.model_copy(
+        update={
+            "lanes": tuple(lane.model_copy(update={"name": lanes[lane.name]}) for lane in profile.lanes),
+            "links": (),
+            "contention": (),
+        }
+    )
+    html = render_report(report_data(profile, acceptance_record(num_prompts=2), space=SMALL, num_repeats=1))
+    names = Page(html).figures["timeline-0"]["layout"]["yaxis"]["ticktext"]
+    assert any("&lt;b&gt;t&lt;/b&gt;" in name for name in names)
+    assert "</script><b>" not in html
+
+
+def test_the_same_data_gives_the_same_page(data, html):
+    assert render_report(data) == html
+
+
+def test_the_page_is_written_whole_or_not_at_all(tmp_path, data, html):
+    path = tmp_path / "deep" / "report.html"
+    write_report(data, path)
+    assert path.read_text(encoding="utf-8") == html
+    assert list(path.parent.iterdir()) == [path]
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(ConfigError, match="taken"):
+        write_report(data, tmp_path / "taken" / "report.html")

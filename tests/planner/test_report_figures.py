@@ -1,0 +1,131 @@
+"""Figures show the traces: hidden and exposed work apart, hits and misses marked, labels legible."""
+
+import pytest
+
+from decoding.metrics import exposed_draft_s, hidden_draft_s, per_position_acceptance_rate
+from planner.report_acceptance import acceptance, longest_windows
+from planner.report_break_even import break_even_figures
+from planner.report_figure import spread_apart
+from planner.report_landscape import exit_layers, landscape
+from planner.report_table import result_rows, time_rows
+from planner.report_timeline import COLOUR, TARGET_WORK, common_end_s, pieces, timeline
+from planner.space import SearchSpace
+from tests.planner.synthetic_report import report_data
+
+SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=())
+
+
+@pytest.fixture(scope="module")
+def mirror(data):
+    return data.fastest("mirror")
+
+
+def test_pieces_add_up_to_hidden_and_exposed_draft_time(data):
+    for result in data.results:
+        schedule = result.candidate.schedule
+        if schedule.draft_lane is None or schedule.is_pooled:
+            continue
+        for trace in (*result.simulated, *result.measured[0]):
+            drafted = [p for p in pieces(trace, schedule, trace.decode_s + 1) if p.span.work not in TARGET_WORK]
+            exposed = sum(piece.end_s - piece.start_s for piece in drafted if piece.exposed)
+            hidden = sum(piece.end_s - piece.start_s for piece in drafted if not piece.exposed)
+            lanes = (schedule.target_lane, schedule.draft_lane)
+            assert exposed == pytest.approx(exposed_draft_s([trace], *lanes), abs=1e-9)
+            assert hidden == pytest.approx(hidden_draft_s([trace], *lanes), abs=1e-9)
+
+
+def test_pooled_drafting_is_all_exposed(data):
+    pooled = next(result for result in data.results if result.candidate.schedule.is_pooled)
+    shown = list(pieces(pooled.simulated[0], pooled.candidate.schedule, 10.0))
+    assert all(piece.exposed == (piece.span.work not in TARGET_WORK) for piece in shown)
+
+
+def test_both_worlds_share_one_time_axis(data, mirror):
+    end_s = common_end_s(data.results)
+    figure = timeline(mirror, "t", end_s)
+    assert figure.layout["xaxis"]["range"] == [0, end_s * 1e3]
+    schedule = mirror.candidate.schedule
+    lanes = [f"target on {schedule.target_lane}", f"draft on {schedule.draft_lane}"]
+    assert figure.layout["yaxis"]["ticktext"] == lanes * 2
+    bars = [trace for trace in figure.data if trace["type"] == "bar"]
+    assert (
+        max(base + length for bar in bars for base, length in zip(bar["base"], bar["x"], strict=True))
+        <= end_s * 1e3 + 1e-6
+    )
+    assert {bar["marker"]["color"] for bar in bars} <= set(COLOUR.values())
+    assert any("pattern" in bar["marker"] for bar in bars)
+
+
+def test_hits_and_misses_stand_at_the_ends_of_their_rounds(data, mirror):
+    end_s = mirror.simulated[0].decode_s
+    marks = [trace for trace in timeline(mirror, "t", end_s).data if trace.get("mode") == "markers"]
+    for hit, text in ((True, "hit"), (False, "miss")):
+        expected = [entry.end_s * 1e3 for entry in mirror.simulated[0].rounds if entry.hit is hit]
+        assert any(mark["x"] == pytest.approx(expected) for mark in marks if mark["hovertext"] == text)
+
+
+def test_acceptance_shows_both_worlds(data):
+    chosen = longest_windows(data.results)
+    figure = acceptance(chosen)
+    assert [trace["name"] for trace in figure.data] == ["simulated", "measured"] * len(chosen)
+    rates = per_position_acceptance_rate(chosen[0].simulated)
+    assert figure.data[0]["y"] == pytest.approx([rate * 100 for rate in rates])
+
+
+def test_acceptance_needs_something_that_drafts():
+    assert acceptance([]) is None
+
+
+def test_landscape_has_the_best_of_every_kind_and_window(data):
+    lines = {trace["name"]: trace for trace in landscape(data.search).data if "name" in trace}
+    assert set(lines) == {"synchronous split", "synchronous pooled", "mirror exit", "mirror draft", "mirror hybrid"}
+    for source in ("exit", "draft", "hybrid"):
+        best = data.search.best(method="mirror", root_source=source)
+        line = lines[f"mirror {source}"]
+        assert line["x"] == [1, 2, 3]
+        assert min(line["y"]) == pytest.approx(best.tpot_s * 1e3)
+
+
+def test_exit_layers_need_two_exits(data):
+    assert exit_layers(data.search).data[0]["y"] == ["layer 15", "layer 20"]
+    one_exit = report_data(space=SMALL.model_copy(update={"exit_layers": (20,)}), num_repeats=0)
+    assert exit_layers(one_exit.search) is None
+
+
+def test_ties_lie_on_the_curve_of_the_challenger(data):
+    for figure, sweep in zip(break_even_figures(data.sensitivity), data.sensitivity.sweeps, strict=True):
+        ties = [one for one in data.sensitivity.break_evens if one.quantity == sweep.quantity and one.at is not None]
+        if ties:
+            (rings,) = (trace for trace in figure.data if trace["mode"] == "markers+text")
+            assert len(rings["x"]) == len(ties)
+            for height, tie in zip(rings["y"], ties, strict=True):
+                times_s = sweep.best_tpot_s[tie.challenger]
+                assert min(times_s) * 1e3 - 1e-9 <= height <= max(times_s) * 1e3 + 1e-9
+
+
+def test_stacked_bars_are_as_long_as_the_predicted_time(data):
+    rows = time_rows(data)
+    slowest = max(max(result.predicted_s, result.measured_s) for result in data.results)
+    for row, result in zip(rows, data.results, strict=True):
+        assert sum(segment.width for segment in row.segments) == pytest.approx(100 * result.predicted_s / slowest)
+        assert row.measured == pytest.approx(100 * result.measured_s / slowest)
+
+
+def test_marks_of_the_table_lie_on_its_scale(data):
+    for row in result_rows(data):
+        for mark in (row.predicted_mark, row.measured_mark):
+            assert 0 <= mark.low <= mark.at <= mark.high <= 100
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1.0, 5.0], [1.0, 5.0]),
+        ([1.0, 1.0], [0.5, 1.5]),
+        ([3.0, 1.0, 1.2], [3.0, 0.6, 1.6]),
+        ([1.0, 1.0, 2.1], [0.3667, 1.3667, 2.3667]),
+        ([], []),
+    ],
+)
+def test_labels_move_apart_around_their_middle(values, expected):
+    assert spread_apart(values, 1.0) == pytest.approx(expected, abs=1e-3)

@@ -1,0 +1,68 @@
+"""A faster part makes its own work faster and nothing else."""
+
+import pytest
+
+from decoding.schedule import Schedule
+from planner.scaled_profile import with_speed
+from sim.evaluator import predict
+from tests.planner.synthetic import acceptance_record, machine
+
+SYNCHRONOUS = Schedule(
+    method="speculative", target_lane="target", draft_lane="draft", num_speculative_tokens=3, drafter="four-layer"
+)
+MIRROR = Schedule(
+    method="mirror",
+    target_lane="target",
+    draft_lane="draft",
+    num_speculative_tokens=3,
+    root_source="exit",
+    exit_layer=15,
+    exit_top_k=4,
+    drafter="four-layer",
+)
+
+
+@pytest.fixture(scope="module")
+def record():
+    return acceptance_record(num_prompts=2)
+
+
+@pytest.mark.parametrize(("part", "name"), [("target", "target_verify"), ("draft", "draft")])
+def test_only_that_part_of_the_time_shrinks(record, part, name):
+    before = predict(SYNCHRONOUS, machine(), record).bottlenecks._asdict()
+    after = predict(SYNCHRONOUS, with_speed(machine(), part, 2.0), record).bottlenecks._asdict()
+    assert after.pop(name) == pytest.approx(before.pop(name) / 2)
+    assert after == pytest.approx(before)
+
+
+def test_tables_that_were_asked_before_are_scaled_too():
+    profile = machine()
+    step = profile.lane("draft").draft_step
+    before = step.at(3, 100)
+    assert with_speed(profile, "draft", 2.0).lane("draft").draft_step.at(3, 100) == pytest.approx(before / 2)
+
+
+def test_exits_and_features_follow_their_model():
+    faster = with_speed(with_speed(machine(), "target", 2.0), "draft", 4.0).lane("target")
+    own = machine().lane("target")
+    assert faster.exit[20].at(1, 0) == pytest.approx(own.exit[20].at(1, 0) / 2)
+    assert faster.draft_step_features.at(1, 0) == pytest.approx(own.draft_step_features.at(1, 0) / 4)
+
+
+def test_a_link_gets_both_quicker_and_wider():
+    link = with_speed(machine(), "link", 2.0).links[0]
+    assert (link.latency_s, link.bytes_per_s) == (pytest.approx(2.5e-5), pytest.approx(4e9))
+
+
+@pytest.mark.parametrize("part", ["target", "draft", "link"])
+def test_a_slower_part_never_helps(record, part):
+    now = predict(MIRROR, machine(), record).tpot_s
+    assert predict(MIRROR, with_speed(machine(), part, 0.5), record).tpot_s >= now
+
+
+def test_lanes_without_tables_keep_having_none():
+    bare = machine().lane("draft").model_copy(update={"layer": None, "head": None, "draft_step_features": None})
+    profile = machine()
+    profile = profile.model_copy(update={"lanes": (profile.lanes[0], bare, profile.lanes[2])})
+    scaled = with_speed(with_speed(profile, "target", 2.0), "draft", 2.0).lane("draft")
+    assert (scaled.layer, scaled.head, scaled.draft_step_features) == (None, None, None)

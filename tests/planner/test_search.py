@@ -1,0 +1,103 @@
+"""The search finds the minimum of what it enumerates, and picks schedules worth running."""
+
+import pytest
+
+from decoding.errors import PlanError
+from planner.search import pick_demo_schedules, rank, search
+from planner.space import SearchSpace, enumerate_schedules
+from sim.evaluator import predict
+from tests.planner.synthetic import acceptance_record, machine
+
+SMALL = SearchSpace(windows=(2, 4), exit_top_k=(1, 4), draft_top_k=(2,), uneven_roots=(6,))
+
+
+@pytest.fixture(scope="module")
+def profile():
+    return machine()
+
+
+@pytest.fixture(scope="module")
+def record():
+    return acceptance_record()
+
+
+@pytest.fixture(scope="module")
+def result(profile, record):
+    return search(SMALL, profile, record)
+
+
+def test_the_winner_is_the_fastest_of_all(result, profile, record):
+    times = [predict(schedule, profile, record).tpot_s for schedule in enumerate_schedules(SMALL, profile, record)]
+    assert result.winner.tpot_s == min(times)
+    assert [candidate.tpot_s for candidate in result.candidates] == sorted(times)
+
+
+def test_a_wider_space_never_finds_less(result, profile, record):
+    wider = SMALL.model_copy(update={"windows": (1, 2, 3, 4), "exit_top_k": (1, 2, 4)})
+    assert search(wider, profile, record).winner.tpot_s <= result.winner.tpot_s
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"method": "autoregressive"},
+        {"method": "speculative", "placement": "split"},
+        {"placement": "pooled"},
+        {"method": "mirror", "root_source": "hybrid"},
+    ],
+)
+def test_best_is_the_minimum_of_its_kind(result, wanted):
+    def fits(candidate):
+        known = {
+            "method": candidate.schedule.method,
+            "placement": candidate.placement,
+            "root_source": candidate.schedule.root_source,
+        }
+        return all(known[name] == value for name, value in wanted.items())
+
+    fitting = [candidate.tpot_s for candidate in result.candidates if fits(candidate)]
+    assert result.best(**wanted).tpot_s == min(fitting)
+
+
+def test_there_is_no_best_of_a_missing_kind(result):
+    assert result.best(method="mirror", placement="pooled") is None
+
+
+def test_ties_go_to_what_was_enumerated_first(profile, record):
+    schedules = enumerate_schedules(SMALL.model_copy(update={"methods": ("autoregressive",)}), profile, record)
+    lanes = [candidate.schedule.target_lane for candidate in rank(schedules, profile, record).candidates]
+    assert lanes == ["both", "target", "draft"]
+
+
+def test_an_empty_space_is_an_error_that_says_what_there_is(profile, record):
+    with pytest.raises(PlanError, match=r"lanes target, draft, both .* windows up to 8 and exits \[15, 20\]"):
+        search(SMALL.model_copy(update={"methods": ("mirror",), "placements": ("pooled",)}), profile, record)
+
+
+def test_demo_schedules_span_all_kinds_and_both_ends(result):
+    picked = pick_demo_schedules(result)
+    schedules = [candidate.schedule for candidate in picked]
+    assert len(set(schedules)) == len(schedules) >= 8
+    for placement in ("split", "pooled"):
+        for method in ("autoregressive", "speculative"):
+            assert result.best(method=method, placement=placement) in picked
+    for source in ("exit", "draft", "hybrid"):
+        assert result.best(method="mirror", root_source=source) in picked
+    slowest = {
+        method: max(c.tpot_s for c in result.candidates if c.schedule.method == method)
+        for method in ("speculative", "mirror")
+    }
+    assert {candidate.tpot_s for candidate in picked} >= set(slowest.values())
+    assert result.winner in picked
+
+
+def test_demo_schedules_are_filled_up_where_kinds_are_missing(profile, record):
+    space = SMALL.model_copy(update={"methods": ("speculative",)})
+    result = search(space, profile, record)
+    picked = pick_demo_schedules(result)
+    assert len(picked) == len({candidate.schedule for candidate in picked}) == min(8, len(result.candidates))
+
+
+def test_fewer_candidates_than_wanted_are_all_picked(profile, record):
+    result = search(SearchSpace(methods=("autoregressive",)), profile, record)
+    assert sorted(c.tpot_s for c in pick_demo_schedules(result)) == [c.tpot_s for c in result.candidates]

@@ -1,0 +1,169 @@
+"""The verdict says yes, no or cannot tell, and each branch in words."""
+
+import re
+
+import pytest
+
+from planner.comparison import comparer
+from planner.search import search
+from planner.sensitivity import BreakEven, Sensitivity, analyse
+from planner.space import SearchSpace
+from planner.upper_bounds import overlap_bound
+from planner.verdict import judge, per_token
+from tests.planner.synthetic import acceptance_record, machine
+
+SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(4,), uneven_roots=(8,))
+
+
+def verdict_on(profile, *, space=SMALL, record=None):
+    record = record or acceptance_record(num_prompts=8)
+    result = search(space, profile, record)
+    mirror = result.best(method="mirror")
+    bound = mirror and overlap_bound(
+        mirror.schedule, profile, record, mean_acceptance_length=mirror.prediction.mean_acceptance_length
+    )
+    return judge(result, profile, comparer(profile, record), analyse(result, profile, record), bound), result
+
+
+@pytest.fixture(scope="module")
+def synchronous_wins():
+    return verdict_on(machine(pooled_speed=1.4))
+
+
+@pytest.fixture(scope="module")
+def mirror_wins():
+    return verdict_on(machine(pooled_speed=1.0))
+
+
+@pytest.fixture(scope="module")
+def plain_wins():
+    return verdict_on(machine(draft_step_s=0.04))
+
+
+def test_yes_with_a_factor_and_both_speeds(synchronous_wins):
+    verdict, result = synchronous_wins
+    plain = result.best(method="autoregressive")
+    assert verdict.pays == "yes"
+    assert verdict.speedup == plain.tpot_s / result.winner.tpot_s
+    assert verdict.headline == f"Yes, speculation pays here: {verdict.speedup:.2f}× the speed of plain decoding."
+    assert verdict.prediction == (
+        f"Predicted: synchronous speculation {1 / result.winner.tpot_s:.1f} tokens/s and "
+        f"plain decoding {1 / plain.tpot_s:.1f} tokens/s."
+    )
+
+
+def test_the_winner_comes_with_settings_and_lanes(synchronous_wins):
+    verdict, result = synchronous_wins
+    window = result.winner.schedule.num_speculative_tokens
+    assert verdict.choice[0].startswith(f"The fastest is synchronous speculation: draft {window} tokens per round")
+    assert verdict.choice[1] == "Target and draft take turns on lane both (cpu, 2 cores)."
+    assert any(re.fullmatch(r"Mirror speculation needs [\d.]+ ms per token, \d+ % more\.", s) for s in verdict.choice)
+
+
+def test_mirror_can_win_and_says_what_hides(mirror_wins):
+    verdict, result = mirror_wins
+    assert result.winner.schedule.method == "mirror"
+    assert verdict.pays == "yes"
+    assert "branches" in verdict.choice[0]
+    assert re.search(
+        r"The target runs on lane \w+ \(cpu, core \d\), the draft on lane \w+ \(cpu, core \d\)", verdict.text
+    )
+    assert re.search(
+        r"\d+ % of the rounds find their next window ready, and \d+ % of the draft's work is hidden", verdict.text
+    )
+
+
+def test_plain_decoding_can_win(plain_wins):
+    verdict, result = plain_wins
+    assert result.winner.schedule.method == "autoregressive"
+    assert verdict.pays == "no"
+    assert verdict.speedup < 1
+    assert verdict.headline.startswith("No, speculation does not pay here: its best has 0.")
+    assert verdict.choice[1] == "The target runs on lane both (cpu, 2 cores)."
+    assert "more on drafting in the open" in verdict.text
+
+
+def test_no_measurable_difference_to_plain_decoding():
+    blurred = machine(pooled_speed=1.4).model_copy(update={"relative_error": 0.5})
+    verdict, _ = verdict_on(blurred)
+    assert verdict.pays == "unclear"
+    assert verdict.headline.startswith("No measurable difference")
+    assert "There is no measurable difference to plain decoding" in verdict.text
+    assert "which is simpler and so the better choice" in verdict.text
+
+
+def test_no_measurable_difference_between_kinds():
+    verdict, result = verdict_on(machine(pooled_speed=1.13))
+    ratio = result.best(method="mirror").tpot_s / result.best(method="speculative").tpot_s
+    assert ratio == pytest.approx(1, abs=0.04), "the machine was made so that both are about equal"
+    assert verdict.pays == "yes"
+    assert re.search(r"no measurable difference to (mirror|synchronous) speculation", verdict.text)
+
+
+def test_the_simpler_kind_is_not_told_to_yield_to_the_other(synchronous_wins):
+    verdict, _ = synchronous_wins
+    assert "better choice" not in verdict.text
+
+
+def test_without_a_drafter_only_plain_decoding_is_left():
+    verdict, _ = verdict_on(machine().model_copy(update={"drafter": None}))
+    assert (verdict.pays, verdict.speedup) == ("no", None)
+    assert verdict.headline == "No: only plain decoding can be priced."
+
+
+def test_without_plain_decoding_it_cannot_tell():
+    verdict, _ = verdict_on(machine(), space=SMALL.model_copy(update={"methods": ("speculative", "mirror")}))
+    assert (verdict.pays, verdict.speedup) == ("unclear", None)
+    assert verdict.headline == "Unclear: the search left plain decoding out."
+
+
+def test_it_says_what_bounds_the_winner_largest_first(synchronous_wins):
+    verdict, result = synchronous_wins
+    shares = [int(share) for share in re.findall(r"\((\d+) %\)", verdict.because[0])]
+    assert verdict.because[0].startswith(
+        f"What bounds it, of {result.winner.tpot_s * 1e3:.1f} ms per token: the target"
+    )
+    assert shares == sorted(shares, reverse=True)
+    assert 90 <= sum(shares) <= 100
+
+
+def test_parts_of_a_time_add_up_to_it(mirror_wins):
+    _, result = mirror_wins
+    for candidate in result.candidates:
+        assert sum(per_token(candidate).values()) == pytest.approx(candidate.tpot_s)
+
+
+def test_it_says_what_would_have_to_change(synchronous_wins, plain_wins):
+    said = " ".join(synchronous_wins[0].changes)
+    assert re.search(r"Plain decoding would win if the draft's acceptance per token fell from \d+ % to \d+ %", said)
+    assert re.search(r"or if the draft were [\d.]+× slower", said)
+    assert re.search(r"the target \d+ %, the draft \d+ % and the link [\d.]+ %", said)
+    assert re.search(r"mirror can be at most 1\.\d+× as fast as drafting and verifying in turn", said)
+    assert re.search(
+        r"Synchronous speculation would win if .*the draft were [\d.]+× faster", " ".join(plain_wins[0].changes)
+    )
+
+
+def test_it_says_when_nothing_would_change_the_winner(synchronous_wins):
+    _, result = synchronous_wins
+    never = {"challenger": "mirror", "at": None}
+    sensitivity = Sensitivity(
+        sweeps=(),
+        break_evens=(
+            BreakEven(quantity="acceptance", now=0.6, low=0.05, high=0.95, **never),
+            BreakEven(quantity="draft_speed", now=1.0, low=0.125, high=8.0, **never),
+        ),
+        gains=(),
+    )
+    verdict = judge(result, machine(), comparer(machine(), acceptance_record()), sensitivity)
+    tried = "an acceptance per token from 5 % to 95 % nor with a draft from 8× slower to 8× faster"
+    assert verdict.changes == (f"Mirror speculation would win neither with {tried}.",)
+
+
+def test_sentences_are_short_and_whole(synchronous_wins, mirror_wins, plain_wins):
+    for verdict, _ in (synchronous_wins, mirror_wins, plain_wins):
+        for sentence in (verdict.headline, verdict.prediction, *verdict.choice, *verdict.because, *verdict.changes):
+            assert sentence.endswith(".")
+            assert sentence[0].isupper() or sentence[0].isdigit()
+            assert len(sentence.split()) <= 48
+            assert "nan" not in sentence.lower().split()

@@ -1,0 +1,79 @@
+"""Names and human units."""
+
+import pytest
+
+from decoding.schedule import Schedule
+from planner.wording import (
+    capital,
+    counted,
+    factor,
+    listing,
+    milliseconds,
+    percent,
+    schedule_name,
+    seconds,
+    tokens_per_second,
+)
+
+MIRROR = {"method": "mirror", "target_lane": "a", "draft_lane": "b", "num_speculative_tokens": 3}
+
+
+@pytest.mark.parametrize(
+    ("schedule", "placement", "name"),
+    [
+        (Schedule(method="autoregressive", target_lane="a"), "pooled", "plain, pooled"),
+        (
+            Schedule(
+                method="speculative", target_lane="a", draft_lane="a", num_speculative_tokens=2, exit_features=True
+            ),
+            "pooled",
+            "synchronous, 2 drafted, exit features, pooled",
+        ),
+        (
+            Schedule(**MIRROR, root_source="exit", exit_layer=15, exit_top_k=1),
+            "split",
+            "mirror from exit 15, 3 drafted, 1 root per row",
+        ),
+        (
+            Schedule(**MIRROR, root_source="hybrid", exit_layer=20, exit_top_k=4, draft_top_k=2),
+            "split",
+            "mirror from exit 20 + draft, 3 drafted, 4 + 2 roots per row",
+        ),
+        (
+            Schedule(**MIRROR, root_source="draft", roots_per_row=(3, 2, 1)),
+            "split",
+            "mirror from draft, 3 drafted, 6 roots, uneven",
+        ),
+    ],
+)
+def test_schedules_are_named_by_what_tells_them_apart(schedule, placement, name):
+    assert schedule_name(schedule, placement) == name
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (milliseconds(0.0271), "27.1 ms"),
+        (milliseconds(0.00123), "1.23 ms"),
+        (milliseconds(0.1234), "123 ms"),
+        (seconds(4.25), "4.25 s"),
+        (seconds(45.2), "45 s"),
+        (seconds(190), "3 min 10 s"),
+        (seconds(180), "3 min"),
+        (tokens_per_second(0.02), "50.0 tokens/s"),
+        (factor(1.5678), "1.57×"),
+        (factor(1.6), "1.60×"),
+        (factor(8.0), "8×"),
+        (percent(0.234), "23 %"),
+        (percent(0.0062), "0.6 %"),
+        (percent(0.0), "0 %"),
+        (listing(["a"]), "a"),
+        (listing(["a", "b", "c"]), "a, b and c"),
+        (counted(1, "round"), "1 round"),
+        (counted(1200, "round"), "1,200 rounds"),
+        (counted(2, "branch", "branches"), "2 branches"),
+        (capital("mirror"), "Mirror"),
+    ],
+)
+def test_units_are_those_a_person_reads(said, expected):
+    assert said == expected
