@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -23,7 +23,7 @@ class RunFile:
 
     Attributes:
         path: the file.
-        done: ids of the prompts whose rows are in the file.
+        rows: what is in the file, by the prompt's id and in order, without the settings.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
@@ -38,7 +38,7 @@ class RunFile:
             path.parent.mkdir(parents=True, exist_ok=True)
             text = path.read_bytes() if path.exists() else b""
             whole = text[: text.rfind(b"\n") + 1]
-            self.done = frozenset(self._check(whole.decode("utf-8")))
+            self.rows = {row[PROMPT_ID]: row for row in self._check(whole.decode("utf-8"))}
             self._file = path.open("ab")
             self._file.truncate(len(whole))
         except (OSError, UnicodeDecodeError) as error:
@@ -67,23 +67,21 @@ class RunFile:
         except OSError as error:
             msg = f"{self.path}: a row cannot be written ({error}); those before it are whole"
             raise ConfigError(msg) from error
-        self.done |= {row[PROMPT_ID]}
+        self.rows[row[PROMPT_ID]] = dict(row)
 
-    def _check(self, text: str) -> list[str]:
-        """Ids of the rows of `text`, all of them made with our settings."""
-        ids = []
+    def _check(self, text: str) -> Iterator[dict[str, Any]]:
+        """The rows of `text`, all of them made with our settings, which are taken off."""
         for number, line in enumerate(text.split("\n")[:-1], 1):
             try:
                 row = json.loads(line)
-                settings, prompt_id = row[SETTINGS], row[PROMPT_ID]
-            except (ValueError, KeyError, TypeError) as error:
+                settings, _ = row.pop(SETTINGS), row[PROMPT_ID]
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 msg = f"{self.path}:{number}: not a row that `mirrorsd run` wrote ({error!r}); name another --out"
                 raise ConfigError(msg) from error
             if settings != self._settings:
                 msg = f"{self.path}:{number}: {self._difference(settings)}; name another --out, or delete the file"
                 raise ConfigError(msg)
-            ids.append(str(prompt_id))
-        return ids
+            yield row
 
     def _difference(self, settings: Mapping[str, Any]) -> str:
         names = [n for n in {**settings, **self._settings} if settings.get(n) != self._settings.get(n)]

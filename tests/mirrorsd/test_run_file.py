@@ -25,9 +25,9 @@ def test_a_second_run_knows_what_is_done_and_adds_behind_it(tmp_path):
     with RunFile(path, SETTINGS) as rows:
         rows.append({"prompt_id": "a"})
     with RunFile(path, SETTINGS) as rows:
-        assert rows.done == {"a"}
+        assert list(rows.rows) == ["a"]
         rows.append({"prompt_id": "b"})
-        assert rows.done == {"a", "b"}
+        assert rows.rows == {"a": {"prompt_id": "a"}, "b": {"prompt_id": "b"}}
     assert [json.loads(line)["prompt_id"] for line in path.read_text().splitlines()] == ["a", "b"]
 
 
@@ -36,7 +36,7 @@ def test_line_separators_inside_a_text_do_not_end_its_row(tmp_path):
     with RunFile(path, SETTINGS) as rows:
         rows.append({"prompt_id": "a", "text": "one\u2028two\x85three\nfour"})
     with RunFile(path, SETTINGS) as rows:
-        assert rows.done == {"a"}
+        assert list(rows.rows) == ["a"]
 
 
 def test_half_a_row_at_the_end_is_cut_off(tmp_path):
@@ -46,7 +46,7 @@ def test_half_a_row_at_the_end_is_cut_off(tmp_path):
     whole = path.read_bytes()
     path.write_bytes(whole + b'{"prompt_id": "b", "token_i')
     with RunFile(path, SETTINGS) as rows:
-        assert rows.done == {"a"}
+        assert list(rows.rows) == ["a"]
     assert path.read_bytes() == whole
 
 

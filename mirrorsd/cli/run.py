@@ -1,0 +1,178 @@
+"""`mirrorsd run`: a schedule in the real world."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mirrorsd.cli.console import escaped, say, telling_what_was_saved
+from mirrorsd.cli.json_option import STDOUT, JsonOption, write_json
+from mirrorsd.cli.options import (
+    DEFAULT_TARGET,
+    DrafterOption,
+    Dtype,
+    DtypeOption,
+    ExitsOption,
+    ScheduleOption,
+    TargetOption,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from calibrate.prompts import Prompt
+    from decoding.schedule import Schedule
+    from mirrorsd.pair import ModelPair
+    from mirrorsd.text_engine import Answer, Decoding, TextEngine
+
+EXAMPLE = 'mirrorsd run --schedule best.yaml --prompt "Why is the sky blue?"'
+
+
+def run(
+    schedule: ScheduleOption,
+    prompt: Annotated[str | None, typer.Option(help="One prompt, as text.", show_default=False)] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(help='JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows.', show_default=False),
+    ] = None,
+    target: TargetOption = DEFAULT_TARGET,
+    drafter: DrafterOption = None,
+    exits: ExitsOption = None,
+    dtype: DtypeOption = Dtype.BFLOAT16,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of all draws at a temperature above 0.")] = 0,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Stop there, unless the model ends before.")] = 128,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Append a row per prompt to this JSON Lines file; goes on with it.", show_default=False),
+    ] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(help="Take the lanes from this profile instead of this machine's.", show_default=False),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not stream the text.")] = False,
+    json: JsonOption = None,
+) -> None:
+    """Decode prompts as a schedule says, on real lanes; the text streams to stdout."""
+    from decoding.schedule import load_schedule
+    from hwprofiles.profile import load_profile
+    from mirrorsd.pair import find_pair
+    from mirrorsd.text_engine import Decoding, TextEngine, lane_specs
+
+    wanted, asked = load_schedule(schedule), _asked(prompt, prompts)
+    lanes = lane_specs(load_profile(profile) if profile is not None else None)
+    pair = find_pair(target, drafter=drafter or wanted.drafter, exits=exits, dtype=dtype.value)
+    if wanted.draft_lane is not None:
+        wanted = wanted.model_copy(update={"drafter": pair.drafter})
+    decoding = Decoding(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed)
+    with TextEngine(pair, lanes) as engine:
+        job = _Job(engine, wanted, decoding, streams=not quiet and json != STDOUT)
+        rows = job.run(asked) if out is None else job.run_into(out, asked, _settings(pair, wanted, decoding))
+    write_json({"schedule": _plain(wanted), **_summary(rows), "prompts": rows}, json)
+    say(_told(_summary(rows)))
+
+
+class _Job:
+    """Prompts to be answered one after the other."""
+
+    def __init__(self, engine: TextEngine, schedule: Schedule, decoding: Decoding, *, streams: bool) -> None:
+        self._engine, self._schedule, self._decoding, self._streams = engine, schedule, decoding, streams
+
+    def run(self, prompts: Sequence[Prompt]) -> list[dict[str, Any]]:
+        """Answer all; the rows."""
+        return [self._answer(prompt, f"{number}/{len(prompts)}") for number, prompt in enumerate(prompts, 1)]
+
+    def run_into(self, path: Path, prompts: Sequence[Prompt], settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Answer those that the file lacks; all rows asked for."""
+        from mirrorsd.run_file import RunFile
+
+        with RunFile(path, settings) as file:
+            if file.rows:
+                say(f"{escaped(path)} has {len(file.rows)} rows already; going on behind them.")
+            saved = [f"{path} holds the rows of the prompts finished; the same command goes on behind them."]
+            with telling_what_was_saved(saved):
+                for number, prompt in enumerate(prompts, 1):
+                    if prompt.prompt_id not in file.rows:
+                        file.append(self._answer(prompt, f"{number}/{len(prompts)}"))
+            return [file.rows[prompt.prompt_id] for prompt in prompts]
+
+    def _answer(self, prompt: Prompt, place: str) -> dict[str, Any]:
+        say(f"[dim]{place} {escaped(prompt.prompt_id)}[/]")
+        answer = self._engine.answer(prompt, self._schedule, self._decoding, on_text=self._stream)
+        if self._streams:
+            typer.echo()
+        for event in answer.trace.events:
+            say(f"[yellow]{escaped(event.lane)}: {escaped(event.text)}[/]")
+        return _row(prompt, answer)
+
+    def _stream(self, piece: str) -> None:
+        if self._streams:
+            typer.echo(piece, nl=False)
+
+
+def _asked(prompt: str | None, prompts: Path | None) -> tuple[Prompt, ...]:
+    from calibrate.prompts import Prompt, load_prompts
+    from decoding.errors import ConfigError
+
+    if (prompt is None) == (prompts is None):
+        msg = "give either --prompt TEXT or --prompts FILE"
+        raise ConfigError(msg)
+    if prompts is not None:
+        return load_prompts(prompts)
+    return (Prompt(prompt_id="prompt", category="", turns=(str(prompt),)),)
+
+
+def _settings(pair: ModelPair, schedule: Schedule, decoding: Decoding) -> dict[str, Any]:
+    return {
+        "schedule": _plain(schedule),
+        "target": pair.target,
+        "exits": pair.exits if schedule.uses_exit else None,
+        "dtype": pair.dtype,
+        "temperature": decoding.temperature,
+        "seed": decoding.seed,
+        "max_new_tokens": decoding.max_new_tokens,
+    }
+
+
+def _plain(schedule: Schedule) -> dict[str, Any]:
+    return schedule.model_dump(mode="json", exclude_defaults=True)
+
+
+def _row(prompt: Prompt, answer: Answer) -> dict[str, Any]:
+    from mirrorsd.figures import prompt_figures
+
+    return {
+        "prompt_id": prompt.prompt_id,
+        "category": prompt.category,
+        "token_ids": list(answer.tokens),
+        "text": answer.text,
+        **prompt_figures(answer.trace),
+        "events": [f"{event.lane}: {event.text}" for event in answer.trace.events],
+    }
+
+
+def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    num_tokens, num_rounds = sum(len(row["token_ids"]) for row in rows), sum(row["num_rounds"] for row in rows)
+    decode_s = sum(row["decode_s"] for row in rows)
+    return {
+        "num_prompts": len(rows),
+        "num_tokens": num_tokens,
+        "num_rounds": num_rounds,
+        "mean_acceptance_length": num_tokens / num_rounds,
+        "prefill_s": sum(row["prefill_s"] for row in rows),
+        "decode_s": decode_s,
+        "tpot_s": decode_s / num_tokens,
+    }
+
+
+def _told(summary: Mapping[str, Any]) -> str:
+    from planner.wording import counted, milliseconds, tokens_per_second
+
+    tpot_s = summary["tpot_s"]
+    return (
+        f"{counted(summary['num_tokens'], 'token')} in {counted(summary['num_rounds'], 'round')} "
+        f"({summary['mean_acceptance_length']:.2f} per round), {milliseconds(tpot_s)} per token, "
+        f"{tokens_per_second(tpot_s)}"
+    )

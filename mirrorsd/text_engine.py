@@ -1,0 +1,138 @@
+"""Text in, text out: the engine of the real world with the target's tokenizer and this machine's lanes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from calibrate.prompts import Prompt
+from decoding.schedule import Schedule
+from decoding.trace import Trace
+from mirrorsd.pair import Dtype, ModelPair, find_pair
+from mirrorsd.prompt_tokens import encode_with
+from runtime.generate import Engine
+from runtime.lane import LaneSpec
+from runtime.models.tokenizer import StreamDecoder, Tokenizer
+
+if TYPE_CHECKING:
+    from hwprofiles.profile import Profile
+
+OnText = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What was said to a prompt, and how it came about.
+
+    Attributes:
+        text: without special tokens.
+        tokens: new token ids, an EOS included if it came.
+        trace: rounds and spans.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    trace: Trace
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decoding:
+    """How much to say, and how tokens are chosen; `temperature` 0 is greedy."""
+
+    max_new_tokens: int = 128
+    temperature: float = 0.0
+    seed: int = 0
+
+
+class TextEngine:
+    """Answers prompts by any schedule; a context manager, whose lane processes stay between prompts."""
+
+    def __init__(self, pair: ModelPair, lanes: Sequence[LaneSpec]) -> None:
+        """Prepare; models are loaded by the first prompt.
+
+        Raises:
+            ConfigError: two lanes share a name, or a lane wants cores that are not there.
+            ModelError: the target's folder lacks something.
+        """
+        self._tokenizer = Tokenizer.from_folder(pair.target_folder)
+        self._engine = Engine(
+            pair.target_folder,
+            lanes=lanes,
+            drafter_folder=pair.drafter_folder,
+            exits_folder=pair.exits_folder,
+            dtype=pair.dtype,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._engine.close()
+
+    def answer(
+        self, prompt: Prompt, schedule: Schedule, decoding: Decoding, *, on_text: OnText = lambda _: None
+    ) -> Answer:
+        """Decode one prompt.
+
+        Args:
+            prompt: of several turns the first is used.
+            schedule: how.
+            decoding: how much, and at which temperature; the seed is mixed with the prompt's id, so that prompts
+                do not share their luck.
+            on_text: called with every piece of text as it is committed.
+
+        Raises:
+            ConfigError: the schedule or a setting does not fit the models or the lanes.
+            LaneDiedError: the target's lane was lost; its `tokens` are those committed until then.
+        """
+        (encoded,) = encode_with(self._tokenizer, [prompt])
+        stream = StreamDecoder(self._tokenizer)
+        made = self._engine.generate(
+            schedule,
+            encoded.ids,
+            max_new_tokens=decoding.max_new_tokens,
+            temperature=decoding.temperature,
+            seed=_own_seed(decoding.seed, prompt.prompt_id),
+            on_tokens=lambda tokens: on_text(stream.push(tokens)),
+        )
+        on_text(stream.finish())
+        return Answer(text=self._tokenizer.decode(made.tokens), tokens=made.tokens, trace=made.trace)
+
+
+def generate(
+    prompt: str,
+    schedule: Schedule,
+    *,
+    target: str = "smollm2-135m-instruct",
+    dtype: Dtype = "bfloat16",
+    decoding: Decoding | None = None,
+    on_text: OnText = lambda _: None,
+) -> Answer:
+    """Answer one prompt on this machine's own lanes, with the schedule's drafter; for many keep a `TextEngine`.
+
+    Raises:
+        MirrorsdError: a model is not to be had, or the schedule does not fit it or this machine.
+    """
+    pair = find_pair(target, drafter=schedule.drafter, dtype=dtype)
+    with TextEngine(pair, lane_specs()) as engine:
+        question = Prompt(prompt_id="prompt", category="", turns=(prompt,))
+        return engine.answer(question, schedule, decoding or Decoding(), on_text=on_text)
+
+
+def lane_specs(profile: Profile | None = None) -> tuple[LaneSpec, ...]:
+    """The lanes that a profile was measured on, or those that this machine offers by default.
+
+    Raises:
+        ConfigError: a lane wants cores that are not there.
+    """
+    from hwprofiles.host import local_lanes
+
+    lanes = local_lanes() if profile is None else profile.lanes
+    return tuple(LaneSpec(name=lane.name, cores=lane.cores, num_threads=lane.num_threads) for lane in lanes)
+
+
+def _own_seed(seed: int, prompt_id: str) -> int:
+    digest = hashlib.sha256(f"{seed} {prompt_id}".encode()).digest()
+    return int.from_bytes(digest[:4], "big")

@@ -1,0 +1,168 @@
+"""The verb with real lane processes and a tiny model; float32, so that every method writes the same text."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.runtime import plain
+from tests.tiny_models import EOS
+
+PROMPTS = ("w5 w17 w3 w44 w8", "w9 w9 w4", "w60 w2 w33 w12")
+SETTINGS = ("--dtype", "float32", "--max-new-tokens", "24", "--quiet")
+
+
+@pytest.fixture
+def words(tiny_folders):
+    models = ("--target", tiny_folders.target, "--drafter", tiny_folders.drafter, "--exits", tiny_folders.exits)
+    return ("run", *models, *SETTINGS)
+
+
+@pytest.fixture
+def run(mirrorsd, words):
+    return lambda *more: mirrorsd(*words, *more)
+
+
+def rows_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+METHODS = {
+    "autoregressive": {"method": "autoregressive"},
+    "speculative": {"method": "speculative"},
+    "mirror": {"method": "mirror", "root_source": "exit", "exit_layer": 2, "exit_top_k": 4},
+}
+
+
+@pytest.fixture(params=METHODS)
+def any_schedule(request, schedule_file, lane_names):
+    if request.param == "mirror" and len(set(lane_names)) == 1:
+        pytest.skip("mirror needs two lanes, and this machine has one core")
+    return schedule_file(**METHODS[request.param])
+
+
+def test_a_file_of_prompts_becomes_a_file_of_rows(run, any_schedule, prompt_file, tiny_folders, tmp_path):
+    out = tmp_path / "out" / "rows.jsonl"
+    result = run("--schedule", any_schedule, "--prompts", prompt_file(*PROMPTS), "--out", out)
+    assert (result.exit_code, result.stdout) == (0, "")
+    rows = rows_of(out)
+    assert [row["prompt_id"] for row in rows] == ["p0", "p1", "p2"]
+    for row, prompt in zip(rows, PROMPTS, strict=True):
+        ids = [int(word[1:]) for word in prompt.split()]
+        assert row["token_ids"] == plain.continue_text(tiny_folders.decoder, ids, 24, eos=(EOS,))
+        assert row["text"] == " ".join(f"w{token}" for token in row["token_ids"] if token != EOS)
+        assert (len(row["accept_lengths"]), sum(row["accept_lengths"])) == (row["num_rounds"], len(row["token_ids"]))
+        assert row["prefill_s"] > 0
+        assert row["decode_s"] > 0
+        assert row["settings"]["dtype"] == "float32"
+
+
+def test_an_interrupted_file_is_finished_and_a_finished_one_left_alone(run, schedule_file, prompt_file, tmp_path):
+    out, prompts = tmp_path / "rows.jsonl", prompt_file(*PROMPTS)
+    words = ("--schedule", schedule_file(method="autoregressive"), "--prompts", prompts, "--out", out)
+    run(*words)
+    whole = out.read_bytes()
+    first = whole.split(b"\n")[0] + b"\n"
+    out.write_bytes(whole[: len(first) + 40])
+    result = run(*words)
+    assert "has 1 rows already" in result.stderr
+    assert out.read_bytes().startswith(first)
+    assert [row["token_ids"] for row in rows_of(out)] == [json.loads(line)["token_ids"] for line in whole.splitlines()]
+
+    finished = out.read_bytes()
+    assert run(*words).exit_code == 0
+    assert out.read_bytes() == finished
+
+
+def test_a_file_of_other_settings_is_refused(run, schedule_file, prompt_file, tmp_path):
+    out = tmp_path / "rows.jsonl"
+    words = ("--schedule", schedule_file(method="autoregressive"), "--prompts", prompt_file(PROMPTS[0]), "--out", out)
+    run(*words)
+    before = out.read_bytes()
+    result = run(*words, "--seed", 7)
+    assert result.exit_code == 2
+    assert "was made with other settings (seed 0, not 7)" in result.stderr
+    assert out.read_bytes() == before
+
+
+def test_the_text_streams_to_stdout(mirrorsd, tiny_folders, schedule_file):
+    words = ("run", "--target", tiny_folders.target, "--dtype", "float32", "--max-new-tokens", "5")
+    schedule = schedule_file(method="autoregressive")
+    result = mirrorsd(*words, "--schedule", schedule, "--prompt", PROMPTS[0])
+    row = json.loads(mirrorsd(*words, "--schedule", schedule, "--prompt", PROMPTS[0], "--json").stdout)["prompts"][0]
+    assert result.stdout == row["text"] + "\n"
+    assert "5 tokens in 5 rounds" in result.stderr
+
+
+def test_a_seed_gives_the_same_sample_again_and_another_seed_another(run, schedule_file):
+    schedule = schedule_file(method="speculative", verification="match")
+    words = ("--schedule", schedule, "--prompt", PROMPTS[0], "--temperature", "1.0", "--json")
+    texts = [json.loads(run(*words, "--seed", seed).stdout)["prompts"][0]["token_ids"] for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ((), "give either --prompt TEXT or --prompts FILE"),
+        (("--prompt", "w1", "--prompts", "x.jsonl"), "give either --prompt TEXT or --prompts FILE"),
+        (("--prompts", "nowhere.jsonl"), "nowhere.jsonl: cannot be read"),
+        (("--prompt", "w1", "--drafter", "nobody"), "'nobody' is not a shipped drafter"),
+        (("--prompt", "w1", "--target", "nobody"), "'nobody' is neither an embedded model"),
+        (("--prompt", "w1", "--max-new-tokens", "100000"), "positions; the target has 512"),
+    ],
+)
+def test_what_cannot_be_run_is_said_in_one_message(run, schedule_file, more, message):
+    result = run("--schedule", schedule_file(), *more)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr.replace("\n", " ")
+    assert "Traceback" not in result.stderr
+
+
+def test_a_schedule_on_lanes_that_are_not_here_lists_those_that_are(run, tmp_path):
+    path = tmp_path / "elsewhere.yaml"
+    path.write_text("method: autoregressive\ntarget_lane: gpu7\n")
+    result = run("--schedule", path, "--prompt", "w1")
+    assert result.exit_code == 2
+    assert "there is no lane 'gpu7'; lanes: cpu0" in result.stderr
+
+
+def test_exits_are_not_taken_for_a_drafter(run, schedule_file, tiny_folders):
+    result = run("--schedule", schedule_file(), "--prompt", "w1", "--drafter", tiny_folders.exits)
+    assert result.exit_code == 2
+    assert "is not a drafter: config.json has speculators_model_type 'mirrorsd_exits'" in result.stderr
+
+
+def test_truncated_weights_are_named(run, schedule_file, tiny_folders, tmp_path):
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for file in tiny_folders.target.iterdir():
+        content = file.read_bytes()
+        (broken / file.name).write_bytes(content[:-100] if file.suffix == ".safetensors" else content)
+    result = run("--schedule", schedule_file(method="autoregressive"), "--prompt", "w1", "--target", broken)
+    assert result.exit_code == 2
+    assert "model.safetensors: damaged or truncated" in result.stderr
+
+
+WITH_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from mirrorsd.cli import main"
+
+
+def test_ctrl_c_leaves_whole_rows_and_says_so(words, schedule_file, prompt_file, tmp_path):
+    out, prompts = tmp_path / "rows.jsonl", prompt_file(*PROMPTS * 150)
+    more = ("--schedule", schedule_file(method="autoregressive"), "--prompts", prompts, "--out", out)
+    command = [sys.executable, "-c", f"{WITH_CTRL_C}; main()", *map(str, words + more)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not (out.exists() and out.read_bytes().count(b"\n") >= 2):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate()
+    assert (process.returncode, stdout) == (130, "")
+    assert f"Interrupted. {out} holds the rows of the prompts finished" in stderr
+    assert "Traceback" not in stderr
+    num_rows = len(rows_of(out))
+    assert 2 <= num_rows < 450
+    assert out.read_bytes().endswith(b"}\n")

@@ -1,0 +1,67 @@
+"""A tiny random model with a tokenizer, its drafter and its exits, as folders that a user could have."""
+
+import json
+
+import pytest
+import tokenizers
+
+from decoding.schedule import Schedule, save_schedule
+from tests.runtime.tiny_folders import TinyFolders, save_draft_of, save_exits_of, save_target
+from tests.tiny_models import EOS, VOCAB_SIZE, tiny_target
+
+
+@pytest.fixture(scope="session")
+def tiny_folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("tiny")
+    target = tiny_target(max_position=512)
+    folders = TinyFolders(
+        decoder=target,
+        target=save_target(target, root / "target"),
+        drafter=save_draft_of(target, root / "drafter"),
+        feature_drafter=save_draft_of(target, root / "feature_drafter", exit_features=(1, 2)),
+        exits=save_exits_of(target, root / "exits"),
+    )
+    words = {f"w{index}": index for index in range(VOCAB_SIZE)}
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w1"))
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    backend.add_special_tokens([f"w{EOS}"])
+    backend.save(str(folders.target / "tokenizer.json"))
+    return folders
+
+
+@pytest.fixture(scope="session")
+def lane_names():
+    """Names of this machine's lanes: one for the target, one for the draft where there are two cores."""
+    from hwprofiles.host import local_lanes
+
+    names = [lane.name for lane in local_lanes()]
+    return names[0], names[1] if len(names) > 1 else names[0]
+
+
+@pytest.fixture
+def schedule_file(tmp_path, tiny_folders, lane_names):
+    """Writes a schedule on this machine's lanes and returns its path."""
+    target_lane, draft_lane = lane_names
+
+    def write(name="schedule", **fields):
+        if fields.get("method", "speculative") != "autoregressive":
+            drafting = {"draft_lane": draft_lane, "drafter": str(tiny_folders.drafter), "num_speculative_tokens": 3}
+            fields = {"method": "speculative"} | drafting | fields
+        path = tmp_path / f"{name}.yaml"
+        save_schedule(Schedule(target_lane=target_lane, **fields), path)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def prompt_file(tmp_path):
+    """Writes prompts of words w0..w60, one a row, and returns the path."""
+
+    def write(*texts, name="prompts"):
+        path = tmp_path / f"{name}.jsonl"
+        rows = [{"prompt_id": f"p{index}", "prompt": text} for index, text in enumerate(texts)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+
+    return write
