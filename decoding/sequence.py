@@ -33,11 +33,10 @@ class DecodedSequence:
         """Append what stands; return what was appended, cut at EOS and at `max_new_tokens`."""
         accepted = (*window.tokens[: verdict.num_accepted], verdict.next_token)
         appended = accepted[: self.max_new_tokens - len(self.tokens)]
-        for place, token in enumerate(appended, 1):
-            if token in self._eos:
-                appended = appended[:place]
-                self.unfinished = False
-                break
+        if not self._eos.isdisjoint(appended):
+            end = next(place for place, token in enumerate(appended, 1) if token in self._eos)
+            appended = appended[:end]
+            self.unfinished = False
         self.tokens += appended
         if len(self.tokens) == self.max_new_tokens:
             self.unfinished = False

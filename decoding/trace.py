@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple
 
 from decoding.messages import Outcome, Verdict, Window
 
-
 NOT_COMMITTED = -1
 """In place of the target's own token where the sequence ended before it."""
 
@@ -112,4 +111,4 @@ class Trace:
 
     def mark_hit(self, *, hit: bool) -> None:
         """Whether a branch matched the last round's outcome."""
-        self.rounds[-1] = Round(*self.rounds[-1][:-1], hit)
+        self.rounds[-1] = Round._make((*self.rounds[-1][:-1], hit))

@@ -15,21 +15,13 @@ class BranchProgress:
 
     __slots__ = ("draft_left", "exit_left", "has_joined", "is_read")
 
-    def __init__(self, num_steps: int, *, starts_with_draft_roots: bool, reads_features: bool) -> None:
-        """`num_steps` is what every branch needs: the length of a window."""
-        self.draft_left = num_steps if starts_with_draft_roots else 0
+    def __init__(self, schedule: Schedule) -> None:
+        """At the start of a round."""
+        num_steps = schedule.num_speculative_tokens
+        self.draft_left = 0 if schedule.root_source == "exit" else num_steps
         self.exit_left = num_steps
         self.has_joined = False
-        self.is_read = not reads_features
-
-    @classmethod
-    def of(cls, schedule: Schedule) -> BranchProgress:
-        """At the start of a round."""
-        return cls(
-            schedule.num_speculative_tokens,
-            starts_with_draft_roots=schedule.root_source != "exit",
-            reads_features=schedule.exit_features,
-        )
+        self.is_read = not schedule.exit_features
 
     def next_run(self) -> tuple[StepKind, int]:
         """What the next steps compute, and how many such steps there are; none if nothing can be done."""

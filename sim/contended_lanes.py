@@ -170,7 +170,7 @@ class ContendedBranches:
         course = lane.course
         self._lane = lane
         self._place = course.place
-        self._progress = BranchProgress.of(course.schedule)
+        self._progress = BranchProgress(course.schedule)
         self._arrives_s = 0.0
         self._run: Run | None = None
         self._kind: StepKind = "one_row"

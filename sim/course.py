@@ -117,6 +117,10 @@ class Course:
         else:
             self.unfinished = False
             trace.decode_s = now_s
+            self.finish()
+
+    def finish(self) -> None:
+        """The sequence has ended; to be overridden."""
 
     def rollout(self, verdict: Verdict | None) -> Steps:
         """The steps of a whole window, for a draft that has not read what the last `verdict` brought.

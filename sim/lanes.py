@@ -100,19 +100,19 @@ class DraftLane:
             self._branches.step_until(self.course.env.now)
 
 
-class Branches:
-    """See `decoding.lanes.Branches`. Steps are counted up to each message, and noticed at the boundary behind it."""
+class Branches(BranchProgress):
+    """See `decoding.lanes.Branches`. Steps are counted up to each message, which is noticed at the boundary behind."""
 
-    __slots__ = ("_joins_s", "_lane", "_place", "_progress")
+    __slots__ = ("_joins_s", "_lane", "_place")
 
     def __init__(self, lane: DraftLane) -> None:
         course = lane.course
+        super().__init__(course.schedule)
         self._lane = lane
         self._place = course.place
-        self._progress = BranchProgress.of(course.schedule)
         self._joins_s: float | None = None
         lane.free_s = max(course.env.now + course.costs.draft_half_s, lane.free_s)
-        if self._progress.is_read:
+        if self.is_read:
             self._do("one_row", 1)
 
     def join(self, signal: ExitSignal) -> None:  # noqa: ARG002
@@ -125,8 +125,10 @@ class Branches:
         course = lane.course
         half_s, now_s = course.costs.draft_half_s, course.env.now
         request_s = now_s + half_s
-        self.step_until(request_s if self._joins_s is None else max(request_s, self._joins_s))
-        steps = course.next_window(self._progress, verdict)
+        if self._joins_s is not None and self._joins_s > request_s:
+            request_s = self._joins_s
+        self.step_until(request_s)
+        steps = course.next_window(self, verdict)
         if steps is not None:
             lane.compute(steps)
         return Timeout(course.env, lane.free_s + half_s - now_s, course.window)
@@ -138,20 +140,20 @@ class Branches:
         """
         if self._joins_s is not None and self._joins_s < message_s:
             self._count_up(self._joins_s)
-            self._progress.has_joined = True
+            self.has_joined = True
         self._count_up(message_s)
 
     def _count_up(self, message_s: float) -> None:
-        lane, progress = self._lane, self._progress
+        lane = self._lane
         while lane.free_s < message_s:
-            kind, num_steps = progress.next_run()
+            kind, num_steps = self.next_run()
             if not num_steps:
                 lane.free_s = message_s
                 return
             step_s = lane.course.costs.step_s[kind][self._place]
             begun = min(num_steps, ceil((message_s - lane.free_s) / step_s))
+            self.advance(kind, begun)
             self._do(kind, begun)
-            progress.advance(kind, begun)
 
     def _do(self, kind: StepKind, num_steps: int) -> None:
         lane = self._lane

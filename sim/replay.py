@@ -61,8 +61,8 @@ class Replay:
         row = at + accepted
         is_known = row < joined.ends
         next_token = np.where(is_known, joined.text[np.minimum(row, len(at) - 1)], NO_TOKEN)
-        verdicts = list(map(Verdict, accepted.tolist(), next_token.tolist()))
-        branches = self._branches_at(schedule, at, accepted, is_known).tolist()
+        branches = self._branches_at(schedule, at, accepted, is_known)
+        lists = accepted.tolist(), next_token.tolist(), branches.tolist()
         return [
             ReplayAnswers(
                 prompt.prompt_length,
@@ -70,8 +70,7 @@ class Replay:
                 start,
                 schedule.num_speculative_tokens,
                 drafts.windows,
-                verdicts,
-                branches,
+                *lists,
             )
             for prompt, length, start in zip(
                 joined.record.prompts, joined.lengths(max_new_tokens), joined.starts.tolist(), strict=True
@@ -142,10 +141,12 @@ class ReplayAnswers(NamedTuple):
     start: int
     width: int
     windows: list[tuple[int, ...]]
-    verdicts: list[Verdict]
+    num_accepted: list[int]
+    next_token: list[int]
     branches: list[int]
 
     def at(self, position: int, round_index: int) -> Answer:  # noqa: ARG002
         """See `Answers`."""
         place = self.start + position
-        return Window(self.windows[place][: self.width]), self.verdicts[place], self.branches[place]
+        window = Window(self.windows[place][: self.width])
+        return window, Verdict(self.num_accepted[place], self.next_token[place]), self.branches[place]

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 from simpy import Environment, Event
 
-from decoding.messages import Verdict, Window
 from decoding.methods import METHODS
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
@@ -56,35 +55,32 @@ def simulate(
     ]
 
 
-class SimulatedLanes:
+class SimulatedLanes(Course):
     """See `decoding.lanes.Lanes`; handles are SimPy events."""
 
-    __slots__ = ("_course", "draft", "target", "unfinished")
+    __slots__ = ("draft", "target")
 
-    def __init__(self, course: Course) -> None:
-        self._course = course
-        self.unfinished = True
+    def __init__(
+        self, env: Environment, schedule: Schedule, costs: Costs, answers: Answers, *, has_spans: bool
+    ) -> None:
+        super().__init__(env, schedule, costs, answers, has_spans=has_spans)
         self.target: TargetLane | ContendedTargetLane
         self.draft: DraftLane | ContendedDraftLane
-        if course.costs.can_contend:
-            machine = SharedMachine(course)
-            self.target, self.draft = ContendedTargetLane(course, machine), ContendedDraftLane(course, machine)
+        if costs.can_contend:
+            machine = SharedMachine(self)
+            self.target, self.draft = ContendedTargetLane(self, machine), ContendedDraftLane(self, machine)
         else:
-            self.target, self.draft = TargetLane(course), DraftLane(course)
+            self.target, self.draft = TargetLane(self), DraftLane(self)
 
-    def commit(self, window: Window, verdict: Verdict) -> None:
-        """See `decoding.lanes.Lanes`."""
-        course = self._course
-        course.commit(window, verdict)
-        if not course.unfinished:
-            self.unfinished = False
-            self.draft.finish()
+    def finish(self) -> None:
+        """The sequence has ended."""
+        self.draft.finish()
 
 
 def _play(schedule: Schedule, costs: Costs, answers: Answers, *, has_spans: bool) -> Trace:
     env = Environment()
-    course = Course(env, schedule, costs, answers, has_spans=has_spans)
-    flow = METHODS[schedule.method](SimulatedLanes(course), schedule)
+    lanes = SimulatedLanes(env, schedule, costs, answers, has_spans=has_spans)
+    flow = METHODS[schedule.method](lanes, schedule)
     env.process(cast("Generator[Event, Any, None]", flow))
     env.run()
-    return course.trace
+    return lanes.trace
