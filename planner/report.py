@@ -55,7 +55,7 @@ def render_report(data: ReportData) -> str:
         notes=list(notes(data)),
         facts=facts(data),
         has_measured=bool(data.errors),
-        num_candidates=f"{len(data.search.candidates):,}",
+        num_candidates=f"{len(data.plan.search.candidates):,}",
         reasons=_reasons(data),
         **_tables(data),
         **_figures(data),
@@ -63,7 +63,7 @@ def render_report(data: ReportData) -> str:
 
 
 def _reasons(data: ReportData) -> list[tuple[str, tuple[str, ...]]]:
-    verdict = data.verdict
+    verdict = data.plan.verdict
     return [("What to use", verdict.choice), ("Why", verdict.because), ("What would change it", verdict.changes)]
 
 
@@ -78,7 +78,7 @@ def _tables(data: ReportData) -> dict[str, Any]:
         "scale_end": milliseconds(scale_end_s(data)),
         "time_rows": stacked,
         "time_keys": time_keys,
-        "calibration_rows": calibration_rows(data.profile),
+        "calibration_rows": calibration_rows(data.plan.profile),
     }
 
 
@@ -87,20 +87,20 @@ def _figures(data: ReportData) -> dict[str, Any]:
     drawn = [result for result in best if result is not None][:2]
     end_s = common_end_s(drawn)
     accepted = longest_windows(data.results)
-    sweeps = [SWEEP_TITLE[sweep.quantity] for sweep in data.sensitivity.sweeps]
+    sweeps = [SWEEP_TITLE[sweep.quantity] for sweep in data.plan.sensitivity.sweeps]
     return {
         "timelines": [
             (capital(result.name), timeline(result, f"timeline-{index}", end_s)) for index, result in enumerate(drawn)
         ],
         "timeline_keys": keys(drawn),
-        "prompt_name": data.record.prompts[0].name,
+        "prompt_name": data.plan.record.prompts[0].name,
         "acceptance": acceptance(accepted),
         "acceptance_keys": acceptance_keys(accepted),
-        "winner_drafts": data.search.winner.schedule.draft_lane is not None,
-        "landscape": landscape(data.search),
-        "exit_layers": exit_layers(data.search),
-        "break_even": list(zip(sweeps, break_even_figures(data.sensitivity), strict=True)),
-        "bound_sentence": _bound_sentence(data.bound),
+        "winner_drafts": data.plan.search.winner.schedule.draft_lane is not None,
+        "landscape": landscape(data.plan.search),
+        "exit_layers": exit_layers(data.plan.search),
+        "break_even": list(zip(sweeps, break_even_figures(data.plan.sensitivity), strict=True)),
+        "bound_sentence": _bound_sentence(data.plan.bound),
     }
 
 

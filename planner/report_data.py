@@ -6,14 +6,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from decoding.metrics import tpot_s
-from decoding.record import AcceptanceRecord
 from decoding.schedule import Method
 from decoding.trace import Trace
-from hwprofiles.profile import Profile
-from planner.search import Candidate, SearchResult
-from planner.sensitivity import Sensitivity
-from planner.upper_bounds import OverlapBound
-from planner.verdict import PlanVerdict
+from planner.plan import Plan
+from planner.search import Candidate
 from planner.wording import schedule_name
 
 
@@ -78,20 +74,14 @@ class ReportData:
     Attributes:
         title: heading of the page.
         created: date and time in words.
-        profile, record: what the search stood on.
-        search, sensitivity, bound, verdict: what it found.
+        plan: what was searched and found.
         results: the schedules to put beside each other, in the order of the table.
         footnotes: further remarks that honesty asks for.
     """
 
     title: str
     created: str
-    profile: Profile
-    record: AcceptanceRecord
-    search: SearchResult
-    sensitivity: Sensitivity
-    bound: OverlapBound | None
-    verdict: PlanVerdict
+    plan: Plan
     results: tuple[ScheduleResult, ...]
     footnotes: tuple[str, ...] = ()
 

@@ -30,11 +30,11 @@ class Tile(NamedTuple):
 
 def tiles(data: ReportData) -> Iterator[Tile]:
     """Speed, speed-up, trust, and what it cost to know."""
-    winner = data.search.winner
+    winner = data.plan.search.winner
     own = next((result for result in data.results if result.candidate.schedule == winner.schedule), None)
     own_s, word = _time(own, winner.tpot_s)
     yield Tile(tokens_per_second(own_s), f"{word}, {schedule_name(winner.schedule, winner.placement)}")
-    plain = data.search.best(method="autoregressive")
+    plain = data.plan.search.best(method="autoregressive")
     if plain is not None and plain.schedule != winner.schedule:
         same = next((result for result in data.results if result.candidate.schedule == plain.schedule), None)
         plain_s, plain_word = _time(same, plain.tpot_s)
@@ -46,8 +46,10 @@ def tiles(data: ReportData) -> Iterator[Tile]:
             error_percent(middle), f"median error of the prediction over {counted(len(data.errors), 'schedule')}"
         )
     else:
-        yield Tile(f"±{percent(data.profile.relative_error)}", "expected error of the prediction; nothing was run yet")
-    yield Tile(seconds(data.profile.calibration_s), "to calibrate this machine")
+        yield Tile(
+            f"±{percent(data.plan.profile.relative_error)}", "expected error of the prediction; nothing was run yet"
+        )
+    yield Tile(seconds(data.plan.profile.calibration_s), "to calibrate this machine")
 
 
 def results_heading(data: ReportData) -> str:
@@ -62,7 +64,7 @@ def results_heading(data: ReportData) -> str:
 
 def facts(data: ReportData) -> list[tuple[str, str]]:
     """What was calibrated and recorded, on what."""
-    profile, record = data.profile, data.record
+    profile, record = data.plan.profile, data.plan.record
     num_tokens = sum(len(prompt.text) for prompt in record.prompts)
     known = [(str(name), str(value)) for name, value in profile.host.items()]
     known += [
@@ -77,9 +79,9 @@ def facts(data: ReportData) -> list[tuple[str, str]]:
 
 def notes(data: ReportData) -> Iterator[str]:
     """What one has to know to trust the numbers, or not to."""
-    record = data.record
+    record, dtype = data.plan.record, data.plan.profile.dtype
     yield (
-        f"Greedy decoding (temperature 0) in {data.profile.dtype}, {counted(len(record.prompts), 'prompt')}, up to "
+        f"Greedy decoding (temperature 0) in {dtype}, {counted(len(record.prompts), 'prompt')}, up to "
         f"{counted(record.max_new_tokens, 'new token')} each; acceptance was recorded in {record.dtype}."
     )
     yield (

@@ -31,10 +31,10 @@ TEMPLATE: Final = """<!doctype html>
 {%- endmacro %}
 
 <header>
-<div class="kicker">{{ data.title }} · {{ data.profile.target }}
-{%- if data.profile.drafter %} with drafter {{ data.profile.drafter }}{% endif %} · {{ data.created }}</div>
-<h1>{{ data.verdict.headline | unbroken }}</h1>
-<p class="lead">{{ data.verdict.prediction | unbroken }}</p>
+<div class="kicker">{{ data.title }} · {{ data.plan.profile.target }}
+{%- if data.plan.profile.drafter %} with drafter {{ data.plan.profile.drafter }}{% endif %} · {{ data.created }}</div>
+<h1>{{ data.plan.verdict.headline | unbroken }}</h1>
+<p class="lead">{{ data.plan.verdict.prediction | unbroken }}</p>
 </header>
 <div class="tiles">
 {%- for tile in tiles %}

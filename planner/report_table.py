@@ -137,7 +137,7 @@ def _result_row(name: str, result: ScheduleResult, data: ReportData, end_s: floa
     return ResultRow(
         name=capital(name),
         colour=KIND_COLOUR[result.candidate.schedule.method],
-        is_winner=result.candidate.schedule == data.search.winner.schedule,
+        is_winner=result.candidate.schedule == data.plan.search.winner.schedule,
         predicted=milliseconds(prediction.tpot_s),
         predicted_range=_range(prediction.tpot_s_low, prediction.tpot_s_high),
         measured="not run" if measured_s is None else milliseconds(measured_s),

@@ -247,6 +247,9 @@ def _changes(sensitivity: Sensitivity, bound: OverlapBound | None) -> Iterator[s
     if bound is not None:
         limit = factor(bound.over_synchronous)
         yield f"On these lanes mirror can be at most {limit} as fast as drafting and verifying in turn."
+        if bound.memory_floor_s is not None:
+            floor = milliseconds(bound.memory_floor_s)
+            yield f"The shared memory alone needs {floor} per token of mirror speculation."
 
 
 def _change(challenger: Method, asked: list[BreakEven]) -> str:

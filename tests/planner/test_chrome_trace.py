@@ -114,3 +114,13 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(TraceError, match="taken"):
         save_chrome_trace({"mirror": two_rounds()}, tmp_path / "taken" / "trace.json")
+
+
+def test_every_simulated_window_gets_its_arrow(data):
+    for result in data.results:
+        trace = result.simulated[0]
+        events = chrome_trace({result.name: trace})["traceEvents"]
+        assert len(of(events, "s")) == sum(entry.num_drafted > 0 for entry in trace.rounds)
+        slices = sorted(of(events, "X"), key=lambda event: (event["tid"], event["ts"]))
+        for _, track in groupby(slices, key=lambda event: event["tid"]):
+            assert all(one["ts"] + one["dur"] <= other["ts"] + 1e-9 for one, other in pairwise(track))

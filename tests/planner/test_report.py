@@ -85,8 +85,8 @@ def test_plotly_is_there_exactly_once(html):
 
 def test_the_verdict_comes_first(page, data):
     words = page.text
-    assert words.index(data.verdict.headline.replace(" ", " ")) < words.index("predicted with its interval")
-    for sentence in (*data.verdict.choice, *data.verdict.because, *data.verdict.changes):
+    assert words.index(data.plan.verdict.headline.replace(" ", " ")) < words.index("predicted with its interval")
+    for sentence in (*data.plan.verdict.choice, *data.plan.verdict.because, *data.plan.verdict.changes):
         assert re.sub(r"\s", " ", sentence) in re.sub(r"\s", " ", words)
 
 

@@ -77,24 +77,26 @@ def test_acceptance_needs_something_that_drafts():
 
 
 def test_landscape_has_the_best_of_every_kind_and_window(data):
-    lines = {trace["name"]: trace for trace in landscape(data.search).data if "name" in trace}
+    lines = {trace["name"]: trace for trace in landscape(data.plan.search).data if "name" in trace}
     assert set(lines) == {"synchronous split", "synchronous pooled", "mirror exit", "mirror draft", "mirror hybrid"}
     for source in ("exit", "draft", "hybrid"):
-        best = data.search.best(method="mirror", root_source=source)
+        best = data.plan.search.best(method="mirror", root_source=source)
         line = lines[f"mirror {source}"]
         assert line["x"] == [1, 2, 3]
         assert min(line["y"]) == pytest.approx(best.tpot_s * 1e3)
 
 
 def test_exit_layers_need_two_exits(data):
-    assert exit_layers(data.search).data[0]["y"] == ["layer 15", "layer 20"]
+    assert exit_layers(data.plan.search).data[0]["y"] == ["layer 15", "layer 20"]
     one_exit = report_data(space=SMALL.model_copy(update={"exit_layers": (20,)}), num_repeats=0)
-    assert exit_layers(one_exit.search) is None
+    assert exit_layers(one_exit.plan.search) is None
 
 
 def test_ties_lie_on_the_curve_of_the_challenger(data):
-    for figure, sweep in zip(break_even_figures(data.sensitivity), data.sensitivity.sweeps, strict=True):
-        ties = [one for one in data.sensitivity.break_evens if one.quantity == sweep.quantity and one.at is not None]
+    for figure, sweep in zip(break_even_figures(data.plan.sensitivity), data.plan.sensitivity.sweeps, strict=True):
+        ties = [
+            one for one in data.plan.sensitivity.break_evens if one.quantity == sweep.quantity and one.at is not None
+        ]
         if ties:
             (rings,) = (trace for trace in figure.data if trace["mode"] == "markers+text")
             assert len(rings["x"]) == len(ties)

@@ -1,10 +1,14 @@
 """Branches go where rounds end and where the candidates are right."""
 
 import numpy as np
+import pytest
 
 from decoding.record import AcceptanceRecord, PromptRecord
+from decoding.schedule import Schedule
 from planner.root_budget import correction_ranks, uneven_budget
-from tests.planner.synthetic import acceptance_record
+from sim.evaluator import predict
+from sim.world import simulate
+from tests.planner.synthetic import acceptance_record, machine
 
 
 def hand_made() -> AcceptanceRecord:
@@ -60,3 +64,25 @@ def test_budget_covers_at_least_what_an_even_one_of_its_size_does():
         ranks = correction_ranks(record, window, with_features=False, exit_layer=20)
         budget = uneven_budget(ranks, 2 * (window + 1), most_per_row=8)
         assert sum(row[:count].sum() for row, count in zip(ranks, budget, strict=True)) >= ranks[:, :2].sum()
+
+
+@pytest.mark.parametrize(("exit_layer", "with_features"), [(15, False), (20, False), (20, True), (None, False)])
+def test_ranks_foretell_the_hits_that_both_simulators_count(exit_layer, with_features):
+    record, window = acceptance_record(num_prompts=5), 4
+    ranks = correction_ranks(record, window, with_features=with_features, exit_layer=exit_layer)
+    schedule = Schedule(
+        method="mirror",
+        target_lane="target",
+        draft_lane="draft",
+        num_speculative_tokens=window,
+        root_source="draft" if exit_layer is None else "exit",
+        exit_layer=exit_layer,
+        exit_features=with_features,
+        roots_per_row=(4, 3, 2, 1, 0),
+        drafter="four-layer",
+    )
+    hits = sum(ranks[row, :budget].sum() for row, budget in enumerate(schedule.roots_per_row))
+    traces = simulate(schedule, machine(), record, trace=False)
+    assert hits == sum(entry.hit is True for trace in traces for entry in trace.rounds)
+    prediction = predict(schedule, machine(), record)
+    assert prediction.reuse_rate == pytest.approx(hits / (prediction.num_rounds - len(record.prompts)))

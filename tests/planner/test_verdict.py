@@ -5,10 +5,9 @@ import re
 import pytest
 
 from planner.comparison import comparer
-from planner.search import search
-from planner.sensitivity import BreakEven, Sensitivity, analyse
+from planner.plan import make_plan
+from planner.sensitivity import BreakEven, Sensitivity
 from planner.space import SearchSpace
-from planner.upper_bounds import overlap_bound
 from planner.verdict import judge, per_token
 from tests.planner.synthetic import acceptance_record, machine
 
@@ -16,13 +15,8 @@ SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(4,), uneven
 
 
 def verdict_on(profile, *, space=SMALL, record=None):
-    record = record or acceptance_record(num_prompts=8)
-    result = search(space, profile, record)
-    mirror = result.best(method="mirror")
-    bound = mirror and overlap_bound(
-        mirror.schedule, profile, record, mean_acceptance_length=mirror.prediction.mean_acceptance_length
-    )
-    return judge(result, profile, comparer(profile, record), analyse(result, profile, record), bound), result
+    plan = make_plan(space, profile, record or acceptance_record(num_prompts=8))
+    return plan.verdict, plan.search
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +152,16 @@ def test_it_says_when_nothing_would_change_the_winner(synchronous_wins):
     verdict = judge(result, machine(), comparer(machine(), acceptance_record()), sensitivity)
     tried = "an acceptance per token from 5 % to 95 % nor with a draft from 8× slower to 8× faster"
     assert verdict.changes == (f"Mirror speculation would win neither with {tried}.",)
+
+
+def test_a_shared_memory_is_named_with_its_floor():
+    profile = machine().model_copy(update={"memory_pool_bytes_per_s": 1e11})
+    lanes = tuple(
+        lane.model_copy(update={"layer": lane.layer.model_copy(update={"bytes_per_call": 7e6})})
+        for lane in profile.lanes
+    )
+    verdict, _ = verdict_on(profile.model_copy(update={"lanes": lanes}))
+    assert re.search(r"The shared memory alone needs [\d.]+ ms per token of mirror speculation\.", verdict.changes[-1])
 
 
 def test_sentences_are_short_and_whole(synchronous_wins, mirror_wins, plain_wins):
