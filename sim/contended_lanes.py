@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from math import ceil
 from typing import Any, NamedTuple
 
 from simpy import Event, Timeout
@@ -82,12 +81,15 @@ class ContendedTargetLane:
         return reply
 
     def _wait(self, seconds: float) -> None:
-        Timeout(self._course.env, seconds).callbacks.append(self._start)
+        """Begin the operation at the head of the queue when it has arrived; it stays there until it ends."""
+        if seconds > 0:
+            Timeout(self._course.env, seconds).callbacks.append(self._start)
+        else:
+            self._start()
 
-    def _start(self, _: Event) -> None:
-        """Begin the operation at the head of the queue, which stays there until it ends."""
+    def _start(self, _: Event | None = None) -> None:
         operation = self._queue[0]
-        self._machine.start(TARGET, operation.segment, operation.work_s, self._end)
+        self._machine.start(Run(TARGET, operation.segment, operation.work_s, self._end))
 
     def _end(self, run: Run) -> None:
         course, operation = self._course, self._queue.popleft()
@@ -96,21 +98,17 @@ class ContendedTargetLane:
             course.write(course.schedule.target_lane, operation.work, start_s, end_s, course.schedule.num_rows)
         operation.reply.arrive_in(course.costs.target_half_s + operation.driver_s, operation.value)
         if self._queue:
-            following = self._queue[0]
-            if following.arrives_s <= course.env.now:
-                self._machine.start(TARGET, following.segment, following.work_s, self._end)
-            else:
-                self._wait(following.arrives_s - course.env.now)
+            self._wait(self._queue[0].arrives_s - course.env.now)
 
 
 class ContendedDraftLane:
     """See `decoding.lanes.DraftLane`. It has one operation at a time, since methods wait for each window."""
 
-    __slots__ = ("_branches", "_machine", "course")
+    __slots__ = ("_branches", "course", "machine")
 
     def __init__(self, course: Course, machine: SharedMachine) -> None:
         self.course = course
-        self._machine = machine
+        self.machine = machine
         self._branches: ContendedBranches | None = None
 
     def rollout(self, verdict: Verdict | None = None) -> Event:
@@ -127,57 +125,54 @@ class ContendedDraftLane:
     def finish(self) -> None:
         """The sequence has ended: the step under way is the last."""
         if self._branches is not None:
-            self._branches.stop_now()
+            self._branches.stop()
 
-    def send(self, arrive: Callable[[Event], None], link_s: float = 0.0) -> None:
+    def send(self, arrive: Callable[[Event], None]) -> None:
         """Call `arrive` when a message that the driver sends now reaches the lane."""
         course = self.course
-        Timeout(course.env, link_s + course.costs.draft_half_s).callbacks.append(arrive)
-
-    def compute(self, steps: Steps, on_end: Callable[[], None]) -> Run:
-        """Do `steps` from now on, then call `on_end`."""
-
-        def end(run: Run) -> None:
-            if self.course.has_spans:
-                ends_s = [end_s for end_s in steps.ends_s() if end_s <= run.work_s]
-                self.course.write_steps(steps, run.times_s(ends_s))
-            on_end()
-
-        return self._machine.start(DRAFT, steps.kind, steps.seconds, end)
+        Timeout(course.env, course.costs.draft_half_s).callbacks.append(arrive)
 
     def compute_window(self, steps: Steps | None, reply: Reply) -> None:
-        """Do the last `steps` of the next window and reply it."""
+        """Do the `steps` that the next window still needs and reply it."""
         course = self.course
+        if steps is None:
+            reply.arrive_in(course.costs.draft_half_s, course.window)
+            return
 
-        def end() -> None:
+        def end(run: Run) -> None:
+            if course.has_spans:
+                self.write(steps, run)
             reply.arrive_in(course.costs.draft_half_s, course.window)
 
-        if steps is None:
-            end()
-        else:
-            self.compute(steps, end)
+        self.machine.start(Run(DRAFT, steps.kind, steps.seconds, end))
+
+    def write(self, steps: Steps, run: Run) -> None:
+        """Write the `steps` of a run that has ended to the trace."""
+        self.course.write_steps(steps, run.times_s(steps.ends_s()))
 
 
-class ContendedBranches:
+class ContendedBranches(BranchProgress):
     """See `decoding.lanes.Branches`.
 
     Messages are noticed at the first boundary at or behind their arrival, and at once if the lane is idle.
     """
 
-    __slots__ = ("_arrives_s", "_behind_exit", "_kind", "_lane", "_num_steps", "_place", "_progress", "_run", "_then")
+    __slots__ = ("_arrives_s", "_is_stopped", "_kind", "_lane", "_num_steps", "_place", "_reply", "_run", "_verdict")
 
     def __init__(self, lane: ContendedDraftLane) -> None:
         course = lane.course
+        super().__init__(course.schedule)
         self._lane = lane
         self._place = course.place
-        self._progress = BranchProgress(course.schedule)
         self._arrives_s = 0.0
         self._run: Run | None = None
         self._kind: StepKind = "one_row"
         self._num_steps = 0
-        self._then: Callable[[], None] | None = None
-        self._behind_exit: Callable[[], None] | None = None
-        lane.send(self._begin)
+        self._is_stopped = False
+        self._verdict = course.verdict
+        self._reply: Reply | None = None
+        if self.is_read:
+            lane.send(self._begin)
 
     def join(self, signal: ExitSignal) -> None:  # noqa: ARG002
         """See `decoding.lanes.Branches`."""
@@ -187,57 +182,59 @@ class ContendedBranches:
 
     def take(self, verdict: Verdict) -> Event:
         """See `decoding.lanes.Branches`."""
-        lane = self._lane
-        course = lane.course
-        reply = Reply(course.env)
-
-        def then() -> None:
-            lane.compute_window(course.next_window(self._progress, verdict), reply)
-
-        if self._arrives_s >= course.env.now + course.costs.draft_half_s:
-            # Messages arrive in the order of sending: this one waits for the exit's and is read together with it.
-            self._behind_exit = then
-        else:
-            lane.send(lambda _: self._notice(then))
+        course = self._lane.course
+        self._verdict = verdict
+        reply = self._reply = Reply(course.env)
+        if self._arrives_s < course.env.now + course.costs.draft_half_s:
+            self._lane.send(self.stop)
+        # Otherwise, since messages arrive in the order of sending, the request waits for the exit's message.
         return reply
 
-    def stop_now(self) -> None:
-        """The step under way is the last."""
-        self._notice(lambda: None)
+    def stop(self, _: Event | None = None) -> None:
+        """The step under way is the last; then comes the next window, if one was asked for."""
+        self._is_stopped = True
+        self._notice()
 
     def _begin(self, _: Event) -> None:
-        if self._progress.is_read:
-            self._start("one_row", 1)
+        self._start("one_row", 1)
 
     def _joined(self, _: Event) -> None:
-        self._progress.has_joined = True
-        self._notice(self._then or self._behind_exit)
+        self.has_joined = True
+        self._is_stopped = self._is_stopped or self._reply is not None
+        self._notice()
 
-    def _notice(self, then: Callable[[], None] | None) -> None:
-        self._then = then
+    def _notice(self) -> None:
+        """A message has arrived."""
         if self._run is None:
             self._go_on()
         elif self._kind != "one_row":
             step_s = self._lane.course.costs.step_s[self._kind][self._place]
-            self._num_steps = min(self._num_steps, ceil(self._run.settle() / step_s))
-            self._run.cut(self._num_steps * step_s)
+            self._num_steps = self._lane.machine.cut(self._run, step_s)
 
     def _go_on(self) -> None:
-        """At a boundary: do what was asked for, or else the next steps, or wait."""
-        if self._then is not None:
-            self._then()
-            return
-        kind, num_steps = self._progress.next_run()
-        if num_steps:
-            self._start(kind, num_steps)
+        """At a boundary: do the next steps or wait, unless something else is wanted."""
+        if not self._is_stopped:
+            kind, num_steps = self.next_run()
+            if num_steps:
+                self._start(kind, num_steps)
+        elif self._reply is not None:
+            lane = self._lane
+            lane.compute_window(lane.course.next_window(self, self._verdict), self._reply)
 
     def _start(self, kind: StepKind, num_steps: int) -> None:
+        lane = self._lane
+        work_s = num_steps * lane.course.costs.step_s[kind][self._place]
         self._kind, self._num_steps = kind, num_steps
-        steps = self._lane.course.branch_steps(kind, num_steps, self._place)
-        self._run = self._lane.compute(steps, self._end)
+        self._run = Run(DRAFT, kind, work_s, self._end)
+        lane.machine.start(self._run)
 
-    def _end(self) -> None:
+    def _end(self, run: Run) -> None:
+        kind, num_steps = self._kind, self._num_steps
         self._run = None
-        if self._kind != "one_row" and self._num_steps:
-            self._progress.advance(self._kind, self._num_steps)
+        if num_steps:
+            course = self._lane.course
+            if course.has_spans:
+                self._lane.write(course.branch_steps(kind, num_steps, self._place), run)
+            if kind != "one_row":
+                self.advance(kind, num_steps)
         self._go_on()
