@@ -6,7 +6,6 @@ offers nothing, without being waited for. A draft in the target's own lane canno
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from decoding.errors import LaneDiedError, LaneTimeoutError
@@ -14,7 +13,7 @@ from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
 from runtime.handles import Pending
 from runtime.lane import Lane, Reply
-from runtime.trace_writer import TraceWriter, arrival_s
+from runtime.trace_writer import TraceWriter
 from runtime.wire import Block, Message
 from runtime.wire_format import read_window, write_signal
 
@@ -43,7 +42,7 @@ class DraftVerbs:
         """Draft a window serially from the committed text; replies `Window`."""
         features = () if verdict is None or verdict.features is None else (verdict.features,)
         reply = self._lane.request("rollout", {"committed": tuple(self.committed)}, features)
-        return Pending(result=lambda: self._window(reply, verdict))
+        return Pending(result=lambda: self._window(reply))
 
     def branch(self, window: Window) -> RuntimeBranches:
         """Start preparing for the outcomes of `window`, the one last drafted."""
@@ -57,14 +56,13 @@ class DraftVerbs:
             return
         written = write_signal(signal)
         self._lane.post("join", written.fields, written.blocks)
-        lanes = self._schedule.target_lane, self._lane.name
-        self._writer.transfer("signal", lanes, time.perf_counter(), len(signal.candidates))
+        self._writer.transfer(self._schedule.target_lane, self._lane.name, len(signal.candidates))
 
     def take(self, verdict: Verdict) -> Pending:
         """The window behind a verdict, from a branch or afresh; replies `Window`."""
         fields = {"num_accepted": verdict.num_accepted, "next_token": verdict.next_token}
         reply = self._lane.request("take", fields)
-        return Pending(result=lambda: self._window(reply, verdict))
+        return Pending(result=lambda: self._window(reply))
 
     def drop(self) -> None:
         """The sequence has ended: stop preparing."""
@@ -73,15 +71,11 @@ class DraftVerbs:
             if message is not None:
                 self._writer.steps(self._lane.name, message)
 
-    def _window(self, reply: Reply, verdict: Verdict | None) -> Window:
+    def _window(self, reply: Reply) -> Window:
         message = self._answer(reply)
         if message is None:
             return NO_WINDOW
-        if verdict is not None:
-            lanes = self._schedule.target_lane, self._lane.name
-            self._writer.transfer("verdict", lanes, arrival_s(reply, message), verdict.num_accepted + 1)
         self._writer.steps(self._lane.name, message)
-        self._writer.ready("window", message)
         if "hit" in message.fields:
             self._writer.trace.mark_hit(hit=message.fields["hit"])
         return read_window(message)

@@ -2,7 +2,7 @@
 
 A message with an ``id`` is answered by one with the same id. One without is not; should it fail, the next answer
 says so. Every answer tells when its operation started and ended (`time.perf_counter`, one clock for all processes
-of a machine) and when its message came, if the lane was waiting for it.
+of a machine).
 """
 
 from __future__ import annotations
@@ -49,14 +49,12 @@ class LaneServer:
             return
 
     def _serve_one(self) -> None:
-        is_here = self._channel.has_message()
-        if not is_here and self._draft is not None and self._draft.has_work:
+        if self._draft is not None and self._draft.has_work and not self._channel.has_message():
             self._step(self._draft)
             return
-        message = self._channel.receive()
-        self._answer(message, None if is_here else time.perf_counter())
+        self._answer(self._channel.receive())
 
-    def _answer(self, message: Message, received_s: float | None) -> None:
+    def _answer(self, message: Message) -> None:
         start_s = time.perf_counter()
         reply = NOTHING
         try:
@@ -67,7 +65,7 @@ class LaneServer:
             self._fail(error)
         if "id" not in message.fields:
             return
-        times = {"id": message.fields["id"], "received_s": received_s, "start_s": start_s}
+        times = {"id": message.fields["id"], "start_s": start_s}
         if self._failure is None:
             self._channel.send({**reply.fields, **times, "end_s": time.perf_counter()}, reply.blocks)
             return

@@ -10,7 +10,7 @@ from decoding.schedule import Schedule
 from decoding.trace import Work
 from runtime.handles import Pending
 from runtime.lane import Lane, Reply
-from runtime.trace_writer import TraceWriter, arrival_s
+from runtime.trace_writer import TraceWriter
 from runtime.wire import Message
 from runtime.wire_format import read_signal, read_verdict, write_window
 
@@ -28,12 +28,7 @@ class TargetVerbs:
         """All layers over the window; replies `Verdict`."""
         reply = self._send("verify", window, {})
 
-        def result() -> Verdict:
-            message = reply.result()
-            self._begin_round(window, reply, message)
-            return self._verdict(Work.VERIFY, message)
-
-        return Pending(result=result)
+        return Pending(result=lambda: self._verdict(Work.VERIFY, reply.result()))
 
     def prefix(self, window: Window, exit_layer: int) -> Pending:
         """Layers 1..exit_layer and the exit head; replies `ExitSignal`."""
@@ -42,9 +37,8 @@ class TargetVerbs:
 
         def result() -> ExitSignal:
             message = reply.result()
-            self._begin_round(window, reply, message)
             self._writer.operation(self._lane.name, Work.PREFIX, message, self._num_rows)
-            self._writer.ready("signal", message)
+            self._writer.exit_message(message)
             return read_signal(message)
 
         return Pending(result=result)
@@ -57,15 +51,10 @@ class TargetVerbs:
     def _send(self, op: str, window: Window, fields: Mapping[str, Any]) -> Reply:
         self._num_rows = len(window.tokens) + 1
         written = write_window(window._replace(alternatives=()))  # of use to the draft alone
-        return self._lane.request(op, {**written.fields, **fields}, written.blocks)
-
-    def _begin_round(self, window: Window, reply: Reply, message: Message) -> None:
-        self._writer.begin_round(message)
-        if window.tokens and self._schedule.draft_lane is not None:
-            lanes = self._schedule.draft_lane, self._lane.name
-            self._writer.transfer("window", lanes, arrival_s(reply, message), len(window.tokens))
+        reply = self._lane.request(op, {**written.fields, **fields}, written.blocks)
+        self._writer.begin_round(reply.sent_s)
+        return reply
 
     def _verdict(self, work: Work, message: Message) -> Verdict:
         self._writer.operation(self._lane.name, work, message, self._num_rows)
-        self._writer.ready("verdict", message)
         return read_verdict(message)

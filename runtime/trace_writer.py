@@ -1,18 +1,16 @@
-"""Turns what lanes report about their own time into a trace. No clock is read here but the one of the origin."""
+"""Turns what lanes report about their own time into a trace.
+
+Work is timed in the lanes alone; the driver's clock tells when rounds begin and end, as in the simulated world.
+"""
 
 from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from typing import Literal
 
 from decoding.messages import Verdict, Window
 from decoding.trace import LaneEvent, Span, Trace, Work
-from runtime.lane import Reply
 from runtime.wire import Message
-
-Cargo = Literal["window", "signal", "verdict"]
-"""What lanes send each other."""
 
 
 class TraceWriter:
@@ -21,7 +19,7 @@ class TraceWriter:
     def __init__(self) -> None:
         self.trace = Trace(world="measured")
         self._origin_s = time.perf_counter()
-        self._ready_s: dict[Cargo, float] = {}
+        self._signal_ready_s = 0.0
 
     def begin(self) -> None:
         """Decoding starts now; what happened until now was prefill."""
@@ -38,25 +36,22 @@ class TraceWriter:
         for work, start_s, end_s, rows in message.fields["spans"]:
             self._span(lane, Work(work), start_s, end_s, rows)
 
-    def ready(self, cargo: Cargo, message: Message) -> None:
-        """A reply has left its lane."""
-        self._ready_s[cargo] = message.fields["end_s"]
+    def exit_message(self, message: Message) -> None:
+        """The exit message has left the target's lane."""
+        self._signal_ready_s = message.fields["end_s"]
 
-    def transfer(self, cargo: Cargo, lanes: tuple[str, str], arrived_s: float, rows: int) -> None:
-        """The reply last `ready` has reached another lane; in a pooled placement nothing is transferred."""
-        origin, destination = lanes
-        if origin != destination:
-            self._span(f"{origin}->{destination}", Work.TRANSFER, self._ready_s[cargo], arrived_s, rows)
+    def transfer(self, origin: str, destination: str, rows: int) -> None:
+        """The exit message has been handed to the draft's lane."""
+        self._span(f"{origin}->{destination}", Work.TRANSFER, self._signal_ready_s, time.perf_counter(), rows)
 
-    def begin_round(self, message: Message) -> None:
-        """The round's first operation has started."""
-        self.trace.begin_round(message.fields["start_s"] - self._origin_s)
+    def begin_round(self, sent_s: float) -> None:
+        """The window was handed to the target."""
+        self.trace.begin_round(sent_s - self._origin_s)
 
     def end_round(self, window: Window, verdict: Verdict, num_committed: int) -> None:
-        """The verdict last ready is committed."""
-        end_s = self._ready_s["verdict"] - self._origin_s
-        self.trace.end_round(end_s, window, verdict, num_committed)
+        """The verdict is committed."""
         self.trace.decode_s = time.perf_counter() - self._origin_s
+        self.trace.end_round(self.trace.decode_s, window, verdict, num_committed)
 
     def event(self, lane: str, text: str) -> None:
         """Something a user should know."""
@@ -76,9 +71,3 @@ class TraceWriter:
     def _span(self, lane: str, work: Work, start_s: float, end_s: float, rows: int) -> None:
         origin_s = self._origin_s
         self.trace.spans.append(Span(lane, work, start_s - origin_s, end_s - origin_s, 0, rows))
-
-
-def arrival_s(reply: Reply, message: Message) -> float:
-    """When a request reached its lane: as the lane saw it if it was waiting, else when it was handed over."""
-    received_s: float | None = message.fields["received_s"]
-    return reply.sent_s if received_s is None else received_s

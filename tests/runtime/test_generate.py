@@ -164,10 +164,8 @@ def test_the_trace_tells_every_operation(run, name) -> None:
         num_rollouts = num_rounds
     if schedule.draft_lane is not None:
         assert len(drafted) == num_rollouts * num_tokens
-    transfers = {span.lane for span in by_work[Work.TRANSFER]}
-    split = schedule.draft_lane == "small"
-    needs_verdict = (split and schedule.method == "mirror") or len(trace.rounds) > 1
-    assert transfers == ({"small->big", "big->small"} if split and needs_verdict else set())
+    transfers = [(span.lane, span.round) for span in by_work[Work.TRANSFER]]
+    assert transfers == [("big->small", place) for place in range(num_rounds) if schedule.uses_exit]
 
 
 def test_a_draft_that_is_almost_the_target_hits(run) -> None:
