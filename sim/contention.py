@@ -53,15 +53,16 @@ class PairContention(NamedTuple):
         """
         target_wants = target_bytes_per_s / self.target_slowdown
         draft_wants = draft_bytes_per_s / self.draft_slowdown
+        pool = self.pool_bytes_per_s
         return Slowdown(
-            self.target_slowdown * self._stretch(target_wants, draft_wants),
-            self.draft_slowdown * self._stretch(draft_wants, target_wants),
+            self.target_slowdown * _stretch(target_wants, draft_wants, pool),
+            self.draft_slowdown * _stretch(draft_wants, target_wants, pool),
         )
 
-    def _stretch(self, wanted: Floats, other: Floats) -> Floats:
-        """Wanted over granted bandwidth, 1 where all is granted."""
-        pool = self.pool_bytes_per_s
-        if pool == float("inf"):
-            return np.ones_like(wanted)
-        granted = np.maximum(pool / 2, pool - other)
-        return np.maximum(1.0, wanted / granted)
+
+def _stretch(wanted: Floats, other: Floats, pool: float) -> Floats:
+    """Wanted over granted bandwidth, 1 where all is granted."""
+    if pool == float("inf"):
+        return np.ones(wanted.shape)
+    granted = np.maximum(pool / 2, pool - other)
+    return np.maximum(1.0, wanted / granted)

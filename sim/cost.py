@@ -63,7 +63,11 @@ class MeasuredCost:
     """The tables of a lane's profile, interpolated linearly in rows and in context, never extrapolated."""
 
     def __init__(self, lane: LaneProfile) -> None:
-        self._lane = lane
+        self._name = lane.name
+        self._tables: dict[Part, LatencyTable] = {
+            Part(kind): table for kind in _PLAIN_KINDS if (table := getattr(lane, kind)) is not None
+        }
+        self._tables |= {Part("exit", layer): table for layer, table in lane.exit.items()}
         self._lines: dict[tuple[Part, float], Floats] = {}
 
     def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
@@ -83,12 +87,10 @@ class MeasuredCost:
         return PartFacts(table.relative_error, table.bytes_per_call, table.source)
 
     def _table(self, part: Part) -> LatencyTable:
-        tables = {Part(kind): getattr(self._lane, kind) for kind in _PLAIN_KINDS}
-        tables |= {Part("exit", layer): table for layer, table in self._lane.exit.items()}
-        found: LatencyTable | None = tables.get(part)
+        found = self._tables.get(part)
         if found is None:
-            known = ", ".join(str(one) for one, table in tables.items() if table is not None) or "nothing"
-            msg = f"lane {self._lane.name!r} has no measured {part}; measured there: {known}"
+            known = ", ".join(map(str, self._tables)) or "nothing"
+            msg = f"lane {self._name!r} has no measured {part}; measured there: {known}"
             raise ProfileError(msg)
         return found
 

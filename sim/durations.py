@@ -92,6 +92,7 @@ class DurationTables:
         self._costs: dict[str, LaneCost] = {lane.name: MeasuredCost(lane) for lane in profile.lanes}
         self._costs |= costs or {}
         self._calls: dict[tuple[str, Part, float], Floats] = {}
+        self._spreads: dict[tuple[str, int | None, int], float] = {}
 
     def durations(self, schedule: Schedule, num_exit_roots: int) -> Durations:
         """The durations of `schedule`, whose exit starts `num_exit_roots` branches a round.
@@ -128,7 +129,7 @@ class DurationTables:
             draft_half_s=self._half_dispatch_s(draft),
             round_overhead_s=fixed_in_ticks(self.profile.round_overhead_s),
             transfer_s=fixed_in_ticks(self._transfer_s(schedule)),
-            target_relative_error=self._spread(target, operations, schedule.num_rows),
+            target_relative_error=self._spread(schedule, operations),
             draft_relative_error=max((one.relative_error for one in facts), default=0.0),
             sources=tuple(dict.fromkeys(one.source for one in [*self._all_facts(target, operations), *facts])),
         )
@@ -151,15 +152,16 @@ class DurationTables:
     def _bytes(self, lane: str, operation: Operation) -> float:
         return sum(count * self._facts(lane, part).bytes_per_call for part, count in operation.items())
 
-    def _spread(self, lane: str, operations: Sequence[Operation], rows: int) -> float:
-        """Relative error of all operations together, if every part errs the same way."""
-        total, off = 0.0, 0.0
-        for operation in operations:
-            for part, count in operation.items():
-                seconds = count * float(self._call(lane, part, rows).mean())
-                total += seconds
-                off += seconds * self._facts(lane, part).relative_error
-        return off / total if total else 0.0
+    def _spread(self, schedule: Schedule, operations: Sequence[Operation]) -> float:
+        """Relative error of the target's operations together, if every part errs the same way."""
+        lane, rows = schedule.target_lane, schedule.num_rows
+        key = (lane, schedule.exit_layer, rows)
+        if key not in self._spreads:
+            calls = [(part, count) for operation in operations for part, count in operation.items()]
+            seconds = [count * float(self._call(lane, part, rows).mean()) for part, count in calls]
+            errors = [self._facts(lane, part).relative_error for part, _ in calls]
+            self._spreads[key] = float(np.average(errors, weights=seconds)) if sum(seconds) else 0.0
+        return self._spreads[key]
 
     def _call(self, lane: str, part: Part, rows: float) -> Floats:
         seconds = self._calls.get((lane, part, rows))
