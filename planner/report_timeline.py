@@ -35,6 +35,8 @@ ABOVE_LANES: Final = 1.0
 """Height above the lanes of one world, in lanes: its name and the rounds."""
 
 BELOW_LANES: Final = 0.4
+LABELS_WIDTH_PX: Final = 104
+"""The same in all timelines, so that their time axes lie exactly above each other."""
 
 
 class Piece(NamedTuple):
@@ -70,7 +72,7 @@ def timeline(result: ScheduleResult, name: str, end_s: float) -> Figure:
         data += list(_round_marks(trace, top - 0.75, end_s))
         labels.append(note(f"<b>{title}</b>", x=0, y=top - 0.25, xanchor="left", font={"size": 13, "color": INK}))
         ticks += list(rows.values())
-        tick_names += [plotly_text(f"{_roles(schedule, lane)} on {lane}") for lane in lanes]
+        tick_names += [f"{_role(schedule, lane)}<br>on {plotly_text(lane)}" for lane in lanes]
     return Figure(
         name=name,
         alt=f"Lanes over time, simulated{' and measured' if result.measured else ''}: {result.name}",
@@ -79,9 +81,9 @@ def timeline(result: ScheduleResult, name: str, end_s: float) -> Figure:
             height_px=64 + round(38 * height),
             barmode="overlay",
             annotations=labels,
-            margin={"l": 72, "r": 16, "t": 4, "b": 48},
+            margin={"l": LABELS_WIDTH_PX, "r": 16, "t": 4, "b": 48},
             xaxis=axis("milliseconds since decoding started", range=[0, end_s * 1e3], fixedrange=False),
-            yaxis=axis("", range=[0, height], tickvals=ticks, ticktext=tick_names, showgrid=False),
+            yaxis=axis("", range=[0, height], tickvals=ticks, ticktext=tick_names, showgrid=False, automargin=False),
         ),
         min_width_px=720,
     )
@@ -106,9 +108,10 @@ def lanes_of(schedule: Schedule) -> list[str]:
     return list(dict.fromkeys(lane for lane in (schedule.target_lane, schedule.draft_lane) if lane is not None))
 
 
-def _roles(schedule: Schedule, lane: str) -> str:
-    roles = {"target": schedule.target_lane, "draft": schedule.draft_lane}
-    return " and ".join(role for role, own in roles.items() if own == lane)
+def _role(schedule: Schedule, lane: str) -> str:
+    if schedule.is_pooled:
+        return "both models"
+    return "target" if lane == schedule.target_lane else "draft"
 
 
 def pieces(trace: Trace, schedule: Schedule, end_s: float) -> Iterator[Piece]:

@@ -45,7 +45,7 @@ def test_both_worlds_share_one_time_axis(data, mirror):
     figure = timeline(mirror, "t", end_s)
     assert figure.layout["xaxis"]["range"] == [0, end_s * 1e3]
     schedule = mirror.candidate.schedule
-    lanes = [f"target on {schedule.target_lane}", f"draft on {schedule.draft_lane}"]
+    lanes = [f"target<br>on {schedule.target_lane}", f"draft<br>on {schedule.draft_lane}"]
     assert figure.layout["yaxis"]["ticktext"] == lanes * 2
     bars = [trace for trace in figure.data if trace["type"] == "bar"]
     assert (
