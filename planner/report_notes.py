@@ -89,8 +89,9 @@ def notes(data: ReportData) -> Iterator[str]:
         "loading are left out."
     )
     yield (
-        "The interval of a prediction comes from the spread of the calibrated parts and from held-back checks. "
-        "Two schedules whose intervals overlap are called equal."
+        "The interval of a prediction (95 %) comes from held-back checks of the calibration, the spread of its parts "
+        "and the choice of prompts. Schedules share the prompts, so two of them are compared prompt by prompt; "
+        "where the interval of their ratio reaches one, there is no measurable difference."
     )
     run = [result for result in data.results if result.measured]
     if run:
