@@ -155,6 +155,7 @@ class Recorder:
             alternatives=alternatives,
             feature_alternatives=feature_alternatives,
             exits={layer: self._read_exit(text.states[layer][behind_prompt], layer) for layer in settings.exit_layers},
+            margins=np.array(text.margins, dtype=np.float32),
         )
 
     def assemble(self, prompts: Sequence[PromptRecord]) -> AcceptanceRecord:

@@ -1,0 +1,83 @@
+"""How much is measured: which sizes of which parts, and how often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from decoding.errors import ConfigError
+
+MAX_BRANCHES = 32
+"""Rows of the widest draft step that is measured; wider ones do not pay on the devices at hand."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Effort:
+    """The sizes to measure and the repeats.
+
+    Attributes:
+        passes: times that all parts of all lanes are visited in turn, so that drift hits all alike.
+        repeats: runs of a part at one visit.
+        target_rows: rows of a verification.
+        draft_rows: rows of a draft step.
+        contexts: cached tokens, ascending; a row count outside `wide_rows` is measured at the first only, and
+            the others follow from how its neighbours grow.
+        wide_rows: row counts that are measured at every context.
+        run_tokens: length of the texts decoded for the checks.
+    """
+
+    passes: int
+    repeats: int
+    target_rows: tuple[int, ...]
+    draft_rows: tuple[int, ...]
+    contexts: tuple[int, ...]
+    wide_rows: frozenset[int]
+    run_tokens: int
+
+
+def quick_effort(max_window: int, contexts: tuple[int, int]) -> Effort:
+    """Under a minute for a 135M-parameter target on two cores."""
+    target_rows = _within((1, 2, 3, 4, 5, 6), max_window + 1)
+    draft_rows = _within((1, 2, 4, 8, 16), MAX_BRANCHES)
+    return Effort(
+        passes=2,
+        repeats=2,
+        target_rows=target_rows,
+        draft_rows=draft_rows,
+        contexts=_spread(contexts, 2),
+        wide_rows=_wide(target_rows, draft_rows, 4),
+        run_tokens=16,
+    )
+
+
+def full_effort(max_window: int, contexts: tuple[int, int]) -> Effort:
+    """A few minutes for the same."""
+    target_rows = _within(tuple(range(1, max_window + 2)), max_window + 1)
+    draft_rows = _within((1, 2, 3, 4, 5, 6, 8, 12, 16, 24), MAX_BRANCHES)
+    return Effort(
+        passes=5,
+        repeats=3,
+        target_rows=target_rows,
+        draft_rows=draft_rows,
+        contexts=_spread(contexts, 3),
+        wide_rows=_wide(target_rows, draft_rows, 4),
+        run_tokens=48,
+    )
+
+
+def _wide(target_rows: tuple[int, ...], draft_rows: tuple[int, ...], between: int) -> frozenset[int]:
+    """The ends of both grids, and one row count they share between them."""
+    ends = {target_rows[0], target_rows[-1], draft_rows[0], draft_rows[-1]}
+    return frozenset(ends | ({between} & {*target_rows, *draft_rows}))
+
+
+def _within(rows: tuple[int, ...], last: int) -> tuple[int, ...]:
+    return (*[count for count in rows if count < last], last)
+
+
+def _spread(contexts: tuple[int, int], count: int) -> tuple[int, ...]:
+    """`count` contexts evenly from the first to the last."""
+    first, last = contexts
+    if not 0 <= first < last:
+        msg = f"contexts are {first}..{last}: the first must be at least 0 and below the last"
+        raise ConfigError(msg)
+    return tuple(sorted({first + (last - first) * step // (count - 1) for step in range(count)}))

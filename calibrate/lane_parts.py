@@ -1,0 +1,115 @@
+"""Which parts are timed on a lane, and the tables that their times make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from statistics import median
+
+from calibrate.effort import Effort
+from calibrate.fit import LaneTables, TargetTables, TargetTimes, fit_target, grow, make_table, spread
+from calibrate.measure import Cell, Samples
+from hwprofiles.profile import LatencyTable
+from runtime.measurement import Measurement
+
+_NUM_CANDIDATES = 9
+_CATCH_UP_ROWS = 6
+"""Up to so many rows a step with exit features is a rollout's first one, of which only the last row proposes;
+wider ones carry branches, which all do."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaneParts:
+    """The parts of one target and its draft.
+
+    Attributes:
+        effort: sizes and repeats.
+        num_layers: of the target.
+        exit_layers: exits that schedules may take.
+        draft_kinds: whether draft steps have features: without only, both, or (no draft) neither.
+        source: what tables say about their origin.
+    """
+
+    effort: Effort
+    num_layers: int
+    exit_layers: tuple[int, ...]
+    draft_kinds: tuple[bool, ...]
+    source: str
+
+    def cells(self, lane: str) -> Iterator[Cell]:
+        """Everything to be timed on a lane."""
+        for rows in self.effort.target_rows:
+            yield from (Cell(lane, self._verify(rows, context)) for context in self._contexts(rows))
+            yield from (Cell(lane, self._prefix(rows, layer)) for layer in self.exit_layers)
+            yield Cell(lane, self._suffix(rows))
+        for kind in self.draft_kinds:
+            for rows in self.effort.draft_rows:
+                yield from (Cell(lane, self._step(kind, rows, context)) for context in self._contexts(rows))
+
+    def tables(self, lane: str, samples: Samples) -> LaneTables:
+        """What the times of a lane's cells say."""
+        taken = {cell.measurement: seconds for cell, seconds in samples.seconds.items() if cell.lane == lane}
+        medians = {measurement: median(seconds) for measurement, seconds in taken.items()}
+        target_spread = spread(seconds for measurement, seconds in taken.items() if measurement.part != "draft_step")
+        step_spread = spread(seconds for measurement, seconds in taken.items() if measurement.part == "draft_step")
+        steps = {kind: self._step_table(kind, medians, step_spread) for kind in self.draft_kinds}
+        return LaneTables(
+            target=self._target_tables(medians, target_spread),
+            draft_step=steps.get(False),
+            draft_step_features=steps.get(True),
+        )
+
+    def _target_tables(self, medians: Mapping[Measurement, float], relative_error: float) -> TargetTables:
+        rows = self.effort.target_rows
+        times = TargetTimes(
+            verify={(count, at): medians[self._verify(count, at)] for count in rows for at in self._contexts(count)},
+            prefix={
+                layer: {count: medians[self._prefix(count, layer)] for count in rows} for layer in self.exit_layers
+            },
+            suffix={count: medians[self._suffix(count)] for count in rows},
+            suffix_layer=self._suffix_layer,
+        )
+        return fit_target(
+            times, self.num_layers, self.effort.contexts, relative_error=relative_error, source=self.source
+        )
+
+    def _step_table(
+        self,
+        with_features: bool,  # noqa: FBT001
+        medians: Mapping[Measurement, float],
+        relative_error: float,
+    ) -> LatencyTable:
+        rows, contexts = self.effort.draft_rows, self.effort.contexts
+        times = {
+            (count, at): medians[self._step(with_features, count, at)] for count in rows for at in self._contexts(count)
+        }
+        lines = grow(times, rows, contexts)
+        return make_table(rows, contexts, lines, relative_error=relative_error, source=self.source)
+
+    @property
+    def _suffix_layer(self) -> int:
+        return max(self.exit_layers, default=self.num_layers // 2)
+
+    def _contexts(self, rows: int) -> tuple[int, ...]:
+        return self.effort.contexts if rows in self.effort.wide_rows else self.effort.contexts[:1]
+
+    def _verify(self, rows: int, context: int) -> Measurement:
+        return Measurement(part="verify", rows=rows, context=context, repeats=self.effort.repeats, warm_up=1)
+
+    def _suffix(self, rows: int) -> Measurement:
+        return replace(self._verify(rows, self.effort.contexts[0]), part="suffix", exit_layer=self._suffix_layer)
+
+    def _prefix(self, rows: int, layer: int) -> Measurement:
+        return replace(self._suffix(rows), part="prefix", exit_layer=layer, num_candidates=_NUM_CANDIDATES)
+
+    def _step(self, with_features: bool, rows: int, context: int) -> Measurement:  # noqa: FBT001
+        """One row never has features, even in a step that may: drafted tokens are fed one by one, without."""
+        return Measurement(
+            part="draft_step",
+            rows=rows,
+            context=context,
+            repeats=2 * self.effort.repeats,
+            warm_up=1,
+            with_features=with_features and rows > 1,
+            num_proposals=1 if with_features and rows <= _CATCH_UP_ROWS else None,
+        )

@@ -1,0 +1,68 @@
+"""Which lanes can work together, and the schedules that calibration decodes on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import permutations, product
+from typing import Any
+
+from decoding.schedule import Schedule
+from runtime.lane import LaneSpec
+
+_FIT_WINDOW = 4
+_CHECK_WINDOW = 2
+_CHECK_TOP_K = 4
+
+
+def split_pairs(lanes: Sequence[LaneSpec]) -> list[tuple[str, str]]:
+    """(target's lane, draft's lane) of every two lanes that share no core, both ways round."""
+    return [(one.name, two.name) for one, two in permutations(lanes, 2) if not set(one.cores) & set(two.cores)]
+
+
+def whole_lanes(lanes: Sequence[LaneSpec]) -> list[str]:
+    """Lanes that are no part of another one: there both models may share a lane."""
+    return [
+        lane.name for lane in lanes if not lane.cores or not any(set(lane.cores) < set(other.cores) for other in lanes)
+    ]
+
+
+def fit_schedules(lanes: Sequence[LaneSpec], max_window: int, draft_kinds: Sequence[bool]) -> list[Schedule]:
+    """Those that set the level: plain decoding on every lane, and speculation on every placement.
+
+    `draft_kinds` says whether steps of the draft have features: none without a draft.
+    """
+    plain = [Schedule(method="autoregressive", target_lane=lane.name) for lane in lanes]
+    window = min(_FIT_WINDOW, max_window)
+    return plain + [_speculative(*both, window) for both in product(_placements(lanes), draft_kinds)]
+
+
+def check_schedules(
+    lanes: Sequence[LaneSpec], max_window: int, draft_kinds: Sequence[bool], exit_layers: Sequence[int]
+) -> list[Schedule]:
+    """Others, to compare with what was fitted; on two lanes also one that has both at work at once."""
+    if not draft_kinds:
+        return []
+    window = min(_CHECK_WINDOW, max_window)
+    roots: dict[str, Any] = {"root_source": "draft", "draft_top_k": _CHECK_TOP_K}
+    if exit_layers:
+        roots = {"root_source": "exit", "exit_layer": max(exit_layers), "exit_top_k": _CHECK_TOP_K}
+    mirrors = [
+        Schedule(method="mirror", target_lane=target, draft_lane=draft, num_speculative_tokens=window, **roots)
+        for target, draft in split_pairs(lanes)
+    ]
+    return [_speculative(placement, False, window) for placement in _placements(lanes)] + mirrors
+
+
+def _placements(lanes: Sequence[LaneSpec]) -> list[tuple[str, str]]:
+    return split_pairs(lanes) + [(name, name) for name in whole_lanes(lanes)]
+
+
+def _speculative(placement: tuple[str, str], exit_features: bool, window: int) -> Schedule:  # noqa: FBT001
+    target_lane, draft_lane = placement
+    return Schedule(
+        method="speculative",
+        target_lane=target_lane,
+        draft_lane=draft_lane,
+        num_speculative_tokens=window,
+        exit_features=exit_features,
+    )

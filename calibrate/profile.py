@@ -1,0 +1,244 @@
+"""Calibration: measures every lane of this machine with these models, and writes it down as a `Profile`.
+
+::
+
+    visits in turn  -> medians of whole operations -> tables of their parts   (measure, lane_parts, fit)
+    pairs of lanes  -> what they cost each other                              (contend)
+    short decodings -> the level of the tables in a real run                  (runs)
+    other decodings -> how far the result is off                              (runs)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from calibrate.contend import Pair, PairSlowdown, measure_pairs
+from calibrate.effort import Effort, full_effort, quick_effort
+from calibrate.fit import LaneTables
+from calibrate.lane_parts import LaneParts
+from calibrate.measure import MeasurableEngine, MeasurableLane, Progress, message_costs, visit_in_turn
+from calibrate.placements import check_schedules, fit_schedules, split_pairs
+from calibrate.runs import Run, decode, gaps_s, level_factor, residual
+from calibrate.sizes import ModelSizes, PartBytes
+from decoding.schedule import Schedule
+from hwprofiles.host import describe_host
+from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
+from runtime.lane import LaneSpec
+
+_DEVICE = "generic-cpu"
+_MESSAGE_ROWS = 5
+_MESSAGE_CANDIDATES = 9
+_MESSAGE_REPEATS = 40
+_BYTES_PER_CANDIDATE = 8
+"""As the simulator counts them: a 32-bit id and a 32-bit log-prob."""
+_HOPS = 2
+"""An exit message goes from the target's lane to the driver, and from there to the draft's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CalibrationTask:
+    """What is to be calibrated.
+
+    Attributes:
+        target, drafter: what a user calls the models; drafter None calibrates plain decoding only.
+        sizes: their shapes.
+        lanes: lanes of the engine; all of them will load both models.
+        exit_layers: exits that schedules may take.
+        contexts: the fewest and the most cached tokens that schedules will meet.
+        max_window: most drafted tokens per round.
+        quick: whether a rougher profile in less time is wanted.
+    """
+
+    target: str
+    drafter: str | None
+    sizes: ModelSizes
+    lanes: tuple[LaneSpec, ...]
+    exit_layers: tuple[int, ...]
+    contexts: tuple[int, int]
+    max_window: int = 8
+    quick: bool = False
+
+    @property
+    def effort(self) -> Effort:
+        """What is measured how often."""
+        return (quick_effort if self.quick else full_effort)(self.max_window, self.contexts)
+
+    @property
+    def draft_kinds(self) -> tuple[bool, ...]:
+        """Whether draft steps have features: without only, both, or (no draft) neither."""
+        if self.drafter is None:
+            return ()
+        return (False, True) if self.sizes.feature_width else (False,)
+
+
+def calibrate(
+    engine: MeasurableEngine, task: CalibrationTask, progress: Progress = lambda _step, _share: None
+) -> Profile:
+    """Measure everything; `Profile.calibration_s` says how long it took, loading the models included.
+
+    Raises:
+        ConfigError: the contexts are no range.
+        LaneError: a lane was lost.
+        ModelError: a model cannot be loaded.
+    """
+    start_s = time.monotonic()
+    profile = _Calibration(engine, task, progress).run()
+    progress("done", 1.0)
+    return profile.model_copy(update={"calibration_s": time.monotonic() - start_s})
+
+
+class _Calibration:
+    """One calibration under way."""
+
+    def __init__(self, engine: MeasurableEngine, task: CalibrationTask, progress: Progress) -> None:
+        self._engine = engine
+        self._task = task
+        self._effort = task.effort
+        self._progress = progress
+        self._num_layers: int = engine.config.num_layers
+        self._source = f"calibration on this machine ({'quick' if task.quick else 'full'})"
+        self._parts = LaneParts(
+            effort=self._effort,
+            num_layers=self._num_layers,
+            exit_layers=task.exit_layers,
+            draft_kinds=task.draft_kinds,
+            source=self._source,
+        )
+
+    def run(self) -> Profile:
+        task = self._task
+        self._progress("loading the models", 0.0)
+        lanes = {spec.name: self._load(spec.name) for spec in task.lanes}
+        samples = visit_in_turn(
+            lanes,
+            [cell for name in lanes for cell in self._parts.cells(name)],
+            passes=self._effort.passes,
+            progress=lambda share: self._progress("timing parts", 0.1 + 0.5 * share),
+        )
+        dispatch_s = {name: median(taken) for name, taken in samples.dispatch_s.items()}
+        tables = {name: self._parts.tables(name, samples) for name in lanes}
+        pairs = split_pairs(task.lanes) if task.draft_kinds else []
+        self._progress("timing lanes side by side", 0.6)
+        slowdowns = self._measure_pairs(lanes, pairs)
+        links = tuple(self._links(lanes, pairs))
+        self._progress("decoding", 0.7)
+        runs = [self._decode(schedule) for schedule in self._fit_schedules()]
+        tables, slowdowns = self._levelled(tables, slowdowns, runs)
+        self._progress("checking", 0.9)
+        checks = [self._decode(schedule) for schedule in self._check_schedules()] or runs
+        traffic = task.sizes.part_bytes(sum(task.contexts) // 2)
+        return Profile(
+            host=describe_host(),
+            target=task.target,
+            drafter=task.drafter,
+            dtype=task.sizes.dtype,
+            num_layers=self._num_layers,
+            lanes=tuple(_lane(spec, tables[spec.name], dispatch_s[spec.name], traffic) for spec in task.lanes),
+            links=links,
+            contention=tuple(self._contention(pair, found) for pair, found in slowdowns.items()),
+            round_overhead_s=_round_overhead_s(runs, dispatch_s),
+            features_bytes_per_row=task.sizes.features_bytes_per_row,
+            relative_error=max(abs(self._residual(run, tables, slowdowns)) for run in checks),
+        )
+
+    def _load(self, lane: str) -> MeasurableLane:
+        if self._task.draft_kinds:
+            self._engine.load_draft(lane)
+        return self._engine.load_target(lane)
+
+    def _measure_pairs(self, lanes: Mapping[str, MeasurableLane], pairs: Sequence[Pair]) -> dict[Pair, PairSlowdown]:
+        return measure_pairs(
+            lanes,
+            pairs,
+            context=self._effort.contexts[0],
+            max_rows=self._effort.target_rows[-1],
+            passes=self._effort.passes,
+        )
+
+    def _links(self, lanes: Mapping[str, MeasurableLane], pairs: Sequence[Pair]) -> Iterator[LinkProfile]:
+        """One link for every two lanes, from what messages cost on their way to the draft's lane."""
+        width = self._task.sizes.feature_width
+        plain_bytes = _MESSAGE_ROWS * _MESSAGE_CANDIDATES * _BYTES_PER_CANDIDATE
+        features_bytes = _MESSAGE_ROWS * max(width, 1) * 2
+        for target_lane, draft_lane in pairs:
+            if target_lane > draft_lane:
+                continue
+            plain_s, loaded_s = message_costs(
+                lanes[draft_lane], _MESSAGE_ROWS, _MESSAGE_CANDIDATES, max(width, 1), _MESSAGE_REPEATS
+            )
+            byte_s = max(loaded_s - plain_s, 1e-3 * plain_s, 1e-9) / features_bytes
+            yield LinkProfile(
+                lanes=(target_lane, draft_lane),
+                latency_s=_HOPS * max(0.0, plain_s - plain_bytes * byte_s),
+                bytes_per_s=1 / (_HOPS * byte_s),
+                source=self._source,
+            )
+
+    def _fit_schedules(self) -> list[Schedule]:
+        return fit_schedules(self._task.lanes, self._task.max_window, self._task.draft_kinds)
+
+    def _check_schedules(self) -> list[Schedule]:
+        task = self._task
+        return check_schedules(task.lanes, task.max_window, task.draft_kinds, task.exit_layers)
+
+    def _decode(self, schedule: Schedule) -> Run:
+        return decode(self._engine, schedule, self._task.contexts, self._effort.run_tokens)
+
+    def _levelled(
+        self, tables: Mapping[str, LaneTables], slowdowns: Mapping[Pair, PairSlowdown], runs: Sequence[Run]
+    ) -> tuple[dict[str, LaneTables], dict[Pair, PairSlowdown]]:
+        """Tables at the level of real runs, and slowdowns relative to them."""
+        plain = [run for run in runs if not run.schedule.exit_features]
+        featured = [run for run in runs if run.schedule.exit_features]
+        levelled, step_factors = {}, {}
+        for lane, own in tables.items():
+            step_factors[lane] = level_factor(plain, lane, own, self._num_layers, draft=True)
+            levelled[lane] = own.levelled(
+                target=level_factor(runs, lane, own, self._num_layers, draft=False),
+                step=step_factors[lane],
+                features_step=level_factor(featured, lane, own, self._num_layers, draft=True),
+            )
+        # a draft that finds its cache used by the target is slowed once, whether beside the target or behind it
+        relative = {pair: one._replace(draft=one.draft / step_factors[pair[1]]) for pair, one in slowdowns.items()}
+        return levelled, relative
+
+    def _residual(self, run: Run, tables: Mapping[str, LaneTables], slowdowns: Mapping[Pair, PairSlowdown]) -> float:
+        pair = (run.schedule.target_lane, run.schedule.draft_lane or run.schedule.target_lane)
+        return residual(run, tables, slowdowns.get(pair, PairSlowdown()), self._num_layers)
+
+    def _contention(self, pair: Pair, found: PairSlowdown) -> Contention:
+        return Contention(
+            lanes=pair,
+            slowdown=(found.target, found.draft),
+            relative_error=found.relative_error,
+            source=self._source,
+        )
+
+
+def _lane(spec: LaneSpec, tables: LaneTables, dispatch_s: float, traffic: PartBytes) -> LaneProfile:
+    def reading(table: LatencyTable | None, num_bytes: float) -> LatencyTable | None:
+        return table and table.model_copy(update={"bytes_per_call": num_bytes})
+
+    exits = {layer: reading(table, traffic.exit) for layer, table in tables.target.exits.items()}
+    return LaneProfile(
+        name=spec.name,
+        device=_DEVICE,
+        cores=spec.cores,
+        num_threads=spec.num_threads,
+        dispatch_s=dispatch_s,
+        layer=reading(tables.target.layer, traffic.layer),
+        head=reading(tables.target.head, traffic.head),
+        exit={layer: table for layer, table in exits.items() if table is not None},
+        draft_step=reading(tables.draft_step, traffic.draft_step),
+        draft_step_features=reading(tables.draft_step_features, traffic.draft_step),
+    )
+
+
+def _round_overhead_s(runs: Sequence[Run], dispatch_s: Mapping[str, float]) -> float:
+    """What lies between two verifications of plain decoding beyond the dispatch, over all lanes."""
+    plain = [run for run in runs if run.schedule.method == "autoregressive"]
+    beyond = [gap_s - dispatch_s[run.schedule.target_lane] for run in plain for gap_s in gaps_s(run)]
+    return max(0.0, median(beyond)) if beyond else 0.0

@@ -1,0 +1,97 @@
+"""What the models of a calibration are: their folders' configurations, and how many bytes a part reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self, TypeVar
+
+from pydantic import ValidationError
+
+from decoding.errors import ModelFormatError
+from runtime.drafter_folder import DrafterFolderConfig
+from runtime.exit_folder import ExitFolderConfig
+from runtime.models.config import ModelConfig
+
+C = TypeVar("C", DrafterFolderConfig, ExitFolderConfig)
+
+_ITEM_BYTES: Final = {"bfloat16": 2, "float32": 4}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartBytes:
+    """Weights and keys and values that one call of a part reads; zero for a model that is not there."""
+
+    layer: float
+    head: float
+    exit: float
+    draft_step: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSizes:
+    """Shapes of the target, its draft and its exits.
+
+    Attributes:
+        config: the target's.
+        draft: None without one.
+        exits: None where exits are read by the target's final norm and head alone.
+        dtype: of weights and caches.
+    """
+
+    config: ModelConfig
+    draft: DrafterFolderConfig | None
+    exits: ExitFolderConfig | None
+    dtype: str
+
+    @classmethod
+    def of(cls, config: ModelConfig, drafter_folder: Path | None, exits_folder: Path | None, dtype: str) -> Self:
+        """Read the configurations of the folders.
+
+        Raises:
+            ModelFormatError: a folder is not what it should be.
+        """
+        return cls(
+            config=config,
+            draft=None if drafter_folder is None else _read(drafter_folder, DrafterFolderConfig),
+            exits=None if exits_folder is None else _read(exits_folder, ExitFolderConfig),
+            dtype=dtype,
+        )
+
+    @property
+    def feature_width(self) -> int:
+        """Numbers that a row's exit features hold; 0 for a draft without."""
+        return len(self.draft.exit_features) * self.config.hidden_size if self.draft is not None else 0
+
+    @property
+    def features_bytes_per_row(self) -> int:
+        """Bytes of them."""
+        return self.feature_width * self._item_bytes
+
+    def part_bytes(self, context: int) -> PartBytes:
+        """Traffic of one call of every part at one row."""
+        config, draft, exits = self.config, self.draft, self.exits
+        hidden = config.hidden_size
+        layer = config.num_layer_parameters + 2 * config.num_kv_heads * config.head_dim * context
+        head = config.vocab_size * hidden
+        exit_ = head if exits is None else exits.draft_vocab_size * hidden + hidden * (hidden + 2 * exits.width)
+        step = 0 if draft is None else len(draft.source_layers) * layer + draft.draft_vocab_size * hidden
+        return PartBytes(
+            layer=layer * self._item_bytes,
+            head=head * self._item_bytes,
+            exit=exit_ * self._item_bytes,
+            draft_step=step * self._item_bytes,
+        )
+
+    @property
+    def _item_bytes(self) -> int:
+        return _ITEM_BYTES[self.dtype]
+
+
+def _read(folder: Path, kind: type[C]) -> C:
+    path = folder / "config.json"
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        msg = f"{path}: not the configuration of a {kind.__name__.removesuffix('FolderConfig').lower()} ({error})"
+        raise ModelFormatError(msg) from error
