@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ class PromptRecord:
             draft-sourced candidates of the row that follows prefix text[:i].
         feature_alternatives: with exit features; empty if the draft takes none.
         exits: for each exit layer, its best ids for the place after prefix text[:i], [N, K].
+        margins: by how much the target's best logit exceeds its second best at each token, [N]; empty if unknown.
+            Where it is near zero, other arithmetic may choose another token.
     """
 
     name: str
@@ -51,6 +53,7 @@ class PromptRecord:
     alternatives: Ids
     feature_alternatives: Ids
     exits: dict[int, Ids]
+    margins: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
 
     def drafts(self, *, with_features: bool) -> Ids:
         """Drafted tokens by position, [N, W].
@@ -160,4 +163,4 @@ class AcceptanceRecord:
         return cls(**header, exit_layers=layers, feature_layers=feature_layers, prompts=prompts)
 
 
-_ARRAYS = ("text", "rollouts", "feature_rollouts", "alternatives", "feature_alternatives")
+_ARRAYS = ("text", "rollouts", "feature_rollouts", "alternatives", "feature_alternatives", "margins")

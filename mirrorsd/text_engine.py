@@ -57,13 +57,7 @@ class TextEngine:
             ModelError: the target's folder lacks something.
         """
         self._tokenizer = Tokenizer.from_folder(pair.target_folder)
-        self._engine = Engine(
-            pair.target_folder,
-            lanes=lanes,
-            drafter_folder=pair.drafter_folder,
-            exits_folder=pair.exits_folder,
-            dtype=pair.dtype,
-        )
+        self._engine = new_engine(pair, lanes)
 
     def __enter__(self) -> Self:
         return self
@@ -119,6 +113,17 @@ def generate(
     with TextEngine(pair, lane_specs()) as engine:
         question = Prompt(prompt_id="prompt", category="", turns=(prompt,))
         return engine.answer(question, schedule, decoding or Decoding(), on_text=on_text)
+
+
+def new_engine(pair: ModelPair, lanes: Sequence[LaneSpec]) -> Engine:
+    """An engine that nothing is loaded into yet; errors as in `TextEngine`."""
+    return Engine(
+        pair.target_folder,
+        lanes=lanes,
+        drafter_folder=pair.drafter_folder,
+        exits_folder=pair.exits_folder,
+        dtype=pair.dtype,
+    )
 
 
 def lane_specs(profile: Profile | None = None) -> tuple[LaneSpec, ...]:

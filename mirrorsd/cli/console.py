@@ -14,16 +14,18 @@ if TYPE_CHECKING:
 
 WRONG_INPUT = 2
 """Exit status when something the user gave is wrong, as for a wrong option."""
+_WIDE = 200
 INTERRUPTED = 130
 """Exit status after Ctrl-C: 128 + SIGINT, by the shell's convention."""
 
 
 @cache
 def results() -> Console:
-    """Stdout, for what was asked for."""
+    """Stdout, for what was asked for; in a file or a pipe tables get all the room they want."""
     from rich.console import Console
 
-    return Console(emoji=False, highlight=False, soft_wrap=True)
+    console = Console(emoji=False, highlight=False, soft_wrap=True)
+    return console if console.is_terminal else Console(emoji=False, highlight=False, soft_wrap=True, width=_WIDE)
 
 
 @cache

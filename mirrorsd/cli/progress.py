@@ -1,32 +1,74 @@
-"""A bar on stderr: what is happening, how far it is, and how long it will still take."""
+"""Progress on stderr: what is happening, how far it is, and how long it will still take.
+
+A terminal gets a bar that moves; anything else gets a line now and then.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Final
 
-from mirrorsd.cli.console import messages
+from mirrorsd.cli.console import escaped, messages, say
 
+if TYPE_CHECKING:
+    from mirrorsd.stages import StageReport
 
-class Report(Protocol):
-    """Called along the way with the name of the step under way and the share that is done, 0 to 1."""
+Report = Callable[[str, float], None]
+"""Called along the way with the name of the step under way and the share that is done, 0 to 1."""
 
-    def __call__(self, step: str, share: float, /) -> None:
-        """Take note."""
-        ...
+_LINE_EVERY_S: Final = 15.0
 
 
 @contextmanager
 def task(title: str) -> Iterator[Report]:
-    """Show a bar while the body runs; it is told how far it is through the function it is given."""
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    """Show the progress of one task while the body runs; it tells how far it is through what it is given."""
+    with _bar() as update:
+        yield lambda step, share: update(f"{title}: {step.partition(',')[0]}", f"{title}: {step}", share)
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=messages(), transient=True) as progress:
-        row = progress.add_task(title, total=1.0)
 
-        def report(step: str, share: float, /) -> None:
-            progress.update(row, description=f"{title}: {step}", completed=share)
+@contextmanager
+def stages() -> Iterator[Callable[[StageReport], None]]:
+    """The same for a job of several stages."""
+    with _bar() as update:
+
+        def report(now: StageReport) -> None:
+            head = f"[{now.number}/{now.num_stages}] {now.stage}"
+            update(head, f"{head}: {now.step}, {_left(now.left_s)} left", now.share)
 
         yield report
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[str, str, float], None]]:
+    """Gives a function of a heading, a text and a share. A line is due when the heading changes or time has passed."""
+    if not messages().is_terminal:
+        yield _Lines().update
+        return
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=messages(), transient=True) as progress:
+        row = progress.add_task("", total=1.0)
+        yield lambda _, text, share: progress.update(row, description=escaped(text), completed=share)
+
+
+class _Lines:
+    """Progress as lines."""
+
+    def __init__(self) -> None:
+        self._heading = ""
+        self._told_s = 0.0
+
+    def update(self, heading: str, text: str, share: float) -> None:
+        """Print a line if one is due."""
+        now_s = time.monotonic()
+        if heading != self._heading or now_s - self._told_s >= _LINE_EVERY_S:
+            self._heading, self._told_s = heading, now_s
+            say(f"{share:4.0%} {escaped(text)}")
+
+
+def _left(seconds: float) -> str:
+    """A rough duration: people do not believe exact ones."""
+    return f"about {max(1, round(seconds / 5)) * 5} s" if seconds < 90 else f"about {seconds / 60:.0f} min"

@@ -14,7 +14,7 @@ from mirrorsd.cli.options import ProfileOption, RecordOption
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mirrorsd.planning import Plan
+    from planner.plan import Plan
     from planner.search import Candidate
 
 EXAMPLE = "mirrorsd search --profile profile.yaml --record record.npz --out best.yaml"
@@ -37,11 +37,11 @@ def search(
     from decoding.schedule import save_schedule
     from decoding.yaml_file import load_yaml
     from hwprofiles.profile import load_profile
-    from mirrorsd.planning import plan
+    from planner.plan import make_plan
     from planner.space import SearchSpace
 
-    wanted = load_yaml(space, SearchSpace) if space is not None else None
-    found = plan(load_profile(profile), AcceptanceRecord.load(record), wanted)
+    wanted = SearchSpace() if space is None else load_yaml(space, SearchSpace)
+    found = make_plan(wanted, load_profile(profile), AcceptanceRecord.load(record))
     if out is not None:
         save_schedule(found.search.winner.schedule, out)
         say(f"Wrote {escaped(out)}")

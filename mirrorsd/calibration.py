@@ -1,0 +1,92 @@
+"""Calibration from models by name: an engine on this machine's lanes, measured and written down as a profile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mirrorsd.pair import ModelPair, Progress
+
+if TYPE_CHECKING:
+    from calibrate.prompts import EncodedPrompt
+    from calibrate.sizes import ModelSizes
+    from hwprofiles.profile import Profile
+    from runtime.generate import Engine
+    from runtime.lane import LaneSpec
+
+
+def calibrate(
+    pair: ModelPair,
+    path: Path,
+    *,
+    contexts: tuple[int, int],
+    max_window: int = 8,
+    quick: bool = False,
+    progress: Progress = lambda _step, _share: None,
+) -> Profile:
+    """Measure this machine with these models and write the profile.
+
+    Args:
+        pair: the models; without a drafter plain decoding alone is calibrated.
+        path: where the profile goes.
+        contexts: the fewest and the most cached tokens that schedules will meet, see `contexts_of`.
+        max_window: most drafted tokens per round.
+        quick: a rougher profile in under a minute (for a small model).
+        progress: called with what is under way and the share that is done.
+
+    Raises:
+        ConfigError: the contexts are no range, or the file cannot be written.
+        LaneError: a lane was lost.
+        ModelError: a model cannot be loaded.
+    """
+    from hwprofiles.profile import save_profile
+    from mirrorsd.text_engine import lane_specs, new_engine
+
+    lanes = lane_specs()
+    with new_engine(pair, lanes) as engine:
+        profile = calibrate_engine(
+            engine, pair, lanes, contexts=contexts, max_window=max_window, quick=quick, progress=progress
+        )
+    save_profile(profile, path)
+    return profile
+
+
+def calibrate_engine(
+    engine: Engine,
+    pair: ModelPair,
+    lanes: Sequence[LaneSpec],
+    *,
+    contexts: tuple[int, int],
+    max_window: int,
+    quick: bool,
+    progress: Progress,
+) -> Profile:
+    """`calibrate` with an engine at hand, which keeps its models loaded; nothing is written."""
+    from calibrate.profile import CalibrationTask
+    from calibrate.profile import calibrate as measure
+    from calibrate.sizes import ModelSizes
+
+    sizes = ModelSizes.of(engine.config, pair.drafter_folder, pair.exits_folder, pair.dtype)
+    task = CalibrationTask(
+        target=pair.target,
+        drafter=pair.drafter,
+        sizes=sizes,
+        lanes=tuple(lanes),
+        exit_layers=exit_layers_of(sizes),
+        contexts=contexts,
+        max_window=max_window,
+        quick=quick,
+    )
+    return measure(engine, task, progress)
+
+
+def exit_layers_of(sizes: ModelSizes) -> tuple[int, ...]:
+    """Exits that have trained adapters; half depth where none has."""
+    return sizes.exits.exit_layers if sizes.exits is not None else (sizes.config.num_layers // 2,)
+
+
+def contexts_of(prompts: Sequence[EncodedPrompt], max_new_tokens: int) -> tuple[int, int]:
+    """The fewest and the most cached tokens at which a round of these prompts can start."""
+    lengths = [len(prompt.ids) for prompt in prompts]
+    return max(0, min(lengths) - 1), max(lengths) + max_new_tokens

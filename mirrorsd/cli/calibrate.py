@@ -1,0 +1,73 @@
+"""`mirrorsd calibrate`: what every part of the models costs on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mirrorsd.cli.console import escaped, show, telling_what_was_saved
+from mirrorsd.cli.json_option import JsonOption, write_json
+from mirrorsd.cli.options import (
+    DEFAULT_TARGET,
+    DrafterOption,
+    Dtype,
+    DtypeOption,
+    ExitsOption,
+    PromptsOption,
+    TargetOption,
+    chosen_prompts,
+)
+from mirrorsd.cli.progress import task
+
+if TYPE_CHECKING:
+    from hwprofiles.profile import Profile
+
+EXAMPLE = "mirrorsd calibrate --quick --out profile.yaml"
+
+
+def calibrate(
+    out: Annotated[Path, typer.Option(help="Where the profile goes (YAML).")],
+    quick: Annotated[bool, typer.Option("--quick", help="At most a minute for the embedded model, rougher.")] = False,
+    prompts: PromptsOption = None,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest text that schedules will decode.")] = 64,
+    max_window: Annotated[int, typer.Option(min=1, max=16, help="Most drafted tokens per round.")] = 8,
+    target: TargetOption = DEFAULT_TARGET,
+    drafter: DrafterOption = None,
+    exits: ExitsOption = None,
+    dtype: DtypeOption = Dtype.BFLOAT16,
+    json: JsonOption = None,
+) -> None:
+    """Measure this machine with these models; the prompts only say how long contexts get."""
+    from mirrorsd.calibration import calibrate as measure
+    from mirrorsd.calibration import contexts_of
+    from mirrorsd.pair import find_pair
+    from mirrorsd.prompt_tokens import encode
+
+    wanted = chosen_prompts(prompts, None)
+    with telling_what_was_saved([]), task("Calibrating") as report:
+        pair = find_pair(target, drafter=drafter, exits=exits, dtype=dtype.value, progress=report)
+        contexts = contexts_of(encode(wanted, pair.target_folder), max_new_tokens)
+        profile = measure(pair, out, contexts=contexts, max_window=max_window, quick=quick, progress=report)
+    if write_json({"path": str(out), "profile": profile.model_dump(mode="json", exclude_defaults=True)}, json):
+        show(_told(profile, out))
+
+
+def _told(profile: Profile, out: Path) -> str:
+    from planner.wording import milliseconds, percent, seconds
+
+    lines = [
+        f"Wrote {escaped(out)} after {seconds(profile.calibration_s)}, checked to {percent(profile.relative_error)}."
+    ]
+    for lane in profile.lanes:
+        context = lane.layer.contexts[0] if lane.layer else 0
+        parts = [("layer", lane.layer), ("head", lane.head), ("draft step", lane.draft_step)]
+        told = [
+            f"{name} {milliseconds(table.at(table.rows[0], context))}" for name, table in parts if table is not None
+        ]
+        lines.append(f"{escaped(lane.name)}: {', '.join(told)} for one row")
+    for pair in profile.contention:
+        sides = [f"{name} {slowdown:.2f}x" for name, slowdown in zip(pair.lanes, pair.slowdown, strict=True)]
+        lines.append(f"side by side: {escaped(', '.join(sides))}")
+    return "\n".join(lines)

@@ -1,0 +1,68 @@
+"""How many prompts fit in a demo's time on this machine, by what was just calibrated on it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import chain, zip_longest
+from typing import TYPE_CHECKING, NamedTuple
+
+from hwprofiles.profile import LaneProfile, LatencyTable, Profile
+
+if TYPE_CHECKING:
+    from calibrate.prompts import Prompt
+
+NUM_SCHEDULES = 9
+"""Schedules that `planner.search.pick_demo_schedules` usually picks."""
+
+
+class PromptCost(NamedTuple):
+    """Seconds that one more prompt takes."""
+
+    record_s: float
+    run_s: float
+
+
+def take_turns(prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
+    """One prompt of every kind of task, then the second of every kind, and so on: any beginning is a fair mix."""
+    kinds: defaultdict[str, list[Prompt]] = defaultdict(list)
+    for prompt in prompts:
+        kinds[prompt.category].append(prompt)
+    return tuple(prompt for prompt in chain.from_iterable(zip_longest(*kinds.values())) if prompt is not None)
+
+
+def prompt_cost(profile: Profile, *, prompt_length: float, max_new_tokens: int, max_window: int) -> PromptCost:
+    """What recording a prompt, and running every schedule on it, will take.
+
+    Recording decodes plainly on the fastest lane and rolls the draft out twice from every position. A run is
+    taken to be as slow as plain decoding on the slowest lane: most schedules are faster, the worst slower.
+    """
+    fast, slow = (choose(profile.lanes, key=lambda lane: _token_s(profile, lane)) for choose in (min, max))
+    record_s = _prefill_s(profile, fast, prompt_length) + max_new_tokens * _token_s(profile, fast)
+    if fast.draft_step is not None:
+        rows = prompt_length + (max_window + 1) * max_new_tokens
+        record_s += 2 * rows * _row_s(fast.draft_step)
+    run_s = _prefill_s(profile, slow, prompt_length) + max_new_tokens * _token_s(profile, slow)
+    return PromptCost(record_s=record_s, run_s=NUM_SCHEDULES * run_s)
+
+
+def num_prompts_that_fit(cost: PromptCost, left_s: float, available: int) -> int:
+    """At least one, at most what is available."""
+    return max(1, min(available, int(left_s / (cost.record_s + cost.run_s))))
+
+
+def _token_s(profile: Profile, lane: LaneProfile) -> float:
+    """One plain decoding step at the shortest context."""
+    assert lane.layer is not None
+    assert lane.head is not None
+    return profile.num_layers * lane.layer.seconds[0][0] + lane.head.seconds[0][0] + lane.dispatch_s
+
+
+def _prefill_s(profile: Profile, lane: LaneProfile, num_rows: float) -> float:
+    assert lane.layer is not None
+    return num_rows * profile.num_layers * _row_s(lane.layer)
+
+
+def _row_s(table: LatencyTable) -> float:
+    """A row among as many as were measured at once."""
+    return table.seconds[-1][0] / table.rows[-1]

@@ -1,0 +1,114 @@
+"""What `demo` and `validate` tell scripts: predicted beside measured for every schedule, and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from calibrate.validate import Comparison, Divergence, accuracy
+from decoding.trace import NOT_COMMITTED, Round
+from mirrorsd.figures import measured_figures, predicted_figures
+from mirrorsd.pair import ModelPair
+from planner.report_data import ScheduleResult
+from planner.wording import counted, error_percent, milliseconds
+
+_DOUBTFUL_MARGIN = 0.5
+"""Two logits that lie closer may change places in bfloat16: it keeps 8 bits, and logits of 16 to 32 move by 1/8."""
+
+
+def schedule_entries(results: Sequence[ScheduleResult], comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+    """One object per schedule, in the order given."""
+    return [_entry(result, comparison) for result, comparison in zip(results, comparisons, strict=True)]
+
+
+def accuracy_entry(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """How good the predictions are, all schedules together."""
+    found = accuracy(comparisons)
+    return {
+        "median_error": found.median_error,
+        "worst_error": found.worst_error,
+        "worst_schedule": found.worst_schedule,
+        "same_rounds": found.same_rounds,
+    }
+
+
+def platform_entry(host: dict[str, Any], pair: ModelPair) -> dict[str, Any]:
+    """The machine, and what ran on it."""
+    return host | {"target": pair.target, "drafter": pair.drafter, "exits": pair.exits, "dtype": pair.dtype}
+
+
+def measured_in_words(results: Sequence[ScheduleResult], names: Sequence[str], winner: str) -> str:
+    """Whether the schedule predicted fastest was measured fastest, and by how much not."""
+    measured = {
+        name: measured_figures(result.measured[0])["tpot_s"] for name, result in zip(names, results, strict=True)
+    }
+    fastest = min(measured, key=measured.__getitem__)
+    own = milliseconds(measured[winner])
+    if fastest == winner:
+        return f"Measured: {own} per token, the fastest of the {len(names)} schedules that were run."
+    behind = error_percent(measured[winner] / measured[fastest] - 1)
+    return f"Measured: {own} per token. {fastest} was faster by {behind} ({milliseconds(measured[fastest])})."
+
+
+def rounds_in_words(comparisons: Sequence[Comparison], dtype: str) -> str:
+    """Whether both worlds went through the same rounds; if not, how many texts parted and where the first did."""
+    num_texts = sum(one.num_prompts for one in comparisons)
+    parted = [(one.schedule, first) for one in comparisons for first in one.divergences]
+    if not parted:
+        return f"All {counted(num_texts, 'text')} went through exactly the rounds that were simulated."
+    schedule, first = parted[0]
+    return (
+        f"{counted(len(parted), 'text')} of {num_texts} left the simulated rounds. The first: {schedule}, prompt "
+        f"{first.prompt}, {divergence_in_words(first)}{_why(first, dtype)}"
+    )
+
+
+def divergence_in_words(found: Divergence) -> str:
+    """Where two worlds part, and what each of them decided there."""
+    return (
+        f"round {found.round + 1}, behind {counted(found.position, 'new token')}: "
+        f"predicted {_told(found.simulated)}, measured {_told(found.measured)}."
+    )
+
+
+def _why(found: Divergence, dtype: str) -> str:
+    if found.margin is None:
+        return ""
+    apart = f" The target's two best logits are {found.margin:.3f} apart there"
+    if dtype == "bfloat16" and found.margin < _DOUBTFUL_MARGIN:
+        return f"{apart}: a verification of several rows rounds otherwise than one row, and {dtype} decides by that."
+    return f"{apart}."
+
+
+def _entry(result: ScheduleResult, comparison: Comparison) -> dict[str, Any]:
+    schedule = result.candidate.schedule
+    return {
+        "name": comparison.schedule,
+        "method": schedule.method,
+        "placement": result.candidate.placement,
+        "schedule": schedule.model_dump(mode="json", exclude_defaults=True),
+        "predicted": predicted_figures(result.candidate.prediction),
+        "measured": measured_figures(result.measured[0]),
+        "tpot_error": comparison.tpot_error,
+        "same_rounds": comparison.same_rounds,
+        "divergences": [_divergence(found) for found in comparison.divergences],
+    }
+
+
+def _divergence(found: Divergence) -> dict[str, Any]:
+    return {
+        "prompt_id": found.prompt,
+        "round": found.round,
+        "position": found.position,
+        "margin": found.margin,
+        "text": divergence_in_words(found),
+    }
+
+
+def _told(entry: Round | None) -> str:
+    if entry is None:
+        return "no further round"
+    next_token = entry.outcome[1]
+    then = "the end" if next_token == NOT_COMMITTED else f"token {next_token}"
+    branch = {None: "", True: " (hit)", False: " (miss)"}[entry.hit]
+    return f"{entry.num_accepted} of {entry.num_drafted} accepted, then {then}{branch}"

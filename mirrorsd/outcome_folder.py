@@ -1,0 +1,132 @@
+"""What a comparison of both worlds leaves in a folder: result, traces, report. And the report made again from it."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from calibrate.validate import Comparison
+from decoding.errors import ConfigError
+from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule
+from decoding.yaml_file import write_atomically
+from hwprofiles.profile import load_profile
+from mirrorsd.both_worlds import Measured, put_together
+from mirrorsd.json_text import json_text
+from mirrorsd.outcome import accuracy_entry, rounds_in_words, schedule_entries
+from mirrorsd.trace_file import load_traces, save_traces
+from planner.chrome_trace import save_chrome_trace
+from planner.plan import Plan, make_plan
+from planner.report import write_report
+from planner.report_data import ReportData, ScheduleResult
+from planner.search import rank
+from planner.space import SearchSpace
+
+_TRACES: Final = "traces.json.gz"
+REPORT: Final = "report.html"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """Schedules that were run in both worlds.
+
+    Attributes:
+        title: heading of the report.
+        plan: what the search had found.
+        results: predicted and measured, one per schedule.
+        comparisons: their rounds and times.
+        files: where profile and record are, by these names.
+        facts: further entries of the JSON object.
+        dtype: of the runs.
+    """
+
+    title: str
+    plan: Plan
+    results: tuple[ScheduleResult, ...]
+    comparisons: tuple[Comparison, ...]
+    files: dict[str, Path]
+    facts: dict[str, Any]
+    dtype: str
+
+
+def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
+    """Write traces, Chrome traces and the report into `folder`, and last the JSON object `name`, which is returned.
+
+    Raises:
+        MirrorsdError: a file cannot be written.
+    """
+    save_traces([result.measured[0] for result in outcome.results], folder / _TRACES)
+    for place, (result, comparison) in enumerate(zip(outcome.results, outcome.comparisons, strict=True), 1):
+        worlds = {"simulated": result.simulated[0], "measured": result.measured[0][0]}
+        save_chrome_trace(worlds, folder / "traces" / f"{file_name(place, comparison.schedule)}.json.gz")
+    rounds = rounds_in_words(outcome.comparisons, outcome.dtype)
+    created = time.strftime("%d %B %Y, %H:%M")
+    data = ReportData(
+        title=outcome.title, created=created, plan=outcome.plan, results=outcome.results, footnotes=(rounds,)
+    )
+    write_report(data, folder / REPORT)
+    files = outcome.files | {"traces": folder / _TRACES}
+    entries = {
+        **outcome.facts,
+        "schedules": schedule_entries(outcome.results, outcome.comparisons),
+        "accuracy": accuracy_entry(outcome.comparisons),
+        "rounds": rounds,
+        "report": str(folder / REPORT),
+        "title": outcome.title,
+        "created": created,
+        "files": {key: _portable(path, folder) for key, path in files.items()},
+        "folder": str(folder.resolve()),
+    }
+    write_atomically(folder / name, json_text(entries))
+    return entries
+
+
+def read_report_data(path: Path) -> ReportData:
+    """Everything a report shows, from the JSON object that `write_outcome` wrote and the files it names.
+
+    Raises:
+        ConfigError: the object is missing, damaged, or of something else.
+        MirrorsdError: a file that it names is missing or damaged.
+    """
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        schedules = [Schedule.model_validate(entry["schedule"]) for entry in saved["schedules"]]
+        files = {key: _found(Path(name), path.parent, Path(saved["folder"])) for key, name in saved["files"].items()}
+        title, created, rounds = saved["title"], saved["created"], saved["rounds"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        msg = f"{path}: not a result that `mirrorsd demo` or `mirrorsd validate` wrote ({error!r})"
+        raise ConfigError(msg) from error
+    profile, record = load_profile(files["profile"]), AcceptanceRecord.load(files["record"])
+    traces = load_traces(files["traces"])
+    candidates = {one.schedule: one for one in rank(schedules, profile, record).candidates}
+    results = put_together(
+        [candidates[schedule] for schedule in schedules], Measured(len(traces[0]), traces), profile, record
+    )
+    plan = make_plan(SearchSpace(), profile, record)
+    return ReportData(title=title, created=created, plan=plan, results=results, footnotes=(rounds,))
+
+
+def unique_names(results: Sequence[ScheduleResult], plan: Plan) -> tuple[str, ...]:
+    """Names of the schedules as the report has them."""
+    return ReportData(title="", created="", plan=plan, results=tuple(results)).names
+
+
+def file_name(place: int, name: str) -> str:
+    """A schedule's name as a part of file names, such as `03-mirror-from-exit-15-3-drafted`."""
+    return f"{place:02d}-{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}"
+
+
+def _portable(path: Path, folder: Path) -> str:
+    """Relative to the folder for what lies in it, so that the folder can be moved."""
+    path, folder = path.resolve(), folder.resolve()
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+
+
+def _found(name: Path, *folders: Path) -> Path:
+    """The file in the first folder that has it; in the last one if none has, whose reader will complain."""
+    return next((folder / name for folder in folders if (folder / name).exists()), folders[-1] / name)

@@ -1,0 +1,77 @@
+"""How far a job of several stages is, and how long it will still take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+_TRUSTED_SHARE: Final = 0.1
+"""From here on a stage's own speed says more about its end than what was expected of it."""
+
+
+class StageReport(NamedTuple):
+    """Where a job stands.
+
+    Attributes:
+        stage: name of the stage under way.
+        number, num_stages: its place among all stages, from 1.
+        step: what it is doing.
+        left_s: estimate for this stage and all that follow.
+        share: of the whole job, by the same estimate.
+    """
+
+    stage: str
+    number: int
+    num_stages: int
+    step: str
+    left_s: float
+    share: float
+
+
+class Stages:
+    """Stages one after the other; every one reports a step and the share of itself that is done."""
+
+    def __init__(
+        self,
+        expected_s: Mapping[str, float],
+        show: Callable[[StageReport], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._expected_s = dict(expected_s)
+        self._names = list(expected_s)
+        self._show = show
+        self._clock = clock
+        self._start_s = self._stage_start_s = clock()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since the job began."""
+        return self._clock() - self._start_s
+
+    def expect(self, stage: str, seconds: float) -> None:
+        """Something is known now about how long a later stage will take."""
+        self._expected_s[stage] = seconds
+
+    def begin(self, stage: str) -> Callable[[str, float], None]:
+        """Enter a stage; what is returned takes its steps."""
+        self._stage_start_s = self._clock()
+        place = self._names.index(stage)
+
+        def report(step: str, share: float, /) -> None:
+            left_s = self._left_of_stage_s(stage, share) + sum(
+                self._expected_s[name] for name in self._names[place + 1 :]
+            )
+            done_s = self.elapsed_s
+            whole = done_s / (done_s + left_s) if done_s + left_s > 0 else 0.0
+            self._show(StageReport(stage, place + 1, len(self._names), step, left_s, whole))
+
+        report("starting", 0.0)
+        return report
+
+    def _left_of_stage_s(self, stage: str, share: float) -> float:
+        spent_s = self._clock() - self._stage_start_s
+        if share >= _TRUSTED_SHARE:
+            return spent_s * (1 - share) / share
+        return max(0.0, self._expected_s[stage] - spent_s)
