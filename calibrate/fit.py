@@ -74,7 +74,7 @@ def fit_target(
     """
     rows = sorted({size[0] for size in times.verify})
     first = contexts[0]
-    layer_s = {count: (times.verify[count, first] - times.suffix[count]) / times.suffix_layer for count in rows}
+    layer_s = {count: _one_layer_s(times, count, first, num_layers) for count in rows}
     head_s = [max(0.0, times.verify[count, first] - num_layers * layer_s[count]) for count in rows]
     exits_s = {
         layer: [max(0.0, taken[count] - layer * layer_s[count]) for count in rows]
@@ -82,7 +82,7 @@ def fit_target(
     }
     whole_s = grow(times.verify, rows, contexts)
     layers_s = [
-        [max(0.0, layer_s[count]) + (seconds - line[0]) / num_layers for seconds in line]
+        [layer_s[count] + (seconds - line[0]) / num_layers for seconds in line]
         for count, line in zip(rows, whole_s, strict=True)
     ]
 
@@ -136,9 +136,15 @@ def spread(samples: Iterable[Sequence[float]]) -> float:
     return fmean(widths) if widths else 0.0
 
 
+def _one_layer_s(times: TargetTimes, rows: int, context: int, num_layers: int) -> float:
+    """One layer, between nothing and a share that leaves nothing for the head: noise may suggest more."""
+    verify_s = times.verify[rows, context]
+    return min(max(0.0, (verify_s - times.suffix[rows]) / times.suffix_layer), verify_s / num_layers)
+
+
 def _scaled(table: LatencyTable, factor: float) -> LatencyTable:
     lines = tuple(tuple(seconds * factor for seconds in line) for line in table.seconds)
-    return table.model_copy(update={"seconds": lines})
+    return LatencyTable(**table.model_dump(exclude={"seconds"}), seconds=lines)
 
 
 def _added(times: Mapping[Size, float], rows: int, context: int, first: int) -> float:

@@ -4,29 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import permutations, product
-from typing import Any
+from typing import Any, Protocol
 
 from decoding.schedule import Schedule
-from runtime.lane import LaneSpec
 
 _FIT_WINDOW = 4
 _CHECK_WINDOW = 2
 _CHECK_TOP_K = 4
 
 
-def split_pairs(lanes: Sequence[LaneSpec]) -> list[tuple[str, str]]:
+class PlacedLane(Protocol):
+    """A lane and its cores (`hwprofiles.host.LaneCores` and `runtime.lane.LaneSpec` are such)."""
+
+    @property
+    def name(self) -> str:
+        """As schedules call it."""
+        ...
+
+    @property
+    def cores(self) -> tuple[int, ...]:
+        """Those it is pinned to; empty if to none."""
+        ...
+
+    @property
+    def num_threads(self) -> int:
+        """Threads of its own."""
+        ...
+
+
+def split_pairs(lanes: Sequence[PlacedLane]) -> list[tuple[str, str]]:
     """(target's lane, draft's lane) of every two lanes that share no core, both ways round."""
     return [(one.name, two.name) for one, two in permutations(lanes, 2) if not set(one.cores) & set(two.cores)]
 
 
-def whole_lanes(lanes: Sequence[LaneSpec]) -> list[str]:
+def whole_lanes(lanes: Sequence[PlacedLane]) -> list[str]:
     """Lanes that are no part of another one: there both models may share a lane."""
     return [
         lane.name for lane in lanes if not lane.cores or not any(set(lane.cores) < set(other.cores) for other in lanes)
     ]
 
 
-def fit_schedules(lanes: Sequence[LaneSpec], max_window: int, draft_kinds: Sequence[bool]) -> list[Schedule]:
+def fit_schedules(lanes: Sequence[PlacedLane], max_window: int, draft_kinds: Sequence[bool]) -> list[Schedule]:
     """Those that set the level: plain decoding on every lane, and speculation on every placement.
 
     `draft_kinds` says whether steps of the draft have features: none without a draft.
@@ -37,7 +55,7 @@ def fit_schedules(lanes: Sequence[LaneSpec], max_window: int, draft_kinds: Seque
 
 
 def check_schedules(
-    lanes: Sequence[LaneSpec], max_window: int, draft_kinds: Sequence[bool], exit_layers: Sequence[int]
+    lanes: Sequence[PlacedLane], max_window: int, draft_kinds: Sequence[bool], exit_layers: Sequence[int]
 ) -> list[Schedule]:
     """Others, to compare with what was fitted; on two lanes also one that has both at work at once."""
     if not draft_kinds:
@@ -53,7 +71,7 @@ def check_schedules(
     return [_speculative(placement, False, window) for placement in _placements(lanes)] + mirrors
 
 
-def _placements(lanes: Sequence[LaneSpec]) -> list[tuple[str, str]]:
+def _placements(lanes: Sequence[PlacedLane]) -> list[tuple[str, str]]:
     return split_pairs(lanes) + [(name, name) for name in whole_lanes(lanes)]
 
 

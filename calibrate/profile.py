@@ -20,13 +20,12 @@ from calibrate.effort import Effort, full_effort, quick_effort
 from calibrate.fit import LaneTables
 from calibrate.lane_parts import LaneParts
 from calibrate.measure import MeasurableEngine, MeasurableLane, Progress, message_costs, visit_in_turn
-from calibrate.placements import check_schedules, fit_schedules, split_pairs
+from calibrate.placements import PlacedLane, check_schedules, fit_schedules, split_pairs
 from calibrate.runs import Run, decode, gaps_s, level_factor, residual
 from calibrate.sizes import ModelSizes, PartBytes
 from decoding.schedule import Schedule
 from hwprofiles.host import describe_host
 from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
-from runtime.lane import LaneSpec
 
 _DEVICE = "generic-cpu"
 _MESSAGE_ROWS = 5
@@ -55,7 +54,7 @@ class CalibrationTask:
     target: str
     drafter: str | None
     sizes: ModelSizes
-    lanes: tuple[LaneSpec, ...]
+    lanes: tuple[PlacedLane, ...]
     exit_layers: tuple[int, ...]
     contexts: tuple[int, int]
     max_window: int = 8
@@ -218,7 +217,7 @@ class _Calibration:
         )
 
 
-def _lane(spec: LaneSpec, tables: LaneTables, dispatch_s: float, traffic: PartBytes) -> LaneProfile:
+def _lane(spec: PlacedLane, tables: LaneTables, dispatch_s: float, traffic: PartBytes) -> LaneProfile:
     def reading(table: LatencyTable | None, num_bytes: float) -> LatencyTable | None:
         return table and table.model_copy(update={"bytes_per_call": num_bytes})
 

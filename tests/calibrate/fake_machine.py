@@ -1,0 +1,188 @@
+"""A machine made of laws: every time is a formula, so calibration can be held to the right answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+from decoding.messages import Verdict, Window
+from decoding.schedule import Schedule
+from decoding.trace import Span, Trace, Work
+from hwprofiles.host import split_lanes
+from runtime.measurement import Measurement
+from runtime.wire import Message
+
+NUM_LAYERS = 10
+EXIT_S = {4: 3e-3, 6: 2e-3}
+HEAD_S = 4e-3
+GAP_S = 2e-3
+"""Between one verification and the next."""
+
+
+@dataclass
+class Laws:
+    """Seconds on one lane; `speed` divides all of them.
+
+    In a run the target takes `target_in_run` times as long as in a loop, and `target_beside` times that beside a
+    draft. The draft takes `step_in_run` times a loop's time in a run, and `step_beside` times the loop's beside a
+    target: its cache is lost only once.
+    """
+
+    speed: float = 1.0
+    target_in_run: float = 1.0
+    step_in_run: float = 1.0
+    target_beside: float = 1.0
+    step_beside: float = 1.0
+
+    def layer_s(self, rows: int, context: int) -> float:
+        return (1e-3 + 1e-4 * rows + 1e-6 * rows * context) / self.speed
+
+    def head_s(self, rows: int) -> float:
+        return HEAD_S * (1 + 0.1 * rows) / self.speed
+
+    def exit_s(self, layer: int, rows: int) -> float:
+        return EXIT_S[layer] * (1 + 0.05 * rows) / self.speed
+
+    def step_s(self, rows: int, context: int, *, with_features: bool = False) -> float:
+        seconds = 5e-3 + 2e-4 * rows + 1e-6 * context
+        return (seconds + (1e-3 if with_features else 0.0)) / self.speed
+
+    def target_s(self, part: str, rows: int, context: int, exit_layer: int | None) -> float:
+        layer_s, head_s = self.layer_s(rows, context), self.head_s(rows)
+        if part == "verify":
+            return NUM_LAYERS * layer_s + head_s
+        assert exit_layer is not None
+        if part == "suffix":
+            return (NUM_LAYERS - exit_layer) * layer_s + head_s
+        return exit_layer * layer_s + self.exit_s(exit_layer, rows)
+
+
+class Done:
+    def __init__(self, message: Message) -> None:
+        self.message = message
+
+    def result(self) -> Message:
+        return self.message
+
+
+@dataclass
+class FakeLane:
+    """Notes every visit in the machine's `visits`; slowed while another lane is `busy`."""
+
+    name: str
+    laws: Laws
+    machine: FakeEngine
+
+    def request(self, op: str, fields=None, blocks=()) -> Done:
+        if op == "ping":
+            return Done(Message({}))
+        measurement = Measurement(**fields["measurement"])
+        self.machine.visits.append((self.name, measurement))
+        beside = bool(self.machine.busy_lanes - {self.name})
+        now_s = time.perf_counter()
+        seconds = self.seconds(measurement, beside=beside)
+        return Done(Message({"seconds": [seconds] * measurement.repeats, "start_s": now_s, "end_s": now_s}))
+
+    @contextmanager
+    def busy(self, measurement: Measurement) -> Iterator[list[float]]:
+        self.machine.busy_lanes.add(self.name)
+        yield []
+        self.machine.busy_lanes.remove(self.name)
+
+    def seconds(self, m: Measurement, *, beside: bool) -> float:
+        if m.part == "draft_step":
+            factor = self.laws.step_beside if beside else 1.0
+            return factor * self.laws.step_s(m.rows, m.context, with_features=m.with_features)
+        return (self.laws.target_beside if beside else 1.0) * self.laws.target_s(
+            m.part, m.rows, m.context, m.exit_layer
+        )
+
+
+@dataclass
+class FakeEngine:
+    """An engine whose draft is right about every other token."""
+
+    laws: dict[str, Laws]
+    surprise: float = 1.0
+    """Factor on all work of schedules with windows of two: those that calibration checks itself with."""
+    config: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(num_layers=NUM_LAYERS, vocab_size=100))
+    visits: list[tuple[str, Measurement]] = field(default_factory=list)
+    busy_lanes: set[str] = field(default_factory=set)
+    loaded: set[tuple[str, str]] = field(default_factory=set)
+    decoded: list[tuple[Schedule, int, int]] = field(default_factory=list)
+
+    def load_target(self, lane: str) -> FakeLane:
+        self.loaded.add((lane, "target"))
+        return FakeLane(lane, self.laws[lane], self)
+
+    def load_draft(self, lane: str) -> FakeLane:
+        self.loaded.add((lane, "draft"))
+        return FakeLane(lane, self.laws[lane], self)
+
+    def generate(
+        self, schedule: Schedule, prompt: Sequence[int], *, max_new_tokens: int, eos_token_ids: Sequence[int]
+    ) -> SimpleNamespace:
+        assert tuple(eos_token_ids) == ()
+        self.decoded.append((schedule, len(prompt), max_new_tokens))
+        return SimpleNamespace(trace=FakeRun(self, schedule, len(prompt)).decode(max_new_tokens))
+
+
+class FakeRun:
+    """Writes the trace of one decoding, lane work strictly in turn except for mirror's branches."""
+
+    def __init__(self, engine: FakeEngine, schedule: Schedule, prompt_length: int) -> None:
+        self.schedule = schedule
+        self.target = engine.laws[schedule.target_lane]
+        self.draft = engine.laws[schedule.draft_lane or schedule.target_lane]
+        self.surprise = engine.surprise if schedule.num_speculative_tokens == 2 else 1.0
+        self.context = prompt_length - 1
+        self.trace = Trace(world="measured")
+        self.now_s = 0.0
+
+    def decode(self, max_new_tokens: int) -> Trace:
+        left, index = max_new_tokens, 0
+        while left:
+            committed = min(left, 1 + (index % 2) * min(2, self.schedule.num_speculative_tokens))
+            window = Window((1,) * self.schedule.num_speculative_tokens)
+            self.play_round(index, len(window.tokens) + 1)
+            self.trace.begin_round(self.now_s)
+            self.trace.end_round(self.now_s, window, Verdict(committed - 1, 1), committed)
+            self.context += committed
+            self.now_s += GAP_S
+            left, index = left - committed, index + 1
+        self.trace.decode_s = self.now_s
+        return self.trace
+
+    def play_round(self, index: int, rows: int) -> None:
+        schedule = self.schedule
+        if schedule.method != "mirror":
+            for step in range(schedule.num_speculative_tokens):
+                step_rows = 3 if schedule.exit_features and step == 0 else 1
+                features = step_rows > 1
+                seconds = self.draft.step_in_run * self.draft.step_s(step_rows, self.context, with_features=features)
+                self.span(schedule.draft_lane, Work.ROLLOUT_STEP, seconds, index, step_rows)
+            self.span(schedule.target_lane, Work.VERIFY, self.alone_s("verify", rows), index, rows)
+            return
+        self.span(schedule.target_lane, Work.PREFIX, self.alone_s("prefix", rows), index, rows)
+        # one step of the draft begins with the suffix; while it lasts, the suffix advances more slowly
+        start_s = self.now_s
+        step_s = self.draft.step_beside * self.draft.step_s(8, self.context)
+        suffix_s = self.alone_s("suffix", rows) + step_s * (1 - 1 / self.target.target_beside)
+        self.span(schedule.target_lane, Work.SUFFIX, suffix_s, index, rows)
+        end_s = start_s + self.surprise * step_s
+        assert end_s < self.now_s, "the step must end first, or its own slowdown would end too"
+        self.trace.spans.append(Span(schedule.draft_lane, Work.BRANCH_STEP, start_s, end_s, index, 8))
+
+    def alone_s(self, part: str, rows: int) -> float:
+        return self.target.target_in_run * self.target.target_s(part, rows, self.context, self.schedule.exit_layer)
+
+    def span(self, lane: str, work: Work, seconds: float, index: int, rows: int) -> None:
+        end_s = self.now_s + self.surprise * seconds
+        self.trace.spans.append(Span(lane, work, self.now_s, end_s, index, rows))
+        self.now_s = end_s
+
+
+LANES = split_lanes((0, 1))

@@ -1,0 +1,175 @@
+"""Calibration of a machine whose laws are known."""
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from calibrate.profile import CalibrationTask, calibrate
+from calibrate.sizes import ModelSizes
+from decoding.errors import ConfigError
+from hwprofiles.profile import Profile, load_profile, save_profile
+from runtime.drafter_folder import DrafterFolderConfig
+from runtime.weight_folder import SpeculatorsConfig, TargetShape, Verifier
+from tests.calibrate.fake_machine import GAP_S, LANES, FakeEngine, Laws
+from tests.tiny_models import tiny_config
+
+CONTEXTS = (20, 220)
+TOLERANCE = {"rel": 1e-6}
+
+
+def draft_config(exit_features: tuple[int, ...] = ()) -> DrafterFolderConfig:
+    return DrafterFolderConfig(
+        speculators_config=SpeculatorsConfig(algorithm="x", verifier=Verifier(name_or_path="t")),
+        target_shape=TargetShape.of(tiny_config()),
+        draft_vocab_size=40,
+        metadata={},
+        source_layers=(1, 2),
+        exit_features=exit_features,
+        feature_layer=0,
+    )
+
+
+def task(*, exit_features: tuple[int, ...] = (), **changes: object) -> CalibrationTask:
+    sizes = ModelSizes(config=tiny_config(), draft=draft_config(exit_features), exits=None, dtype="bfloat16")
+    usual = CalibrationTask(
+        target="t", drafter="d", sizes=sizes, lanes=LANES, exit_layers=(4, 6), contexts=CONTEXTS, quick=True
+    )
+    return replace(usual, **changes)
+
+
+def machine(surprise: float = 1.0, **laws: float) -> FakeEngine:
+    """The second core is slower, both together are faster; in runs all lanes behave alike."""
+    speeds = {"cpu0": 1.0, "cpu1": 0.8, "cpu0+1": 1.7}
+    return FakeEngine({name: Laws(speed=speed, **laws) for name, speed in speeds.items()}, surprise=surprise)
+
+
+def pairs_of(profile: Profile) -> dict[tuple[str, str], tuple[float, float]]:
+    return {entry.lanes: entry.slowdown for entry in profile.contention}
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_every_part_of_every_lane_follows_its_law(quick: bool) -> None:
+    engine = machine()
+    profile = calibrate(engine, task(quick=quick))
+    for lane in profile.lanes:
+        laws = engine.laws[lane.name]
+        for rows in (1, 2, 5, 6, 9):
+            assert lane.head.at(rows, 100) == pytest.approx(laws.head_s(rows), **TOLERANCE)
+            for context in (20, 71, 220):
+                assert lane.layer.at(rows, context) == pytest.approx(laws.layer_s(rows, context), **TOLERANCE)
+            for layer in (4, 6):
+                assert lane.exit[layer].at(rows, 0) == pytest.approx(laws.exit_s(layer, rows), **TOLERANCE)
+        for rows in (1, 7, 16, 32):
+            assert lane.draft_step.at(rows, 150) == pytest.approx(laws.step_s(rows, 150), **TOLERANCE)
+        assert lane.draft_step_features is None
+
+
+def test_steps_with_features_have_a_table_of_their_own() -> None:
+    engine = machine()
+    profile = calibrate(engine, task(exit_features=(1, 3)))
+    for lane in profile.lanes:
+        laws = engine.laws[lane.name]
+        assert lane.draft_step_features.at(1, 20) == pytest.approx(laws.step_s(1, 20), **TOLERANCE)
+        for rows in (4, 32):
+            with_features = laws.step_s(rows, 20, with_features=True)
+            assert lane.draft_step_features.at(rows, 20) == pytest.approx(with_features, **TOLERANCE)
+    assert profile.features_bytes_per_row == 2 * 16 * 2
+
+
+def test_tables_are_at_the_level_of_real_runs() -> None:
+    engine = machine(target_in_run=1.04, step_in_run=1.2)
+    profile = calibrate(engine, task(exit_features=(1, 3)))
+    for lane in profile.lanes:
+        laws = engine.laws[lane.name]
+        assert lane.layer.at(3, 100) == pytest.approx(1.04 * laws.layer_s(3, 100), **TOLERANCE)
+        assert lane.head.at(3, 100) == pytest.approx(1.04 * laws.head_s(3), **TOLERANCE)
+        assert lane.exit[6].at(3, 100) == pytest.approx(1.04 * laws.exit_s(6, 3), **TOLERANCE)
+        assert lane.draft_step.at(4, 100) == pytest.approx(1.2 * laws.step_s(4, 100), **TOLERANCE)
+        in_run = 1.2 * laws.step_s(4, 100, with_features=True)
+        assert lane.draft_step_features.at(4, 100) == pytest.approx(in_run, rel=0.03)
+
+
+def test_slowdowns_are_measured_both_ways_round_and_relative_to_the_level_of_runs() -> None:
+    profile = calibrate(machine(target_beside=1.1, step_beside=1.3, step_in_run=1.25), task())
+    assert pairs_of(profile) == {
+        ("cpu0", "cpu1"): pytest.approx((1.1, 1.3 / 1.25)),
+        ("cpu1", "cpu0"): pytest.approx((1.1, 1.3 / 1.25)),
+    }
+
+
+def test_a_machine_that_keeps_its_laws_leaves_no_error() -> None:
+    laws = {"target_in_run": 1.04, "step_in_run": 1.2, "target_beside": 1.1, "step_beside": 1.3}
+    assert calibrate(machine(**laws), task()).relative_error == pytest.approx(0, abs=1e-6)
+
+
+def test_the_error_is_that_of_runs_which_were_not_fitted() -> None:
+    engine = machine(surprise=1.25)
+    profile = calibrate(engine, task())
+    assert profile.relative_error == pytest.approx(0.2, rel=1e-3)
+    assert profile.lane("cpu0").head.at(1, 20) == pytest.approx(engine.laws["cpu0"].head_s(1), **TOLERANCE)
+
+
+def test_the_driver_has_what_lies_between_verifications_beyond_the_dispatch() -> None:
+    profile = calibrate(machine(), task())
+    assert all(0 <= lane.dispatch_s < GAP_S / 2 for lane in profile.lanes)
+    assert GAP_S / 2 < profile.round_overhead_s <= GAP_S
+
+
+def test_lanes_take_turns_and_every_second_pass_runs_backwards() -> None:
+    engine = machine()
+    calibrate(engine, task())
+    assert [name for name, _ in engine.visits[:6]] == ["cpu0", "cpu1", "cpu0+1"] * 2
+    last_of_first_pass = next(place for place, (one, two) in enumerate(pairwise(engine.visits)) if one == two)
+    first_pass = engine.visits[: last_of_first_pass + 1]
+    assert len(first_pass) == len(set(first_pass))
+    assert engine.visits[len(first_pass) : 2 * len(first_pass)] == first_pass[::-1]
+
+
+def test_a_plain_target_is_calibrated_without_a_draft() -> None:
+    sizes = ModelSizes(config=tiny_config(), draft=None, exits=None, dtype="float32")
+    engine = machine(target_in_run=1.1)
+    profile = calibrate(engine, task(drafter=None, sizes=sizes, exit_layers=()))
+    assert profile.drafter is None
+    assert {model for _, model in engine.loaded} == {"target"}
+    assert all(lane.draft_step is None and lane.exit == {} for lane in profile.lanes)
+    assert profile.links == profile.contention == ()
+    assert profile.lane("cpu1").layer.at(9, 220) == pytest.approx(1.1 * engine.laws["cpu1"].layer_s(9, 220))
+    assert profile.relative_error == pytest.approx(0, abs=1e-6)
+
+
+def test_one_core_is_one_lane_that_runs_both_models() -> None:
+    profile = calibrate(machine(), task(lanes=LANES[:1]))
+    assert [lane.name for lane in profile.lanes] == ["cpu0"]
+    assert profile.links == profile.contention == ()
+    assert profile.lane("cpu0").draft_step is not None
+
+
+def test_texts_for_calibration_stay_within_the_contexts_that_were_measured() -> None:
+    engine = machine()
+    calibrate(engine, task(contexts=(3, 9)))
+    assert all(length - 1 >= 3 and length - 1 + tokens - 1 <= 9 for _, length, tokens in engine.decoded)
+
+
+def test_the_profile_says_where_it_is_from_and_survives_its_file(tmp_path: Path) -> None:
+    profile = calibrate(machine(), task(exit_features=(1, 3)))
+    assert (profile.target, profile.drafter, profile.dtype, profile.num_layers) == ("t", "d", "bfloat16", 10)
+    assert profile.host["fingerprint"]
+    assert profile.calibration_s > 0
+    assert profile.lane("cpu0").layer.bytes_per_call > 0
+    assert [link.lanes for link in profile.links] == [("cpu0", "cpu1")]
+    save_profile(profile, tmp_path / "p.yaml")
+    assert load_profile(tmp_path / "p.yaml") == profile
+
+
+def test_progress_only_rises_and_ends_at_one() -> None:
+    shares: list[float] = []
+    calibrate(machine(), task(), lambda _step, share: shares.append(share))
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (0.0, 1.0)
+
+
+def test_contexts_that_are_no_range_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"contexts are 50\.\.50"):
+        calibrate(machine(), task(contexts=(50, 50)))

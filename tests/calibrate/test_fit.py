@@ -1,0 +1,97 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibrate.effort import full_effort, quick_effort
+from calibrate.fit import TargetTimes, fit_target, grow, spread
+from decoding.errors import ConfigError
+
+LAYERS = 12
+ROWS = (1, 2, 4, 9)
+CONTEXTS = (10, 50, 90)
+SECONDS = st.floats(1e-4, 1e-2)
+
+
+def operations(layer_s, head_s, exit_s, *, noise=lambda: 1.0) -> TargetTimes:
+    """Times of operations whose layer takes longer with rows and context."""
+
+    def one_layer(rows: int, context: int) -> float:
+        return layer_s * (1 + 0.1 * rows + 1e-4 * rows * (context - 10))
+
+    return TargetTimes(
+        verify={(r, c): (LAYERS * one_layer(r, c) + head_s) * noise() for r in ROWS for c in CONTEXTS},
+        prefix={e: {r: (e * one_layer(r, 10) + exit_s) * noise() for r in ROWS} for e in (4, 8)},
+        suffix={r: ((LAYERS - 8) * one_layer(r, 10) + head_s) * noise() for r in ROWS},
+        suffix_layer=8,
+    )
+
+
+def fitted(times: TargetTimes):
+    return fit_target(times, LAYERS, CONTEXTS, relative_error=0.01, source="test")
+
+
+@given(SECONDS, SECONDS, SECONDS)
+def test_parts_are_found_again(layer_s: float, head_s: float, exit_s: float) -> None:
+    tables = fitted(operations(layer_s, head_s, exit_s))
+    assert tables.head.at(4, 10) == pytest.approx(head_s, rel=1e-6, abs=1e-9)
+    assert tables.exits[4].at(9, 10) == pytest.approx(exit_s, rel=1e-6, abs=1e-9)
+    assert tables.layer.at(2, 90) == pytest.approx(layer_s * (1.2 + 2e-4 * 80), rel=1e-6)
+
+
+@given(st.randoms(use_true_random=False))
+def test_sums_of_parts_are_the_operations_even_if_their_times_are_noisy(random) -> None:
+    times = operations(1e-3, 5e-3, 3e-3, noise=lambda: random.uniform(0.97, 1.03))
+    tables = fitted(times)
+    for rows in ROWS:
+        layer_s, head_s = tables.layer.at(rows, 10), tables.head.at(rows, 10)
+        assert LAYERS * layer_s + head_s == pytest.approx(times.verify[rows, 10])
+        assert (LAYERS - 8) * layer_s + head_s == pytest.approx(times.suffix[rows])
+        for layer, taken in times.prefix.items():
+            assert layer * layer_s + tables.exits[layer].at(rows, 10) == pytest.approx(taken[rows])
+
+
+@pytest.mark.parametrize("suffix_s", [0.0, 9.9])
+def test_verification_is_kept_even_if_noise_makes_a_layer_impossible(suffix_s: float) -> None:
+    times = TargetTimes(verify={(1, 10): 3.0}, prefix={}, suffix={1: suffix_s}, suffix_layer=8)
+    tables = fit_target(times, LAYERS, (10,), relative_error=0, source="test")
+    assert 0 <= tables.layer.at(1, 10) <= 3.0 / LAYERS
+    assert LAYERS * tables.layer.at(1, 10) + tables.head.at(1, 10) == pytest.approx(3.0)
+
+
+def test_growth_with_the_context_is_interpolated_between_the_rows_that_were_timed_there() -> None:
+    times = {(1, 10): 1.0, (2, 10): 2.0, (5, 10): 3.0, (1, 50): 1.5, (5, 50): 5.5}
+    assert grow(times, (1, 2, 5), (10, 50)) == [[1.0, 1.5], [2.0, 2.0 + 0.5 + 2.0 / 4], [3.0, 5.5]]
+
+
+def test_a_longer_context_never_takes_less() -> None:
+    assert grow({(1, 10): 1.0, (1, 50): 0.9}, (1,), (10, 50)) == [[1.0, 1.0]]
+
+
+def test_spread_is_half_the_central_half_over_the_median() -> None:
+    assert spread([[1.0, 2.0, 3.0, 4.0, 5.0]]) == pytest.approx(1 / 3)
+    assert spread([[2.0, 2.0, 2.0, 99.0, 2.0]]) == 0
+    assert spread([[1.0, 2.0, 3.0, 4.0, 5.0], [7.0, 7.0]]) == pytest.approx(1 / 6)
+    assert spread([[1.0]]) == spread([]) == 0
+
+
+@pytest.mark.parametrize("effort_of", [quick_effort, full_effort])
+@pytest.mark.parametrize("max_window", [1, 4, 8, 16])
+def test_grids_reach_the_longest_window_and_both_contexts(effort_of, max_window: int) -> None:
+    effort = effort_of(max_window, (20, 500))
+    assert effort.target_rows[0] == effort.draft_rows[0] == 1
+    assert effort.target_rows[-1] == max_window + 1
+    assert list(effort.target_rows) == sorted(set(effort.target_rows))
+    assert (effort.contexts[0], effort.contexts[-1]) == (20, 500)
+    assert effort.wide_rows >= {1, effort.target_rows[-1], effort.draft_rows[-1]}
+
+
+def test_a_quick_calibration_measures_less() -> None:
+    quick, full = quick_effort(8, (20, 500)), full_effort(8, (20, 500))
+    assert quick.passes * quick.repeats < full.passes * full.repeats
+    assert set(quick.target_rows) < set(full.target_rows)
+
+
+@pytest.mark.parametrize("contexts", [(-1, 5), (5, 5), (6, 5)])
+def test_contexts_must_be_a_range(contexts: tuple[int, int]) -> None:
+    with pytest.raises(ConfigError, match="the first must be at least 0 and below the last"):
+        quick_effort(4, contexts)
