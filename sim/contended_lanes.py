@@ -16,7 +16,7 @@ from decoding.messages import ExitSignal, Verdict, Window
 from decoding.trace import Work
 from sim.branches import BranchProgress
 from sim.course import Course, Steps
-from sim.durations import StepKind
+from sim.durations import StepKind, one_in_ticks
 from sim.lanes import NO_SIGNAL
 from sim.shared_machine import DRAFT, TARGET, Run, SharedMachine
 
@@ -25,10 +25,11 @@ class Reply(Event):
     """A handle whose time is not known yet when it is handed out."""
 
     def arrive_in(self, seconds: float, value: Any) -> None:
-        """From now on it is: `value` arrives after so long."""
+        """From now on it is: `value` arrives after so long, at a whole tick."""
+        now_s = self.env.now
         self._ok = True
         self._value = value
-        self.env.schedule(self, delay=seconds)
+        self.env.schedule(self, delay=one_in_ticks(now_s + seconds) - now_s)
 
 
 class _Operation(NamedTuple):
@@ -157,7 +158,18 @@ class ContendedBranches(BranchProgress):
     Messages are noticed at the first boundary at or behind their arrival, and at once if the lane is idle.
     """
 
-    __slots__ = ("_arrives_s", "_is_stopped", "_kind", "_lane", "_num_steps", "_place", "_reply", "_run", "_verdict")
+    __slots__ = (
+        "_arrives_s",
+        "_is_stopped",
+        "_kind",
+        "_lane",
+        "_num_steps",
+        "_place",
+        "_reply",
+        "_run",
+        "_verdict",
+        "_waits_for_exit",
+    )
 
     def __init__(self, lane: ContendedDraftLane) -> None:
         course = lane.course
@@ -171,6 +183,7 @@ class ContendedBranches(BranchProgress):
         self._is_stopped = False
         self._verdict = course.verdict
         self._reply: Reply | None = None
+        self._waits_for_exit = False
         if self.is_read:
             lane.send(self._begin)
 
@@ -185,9 +198,11 @@ class ContendedBranches(BranchProgress):
         course = self._lane.course
         self._verdict = verdict
         reply = self._reply = Reply(course.env)
-        if self._arrives_s < course.env.now + course.costs.draft_half_s:
+        # Messages arrive in the order of sending: the request does not overtake the exit's message.
+        arrives_s = course.env.now + course.costs.draft_half_s
+        self._waits_for_exit = not self.has_joined and self._arrives_s >= arrives_s
+        if not self._waits_for_exit:
             self._lane.send(self.stop)
-        # Otherwise, since messages arrive in the order of sending, the request waits for the exit's message.
         return reply
 
     def stop(self, _: Event | None = None) -> None:
@@ -200,7 +215,7 @@ class ContendedBranches(BranchProgress):
 
     def _joined(self, _: Event) -> None:
         self.has_joined = True
-        self._is_stopped = self._is_stopped or self._reply is not None
+        self._is_stopped = self._is_stopped or self._waits_for_exit
         self._notice()
 
     def _notice(self) -> None:

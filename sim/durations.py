@@ -35,13 +35,18 @@ StepKind = Literal["one_row", "draft_roots", "all_roots", "exit_roots", "window_
 
 
 def in_ticks(seconds: Floats) -> Floats:
-    """The nearest whole ticks, one at least: no work takes no time."""
-    return np.maximum(np.rint(seconds / TICK_S), 1.0) * TICK_S
+    """The nearest whole ticks."""
+    return np.rint(seconds / TICK_S) * TICK_S
 
 
-def fixed_in_ticks(seconds: float) -> float:
-    """The nearest whole ticks of a fixed cost, which may be nothing."""
+def one_in_ticks(seconds: float) -> float:
+    """`in_ticks` of a single number, which is faster that way."""
     return round(seconds / TICK_S) * TICK_S
+
+
+def work_in_ticks(seconds: Floats) -> Floats:
+    """The nearest whole ticks, one at least: no work takes no time."""
+    return np.maximum(in_ticks(seconds), TICK_S)
 
 
 Operation = Mapping[Part, int]
@@ -107,14 +112,14 @@ class DurationTables:
         segments = [self._seconds(target, operation, schedule.num_rows) for operation in operations]
         step = Part("draft_step_features" if schedule.exit_features else "draft_step")
         rows = step_rows(schedule, num_exit_roots)
-        step_s = {kind: in_ticks(self._call(draft, step, count)) for kind, count in rows.items()}
+        step_s = {kind: work_in_ticks(self._call(draft, step, count)) for kind, count in rows.items()}
         facts = [self._facts(draft, step)] if rows else []
         pair = PairContention.of(self.profile, target, draft)
         return Durations(
             first_context=self._first_context,
-            segments_s=tuple(in_ticks(seconds) for seconds in segments),
+            segments_s=tuple(work_in_ticks(seconds) for seconds in segments),
             step_s=step_s,
-            catch_up_s=in_ticks(
+            catch_up_s=work_in_ticks(
                 np.array([self._call(draft, step, rows) for rows in range(1, _most_tokens_to_read(schedule) + 1)])
             ),
             slowdowns=tuple(
@@ -127,8 +132,8 @@ class DurationTables:
             can_contend=schedule.draft_lane not in (None, target) and not pair.is_free,
             target_half_s=self._half_dispatch_s(target),
             draft_half_s=self._half_dispatch_s(draft),
-            round_overhead_s=fixed_in_ticks(self.profile.round_overhead_s),
-            transfer_s=fixed_in_ticks(self._transfer_s(schedule)),
+            round_overhead_s=one_in_ticks(self.profile.round_overhead_s),
+            transfer_s=one_in_ticks(self._transfer_s(schedule)),
             target_relative_error=self._spread(schedule, operations),
             draft_relative_error=max((one.relative_error for one in facts), default=0.0),
             sources=tuple(dict.fromkeys(one.source for one in [*self._all_facts(target, operations), *facts])),
@@ -177,7 +182,7 @@ class DurationTables:
         return [self._facts(lane, part) for operation in operations for part in operation]
 
     def _half_dispatch_s(self, lane: str) -> float:
-        return fixed_in_ticks(self.profile.lane(lane).dispatch_s / 2)
+        return one_in_ticks(self.profile.lane(lane).dispatch_s / 2)
 
     def _transfer_s(self, schedule: Schedule) -> float:
         """The exit message over the link between the lanes; nothing where the profile has no such link."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from decoding.schedule import Schedule
 from sim.acceptance import Ints
 from sim.cost import Floats
-from sim.durations import Durations, StepKind
+from sim.durations import Durations, StepKind, in_ticks
 
 DRAFT_STEPS: tuple[StepKind, ...] = ("draft_roots", "all_roots")
 """Steps that take the branches of draft-sourced roots further."""
@@ -86,7 +86,7 @@ def look_ahead(schedule: Schedule, durations: Durations) -> RoundAhead:
         commit_s=commit_s,
         take_s=take_s,
         channel_s=take_s - asked_s,
-        noticed_s=noticed_s,
+        noticed_s=in_ticks(noticed_s),
         draft_steps=draft_steps.astype(np.int64),
         exit_steps=exit_steps.astype(np.int64),
         is_read=is_read,
@@ -176,7 +176,7 @@ class _TwoLanes:
     def segment_end_s(self, index: int) -> Floats:
         """When a target segment ends if the draft stays idle from now on."""
         end_s: Floats = self.durations.target_half_s + self.segment_s(0)
-        return end_s if index in (0, -len(self._left_s)) else end_s + self.segment_s(index)
+        return in_ticks(end_s if index in (0, -len(self._left_s)) else end_s + self.segment_s(index))
 
     def idle(self, seconds: float | Floats) -> None:
         """Let the target compute alone."""
@@ -224,14 +224,18 @@ class _TwoLanes:
     def _together(self, index: int, kind: StepKind, work_s: Floats, within_s: Floats | None) -> tuple[Floats, Floats]:
         """Draft work beside a target segment until one of them ends, or the time is up; what is left of both."""
         slow = self.durations.slowdowns[index][kind]
-        elapsed = np.minimum(work_s * slow.draft, self._left_s[index] * slow.target)
+        left_s = self._left_s[index]
+        draft_needs_s, target_needs_s = work_s * slow.draft, left_s * slow.target
+        elapsed = np.minimum(draft_needs_s, target_needs_s)
         if within_s is not None:
             elapsed = np.minimum(elapsed, within_s)
-        self._left_s[index] = self._left_s[index] - elapsed / slow.target
+        # What is done is done exactly: a rest from rounding would count as a step begun.
+        self._left_s[index] = np.where(elapsed == target_needs_s, 0.0, left_s - elapsed / slow.target)
         self._spent_s[index] = self._spent_s[index] + elapsed
         self.hidden_s = self.hidden_s + elapsed
         self._compute(elapsed)
-        return work_s - elapsed / slow.draft, elapsed if within_s is None else within_s - elapsed
+        work_s = np.where(elapsed == draft_needs_s, 0.0, work_s - elapsed / slow.draft)
+        return work_s, elapsed if within_s is None else within_s - elapsed
 
     def _compute(self, seconds: Floats) -> None:
         self.now_s = self.now_s + seconds

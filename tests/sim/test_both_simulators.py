@@ -1,0 +1,96 @@
+"""The event world and the recurrence are two programs for one thing: they agree in every number."""
+
+import math
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decoding import metrics
+from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule
+from decoding.trace import Trace
+from hwprofiles.profile import Profile
+from sim.acceptance import Acceptance, PerPosition
+from sim.evaluator import evaluate, predict
+from sim.prediction import Prediction
+from sim.world import simulate
+from tests.sim.worlds import profiles, records, schedules
+
+TOLERANCE_S = 1e-9
+
+
+def assert_same(prediction: Prediction, traces: list[Trace], schedule: Schedule) -> None:
+    assert prediction.num_rounds == metrics.num_rounds(traces)
+    assert prediction.num_tokens == metrics.num_tokens(traces)
+    assert prediction.num_accepted_tokens == metrics.num_accepted_tokens(traces)
+    assert prediction.mean_acceptance_length == metrics.mean_acceptance_length(traces)
+    reuse_rate = metrics.reuse_rate(traces)
+    assert prediction.reuse_rate == reuse_rate or math.isnan(prediction.reuse_rate + reuse_rate)
+    assert abs(prediction.decode_s - metrics.decode_s(traces)) < TOLERANCE_S
+    assert abs(sum(prediction.bottlenecks) - prediction.decode_s) < TOLERANCE_S
+    if schedule.is_pooled or schedule.draft_lane is None:
+        return
+    target, draft = schedule.target_lane, schedule.draft_lane
+    assert abs(prediction.target_busy_s - metrics.lane_busy_s(traces, target)) < TOLERANCE_S
+    assert abs(prediction.hidden_draft_s - metrics.hidden_draft_s(traces, target, draft)) < TOLERANCE_S
+    assert abs(prediction.exposed_draft_s - metrics.exposed_draft_s(traces, target, draft)) < TOLERANCE_S
+
+
+def check(schedule: Schedule, profile: Profile, acceptance: Acceptance | AcceptanceRecord, most: int | None) -> None:
+    prediction = predict(schedule, profile, acceptance, max_new_tokens=most)
+    assert_same(prediction, simulate(schedule, profile, acceptance, max_new_tokens=most), schedule)
+
+
+@given(schedules(), profiles(contended=False), records())
+@settings(max_examples=200, deadline=None)
+def test_they_agree_where_lanes_leave_each_other_alone(
+    schedule: Schedule, profile: Profile, record: AcceptanceRecord
+) -> None:
+    check(schedule, profile, record, None)
+
+
+@given(schedules(method="mirror"), profiles(contended=True), records())
+@settings(max_examples=200, deadline=None)
+def test_they_agree_where_lanes_slow_each_other(
+    schedule: Schedule, profile: Profile, record: AcceptanceRecord
+) -> None:
+    check(schedule, profile, record, None)
+
+
+@given(schedules(), profiles(), records(), st.data())
+@settings(deadline=None)
+def test_they_cut_at_the_same_token(
+    schedule: Schedule, profile: Profile, record: AcceptanceRecord, data: st.DataObject
+) -> None:
+    check(schedule, profile, record, data.draw(st.integers(1, record.max_new_tokens)))
+
+
+@given(schedules(), profiles(), st.integers(1, 20), st.floats(0, 1), st.floats(0, 1), st.integers(0, 99))
+@settings(deadline=None)
+def test_they_draw_the_same_acceptance(
+    schedule: Schedule, profile: Profile, num_tokens: int, rate: float, hit_rate: float, seed: int
+) -> None:
+    acceptance = PerPosition(
+        (rate, 0.5, rate, 1.0), hit_rate=hit_rate, num_tokens=num_tokens, prompt_length=5, num_prompts=3, seed=seed
+    )
+    check(schedule, profile, acceptance, None)
+
+
+@given(schedules(), profiles(), records())
+@settings(max_examples=30, deadline=None)
+def test_a_trace_without_spans_has_the_same_rounds(
+    schedule: Schedule, profile: Profile, record: AcceptanceRecord
+) -> None:
+    with_spans = simulate(schedule, profile, record)
+    without = simulate(schedule, profile, record, trace=False)
+    assert not any(trace.spans for trace in without)
+    assert [trace.rounds for trace in without] == [trace.rounds for trace in with_spans]
+
+
+@given(st.lists(schedules(), min_size=2, max_size=4), profiles(), records())
+@settings(max_examples=30, deadline=None)
+def test_schedules_do_not_influence_each_other(
+    several: list[Schedule], profile: Profile, record: AcceptanceRecord
+) -> None:
+    together = evaluate(several, profile, record)
+    assert repr(together) == repr([predict(schedule, profile, record) for schedule in several])

@@ -1,0 +1,254 @@
+"""Small machines and records for tests of the simulator: by hand, with round numbers, and random ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from decoding.record import AcceptanceRecord, PromptRecord
+from decoding.schedule import Schedule
+from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
+
+NUM_LAYERS = 10
+EXIT_LAYERS = (4, 7)
+MAX_WINDOW = 4
+WRONG = 0
+"""A token that stands in no text."""
+
+
+def constant(seconds: float, *, num_bytes: float = 0.0) -> LatencyTable:
+    """A part that costs the same for 1..200 rows in any context."""
+    return LatencyTable(
+        rows=(1, 200), contexts=(0,), seconds=((seconds,), (seconds,)), bytes_per_call=num_bytes, source="by hand"
+    )
+
+
+def lane(name: str, *, dispatch_s: float = 0.0, **parts: float) -> LaneProfile:
+    """A lane whose parts cost constant seconds; what is not named costs one second."""
+    seconds = {"layer": 1.0, "head": 1.0, "exit": 1.0, "draft_step": 1.0, "draft_step_features": 1.0} | parts
+    exit_s = seconds.pop("exit")
+    return LaneProfile(
+        name=name,
+        device="cpu",
+        dispatch_s=dispatch_s,
+        exit={layer: constant(exit_s) for layer in EXIT_LAYERS},
+        **{part: constant(value) for part, value in seconds.items()},
+    )
+
+
+def machine(*lanes: LaneProfile, **fields: Any) -> Profile:
+    """A profile of the given lanes, or of two plain ones."""
+    lanes = lanes or (lane("target"), lane("draft"))
+    return Profile(host={}, target="t", drafter="d", dtype="float32", num_layers=NUM_LAYERS, lanes=lanes, **fields)
+
+
+def mirror(root_source: str, *, num_tokens: int = 2, **fields: Any) -> Schedule:
+    """A mirror schedule with one root per row and source, exit after layer 4."""
+    sources: dict[str, dict[str, Any]] = {
+        "exit": {"exit_layer": 4, "exit_top_k": 1},
+        "draft": {"draft_top_k": 1},
+        "hybrid": {"exit_layer": 4, "exit_top_k": 1, "draft_top_k": 1},
+    }
+    if "roots_per_row" in fields:
+        sources = {"exit": {"exit_layer": 4}, "draft": {}}
+    return Schedule(
+        method="mirror",
+        target_lane="target",
+        draft_lane="draft",
+        num_speculative_tokens=num_tokens,
+        root_source=root_source,
+        **(sources[root_source] | fields),
+    )
+
+
+def speculative(num_tokens: int = 2, *, draft_lane: str = "draft", **fields: Any) -> Schedule:
+    """A synchronous schedule."""
+    return Schedule(
+        method="speculative",
+        target_lane="target",
+        draft_lane=draft_lane,
+        num_speculative_tokens=num_tokens,
+        **fields,
+    )
+
+
+AUTOREGRESSIVE = Schedule(method="autoregressive", target_lane="target")
+
+
+def prompt(draft: str, exit_: str = "", alternatives: str = "", *, prompt_length: int = 1) -> PromptRecord:
+    """A text of tokens 100, 101, ..; what knows its i-th token has a 1 in place i.
+
+    The draft goes on with wrong tokens behind one that it does not know. An exit that does not know a token, and
+    the draft's second choice where it does not, name wrong ones.
+    """
+    num_tokens = len(draft)
+    text = np.arange(100, 100 + num_tokens, dtype=np.int32)
+    rollouts = np.full((num_tokens, MAX_WINDOW), WRONG, dtype=np.int32)
+    for start in range(num_tokens):
+        for place in range(min(MAX_WINDOW, num_tokens - start)):
+            if draft[start + place] == "0":
+                break
+            rollouts[start, place] = text[start + place]
+    knows = np.array([flag == "1" for flag in exit_.ljust(num_tokens, "0")])
+    second = np.array([flag == "1" for flag in alternatives.ljust(num_tokens, "0")])
+    exits = np.stack([np.where(knows, text, 1), np.full(num_tokens, 2)], axis=1).astype(np.int32)
+    return PromptRecord(
+        name="by hand",
+        category="",
+        prompt_length=prompt_length,
+        text=text,
+        rollouts=rollouts,
+        feature_rollouts=rollouts,
+        alternatives=np.stack([rollouts[:, 0], np.where(second, text, 1)], axis=1).astype(np.int32),
+        feature_alternatives=rollouts[:, :2],
+        exits=dict.fromkeys(EXIT_LAYERS, exits),
+    )
+
+
+def record(*prompts: PromptRecord, **fields: Any) -> AcceptanceRecord:
+    """A record of the given prompts."""
+    known: dict[str, Any] = {
+        "target": "t",
+        "drafter": "d",
+        "dtype": "float32",
+        "max_window": MAX_WINDOW,
+        "max_new_tokens": max(len(one.text) for one in prompts),
+        "exit_layers": EXIT_LAYERS,
+        "prompts": prompts,
+    }
+    return AcceptanceRecord(**(known | fields))
+
+
+def random_prompt(seed: int, *, num_tokens: int, vocabulary: int, prompt_length: int) -> PromptRecord:
+    """Few tokens, so that drafts, exits and alternatives often agree and overlap; the draft is one greedy model."""
+    random = np.random.default_rng(seed)
+    text = random.integers(0, vocabulary, num_tokens).astype(np.int32)
+
+    def ranked(first_is_right: float) -> np.ndarray:
+        ids = np.stack([random.permutation(vocabulary) for _ in range(num_tokens)]).astype(np.int32)
+        for position in np.flatnonzero(random.random(num_tokens) < first_is_right):
+            ids[position] = [text[position], *(token for token in ids[position] if token != text[position])]
+        return ids
+
+    def rollouts(alternatives: np.ndarray) -> np.ndarray:
+        drafts = random.integers(0, vocabulary, (num_tokens, MAX_WINDOW)).astype(np.int32)
+        for start in range(num_tokens):
+            for place in range(min(MAX_WINDOW, num_tokens - start)):
+                drafts[start, place] = alternatives[start + place, 0]
+                if drafts[start, place] != text[start + place]:
+                    break
+        return drafts
+
+    plain, featured = ranked(0.6), ranked(0.7)
+    return PromptRecord(
+        name=f"random {seed}",
+        category="",
+        prompt_length=prompt_length,
+        text=text,
+        rollouts=rollouts(plain),
+        feature_rollouts=rollouts(featured),
+        alternatives=plain,
+        feature_alternatives=featured,
+        exits={layer: ranked(0.3) for layer in EXIT_LAYERS},
+    )
+
+
+@st.composite
+def records(draw: st.DrawFn) -> AcceptanceRecord:
+    """One to three random prompts."""
+    vocabulary = draw(st.integers(6, 9))
+    return record(
+        *(
+            random_prompt(
+                draw(st.integers(0, 2**20)),
+                num_tokens=draw(st.integers(1, 30)),
+                vocabulary=vocabulary,
+                prompt_length=draw(st.integers(1, 9)),
+            )
+            for _ in range(draw(st.integers(1, 3)))
+        )
+    )
+
+
+@st.composite
+def profiles(draw: st.DrawFn, *, contended: bool | None = None) -> Profile:
+    """Random tables over rows and contexts. Whole seconds make both lanes reach boundaries at the same time."""
+    random = np.random.default_rng(draw(st.integers(0, 2**20)))
+    whole_seconds = draw(st.booleans())
+    draft_share = draw(st.sampled_from([0.2, 1.0, 5.0]))
+
+    def seconds(scale: float) -> float:
+        value = random.uniform(0.1, 2.0) * scale
+        return float(np.ceil(value)) if whole_seconds else value
+
+    def table(scale: float) -> LatencyTable:
+        contexts = (0, 16, 50) if random.random() < 0.5 else (0,)
+        return LatencyTable(
+            rows=(1, 3, 8, 60),
+            contexts=contexts,
+            seconds=tuple(tuple(seconds(scale) for _ in contexts) for _ in range(4)),
+            relative_error=random.uniform(0, 0.1),
+            bytes_per_call=random.uniform(0, 4),
+            source="random",
+        )
+
+    def random_lane(name: str) -> LaneProfile:
+        return LaneProfile(
+            name=name,
+            device="cpu",
+            dispatch_s=random.choice([0.0, seconds(1.0)]),
+            layer=table(1.0),
+            head=table(1.0),
+            exit={layer: table(1.0) for layer in EXIT_LAYERS},
+            draft_step=table(draft_share),
+            draft_step_features=table(draft_share),
+        )
+
+    contended = draw(st.booleans()) if contended is None else contended
+    pooled_memory = contended and draw(st.booleans())
+    slowdown = tuple(float(random.choice([1.0, 2.0, random.uniform(0.9, 3.0)])) for _ in range(2))
+    link = LinkProfile(
+        lanes=("draft", "target"),
+        latency_s=random.choice([0.0, seconds(1.0), seconds(30.0)]),
+        bytes_per_s=random.choice([1e9, 16.0]),
+        source="random",
+    )
+    return machine(
+        random_lane("target"),
+        random_lane("draft"),
+        links=(link,) if draw(st.booleans()) else (),
+        contention=(Contention(lanes=("target", "draft"), slowdown=slowdown, source="random"),) if contended else (),
+        memory_pool_bytes_per_s=random.uniform(0.5, 20.0) if pooled_memory else None,
+        features_bytes_per_row=random.choice([0.0, 4.0]),
+        round_overhead_s=random.choice([0.0, seconds(1.0)]),
+        relative_error=0.05,
+    )
+
+
+@st.composite
+def schedules(draw: st.DrawFn, *, method: str | None = None) -> Schedule:
+    """Any schedule that random records and profiles can answer for."""
+    method = method or draw(st.sampled_from(["autoregressive", "speculative", "mirror", "mirror", "mirror"]))
+    if method == "autoregressive":
+        return AUTOREGRESSIVE
+    num_tokens = draw(st.integers(1, MAX_WINDOW))
+    if method == "speculative":
+        return speculative(
+            num_tokens, draft_lane=draw(st.sampled_from(["draft", "target"])), exit_features=draw(st.booleans())
+        )
+    root_source = draw(st.sampled_from(["exit", "draft", "hybrid"]))
+    fields: dict[str, Any] = {}
+    if root_source != "draft":
+        fields["exit_layer"] = draw(st.sampled_from(EXIT_LAYERS))
+    if root_source == "exit":
+        fields["exit_features"] = draw(st.booleans())
+    if root_source != "hybrid" and draw(st.booleans()):
+        budget = draw(st.lists(st.integers(0, 5), min_size=1, max_size=num_tokens + 1).filter(any))
+        return mirror(root_source, num_tokens=num_tokens, roots_per_row=tuple(budget), **fields)
+    if root_source != "draft":
+        fields["exit_top_k"] = draw(st.integers(1, 5))
+    if root_source != "exit":
+        fields["draft_top_k"] = draw(st.integers(1, 5))
+    return mirror(root_source, num_tokens=num_tokens, **fields)
