@@ -9,8 +9,8 @@ Position i means: i new tokens are committed. Arrays are numpy, ids are target i
 
 from __future__ import annotations
 
+import io
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from decoding.atomic_file import replace_file
 from decoding.errors import RecordError
 
 Ids = NDArray[np.int32]
@@ -111,14 +112,11 @@ class AcceptanceRecord:
         for index, prompt in enumerate(self.prompts):
             arrays |= {f"{index}.{name}": getattr(prompt, name) for name in _ARRAYS}
             arrays |= {f"{index}.exit.{layer}": ids for layer, ids in prompt.exits.items()}
-        scratch = path.with_name(f".{path.name}.part")
+        content = io.BytesIO()
+        np.savez_compressed(content, **arrays)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with scratch.open("wb") as file:
-                np.savez_compressed(file, **arrays)
-            os.replace(scratch, path)  # noqa: PTH105
+            replace_file(path, content.getvalue())
         except OSError as error:
-            scratch.unlink(missing_ok=True)
             msg = f"{path}: cannot be written ({error})"
             raise RecordError(msg) from error
 

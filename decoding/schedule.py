@@ -64,21 +64,13 @@ class Schedule(BaseModel):
         return self
 
     def _lane_rules(self) -> Iterator[tuple[bool, str]]:
-        drafting = self.method != "autoregressive"
-        yield (
-            drafting == (self.num_speculative_tokens > 0),
-            (
-                f"num_speculative_tokens is {self.num_speculative_tokens}: autoregressive takes 0, other methods at least 1"
-            ),
-        )
-        yield (
-            drafting == (self.draft_lane is not None),
-            (f"draft_lane is {self.draft_lane}: autoregressive has none, other methods need one"),
-        )
-        yield (
-            self.method != "mirror" or not self.is_pooled,
-            (f"mirror needs two lanes: target_lane and draft_lane are both {self.target_lane}"),
-        )
+        drafting, window = self.method != "autoregressive", self.num_speculative_tokens
+        rule = f"num_speculative_tokens is {window}: autoregressive takes 0, other methods at least 1"
+        yield drafting == (window > 0), rule
+        rule = f"draft_lane is {self.draft_lane}: autoregressive has none, other methods need one"
+        yield drafting == (self.draft_lane is not None), rule
+        rule = f"mirror needs two lanes: target_lane and draft_lane are both {self.target_lane}"
+        yield self.method != "mirror" or not self.is_pooled, rule
 
     def _exit_rules(self) -> Iterator[tuple[bool, str]]:
         yield (

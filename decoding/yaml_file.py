@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from decoding.atomic_file import replace_file
 from decoding.errors import ConfigError
 
 T = TypeVar("T")
@@ -60,21 +59,9 @@ def write_atomically(path: Path, text: str) -> None:
     Raises:
         ConfigError: the file cannot be written; nothing is left behind.
     """
-    scratch = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", dir=path.parent, prefix=f".{path.name}.", encoding="utf-8", delete=False
-        ) as file:
-            scratch = Path(file.name)
-            file.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        scratch.chmod(0o666 & ~umask)
-        scratch.replace(path)
+        replace_file(path, text.encode())
     except OSError as error:
-        if scratch is not None:
-            scratch.unlink(missing_ok=True)
         msg = f"{path}: cannot be written ({error})"
         raise ConfigError(msg) from error
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from decoding.atomic_file import replace_file
 from decoding.errors import TraceError
 from decoding.trace import LaneEvent, Round, Span, Trace, Work
 
@@ -22,13 +22,9 @@ def save_traces(traces: Sequence[Sequence[Trace]], path: Path) -> None:
         TraceError: the file cannot be written.
     """
     content = {"format": _FORMAT, "traces": [[_plain(trace) for trace in row] for row in traces]}
-    scratch = path.with_name(f".{path.name}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch.write_bytes(gzip.compress(json.dumps(content, separators=(",", ":")).encode(), mtime=0))
-        os.replace(scratch, path)  # noqa: PTH105
+        replace_file(path, gzip.compress(json.dumps(content, separators=(",", ":")).encode(), mtime=0))
     except OSError as error:
-        scratch.unlink(missing_ok=True)
         msg = f"{path}: cannot be written ({error})"
         raise TraceError(msg) from error
 

@@ -7,15 +7,14 @@ work to the verification of its window.
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
-import os
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from decoding.atomic_file import replace_file
 from decoding.errors import TraceError
 from decoding.trace import Round, Span, Trace, Work
 
@@ -41,14 +40,9 @@ def save_chrome_trace(traces: Mapping[str, Trace], path: Path) -> None:
     content = json.dumps(chrome_trace(traces), separators=(",", ":")).encode()
     if path.suffix == ".gz":
         content = gzip.compress(content, mtime=0)
-    scratch = path.with_name(f".{path.name}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch.write_bytes(content)
-        os.replace(scratch, path)  # noqa: PTH105
+        replace_file(path, content)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            scratch.unlink(missing_ok=True)
         msg = f"{path}: the trace cannot be written ({error})"
         raise TraceError(msg) from error
 

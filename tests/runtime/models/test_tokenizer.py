@@ -70,9 +70,7 @@ class TestTheEmbeddedModel:
     @pytest.mark.parametrize("chat", CHATS)
     @pytest.mark.parametrize("add_generation_prompt", [True, False])
     def test_chats_encode_as_in_transformers(self, ours, theirs, chat, add_generation_prompt: bool) -> None:
-        expected = theirs.apply_chat_template(
-            chat, add_generation_prompt=add_generation_prompt, return_dict=True
-        )
+        expected = theirs.apply_chat_template(chat, add_generation_prompt=add_generation_prompt, return_dict=True)
         assert ours.encode_chat(chat, add_generation_prompt=add_generation_prompt) == expected["input_ids"]
 
     def test_every_digit_is_a_token_of_its_own(self, ours) -> None:
@@ -88,9 +86,7 @@ class TestChatTemplates:
         assert Tokenizer.from_folder(tiny_folder).render_chat(CHATS[0]) == "from the file"
 
     def test_default_is_taken_where_there_are_several(self, tiny_folder: Path) -> None:
-        set_template(
-            tiny_folder, [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "plain"}]
-        )
+        set_template(tiny_folder, [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "plain"}])
         assert Tokenizer.from_folder(tiny_folder).render_chat(CHATS[0]) == "plain"
 
     def test_special_tokens_may_be_named(self, tiny_folder: Path) -> None:
@@ -99,9 +95,7 @@ class TestChatTemplates:
         assert rendered == "<|im_start|>x<|im_end|>"
 
     def test_blocks_leave_no_blank_lines_and_json_is_not_escaped(self, tiny_folder: Path) -> None:
-        template = (
-            "{% for m in messages %}\n    {% if loop.first %}\n{{ m | tojson }}\n{% endif %}\n{% endfor %}"
-        )
+        template = "{% for m in messages %}\n    {% if loop.first %}\n{{ m | tojson }}\n{% endif %}\n{% endfor %}"
         set_template(tiny_folder, template)
         chat = [{"role": "user", "content": "<é>"}]
         theirs = AutoTokenizer.from_pretrained(tiny_folder).apply_chat_template(chat, tokenize=False)
@@ -121,9 +115,7 @@ class TestChatTemplates:
             ("{{ messages.append(1) }}", "unsafe"),
         ],
     )
-    def test_a_refusing_or_reaching_template_is_stopped(
-        self, tiny_folder: Path, template: str, message: str
-    ) -> None:
+    def test_a_refusing_or_reaching_template_is_stopped(self, tiny_folder: Path, template: str, message: str) -> None:
         set_template(tiny_folder, template)
         with pytest.raises(ModelFormatError, match=message):
             Tokenizer.from_folder(tiny_folder).encode_chat(CHATS[0])
@@ -190,9 +182,7 @@ class TestStreams:
         self._assert_joined(bytes_tokenizer(), ids, stride)
 
     @given(st.lists(st.integers(0, 3), max_size=20), st.integers(1, 3))
-    def test_pieces_joined_are_the_whole_where_a_leading_space_is_dropped(
-        self, ids: list[int], stride: int
-    ) -> None:
+    def test_pieces_joined_are_the_whole_where_a_leading_space_is_dropped(self, ids: list[int], stride: int) -> None:
         self._assert_joined(words_tokenizer(), ids, stride)
 
     def _assert_joined(self, tokenizer: Tokenizer, ids: list[int], stride: int) -> None:

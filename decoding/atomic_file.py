@@ -10,9 +10,12 @@ from pathlib import Path
 def replace_file(path: Path, content: bytes) -> None:
     """Write `content` beside `path`, force it to the disk, then put it in the place of `path`.
 
+    Missing parent folders are made.
+
     Raises:
         OSError: it cannot be written; `path` is as it was and nothing is left behind.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
         scratch = Path(file.name)
         try:
