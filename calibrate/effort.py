@@ -18,6 +18,7 @@ class Effort:
         passes: times that all parts of all lanes are visited in turn, so that drift hits all alike.
         repeats: runs of a part at one visit.
         target_rows: rows of a verification.
+        part_rows: those of them for which the halves around an exit are timed too.
         draft_rows: rows of a draft step.
         contexts: cached tokens, ascending; a row count outside `wide_rows` is measured at the first only, and
             the others follow from how its neighbours grow.
@@ -28,6 +29,7 @@ class Effort:
     passes: int
     repeats: int
     target_rows: tuple[int, ...]
+    part_rows: tuple[int, ...]
     draft_rows: tuple[int, ...]
     contexts: tuple[int, ...]
     wide_rows: frozenset[int]
@@ -42,6 +44,7 @@ def quick_effort(max_window: int, contexts: tuple[int, int]) -> Effort:
         passes=2,
         repeats=2,
         target_rows=target_rows,
+        part_rows=target_rows[:: max(1, len(target_rows) // 2)],
         draft_rows=draft_rows,
         contexts=_spread(contexts, 2),
         wide_rows=_wide(target_rows, draft_rows, 4),
@@ -57,6 +60,7 @@ def full_effort(max_window: int, contexts: tuple[int, int]) -> Effort:
         passes=5,
         repeats=3,
         target_rows=target_rows,
+        part_rows=target_rows,
         draft_rows=draft_rows,
         contexts=_spread(contexts, 3),
         wide_rows=_wide(target_rows, draft_rows, 4),

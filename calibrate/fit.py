@@ -1,15 +1,16 @@
 """From times of whole operations to the parts that a latency model adds up.
 
-The parts are chosen so that their sums are the operations again: verify = layers + head, prefix = layers up to
-the exit + exit, suffix = the other layers + head. What was measured is thus reproduced, and only what lies
-between the measured sizes is interpolated.
+The parts add up to the operations again: verify = layers + head, prefix = layers up to the exit + exit, suffix =
+the other layers + head. Verifications are reproduced as they were timed. How they divide into parts follows from
+prefixes and suffixes, differences of times that nearly agree, so there a straight line over the rows keeps the
+noise out: head and exit read their weights once and then do the same for every row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median, quantiles
+from statistics import fmean, linear_regression, median, quantiles
 
 from hwprofiles.profile import LatencyTable
 
@@ -23,7 +24,7 @@ class TargetTimes:
 
     Attributes:
         verify: by (rows, context).
-        prefix: by exit layer and rows, at the first context.
+        prefix: by exit layer and rows, at the first context; some of the rows of `verify`.
         suffix: by rows, likewise, behind `suffix_layer` layers.
         suffix_layer: layers done before the suffix that was timed.
     """
@@ -69,30 +70,32 @@ def fit_target(
 ) -> TargetTables:
     """The parts whose sums are the operations timed; only layers depend on the context.
 
-    One layer is what verify takes beyond suffix, divided by the layers in between; head and exits are what then
-    is left of verify and prefix.
+    What verify takes beyond suffix are the layers in between; so many times as there are layers, and the head is
+    left. What prefix takes beyond its layers is the exit.
     """
     rows = sorted({size[0] for size in times.verify})
-    first = contexts[0]
-    layer_s = {count: _one_layer_s(times, count, first, num_layers) for count in rows}
-    head_s = [max(0.0, times.verify[count, first] - num_layers * layer_s[count]) for count in rows]
-    exits_s = {
-        layer: [max(0.0, taken[count] - layer * layer_s[count]) for count in rows]
-        for layer, taken in times.prefix.items()
-    }
     whole_s = grow(times.verify, rows, contexts)
+    verify_s = {count: line[0] for count, line in zip(rows, whole_s, strict=True)}
+    stretch = num_layers / times.suffix_layer
+    left_s = {count: verify_s[count] - stretch * (verify_s[count] - taken) for count, taken in times.suffix.items()}
+    head_s = {count: min(seconds, verify_s[count]) for count, seconds in _straight(left_s, rows).items()}
+    layer_s = {count: (verify_s[count] - head_s[count]) / num_layers for count in rows}
+
+    def table(seconds: Mapping[int, float]) -> LatencyTable:
+        lines = [[seconds[count]] for count in rows]
+        return make_table(rows, (0,), lines, relative_error=relative_error, source=source)
+
     layers_s = [
         [layer_s[count] + (seconds - line[0]) / num_layers for seconds in line]
         for count, line in zip(rows, whole_s, strict=True)
     ]
-
-    def table(lines: Sequence[Sequence[float]], at: Sequence[int]) -> LatencyTable:
-        return make_table(rows, at, lines, relative_error=relative_error, source=source)
-
     return TargetTables(
-        layer=table(layers_s, contexts),
-        head=table([[seconds] for seconds in head_s], (0,)),
-        exits={layer: table([[seconds] for seconds in line], (0,)) for layer, line in exits_s.items()},
+        layer=make_table(rows, contexts, layers_s, relative_error=relative_error, source=source),
+        head=table(head_s),
+        exits={
+            layer: table(_straight({count: taken - layer * layer_s[count] for count, taken in prefix.items()}, rows))
+            for layer, prefix in times.prefix.items()
+        },
     )
 
 
@@ -136,10 +139,12 @@ def spread(samples: Iterable[Sequence[float]]) -> float:
     return fmean(widths) if widths else 0.0
 
 
-def _one_layer_s(times: TargetTimes, rows: int, context: int, num_layers: int) -> float:
-    """One layer, between nothing and a share that leaves nothing for the head: noise may suggest more."""
-    verify_s = times.verify[rows, context]
-    return min(max(0.0, (verify_s - times.suffix[rows]) / times.suffix_layer), verify_s / num_layers)
+def _straight(points: Mapping[int, float], rows: Sequence[int]) -> dict[int, float]:
+    """The least-squares line through the points, at all the rows; nowhere negative."""
+    if len(points) == 1:
+        return dict.fromkeys(rows, max(0.0, *points.values()))
+    slope, start = linear_regression(list(points), list(points.values()))
+    return {count: max(0.0, start + slope * count) for count in rows}
 
 
 def _scaled(table: LatencyTable, factor: float) -> LatencyTable:

@@ -40,6 +40,7 @@ class LaneParts:
         """Everything to be timed on a lane."""
         for rows in self.effort.target_rows:
             yield from (Cell(lane, self._verify(rows, context)) for context in self._contexts(rows))
+        for rows in self.effort.part_rows:
             yield from (Cell(lane, self._prefix(rows, layer)) for layer in self.exit_layers)
             yield Cell(lane, self._suffix(rows))
         for kind in self.draft_kinds:
@@ -60,13 +61,13 @@ class LaneParts:
         )
 
     def _target_tables(self, medians: Mapping[Measurement, float], relative_error: float) -> TargetTables:
-        rows = self.effort.target_rows
+        rows, part_rows = self.effort.target_rows, self.effort.part_rows
         times = TargetTimes(
             verify={(count, at): medians[self._verify(count, at)] for count in rows for at in self._contexts(count)},
             prefix={
-                layer: {count: medians[self._prefix(count, layer)] for count in rows} for layer in self.exit_layers
+                layer: {count: medians[self._prefix(count, layer)] for count in part_rows} for layer in self.exit_layers
             },
-            suffix={count: medians[self._suffix(count)] for count in rows},
+            suffix={count: medians[self._suffix(count)] for count in part_rows},
             suffix_layer=self._suffix_layer,
         )
         return fit_target(
