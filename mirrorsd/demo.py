@@ -174,6 +174,8 @@ class Demo:
         pair, profile, accepted = self._settings.pair, plan.profile, plan.record
         results = put_together(candidates, measured, profile, accepted)
         names = unique_names(results, plan)
+        for stale in self._path("schedules").glob("[0-9][0-9]-*.yaml"):
+            stale.unlink()
         for place, (result, name) in enumerate(zip(results, names, strict=True), 1):
             save_schedule(result.candidate.schedule, self._path(f"schedules/{file_name(place, name)}.yaml"))
         winner = names[[one.schedule for one in candidates].index(plan.search.winner.schedule)]

@@ -60,6 +60,8 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     Raises:
         MirrorsdError: a file cannot be written.
     """
+    for stale in (folder / "traces").glob("[0-9][0-9]-*.json.gz"):
+        stale.unlink()
     save_traces([result.measured[0] for result in outcome.results], folder / _TRACES)
     for place, (result, comparison) in enumerate(zip(outcome.results, outcome.comparisons, strict=True), 1):
         worlds = {"simulated": result.simulated[0], "measured": result.measured[0][0]}

@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from decoding.errors import MirrorsdError
-from mirrorsd.cli import calibrate, demo, record, run, search, simulate
+from mirrorsd.cli import calibrate, demo, record, report, run, search, simulate, validate
 from mirrorsd.cli.console import INTERRUPTED, WRONG_INPUT, escaped, say
 from mirrorsd.cli.json_option import with_default_destination
 from mirrorsd.cli.models import models
@@ -46,10 +46,12 @@ app = typer.Typer(
 app.add_typer(models, name="models")
 app.command(epilog=example(calibrate.EXAMPLE))(calibrate.calibrate)
 app.command(epilog=example(record.EXAMPLE))(record.record)
-app.command(epilog=example(run.EXAMPLE))(run.run)
 app.command(epilog=example(search.EXAMPLE))(search.search)
 app.command(epilog=example(simulate.EXAMPLE))(simulate.simulate)
+app.command(epilog=example(run.EXAMPLE))(run.run)
+app.command(epilog=example(validate.EXAMPLE))(validate.validate)
 app.command(epilog=example(demo.EXAMPLE))(demo.demo)
+app.command(epilog=example(report.EXAMPLE))(report.report)
 app.add_typer(train, name="train")
 
 

@@ -1,0 +1,43 @@
+"""`mirrorsd validate`: is the simulator right about these schedules?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mirrorsd.cli.console import escaped, show, telling_what_was_saved
+from mirrorsd.cli.json_option import JsonOption, write_json
+from mirrorsd.cli.options import ExitsOption, ProfileOption, PromptsOption, RecordOption, chosen_prompts
+from mirrorsd.cli.progress import task
+
+EXAMPLE = "mirrorsd validate --schedule best.yaml --profile profile.yaml --record record.npz"
+
+
+def validate(
+    schedule: Annotated[list[Path], typer.Option(help="Schedule YAML; may be repeated.")],
+    profile: ProfileOption,
+    record: RecordOption,
+    prompts: PromptsOption = None,
+    exits: ExitsOption = None,
+    out: Annotated[Path, typer.Option(help="Folder for result, traces and report.")] = Path("out/validate"),
+    json: JsonOption = None,
+) -> None:
+    """Run schedules in both worlds over the recorded prompts: times side by side, rounds compared one by one."""
+    from decoding.schedule import load_schedule
+    from mirrorsd.cli.tables import outcome_table
+    from mirrorsd.outcome_folder import write_outcome
+    from mirrorsd.validation import Evidence
+    from mirrorsd.validation import validate as run
+
+    schedules = [load_schedule(path) for path in schedule]
+    evidence, wanted = Evidence.load(profile, record), chosen_prompts(prompts, None)
+    with telling_what_was_saved([]), task("Validating") as report:
+        outcome = run(schedules, evidence, wanted, exits=exits, progress=report)
+    result = write_outcome(outcome, out, "validate.json")
+    if write_json(result, json):
+        show(outcome_table(result))
+        show("")
+        show(escaped(result["rounds"]))
+        show(f"Report: {escaped(result['report'])}")

@@ -1,0 +1,113 @@
+"""Given schedules in both worlds, on the machine of a profile and the prompts of a record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast, get_args
+
+from decoding.errors import ConfigError
+from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule
+from hwprofiles.profile import Profile, load_profile
+from mirrorsd.both_worlds import Progress, compare_all, matching_prompts, put_together, run_in_turn
+from mirrorsd.outcome import platform_entry
+from mirrorsd.outcome_folder import Outcome, unique_names
+from mirrorsd.pair import Dtype, ModelPair, find_pair
+from mirrorsd.prompt_tokens import encode
+from mirrorsd.text_engine import lane_specs, new_engine
+from planner.plan import make_plan
+from planner.search import rank
+from planner.space import SearchSpace
+
+if TYPE_CHECKING:
+    from calibrate.prompts import Prompt
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """What predictions stand on: a profile and a record of the same models, and where they lie."""
+
+    profile: Profile
+    record: AcceptanceRecord
+    profile_path: Path
+    record_path: Path
+
+    @classmethod
+    def load(cls, profile_path: Path, record_path: Path) -> Evidence:
+        """Read both.
+
+        Raises:
+            ConfigError: a file is wrong, or the two are of different models or types.
+            RecordError: the record is missing or damaged.
+        """
+        profile, record = load_profile(profile_path), AcceptanceRecord.load(record_path)
+        for name in ("target", "drafter", "dtype"):
+            ours, theirs = getattr(profile, name), getattr(record, name)
+            if ours != theirs:
+                msg = f"{profile_path} was measured with {name} {ours}, {record_path} recorded with {theirs}"
+                raise ConfigError(msg)
+        return cls(profile=profile, record=record, profile_path=profile_path, record_path=record_path)
+
+    def pair(self, exits: str | None) -> ModelPair:
+        """The models of the evidence; exits are named by the caller, or those that ship.
+
+        Raises:
+            ModelError: a model is not to be had.
+        """
+        assert self.record.dtype in get_args(Dtype)
+        dtype = cast("Dtype", self.record.dtype)
+        return find_pair(self.record.target, drafter=self.record.drafter, exits=exits, dtype=dtype)
+
+
+def validate(
+    schedules: Sequence[Schedule],
+    evidence: Evidence,
+    prompts: Sequence[Prompt],
+    *,
+    exits: str | None = None,
+    progress: Progress = lambda _step, _share: None,
+) -> Outcome:
+    """Run the schedules on every prompt of the record, and simulate the same.
+
+    Args:
+        schedules: what to compare.
+        evidence: what the simulation stands on.
+        prompts: those that were recorded, and possibly more.
+        exits: name or folder of the exit adapters; None for those that ship.
+        progress: called with what is under way and the share that is done.
+
+    Raises:
+        MirrorsdError: a schedule does not fit, a prompt is missing, or a model or lane is not to be had.
+    """
+    profile, record = evidence.profile, evidence.record
+    pair = evidence.pair(exits)
+    encoded = matching_prompts(encode(prompts, pair.target_folder), record)
+    ranked = {one.schedule: one for one in rank(schedules, profile, record).candidates}
+    candidates = [ranked[schedule] for schedule in dict.fromkeys(schedules)]
+    with new_engine(pair, lane_specs(profile)) as engine:
+        measured = run_in_turn(
+            engine,
+            [candidate.schedule for candidate in candidates],
+            encoded,
+            max_new_tokens=record.max_new_tokens,
+            progress=progress,
+        )
+    results = put_together(candidates, measured, profile, record)
+    plan = make_plan(SearchSpace(), profile, record)
+    names = unique_names(results, plan)
+    return Outcome(
+        title="mirrorsd validate",
+        plan=plan,
+        results=results,
+        comparisons=tuple(compare_all(results, names, record)),
+        files={"profile": evidence.profile_path, "record": evidence.record_path},
+        facts={
+            "platform": platform_entry(profile.host, pair),
+            "calibration_s": profile.calibration_s,
+            "num_prompts": measured.num_prompts,
+            "max_new_tokens": record.max_new_tokens,
+        },
+        dtype=pair.dtype,
+    )
