@@ -24,7 +24,7 @@ def replace_file(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
             scratch.chmod(_usual_mode())
             scratch.replace(path)
-        except OSError:
+        except BaseException:  # an interrupt from the keyboard among them
             scratch.unlink(missing_ok=True)
             raise
 

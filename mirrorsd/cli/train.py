@@ -58,6 +58,36 @@ def exits(
     _train("exit", recipe, target, data, out, device, json)
 
 
+@train.command(epilog="Example: [bold]mirrorsd train generate --out answers.jsonl.gz[/]")
+def generate(
+    out: Annotated[Path, typer.Option(help="Token file; gzipped if it ends in .gz.")],
+    recipe: RecipeOption = "smollm2-135m-selfgen",
+    target: TargetOption = "smollm2-135m-instruct",
+    device: DeviceOption = "cpu",
+    json: JsonOption = None,
+) -> None:
+    """Let the target make its own training text; run it again to go on where it was stopped."""
+    from decoding.yaml_file import load_yaml
+    from training.recipe import SelfTextRecipe
+
+    wanted = load_yaml(_recipe_path(recipe), SelfTextRecipe)
+    say("Loading torch and the target ...")
+    from runtime.models.folder import resolve_model
+    from training.self_text import write_self_text
+
+    saved = [f"Whole batches are in {out}; the same command goes on behind them."]
+    with telling_what_was_saved(saved), task("Generating") as report:
+        write_self_text(
+            wanted,
+            resolve_model(target),
+            out,
+            device=device,
+            progress=lambda done, total: report(f"conversation {done} of {total}", done / total),
+        )
+    if write_json({"path": str(out), "num_conversations": wanted.num_conversations}, json):
+        show(f"Wrote {escaped(out)}: {wanted.num_conversations:,} conversations")
+
+
 def _train(
     kind: Literal["draft", "exit"], recipe: str, target: str, data: list[Path], out: Path, device: str, json: str | None
 ) -> None:
@@ -80,15 +110,25 @@ def _train(
 
 def _recipe(name: str, kind: str) -> DraftRecipe | ExitRecipe:
     from decoding.errors import ConfigError
-    from training.recipe import load_recipe, shipped_recipes
+    from training.recipe import load_recipe
 
-    shipped = shipped_recipes()
-    recipe = load_recipe(shipped.get(name, Path(name)))
+    recipe = load_recipe(_recipe_path(name))
     if recipe.kind != kind:
-        fitting = ", ".join(name for name in shipped if load_recipe(shipped[name]).kind == kind)
-        msg = f"{name}: is a recipe of kind {recipe.kind!r}, not {kind!r}; shipped ones of that kind: {fitting}"
+        msg = f"{name}: is a recipe of kind {recipe.kind!r}, not {kind!r}"
         raise ConfigError(msg)
     return recipe
+
+
+def _recipe_path(name: str) -> Path:
+    """A shipped recipe's file, or the user's own."""
+    from decoding.errors import ConfigError
+    from training.recipe import shipped_recipes
+
+    shipped = shipped_recipes()
+    if name not in shipped and not Path(name).is_file():
+        msg = f"{name}: there is no such file, and no shipped recipe of that name ({', '.join(shipped)})"
+        raise ConfigError(msg)
+    return shipped.get(name, Path(name))
 
 
 def _told(now: RunProgress) -> tuple[str, float]:
