@@ -17,6 +17,13 @@ from hwprofiles.profile import LatencyTable
 Size = tuple[int, int]
 """(rows, context)."""
 
+ROLLOUT_ROWS = 2
+"""Most rows of a rollout's step: one, or two behind a window that was accepted whole. More are branches."""
+
+CATCH_UP_ROWS = 6
+"""The same with exit features, where a rollout's first step feeds all that its last round committed. It may be
+more than that for windows beyond five, but then branches are more likely."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetTimes:
@@ -45,6 +52,23 @@ class TargetTables:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Level:
+    """What parts take in a real run, over what they take in a loop.
+
+    Attributes:
+        target: all of the target's parts.
+        step: steps of a rollout.
+        features_step: steps of a rollout with exit features.
+        branch_step: steps of several branches.
+    """
+
+    target: float = 1.0
+    step: float = 1.0
+    features_step: float = 1.0
+    branch_step: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LaneTables:
     """The parts of both models on one lane; None where there is no draft, or none with features."""
 
@@ -52,16 +76,18 @@ class LaneTables:
     draft_step: LatencyTable | None = None
     draft_step_features: LatencyTable | None = None
 
-    def levelled(self, *, target: float, step: float, features_step: float) -> LaneTables:
-        """The tables with all times multiplied, by one factor for each model and kind of step."""
+    def levelled(self, level: Level) -> LaneTables:
+        """The tables with all times multiplied by the factors that belong to them."""
+        target = self.target
         return LaneTables(
             target=TargetTables(
-                layer=_scaled(self.target.layer, target),
-                head=_scaled(self.target.head, target),
-                exits={layer: _scaled(table, target) for layer, table in self.target.exits.items()},
+                layer=_scaled(target.layer, level.target),
+                head=_scaled(target.head, level.target),
+                exits={layer: _scaled(table, level.target) for layer, table in target.exits.items()},
             ),
-            draft_step=self.draft_step and _scaled(self.draft_step, step),
-            draft_step_features=self.draft_step_features and _scaled(self.draft_step_features, features_step),
+            draft_step=self.draft_step and _scaled(self.draft_step, level.step, level.branch_step, ROLLOUT_ROWS),
+            draft_step_features=self.draft_step_features
+            and _scaled(self.draft_step_features, level.features_step, level.branch_step, CATCH_UP_ROWS),
         )
 
 
@@ -147,8 +173,12 @@ def _straight(points: Mapping[int, float], rows: Sequence[int]) -> dict[int, flo
     return {count: max(0.0, start + slope * count) for count in rows}
 
 
-def _scaled(table: LatencyTable, factor: float) -> LatencyTable:
-    lines = tuple(tuple(seconds * factor for seconds in line) for line in table.seconds)
+def _scaled(
+    table: LatencyTable, factor: float, factor_beyond: float | None = None, last_rows: int | None = None
+) -> LatencyTable:
+    """All times multiplied; those of more than `last_rows` rows by another factor."""
+    factors = [factor if last_rows is None or rows <= last_rows else factor_beyond or factor for rows in table.rows]
+    lines = tuple(tuple(seconds * own for seconds in line) for own, line in zip(factors, table.seconds, strict=True))
     return LatencyTable(**table.model_dump(exclude={"seconds"}), seconds=lines)
 
 

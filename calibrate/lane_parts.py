@@ -7,15 +7,12 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from calibrate.effort import Effort
-from calibrate.fit import LaneTables, TargetTables, TargetTimes, fit_target, grow, make_table, spread
+from calibrate.fit import CATCH_UP_ROWS, LaneTables, TargetTables, TargetTimes, fit_target, grow, make_table, spread
 from calibrate.measure import Cell, Samples
 from hwprofiles.profile import LatencyTable
 from runtime.measurement import Measurement
 
 _NUM_CANDIDATES = 9
-_CATCH_UP_ROWS = 6
-"""Up to so many rows a step with exit features is a rollout's first one, of which only the last row proposes;
-wider ones carry branches, which all do."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,7 +101,11 @@ class LaneParts:
         return replace(self._suffix(rows), part="prefix", exit_layer=layer, num_candidates=_NUM_CANDIDATES)
 
     def _step(self, with_features: bool, rows: int, context: int) -> Measurement:  # noqa: FBT001
-        """One row never has features, even in a step that may: drafted tokens are fed one by one, without."""
+        """A step of so many rows as it mostly occurs.
+
+        One row never has features, even where steps may: drafted tokens are fed one by one, without. A few rows
+        with features are a rollout's first step, of which the last row alone proposes.
+        """
         return Measurement(
             part="draft_step",
             rows=rows,
@@ -112,5 +113,5 @@ class LaneParts:
             repeats=2 * self.effort.repeats,
             warm_up=1,
             with_features=with_features and rows > 1,
-            num_proposals=1 if with_features and rows <= _CATCH_UP_ROWS else None,
+            num_proposals=1 if with_features and rows <= CATCH_UP_ROWS else None,
         )

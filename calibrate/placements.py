@@ -8,9 +8,8 @@ from typing import Any, Protocol
 
 from decoding.schedule import Schedule
 
-_FIT_WINDOW = 4
-_CHECK_WINDOW = 2
-_CHECK_TOP_K = 4
+_FIT_WINDOW, _FIT_TOP_K = 4, 2
+_CHECK_WINDOW, _CHECK_TOP_K = 2, 4
 
 
 class PlacedLane(Protocol):
@@ -44,31 +43,41 @@ def whole_lanes(lanes: Sequence[PlacedLane]) -> list[str]:
     ]
 
 
-def fit_schedules(lanes: Sequence[PlacedLane], max_window: int, draft_kinds: Sequence[bool]) -> list[Schedule]:
-    """Those that set the level: plain decoding on every lane, and speculation on every placement.
+def fit_schedules(
+    lanes: Sequence[PlacedLane], max_window: int, draft_kinds: Sequence[bool], exit_layers: Sequence[int]
+) -> list[Schedule]:
+    """Those that set the level: plain decoding on every lane, speculation on every placement, mirror on every pair.
 
     `draft_kinds` says whether steps of the draft have features: none without a draft.
     """
     plain = [Schedule(method="autoregressive", target_lane=lane.name) for lane in lanes]
+    if not draft_kinds:
+        return plain
     window = min(_FIT_WINDOW, max_window)
-    return plain + [_speculative(*both, window) for both in product(_placements(lanes), draft_kinds)]
+    speculative = [_speculative(*both, window) for both in product(_placements(lanes), draft_kinds)]
+    return plain + speculative + _mirrors(lanes, window, exit_layers, _FIT_TOP_K)
 
 
 def check_schedules(
     lanes: Sequence[PlacedLane], max_window: int, draft_kinds: Sequence[bool], exit_layers: Sequence[int]
 ) -> list[Schedule]:
-    """Others, to compare with what was fitted; on two lanes also one that has both at work at once."""
+    """Others, to compare with what was fitted."""
     if not draft_kinds:
         return []
     window = min(_CHECK_WINDOW, max_window)
-    roots: dict[str, Any] = {"root_source": "draft", "draft_top_k": _CHECK_TOP_K}
+    speculative = [_speculative(placement, False, window) for placement in _placements(lanes)]
+    return speculative + _mirrors(lanes, window, exit_layers, _CHECK_TOP_K)
+
+
+def _mirrors(lanes: Sequence[PlacedLane], window: int, exit_layers: Sequence[int], top_k: int) -> list[Schedule]:
+    """The mirror method on every two lanes, with roots from the deepest exit if there is any."""
+    roots: dict[str, Any] = {"root_source": "draft", "draft_top_k": top_k}
     if exit_layers:
-        roots = {"root_source": "exit", "exit_layer": max(exit_layers), "exit_top_k": _CHECK_TOP_K}
-    mirrors = [
+        roots = {"root_source": "exit", "exit_layer": max(exit_layers), "exit_top_k": top_k}
+    return [
         Schedule(method="mirror", target_lane=target, draft_lane=draft, num_speculative_tokens=window, **roots)
         for target, draft in split_pairs(lanes)
     ]
-    return [_speculative(placement, False, window) for placement in _placements(lanes)] + mirrors
 
 
 def _placements(lanes: Sequence[PlacedLane]) -> list[tuple[str, str]]:

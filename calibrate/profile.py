@@ -17,13 +17,14 @@ from statistics import median
 
 from calibrate.contend import Pair, PairSlowdown, measure_pairs
 from calibrate.effort import Effort, full_effort, quick_effort
-from calibrate.fit import LaneTables
+from calibrate.fit import LaneTables, Level
 from calibrate.lane_parts import LaneParts
 from calibrate.measure import MeasurableEngine, MeasurableLane, Progress, message_costs, visit_in_turn
 from calibrate.placements import PlacedLane, check_schedules, fit_schedules, split_pairs
 from calibrate.runs import Run, decode, gaps_s, level_factor, residual
 from calibrate.sizes import ModelSizes, PartBytes
 from decoding.schedule import Schedule
+from decoding.trace import Work
 from hwprofiles.host import describe_host
 from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
 
@@ -140,7 +141,7 @@ class _Calibration:
             contention=tuple(self._contention(pair, found) for pair, found in slowdowns.items()),
             round_overhead_s=_round_overhead_s(runs, dispatch_s),
             features_bytes_per_row=task.sizes.features_bytes_per_row,
-            relative_error=max(abs(self._residual(run, tables, slowdowns)) for run in checks),
+            relative_error=max(abs(residual(run, tables, slowdowns, self._num_layers)) for run in checks),
         )
 
     def _load(self, lane: str) -> MeasurableLane:
@@ -177,7 +178,8 @@ class _Calibration:
             )
 
     def _fit_schedules(self) -> list[Schedule]:
-        return fit_schedules(self._task.lanes, self._task.max_window, self._task.draft_kinds)
+        task = self._task
+        return fit_schedules(task.lanes, task.max_window, task.draft_kinds, task.exit_layers)
 
     def _check_schedules(self) -> list[Schedule]:
         task = self._task
@@ -192,21 +194,23 @@ class _Calibration:
         """Tables at the level of real runs, and slowdowns relative to them."""
         plain = [run for run in runs if not run.schedule.exit_features]
         featured = [run for run in runs if run.schedule.exit_features]
-        levelled, step_factors = {}, {}
-        for lane, own in tables.items():
-            step_factors[lane] = level_factor(plain, lane, own, self._num_layers, draft=True)
-            levelled[lane] = own.levelled(
-                target=level_factor(runs, lane, own, self._num_layers, draft=False),
-                step=step_factors[lane],
-                features_step=level_factor(featured, lane, own, self._num_layers, draft=True),
-            )
-        # a draft that finds its cache used by the target is slowed once, whether beside the target or behind it
-        relative = {pair: one._replace(draft=one.draft / step_factors[pair[1]]) for pair, one in slowdowns.items()}
-        return levelled, relative
 
-    def _residual(self, run: Run, tables: Mapping[str, LaneTables], slowdowns: Mapping[Pair, PairSlowdown]) -> float:
-        pair = (run.schedule.target_lane, run.schedule.draft_lane or run.schedule.target_lane)
-        return residual(run, tables, slowdowns.get(pair, PairSlowdown()), self._num_layers)
+        def factor(of: Sequence[Run], lane: str, work: Work, beside: Mapping[Pair, PairSlowdown]) -> float | None:
+            return level_factor(of, lane, work, tables, beside, self._num_layers)
+
+        steps = {lane: factor(plain, lane, Work.ROLLOUT_STEP, slowdowns) or 1.0 for lane in tables}
+        # a draft that finds its cache used by the target is slowed once, whether beside the target or behind it
+        relative = {pair: one._replace(draft=one.draft / steps[pair[1]]) for pair, one in slowdowns.items()}
+        levels = {
+            lane: Level(
+                target=factor(runs, lane, Work.VERIFY, relative) or 1.0,
+                step=steps[lane],
+                features_step=factor(featured, lane, Work.ROLLOUT_STEP, relative) or steps[lane],
+                branch_step=factor(plain, lane, Work.BRANCH_STEP, relative) or steps[lane],
+            )
+            for lane in tables
+        }
+        return {lane: own.levelled(levels[lane]) for lane, own in tables.items()}, relative
 
     def _contention(self, pair: Pair, found: PairSlowdown) -> Contention:
         return Contention(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import fmean, median
 
-from calibrate.contend import PairSlowdown
+from calibrate.contend import Pair, PairSlowdown
 from calibrate.fit import LaneTables
 from calibrate.measure import MeasurableEngine
 from decoding.schedule import Schedule
@@ -21,6 +21,7 @@ from decoding.trace import Span, Trace, Work
 
 _TARGET_WORK = frozenset({Work.VERIFY, Work.PREFIX, Work.SUFFIX})
 _DRAFT_WORK = frozenset({Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP})
+Slowdowns = Mapping[Pair, PairSlowdown]
 _STRIDE = 7919
 """Prime, so that the ids of made-up text visit the whole vocabulary."""
 
@@ -54,21 +55,24 @@ def decode(engine: MeasurableEngine, schedule: Schedule, contexts: tuple[int, in
     return Run(schedule=schedule, prompt_length=length, trace=generation.trace)
 
 
-def level_factor(runs: Sequence[Run], lane: str, tables: LaneTables, num_layers: int, *, draft: bool) -> float:
-    """Time of the lane's target work (or draft steps) in the runs, over what its tables say; 1 without a run.
+def level_factor(
+    runs: Sequence[Run], lane: str, work: Work, tables: Mapping[str, LaneTables], slowdowns: Slowdowns, num_layers: int
+) -> float | None:
+    """Time of one kind of work on a lane in the runs, over what the tables say; None if no run has any.
 
-    Steps of one round count together: the first one finds the caches as the target left them.
+    Spans of one round count together: the first step behind a verification finds the cache as that left it.
+    Of branches only steps of several count, since those of a single one cost what rollouts do.
     """
-    works = _DRAFT_WORK if draft else _TARGET_WORK
     ratios = []
     for run in runs:
         taken, expected = defaultdict[int, float](float), defaultdict[int, float](float)
-        for span, context in _settled_spans(run, lane, works):
-            taken[span.round] += span.end_s - span.start_s
-            expected[span.round] += span_seconds(run.schedule, span, context, tables, num_layers)
+        for span, expected_s in _expected(run, lane, frozenset({work}), tables, slowdowns, num_layers):
+            if work is not Work.BRANCH_STEP or span.rows > 1:
+                taken[span.round] += span.end_s - span.start_s
+                expected[span.round] += expected_s
         if taken:
             ratios.append(median(taken[place] / expected[place] for place in taken))
-    return fmean(ratios) if ratios else 1.0
+    return fmean(ratios) if ratios else None
 
 
 def gaps_s(run: Run) -> list[float]:
@@ -77,19 +81,13 @@ def gaps_s(run: Run) -> list[float]:
     return [after.start_s - before.end_s for before, after in pairwise(spans)]
 
 
-def residual(run: Run, tables: Mapping[str, LaneTables], slowdown: PairSlowdown, num_layers: int) -> float:
+def residual(run: Run, tables: Mapping[str, LaneTables], slowdowns: Slowdowns, num_layers: int) -> float:
     """What the tables say of all work in a run over what it took, minus one."""
-    schedule, taken_s, expected_s = run.schedule, 0.0, 0.0
-    lanes = {schedule.target_lane, schedule.draft_lane or schedule.target_lane}
-    for lane in sorted(lanes):
-        others = [span for span in run.trace.spans if span.lane in lanes - {lane}]
-        factor = slowdown.target if lane == schedule.target_lane else slowdown.draft
-        for span, context in _settled_spans(run, lane, _TARGET_WORK | _DRAFT_WORK):
-            length_s = span.end_s - span.start_s
-            share = _shared_s(span, others) / length_s
-            alone_s = span_seconds(schedule, span, context, tables[lane], num_layers)
-            expected_s += alone_s / (1 - share + share / factor)
-            taken_s += length_s
+    taken_s = expected_s = 0.0
+    for lane in {run.schedule.target_lane, run.schedule.draft_lane or run.schedule.target_lane}:
+        for span, seconds in _expected(run, lane, _TARGET_WORK | _DRAFT_WORK, tables, slowdowns, num_layers):
+            taken_s += span.end_s - span.start_s
+            expected_s += seconds
     return expected_s / taken_s - 1
 
 
@@ -111,6 +109,25 @@ def span_seconds(schedule: Schedule, span: Span, context: int, tables: LaneTable
     if span.work is Work.SUFFIX:
         return (num_layers - schedule.exit_layer) * layer_s + head_s
     return schedule.exit_layer * layer_s + tables.target.exits[schedule.exit_layer].at(span.rows, context)
+
+
+def _expected(
+    run: Run,
+    lane: str,
+    works: frozenset[Work],
+    tables: Mapping[str, LaneTables],
+    slowdowns: Slowdowns,
+    num_layers: int,
+) -> Iterator[tuple[Span, float]]:
+    """Spans of a lane, and the seconds they should take beside what the other lane did at the time."""
+    schedule = run.schedule
+    slowdown = slowdowns.get((schedule.target_lane, schedule.draft_lane or schedule.target_lane), PairSlowdown())
+    factor = slowdown.target if lane == schedule.target_lane else slowdown.draft
+    others = [span for span in run.trace.spans if span.lane != lane and span.work in _TARGET_WORK | _DRAFT_WORK]
+    for span, context in _settled_spans(run, lane, works):
+        share = _shared_s(span, others) / (span.end_s - span.start_s)
+        alone_s = span_seconds(schedule, span, context, tables[lane], num_layers)
+        yield span, alone_s / (1 - share + share / factor)
 
 
 def _settled_spans(run: Run, lane: str, works: frozenset[Work]) -> Iterator[tuple[Span, int]]:

@@ -17,7 +17,7 @@ from runtime.wire import Message
 
 NUM_LAYERS = 10
 EXIT_S = {4: 3e-3, 6: 2e-3}
-HEAD_S = 4e-3
+HEAD_S = 12e-3
 GAP_S = 2e-3
 """Between one verification and the next."""
 
@@ -28,7 +28,7 @@ class Laws:
 
     In a run the target takes `target_in_run` times as long as in a loop, and `target_beside` times that beside a
     draft. The draft takes `step_in_run` times a loop's time in a run, and `step_beside` times the loop's beside a
-    target: its cache is lost only once.
+    target: its cache is lost only once. Steps of branches take `branch_in_run` times that.
     """
 
     speed: float = 1.0
@@ -36,6 +36,7 @@ class Laws:
     step_in_run: float = 1.0
     target_beside: float = 1.0
     step_beside: float = 1.0
+    branch_in_run: float = 1.0
 
     def layer_s(self, rows: int, context: int) -> float:
         return (1e-3 + 1e-4 * rows + 1e-6 * rows * context) / self.speed
@@ -169,7 +170,7 @@ class FakeRun:
         self.span(schedule.target_lane, Work.PREFIX, self.alone_s("prefix", rows), index, rows)
         # one step of the draft begins with the suffix; while it lasts, the suffix advances more slowly
         start_s = self.now_s
-        step_s = self.draft.step_beside * self.draft.step_s(8, self.context)
+        step_s = self.draft.step_beside * self.draft.branch_in_run * self.draft.step_s(8, self.context)
         suffix_s = self.alone_s("suffix", rows) + step_s * (1 - 1 / self.target.target_beside)
         self.span(schedule.target_lane, Work.SUFFIX, suffix_s, index, rows)
         end_s = start_s + self.surprise * step_s

@@ -91,6 +91,21 @@ def test_tables_are_at_the_level_of_real_runs() -> None:
         assert lane.draft_step_features.at(4, 100) == pytest.approx(in_run, rel=0.03)
 
 
+def test_steps_of_branches_have_a_level_of_their_own() -> None:
+    engine = machine(step_in_run=1.2, branch_in_run=1.1, step_beside=1.3)
+    profile = calibrate(engine, task(exit_features=(1, 3)))
+    for name in ("cpu0", "cpu1"):
+        lane, laws = profile.lane(name), engine.laws[name]
+        assert lane.draft_step.at(2, 100) == pytest.approx(1.2 * laws.step_s(2, 100), **TOLERANCE)
+        for rows in (4, 32):
+            in_run = 1.2 * 1.1 * laws.step_s(rows, 100)
+            assert lane.draft_step.at(rows, 100) == pytest.approx(in_run, **TOLERANCE)
+        in_run = 1.2 * 1.1 * laws.step_s(32, 100, with_features=True)
+        assert lane.draft_step_features.at(32, 100) == pytest.approx(in_run, **TOLERANCE)
+    pooled = profile.lane("cpu0+1").draft_step.at(8, 100)
+    assert pooled == pytest.approx(1.2 * engine.laws["cpu0+1"].step_s(8, 100), **TOLERANCE)
+
+
 def test_slowdowns_are_measured_both_ways_round_and_relative_to_the_level_of_runs() -> None:
     profile = calibrate(machine(target_beside=1.1, step_beside=1.3, step_in_run=1.25), task())
     assert pairs_of(profile) == {
@@ -100,7 +115,7 @@ def test_slowdowns_are_measured_both_ways_round_and_relative_to_the_level_of_run
 
 
 def test_a_machine_that_keeps_its_laws_leaves_no_error() -> None:
-    laws = {"target_in_run": 1.04, "step_in_run": 1.2, "target_beside": 1.1, "step_beside": 1.3}
+    laws = {"target_in_run": 1.04, "step_in_run": 1.2, "target_beside": 1.1, "step_beside": 1.3, "branch_in_run": 1.1}
     assert calibrate(machine(**laws), task()).relative_error == pytest.approx(0, abs=1e-6)
 
 
