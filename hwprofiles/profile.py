@@ -81,7 +81,7 @@ class Contention(_Strict):
     """What two lanes cost each other while both work.
 
     Attributes:
-        lanes: the pair.
+        lanes: the lane that ran the target, then the lane that ran the draft.
         slowdown: for each lane of the pair, its latency beside the other over its latency alone (>= 1 up to
             noise; values below one are kept as measured).
         relative_error: spread of the repeats.
@@ -176,6 +176,17 @@ class Profile(_Strict):
                 return lane
         msg = f"the profile has no lane {name!r}; it has {', '.join(lane.name for lane in self.lanes)}"
         raise ProfileError(msg)
+
+    def slowdown(self, target_lane: str, draft_lane: str) -> tuple[float, float]:
+        """Latency of target and draft beside each other over their latency alone; (1, 1) for an unknown pair.
+
+        If the pair was measured only the other way round, each lane keeps its own slowdown.
+        """
+        entries = {entry.lanes: entry.slowdown for entry in self.contention}
+        if (target_lane, draft_lane) in entries:
+            return entries[target_lane, draft_lane]
+        draft, target = entries.get((draft_lane, target_lane), (1.0, 1.0))
+        return target, draft
 
 
 def load_profile(path: Path) -> Profile:

@@ -96,6 +96,8 @@ def test_the_text_is_that_of_the_runtime_to_the_last_token(record: AcceptanceRec
         target.prefill(prompt.ids, capacity=64)
         assert [target.verify(NO_WINDOW).next_token for _ in recorded.text] == recorded.text.tolist()
         assert EOS not in recorded.text[:-1]
+        assert len(recorded.margins) == len(recorded.text)
+        assert (recorded.margins > 0).all()
         assert len(recorded.text) == SETTINGS.max_new_tokens or recorded.text[-1] == EOS
 
 

@@ -92,6 +92,19 @@ def test_links_and_contention_name_known_lanes_only() -> None:
         profile(links=(stray,))
 
 
+def test_slowdowns_are_those_of_the_roles_asked_for() -> None:
+    one_way = Contention(lanes=("cpu0", "cpu1"), slowdown=(1.02, 1.05), source="test")
+    other_way = Contention(lanes=("cpu1", "cpu0"), slowdown=(1.2, 1.5), source="test")
+    for entries in ((one_way, other_way), (other_way, one_way)):
+        assert profile(contention=entries).slowdown("cpu0", "cpu1") == (1.02, 1.05)
+        assert profile(contention=entries).slowdown("cpu1", "cpu0") == (1.2, 1.5)
+
+
+def test_a_pair_measured_one_way_round_stands_in_for_the_other_and_an_unknown_one_is_free() -> None:
+    assert profile().slowdown("cpu1", "cpu0") == (1.05, 1.02)
+    assert profile(contention=()).slowdown("cpu0", "cpu1") == (1.0, 1.0)
+
+
 def test_two_lanes_of_one_name_are_refused() -> None:
     lane = LaneProfile(name="cpu0", device="x", dispatch_s=0)
     with pytest.raises(ValidationError, match="lane names repeat"):
