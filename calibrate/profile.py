@@ -32,6 +32,8 @@ _DEVICE = "generic-cpu"
 _MESSAGE_ROWS = 5
 _MESSAGE_CANDIDATES = 9
 _MESSAGE_REPEATS = 40
+_LEAST_WIDTH = 1024
+"""A smaller payload would cost too little to tell the bandwidth from."""
 _BYTES_PER_CANDIDATE = 8
 """As the simulator counts them: a 32-bit id and a 32-bit log-prob."""
 _HOPS = 2
@@ -160,14 +162,14 @@ class _Calibration:
 
     def _links(self, lanes: Mapping[str, MeasurableLane], pairs: Sequence[Pair]) -> Iterator[LinkProfile]:
         """One link for every two lanes, from what messages cost on their way to the draft's lane."""
-        width = self._task.sizes.feature_width
+        width = max(self._task.sizes.feature_width, _LEAST_WIDTH)
         plain_bytes = _MESSAGE_ROWS * _MESSAGE_CANDIDATES * _BYTES_PER_CANDIDATE
-        features_bytes = _MESSAGE_ROWS * max(width, 1) * 2
+        features_bytes = _MESSAGE_ROWS * width * 2
         for target_lane, draft_lane in pairs:
             if target_lane > draft_lane:
                 continue
             plain_s, loaded_s = message_costs(
-                lanes[draft_lane], _MESSAGE_ROWS, _MESSAGE_CANDIDATES, max(width, 1), _MESSAGE_REPEATS
+                lanes[draft_lane], _MESSAGE_ROWS, _MESSAGE_CANDIDATES, width, _MESSAGE_REPEATS
             )
             byte_s = max(loaded_s - plain_s, 1e-3 * plain_s, 1e-9) / features_bytes
             yield LinkProfile(
