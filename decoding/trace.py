@@ -82,7 +82,7 @@ class Trace:
     events: list[LaneEvent] = field(default_factory=list)
     prefill_s: float = 0.0
     decode_s: float = 0.0
-    _round_start_s: float = 0.0
+    _round_start_s: float = field(default=0.0, repr=False, compare=False)
 
     def begin_round(self, now_s: float) -> None:
         """A window was handed to the target at `now_s` (the start of the first operation of the round)."""

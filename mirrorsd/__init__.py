@@ -1,1 +1,79 @@
-"""The public face of the project: the few names a user needs, imported lazily."""
+"""Does speculative decoding pay here? Measure, simulate, search, run, compare: the names a user needs.
+
+Each name is loaded when it is first used, so that simulating and searching never load torch::
+
+    import mirrorsd
+
+    profile = mirrorsd.load_profile(Path("profile.yaml"))
+    record = mirrorsd.AcceptanceRecord.load(Path("record.npz"))
+    plan = mirrorsd.make_plan(mirrorsd.SearchSpace(), profile, record)
+    print(plan.verdict.text)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from calibrate.prompts import Prompt as Prompt
+    from calibrate.prompts import bundled_prompts as bundled_prompts
+    from calibrate.prompts import load_prompts as load_prompts
+    from decoding.errors import MirrorsdError as MirrorsdError
+    from decoding.record import AcceptanceRecord as AcceptanceRecord
+    from decoding.schedule import Schedule as Schedule
+    from decoding.schedule import load_schedule as load_schedule
+    from decoding.schedule import save_schedule as save_schedule
+    from decoding.trace import Trace as Trace
+    from hwprofiles.profile import Profile as Profile
+    from hwprofiles.profile import load_profile as load_profile
+    from mirrorsd.calibration import calibrate as calibrate
+    from mirrorsd.calibration import contexts_of as contexts_of
+    from mirrorsd.pair import ModelPair as ModelPair
+    from mirrorsd.pair import find_pair as find_pair
+    from mirrorsd.prompt_tokens import encode as encode
+    from mirrorsd.recording import record as record
+    from mirrorsd.text_engine import Decoding as Decoding
+    from mirrorsd.text_engine import TextEngine as TextEngine
+    from mirrorsd.text_engine import generate as generate
+    from planner.plan import Plan as Plan
+    from planner.plan import make_plan as make_plan
+    from planner.search import search as search
+    from planner.space import SearchSpace as SearchSpace
+    from runtime.generate import Engine as Engine
+    from sim.evaluator import predict as predict
+    from sim.world import simulate as simulate
+
+_HOMES = {
+    "calibrate.prompts": ("Prompt", "bundled_prompts", "load_prompts"),
+    "decoding.errors": ("MirrorsdError",),
+    "decoding.record": ("AcceptanceRecord",),
+    "decoding.schedule": ("Schedule", "load_schedule", "save_schedule"),
+    "decoding.trace": ("Trace",),
+    "hwprofiles.profile": ("Profile", "load_profile"),
+    "mirrorsd.calibration": ("calibrate", "contexts_of"),
+    "mirrorsd.pair": ("ModelPair", "find_pair"),
+    "mirrorsd.prompt_tokens": ("encode",),
+    "mirrorsd.recording": ("record",),
+    "mirrorsd.text_engine": ("Decoding", "TextEngine", "generate"),
+    "planner.plan": ("Plan", "make_plan"),
+    "planner.search": ("search",),
+    "planner.space": ("SearchSpace",),
+    "runtime.generate": ("Engine",),
+    "sim.evaluator": ("predict",),
+    "sim.world": ("simulate",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its home."""
+    if name not in _HOME_OF:
+        msg = f"module {__name__!r} has no attribute {name!r}; it has {', '.join(sorted(_HOME_OF))}"
+        raise AttributeError(msg)
+    return getattr(import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(_HOME_OF)

@@ -14,6 +14,7 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import save_schedule
 from hwprofiles.profile import Profile, save_profile
 from mirrorsd.both_worlds import Measured, compare_all, put_together, run_in_turn
+from mirrorsd.busy import busy_note
 from mirrorsd.calibration import calibrate_engine, contexts_of
 from mirrorsd.demo_plan import num_prompts_that_fit, prompt_cost, take_turns
 from mirrorsd.outcome import measured_in_words, platform_entry
@@ -67,6 +68,7 @@ class Demo:
     """One demo.
 
     Attributes:
+        notes: remarks on the circumstances, for people.
         saved: one sentence per thing that is on disk already.
     """
 
@@ -83,6 +85,8 @@ class Demo:
         self.saved: list[str] = []
         self._settings = settings
         self._lanes = lane_specs()
+        busy = busy_note(max(lane.num_threads for lane in self._lanes))
+        self.notes: tuple[str, ...] = () if busy is None else (busy,)
         self._prompts = take_turns(settings.prompts)[: settings.max_prompts]
         self._encoded = encode(self._prompts, settings.pair.target_folder)
         self._stages = Stages(EXPECTED_S, show)
@@ -196,6 +200,7 @@ class Demo:
             files={"profile": self._path("profile.yaml"), "record": self._path("record.npz")},
             facts=facts,
             dtype=pair.dtype,
+            notes=self.notes,
         )
         return write_outcome(outcome, self._settings.out, RESULT)
 

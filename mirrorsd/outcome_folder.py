@@ -43,6 +43,7 @@ class Outcome:
         files: where profile and record are, by these names.
         facts: further entries of the JSON object.
         dtype: of the runs.
+        notes: further remarks that honesty asks for.
     """
 
     title: str
@@ -52,6 +53,7 @@ class Outcome:
     files: dict[str, Path]
     facts: dict[str, Any]
     dtype: str
+    notes: tuple[str, ...] = ()
 
 
 def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
@@ -67,9 +69,10 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
         worlds = {"simulated": result.simulated[0], "measured": result.measured[0][0]}
         save_chrome_trace(worlds, folder / "traces" / f"{file_name(place, comparison.schedule)}.json.gz")
     rounds = rounds_in_words(outcome.comparisons, outcome.dtype)
+    footnotes = (rounds, *outcome.notes)
     created = time.strftime("%d %B %Y, %H:%M")
     data = ReportData(
-        title=outcome.title, created=created, plan=outcome.plan, results=outcome.results, footnotes=(rounds,)
+        title=outcome.title, created=created, plan=outcome.plan, results=outcome.results, footnotes=footnotes
     )
     write_report(data, folder / REPORT)
     files = outcome.files | {"traces": folder / _TRACES}
@@ -78,6 +81,7 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
         "schedules": schedule_entries(outcome.results, outcome.comparisons),
         "accuracy": accuracy_entry(outcome.comparisons),
         "rounds": rounds,
+        "notes": list(outcome.notes),
         "report": str(folder / REPORT),
         "title": outcome.title,
         "created": created,
@@ -99,7 +103,7 @@ def read_report_data(path: Path) -> ReportData:
         saved = json.loads(path.read_text(encoding="utf-8"))
         schedules = [Schedule.model_validate(entry["schedule"]) for entry in saved["schedules"]]
         files = {key: _found(Path(name), path.parent, Path(saved["folder"])) for key, name in saved["files"].items()}
-        title, created, rounds = saved["title"], saved["created"], saved["rounds"]
+        title, created, footnotes = saved["title"], saved["created"], (saved["rounds"], *saved["notes"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         msg = f"{path}: not a result that `mirrorsd demo` or `mirrorsd validate` wrote ({error!r})"
         raise ConfigError(msg) from error
@@ -110,7 +114,7 @@ def read_report_data(path: Path) -> ReportData:
         [candidates[schedule] for schedule in schedules], Measured(len(traces[0]), traces), profile, record
     )
     plan = make_plan(SearchSpace(), profile, record)
-    return ReportData(title=title, created=created, plan=plan, results=results, footnotes=(rounds,))
+    return ReportData(title=title, created=created, plan=plan, results=results, footnotes=footnotes)
 
 
 def unique_names(results: Sequence[ScheduleResult], plan: Plan) -> tuple[str, ...]:

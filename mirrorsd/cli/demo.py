@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mirrorsd.cli.console import escaped, show, telling_what_was_saved
+from mirrorsd.cli.console import escaped, say, show, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.options import (
     DEFAULT_TARGET,
@@ -60,6 +60,8 @@ def demo(
     )
     with stages() as report_stage:
         job = Demo(settings, report_stage)
+        for note in job.notes:
+            say(f"[yellow]{escaped(note)}[/]")
         with telling_what_was_saved(job.saved):
             result = job.run()
     if write_json(result, json):

@@ -1,0 +1,49 @@
+import json
+
+import pytest
+
+from decoding.errors import ModelError, ModelFormatError
+from mirrorsd.pair import find_pair
+
+
+def test_what_is_named_is_found_and_paths_become_lasting(tiny_folders, monkeypatch):
+    monkeypatch.chdir(tiny_folders.target.parent)
+    pair = find_pair("target", drafter="drafter", exits="exits", dtype="float32")
+    assert (pair.target, pair.dtype) == ("target", "float32")
+    assert pair.drafter == str(tiny_folders.drafter)
+    assert pair.exits == str(tiny_folders.exits)
+    assert pair.drafter_folder.samefile(tiny_folders.drafter)
+
+
+def test_a_target_without_shipped_drafters_has_none(tiny_folders):
+    pair = find_pair(str(tiny_folders.target))
+    assert (pair.drafter, pair.drafter_folder, pair.exits, pair.exits_folder) == (None, None, None, None)
+
+
+def test_what_ships_for_a_target_is_taken_without_being_named(tiny_folders, tmp_path, monkeypatch):
+    monkeypatch.setattr("runtime.shipped.SHIPPED_FOLDER", tmp_path)
+    for name, source in (("one-draft", tiny_folders.drafter), ("one-exits", tiny_folders.exits)):
+        folder = tmp_path / name
+        folder.mkdir()
+        config = json.loads((source / "config.json").read_text())
+        config["speculators_config"]["verifier"]["name_or_path"] = tiny_folders.target.name
+        (folder / "config.json").write_text(json.dumps(config))
+    pair = find_pair(str(tiny_folders.target))
+    assert (pair.drafter, pair.exits) == ("one-draft", "one-exits")
+    assert pair.drafter_folder == tmp_path / "one-draft"
+
+
+def test_a_drafter_is_not_taken_for_exits(tiny_folders):
+    with pytest.raises(ModelFormatError, match="is not exit adapters: .*mirrorsd_draft"):
+        find_pair(str(tiny_folders.target), exits=str(tiny_folders.drafter))
+
+
+def test_a_drafter_that_is_nowhere_lists_what_ships(tiny_folders):
+    with pytest.raises(ModelError, match="'nowhere' is not a shipped drafter"):
+        find_pair(str(tiny_folders.target), drafter="nowhere")
+
+
+def test_a_damaged_configuration_is_named(tiny_folders, tmp_path):
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ModelFormatError, match=r"config\.json: not a readable configuration"):
+        find_pair(str(tiny_folders.target), drafter=str(tmp_path))

@@ -1,0 +1,47 @@
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mirrorsd
+
+
+def declared_for_type_checkers():
+    tree = ast.parse(Path(mirrorsd.__file__).read_text(encoding="utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    return {alias.asname: statement.module for statement in block.body for alias in statement.names}
+
+
+@pytest.mark.parametrize("name", dir(mirrorsd))
+def test_every_name_is_what_its_home_calls_so(name):
+    home = declared_for_type_checkers()[name]
+    found = getattr(mirrorsd, name)
+    assert found is getattr(sys.modules[home], name)
+
+
+def test_type_checkers_and_users_see_the_same_names():
+    assert sorted(declared_for_type_checkers()) == dir(mirrorsd)
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(AttributeError, match=r"no attribute 'guess'; it has .*, simulate"):
+        mirrorsd.guess  # noqa: B018
+
+
+WITHOUT_TORCH = (
+    "AcceptanceRecord, Schedule, load_profile, make_plan, search, simulate, predict, Engine, generate, find_pair"
+)
+
+
+def test_only_calibrating_and_recording_need_torch_here():
+    script = f"import sys; from mirrorsd import {WITHOUT_TORCH}; print('torch' in sys.modules, 'plotly' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout == "False False\n"
+
+
+def test_importing_the_package_loads_nothing_else():
+    script = "import sys; import mirrorsd; print(sorted({'numpy', 'pydantic', 'decoding', 'typer'} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"

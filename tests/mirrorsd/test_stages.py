@@ -1,0 +1,45 @@
+import pytest
+
+from mirrorsd.stages import Stages
+
+
+class Clock:
+    def __init__(self):
+        self.now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def job():
+    clock, reports = Clock(), []
+    return clock, reports, Stages({"measure": 60.0, "run": 30.0}, reports.append, clock=clock)
+
+
+def test_what_is_left_is_expected_first_and_then_extrapolated(job):
+    clock, reports, stages = job
+    report = stages.begin("measure")
+    clock.now_s += 20
+    report("little done", 0.05)
+    report("half done", 0.5)
+    assert [(one.step, one.left_s) for one in reports] == [("starting", 90), ("little done", 70), ("half done", 50)]
+    assert [one.share for one in reports] == pytest.approx([0, 20 / 90, 20 / 70])
+
+
+def test_a_stage_that_takes_longer_than_expected_is_not_left_with_less_than_nothing(job):
+    clock, reports, stages = job
+    report = stages.begin("measure")
+    clock.now_s += 100
+    report("still starting", 0.0)
+    assert reports[-1].left_s == 30
+
+
+def test_better_estimates_replace_those_of_later_stages(job):
+    clock, reports, stages = job
+    stages.begin("measure")
+    stages.expect("run", 200.0)
+    clock.now_s += 10
+    stages.begin("run")
+    assert (reports[-1].number, reports[-1].num_stages, reports[-1].left_s) == (2, 2, 200)
+    assert stages.elapsed_s == 10
