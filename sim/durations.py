@@ -109,7 +109,7 @@ class DurationTables:
         """
         target, draft = schedule.target_lane, schedule.draft_lane or schedule.target_lane
         operations = self._operations(schedule)
-        segments = [self._seconds(target, operation, schedule.num_rows) for operation in operations]
+        segments = [work_in_ticks(self._seconds(target, operation, schedule.num_rows)) for operation in operations]
         step = Part("draft_step_features" if schedule.exit_features else "draft_step")
         rows = step_rows(schedule, num_exit_roots)
         step_s = {kind: work_in_ticks(self._call(draft, step, count)) for kind, count in rows.items()}
@@ -117,7 +117,7 @@ class DurationTables:
         pair = PairContention.of(self.profile, target, draft)
         return Durations(
             first_context=self._first_context,
-            segments_s=tuple(work_in_ticks(seconds) for seconds in segments),
+            segments_s=tuple(segments),
             step_s=step_s,
             catch_up_s=work_in_ticks(
                 np.array([self._call(draft, step, rows) for rows in range(1, _most_tokens_to_read(schedule) + 1)])

@@ -51,9 +51,7 @@ def test_they_agree_where_lanes_leave_each_other_alone(
 
 @given(schedules(method="mirror"), profiles(contended=True), records())
 @settings(max_examples=200, deadline=None)
-def test_they_agree_where_lanes_slow_each_other(
-    schedule: Schedule, profile: Profile, record: AcceptanceRecord
-) -> None:
+def test_they_agree_where_lanes_slow_each_other(schedule: Schedule, profile: Profile, record: AcceptanceRecord) -> None:
     check(schedule, profile, record, None)
 
 

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hwprofiles.profile import Contention
+from sim.contention import PairContention
+from tests.sim.worlds import machine
+
+POSITIVE = st.floats(0.01, 100)
+
+
+def slowdown(pair: PairContention, target_bytes_per_s: float, draft_bytes_per_s: float) -> tuple[float, float]:
+    found = pair.slowdown(np.array([target_bytes_per_s]), np.array([draft_bytes_per_s]))
+    return float(found.target[0]), float(found.draft[0])
+
+
+def test_a_pair_is_found_in_either_order() -> None:
+    profile = machine(contention=(Contention(lanes=("draft", "target"), slowdown=(3, 2), source="by hand"),))
+    assert PairContention.of(profile, "target", "draft") == (2, 3, float("inf"))
+    assert PairContention.of(profile, "draft", "target") == (3, 2, float("inf"))
+    assert not PairContention.of(profile, "target", "draft").is_free
+
+
+def test_lanes_that_nothing_is_known_of_are_free() -> None:
+    assert PairContention.of(machine(), "target", "draft").is_free
+    assert not PairContention.of(machine(memory_pool_bytes_per_s=1e9), "target", "draft").is_free
+
+
+@pytest.mark.parametrize(
+    ("demands", "slowdowns"),
+    [
+        ((40, 60), (1, 1)),
+        ((80, 80), (1.6, 1.6)),
+        # who wants less than half gets it all
+        ((20, 160), (1, 2)),
+        ((160, 20), (2, 1)),
+        ((0, 200), (1, 2)),
+    ],
+)
+def test_a_pool_is_shared_max_min_fairly(demands: tuple[float, float], slowdowns: tuple[float, float]) -> None:
+    assert slowdown(PairContention(1.0, 1.0, 100.0), *demands) == slowdowns
+
+
+def test_a_pool_binds_what_is_left_after_the_measured_slowdown() -> None:
+    # at half speed the target wants 80 and gets 50
+    assert slowdown(PairContention(2.0, 1.0, 100.0), 160, 60) == (2 * 1.6, 1.2)
+
+
+@given(POSITIVE, POSITIVE, POSITIVE, POSITIVE, POSITIVE)
+def test_nobody_gets_more_than_the_pool_and_no_bandwidth_is_left_over(
+    target: float, draft: float, target_slowdown: float, draft_slowdown: float, pool: float
+) -> None:
+    pair = PairContention(target_slowdown, draft_slowdown, pool)
+    found = slowdown(pair, target, draft)
+    used = target / found[0] + draft / found[1]
+    wanted = target / target_slowdown + draft / draft_slowdown
+    assert used == pytest.approx(min(pool, wanted))
+    assert found[0] >= target_slowdown
+    assert found[1] >= draft_slowdown

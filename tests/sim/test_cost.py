@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from decoding.errors import OutOfRangeError, ProfileError
+from hwprofiles.profile import LaneProfile, LatencyTable
+from sim.cost import ConstantCost, MeasuredCost, Part
+
+TABLE = LatencyTable(
+    rows=(1, 4, 8),
+    contexts=(32, 256),
+    seconds=((1, 3), (4, 6), (5, 9)),
+    relative_error=0.1,
+    bytes_per_call=7,
+    source="test",
+)
+LANE = LaneProfile(
+    name="cpu",
+    device="cpu",
+    dispatch_s=0,
+    layer=TABLE,
+    exit={3: TABLE.model_copy(update={"contexts": (0,), "seconds": ((1,), (2,), (4,))})},
+)
+LAYER = Part("layer")
+
+
+@given(st.floats(1, 8), st.lists(st.floats(32, 256), min_size=1))
+def test_measured_costs_are_those_of_the_table(rows: float, contexts: list[float]) -> None:
+    seconds = MeasuredCost(LANE).seconds(LAYER, rows, np.array(contexts))
+    assert seconds == pytest.approx([TABLE.at(rows, context) for context in contexts])
+
+
+def test_one_context_stands_for_all() -> None:
+    assert MeasuredCost(LANE).seconds(Part("exit", 3), 6, np.array([0.0, 9e9])).tolist() == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("rows", "context", "message"),
+    [
+        (9, 32, r"rows 9 is outside the measured 1\.\.8 \(test\)"),
+        (0, 32, r"rows 0 is outside"),
+        (1, 31, r"context 31 is outside the measured 32\.\.256 \(test\)"),
+        (1, 257, r"context 257 is outside"),
+    ],
+)
+def test_nothing_is_extrapolated(rows: int, context: float, message: str) -> None:
+    with pytest.raises(OutOfRangeError, match=message):
+        MeasuredCost(LANE).seconds(LAYER, rows, np.array([100.0, context]))
+
+
+def test_what_was_not_measured_is_named_with_what_was() -> None:
+    cost = MeasuredCost(LANE)
+    with pytest.raises(
+        ProfileError, match="lane 'cpu' has no measured exit after layer 5; measured there: layer, exit after layer 3"
+    ):
+        cost.seconds(Part("exit", 5), 1, np.array([32.0]))
+    with pytest.raises(ProfileError, match="no measured draft_step"):
+        cost.facts(Part("draft_step"))
+
+
+def test_facts_come_with_the_numbers() -> None:
+    assert MeasuredCost(LANE).facts(LAYER) == (0.1, 7, "test")
+
+
+def test_constant_costs_ignore_rows_and_context() -> None:
+    cost = ConstantCost(seconds_by_kind={"layer": 2.0, "exit": 3.0}, bytes_by_kind={"layer": 5.0}, relative_error=0.2)
+    assert cost.seconds(LAYER, 77, np.array([0.0, 1e9])).tolist() == [2, 2]
+    assert cost.seconds(Part("exit", 12), 1, np.array([0.0])).tolist() == [3]
+    assert cost.facts(LAYER) == (0.2, 5, "constant")
+    assert cost.facts(Part("exit", 1)).bytes_per_call == 0
+    with pytest.raises(ProfileError, match="no constant cost is given for head; given are: layer, exit"):
+        cost.seconds(Part("head"), 1, np.array([0.0]))

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from decoding.errors import ConfigError, OutOfRangeError, ProfileError
+from decoding.schedule import Schedule
+from hwprofiles.profile import LatencyTable, LinkProfile, Profile
+from sim.cost import ConstantCost
+from sim.durations import TICK_S, Durations, DurationTables, step_rows
+from sim.world import simulate
+from tests.sim.worlds import AUTOREGRESSIVE, lane, machine, mirror, prompt, record, speculative
+
+LINK = LinkProfile(lanes=("draft", "target"), latency_s=0.5, bytes_per_s=16, source="by hand")
+
+
+def durations(schedule: Schedule, profile: Profile, *, num_exit_roots: int = 0) -> Durations:
+    return DurationTables(profile, range(3, 6)).durations(schedule, num_exit_roots)
+
+
+def test_target_operations_are_sums_of_parts() -> None:
+    profile = machine(lane("target", layer=2, head=3, exit=5), lane("draft"))
+    assert [segment.tolist() for segment in durations(speculative(), profile).segments_s] == [[23] * 3]
+    prefix, suffix = durations(mirror("exit"), profile, num_exit_roots=3).segments_s
+    assert (prefix.tolist(), suffix.tolist()) == ([4 * 2 + 5] * 3, [6 * 2 + 3] * 3)
+
+
+def test_costs_follow_rows_and_context() -> None:
+    layer = LatencyTable(rows=(1, 5), contexts=(3, 5), seconds=((1, 3), (5, 7)), source="by hand")
+    profile = machine(lane("target", head=0).model_copy(update={"layer": layer}), lane("draft"))
+    assert durations(AUTOREGRESSIVE, profile).segments_s[0] == pytest.approx([10, 20, 30])
+    assert durations(speculative(4), profile).segments_s[0] == pytest.approx([50, 60, 70])
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        (AUTOREGRESSIVE, {}),
+        (speculative(3), {"one_row": 1}),
+        (mirror("draft", num_tokens=3, draft_top_k=2), {"one_row": 1, "draft_roots": 8}),
+        (mirror("draft", num_tokens=3, roots_per_row=(4, 1)), {"one_row": 1, "draft_roots": 5}),
+        (mirror("exit", num_tokens=3), {"one_row": 1, "exit_roots": 4}),
+        (mirror("exit", num_tokens=3, exit_features=True), {"one_row": 1, "exit_roots": 4, "window_and_roots": 7}),
+        (
+            mirror("hybrid", num_tokens=3),
+            {"one_row": 1, "draft_roots": 4, "all_roots": 8, "exit_roots": 4},
+        ),
+    ],
+)
+def test_rows_of_draft_steps(schedule: Schedule, expected: dict[str, int]) -> None:
+    assert step_rows(schedule, sum(schedule.exit_roots_per_row)) == expected
+
+
+@pytest.mark.parametrize(
+    ("schedule", "num_rows"),
+    [(AUTOREGRESSIVE, 0), (speculative(3), 2), (speculative(3, exit_features=True), 4), (mirror("draft"), 1)],
+)
+def test_rows_that_a_rollout_may_have_to_read(schedule: Schedule, num_rows: int) -> None:
+    assert len(durations(schedule, machine()).catch_up_s) == num_rows
+
+
+def test_the_exit_message_pays_for_ids_log_probs_and_features() -> None:
+    schedule = mirror("exit", num_tokens=3, exit_top_k=2)
+    plain = durations(schedule, machine(links=(LINK,)), num_exit_roots=8)
+    assert plain.transfer_s == 0.5 + 4 * 3 * 8 / 16
+    with_features = schedule.model_copy(update={"exit_features": True})
+    profile = machine(links=(LINK,), features_bytes_per_row=4)
+    assert durations(with_features, profile, num_exit_roots=8).transfer_s == 0.5 + 4 * (3 * 8 + 4) / 16
+    assert durations(mirror("draft"), profile).transfer_s == 0
+    assert durations(schedule, machine(), num_exit_roots=8).transfer_s == 0
+
+
+def test_durations_are_whole_ticks_and_no_work_is_free() -> None:
+    profile = machine(lane("target", layer=0.1), lane("draft", draft_step=0, dispatch_s=0.3))
+    found = durations(speculative(), profile)
+    times = [*found.segments_s[0], *found.step_s["one_row"], found.draft_half_s]
+    assert all((seconds / TICK_S).is_integer() for seconds in map(float, times))
+    assert found.step_s["one_row"].tolist() == [TICK_S] * 3
+    assert found.segments_s[0] == pytest.approx([2.0] * 3)
+
+
+def test_an_exit_lies_below_the_last_layer() -> None:
+    with pytest.raises(ConfigError, match=r"exit_layer is 10, but the profile's target has 10 layers: 1\.\.9"):
+        durations(mirror("exit", exit_layer=10), machine(), num_exit_roots=3)
+
+
+def test_the_profile_must_have_the_lanes() -> None:
+    with pytest.raises(ProfileError, match="no lane 'npu'; it has target, draft"):
+        durations(speculative(draft_lane="npu"), machine())
+
+
+def test_the_profile_must_cover_every_context_in_which_a_round_could_start() -> None:
+    layer = LatencyTable(rows=(1, 8), contexts=(4, 6), seconds=((1, 1), (1, 1)), source="by hand")
+    profile = machine(lane("target").model_copy(update={"layer": layer}), lane("draft"))
+    simulate(AUTOREGRESSIVE, profile, record(prompt("000", prompt_length=5)))
+    with pytest.raises(OutOfRangeError, match="context 7 is outside"):
+        simulate(speculative(), profile, record(prompt("1111", prompt_length=5)))
+
+
+def test_other_cost_models_replace_a_lane() -> None:
+    cost = ConstantCost(seconds_by_kind={"layer": 0.5, "head": 2.0})
+    [trace] = simulate(AUTOREGRESSIVE, machine(), record(prompt("0")), costs={"target": cost})
+    assert trace.decode_s == 7
+
+
+def test_spread_is_weighted_by_time_and_sources_are_named_once() -> None:
+    def measured(table: LatencyTable | None, **changes: Any) -> LatencyTable:
+        assert table is not None
+        return table.model_copy(update=changes)
+
+    target = lane("target", head=10)
+    target = target.model_copy(update={"layer": measured(target.layer, relative_error=0.1, source="a")})
+    target = target.model_copy(update={"head": measured(target.head, relative_error=0.3, source="b")})
+    found = durations(AUTOREGRESSIVE, machine(target))
+    assert found.target_relative_error == pytest.approx(0.2)
+    assert found.sources == ("a", "b")

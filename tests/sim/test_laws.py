@@ -1,0 +1,139 @@
+"""What must hold for any machine: better parts and better drafts do not make a run slower."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule
+from hwprofiles.profile import Contention, LinkProfile, Profile
+from sim.acceptance import Bernoulli
+from sim.evaluator import predict
+from sim.world import simulate
+from tests.sim.worlds import lane, machine, profiles, records, schedules
+
+SECONDS = st.floats(0, 10)
+RATE = st.floats(0, 1)
+SLACK_S = 1e-9
+
+
+@st.composite
+def constant_machines(draw: st.DrawFn) -> Profile:
+    """Lanes whose parts cost the same for any rows and contexts."""
+    link = LinkProfile(lanes=("target", "draft"), latency_s=draw(SECONDS), bytes_per_s=1e3, source="random")
+    return machine(
+        lane("target", dispatch_s=draw(SECONDS), layer=draw(SECONDS), head=draw(SECONDS), exit=draw(SECONDS)),
+        lane("draft", dispatch_s=draw(SECONDS), draft_step=(step := draw(SECONDS)), draft_step_features=step),
+        links=(link,),
+        round_overhead_s=draw(SECONDS),
+    )
+
+
+def with_lane_parts(profile: Profile, index: int, share: float, *parts: str) -> Profile:
+    """The profile with some parts of a lane taking `share` of their time."""
+    lanes = list(profile.lanes)
+    tables = {
+        part: table.model_copy(update={"seconds": tuple((seconds[0] * share,) for seconds in table.seconds)})
+        for part in parts
+        if (table := getattr(lanes[index], part))
+    }
+    lanes[index] = lanes[index].model_copy(update=tables)
+    return profile.model_copy(update={"lanes": tuple(lanes)})
+
+
+def decode_s(schedule: Schedule, profile: Profile, rate: float, hit_rate: float) -> float:
+    acceptance = Bernoulli(rate, hit_rate=hit_rate, num_tokens=40, num_prompts=2)
+    return predict(schedule, profile, acceptance).decode_s
+
+
+@given(schedules(), constant_machines(), RATE, RATE, RATE)
+@settings(deadline=None)
+def test_more_acceptance_never_slows_a_run(
+    schedule: Schedule, profile: Profile, rate: float, more: float, hit_rate: float
+) -> None:
+    low, high = sorted((rate, more))
+    assert decode_s(schedule, profile, high, hit_rate) <= decode_s(schedule, profile, low, hit_rate) + SLACK_S
+
+
+@given(schedules(method="mirror"), constant_machines(), RATE, RATE, RATE)
+@settings(deadline=None)
+def test_more_hits_never_slow_a_run(
+    schedule: Schedule, profile: Profile, rate: float, hit_rate: float, more: float
+) -> None:
+    low, high = sorted((hit_rate, more))
+    assert decode_s(schedule, profile, rate, high) <= decode_s(schedule, profile, rate, low) + SLACK_S
+
+
+@given(schedules(), constant_machines(), RATE, RATE, st.floats(0, 1))
+@settings(deadline=None)
+def test_a_faster_target_never_slows_a_run(
+    schedule: Schedule, profile: Profile, rate: float, hit_rate: float, share: float
+) -> None:
+    faster = with_lane_parts(profile, 0, share, "layer", "head")
+    assert decode_s(schedule, faster, rate, hit_rate) <= decode_s(schedule, profile, rate, hit_rate) + SLACK_S
+
+
+@given(schedules(method="speculative"), constant_machines(), RATE, st.floats(0, 1))
+@settings(deadline=None)
+def test_a_faster_draft_never_slows_synchronous_decoding(
+    schedule: Schedule, profile: Profile, rate: float, share: float
+) -> None:
+    faster = with_lane_parts(profile, 1, share, "draft_step", "draft_step_features")
+    assert decode_s(schedule, faster, rate, 0) <= decode_s(schedule, profile, rate, 0) + SLACK_S
+
+
+@given(schedules(method="mirror"), constant_machines(), RATE, RATE, st.floats(0, 1))
+@settings(deadline=None)
+def test_a_faster_draft_costs_mirror_at_most_a_step_per_round(
+    schedule: Schedule, profile: Profile, rate: float, hit_rate: float, share: float
+) -> None:
+    """Faster steps may end so that a miss has just missed a boundary: nothing is cut in the middle of a step."""
+    faster = with_lane_parts(profile, 1, share, "draft_step", "draft_step_features")
+    acceptance = Bernoulli(rate, hit_rate=hit_rate, num_tokens=40)
+    slow, fast = predict(schedule, profile, acceptance), predict(schedule, faster, acceptance)
+    table = faster.lanes[1].draft_step
+    assert table is not None
+    assert fast.decode_s <= slow.decode_s + fast.num_rounds * table.seconds[0][0] + SLACK_S
+
+
+@given(schedules(method="mirror"), profiles(contended=False), records())
+@settings(max_examples=50, deadline=None)
+def test_contention_that_costs_nothing_changes_nothing(
+    schedule: Schedule, profile: Profile, record: AcceptanceRecord
+) -> None:
+    """A memory pool that never binds takes the other way through both simulators."""
+    unbound = profile.model_copy(update={"memory_pool_bytes_per_s": 1e30})
+    assert predict(schedule, unbound, record).decode_s == pytest.approx(
+        predict(schedule, profile, record).decode_s, abs=SLACK_S
+    )
+    for trace, expected in zip(simulate(schedule, unbound, record), simulate(schedule, profile, record), strict=True):
+        assert [entry[2:] for entry in trace.rounds] == [entry[2:] for entry in expected.rounds]
+        assert sorted(trace.spans) == sorted(expected.spans)
+
+
+@given(schedules(method="mirror"), constant_machines(), RATE, RATE, st.floats(1, 5))
+@settings(deadline=None)
+def test_a_draft_that_slows_the_target_never_speeds_up_a_run(
+    schedule: Schedule, profile: Profile, rate: float, hit_rate: float, slowdown: float
+) -> None:
+    contention = Contention(lanes=("target", "draft"), slowdown=(slowdown, 1), source="random")
+    slowed = profile.model_copy(update={"contention": (contention,)})
+    assert decode_s(schedule, profile, rate, hit_rate) <= decode_s(schedule, slowed, rate, hit_rate) + SLACK_S
+
+
+@given(schedules(), profiles(), records())
+@settings(max_examples=50, deadline=None)
+def test_lanes_do_one_thing_at_a_time_and_never_before_the_start(
+    schedule: Schedule, profile: Profile, record: AcceptanceRecord
+) -> None:
+    for trace in simulate(schedule, profile, record):
+        for name in {span.lane for span in trace.spans if "->" not in span.lane}:
+            spans = sorted(span[2:4] for span in trace.spans if span.lane == name)
+            assert all(start >= 0 and end > start for start, end in spans)
+            assert all(before[1] <= after[0] + SLACK_S for before, after in pairwise(spans))
+        assert trace.decode_s == trace.rounds[-1].end_s
+        assert all(span.start_s < trace.decode_s for span in trace.spans)

@@ -1,0 +1,156 @@
+"""Replaying a record gives the rounds that the contract's own root choice and commits would give."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from decoding.errors import RecordError
+from decoding.record import AcceptanceRecord, PromptRecord
+from decoding.roots import choose_roots
+from decoding.schedule import Schedule
+from hwprofiles.profile import Profile
+from sim.durations import step_rows
+from sim.replay import Replay
+from sim.world import simulate
+from tests.sim.worlds import (
+    AUTOREGRESSIVE,
+    WRONG,
+    machine,
+    mirror,
+    profiles,
+    prompt,
+    record,
+    records,
+    schedules,
+    speculative,
+)
+
+
+class Expected(NamedTuple):
+    num_accepted: int
+    num_committed: int
+    next_token: int
+    hit: bool | None
+
+
+def rounds_by_hand(one: PromptRecord, schedule: Schedule) -> list[Expected]:
+    """Round by round, with lists and nothing else."""
+    text, found, position = one.text.tolist(), [], 0
+    while position < len(text):
+        window = one.drafts(with_features=schedule.exit_features)[position].tolist()[: schedule.num_speculative_tokens]
+        following = text[position:]
+        accepted = 0
+        while accepted < min(len(window), len(following)) and window[accepted] == following[accepted]:
+            accepted += 1
+        committed = min(accepted + 1, len(following))
+        next_token = following[accepted] if accepted < len(following) else -1
+        is_last = committed == len(following)
+        hit = None
+        if schedule.method == "mirror" and not is_last:
+            hit = (accepted, next_token) in roots_by_hand(one, schedule, window, position, accepted)
+        found.append(Expected(accepted, committed, next_token, hit))
+        position += committed
+    return found
+
+
+def roots_by_hand(
+    one: PromptRecord, schedule: Schedule, window: list[int], position: int, accepted: int
+) -> list[tuple[int, int]]:
+    rows = slice(position, position + accepted + 1)
+    from_draft = one.alternatives[rows, : schedule.num_alternatives].tolist()
+    draft_roots = choose_roots(window, from_draft, schedule.draft_roots_per_row)
+    if schedule.exit_layer is None:
+        return list(draft_roots)
+    from_exit = one.exits[schedule.exit_layer][rows, : schedule.num_exit_candidates].tolist()
+    return [*draft_roots, *choose_roots(window, from_exit, schedule.exit_roots_per_row, known=draft_roots)]
+
+
+@given(schedules(), records(), profiles())
+@settings(max_examples=300, deadline=None)
+def test_rounds_and_hits_are_those_of_the_contract(
+    schedule: Schedule, texts: AcceptanceRecord, profile: Profile
+) -> None:
+    for trace, one in zip(simulate(schedule, profile, texts, trace=False), texts.prompts, strict=True):
+        played = [Expected(r.num_accepted, r.num_committed, r.outcome[1], r.hit) for r in trace.rounds]
+        assert played == rounds_by_hand(one, schedule)
+
+
+@given(schedules(), records())
+@settings(max_examples=50, deadline=None)
+def test_every_schedule_commits_the_text(schedule: Schedule, texts: AcceptanceRecord) -> None:
+    for answers, one in zip(Replay(texts).answers(schedule, None), texts.prompts, strict=True):
+        committed: list[int] = []
+        while len(committed) < len(one.text):
+            window, verdict, _ = answers.at(len(committed), 0)
+            committed += [*window.tokens[: verdict.num_accepted], verdict.next_token]
+        assert committed[: len(one.text)] == one.text.tolist()
+
+
+def test_budgets_are_always_filled() -> None:
+    rows = step_rows(
+        mirror("exit", exit_top_k=1, num_tokens=3), Replay(record(prompt("0"))).num_exit_roots(mirror("exit"))
+    )
+    assert rows == {"one_row": 1, "exit_roots": 3}
+
+
+def test_roots_that_both_sources_name_are_counted_once() -> None:
+    """In expectation over the text, since the exit's candidates behind a wrong token are unknown."""
+
+    def num_exit_roots(alternatives: tuple[int, ...]) -> int:
+        one = prompt("0000")
+        changes = {
+            "exits": dict.fromkeys(one.exits, np.tile(np.array([1, 2], dtype=np.int32), (4, 1))),
+            "alternatives": np.tile(np.array(alternatives, dtype=np.int32), (4, 1)),
+        }
+        texts = record(dataclasses.replace(one, **changes))
+        return Replay(texts).num_exit_roots(mirror("hybrid", num_tokens=3, exit_top_k=1, draft_top_k=2))
+
+    assert num_exit_roots((WRONG, 3, 4)) == 4
+    # one of two candidates is the draft's already: the other takes its place
+    assert num_exit_roots((WRONG, 1, 4)) == 4
+    # both are, but behind the window, where no drafted token is left out, the draft names only one of them
+    assert num_exit_roots((WRONG, 1, 2)) == 1
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        (speculative(5), "num_speculative_tokens is 5; recorded are up to 4"),
+        (mirror("exit", exit_layer=5), "exit_layer 5 was not recorded; recorded are 4, 7"),
+        (mirror("exit", exit_top_k=2), "needs 3 ids per row of the exit; recorded are 2"),
+        (mirror("draft", draft_top_k=2), "needs 3 of the draft's own ids per row; recorded are 2"),
+        (mirror("exit", exit_features=True), "the exit after layer 4 cannot send features of layer 6"),
+    ],
+)
+def test_a_record_answers_only_for_what_was_recorded(schedule: Schedule, message: str) -> None:
+    texts = record(prompt("010"), feature_layers=(2, 6))
+    with pytest.raises(RecordError, match=message):
+        Replay(texts).answers(schedule, None)
+    with pytest.raises(RecordError, match=message):
+        Replay(texts).walk(schedule, None)
+
+
+def test_a_record_without_features_cannot_replay_them() -> None:
+    plain = dataclasses.replace(prompt("010"), feature_rollouts=np.zeros((0, 4), dtype=np.int32))
+    with pytest.raises(RecordError, match="has no rollouts with exit features"):
+        simulate(speculative(exit_features=True), machine(), record(plain))
+
+
+def test_a_text_cannot_be_replayed_beyond_its_cut() -> None:
+    with pytest.raises(RecordError, match=r"max_new_tokens is 4; the record's texts allow 1\.\.3"):
+        simulate(AUTOREGRESSIVE, machine(), record(prompt("010")), max_new_tokens=4)
+
+
+def test_an_empty_record_is_refused() -> None:
+    with pytest.raises(RecordError, match="has no prompt, or one without text"):
+        Replay(record(prompt("1"), prompts=(), max_new_tokens=1))
+
+
+def test_what_the_target_says_behind_the_text_is_unknown() -> None:
+    [trace] = simulate(speculative(4), machine(), record(prompt("111")))
+    assert [(entry.num_accepted, entry.num_committed, entry.outcome) for entry in trace.rounds] == [(3, 3, (3, -1))]
