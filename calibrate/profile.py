@@ -131,6 +131,7 @@ class _Calibration:
         tables, slowdowns = self._levelled(tables, slowdowns, runs)
         self._progress("checking", 0.9)
         checks = [self._decode(schedule) for schedule in self._check_schedules()] or runs
+        errors = [residual(run, tables, slowdowns, self._num_layers) for run in checks]
         traffic = task.sizes.part_bytes(sum(task.contexts) // 2)
         return Profile(
             host=describe_host(),
@@ -143,13 +144,13 @@ class _Calibration:
             contention=tuple(self._contention(pair, found) for pair, found in slowdowns.items()),
             round_overhead_s=_round_overhead_s(runs, dispatch_s),
             features_bytes_per_row=task.sizes.features_bytes_per_row,
-            relative_error=max(abs(residual(run, tables, slowdowns, self._num_layers)) for run in checks),
+            relative_error=max((abs(error) for error in errors if error is not None), default=0.0),
         )
 
-    def _load(self, lane: str) -> MeasurableLane:
-        if self._task.draft_kinds:
-            self._engine.load_draft(lane)
-        return self._engine.load_target(lane)
+    def _load(self, name: str) -> MeasurableLane:
+        """The target first: a draft then shares its embedding."""
+        lane = self._engine.load_target(name)
+        return self._engine.load_draft(name) if self._task.draft_kinds else lane
 
     def _measure_pairs(self, lanes: Mapping[str, MeasurableLane], pairs: Sequence[Pair]) -> dict[Pair, PairSlowdown]:
         return measure_pairs(

@@ -81,14 +81,14 @@ def gaps_s(run: Run) -> list[float]:
     return [after.start_s - before.end_s for before, after in pairwise(spans)]
 
 
-def residual(run: Run, tables: Mapping[str, LaneTables], slowdowns: Slowdowns, num_layers: int) -> float:
-    """What the tables say of all work in a run over what it took, minus one."""
+def residual(run: Run, tables: Mapping[str, LaneTables], slowdowns: Slowdowns, num_layers: int) -> float | None:
+    """What the tables say of all work in a run over what it took, minus one; None for a run of a single round."""
     taken_s = expected_s = 0.0
     for lane in {run.schedule.target_lane, run.schedule.draft_lane or run.schedule.target_lane}:
         for span, seconds in _expected(run, lane, _TARGET_WORK | _DRAFT_WORK, tables, slowdowns, num_layers):
             taken_s += span.end_s - span.start_s
             expected_s += seconds
-    return expected_s / taken_s - 1
+    return expected_s / taken_s - 1 if taken_s else None
 
 
 def span_seconds(schedule: Schedule, span: Span, context: int, tables: LaneTables, num_layers: int) -> float:

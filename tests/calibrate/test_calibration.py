@@ -167,6 +167,13 @@ def test_texts_for_calibration_stay_within_the_contexts_that_were_measured() -> 
     assert all(length - 1 >= 3 and length - 1 + tokens - 1 <= 9 for _, length, tokens in engine.decoded)
 
 
+def test_contexts_too_few_for_a_second_round_leave_the_tables_as_timed() -> None:
+    engine = machine(target_in_run=1.5)
+    profile = calibrate(engine, task(contexts=(3, 4)))
+    assert profile.relative_error == profile.round_overhead_s == 0
+    assert profile.lane("cpu0").layer.at(2, 4) == pytest.approx(engine.laws["cpu0"].layer_s(2, 4))
+
+
 def test_the_profile_says_where_it_is_from_and_survives_its_file(tmp_path: Path) -> None:
     profile = calibrate(machine(), task(exit_features=(1, 3)))
     assert (profile.target, profile.drafter, profile.dtype, profile.num_layers) == ("t", "d", "bfloat16", 10)
