@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from decoding.errors import ConfigError
+from sim.acceptance import FROM_DRAFT, FROM_EXIT, MISS, Bernoulli, PerPosition
+from tests.sim.worlds import mirror, speculative
+
+
+def accepted(acceptance: PerPosition, num_tokens: int) -> list[list[int]]:
+    """Accepted tokens by prompt and round, for as many rounds as there are."""
+    found = []
+    for answers in acceptance.answers(speculative(num_tokens), None):
+        answer_of = [answers.at(0, index)[1].num_accepted for index in range(answers.num_tokens)]
+        found.append(answer_of)
+    return found
+
+
+def test_all_schedules_meet_the_same_luck() -> None:
+    acceptance = Bernoulli(0.7, hit_rate=0.5, num_tokens=50, num_prompts=3)
+    short, long = np.array(accepted(acceptance, 2)), np.array(accepted(acceptance, 6))
+    assert (np.minimum(long, 2) == short).all()
+    assert len({tuple(row) for row in long.tolist()}) == 3
+
+
+def test_longer_runs_begin_with_the_same_luck() -> None:
+    short = accepted(Bernoulli(0.7, hit_rate=0.5, num_tokens=20), 4)
+    long = accepted(Bernoulli(0.7, hit_rate=0.5, num_tokens=50), 4)
+    assert long[0][:20] == short[0]
+
+
+def test_seeds_differ() -> None:
+    draws = [accepted(Bernoulli(0.7, hit_rate=0.5, num_tokens=50, seed=seed), 4) for seed in (0, 0, 1)]
+    assert draws[0] == draws[1] != draws[2]
+
+
+def test_a_higher_rate_accepts_at_least_as_much_in_every_round() -> None:
+    low, high = (accepted(Bernoulli(rate, hit_rate=0, num_tokens=200), 5)[0] for rate in (0.4, 0.6))
+    assert all(less <= more for less, more in zip(low, high, strict=True))
+    assert low != high
+
+
+@pytest.mark.parametrize(("root_source", "source"), [("draft", FROM_DRAFT), ("exit", FROM_EXIT), ("hybrid", FROM_EXIT)])
+def test_hits_are_counted_for_the_source_that_starts_last(root_source: str, source: int) -> None:
+    acceptance = Bernoulli(0.5, hit_rate=0.5, num_tokens=100)
+    [answers] = acceptance.answers(mirror(root_source), None)
+    assert {answers.at(0, index)[2] for index in range(100)} == {MISS, source}
+
+
+def test_contexts_are_those_in_which_a_round_may_start() -> None:
+    acceptance = Bernoulli(0.5, hit_rate=0, num_tokens=10, prompt_length=7)
+    assert acceptance.contexts(None) == range(6, 16)
+    assert acceptance.contexts(4) == range(6, 10)
+
+
+def test_a_walk_ends_where_the_sequence_does() -> None:
+    walk = PerPosition((1, 1), hit_rate=0, num_tokens=7).walk(speculative(), None)
+    assert walk.position.tolist() == [0, 3, 6]
+    assert walk.num_committed.tolist() == [3, 3, 1]
+    assert walk.is_first.tolist() == [True, False, False]
+    assert walk.is_last.tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("rates", "fields", "message"),
+    [
+        ((0.5, 1.1), {}, r"lie in 0\.\.1, found 1.1"),
+        ((0.5,), {"hit_rate": -0.1}, r"lie in 0\.\.1, found -0.1"),
+        ((0.5,), {"num_tokens": 0}, "need at least one token"),
+    ],
+)
+def test_impossible_rates_are_refused(rates: tuple[float, ...], fields: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PerPosition(rates, **{"hit_rate": 0.5, "num_tokens": 9} | fields)
+
+
+def test_a_window_longer_than_the_known_rates_is_refused() -> None:
+    acceptance = PerPosition((0.5, 0.5), hit_rate=0, num_tokens=9)
+    with pytest.raises(ConfigError, match="num_speculative_tokens is 3, but acceptance is known for 2 drafted places"):
+        acceptance.walk(speculative(3), None)
