@@ -1,0 +1,174 @@
+"""Methods driven by hand, with neither world: what they ask of the lanes, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
+from decoding.methods import METHODS
+from decoding.schedule import Schedule
+
+FIRST, SECOND, THIRD = Window((1, 2)), Window((3, 4)), Window((5, 6))
+SIGNAL = ExitSignal(((7,), (8,), (9,)))
+PARTIAL, FULL = Verdict(1, 10), Verdict(2, 11)
+
+
+class ScriptedLanes:
+    """Writes down every verb; its handles are the verbs' names. The sequence ends after `num_rounds` commits."""
+
+    def __init__(self, num_rounds: int) -> None:
+        self.log: list[Any] = []
+        self._rounds_left = num_rounds
+
+    @property
+    def target(self) -> ScriptedLanes:
+        return self
+
+    @property
+    def draft(self) -> ScriptedLanes:
+        return self
+
+    @property
+    def unfinished(self) -> bool:
+        return self._rounds_left > 0
+
+    def commit(self, window: Window, verdict: Verdict) -> None:
+        self._rounds_left -= 1
+        self.log.append(("commit", window, verdict))
+
+    def branch(self, window: Window) -> ScriptedLanes:
+        self.log.append(("branch", window))
+        return self
+
+    def join(self, signal: ExitSignal) -> None:
+        self.log.append(("join", signal))
+
+    def __getattr__(self, verb: str) -> Any:
+        def start(*arguments: Any) -> str:
+            self.log.append((verb, *arguments))
+            return f"{verb} is under way"
+
+        return start
+
+
+def drive(schedule: Schedule, replies: Iterator[Any], *, num_rounds: int) -> list[Any]:
+    """Send the replies in turn; the log of verbs, with an entry for each wait."""
+    lanes = ScriptedLanes(num_rounds)
+    flow = METHODS[schedule.method](lanes, schedule)
+    try:
+        handle = flow.send(None)
+        while True:
+            lanes.log.append(("wait", str(handle).split()[0]))
+            handle = flow.send(next(replies))
+    except StopIteration:
+        assert next(replies, None) is None, "the method ended with replies left over"
+    return lanes.log
+
+
+def test_plain_decoding_verifies_nothing_but_its_own_next_token() -> None:
+    schedule = Schedule(method="autoregressive", target_lane="t")
+    verdicts = [Verdict(0, 5), Verdict(0, 6)]
+    assert drive(schedule, iter(verdicts), num_rounds=2) == [
+        ("verify", NO_WINDOW),
+        ("wait", "verify"),
+        ("commit", NO_WINDOW, verdicts[0]),
+        ("verify", NO_WINDOW),
+        ("wait", "verify"),
+        ("commit", NO_WINDOW, verdicts[1]),
+    ]
+
+
+def test_synchronous_decoding_drafts_and_verifies_in_turn() -> None:
+    schedule = Schedule(method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=2)
+    assert drive(schedule, iter([FIRST, PARTIAL, SECOND, FULL]), num_rounds=2) == [
+        ("rollout", None),
+        ("wait", "rollout"),
+        ("verify", FIRST),
+        ("wait", "verify"),
+        ("commit", FIRST, PARTIAL),
+        ("rollout", PARTIAL),
+        ("wait", "rollout"),
+        ("verify", SECOND),
+        ("wait", "verify"),
+        ("commit", SECOND, FULL),
+    ]
+
+
+def test_mirror_with_an_exit_starts_everything_before_it_waits() -> None:
+    schedule = Schedule(
+        method="mirror",
+        target_lane="t",
+        draft_lane="d",
+        num_speculative_tokens=2,
+        root_source="exit",
+        exit_layer=4,
+        exit_top_k=1,
+    )
+    assert drive(schedule, iter([FIRST, SIGNAL, PARTIAL, SECOND, SIGNAL, FULL]), num_rounds=2) == [
+        ("rollout",),
+        ("wait", "rollout"),
+        ("prefix", FIRST, 4),
+        ("suffix",),
+        ("branch", FIRST),
+        ("wait", "prefix"),
+        ("join", SIGNAL),
+        ("wait", "suffix"),
+        ("commit", FIRST, PARTIAL),
+        ("take", PARTIAL),
+        ("wait", "take"),
+        ("prefix", SECOND, 4),
+        ("suffix",),
+        ("branch", SECOND),
+        ("wait", "prefix"),
+        ("join", SIGNAL),
+        ("wait", "suffix"),
+        ("commit", SECOND, FULL),
+    ]
+
+
+def test_mirror_from_the_draft_has_no_exit() -> None:
+    schedule = Schedule(
+        method="mirror", target_lane="t", draft_lane="d", num_speculative_tokens=2, root_source="draft", draft_top_k=1
+    )
+    assert drive(schedule, iter([FIRST, FULL, SECOND, PARTIAL, THIRD, PARTIAL]), num_rounds=3) == [
+        ("rollout",),
+        ("wait", "rollout"),
+        ("verify", FIRST),
+        ("branch", FIRST),
+        ("wait", "verify"),
+        ("commit", FIRST, FULL),
+        ("take", FULL),
+        ("wait", "take"),
+        ("verify", SECOND),
+        ("branch", SECOND),
+        ("wait", "verify"),
+        ("commit", SECOND, PARTIAL),
+        ("take", PARTIAL),
+        ("wait", "take"),
+        ("verify", THIRD),
+        ("branch", THIRD),
+        ("wait", "verify"),
+        ("commit", THIRD, PARTIAL),
+    ]
+
+
+def test_a_window_that_never_came_is_verified_all_the_same() -> None:
+    """A lost draft lane replies `NO_WINDOW`: the target goes on alone."""
+    schedule = Schedule(method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=2)
+    log = drive(schedule, iter([NO_WINDOW, Verdict(0, 5)]), num_rounds=1)
+    assert log[2:] == [("verify", NO_WINDOW), ("wait", "verify"), ("commit", NO_WINDOW, Verdict(0, 5))]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_nothing_starts_before_the_flow_is_driven(method: str) -> None:
+    lanes = ScriptedLanes(num_rounds=1)
+    METHODS[method](lanes, Schedule(method="autoregressive", target_lane="t"))
+    assert lanes.log == []
+
+
+def test_every_method_of_a_schedule_exists() -> None:
+    annotation = Schedule.model_fields["method"].annotation
+    assert set(METHODS) == set(annotation.__args__)

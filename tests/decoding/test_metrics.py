@@ -1,0 +1,99 @@
+"""Figures of merit against their definitions, on traces small enough to count."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from decoding import metrics
+from decoding.trace import Round, Span, Trace, Work
+
+
+def trace(*accepted: int, drafted: int = 3, decode_s: float = 1.0, hits: tuple[bool, ...] = ()) -> Trace:
+    """Rounds with these numbers of accepted tokens; hits for the first of them."""
+    told = [*hits, *[None] * (len(accepted) - len(hits))]
+    rounds = [Round(0, 0, drafted, one, one + 1, (one, 9), hit) for one, hit in zip(accepted, told, strict=True)]
+    return Trace(world="simulated", rounds=rounds, decode_s=decode_s)
+
+
+def with_spans(target: list[tuple[float, float]], draft: list[tuple[float, float]], decode_s: float) -> Trace:
+    spans = [Span("t", Work.VERIFY, start, end, 0, 1) for start, end in target]
+    spans += [Span("d", Work.BRANCH_STEP, start, end, 0, 1) for start, end in draft]
+    return Trace(world="simulated", spans=spans, decode_s=decode_s)
+
+
+TRACES = [trace(3, 0, 1, decode_s=2.0, hits=(True, False)), trace(3, decode_s=1.0)]
+
+
+def test_counts() -> None:
+    assert metrics.num_rounds(TRACES) == 4
+    assert metrics.num_tokens(TRACES) == 4 + 1 + 2 + 4
+    assert metrics.num_draft_tokens(TRACES) == 12
+    assert metrics.num_accepted_tokens(TRACES) == 7
+
+
+def test_mean_acceptance_length_over_steps_and_over_requests() -> None:
+    assert metrics.mean_acceptance_length(TRACES) == 11 / 4
+    assert metrics.mean_acceptance_length_per_request(TRACES) == (7 / 3 + 4) / 2
+
+
+def test_acceptance_rates() -> None:
+    assert metrics.draft_acceptance_rate(TRACES) == 7 / 12
+    assert metrics.per_position_acceptance_rate(TRACES) == [3 / 4, 2 / 4, 2 / 4]
+    assert metrics.conditional_acceptance_rate(TRACES) == [3 / 4, 2 / 3, 1.0]
+    assert metrics.acceptance_histogram(TRACES) == {0: 1, 1: 1, 3: 2}
+
+
+def test_reuse_and_fallback_are_shares_of_the_rounds_that_asked() -> None:
+    assert metrics.reuse_rate(TRACES) == 1 / 2
+    assert metrics.fallback_rate(TRACES) == 1 / 2
+    assert math.isnan(metrics.reuse_rate([trace(1)]))
+
+
+def test_time_per_token() -> None:
+    assert metrics.decode_s(TRACES) == 3.0
+    assert metrics.tpot_s(TRACES) == 3 / 11
+
+
+def test_hidden_and_exposed_draft_time() -> None:
+    one = with_spans([(2, 6), (8, 10)], [(0, 1), (1, 3), (5, 9)], decode_s=10)
+    assert metrics.lane_busy_s([one], "t") == 6
+    assert metrics.lane_busy_s([one], "d") == 7
+    assert metrics.hidden_draft_s([one], "t", "d") == 1 + 1 + 1
+    assert metrics.exposed_draft_s([one], "t", "d") == 4
+    assert metrics.lane_utilization([one], "d") == 0.7
+
+
+def test_order_of_spans_does_not_matter() -> None:
+    ahead = with_spans([(2, 6), (8, 10)], [(0, 3), (5, 9)], decode_s=10)
+    behind = with_spans([(8, 10), (2, 6)], [(5, 9), (0, 3)], decode_s=10)
+    assert metrics.hidden_draft_s([ahead], "t", "d") == metrics.hidden_draft_s([behind], "t", "d") == 3
+
+
+@pytest.mark.parametrize(("parallel_s", "expected"), [(10, 1), (14, 0), (12, 0.5)])
+def test_overlap_efficiency(parallel_s: float, expected: float) -> None:
+    assert metrics.overlap_efficiency(10, 4, parallel_s) == expected
+
+
+@given(st.lists(st.integers(0, 3), min_size=1))
+def test_closed_forms(accepted: list[int]) -> None:
+    """One more than accepted per verification; unconditional rates are products of conditional ones."""
+    traces = [trace(*accepted)]
+    length = metrics.mean_acceptance_length(traces)
+    assert length == pytest.approx(1 + metrics.num_accepted_tokens(traces) / metrics.num_rounds(traces))
+    unconditional = metrics.per_position_acceptance_rate(traces)
+    assert length == pytest.approx(1 + sum(unconditional))
+    product = 1.0
+    for conditional, rate in zip(metrics.conditional_acceptance_rate(traces), unconditional, strict=True):
+        product *= 0.0 if math.isnan(conditional) else conditional
+        assert product == pytest.approx(rate)
+
+
+def test_nothing_decoded_has_no_rates() -> None:
+    assert math.isnan(metrics.mean_acceptance_length([]))
+    assert math.isnan(metrics.mean_acceptance_length_per_request([]))
+    assert math.isnan(metrics.tpot_s([Trace(world="simulated")]))
+    assert metrics.per_position_acceptance_rate([]) == []

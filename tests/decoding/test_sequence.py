@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from decoding.messages import Verdict, Window
+from decoding.sequence import DecodedSequence
+
+EOS = 0
+
+
+def sequence(max_new_tokens: int, *, eos: tuple[int, ...] = (EOS,)) -> DecodedSequence:
+    return DecodedSequence([7, 8], max_new_tokens=max_new_tokens, eos_token_ids=eos)
+
+
+def test_what_was_accepted_and_the_targets_token_are_committed() -> None:
+    one = sequence(10)
+    assert one.commit(Window((1, 2, 3)), Verdict(2, 4)) == (1, 2, 4)
+    assert (one.tokens, one.length, one.unfinished) == ([1, 2, 4], 5, True)
+    assert one.commit(Window(()), Verdict(0, 5)) == (5,)
+    assert one.tokens == [1, 2, 4, 5]
+
+
+def test_nothing_is_committed_beyond_the_limit() -> None:
+    one = sequence(3)
+    assert one.commit(Window((1, 2, 3)), Verdict(3, 4)) == (1, 2, 3)
+    assert not one.unfinished
+
+
+def test_a_limit_that_is_reached_exactly_ends_the_sequence() -> None:
+    one = sequence(2)
+    assert one.commit(Window((1,)), Verdict(1, 2)) == (1, 2)
+    assert not one.unfinished
+
+
+@pytest.mark.parametrize(
+    ("tokens", "verdict", "committed"),
+    [((1, EOS, 3), Verdict(3, 4), (1, EOS)), ((1, 2, 3), Verdict(1, EOS), (1, EOS)), ((9, 2), Verdict(2, 9), (9,))],
+)
+def test_nothing_is_committed_behind_an_end_token(
+    tokens: tuple[int, ...], verdict: Verdict, committed: tuple[int, ...]
+) -> None:
+    one = sequence(10, eos=(EOS, 9))
+    assert one.commit(Window(tokens), verdict) == committed
+    assert not one.unfinished
+
+
+def test_an_end_token_that_was_refused_ends_nothing() -> None:
+    one = sequence(10)
+    one.commit(Window((1, EOS)), Verdict(1, 5))
+    assert one.unfinished
+
+
+@pytest.mark.parametrize(("prompt", "most"), [([], 5), ([1], 0)])
+def test_a_sequence_needs_a_prompt_and_room(prompt: list[int], most: int) -> None:
+    with pytest.raises(ValueError, match="needs a prompt and max_new_tokens >= 1"):
+        DecodedSequence(prompt, max_new_tokens=most, eos_token_ids=())
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=20), st.integers(1, 15), st.data())
+def test_rounds_of_any_size_commit_the_same_text(text: list[int], most: int, data: st.DataObject) -> None:
+    one, position = sequence(most), 0
+    while one.unfinished and position < len(text):
+        accepted = data.draw(st.integers(0, len(text) - position - 1))
+        window = Window(tuple(text[position : position + accepted]))
+        position += len(one.commit(window, Verdict(accepted, text[position + accepted])))
+    end = text.index(EOS) + 1 if EOS in text else len(text)
+    assert one.tokens == text[: min(end, most)]
