@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isnan
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +32,10 @@ class DataCard(_Strict):
 
 
 class AcceptanceCard(_Strict):
-    """Simulated rounds on held-out greedy answers; see `training.acceptance`."""
+    """Simulated rounds on held-out greedy answers; see `training.acceptance`.
+
+    `conditional_acceptance_rate` ends with the last place that a round ever came to.
+    """
 
     num_tokens: int
     with_features: bool
@@ -47,7 +51,9 @@ class AcceptanceCard(_Strict):
             with_features=result.with_features,
             num_rounds=len(result.accepted),
             mean_acceptance_length=round(result.mean_acceptance_length, 4),
-            conditional_acceptance_rate=tuple(round(rate, 4) for rate in result.conditional_acceptance_rate),
+            conditional_acceptance_rate=tuple(
+                round(rate, 4) for rate in result.conditional_acceptance_rate if not isnan(rate)
+            ),
         )
 
 

@@ -1,13 +1,10 @@
 """The verb with real lane processes and a tiny model; float32, so that every method writes the same text."""
 
 import json
-import signal
-import subprocess
-import sys
-import time
 
 import pytest
 
+from tests.mirrorsd.cli.interrupt import interrupted
 from tests.runtime import plain
 from tests.tiny_models import EOS
 
@@ -147,22 +144,16 @@ def test_truncated_weights_are_named(run, schedule_file, tiny_folders, tmp_path)
     assert "model.safetensors: damaged or truncated" in result.stderr
 
 
-WITH_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from mirrorsd.cli import main"
-
-
 def test_ctrl_c_leaves_whole_rows_and_says_so(words, schedule_file, prompt_file, tmp_path):
     out, prompts = tmp_path / "rows.jsonl", prompt_file(*PROMPTS * 150)
     more = ("--schedule", schedule_file(method="autoregressive"), "--prompts", prompts, "--out", out)
-    command = [sys.executable, "-c", f"{WITH_CTRL_C}; main()", *map(str, words + more)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while not (out.exists() and out.read_bytes().count(b"\n") >= 2):
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate()
-    assert (process.returncode, stdout) == (130, "")
+
+    def two_rows():
+        return out.exists() and out.read_bytes().count(b"\n") >= 2
+
+    status, stdout, stderr = interrupted(words + more, when=two_rows)
+    assert (status, stdout) == (130, "")
     assert f"Interrupted. {out} holds the rows of the prompts finished" in stderr
     assert "Traceback" not in stderr
-    num_rows = len(rows_of(out))
-    assert 2 <= num_rows < 450
+    assert 2 <= len(rows_of(out)) < 450
     assert out.read_bytes().endswith(b"}\n")

@@ -1,0 +1,46 @@
+import json
+
+import pytest
+
+from hwprofiles.host import local_lanes
+from hwprofiles.profile import load_profile
+from tests.mirrorsd.cli.interrupt import interrupted
+
+
+@pytest.fixture
+def words(tiny_folders, prompt_file):
+    models = ("--target", tiny_folders.target, "--drafter", tiny_folders.drafter, "--exits", tiny_folders.exits)
+    sizes = ("--prompts", prompt_file("w1 w2 w3", "w4 w5 w6 w7 w8"), "--max-new-tokens", 20, "--max-window", 2)
+    return ("calibrate", "--quick", "--dtype", "float32", *models, *sizes)
+
+
+def test_a_profile_of_every_lane_is_written(mirrorsd, words, tmp_path):
+    out = tmp_path / "deep" / "profile.yaml"
+    result = mirrorsd(*words, "--out", out, "--json")
+    assert result.exit_code == 0, result.stderr
+    profile = load_profile(out)
+    assert json.loads(result.stdout)["profile"] == profile.model_dump(mode="json", exclude_defaults=True)
+    assert [lane.name for lane in profile.lanes] == [lane.name for lane in local_lanes()]
+    assert (profile.num_layers, profile.dtype) == (4, "float32")
+    for lane in profile.lanes:
+        assert lane.layer.rows[-1] >= 3
+        assert set(lane.exit) == {2, 3}
+        assert lane.layer.contexts[0] <= 2
+        assert lane.layer.contexts[-1] >= 5 + 20
+    assert profile.calibration_s > 0
+
+
+def test_ctrl_c_writes_nothing(words, tmp_path):
+    out = tmp_path / "out" / "profile.yaml"
+    status, stdout, stderr = interrupted((*words, "--out", out), said="Calibrating: timing")
+    assert (status, stdout) == (130, "")
+    assert "Interrupted. Nothing was written." in stderr
+    assert "Traceback" not in stderr
+    assert not out.parent.exists()
+
+
+def test_a_folder_in_the_place_of_the_file_is_named(mirrorsd, tiny_folders, tmp_path):
+    words = ("--target", tiny_folders.target, "--drafter", tiny_folders.target, "--out", tmp_path)
+    result = mirrorsd("calibrate", *words)
+    assert result.exit_code == 2
+    assert "is not a drafter" in result.stderr

@@ -1,0 +1,173 @@
+"""The whole product once, end to end: real lane processes, a tiny random model, float32."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule, load_schedule
+from hwprofiles.host import local_lanes
+from hwprofiles.profile import load_profile
+from mirrorsd.cli.app import app
+
+PROMPTS = ("w5 w17 w3 w44 w8", "w9 w9 w4", "w60 w2 w33 w12")
+FIGURES = {"tpot_s", "num_rounds", "num_accepted_tokens", "mean_acceptance_length", "reuse_rate"}
+two_cores = pytest.mark.skipif(len(local_lanes()) < 3, reason="mirror needs two cores, and this machine has one")
+
+
+def call(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture(scope="session")
+def models(tiny_folders):
+    return ("--target", tiny_folders.target, "--drafter", tiny_folders.drafter, "--exits", tiny_folders.exits)
+
+
+@pytest.fixture(scope="session")
+def prompts(tmp_path_factory):
+    path = tmp_path_factory.mktemp("prompts") / "prompts.jsonl"
+    path.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in PROMPTS))
+    return path
+
+
+@pytest.fixture(scope="session")
+def demo(models, prompts, tmp_path_factory):
+    """(its folder, what it printed, the JSON object)."""
+    root = tmp_path_factory.mktemp("demo")
+    words = (
+        "--prompts",
+        prompts,
+        "--dtype",
+        "float32",
+        "--max-new-tokens",
+        12,
+        "--max-window",
+        3,
+        "--out",
+        root / "out",
+    )
+    result = call("demo", *models, *words, "--json", root / "demo.json")
+    assert result.exit_code == 0, result.stderr
+    return root / "out", result, json.loads((root / "demo.json").read_text())
+
+
+def test_scripts_get_what_was_promised(demo):
+    folder, _, result = demo
+    assert {"platform", "calibration_s", "schedules", "winner", "verdict", "report"} <= set(result)
+    assert len(result["schedules"]) >= 8
+    for entry in result["schedules"]:
+        assert {"name", "method", "placement", "schedule", "predicted", "measured", "tpot_error"} <= set(entry)
+        assert FIGURES | {"tpot_s_low", "tpot_s_high"} <= set(entry["predicted"])
+        assert set(entry["measured"]) >= FIGURES
+        assert entry["tpot_error"] == pytest.approx(entry["predicted"]["tpot_s"] / entry["measured"]["tpot_s"] - 1)
+        assert Schedule.model_validate(entry["schedule"]).method == entry["method"]
+        assert entry["placement"] in ("split", "pooled")
+    names = [entry["name"] for entry in result["schedules"]]
+    assert len(set(names)) == len(names)
+    assert result["winner"] in names
+    assert result["calibration_s"] > 0
+    assert result["platform"]["dtype"] == "float32"
+    assert Path(result["report"]) == folder / "report.html"
+
+
+def test_in_float32_both_worlds_go_through_the_same_rounds(demo):
+    result = demo[2]
+    assert result["accuracy"]["same_rounds"]
+    for entry in result["schedules"]:
+        for name in ("num_rounds", "num_accepted_tokens", "mean_acceptance_length", "reuse_rate", "num_tokens"):
+            assert entry["predicted"][name] == entry["measured"][name]
+        assert entry["divergences"] == []
+
+
+@two_cores
+def test_every_kind_is_run_in_every_placement_it_has(demo):
+    kinds = {(entry["method"], entry["placement"]) for entry in demo[2]["schedules"]}
+    assert kinds >= {(method, place) for method in ("autoregressive", "speculative") for place in ("split", "pooled")}
+    sources = {entry["schedule"].get("root_source") for entry in demo[2]["schedules"]}
+    assert sources >= {"exit", "draft", "hybrid"}
+
+
+def test_people_get_a_table_a_verdict_and_the_way_to_the_report(demo):
+    folder, shown, result = demo
+    for entry in result["schedules"]:
+        assert entry["name"] in shown.stdout
+    assert result["verdict"] in shown.stdout
+    assert f"Report: {folder / 'report.html'}" in shown.stdout
+    for stage in ("Calibrating", "Recording", "Searching", "Running", "Writing the report"):
+        assert stage in shown.stderr
+    assert "left" in shown.stderr
+
+
+def test_everything_that_was_made_is_in_the_folder_and_can_be_used(demo):
+    folder, _, result = demo
+    assert load_profile(folder / "profile.yaml").relative_error >= 0
+    assert len(AcceptanceRecord.load(folder / "record.npz").prompts) == result["num_prompts"]
+    winner = next(entry for entry in result["schedules"] if entry["name"] == result["winner"])
+    assert load_schedule(folder / "best.yaml") == Schedule.model_validate(winner["schedule"])
+    files = sorted((folder / "schedules").iterdir())
+    assert [load_schedule(path) for path in files] == [
+        Schedule.model_validate(entry["schedule"]) for entry in result["schedules"]
+    ]
+    assert len(list((folder / "traces").iterdir())) == len(files)
+    assert "https://" not in (folder / "report.html").read_text().split("<script>")[0]
+
+
+def test_the_report_can_be_made_again_from_what_was_saved(demo, tmp_path):
+    folder, _, _ = demo
+    page = tmp_path / "again.html"
+    assert call("report", folder / "demo.json", "--out", page).exit_code == 0
+    assert page.read_bytes() == (folder / "report.html").read_bytes()
+
+
+def test_the_winner_runs_as_it_was_simulated(demo, models, prompts, tmp_path):
+    folder, _, _ = demo
+    files = ("--schedule", folder / "best.yaml", "--profile", folder / "profile.yaml")
+    settings = ("--dtype", "float32", "--max-new-tokens", 12, "--prompts", prompts)
+    run = json.loads(call("run", *models, *files, *settings, "--json").stdout)
+    simulated = json.loads(call("simulate", *files, "--record", folder / "record.npz", "--json").stdout)
+    rows = {row["prompt_id"]: row for row in run["prompts"]}
+    for row in simulated["prompts"]:
+        for name in ("token_ids", "num_rounds", "accept_lengths"):
+            assert rows[row["prompt_id"]][name] == row[name]
+
+
+def test_schedules_of_ones_own_are_validated_on_the_same_evidence(demo, models, prompts, tmp_path):
+    folder, _, _ = demo
+    files = ("--profile", folder / "profile.yaml", "--record", folder / "record.npz", "--prompts", prompts)
+    schedule = min((folder / "schedules").iterdir())
+    words = ("validate", *files, *models[4:], "--schedule", schedule, "--out", tmp_path / "out")
+    shown = call(*words)
+    assert shown.exit_code == 0, shown.stderr
+    assert f"All {len(PROMPTS)} texts went through exactly the rounds that were simulated." in shown.stdout
+    result = json.loads((tmp_path / "out" / "validate.json").read_text())
+    assert [entry["same_rounds"] for entry in result["schedules"]] == [True]
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_evidence_of_different_models_is_refused(demo, tmp_path):
+    folder, _, _ = demo
+    profile = tmp_path / "profile.yaml"
+    profile.write_text((folder / "profile.yaml").read_text().replace("dtype: float32", "dtype: bfloat16"))
+    schedule = min((folder / "schedules").iterdir())
+    result = call("validate", "--schedule", schedule, "--profile", profile, "--record", folder / "record.npz")
+    assert result.exit_code == 2
+    assert "was measured with dtype bfloat16" in result.stderr
+
+
+def test_a_pair_without_a_drafter_is_told_what_is_missing(tiny_folders, prompts, tmp_path):
+    result = call("demo", "--target", tiny_folders.target, "--prompts", prompts, "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "no drafter ships for" in result.stderr
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"schedules": [{}]}'])
+def test_a_report_of_something_else_is_refused(content, tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text(content)
+    result = call("report", path, "--out", tmp_path / "page.html")
+    assert result.exit_code == 2
+    assert f"{path}: not a result" in result.stderr
+    assert not (tmp_path / "page.html").exists()

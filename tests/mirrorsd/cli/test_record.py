@@ -1,0 +1,78 @@
+import json
+
+import pytest
+
+from decoding.record import AcceptanceRecord
+from tests.mirrorsd.cli.interrupt import interrupted
+from tests.runtime import plain
+from tests.tiny_models import EOS
+
+PROMPTS = ("w5 w17 w3 w44 w8", "w9 w9 w4", "w60 w2 w33 w12")
+
+
+@pytest.fixture
+def words(tiny_folders):
+    models = ("--target", tiny_folders.target, "--drafter", tiny_folders.drafter, "--exits", tiny_folders.exits)
+    return ("record", *models, "--dtype", "float32", "--max-new-tokens", 10, "--max-window", 3, "--threads", 1)
+
+
+def test_the_record_holds_the_targets_own_texts(mirrorsd, words, prompt_file, tiny_folders, tmp_path):
+    out = tmp_path / "deep" / "record.npz"
+    result = json.loads(mirrorsd(*words, "--prompts", prompt_file(*PROMPTS), "--out", out, "--json").stdout)
+    record = AcceptanceRecord.load(out)
+    for prompt, text in zip(record.prompts, PROMPTS, strict=True):
+        ids = [int(word[1:]) for word in text.split()]
+        assert prompt.text.tolist() == plain.continue_text(tiny_folders.decoder, ids, 10, eos=(EOS,))
+        assert len(prompt.margins) == len(prompt.text)
+        assert (prompt.margins >= 0).all()
+    assert (result["num_prompts"], result["exit_layers"], result["max_window"]) == (3, [2, 3], 3)
+    assert result["num_tokens"] == sum(len(prompt.text) for prompt in record.prompts)
+    assert 0 < result["token_acceptance"] <= 1
+
+
+def test_exits_can_be_chosen(mirrorsd, words, prompt_file, tmp_path):
+    out = tmp_path / "record.npz"
+    more = ("--prompts", prompt_file(PROMPTS[0]), "--out", out, "--exit-layer", 1, "--exit-layer", 3)
+    assert mirrorsd(*words, *more).exit_code == 0
+    assert AcceptanceRecord.load(out).exit_layers == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--exit-layer", "9"), "exit layer 9 is outside 1..3"),
+        (("--max-new-tokens", "600"), "exceed the target's 512"),
+        (("--drafter", "nowhere"), "'nowhere' is not a shipped drafter"),
+    ],
+)
+def test_what_does_not_fit_is_said_and_nothing_is_written(mirrorsd, words, prompt_file, tmp_path, more, message):
+    out = tmp_path / "out" / "record.npz"
+    result = mirrorsd(*words, "--prompts", prompt_file(PROMPTS[0]), "--out", out, *more)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert not out.parent.exists() or list(out.parent.iterdir()) == []
+
+
+def test_a_prompt_file_with_a_wrong_row_is_named_with_its_line(mirrorsd, words, tmp_path):
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "w1"}\n{"question": "w2"}\n')
+    result = mirrorsd(*words, "--prompts", prompts, "--out", tmp_path / "record.npz")
+    assert result.exit_code == 2
+    assert "prompts.jsonl:2: found neither 'prompt' nor 'turns'" in result.stderr
+
+
+def test_an_interrupted_recording_goes_on_behind_what_it_had(mirrorsd, words, prompt_file, tmp_path):
+    out, prompts = tmp_path / "record.npz", prompt_file(*PROMPTS * 200)
+    more = ("--prompts", prompts, "--out", out)
+    status, stdout, stderr = interrupted(words + more, when=lambda: list(tmp_path.glob(".record.npz.*.npz")))
+    assert (status, stdout) == (130, "")
+    assert f"Interrupted. Finished prompts are kept beside {out}" in stderr
+    assert not out.exists()
+    (partial,) = tmp_path.glob(".record.npz.*.npz")
+    kept = AcceptanceRecord.load(partial).prompts
+    assert kept
+
+    few = prompt_file(*PROMPTS, name="few")
+    assert mirrorsd(*words, "--prompts", few, "--out", tmp_path / "few.npz").exit_code == 0
+    whole = AcceptanceRecord.load(tmp_path / "few.npz").prompts
+    assert [prompt.text.tolist() for prompt in kept[:3]] == [prompt.text.tolist() for prompt in whole]
