@@ -25,7 +25,7 @@ def results(demo: Mapping[str, Any]) -> str:
     """The section between the README's two markers."""
     rows = "".join(_row(entry, is_winner=entry["name"] == demo["winner"]) for entry in demo["schedules"])
     return (
-        f"{_machine(demo['platform'])}\n\n"
+        f"{_machine(demo)}\n\n"
         "| schedule | ms/token predicted | measured | error | tokens per round | hits |\n"
         "|---|---|---|---|---|---|\n"
         f"{rows}\n"
@@ -64,8 +64,11 @@ def _row(entry: Mapping[str, Any], *, is_winner: bool) -> str:
     )
 
 
-def _machine(platform: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in platform.items() if isinstance(value, str | int | float))
+def _machine(demo: Mapping[str, Any]) -> str:
+    host = demo["platform"]
+    machine = f"{host['cpu_model']}, {len(host['cores'])} cores, torch {host['torch']}"
+    models = f"{host['target']} with {host['drafter']}, {host['dtype']}"
+    return f"{machine};\n{models}; {demo['num_prompts']} prompts, up to {demo['max_new_tokens']} new tokens each."
 
 
 if __name__ == "__main__":

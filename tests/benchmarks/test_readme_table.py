@@ -26,7 +26,16 @@ def entry(name, predicted_s, measured_s, reuse_rate):
 
 
 DEMO = {
-    "platform": {"cpu": "Some CPU", "num_cores": 2, "versions": {"torch": "2"}},
+    "platform": {
+        "cpu_model": "Some CPU",
+        "cores": [0, 1],
+        "torch": "2.6",
+        "target": "big",
+        "drafter": "small",
+        "dtype": "bfloat16",
+    },
+    "num_prompts": 9,
+    "max_new_tokens": 48,
     "schedules": [entry("mirror", 0.019, 0.020, 0.614), entry("plain", 0.030, 0.0299, None)],
     "winner": "mirror",
     "verdict": "On this machine mirror wins.",
@@ -35,9 +44,12 @@ DEMO = {
 
 def test_figures_are_rounded_and_the_winner_is_bold(readme_table):
     lines = readme_table.results(DEMO).splitlines()
-    assert lines[0] == "cpu Some CPU, num_cores 2"
-    assert lines[4] == "| **mirror** | 19.0 | 20.0 | -5.0% | 2.13 | 61% |"
-    assert lines[5] == "| plain | 30.0 | 29.9 | +0.3% | 2.13 | - |"
+    assert lines[:2] == [
+        "Some CPU, 2 cores, torch 2.6;",
+        "big with small, bfloat16; 9 prompts, up to 48 new tokens each.",
+    ]
+    assert lines[5] == "| **mirror** | 19.0 | 20.0 | -5.0% | 2.13 | 61% |"
+    assert lines[6] == "| plain | 30.0 | 29.9 | +0.3% | 2.13 | - |"
     assert "On this machine mirror wins." in lines
 
 
