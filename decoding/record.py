@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,13 @@ class AcceptanceRecord:
     prompts: tuple[PromptRecord, ...]
     feature_layers: tuple[int, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Raise `RecordError` where the arrays of a prompt do not fit its text or what the record claims."""
+        for prompt in self.prompts:
+            for complaint in _complaints(prompt, self):
+                msg = f"record of {prompt.name!r}: {complaint}"
+                raise RecordError(msg)
+
     def save(self, path: Path) -> None:
         """Write a `.npz` file (no pickled objects) atomically.
 
@@ -159,6 +167,26 @@ class AcceptanceRecord:
             for index, row in enumerate(header.pop("prompts"))
         )
         return cls(**header, exit_layers=layers, feature_layers=feature_layers, prompts=prompts)
+
+
+def _complaints(prompt: PromptRecord, record: AcceptanceRecord) -> Iterator[str]:
+    """What is wrong with a prompt of a record."""
+    length = len(prompt.text)
+    if prompt.prompt_length < 1:
+        yield f"prompt_length is {prompt.prompt_length}, not at least 1"
+    if length > record.max_new_tokens:
+        yield f"{length} tokens of text, more than max_new_tokens {record.max_new_tokens}"
+    if missing := set(record.exit_layers) - set(prompt.exits):
+        yield f"no exit after layer {', '.join(map(str, sorted(missing)))}"
+    may_be_empty = {name: getattr(prompt, name) for name in ("feature_rollouts", "feature_alternatives")}
+    arrays = {"rollouts": prompt.rollouts, "alternatives": prompt.alternatives}
+    arrays |= {name: ids for name, ids in may_be_empty.items() if len(ids)}
+    arrays |= {f"exits[{layer}]": ids for layer, ids in prompt.exits.items()}
+    for name, ids in arrays.items():
+        if ids.ndim != 2 or len(ids) != length:
+            yield f"{name} has shape {ids.shape}, not one row for each of {length} tokens of text"
+        elif name.endswith("rollouts") and ids.shape[1] < record.max_window:
+            yield f"{name} has {ids.shape[1]} drafted tokens for max_window {record.max_window}"
 
 
 _ARRAYS = ("text", "rollouts", "feature_rollouts", "alternatives", "feature_alternatives", "margins")
