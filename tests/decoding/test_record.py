@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decoding.errors import RecordError
+from decoding.record import AcceptanceRecord, PromptRecord
+
+
+def ids(*rows: object) -> np.ndarray:
+    return np.array(rows, dtype=np.int32)
+
+
+def prompt(**changes: Any) -> PromptRecord:
+    """Three tokens of text, windows of two, one exit."""
+    fields: dict[str, Any] = {
+        "name": "a prompt",
+        "category": "maths",
+        "prompt_length": 5,
+        "text": ids(10, 11, 12),
+        "rollouts": ids([10, 11], [11, 0], [0, 12]),
+        "feature_rollouts": np.zeros((0, 2), dtype=np.int32),
+        "alternatives": ids([10, 1], [11, 2], [0, 3]),
+        "feature_alternatives": np.zeros((0, 2), dtype=np.int32),
+        "exits": {4: ids([1, 2, 3], [1, 2, 3], [12, 2, 3])},
+    }
+    return PromptRecord(**fields | changes)
+
+
+def record(*prompts: PromptRecord, **changes: Any) -> AcceptanceRecord:
+    fields: dict[str, Any] = {
+        "target": "t",
+        "drafter": "d",
+        "dtype": "bfloat16",
+        "max_window": 2,
+        "max_new_tokens": 3,
+        "exit_layers": (4,),
+        "feature_layers": (2, 3),
+        "prompts": prompts or (prompt(),),
+    }
+    return AcceptanceRecord(**fields | changes)
+
+
+def assert_same(found: PromptRecord, expected: PromptRecord) -> None:
+    for field in dataclasses.fields(PromptRecord):
+        one, other = getattr(found, field.name), getattr(expected, field.name)
+        if field.name == "exits":
+            assert one.keys() == other.keys()
+            assert all((one[layer] == other[layer]).all() for layer in one)
+        elif isinstance(one, np.ndarray):
+            assert one.dtype == other.dtype
+            assert one.shape == other.shape
+            assert (one == other).all()
+        else:
+            assert one == other
+
+
+def test_a_file_brings_the_record_back(tmp_path: Path) -> None:
+    with_features = prompt(
+        name="another", feature_rollouts=ids([10, 11], [1, 2], [3, 4]), margins=np.array([1, 2, 3], dtype=np.float32)
+    )
+    written = record(prompt(), with_features)
+    written.save(tmp_path / "folder" / "record.npz")
+    read = AcceptanceRecord.load(tmp_path / "folder" / "record.npz")
+    for one, other in zip(read.prompts, written.prompts, strict=True):
+        assert_same(one, other)
+    assert dataclasses.replace(read, prompts=()) == dataclasses.replace(written, prompts=())
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["record.npz"]
+
+
+def test_match_lengths_count_what_agrees_until_the_text_ends() -> None:
+    assert prompt().match_lengths(with_features=False).tolist() == [2, 1, 0]
+    right_to_the_end = prompt(rollouts=ids([10, 11], [11, 12], [12, -1]))
+    assert right_to_the_end.match_lengths(with_features=False).tolist() == [2, 2, 1]
+
+
+@given(st.integers(1, 9), st.integers(1, 5), st.integers(0, 999))
+@settings(deadline=None)
+def test_match_lengths_by_the_definition(num_tokens: int, width: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    text, rollouts = random.integers(0, 2, num_tokens), random.integers(0, 2, (num_tokens, width))
+    one = prompt(text=text.astype(np.int32), rollouts=rollouts.astype(np.int32))
+    for start, length in enumerate(one.match_lengths(with_features=False).tolist()):
+        following = text[start : start + width].tolist()
+        assert rollouts[start, :length].tolist() == following[:length]
+        assert length == len(following) or rollouts[start, length] != following[length]
+
+
+def test_rollouts_with_features_must_have_been_recorded() -> None:
+    with pytest.raises(RecordError, match="record of 'a prompt' has no rollouts with exit features"):
+        prompt().drafts(with_features=True)
+    featured = prompt(feature_rollouts=ids([1, 2], [3, 4], [5, 6]))
+    assert featured.drafts(with_features=True).tolist() == [[1, 2], [3, 4], [5, 6]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"prompt_length": 0}, "prompt_length is 0, not at least 1"),
+        ({"rollouts": ids([1, 2], [3, 4])}, r"rollouts has shape \(2, 2\), not one row for each of 3 tokens"),
+        ({"rollouts": ids([1], [2], [3])}, "rollouts has 1 drafted tokens for max_window 2"),
+        ({"feature_rollouts": ids([1, 2])}, r"feature_rollouts has shape \(1, 2\)"),
+        ({"alternatives": ids(1, 2, 3)}, r"alternatives has shape \(3,\)"),
+        ({"exits": {}}, "no exit after layer 4"),
+        ({"exits": {4: ids([1, 2])}}, r"exits\[4\] has shape \(1, 2\)"),
+        ({"text": ids(*range(4))}, "4 tokens of text, more than max_new_tokens 3"),
+    ],
+)
+def test_a_record_that_contradicts_itself_is_refused(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(RecordError, match=f"record of 'a prompt': {complaint}"):
+        record(prompt(**changes))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"absent\.npz: not a readable acceptance record"):
+        AcceptanceRecord.load(tmp_path / "absent.npz")
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive at all"])
+def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "damaged.npz"
+    path.write_bytes(content)
+    with pytest.raises(RecordError, match=r"damaged\.npz: not a readable acceptance record"):
+        AcceptanceRecord.load(path)
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.npz"
+    np.savez(path, header=np.frombuffer(b'{"format": "something else"}', dtype=np.uint8))
+    with pytest.raises(
+        RecordError, match=r"other\.npz: not an acceptance record of format mirrorsd-acceptance-record-1"
+    ):
+        AcceptanceRecord.load(path)
+
+
+def test_pickled_objects_are_not_unpickled(tmp_path: Path) -> None:
+    path = tmp_path / "pickled.npz"
+    np.savez(path, header=np.array([{"format": "x"}], dtype=object))
+    with pytest.raises(RecordError, match="not a readable acceptance record"):
+        AcceptanceRecord.load(path)
+
+
+def test_a_record_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    (tmp_path / "folder").write_text("not a folder")
+    with pytest.raises(RecordError, match=r"record\.npz: cannot be written"):
+        record().save(tmp_path / "folder" / "record.npz")

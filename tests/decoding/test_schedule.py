@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from decoding.errors import ConfigError
+from decoding.schedule import MAX_WINDOW, Schedule, load_schedule, save_schedule
+
+MIRROR: dict[str, Any] = {
+    "method": "mirror",
+    "target_lane": "gpu",
+    "draft_lane": "npu",
+    "num_speculative_tokens": 3,
+    "root_source": "exit",
+    "exit_layer": 15,
+    "exit_top_k": 2,
+}
+SPECULATIVE: dict[str, Any] = {
+    "method": "speculative",
+    "target_lane": "gpu",
+    "draft_lane": "gpu",
+    "num_speculative_tokens": 3,
+}
+PLAIN: dict[str, Any] = {"method": "autoregressive", "target_lane": "gpu"}
+DRAFT_ROOTS: dict[str, Any] = {"root_source": "draft", "exit_layer": None, "exit_top_k": 0}
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "rule"),
+    [
+        (PLAIN, {"num_speculative_tokens": 2}, "autoregressive takes 0"),
+        (SPECULATIVE, {"num_speculative_tokens": 0}, "other methods at least 1"),
+        (PLAIN, {"draft_lane": "npu"}, "draft_lane is npu: autoregressive has none"),
+        (SPECULATIVE, {"draft_lane": None}, "other methods need one"),
+        (MIRROR, {"draft_lane": "gpu"}, "mirror needs two lanes: target_lane and draft_lane are both gpu"),
+        (MIRROR, {"root_source": None}, "root_source is None: mirror needs exit, draft or hybrid"),
+        (SPECULATIVE, {"root_source": "draft"}, "other methods none"),
+        (MIRROR, {"exit_layer": None}, "root sources exit and hybrid need one"),
+        (MIRROR, DRAFT_ROOTS | {"exit_layer": 3, "draft_top_k": 1}, "everything else has none"),
+        (MIRROR, {"root_source": "hybrid", "draft_top_k": 1, "exit_features": True}, "exit_features work with"),
+        (PLAIN, {"exit_features": True}, "exit_features work with"),
+        (MIRROR, DRAFT_ROOTS | {"exit_top_k": 1, "draft_top_k": 1}, "exit_top_k belongs to"),
+        (MIRROR, {"draft_top_k": 1}, "draft_top_k belongs to"),
+        (MIRROR, {"exit_top_k": 0}, "root_source exit needs exit_top_k > 0"),
+        (MIRROR, DRAFT_ROOTS, "root_source draft needs draft_top_k > 0"),
+        (MIRROR, {"root_source": "hybrid"}, "root_source hybrid needs draft_top_k > 0"),
+        (MIRROR, {"roots_per_row": (1, 1)}, "roots_per_row replaces"),
+        (MIRROR, {"exit_top_k": 0, "roots_per_row": (1,) * 5}, "roots_per_row has 5 entries for 4 rows"),
+        (MIRROR, {"exit_top_k": 0, "roots_per_row": (0, 0)}, "roots_per_row allows no root at all"),
+        (MIRROR, {"root_source": "hybrid", "roots_per_row": (1,)}, "roots_per_row belongs to"),
+        (MIRROR, {"num_speculative_tokens": MAX_WINDOW + 1}, "less than or equal to 16"),
+        (MIRROR, {"method": "lookahead"}, "'autoregressive', 'speculative' or 'mirror'"),
+        (MIRROR, {"exit_topk": 2}, "Extra inputs are not permitted"),
+    ],
+)
+def test_a_contradictory_schedule_is_refused(base: dict[str, Any], changes: dict[str, Any], rule: str) -> None:
+    Schedule(**base)
+    with pytest.raises(ValidationError, match=rule):
+        Schedule(**base | changes)
+
+
+def test_uniform_budgets() -> None:
+    schedule = Schedule(**MIRROR)
+    assert schedule.num_rows == 4
+    assert schedule.exit_roots_per_row == (2, 2, 2, 2)
+    assert schedule.draft_roots_per_row == (0, 0, 0, 0)
+    # one more than the budget, since the drafted token is skipped
+    assert (schedule.num_exit_candidates, schedule.num_alternatives) == (3, 0)
+
+
+def test_both_sources_have_budgets_in_a_hybrid() -> None:
+    schedule = Schedule(**MIRROR | {"root_source": "hybrid", "draft_top_k": 1})
+    assert schedule.exit_roots_per_row == (2, 2, 2, 2)
+    assert schedule.draft_roots_per_row == (1, 1, 1, 1)
+    assert (schedule.num_exit_candidates, schedule.num_alternatives) == (3, 2)
+
+
+def test_uneven_budgets_end_with_nothing() -> None:
+    from_exit = Schedule(**MIRROR | {"exit_top_k": 0, "roots_per_row": (4, 1)})
+    assert from_exit.exit_roots_per_row == (4, 1, 0, 0)
+    assert (from_exit.num_exit_candidates, from_exit.num_alternatives) == (5, 0)
+    from_draft = Schedule(**MIRROR | DRAFT_ROOTS | {"roots_per_row": (0, 3)})
+    assert from_draft.draft_roots_per_row == (0, 3, 0, 0)
+    assert from_draft.exit_roots_per_row == (0, 0, 0, 0)
+    assert (from_draft.num_exit_candidates, from_draft.num_alternatives) == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_pooled", "uses_exit"),
+    [(PLAIN, False, False), (SPECULATIVE, True, False), (MIRROR, False, True)],
+)
+def test_what_follows_from_a_schedule(fields: dict[str, Any], is_pooled: bool, uses_exit: bool) -> None:
+    schedule = Schedule(**fields)
+    assert (schedule.is_pooled, schedule.uses_exit) == (is_pooled, uses_exit)
+    assert hash(schedule) == hash(Schedule(**fields))
+
+
+@given(
+    st.sampled_from([PLAIN, SPECULATIVE, MIRROR, MIRROR | {"exit_features": True, "drafter": "four-layer"}]),
+    st.sampled_from(["greedy", "match", "ratio"]),
+)
+def test_a_file_brings_the_schedule_back(
+    tmp_path_factory: pytest.TempPathFactory, fields: dict[str, Any], verification: str
+) -> None:
+    path = tmp_path_factory.mktemp("schedules") / "schedule.yaml"
+    schedule = Schedule(**fields, verification=verification)
+    save_schedule(schedule, path)
+    assert load_schedule(path) == schedule
+
+
+def test_a_file_says_only_what_is_not_the_default(tmp_path: Path) -> None:
+    save_schedule(Schedule(**PLAIN), tmp_path / "schedule.yaml")
+    assert (tmp_path / "schedule.yaml").read_text() == "method: autoregressive\ntarget_lane: gpu\n"
+
+
+def test_a_wrong_file_is_refused_with_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "schedule.yaml"
+    path.write_text("method: mirror\ntarget_lane: gpu\ndraft_lane: gpu\nnum_speculative_tokens: 3\n")
+    with pytest.raises(ConfigError, match=r"schedule\.yaml:1:1: .*mirror needs two lanes"):
+        load_schedule(path)
