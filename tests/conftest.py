@@ -15,7 +15,5 @@ def embedded_model_folder() -> Path:
     from runtime.models.embedded import embedded_folder, is_present
 
     if not is_present():
-        pytest.skip(
-            "the embedded model is not in the cache; run: mirrorsd models fetch smollm2-135m-instruct"
-        )
+        pytest.skip("the embedded model is not in the cache; run: mirrorsd models fetch smollm2-135m-instruct")
     return embedded_folder()
