@@ -33,12 +33,7 @@ class PairContention(NamedTuple):
     def of(cls, profile: Profile, target_lane: str, draft_lane: str) -> PairContention:
         """What the profile knows of the two lanes; no slowdown where it has no entry."""
         pool = profile.memory_pool_bytes_per_s or float("inf")
-        for entry in profile.contention:
-            if entry.lanes == (target_lane, draft_lane):
-                return cls(entry.slowdown[0], entry.slowdown[1], pool)
-            if entry.lanes == (draft_lane, target_lane):
-                return cls(entry.slowdown[1], entry.slowdown[0], pool)
-        return cls(1.0, 1.0, pool)
+        return cls(*profile.slowdown(target_lane, draft_lane), pool)
 
     @property
     def is_free(self) -> bool:

@@ -185,9 +185,13 @@ class DurationTables:
         return one_in_ticks(self.profile.lane(lane).dispatch_s / 2)
 
     def _transfer_s(self, schedule: Schedule) -> float:
-        """The exit message over the link between the lanes; nothing where the profile has no such link."""
-        lanes = {schedule.target_lane, schedule.draft_lane}
-        link = next((link for link in self.profile.links if set(link.lanes) == lanes), None)
+        """The exit message over the link between the lanes; nothing where the profile has no such link.
+
+        A link that is known the other way round only serves both ways.
+        """
+        links = {link.lanes: link for link in self.profile.links}
+        lanes = (schedule.target_lane, schedule.draft_lane or schedule.target_lane)
+        link = links.get(lanes) or links.get(lanes[::-1])
         if link is None or not schedule.uses_exit:
             return 0.0
         bytes_per_row: float = BYTES_PER_CANDIDATE * schedule.num_exit_candidates

@@ -24,6 +24,17 @@ def test_a_pair_is_found_in_either_order() -> None:
     assert not PairContention.of(profile, "target", "draft").is_free
 
 
+def test_a_pair_that_was_measured_both_ways_keeps_its_roles() -> None:
+    entries = [
+        Contention(lanes=("draft", "target"), slowdown=(3, 2), source="by hand"),
+        Contention(lanes=("target", "draft"), slowdown=(5, 7), source="by hand"),
+    ]
+    for contention in (entries, entries[::-1]):
+        profile = machine(contention=tuple(contention))
+        assert PairContention.of(profile, "target", "draft") == (5, 7, float("inf"))
+        assert PairContention.of(profile, "draft", "target") == (3, 2, float("inf"))
+
+
 def test_lanes_that_nothing_is_known_of_are_free() -> None:
     assert PairContention.of(machine(), "target", "draft").is_free
     assert not PairContention.of(machine(memory_pool_bytes_per_s=1e9), "target", "draft").is_free

@@ -71,6 +71,12 @@ def test_the_exit_message_pays_for_ids_log_probs_and_features() -> None:
     assert durations(schedule, machine(), num_exit_roots=8).transfer_s == 0
 
 
+def test_a_link_that_has_the_lanes_in_order_comes_first() -> None:
+    forth = LINK.model_copy(update={"lanes": ("target", "draft"), "latency_s": 2.0, "bytes_per_s": 1e18})
+    for links in ((LINK, forth), (forth, LINK)):
+        assert durations(mirror("exit"), machine(links=links), num_exit_roots=3).transfer_s == 2
+
+
 def test_durations_are_whole_ticks_and_no_work_is_free() -> None:
     profile = machine(lane("target", layer=0.1), lane("draft", draft_step=0, dispatch_s=0.3))
     found = durations(speculative(), profile)
