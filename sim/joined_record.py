@@ -21,11 +21,13 @@ class Drafts(NamedTuple):
 
     Attributes:
         windows: the longest windows, T tuples of W.
+        first: the first drafted token, [T].
         match_length: drafted tokens that agree with the text, [T].
         refused: the drafted token behind those; `NO_TOKEN` if all W agree, [T].
     """
 
     windows: list[tuple[int, ...]]
+    first: Ints
     match_length: Ints
     refused: Ints
 
@@ -57,7 +59,8 @@ class JoinedRecord:
             padded = np.pad(tokens, ((0, 0), (0, 1)), constant_values=NO_TOKEN)
             refused = padded[np.arange(len(tokens)), match_length].astype(np.int64)
             windows = [tuple(row) for row in tokens.tolist()]
-            found = self._drafts[with_features] = Drafts(windows, match_length, refused)
+            first = tokens[:, 0].astype(np.int64)
+            found = self._drafts[with_features] = Drafts(windows, first, match_length, refused)
         return found
 
     def candidates(self, exit_layer: int | None) -> Ids:

@@ -29,7 +29,6 @@ class Replay:
         self._roots = RootRanks(self._joined)
         self._prompt_lengths = np.array([prompt.prompt_length for prompt in record.prompts])
         self._walks: dict[tuple[int, bool, int | None], Walk] = {}
-        self._exit_roots: dict[tuple[int | None, ...], int] = {}
 
     @property
     def source(self) -> str:
@@ -45,11 +44,8 @@ class Replay:
         """See `Acceptance`; for `hybrid` an estimate, see `RootRanks.mean_exit_roots`."""
         if schedule.root_source != "hybrid":
             return sum(schedule.exit_roots_per_row)
-        key = (schedule.exit_layer, schedule.num_speculative_tokens, schedule.exit_top_k, schedule.draft_top_k)
-        if key not in self._exit_roots:
-            self._joined.check(schedule)
-            self._exit_roots[key] = self._roots.mean_exit_roots(schedule)
-        return self._exit_roots[key]
+        self._joined.check(schedule)
+        return self._roots.mean_exit_roots(schedule)
 
     def answers(self, schedule: Schedule, max_new_tokens: int | None) -> list[Answers]:
         """See `Acceptance`."""

@@ -45,6 +45,7 @@ class RootRanks:
     def __init__(self, joined: JoinedRecord) -> None:
         self._joined = joined
         self._places: dict[tuple[int | None, bool], _Places] = {}
+        self._fresh: dict[tuple[int | None, int, int], tuple[float, float]] = {}
 
     def branches(self, schedule: Schedule, at: Ints, accepted: Ints) -> Ints:
         """`MISS`, `FROM_DRAFT` or `FROM_EXIT` for rounds of a mirror schedule that a next token follows, [R]."""
@@ -62,15 +63,24 @@ class RootRanks:
         The mean over the text's positions, taken for each row of the window: what would be found behind the
         accepted prefix was not recorded.
         """
-        top_k, others = schedule.exit_top_k, schedule.draft_top_k
-        exits = self._joined.candidates(schedule.exit_layer)[:, : top_k + 1]
+        key = (schedule.exit_layer, schedule.exit_top_k, schedule.draft_top_k)
+        if key not in self._fresh:
+            self._fresh[key] = self._fresh_roots(schedule)
+        in_window, behind_it = self._fresh[key]
+        return max(1, round(schedule.num_speculative_tokens * in_window + behind_it))
+
+    def _fresh_roots(self, schedule: Schedule) -> tuple[float, float]:
+        """Mean number of exit roots in a row that are not the draft's: for rows of the window, and behind it."""
+        exits = self._joined.candidates(schedule.exit_layer)[:, : schedule.num_exit_candidates]
         everywhere = np.arange(len(exits))
-        own = np.array([window[0] for window in self._joined.drafts(with_features=False).windows])
-        means: list[float] = []
-        for drafted in (own, np.full(len(exits), NO_TOKEN)):
-            taken = _is_in(exits, self._draft_roots(everywhere, drafted, others)) | (exits == drafted[:, None])
-            means.append(float(np.minimum(top_k, (~taken).sum(axis=1)).mean()))
-        return max(1, round(schedule.num_speculative_tokens * means[0] + means[1]))
+
+        def mean(drafted: Ints) -> float:
+            roots = self._draft_roots(everywhere, drafted, schedule.draft_top_k)
+            taken = _is_in(exits, roots) | (exits == drafted[:, None])
+            return float(np.minimum(schedule.exit_top_k, (~taken).sum(axis=1)).mean())
+
+        first = self._joined.drafts(with_features=False).first
+        return mean(first), mean(np.full(len(exits), NO_TOKEN))
 
     def _among_exit_roots(self, schedule: Schedule, at: Ints, accepted: Ints) -> NDArray[np.bool_]:
         """Whether the outcome is a root of the exit; in `hybrid` it may be one of the draft's as well."""
