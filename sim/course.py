@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -17,7 +18,8 @@ from sim.branches import BranchProgress
 from sim.durations import Durations, StepKind, step_rows
 
 
-class Costs(NamedTuple):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Costs:
     """`Durations` as lists over contexts, from which single values are read faster than from arrays."""
 
     segments_s: list[list[float]]
@@ -178,6 +180,10 @@ class Course:
         for start_s, end_s in pairwise(times_s):
             self.write(self.schedule.draft_lane or "", steps.work, start_s, end_s, rows)
             rows = self.costs.step_rows[steps.kind]
+
+    def write_in_a_row(self, steps: Steps, start_s: float) -> None:
+        """Write steps that nothing slows to the trace."""
+        self.write_steps(steps, [start_s, *(start_s + end_s for end_s in steps.ends_s())])
 
     def _window_steps(self, work: Work, num_unread: int) -> Steps:
         """A window, behind so many tokens to read beside the last committed one."""

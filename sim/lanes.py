@@ -92,7 +92,7 @@ class DraftLane:
         start_s = self.free_s
         self.free_s = start_s + steps.seconds
         if self.course.has_spans:
-            self.course.write_steps(steps, [start_s, *(start_s + end_s for end_s in steps.ends_s())])
+            self.course.write_in_a_row(steps, start_s)
 
     def finish(self) -> None:
         """The sequence has ended: the step under way is the last."""
@@ -144,14 +144,13 @@ class Branches(BranchProgress):
         self._count_up(message_s)
 
     def _count_up(self, message_s: float) -> None:
-        lane = self._lane
+        lane, step_s = self._lane, self._lane.course.costs.step_s
         while lane.free_s < message_s:
             kind, num_steps = self.next_run()
             if not num_steps:
                 lane.free_s = message_s
                 return
-            step_s = lane.course.costs.step_s[kind][self._place]
-            begun = min(num_steps, ceil((message_s - lane.free_s) / step_s))
+            begun = min(num_steps, ceil((message_s - lane.free_s) / step_s[kind][self._place]))
             self.advance(kind, begun)
             self._do(kind, begun)
 
@@ -159,6 +158,5 @@ class Branches(BranchProgress):
         lane = self._lane
         course = lane.course
         if course.has_spans:
-            lane.compute(course.branch_steps(kind, num_steps, self._place))
-        else:
-            lane.free_s += num_steps * course.costs.step_s[kind][self._place]
+            course.write_in_a_row(course.branch_steps(kind, num_steps, self._place), lane.free_s)
+        lane.free_s += num_steps * course.costs.step_s[kind][self._place]

@@ -7,7 +7,7 @@ was scheduled before stays in SimPy's queue and is ignored when it comes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import ceil, inf
+from math import ceil
 
 import numpy as np
 from simpy import Event, Timeout
@@ -25,7 +25,7 @@ class Run:
         what: the target's segment, or the kind of the draft's steps.
         work_s: all of it.
         done_s: what was done when the machine last settled.
-        slowdown: time over time alone since then; infinite before the work has begun.
+        slowdown: time over time alone since then.
         on_end: called when all is done; may start the lane's next run.
         marks: (time, work done) whenever the machine settled.
     """
@@ -38,7 +38,7 @@ class Run:
         self.work_s = work_s
         self.on_end = on_end
         self.done_s = 0.0
-        self.slowdown = inf
+        self.slowdown = 1.0
         self.marks: list[tuple[float, float]] = []
 
     def times_s(self, works_s: Sequence[float]) -> list[float]:
@@ -61,8 +61,9 @@ class SharedMachine:
 
     def start(self, run: Run) -> None:
         """Begin on an idle lane now."""
-        self._runs[run.side] = run
         self._settle()
+        run.marks.append((self._settled_s, 0.0))
+        self._runs[run.side] = run
         self._set_pace()
 
     def cut(self, run: Run, step_s: float) -> int:
@@ -75,14 +76,15 @@ class SharedMachine:
 
     def _settle(self) -> None:
         """Count what has been done since the last time."""
-        course = self._course
-        now_s = course.env.now
-        elapsed_s, self._settled_s = now_s - self._settled_s, now_s
+        now_s = self._course.env.now
+        elapsed_s = now_s - self._settled_s
+        if not elapsed_s:
+            return
+        self._settled_s = now_s
         for run in self._runs:
             if run is not None:
                 run.done_s += elapsed_s / run.slowdown
-                if course.has_spans:
-                    run.marks.append((now_s, run.done_s))
+                run.marks.append((now_s, run.done_s))
 
     def _set_pace(self) -> None:
         """Go on as fast as the lanes let each other, and wake up when the first of them has done its work."""
@@ -102,8 +104,8 @@ class SharedMachine:
             if draft_left_s < left_s:
                 run, left_s = draft, draft_left_s
         self._ending = run
-        self._wake = Timeout(course.env, max(0.0, left_s))
-        self._wake.callbacks.append(self._end)
+        wake = self._wake = Timeout(course.env, left_s if left_s > 0 else 0.0)
+        wake.callbacks.append(self._end)
 
     def _end(self, event: Event) -> None:
         run = self._ending
