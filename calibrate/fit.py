@@ -12,6 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, linear_regression, median, quantiles
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hwprofiles.profile import LatencyTable
 
 Size = tuple[int, int]
@@ -128,13 +131,18 @@ def fit_target(
 def grow(times: Mapping[Size, float], rows: Sequence[int], contexts: Sequence[int]) -> list[list[float]]:
     """Seconds [rows][contexts] from times at every row count for the first context, and at some for the others.
 
-    What a longer context adds is interpolated linearly between the row counts that were timed there.
+    What a longer context adds is reading its keys once and comparing every row with them: (once + each * rows)
+    * added context, fitted to all sizes at once. It is a few percent of an operation, less than a single size's
+    noise.
     """
-    lines = []
-    for count in rows:
-        base_s = times[count, contexts[0]]
-        lines.append([base_s + _added(times, count, context, contexts[0]) for context in contexts])
-    return lines
+    first = contexts[0]
+    added = {
+        (count, context): seconds - times[count, first]
+        for (count, context), seconds in times.items()
+        if context != first and (count, first) in times
+    }
+    once, each = _growth({(count, context - first): seconds for (count, context), seconds in added.items()})
+    return [[times[count, first] + (once + each * count) * (context - first) for context in contexts] for count in rows]
 
 
 def make_table(
@@ -182,14 +190,24 @@ def _scaled(
     return LatencyTable(**table.model_dump(exclude={"seconds"}), seconds=lines)
 
 
-def _added(times: Mapping[Size, float], rows: int, context: int, first: int) -> float:
-    """What `context` takes more than the first context, for a row count that may not have been timed there.
+def _growth(added: Mapping[Size, float]) -> tuple[float, float]:
+    """(once, each) of `grow` by least squares, from seconds by (rows, added context); neither below nothing.
 
-    Never less than nothing: more keys are more work, and what says otherwise is noise.
+    More keys are more work; what says otherwise is noise.
     """
-    known = sorted(count for count, at in times if at == context and (count, first) in times)
-    below = max((count for count in known if count <= rows), default=known[0])
-    above = min((count for count in known if count >= rows), default=known[-1])
-    low, high = (times[count, context] - times[count, first] for count in (below, above))
-    share = (rows - below) / (above - below) if above > below else 0.0
-    return max(0.0, low + share * (high - low))
+    if not added:
+        return 0.0, 0.0
+    design = np.array([(span, rows * span) for rows, span in added], dtype=np.float64)
+    seconds = np.array(list(added.values()))
+    fits = [_least_squares(design[:, kept], seconds, kept) for kept in ([0, 1], [0], [1])]
+    allowed = [fit for fit in fits if min(fit) >= 0] or [(0.0, 0.0)]
+    return min(allowed, key=lambda fit: float(((design @ np.array(fit) - seconds) ** 2).sum()))
+
+
+def _least_squares(design: NDArray[np.float64], seconds: NDArray[np.float64], kept: list[int]) -> tuple[float, float]:
+    """Both coefficients, of which those not kept are zero."""
+    solved = np.linalg.lstsq(design, seconds, rcond=None)[0]
+    coefficients = [0.0, 0.0]
+    for place, value in zip(kept, solved, strict=True):
+        coefficients[place] = float(value)
+    return coefficients[0], coefficients[1]

@@ -68,13 +68,25 @@ def test_verification_is_kept_even_if_noise_makes_a_layer_impossible(suffix_s: f
     assert LAYERS * tables.layer.at(1, 10) + tables.head.at(1, 10) == pytest.approx(3.0)
 
 
-def test_growth_with_the_context_is_interpolated_between_the_rows_that_were_timed_there() -> None:
-    times = {(1, 10): 1.0, (2, 10): 2.0, (5, 10): 3.0, (1, 50): 1.5, (5, 50): 5.5}
-    assert grow(times, (1, 2, 5), (10, 50)) == [[1.0, 1.5], [2.0, 2.0 + 0.5 + 2.0 / 4], [3.0, 5.5]]
+def test_growth_with_the_context_is_a_reading_of_keys_and_a_share_of_every_row() -> None:
+    base_s = {1: 1.0, 2: 2.0, 5: 3.0}
+    times = {(rows, 10): seconds for rows, seconds in base_s.items()}
+    times |= {(rows, 50): base_s[rows] + 40 * (0.01 + 0.002 * rows) for rows in (1, 5)}
+    table = grow(times, (1, 2, 5), (10, 50))
+    assert [line[0] for line in table] == [1.0, 2.0, 3.0]
+    assert [line[1] - line[0] for line in table] == pytest.approx([40 * (0.01 + 0.002 * rows) for rows in base_s])
+
+
+def test_one_noisy_size_cannot_bend_the_growth_alone() -> None:
+    times = {(rows, context): 1.0 for rows in (1, 4, 9) for context in (10, 50)} | {(1, 50): 1.3}
+    (one_row, *_) = grow(times, (1, 4, 9), (10, 50))
+    assert 1.0 < one_row[1] < 1.15
 
 
 def test_a_longer_context_never_takes_less() -> None:
     assert grow({(1, 10): 1.0, (1, 50): 0.9}, (1,), (10, 50)) == [[1.0, 1.0]]
+    falling = {(1, 10): 1.0, (1, 50): 1.4, (5, 10): 2.0, (5, 50): 2.0}
+    assert all(line[1] >= line[0] for line in grow(falling, (1, 5), (10, 50)))
 
 
 def test_spread_is_half_the_central_half_over_the_median() -> None:
