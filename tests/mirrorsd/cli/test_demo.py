@@ -11,6 +11,7 @@ from decoding.schedule import Schedule, load_schedule
 from hwprofiles.host import local_lanes
 from hwprofiles.profile import load_profile
 from mirrorsd.cli.app import app
+from tests.mirrorsd.cli.interrupt import interrupted
 
 PROMPTS = ("w5 w17 w3 w44 w8", "w9 w9 w4", "w60 w2 w33 w12")
 FIGURES = {"tpot_s", "num_rounds", "num_accepted_tokens", "mean_acceptance_length", "reuse_rate"}
@@ -171,3 +172,17 @@ def test_a_report_of_something_else_is_refused(content, tmp_path):
     assert result.exit_code == 2
     assert f"{path}: not a result" in result.stderr
     assert not (tmp_path / "page.html").exists()
+
+
+def test_ctrl_c_tells_what_is_there_already_and_leaves_no_half_file(models, prompts, tmp_path):
+    sizes = ("--dtype", "float32", "--max-new-tokens", 12, "--max-window", 3)
+    words = ("demo", *models, "--prompts", prompts, *sizes, "--out", tmp_path)
+    status, stdout, stderr = interrupted(words, said="[2/5] Recording")
+    assert (status, stdout) == (130, "")
+    assert f"Interrupted. The profile is in {tmp_path / 'profile.yaml'}." in stderr
+    assert "Traceback" not in stderr
+    assert load_profile(tmp_path / "profile.yaml").num_layers == 4
+    assert not (tmp_path / "demo.json").exists()
+    assert not (tmp_path / "report.html").exists()
+    for path in tmp_path.glob("*.npz"):
+        assert AcceptanceRecord.load(path).prompts
