@@ -75,7 +75,7 @@ def generate(
     from runtime.models.folder import resolve_model
     from training.self_text import write_self_text
 
-    saved = [f"Whole batches are in {out}; the same command goes on behind them."]
+    saved = [f"The batches that were finished are in {out}; the same command goes on behind them."]
     with telling_what_was_saved(saved), task("Generating") as report:
         write_self_text(
             wanted,
@@ -97,7 +97,7 @@ def _train(
     from training.card import read_card
     from training.run import run_recipe
 
-    saved = [f"Checkpoints are in {out}; the same command goes on from the last one."]
+    saved = [f"What was finished is in {out}; the same command goes on from there."]
     with telling_what_was_saved(saved), task("Training") as report:
         folder = run_recipe(
             wanted, resolve_model(target), data, out, device=device, progress=lambda now: report(*_told(now))
