@@ -43,6 +43,7 @@ def run_in_turn(
     *,
     max_new_tokens: int,
     enough: Callable[[int], bool] = lambda _num_prompts: False,
+    between: Callable[[], None] = lambda: None,
     progress: Progress = lambda _step, _share: None,
 ) -> Measured:
     """Run every schedule on every prompt, prompt by prompt, so that the machine's moods hit all schedules alike.
@@ -55,6 +56,7 @@ def run_in_turn(
         prompts: on what.
         max_new_tokens: cut of every text.
         enough: asked with the number of prompts done, at least one, whether to leave the others out.
+        between: called before every prompt and behind the last, while no schedule runs.
         progress: called with what is under way and the share that is done.
 
     Raises:
@@ -67,12 +69,14 @@ def run_in_turn(
     for place, prompt in enumerate(prompts):
         if place > 0 and enough(place):
             break
+        between()
         for turn in range(len(schedules)):
             index = (place + turn) % len(schedules)
             step = f"prompt {place + 1} of {len(prompts)}, schedule {turn + 1} of {len(schedules)}"
             progress(step, (place + turn / len(schedules)) / len(prompts))
             made = engine.generate(schedules[index], prompt.ids, max_new_tokens=max_new_tokens)
             traces[index].append(made.trace)
+    between()
     return Measured(len(traces[0]), traces)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
+from calibrate.drift import DriftWatch, drift_in_words
 from calibrate.prompts import Prompt
 from decoding.errors import ConfigError
 from decoding.record import AcceptanceRecord
@@ -106,16 +107,22 @@ class Demo:
         return self._report(plan, candidates, measured)
 
     def _calibrate(self, engine: Engine) -> Profile:
-        settings = self._settings
+        settings, progress = self._settings, self._stages.begin(CALIBRATE)
+        progress("loading the models", 0.0)
+        lanes = {lane.name: engine.load_target(lane.name) for lane in self._lanes}
+        contexts = contexts_of(self._encoded, settings.max_new_tokens)
+        self._watch = DriftWatch(lanes, context=sum(contexts) // 2)
+        self._watch.look("calibration")
         profile = calibrate_engine(
             engine,
             settings.pair,
             self._lanes,
-            contexts=contexts_of(self._encoded, settings.max_new_tokens),
+            contexts=contexts,
             max_window=settings.max_window,
             quick=True,
-            progress=self._stages.begin(CALIBRATE),
+            progress=progress,
         )
+        self._watch.look("calibration")
         save_profile(profile, self._path("profile.yaml"))
         self.saved.append(f"The profile is in {self._path('profile.yaml')}.")
         return profile
@@ -170,11 +177,14 @@ class Demo:
             self._encoded[:num_prompts],
             max_new_tokens=settings.max_new_tokens,
             enough=enough,
+            between=lambda: self._watch.look("runs"),
             progress=stages.begin(RUN),
         )
 
     def _report(self, plan: Plan, candidates: Sequence[Candidate], measured: Measured) -> dict[str, Any]:
         self._stages.begin(REPORT)
+        drift = self._watch.drift()
+        self.notes += (drift_in_words(drift),)
         pair, profile, accepted = self._settings.pair, plan.profile, plan.record
         results = put_together(candidates, measured, profile, accepted)
         names = unique_names(results, plan)
@@ -189,6 +199,7 @@ class Demo:
             "num_prompts": measured.num_prompts,
             "max_new_tokens": self._settings.max_new_tokens,
             "total_s": self._stages.elapsed_s,
+            "drift": drift,
             "winner": winner,
             "verdict": f"{plan.verdict.text}\n\n{measured_in_words(results, names, winner)}",
         }

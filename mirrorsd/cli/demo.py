@@ -71,4 +71,7 @@ def demo(
         show("")
         show(escaped(result["rounds"]))
         show("")
+        for note in job.notes:
+            show(escaped(note))
+            show("")
         show(f"Report: {escaped(result['report'])}")
