@@ -45,6 +45,13 @@ def continue_text(target, prompt, num_tokens, sampling=GREEDY, *, eos=()):
     return text[len(prompt) :]
 
 
+def smallest_margin(target, prompt, text):
+    """How near the target came to another token: best minus second logit, the least over the tokens of `text`."""
+    logits = target_logits(target, [*prompt, *text])[len(prompt) - 1 : -1]
+    best = logits.topk(2, dim=-1).values
+    return float((best[:, 0] - best[:, 1]).min())
+
+
 def draft_text(draft, prefix, num_tokens, *, features_TE=None):
     """The draft's greedy tokens behind `prefix`, and its ids in order of preference at every place."""
     text, ranked = list(prefix), []

@@ -5,7 +5,7 @@ import signal
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from decoding import metrics
@@ -19,6 +19,7 @@ from tests.runtime import plain
 from tests.tiny_models import EOS, VOCAB_SIZE
 
 PROMPT = [5, 17, 3, 44, 8]
+NEAR_TIE = 1e-4
 SPLIT = {"target_lane": "big", "draft_lane": "small"}
 
 
@@ -78,8 +79,10 @@ def run(engine, tiny_folders):
 )
 @settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_greedy_text_is_that_of_plain_decoding(run, tiny_folders, name, prompt, max_new_tokens) -> None:
-    found = run(SCHEDULES[name], prompt, max_new_tokens)
     expected = plain.continue_text(tiny_folders.decoder, prompt, max_new_tokens, eos=(EOS,))
+    # float32 sums differ in their last bits with the number of rows: a tie to that precision has no right answer
+    assume(plain.smallest_margin(tiny_folders.decoder, prompt, expected) > NEAR_TIE)
+    found = run(SCHEDULES[name], prompt, max_new_tokens)
     assert list(found.tokens) == expected
     assert found.trace.events == []
 
