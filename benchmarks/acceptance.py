@@ -33,10 +33,10 @@ def main() -> None:
     """Measure every setting on every prompt and write the result file."""
     options = _options()
     prompts = bundled_prompts() if options.prompts is None else load_prompts(options.prompts)
-    prompts = prompts[: options.limit]
+    prompts = prompts[:: options.every]
     name = "shipped" if options.prompts is None else options.prompts.stem
     pair = find_pair("smollm2-135m-instruct", dtype=options.dtype)
-    lane = local_lanes()[-1].name
+    lane = options.lane or local_lanes()[0].name
     decoding = Decoding(max_new_tokens=options.max_new_tokens)
     settings: dict[str, Any] = {}
     with TextEngine(pair, lane_specs()) as engine:
@@ -100,8 +100,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--prompts", type=Path, help="Spec-Bench's question.jsonl, or rows with a prompt")
     parser.add_argument("--max-new-tokens", type=int, default=64)
     parser.add_argument("--windows", type=int, nargs="+", default=[4, 5])
-    parser.add_argument("--limit", type=int, help="only the first so many prompts")
+    parser.add_argument("--every", type=int, default=1, help="take one prompt of so many, to be done sooner")
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
+    parser.add_argument("--lane", help="where to run; acceptance does not depend on it")
     parser.add_argument("--card", action="store_true", help="put the means on the drafter's card")
     return parser.parse_args()
 
