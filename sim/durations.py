@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import floor
 from typing import Literal
 
 import numpy as np
@@ -35,13 +36,13 @@ StepKind = Literal["one_row", "draft_roots", "all_roots", "exit_roots", "window_
 
 
 def in_ticks(seconds: Floats) -> Floats:
-    """The nearest whole ticks."""
-    return np.rint(seconds / TICK_S) * TICK_S
+    """The nearest whole ticks; halves go up, so that a delay of whole ticks before or after changes nothing."""
+    return np.floor(seconds / TICK_S + 0.5) * TICK_S
 
 
 def one_in_ticks(seconds: float) -> float:
     """`in_ticks` of a single number, which is faster that way."""
-    return round(seconds / TICK_S) * TICK_S
+    return floor(seconds / TICK_S + 0.5) * TICK_S
 
 
 def work_in_ticks(seconds: Floats) -> Floats:
