@@ -2,13 +2,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from decoding.errors import ConfigError, OutOfRangeError, ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.profile import LatencyTable, LinkProfile, Profile
 from sim.cost import ConstantCost
-from sim.durations import TICK_S, Durations, DurationTables, step_rows
+from sim.durations import TICK_S, Durations, DurationTables, in_ticks, one_in_ticks, step_rows
 from sim.world import simulate
 from tests.sim.worlds import AUTOREGRESSIVE, lane, machine, mirror, prompt, record, speculative
 
@@ -84,6 +85,15 @@ def test_durations_are_whole_ticks_and_no_work_is_free() -> None:
     assert all((seconds / TICK_S).is_integer() for seconds in map(float, times))
     assert found.step_s["one_row"].tolist() == [TICK_S] * 3
     assert found.segments_s[0] == pytest.approx([2.0] * 3)
+
+
+@pytest.mark.parametrize("ticks", [0.5, 1.5, 2.25, 2.75])
+def test_rounding_does_not_depend_on_when_a_round_starts(ticks: float) -> None:
+    rounded = one_in_ticks(ticks * TICK_S)
+    assert [one_in_ticks((start + ticks) * TICK_S) - start * TICK_S for start in range(4)] == [rounded] * 4
+    assert (
+        in_ticks(np.array([(start + ticks) * TICK_S - start * TICK_S for start in range(4)])).tolist() == [rounded] * 4
+    )
 
 
 def test_an_exit_lies_below_the_last_layer() -> None:
