@@ -142,7 +142,7 @@ class Course:
         branch = self._last_branch
         work = Work.ROLLOUT_STEP if branch == MISS else Work.FINISH_STEP
         self.trace.mark_hit(hit=branch != MISS)
-        if not progress.is_read:
+        if not progress.is_read or (branch == MISS and self.schedule.exit_features):
             return self._window_steps(work, verdict.num_accepted)
         if branch == MISS:
             return self._window_steps(work, 0)

@@ -147,11 +147,12 @@ def _missing(
     after = here + accepted + 1
     done = np.where(branch == FROM_DRAFT, ahead.draft_steps[here], ahead.exit_steps[here])
     missing_s: Floats = (num_steps - np.where(branch == MISS, 0, done)) * one_row[after]
-    if ahead.is_read.all():
+    # Where no branch has begun, hit or miss, the draft reads what was committed; with features a miss reads it anew.
+    reads = ~ahead.is_read[here] | (schedule.exit_features & (branch == MISS))
+    if not reads.any():
         return missing_s
-    # Nothing of the branches has begun: hit or miss, the draft reads the window and drafts from its end.
-    unread_s = durations.catch_up_s[accepted, after] + (num_steps - 1) * one_row[after]
-    return np.where(ahead.is_read[here], missing_s, unread_s)
+    read_s = durations.catch_up_s[accepted, after] + (num_steps - 1) * one_row[after]
+    return np.where(reads, read_s, missing_s)
 
 
 def _total(seconds: Floats) -> float:

@@ -240,8 +240,8 @@ def test_with_features_the_draft_waits_and_reads_the_window_again() -> None:
         ("branch_step", 11, 13, 3),
         ("branch_step", 19, 23, 5),
         ("branch_step", 23, 25, 3),
-        # a miss at 26; the window has been read
-        ("rollout_step", 26, 27, 1),
+        # a miss at 26: what was committed is read again, each token with its feature
+        ("rollout_step", 26, 27, 2),
         ("rollout_step", 27, 28, 1),
     ]
 
