@@ -24,7 +24,8 @@ from training.judgement import Judgement, Progress
 from training.recipe import DraftRecipe
 from training.states import TargetStates
 
-_LONGEST_RUN = 4
+_LONGEST_RUN_WITHOUT = 4
+_LONGEST_RUN_WITH = 8
 _EVALUATION_BATCH = 8
 
 
@@ -141,15 +142,22 @@ def initial_draft(recipe: DraftRecipe, target: Decoder, kept_ids: Tensor) -> Dra
 
 
 def _random_presence(shape: torch.Size, featureless_share: float, generator: torch.Generator) -> Tensor:
-    """Alternating runs of 1-4 positions with and without features; some conversations have none at all."""
+    """Alternating runs of 1-8 positions with features and 1-4 without; some conversations have none at all.
+
+    A drafted window is a short run without, behind committed text with.
+    """
     num_rows, width = shape
     present = torch.zeros(num_rows, width, dtype=torch.bool)
     for row in range(num_rows):
         if float(torch.rand((), generator=generator)) < featureless_share:
             continue
-        runs = torch.randint(1, _LONGEST_RUN + 1, (width,), generator=generator)
-        switch = torch.zeros(width, dtype=torch.long)
-        edges = runs.cumsum(0)
-        switch[edges[edges < width]] = 1
-        present[row] = (switch.cumsum(0) + torch.randint(2, (), generator=generator)) % 2 == 0
+        runs = torch.stack(
+            [
+                torch.randint(1, _LONGEST_RUN_WITH + 1, (width,), generator=generator),
+                torch.randint(1, _LONGEST_RUN_WITHOUT + 1, (width,), generator=generator),
+            ],
+            dim=1,
+        ).flatten()
+        kinds = torch.arange(2 * width) % 2 == int(torch.randint(2, (), generator=generator))
+        present[row] = kinds.repeat_interleave(runs)[:width]
     return present
