@@ -31,6 +31,10 @@ class TargetLane(Protocol):
         """Layers 1..exit_layer and the exit head; replies `ExitSignal`."""
         ...
 
+    def stream(self, window: Window) -> Handle:
+        """`verify` by a target that drafts the next window in the same pass; replies `Verdict` with `window`."""
+        ...
+
     def suffix(self) -> Handle:
         """The remaining layers of the rows last given to `prefix`; replies `Verdict`."""
         ...
@@ -56,7 +60,7 @@ class DraftLane(Protocol):
     """The small model."""
 
     def rollout(self, verdict: Verdict | None = None) -> Handle:
-        """Draft a window serially from the committed text; replies `Window`.
+        """Draft a window from the committed text, a chain or a tree as the schedule says; replies `Window`.
 
         `verdict` is the last one, for a draft that reads the target's features; None at the start.
         """

@@ -20,18 +20,27 @@ class Candidates(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Drafted tokens on their way to verification.
+    """Drafted tokens on their way to verification: a chain, or a tree of them.
 
     Attributes:
         tokens: the drafted tokens; empty when the draft lane has nothing to offer.
         alternatives: for each row 0..len(tokens) - 1, the draft's own best ids there, best first, its drafted
             token included. They are the source of draft-sourced roots.
         distributions: for each drafted token the distribution it was *sampled* from; empty for greedy drafts.
+        parents: for each token of a tree the place in `tokens` of the one it follows, -1 for the last committed
+            token. Parents come before children; siblings differ and stand best first. Empty for a chain.
     """
 
     tokens: tuple[int, ...]
     alternatives: tuple[tuple[int, ...], ...] = ()
     distributions: tuple[Candidates, ...] = ()
+    parents: tuple[int, ...] = ()
+
+    def accepted(self, verdict: Verdict) -> tuple[int, ...]:
+        """The drafted tokens that stand."""
+        if not self.parents:
+            return self.tokens[: verdict.num_accepted]
+        return tuple(self.tokens[node] for node in verdict.path)
 
 
 NO_WINDOW = Window(())
@@ -58,12 +67,17 @@ class Verdict(NamedTuple):
     Attributes:
         num_accepted: drafted tokens that stand, 0..len(window).
         next_token: the target's own token behind them: a correction, or the bonus when all stand.
-        features: as in `ExitSignal`, for the synchronous method.
+        features: as in `ExitSignal`, for drafts that read the verdict's: those of the last committed token's row
+            and of the rows that stand.
+        path: places in the window of the tokens that stand, for a tree; empty for a chain.
+        window: the next one, where the target drafts it itself (`stream`).
     """
 
     num_accepted: int
     next_token: int
     features: Any = None
+    path: tuple[int, ...] = ()
+    window: Window | None = None
 
     @property
     def outcome(self) -> Outcome:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,35 @@ from numpy.typing import NDArray
 
 from decoding.atomic_file import replace_file
 from decoding.errors import RecordError
+from decoding.schedule import Method, Schedule
+from decoding.tree_shape import Path as TreePath
 
 Ids = NDArray[np.int32]
-FORMAT = "mirrorsd-acceptance-record-1"
+FORMAT = "mirrorsd-acceptance-record-2"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedTree:
+    """Trees of one drafter that a record holds the places of, for every `tree_size`.
+
+    Attributes:
+        method: the tree method that drafts so.
+        drafter: name of its drafter.
+        depth: the schedule's `num_speculative_tokens`.
+        top_k: the schedule's `tree_top_k`.
+        paths: nodes of a static tree in their order; empty for a dynamic one.
+    """
+
+    method: Method
+    drafter: str
+    depth: int
+    top_k: int = 0
+    paths: tuple[TreePath, ...] = ()
+
+    def answers(self, schedule: Schedule) -> bool:
+        """Whether the schedule's trees are these."""
+        asked = (schedule.method, schedule.drafter, schedule.num_speculative_tokens, schedule.tree_top_k)
+        return asked == (self.method, self.drafter, self.depth, self.top_k)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +68,8 @@ class PromptRecord:
             draft-sourced candidates of the row that follows prefix text[:i].
         feature_alternatives: with exit features; empty if the draft takes none.
         exits: for each exit layer, its best ids for the place after prefix text[:i], [N, K].
+        tree_ranks: for each tree of the record the places in its order of the nodes that stand for text[i],
+            text[i + 1], ..., -1 for one that no size of the tree has, [N, depth].
         margins: by how much the target's best logit exceeds its second best at each token, [N]; empty if unknown.
             Where it is near zero, other arithmetic may choose another token.
     """
@@ -55,6 +83,7 @@ class PromptRecord:
     alternatives: Ids
     feature_alternatives: Ids
     exits: dict[int, Ids]
+    tree_ranks: tuple[Ids, ...] = ()
     margins: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
 
     def drafts(self, *, with_features: bool) -> Ids:
@@ -79,6 +108,17 @@ class PromptRecord:
         lengths: Ids = np.cumprod(drafts == following, axis=1).sum(axis=1).astype(np.int32)
         return lengths
 
+    def tree_lengths(self, tree: int, size: int) -> Ids:
+        """How many tokens a drafted tree of `size` nodes gets accepted at each position, [N].
+
+        Args:
+            tree: place among the record's trees.
+            size: the schedule's `tree_size`.
+        """
+        ranks = self.tree_ranks[tree]
+        lengths: Ids = np.cumprod((ranks >= 0) & (ranks < size), axis=1).sum(axis=1).astype(np.int32)
+        return lengths
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AcceptanceRecord:
@@ -92,6 +132,7 @@ class AcceptanceRecord:
         feature_layers: target layers that the draft's exit features come from; a mirror exit must lie at or
             behind the last of them.
         prompts: one entry per prompt.
+        trees: drafted trees that were recorded, in the order of every prompt's `tree_ranks`.
     """
 
     target: str
@@ -102,6 +143,7 @@ class AcceptanceRecord:
     exit_layers: tuple[int, ...]
     prompts: tuple[PromptRecord, ...]
     feature_layers: tuple[int, ...] = ()
+    trees: tuple[RecordedTree, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise `RecordError` where the arrays of a prompt do not fit its text or what the record claims."""
@@ -109,6 +151,20 @@ class AcceptanceRecord:
             for complaint in _complaints(prompt, self):
                 msg = f"record of {prompt.name!r}: {complaint}"
                 raise RecordError(msg)
+
+    def tree(self, schedule: Schedule) -> int:
+        """Place of a schedule's trees among those recorded.
+
+        Raises:
+            RecordError: they were not recorded; says which were.
+        """
+        for place, tree in enumerate(self.trees):
+            if tree.answers(schedule):
+                return place
+        known = "; ".join(f"{tree.method} of {tree.drafter}, {tree.depth} deep" for tree in self.trees) or "none"
+        wanted = f"{schedule.method} of {schedule.drafter}, {schedule.num_speculative_tokens} deep"
+        msg = f"the record holds no trees of {wanted}; trees it holds: {known}"
+        raise RecordError(msg)
 
     def save(self, path: Path) -> None:
         """Write a `.npz` file (no pickled objects) atomically.
@@ -120,6 +176,7 @@ class AcceptanceRecord:
         for index, prompt in enumerate(self.prompts):
             arrays |= {f"{index}.{name}": getattr(prompt, name) for name in _ARRAYS}
             arrays |= {f"{index}.exit.{layer}": ids for layer, ids in prompt.exits.items()}
+            arrays |= {f"{index}.tree.{place}": ranks for place, ranks in enumerate(prompt.tree_ranks)}
         content = io.BytesIO()
         np.savez_compressed(content, **arrays)
         try:
@@ -148,7 +205,8 @@ class AcceptanceRecord:
     def _header(self) -> dict[str, Any]:
         scalars = ("target", "drafter", "dtype", "max_window", "max_new_tokens", "exit_layers", "feature_layers")
         rows = [{"name": p.name, "category": p.category, "prompt_length": p.prompt_length} for p in self.prompts]
-        return {"format": FORMAT} | {name: getattr(self, name) for name in scalars} | {"prompts": rows}
+        shared = {name: getattr(self, name) for name in scalars} | {"trees": [asdict(tree) for tree in self.trees]}
+        return {"format": FORMAT} | shared | {"prompts": rows}
 
     @classmethod
     def _from_arrays(cls, arrays: dict[str, Any]) -> AcceptanceRecord:
@@ -158,15 +216,19 @@ class AcceptanceRecord:
             raise RecordError(msg)
         layers = tuple(header.pop("exit_layers"))
         feature_layers = tuple(header.pop("feature_layers"))
+        trees = tuple(
+            RecordedTree(**row | {"paths": tuple(tuple(path) for path in row["paths"])}) for row in header.pop("trees")
+        )
         prompts = tuple(
             PromptRecord(
                 **row,
                 **{name: arrays[f"{index}.{name}"] for name in _ARRAYS},
                 exits={layer: arrays[f"{index}.exit.{layer}"] for layer in layers},
+                tree_ranks=tuple(arrays[f"{index}.tree.{place}"] for place in range(len(trees))),
             )
             for index, row in enumerate(header.pop("prompts"))
         )
-        return cls(**header, exit_layers=layers, feature_layers=feature_layers, prompts=prompts)
+        return cls(**header, exit_layers=layers, feature_layers=feature_layers, trees=trees, prompts=prompts)
 
 
 def _complaints(prompt: PromptRecord, record: AcceptanceRecord) -> Iterator[str]:
@@ -178,6 +240,11 @@ def _complaints(prompt: PromptRecord, record: AcceptanceRecord) -> Iterator[str]
         yield f"{length} tokens of text, more than max_new_tokens {record.max_new_tokens}"
     if missing := set(record.exit_layers) - set(prompt.exits):
         yield f"no exit after layer {', '.join(map(str, sorted(missing)))}"
+    if len(prompt.tree_ranks) != len(record.trees):
+        yield f"tree_ranks for {len(prompt.tree_ranks)} trees, not {len(record.trees)}"
+    for tree, ranks in zip(record.trees, prompt.tree_ranks, strict=False):
+        if ranks.shape != (length, tree.depth):
+            yield f"tree_ranks of {tree.drafter} have shape {ranks.shape}, not {(length, tree.depth)}"
     may_be_empty = {name: getattr(prompt, name) for name in ("feature_rollouts", "feature_alternatives")}
     arrays = {"rollouts": prompt.rollouts, "alternatives": prompt.alternatives}
     arrays |= {name: ids for name, ids in may_be_empty.items() if len(ids)}

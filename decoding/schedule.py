@@ -7,17 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from decoding.yaml_file import load_yaml, save_yaml
 
 MAX_WINDOW = 16
+MAX_TREE = 64
 
-Method = Literal["autoregressive", "speculative", "mirror"]
+Method = Literal[
+    "autoregressive", "speculative", "mirror", "medusa", "hydra", "eagle2", "eagle3", "speculative_streaming"
+]
 RootSource = Literal["exit", "draft", "hybrid"]
-Verification = Literal["greedy", "match", "ratio"]
+Verification = Literal["greedy", "match", "ratio", "one-hot", "typical"]
+
+HEAD_METHODS: Final[tuple[Method, ...]] = ("medusa", "hydra", "eagle2", "eagle3")
+"""Methods whose draft is a head that reads the target's states and drafts a tree."""
+DYNAMIC_TREES: Final[tuple[Method, ...]] = ("eagle2", "eagle3")
+"""Methods whose trees follow the draft's own probabilities; other trees have a fixed shape."""
+TREE_METHODS: Final[tuple[Method, ...]] = (*HEAD_METHODS, "speculative_streaming")
 
 
 class Schedule(BaseModel):
@@ -26,8 +35,12 @@ class Schedule(BaseModel):
     Attributes:
         method: name of the generator in `decoding.methods`.
         target_lane: lane of the platform that runs the target.
-        draft_lane: lane that runs the draft; the same lane means *pooled*, another one *split*.
-        num_speculative_tokens: drafted tokens per window.
+        draft_lane: lane that runs the draft; the same lane means *pooled*, another one *split*. None where the
+            target drafts for itself (`speculative_streaming`) or nobody does.
+        num_speculative_tokens: drafted tokens per window; of a tree the most along any path.
+        tree_size: drafted tokens of a tree in all; 0 for methods that draft chains.
+        tree_top_k: nodes that a dynamic tree (`eagle2`, `eagle3`) expands on every level, and children of each.
+        draft_streams: further tokens that a draft with streams proposes for itself in every step.
         root_source: where the mirror method's branches start: the target's early `exit`, the `draft`'s own
             runners-up, or both (`hybrid`).
         exit_layer: target layers done when the exit is taken (`exit` and `hybrid`).
@@ -36,8 +49,8 @@ class Schedule(BaseModel):
         roots_per_row: an uneven budget in place of the uniform one of the root source, for rows
             0..num_speculative_tokens; rows without an entry get none. Not for `hybrid`.
         exit_features: whether the target's hidden states condition the draft (`speculative`: after each
-            verification; `mirror`: with the exit message, root source `exit` only).
-        verification: rule at temperature > 0 (temperature 0 is greedy under all of them).
+            verification; `mirror`: with the exit message, root source `exit` only). Heads always read them.
+        verification: rule at temperature > 0 (temperature 0 is greedy under all of them); `typical` is lossy.
         drafter: name or folder of the drafter; None for `autoregressive`.
     """
 
@@ -47,6 +60,9 @@ class Schedule(BaseModel):
     target_lane: str
     draft_lane: str | None = None
     num_speculative_tokens: Annotated[int, Field(ge=0, le=MAX_WINDOW)] = 0
+    tree_size: Annotated[int, Field(ge=0, le=MAX_TREE)] = 0
+    tree_top_k: Annotated[int, Field(ge=0, le=MAX_TREE)] = 0
+    draft_streams: Annotated[int, Field(ge=0, le=8)] = 0
     root_source: RootSource | None = None
     exit_layer: Annotated[int, Field(ge=1)] | None = None
     exit_top_k: Annotated[int, Field(ge=0, le=64)] = 0
@@ -58,7 +74,7 @@ class Schedule(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        for holds, rule in (*self._lane_rules(), *self._exit_rules(), *self._root_rules()):
+        for holds, rule in (*self._lane_rules(), *self._tree_rules(), *self._exit_rules(), *self._root_rules()):
             if not holds:
                 raise ValueError(rule)
         return self
@@ -67,10 +83,28 @@ class Schedule(BaseModel):
         drafting, window = self.method != "autoregressive", self.num_speculative_tokens
         rule = f"num_speculative_tokens is {window}: autoregressive takes 0, other methods at least 1"
         yield drafting == (window > 0), rule
-        rule = f"draft_lane is {self.draft_lane}: autoregressive has none, other methods need one"
-        yield drafting == (self.draft_lane is not None), rule
+        alone = self.method in ("autoregressive", "speculative_streaming")
+        rule = (
+            f"draft_lane is {self.draft_lane}: {self.method} has none" if alone else f"{self.method} needs a draft_lane"
+        )
+        yield alone == (self.draft_lane is None), rule
         rule = f"mirror needs two lanes: target_lane and draft_lane are both {self.target_lane}"
         yield self.method != "mirror" or not self.is_pooled, rule
+        rule = "draft_streams belong to speculative and mirror"
+        yield not self.draft_streams or self.method in ("speculative", "mirror"), rule
+
+    def _tree_rules(self) -> Iterator[tuple[bool, str]]:
+        size, depth, top_k = self.tree_size, self.num_speculative_tokens, self.tree_top_k
+        if not self.is_tree:
+            yield not size and not top_k, f"tree_size and tree_top_k belong to {', '.join(TREE_METHODS)}"
+            yield self.verification not in ("one-hot", "typical"), f"{self.verification} is a rule for trees"
+            return
+        yield size >= depth, f"tree_size is {size}: a tree of depth {depth} (num_speculative_tokens) has more nodes"
+        if self.method in DYNAMIC_TREES:
+            yield top_k > 0, f"{self.method} needs tree_top_k > 0"
+        else:
+            yield not top_k, f"tree_top_k belongs to {', '.join(DYNAMIC_TREES)}"
+        yield self.verification != "ratio", "ratio needs a sampled chain: a tree takes match or one-hot"
 
     def _exit_rules(self) -> Iterator[tuple[bool, str]]:
         yield (
@@ -83,7 +117,7 @@ class Schedule(BaseModel):
         )
         yield (
             not self.exit_features or self.method == "speculative" or self.root_source == "exit",
-            ("exit_features work with speculative and with mirror's root_source exit"),
+            ("exit_features are an option of speculative and of mirror's root_source exit"),
         )
 
     def _root_rules(self) -> Iterator[tuple[bool, str]]:
@@ -112,6 +146,16 @@ class Schedule(BaseModel):
         return self.draft_lane == self.target_lane
 
     @property
+    def is_tree(self) -> bool:
+        """Whether windows are trees."""
+        return self.method in TREE_METHODS
+
+    @property
+    def reads_features(self) -> bool:
+        """Whether the draft reads the target's hidden states."""
+        return self.exit_features or self.method in HEAD_METHODS
+
+    @property
     def uses_exit(self) -> bool:
         """Whether the target takes an early exit."""
         return self.root_source in ("exit", "hybrid")
@@ -119,7 +163,7 @@ class Schedule(BaseModel):
     @property
     def num_rows(self) -> int:
         """Rows that a full verification computes: the window and the last committed token."""
-        return self.num_speculative_tokens + 1
+        return (self.tree_size or self.num_speculative_tokens) + 1
 
     @property
     def exit_roots_per_row(self) -> tuple[int, ...]:

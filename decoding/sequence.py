@@ -31,7 +31,7 @@ class DecodedSequence:
 
     def commit(self, window: Window, verdict: Verdict) -> tuple[int, ...]:
         """Append what stands; return what was appended, cut at EOS and at `max_new_tokens`."""
-        accepted = (*window.tokens[: verdict.num_accepted], verdict.next_token)
+        accepted = (*window.accepted(verdict), verdict.next_token)
         appended = accepted[: self.max_new_tokens - len(self.tokens)]
         if not self._eos.isdisjoint(appended):
             end = next(place for place, token in enumerate(appended, 1) if token in self._eos)

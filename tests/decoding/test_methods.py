@@ -172,3 +172,36 @@ def test_nothing_starts_before_the_flow_is_driven(method: str) -> None:
 def test_every_method_of_a_schedule_exists() -> None:
     annotation = Schedule.model_fields["method"].annotation
     assert set(METHODS) == set(annotation.__args__)
+
+
+HEADS: dict[str, Any] = {"target_lane": "t", "draft_lane": "d", "num_speculative_tokens": 2, "tree_size": 2}
+
+
+@pytest.mark.parametrize("head", [{"method": "medusa"}, {"method": "hydra"}, {"method": "eagle3", "tree_top_k": 2}])
+def test_heads_draft_from_the_last_verdict(head: dict[str, Any]) -> None:
+    schedule = Schedule(**HEADS | head)
+    assert drive(schedule, iter([FIRST, PARTIAL, SECOND, FULL]), num_rounds=2) == [
+        ("rollout", None),
+        ("wait", "rollout"),
+        ("verify", FIRST),
+        ("wait", "verify"),
+        ("commit", FIRST, PARTIAL),
+        ("rollout", PARTIAL),
+        ("wait", "rollout"),
+        ("verify", SECOND),
+        ("wait", "verify"),
+        ("commit", SECOND, FULL),
+    ]
+
+
+def test_a_streaming_target_verifies_what_its_last_pass_drafted() -> None:
+    schedule = Schedule(method="speculative_streaming", target_lane="t", num_speculative_tokens=2, tree_size=2)
+    first, second = Verdict(0, 10, window=FIRST), Verdict(1, 11, window=SECOND)
+    assert drive(schedule, iter([first, second]), num_rounds=2) == [
+        ("stream", NO_WINDOW),
+        ("wait", "stream"),
+        ("commit", NO_WINDOW, first),
+        ("stream", FIRST),
+        ("wait", "stream"),
+        ("commit", FIRST, second),
+    ]

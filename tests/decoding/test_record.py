@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.errors import RecordError
-from decoding.record import AcceptanceRecord, PromptRecord
+from decoding.record import AcceptanceRecord, PromptRecord, RecordedTree
+from decoding.schedule import Schedule
 
 
 def ids(*rows: object) -> np.ndarray:
@@ -53,6 +54,8 @@ def assert_same(found: PromptRecord, expected: PromptRecord) -> None:
         if field.name == "exits":
             assert one.keys() == other.keys()
             assert all((one[layer] == other[layer]).all() for layer in one)
+        elif field.name == "tree_ranks":
+            assert [ranks.tolist() for ranks in one] == [ranks.tolist() for ranks in other]
         elif isinstance(one, np.ndarray):
             assert one.dtype == other.dtype
             assert one.shape == other.shape
@@ -99,6 +102,46 @@ def test_rollouts_with_features_must_have_been_recorded() -> None:
     assert featured.drafts(with_features=True).tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
+STATIC = RecordedTree(method="medusa", drafter="heads", depth=2, paths=((0,), (1,), (0, 0)))
+DYNAMIC = RecordedTree(method="eagle2", drafter="layer", depth=3, top_k=4)
+
+
+def test_trees_of_every_size_follow_from_the_places_of_the_nodes_that_stand() -> None:
+    one = prompt(tree_ranks=(ids([0, 2], [3, 1], [-1, 0]),))
+    assert one.tree_lengths(0, 1).tolist() == [1, 0, 0]
+    assert one.tree_lengths(0, 2).tolist() == [1, 0, 0]
+    # the child of a node that is not in the tree is not in it either, whatever its place
+    assert one.tree_lengths(0, 3).tolist() == [2, 0, 0]
+    assert one.tree_lengths(0, 4).tolist() == [2, 2, 0]
+
+
+def test_a_file_brings_the_trees_back(tmp_path: Path) -> None:
+    ranks = ids([0, 2], [3, 1], [-1, 0]), ids([0, 1, 2], [0, 1, -1], [0, -1, -1])
+    written = record(prompt(tree_ranks=ranks), trees=(STATIC, DYNAMIC))
+    written.save(tmp_path / "record.npz")
+    read = AcceptanceRecord.load(tmp_path / "record.npz")
+    assert read.trees == (STATIC, DYNAMIC)
+    assert_same(read.prompts[0], written.prompts[0])
+
+
+def test_a_schedule_finds_its_trees() -> None:
+    fields: dict[str, Any] = {"target_lane": "t", "draft_lane": "t", "tree_size": 8}
+    eagle = Schedule(method="eagle2", drafter="layer", num_speculative_tokens=3, tree_top_k=4, **fields)
+    trees = record(prompt(tree_ranks=(ids([0, 2], [3, 1], [-1, 0]), ids(*[[0, 0, 0]] * 3))), trees=(STATIC, DYNAMIC))
+    assert trees.tree(eagle) == 1
+    with pytest.raises(RecordError, match=r"no trees of eagle2 of layer, 2 deep; .* medusa of heads, 2 deep; eagle2"):
+        trees.tree(eagle.model_copy(update={"num_speculative_tokens": 2}))
+    with pytest.raises(RecordError, match="trees it holds: none"):
+        record().tree(eagle)
+
+
+def test_trees_must_fit_the_text() -> None:
+    with pytest.raises(RecordError, match="tree_ranks for 0 trees, not 1"):
+        record(trees=(STATIC,))
+    with pytest.raises(RecordError, match=r"tree_ranks of heads have shape \(3, 1\), not \(3, 2\)"):
+        record(prompt(tree_ranks=(ids([0], [0], [0]),)), trees=(STATIC,))
+
+
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
@@ -134,7 +177,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.npz"
     np.savez(path, header=np.frombuffer(b'{"format": "something else"}', dtype=np.uint8))
     with pytest.raises(
-        RecordError, match=r"other\.npz: not an acceptance record of format mirrorsd-acceptance-record-1"
+        RecordError, match=r"other\.npz: not an acceptance record of format mirrorsd-acceptance-record-2"
     ):
         AcceptanceRecord.load(path)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -26,6 +26,16 @@ SPECULATIVE: dict[str, Any] = {
     "draft_lane": "gpu",
     "num_speculative_tokens": 3,
 }
+EAGLE: dict[str, Any] = {
+    "method": "eagle3",
+    "target_lane": "gpu",
+    "draft_lane": "gpu",
+    "num_speculative_tokens": 5,
+    "tree_size": 20,
+    "tree_top_k": 4,
+}
+MEDUSA: dict[str, Any] = EAGLE | {"method": "medusa", "tree_top_k": 0}
+STREAMING: dict[str, Any] = MEDUSA | {"method": "speculative_streaming", "draft_lane": None}
 PLAIN: dict[str, Any] = {"method": "autoregressive", "target_lane": "gpu"}
 DRAFT_ROOTS: dict[str, Any] = {"root_source": "draft", "exit_layer": None, "exit_top_k": 0}
 
@@ -36,14 +46,14 @@ DRAFT_ROOTS: dict[str, Any] = {"root_source": "draft", "exit_layer": None, "exit
         (PLAIN, {"num_speculative_tokens": 2}, "autoregressive takes 0"),
         (SPECULATIVE, {"num_speculative_tokens": 0}, "other methods at least 1"),
         (PLAIN, {"draft_lane": "npu"}, "draft_lane is npu: autoregressive has none"),
-        (SPECULATIVE, {"draft_lane": None}, "other methods need one"),
+        (SPECULATIVE, {"draft_lane": None}, "speculative needs a draft_lane"),
         (MIRROR, {"draft_lane": "gpu"}, "mirror needs two lanes: target_lane and draft_lane are both gpu"),
         (MIRROR, {"root_source": None}, "root_source is None: mirror needs exit, draft or hybrid"),
         (SPECULATIVE, {"root_source": "draft"}, "other methods none"),
         (MIRROR, {"exit_layer": None}, "root sources exit and hybrid need one"),
         (MIRROR, DRAFT_ROOTS | {"exit_layer": 3, "draft_top_k": 1}, "everything else has none"),
-        (MIRROR, {"root_source": "hybrid", "draft_top_k": 1, "exit_features": True}, "exit_features work with"),
-        (PLAIN, {"exit_features": True}, "exit_features work with"),
+        (MIRROR, {"root_source": "hybrid", "draft_top_k": 1, "exit_features": True}, "exit_features are an option of"),
+        (PLAIN, {"exit_features": True}, "exit_features are an option of"),
         (MIRROR, DRAFT_ROOTS | {"exit_top_k": 1, "draft_top_k": 1}, "exit_top_k belongs to"),
         (MIRROR, {"draft_top_k": 1}, "draft_top_k belongs to"),
         (MIRROR, {"exit_top_k": 0}, "root_source exit needs exit_top_k > 0"),
@@ -54,7 +64,19 @@ DRAFT_ROOTS: dict[str, Any] = {"root_source": "draft", "exit_layer": None, "exit
         (MIRROR, {"exit_top_k": 0, "roots_per_row": (0, 0)}, "roots_per_row allows no root at all"),
         (MIRROR, {"root_source": "hybrid", "roots_per_row": (1,)}, "roots_per_row belongs to"),
         (MIRROR, {"num_speculative_tokens": MAX_WINDOW + 1}, "less than or equal to 16"),
-        (MIRROR, {"method": "lookahead"}, "'autoregressive', 'speculative' or 'mirror'"),
+        (MIRROR, {"method": "lookahead"}, "'autoregressive', 'speculative', 'mirror', 'medusa'"),
+        (SPECULATIVE, {"tree_size": 4}, "tree_size and tree_top_k belong to medusa, hydra, eagle2, eagle3, spec"),
+        (SPECULATIVE, {"tree_top_k": 4}, "tree_size and tree_top_k belong to"),
+        (SPECULATIVE, {"verification": "one-hot"}, "one-hot is a rule for trees"),
+        (MIRROR, {"verification": "typical"}, "typical is a rule for trees"),
+        (EAGLE, {"verification": "ratio"}, "ratio needs a sampled chain"),
+        (EAGLE, {"tree_size": 4}, "tree_size is 4: a tree of depth 5"),
+        (EAGLE, {"tree_top_k": 0}, "eagle3 needs tree_top_k > 0"),
+        (MEDUSA, {"tree_top_k": 2}, "tree_top_k belongs to eagle2, eagle3"),
+        (MEDUSA, {"draft_lane": None}, "medusa needs a draft_lane"),
+        (MEDUSA, {"exit_features": True}, "exit_features are an option of"),
+        (MEDUSA, {"draft_streams": 2}, "draft_streams belong to speculative and mirror"),
+        (STREAMING, {"draft_lane": "gpu"}, "draft_lane is gpu: speculative_streaming has none"),
         (MIRROR, {"exit_topk": 2}, "Extra inputs are not permitted"),
     ],
 )
@@ -71,6 +93,21 @@ def test_uniform_budgets() -> None:
     assert schedule.draft_roots_per_row == (0, 0, 0, 0)
     # one more than the budget, since the drafted token is skipped
     assert (schedule.num_exit_candidates, schedule.num_alternatives) == (3, 0)
+
+
+def test_a_tree_is_verified_in_one_row_per_node_and_the_root() -> None:
+    eagle, medusa, streaming = Schedule(**EAGLE), Schedule(**MEDUSA), Schedule(**STREAMING)
+    assert [one.num_rows for one in (eagle, medusa, streaming)] == [21, 21, 21]
+    assert all(one.is_tree for one in (eagle, medusa, streaming))
+    assert not Schedule(**SPECULATIVE).is_tree
+
+
+def test_heads_always_read_features_and_drafts_when_asked_to() -> None:
+    assert Schedule(**EAGLE).reads_features
+    assert Schedule(**MEDUSA).reads_features
+    assert not Schedule(**STREAMING).reads_features
+    assert not Schedule(**SPECULATIVE).reads_features
+    assert Schedule(**SPECULATIVE, exit_features=True).reads_features
 
 
 def test_both_sources_have_budgets_in_a_hybrid() -> None:
@@ -104,6 +141,8 @@ def test_what_follows_from_a_schedule(fields: dict[str, Any], is_pooled: bool, u
     st.sampled_from([PLAIN, SPECULATIVE, MIRROR, MIRROR | {"exit_features": True, "drafter": "four-layer"}]),
     st.sampled_from(["greedy", "match", "ratio"]),
 )
+@example(EAGLE, "one-hot")
+@example(STREAMING, "typical")
 def test_a_file_brings_the_schedule_back(
     tmp_path_factory: pytest.TempPathFactory, fields: dict[str, Any], verification: str
 ) -> None:

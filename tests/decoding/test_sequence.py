@@ -22,6 +22,13 @@ def test_what_was_accepted_and_the_targets_token_are_committed() -> None:
     assert one.tokens == [1, 2, 4, 5]
 
 
+def test_of_a_tree_the_accepted_path_is_committed() -> None:
+    one = sequence(10)
+    tree = Window((1, 2, 3, 4), parents=(-1, -1, 1, 0))
+    assert one.commit(tree, Verdict(2, 5, path=(1, 2))) == (2, 3, 5)
+    assert one.commit(tree, Verdict(0, 6)) == (6,)
+
+
 def test_nothing_is_committed_beyond_the_limit() -> None:
     one = sequence(3)
     assert one.commit(Window((1, 2, 3)), Verdict(3, 4)) == (1, 2, 3)
