@@ -1,9 +1,10 @@
-"""Results as strict JSON, which knows neither NaN nor infinity."""
+"""Results as strict JSON, which knows neither NaN nor infinity; and how paths are told in it."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,11 @@ from typing import Any
 def json_text(data: Any) -> str:
     """Indented JSON with a final newline; numbers that are not finite become null."""
     return json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def path_from(folder: Path, path: Path) -> str:
+    """How to get to `path` from a file in `folder`: what is told this way can be moved together."""
+    return os.path.relpath(path.resolve(), folder.resolve())
 
 
 def _plain(value: Any) -> Any:

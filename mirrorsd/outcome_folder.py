@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from decoding.schedule import Schedule
 from decoding.yaml_file import write_atomically
 from hwprofiles.profile import load_profile
 from mirrorsd.both_worlds import Measured, put_together
-from mirrorsd.json_text import json_text
+from mirrorsd.json_text import json_text, path_from
 from mirrorsd.outcome import accuracy_entry, rounds_in_words, schedule_entries
 from mirrorsd.trace_file import load_traces, save_traces
 from planner.chrome_trace import save_chrome_trace
@@ -59,6 +60,9 @@ class Outcome:
 def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     """Write traces, Chrome traces and the report into `folder`, and last the JSON object `name`, which is returned.
 
+    No path of this machine is written down: `files` are relative to `folder`, and `folder` to the file that names
+    it, so all of it can be moved. In the object returned `folder` is what was given, as `report` is everywhere.
+
     Raises:
         MirrorsdError: a file cannot be written.
     """
@@ -85,10 +89,10 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
         "report": str(folder / REPORT),
         "title": outcome.title,
         "created": created,
-        "files": {key: _portable(path, folder) for key, path in files.items()},
-        "folder": str(folder.resolve()),
+        "files": {key: path_from(folder, path) for key, path in files.items()},
+        "folder": str(folder),
     }
-    write_atomically(folder / name, json_text(entries))
+    write_atomically(folder / name, json_text(entries | {"folder": os.curdir}))
     return entries
 
 
@@ -102,7 +106,7 @@ def read_report_data(path: Path) -> ReportData:
     try:
         saved = json.loads(path.read_text(encoding="utf-8"))
         schedules = [Schedule.model_validate(entry["schedule"]) for entry in saved["schedules"]]
-        files = {key: _found(Path(name), path.parent, Path(saved["folder"])) for key, name in saved["files"].items()}
+        files = {key: path.parent / saved["folder"] / name for key, name in saved["files"].items()}
         title, created, footnotes = saved["title"], saved["created"], (saved["rounds"], *saved["notes"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         msg = f"{path}: not a result that `mirrorsd demo` or `mirrorsd validate` wrote ({error!r})"
@@ -125,14 +129,3 @@ def unique_names(results: Sequence[ScheduleResult], plan: Plan) -> tuple[str, ..
 def file_name(place: int, name: str) -> str:
     """A schedule's name as a part of file names, such as `03-mirror-from-exit-15-3-drafted`."""
     return f"{place:02d}-{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}"
-
-
-def _portable(path: Path, folder: Path) -> str:
-    """Relative to the folder for what lies in it, so that the folder can be moved."""
-    path, folder = path.resolve(), folder.resolve()
-    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
-
-
-def _found(name: Path, *folders: Path) -> Path:
-    """The file in the first folder that has it; in the last one if none has, whose reader will complain."""
-    return next((folder / name for folder in folders if (folder / name).exists()), folders[-1] / name)

@@ -64,7 +64,7 @@ def demo(
             say(f"[yellow]{escaped(note)}[/]")
         with telling_what_was_saved(job.saved):
             result = job.run()
-    if write_json(result, json):
+    if write_json(result, json, relative=["folder"]):
         show(outcome_table(result))
         show("")
         show(escaped(result["verdict"]))

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mirrorsd.json_text import json_text
+from mirrorsd.json_text import json_text, path_from
 
 STDOUT = "-"
 _NAME = "--json"
@@ -35,8 +35,13 @@ def with_default_destination(args: Sequence[str]) -> list[str]:
     return complete
 
 
-def write_json(data: Any, destination: str | None) -> bool:
+def write_json(data: dict[str, Any], destination: str | None, *, relative: Sequence[str] = ()) -> bool:
     """Write `data` where `--json` says.
+
+    Args:
+        data: the result.
+        destination: a path, `STDOUT`, or None for nowhere.
+        relative: entries of `data` that are paths; a file tells them as seen from its own folder.
 
     Returns:
         Whether stdout is still free for a text result.
@@ -51,5 +56,7 @@ def write_json(data: Any, destination: str | None) -> bool:
         return False
     from decoding.yaml_file import write_atomically
 
-    write_atomically(Path(destination), json_text(data))
+    path = Path(destination)
+    told = {name: path_from(path.parent, Path(data[name])) for name in relative}
+    write_atomically(path, json_text(data | told))
     return True

@@ -36,7 +36,7 @@ def validate(
     with telling_what_was_saved([]), task("Validating") as report:
         outcome = run(schedules, evidence, wanted, exits=exits, progress=report)
     result = write_outcome(outcome, out, "validate.json")
-    if write_json(result, json):
+    if write_json(result, json, relative=["folder"]):
         show(outcome_table(result))
         show("")
         show(escaped(result["rounds"]))

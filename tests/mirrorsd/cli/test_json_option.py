@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +32,15 @@ def test_a_path_leaves_stdout_to_the_text(tmp_path, capsys):
 def test_stdout_gets_nothing_but_the_json(capsys):
     assert not write_json({"a": 1}, "-")
     assert json.loads(capsys.readouterr().out) == {"a": 1}
+
+
+def test_a_file_tells_paths_as_seen_from_its_own_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    result = {"folder": "out/demo", "name": "out/demo"}
+    write_json(result, "results/deep/a.json", relative=["folder"])
+    assert json.loads(Path("results/deep/a.json").read_text()) == {"folder": "../../out/demo", "name": "out/demo"}
+    write_json(result, "-", relative=["folder"])
+    assert json.loads(capsys.readouterr().out) == result
 
 
 def test_without_the_option_nothing_is_written(capsys):

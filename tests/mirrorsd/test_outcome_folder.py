@@ -1,0 +1,92 @@
+"""What a comparison of both worlds leaves in a folder names nothing outside of it, so it can be moved."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from decoding.errors import MirrorsdError
+from hwprofiles.profile import save_profile
+from mirrorsd.both_worlds import compare_all
+from mirrorsd.cli.json_option import write_json
+from mirrorsd.outcome_folder import REPORT, Outcome, read_report_data, unique_names, write_outcome
+from tests.planner.synthetic import acceptance_record
+from tests.planner.synthetic_report import report_data
+
+
+@pytest.fixture(scope="module")
+def data():
+    return report_data(record=acceptance_record(num_prompts=2, num_tokens=40), num_repeats=1)
+
+
+@pytest.fixture
+def outcome(data):
+    """A made-up comparison whose profile and record lie in `out`."""
+    record = data.plan.record
+    save_profile(data.plan.profile, Path("out/profile.yaml"))
+    record.save(Path("out/record.npz"))
+    return Outcome(
+        title="a test",
+        plan=data.plan,
+        results=data.results,
+        comparisons=tuple(compare_all(data.results, unique_names(data.results, data.plan), record)),
+        files={"profile": Path("out/profile.yaml"), "record": Path("out/record.npz")},
+        facts={"platform": {}},
+        dtype="float32",
+    )
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+
+def traces_of(results):
+    return [(result.simulated, result.measured) for result in results]
+
+
+def texts(value):
+    """Every text in a JSON value."""
+    if isinstance(value, dict):
+        return [text for item in value.values() for text in texts(item)]
+    if isinstance(value, list):
+        return [text for item in value for text in texts(item)]
+    return [value] if isinstance(value, str) else []
+
+
+def test_no_path_of_the_machine_is_written_down(outcome):
+    told = write_outcome(outcome, Path("out"), "result.json")
+    written = json.loads(Path("out/result.json").read_text())
+    assert not [text for text in texts(written) if str(Path.cwd()) in text]
+    assert (written["folder"], written["report"]) == (".", f"out/{REPORT}")
+    assert written["files"] == {"profile": "profile.yaml", "record": "record.npz", "traces": "traces.json.gz"}
+    assert told["folder"] == "out"
+
+
+def test_the_report_is_made_again_after_the_folder_was_moved(outcome, tmp_path):
+    write_outcome(outcome, Path("out"), "result.json")
+    shutil.move("out", tmp_path / "elsewhere")
+    assert traces_of(read_report_data(tmp_path / "elsewhere" / "result.json").results) == traces_of(outcome.results)
+
+
+def test_the_report_is_made_again_from_a_copy_in_another_folder(outcome, tmp_path, monkeypatch):
+    write_json(write_outcome(outcome, Path("out"), "result.json"), "results/copy.json", relative=["folder"])
+    monkeypatch.chdir(tmp_path)
+    assert traces_of(read_report_data(Path("here/results/copy.json")).results) == traces_of(outcome.results)
+
+
+def test_what_lies_outside_of_the_folder_is_told_from_there(outcome):
+    Path("out/profile.yaml").rename("profile.yaml")
+    outcome.files["profile"] = Path("profile.yaml")
+    write_outcome(outcome, Path("out"), "result.json")
+    assert json.loads(Path("out/result.json").read_text())["files"]["profile"] == "../profile.yaml"
+    assert traces_of(read_report_data(Path("out/result.json")).results) == traces_of(outcome.results)
+
+
+def test_a_file_that_is_gone_is_named(outcome):
+    write_outcome(outcome, Path("out"), "result.json")
+    Path("out/traces.json.gz").unlink()
+    with pytest.raises(MirrorsdError, match=r"out/traces\.json\.gz"):
+        read_report_data(Path("out/result.json"))
