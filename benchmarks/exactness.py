@@ -1,0 +1,93 @@
+"""Exactness on the embedded model in float32 at temperature 0: every method's text, and every simulated round.
+
+    python benchmarks/exactness.py
+
+Decodes the shipped prompts by plain decoding and by every method and root source, compares the texts token by
+token, and compares the real rounds with those that a replay of the acceptance record predicts. Writes
+benchmarks/results/exactness.json. Nothing here depends on time: it may run beside other work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from calibrate.prompts import bundled_prompts
+from decoding.schedule import Schedule
+from decoding.trace import Trace
+from decoding.yaml_file import write_atomically
+from hwprofiles.host import describe_host
+from hwprofiles.profile import load_profile
+from mirrorsd.pair import find_pair
+from mirrorsd.recording import Reach, record
+from mirrorsd.text_engine import Decoding, TextEngine, lane_specs
+from sim.world import simulate
+
+RESULT = Path(__file__).parent / "results" / "exactness.json"
+PLACE: dict[str, Any] = {"target_lane": "cpu0", "draft_lane": "cpu1"}
+EXIT: dict[str, Any] = {"method": "mirror", "root_source": "exit", "exit_top_k": 4}
+SCHEDULES: dict[str, dict[str, Any]] = {
+    "speculative": {"method": "speculative", "num_speculative_tokens": 4},
+    "speculative, exit features": {"method": "speculative", "num_speculative_tokens": 4, "exit_features": True},
+    "mirror, exit": EXIT | {"num_speculative_tokens": 3, "exit_layer": 15},
+    "mirror, exit with features": EXIT | {"num_speculative_tokens": 3, "exit_layer": 20, "exit_features": True},
+    "mirror, draft": {"method": "mirror", "root_source": "draft", "draft_top_k": 4, "num_speculative_tokens": 3},
+    "mirror, hybrid": EXIT | {"root_source": "hybrid", "draft_top_k": 2, "num_speculative_tokens": 3, "exit_layer": 15},
+}
+
+
+def main() -> None:
+    """Run, compare, write the result file."""
+    options = _options()
+    prompts = bundled_prompts()[: options.limit]
+    pair = find_pair("smollm2-135m-instruct", dtype="float32")
+    decoding = Decoding(max_new_tokens=options.max_new_tokens)
+    with tempfile.TemporaryDirectory() as folder:
+        reach = Reach(max_new_tokens=options.max_new_tokens, max_window=4)
+        accepted = record(pair, prompts, Path(folder) / "record.npz", reach=reach, num_threads=1)
+    profile = load_profile(options.profile)
+    results: dict[str, Any] = {}
+    with TextEngine(pair, lane_specs(profile)) as engine:
+        plain = Schedule(method="autoregressive", target_lane="cpu0")
+        texts = [engine.answer(prompt, plain, decoding).tokens for prompt in prompts]
+        recorded = [tuple(entry.text.tolist()) for entry in accepted.prompts]
+        results["autoregressive"] = {"texts_equal_to_record": sum(map(tuple.__eq__, texts, recorded))}
+        for name, fields in SCHEDULES.items():
+            schedule = Schedule(**fields, **PLACE, drafter=pair.drafter)
+            answers = [engine.answer(prompt, schedule, decoding) for prompt in prompts]
+            simulated = simulate(schedule, profile, accepted)
+            pairs = zip(simulated, [answer.trace for answer in answers], strict=True)
+            results[name] = {
+                "texts_equal": sum(answer.tokens == text for answer, text in zip(answers, texts, strict=True)),
+                "prompts_with_equal_rounds": sum(_rounds(one) == _rounds(other) for one, other in pairs),
+                "num_rounds": sum(len(answer.trace.rounds) for answer in answers),
+            }
+            print(f"{name}: {results[name]} of {len(prompts)}", flush=True)
+    content = {
+        "num_prompts": len(prompts),
+        "max_new_tokens": options.max_new_tokens,
+        "dtype": "float32",
+        "platform": describe_host(),
+        "schedules": results,
+    }
+    write_atomically(RESULT, json.dumps(content, indent=2, default=str) + "\n")
+
+
+def _rounds(trace: Trace) -> list[tuple[Any, ...]]:
+    """All that a round says but its times."""
+    return [entry[2:] for entry in trace.rounds]
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--profile", type=Path, default=Path("out/demo/profile.yaml"), help="of this machine")
+    parser.add_argument("--limit", type=int, default=48)
+    parser.add_argument("--max-new-tokens", type=int, default=24)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Whether two lanes work at the same time, and what mirror gains from it over the synchronous method.
+
+    python benchmarks/overlap.py
+
+First both lanes are given as much work of their own as fills the same time, alone and side by side in turns:
+`overlap_efficiency` = (T_target + T_draft - T_parallel) / min(T_target, T_draft). Then the best split schedules of
+a demo run, `speculative` and `mirror`, decode the same prompts in turns. Writes benchmarks/results/overlap.json.
+Needs quiet cores, and a run of `mirrorsd demo` for its profile and record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+from calibrate.prompts import bundled_prompts, encode
+from decoding.metrics import overlap_efficiency, tpot_s
+from decoding.record import AcceptanceRecord
+from decoding.trace import Trace
+from decoding.yaml_file import write_atomically
+from hwprofiles.host import describe_host
+from hwprofiles.profile import Profile, load_profile
+from mirrorsd.both_worlds import matching_prompts, run_in_turn
+from mirrorsd.pair import find_pair
+from mirrorsd.text_engine import lane_specs, new_engine
+from planner.search import Candidate, search
+from planner.space import SearchSpace
+from runtime.generate import Engine
+from runtime.lane import Lane
+from runtime.measurement import Measurement
+
+RESULT = Path(__file__).parent / "results" / "overlap.json"
+VERIFY = Measurement(part="verify", rows=4, context=128)
+STEP = Measurement(part="draft_step", rows=8, context=128)
+
+
+def main() -> None:
+    """Measure and write the result file."""
+    options = _options()
+    profile = load_profile(options.folder / "profile.yaml")
+    record = AcceptanceRecord.load(options.folder / "record.npz")
+    pair = find_pair("smollm2-135m-instruct", dtype="bfloat16")
+    prompts = matching_prompts(encode(bundled_prompts(), pair.target_folder), record)
+    with new_engine(pair, lane_specs(profile)) as engine:
+        overlap = _overlap(engine, *options.lanes, turns=options.turns, seconds=options.seconds)
+        print(json.dumps(overlap, indent=2), flush=True)
+        methods = _methods(engine, _best_split(profile, record), prompts, record.max_new_tokens)
+        print(json.dumps(methods["mirror_over_speculative"], indent=2), flush=True)
+    content = {"platform": describe_host(), "dtype": "bfloat16", "overlap": overlap, "methods": methods}
+    write_atomically(RESULT, json.dumps(content, indent=2, default=str) + "\n")
+
+
+def _overlap(engine: Engine, target_name: str, draft_name: str, *, turns: int, seconds: float) -> dict[str, Any]:
+    """Both lanes alone and side by side, `turns` times, each with about `seconds` of work."""
+    target, draft = engine.load_target(target_name), engine.load_draft(draft_name)
+    works = [(target, _filling(target, VERIFY, seconds)), (draft, _filling(draft, STEP, seconds))]
+    found: dict[str, list[float]] = {"target_s": [], "draft_s": [], "parallel_s": []}
+    for _ in range(turns):
+        found["target_s"].append(_wall_s(works[:1]))
+        found["draft_s"].append(_wall_s(works[1:]))
+        found["parallel_s"].append(_wall_s(works))
+    each = [overlap_efficiency(*row) for row in zip(*found.values(), strict=True)]
+    medians = {name: median(values) for name, values in found.items()}
+    return medians | {"turns": turns, "overlap_efficiency": _summary(each)}
+
+
+def _filling(lane: Lane, measurement: Measurement, seconds: float) -> dict[str, Any]:
+    """A measurement repeated so often that it takes `seconds`."""
+    once_s = median(lane.measure(Measurement(part=measurement.part, rows=measurement.rows, context=128, repeats=20)))
+    fields = {"part": measurement.part, "rows": measurement.rows, "context": measurement.context}
+    return {"measurement": fields | {"repeats": max(1, round(seconds / once_s))}}
+
+
+def _wall_s(works: Sequence[tuple[Lane, dict[str, Any]]]) -> float:
+    start_s = time.perf_counter()
+    for reply in [lane.request("measure", fields) for lane, fields in works]:
+        reply.result()
+    return time.perf_counter() - start_s
+
+
+def _best_split(profile: Profile, record: AcceptanceRecord) -> dict[str, Candidate]:
+    """The schedules predicted fastest where target and draft have lanes of their own."""
+    space = SearchSpace(methods=("speculative", "mirror"), placements=("split",))
+    found = search(space, profile, record)
+    best = {method: found.best(method=method) for method in ("speculative", "mirror")}
+    return {method: candidate for method, candidate in best.items() if candidate is not None}
+
+
+def _methods(engine: Engine, candidates: Mapping[str, Candidate], prompts: Sequence[Any], limit: int) -> dict[str, Any]:
+    schedules = [candidate.schedule for candidate in candidates.values()]
+    measured = run_in_turn(engine, schedules, prompts, max_new_tokens=limit)
+    traces = dict(zip(candidates, measured.traces, strict=True))
+    ratios = [_ratio(*pair) for pair in zip(traces["speculative"], traces["mirror"], strict=True)]
+    return {
+        "num_prompts": measured.num_prompts,
+        "mirror_over_speculative": _summary(ratios) | {"of_all_prompts": _ratio(*traces.values())},
+        "schedules": {
+            name: one.schedule.model_dump(mode="json", exclude_defaults=True) for name, one in candidates.items()
+        },
+        "measured_tpot_s": {name: tpot_s(each) for name, each in traces.items()},
+        "predicted_tpot_s": {name: candidate.tpot_s for name, candidate in candidates.items()},
+    }
+
+
+def _ratio(speculative: Trace | list[Trace], mirror: Trace | list[Trace]) -> float:
+    """How many times faster mirror is."""
+    slow, fast = ([one] if isinstance(one, Trace) else one for one in (speculative, mirror))
+    return tpot_s(slow) / tpot_s(fast)
+
+
+def _summary(values: Sequence[float]) -> dict[str, float]:
+    low, middle, high = quantiles(values, n=4)
+    return {"median": middle, "lower_quartile": low, "upper_quartile": high}
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path("out/demo"), help="of a demo run on this machine")
+    parser.add_argument("--lanes", nargs=2, default=("cpu0", "cpu1"), metavar=("TARGET", "DRAFT"))
+    parser.add_argument("--turns", type=int, default=9)
+    parser.add_argument("--seconds", type=float, default=1.5)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
