@@ -1,14 +1,14 @@
 """The draft's verbs in the real world.
 
-A draft lane that is dead, hangs or is too late is lost: it is ended, the trace says so, and from then on it
-offers nothing, without being waited for. A draft in the target's own lane cannot be lost alone.
+A draft lane that is dead, hangs, is too late or fails at its work is lost: it is ended, the trace says so, and from
+then on it offers nothing, without being waited for. A draft in the target's own lane cannot be lost alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from decoding.errors import LaneDiedError, LaneTimeoutError
+from decoding.errors import LaneError
 from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
 from runtime.handles import Pending
@@ -88,14 +88,12 @@ class DraftVerbs:
             return None
         try:
             return reply.result(self._deadline_s + extra_s)
-        except LaneTimeoutError as error:
-            self._lane.kill("it was too late")
-            text = str(error)
-        except LaneDiedError as error:
-            text = str(error)
-        self._is_lost = True
-        self._writer.event(self._lane.name, f"{text}; the target goes on alone")
-        return None
+        except LaneError as error:
+            # also where only an operation failed: what it left half done is nothing to go on from
+            self._lane.kill("its draft was given up")
+            self._is_lost = True
+            self._writer.event(self._lane.name, f"{error}; the target goes on alone")
+            return None
 
 
 class RuntimeBranches:
