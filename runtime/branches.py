@@ -26,8 +26,9 @@ from torch import Tensor
 from decoding.messages import ExitSignal, Outcome, Root
 from decoding.roots import choose_roots
 from decoding.schedule import Schedule
-from runtime.drafter import Drafter, Proposal, Steps
+from runtime.drafter import Drafter, Proposal
 from runtime.masks import TreeMask
+from runtime.window_drafter import Steps
 
 
 @dataclass(slots=True, kw_only=True)

@@ -17,26 +17,25 @@ Shapes: legend of `runtime.decoder`; E width of all features.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from decoding.errors import LaneError
 from decoding.messages import Candidates, Window
-from decoding.schedule import Schedule
+from decoding.schedule import Method, Schedule
 from runtime.draft_model import DraftModel
 from runtime.draws import uniform
 from runtime.kv_cache import KVCache
-from runtime.masks import CausalMasks, prefill_pieces
+from runtime.masks import CausalMasks, TreeMask, prefill_pieces
 from runtime.ranking import ranked_ids
 from runtime.verification import GREEDY, Sampling, draw_from, truncated
+from runtime.window_drafter import Steps
 
 NUM_SAMPLED_FROM = 64
 """Ids a sampled draft chooses among; with their probabilities they cross the channel in less than 1 kB."""
-
-Steps = Generator[int, None, Window]
-"""A window under way: yields the rows of every step, returns the window."""
 
 
 class Proposal(NamedTuple):
@@ -57,14 +56,18 @@ def as_window(proposals: Sequence[Proposal]) -> Window:
 
 
 class Drafter:
-    """A draft model and the state of the sequence it drafts for.
+    """A draft model and the state of the sequence it drafts for; a `runtime.window_drafter.WindowDrafter`.
 
     `text` is the committed text; `cached` holds the token of every cache slot that lies in text order (branches
     keep theirs behind).
     """
 
+    raw_features = False
+    methods: tuple[Method, ...] = ("speculative", "mirror")
+
     def __init__(self, model: DraftModel) -> None:
         self.model = model
+        self.feature_layers = model.config.exit_features
         self.dtype = model.decoder.embedding.weight.dtype
         self.cache = KVCache(model.decoder.config, 0, dtype=self.dtype)
         self.masks = CausalMasks(0, self.dtype)
@@ -92,13 +95,14 @@ class Drafter:
         Args:
             prompt: at least one token id.
             schedule: how long windows are, and which alternatives are wanted.
-            capacity: slots that the sequence, a window and all branches behind it need (`slots_needed`).
+            capacity: tokens that the text may grow to.
             sampling: how this sequence's tokens are chosen.
             features_TE: the target's features of all positions but the last, if the schedule has features.
         """
-        if self.cache.capacity < capacity:
-            self.cache = KVCache(self.model.decoder.config, capacity, dtype=self.dtype)
-            self.masks = CausalMasks(capacity, self.dtype)
+        num_slots = slots_needed(schedule, capacity)
+        if self.cache.capacity < num_slots:
+            self.cache = KVCache(self.model.decoder.config, num_slots, dtype=self.dtype)
+            self.masks = CausalMasks(num_slots, self.dtype)
         self.cache.roll_back(0)
         self.num_tokens, self._num_alternatives = schedule.num_speculative_tokens, schedule.num_alternatives
         self._sampling = sampling
@@ -178,6 +182,50 @@ class Drafter:
         if self._sampling.drafts_are_sampled:
             return [self._sample(*row) for row in zip(logits_RV, alternatives, positions, strict=True)]
         return [Proposal(row[0], row if self._num_alternatives else ()) for row in alternatives]
+
+    def measure_step(
+        self,
+        rows: int,
+        context: int,
+        *,
+        num_proposals: int | None = None,
+        num_alternatives: int = 0,
+        with_features: bool = False,
+    ) -> Callable[[], object]:
+        """One step of so many rows side by side behind a made-up text, to be run again and again.
+
+        Args:
+            rows: fed at once.
+            context: cached positions before them.
+            num_proposals: rows that propose a token, the last ones; None means all.
+            num_alternatives: ids that each of them keeps, 0 for its token alone.
+            with_features: whether the rows carry features.
+
+        Raises:
+            LaneError: features are asked for, and this draft takes none.
+        """
+        if with_features and self.model.fuse is None:
+            raise LaneError("a step with_features cannot be timed: this draft takes none")
+        schedule = Schedule(method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=1)
+        self.prefill([0], schedule=schedule, capacity=context + rows)
+        self._num_alternatives = num_alternatives
+        self.cache.make_up(context)
+        ids = torch.randint(self.model.decoder.config.vocab_size, (rows,)).tolist()
+        positions = [context] * rows
+        mask = TreeMask(num_committed=context, num_window=0, num_branches=rows, num_tokens=1, dtype=self.dtype)
+        mask.add([0] * rows)
+        features_TE = None
+        if with_features and self.model.fuse is not None:
+            features_TE = torch.randn(rows, self.model.fuse.in_features, dtype=self.dtype)
+        first = rows - (num_proposals or rows)
+
+        def run() -> None:
+            self.cache.roll_back(context)
+            mask_RS = mask.step(list(range(rows)), context) if rows > 1 else None
+            hidden_TD = self.forward(ids, positions=torch.tensor(positions), mask=mask_RS, features_TE=features_TE)
+            self.propose(hidden_TD[first:], positions[first:])
+
+        return run
 
     def _sample(self, logits_V: Tensor, alternatives: tuple[int, ...], position: int) -> Proposal:
         best = truncated(logits_V, self._sampling.temperature, NUM_SAMPLED_FROM)

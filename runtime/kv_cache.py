@@ -56,6 +56,16 @@ class KVCache:
         self.cursor = length
 
     @torch.inference_mode()
+    def make_up(self, length: int) -> None:
+        """Random keys and values in every slot, `length` of them to be seen: what a step is timed behind.
+
+        All are written, for memory that never was is read from one page of zeros.
+        """
+        self.keys.normal_()
+        self.values.normal_()
+        self.roll_back(length)
+
+    @torch.inference_mode()
     def gather(self, slots: list[int], destination: int) -> None:
         """Move the given slots to `destination`, `destination` + 1, ... and put the cursor behind them."""
         stop = destination + len(slots)

@@ -14,10 +14,11 @@ from decoding.messages import Verdict, Window
 from decoding.schedule import Schedule
 from decoding.trace import Work
 from runtime.branches import BranchSet
-from runtime.drafter import Drafter, Steps, slots_needed
+from runtime.drafter import Drafter
 from runtime.target import TargetModel
 from runtime.tensor_block import to_block, to_tensor
 from runtime.verification import Sampling
+from runtime.window_drafter import Steps, WindowDrafter
 from runtime.wire import Message
 from runtime.wire_format import read_signal, read_window, write_signal, write_verdict, write_window
 
@@ -73,7 +74,7 @@ class TargetRole:
 class DraftRole:
     """Operations of the draft, and the steps it does between messages."""
 
-    def __init__(self, drafter: Drafter) -> None:
+    def __init__(self, drafter: WindowDrafter) -> None:
         self.drafter = drafter
         self._branches: BranchSet | None = None
         self._spans: list[tuple[str, float, float, int]] = []
@@ -111,7 +112,7 @@ class DraftRole:
         self.drafter.prefill(
             fields["prompt"],
             schedule=schedule,
-            capacity=slots_needed(schedule, len(fields["prompt"]) + fields["max_new_tokens"]),
+            capacity=len(fields["prompt"]) + fields["max_new_tokens"],
             sampling=Sampling(*fields["sampling"]),
             features_TE=to_tensor(message.blocks[0]) if message.blocks else None,
         )
@@ -125,6 +126,7 @@ class DraftRole:
     def branch(self, message: Message) -> Message:  # noqa: ARG002
         """Start preparing for the outcomes of the window last drafted; a step that waits for nothing is done here."""
         assert self._schedule is not None, "branches without a sequence"
+        assert isinstance(self.drafter, Drafter), "branches of a draft that is no language model"
         self._branches = BranchSet(self.drafter, self._schedule)
         if self.has_work:
             self.step()

@@ -14,8 +14,7 @@ import torch
 
 from decoding.errors import LaneError
 from runtime.decoder import Decoder
-from runtime.drafter import Drafter
-from runtime.drafter_folder import load_draft
+from runtime.drafter_kinds import load_drafter
 from runtime.exit_folder import load_exits
 from runtime.lane_roles import NOTHING, DraftRole, Operation, TargetRole
 from runtime.measure import MeasureRole
@@ -99,12 +98,18 @@ class LaneServer:
         return NOTHING
 
     def _load_draft(self, message: Message) -> Message:
-        """Replies the target layers whose features the draft reads."""
+        """Replies what the drafter reads of the target, and which methods it is for."""
         fields = message.fields
         dtype = getattr(torch, fields["dtype"])
-        # a lane of its own needs no more of the target than what the draft shares with it
+        # a lane of its own needs no more of the target than what a drafter shares with it
         target = self._decoder or load_decoder(Path(fields["target"]), dtype=dtype, with_layers=False)
-        self._measure.drafter = drafter = Drafter(load_draft(Path(fields["drafter"]), target, dtype=dtype))
+        self._measure.drafter = drafter = load_drafter(Path(fields["drafter"]), target, dtype=dtype)
         self._draft = DraftRole(drafter)
         self._operations |= self._draft.operations
-        return Message({"feature_layers": drafter.model.config.exit_features})
+        return Message(
+            {
+                "feature_layers": drafter.feature_layers,
+                "raw_features": drafter.raw_features,
+                "methods": drafter.methods,
+            }
+        )

@@ -1,7 +1,4 @@
-"""Timing parts of the models inside their lane, by the very code that decodes, on made-up text.
-
-Keys and values are random and touched, for memory that was never written is read from one page of zeros.
-"""
+"""Timing parts of the models inside their lane, by the very code that decodes, on made-up text."""
 
 from __future__ import annotations
 
@@ -13,13 +10,11 @@ import torch
 
 from decoding.errors import LaneError
 from decoding.messages import ExitSignal, Window
-from decoding.schedule import Schedule
 from runtime.drafter import Drafter
-from runtime.kv_cache import KVCache
 from runtime.lane_roles import NOTHING, Operation
-from runtime.masks import TreeMask
 from runtime.measurement import Measurement, Part
 from runtime.target import RowsUnderWay, TargetModel
+from runtime.window_drafter import WindowDrafter
 from runtime.wire import Channel, Message
 from runtime.wire_format import write_signal, write_verdict
 
@@ -30,7 +25,7 @@ class MeasureRole:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self.target: TargetModel | None = None
-        self.drafter: Drafter | None = None
+        self.drafter: WindowDrafter | None = None
 
     @property
     def operations(self) -> dict[str, Operation]:
@@ -56,12 +51,24 @@ class MeasureRole:
         if measurement.part == "draft_step":
             if self.drafter is None:
                 raise LaneError("draft_step cannot be timed: this lane has loaded no draft")
-            return _draft_step(self.drafter, measurement)
+            return Prepared(self._draft_step(self.drafter, measurement))
         if measurement.part not in get_args(Part):
             raise LaneError(f"part {measurement.part!r} is unknown; known: {', '.join(get_args(Part))}")
         if self.target is None:
             raise LaneError(f"{measurement.part} cannot be timed: this lane has loaded no target")
         return TargetParts(self.target, measurement).prepare()
+
+    @staticmethod
+    def _draft_step(drafter: WindowDrafter, measurement: Measurement) -> Callable[[], object]:
+        if not isinstance(drafter, Drafter):
+            raise LaneError("draft_step cannot be timed: this lane's drafter is a head; its part is head_step")
+        return drafter.measure_step(
+            measurement.rows,
+            measurement.context,
+            num_proposals=measurement.num_proposals,
+            num_alternatives=measurement.num_alternatives,
+            with_features=measurement.with_features,
+        )
 
 
 class Prepared(NamedTuple):
@@ -89,7 +96,7 @@ class TargetParts:
         self._measurement = measurement
         self._window = Window(tuple(torch.randint(model.decoder.config.vocab_size, (measurement.rows - 1,)).tolist()))
         model.prefill([0], capacity=measurement.context + measurement.rows)
-        _fill(model.cache, measurement.context)
+        model.cache.make_up(measurement.context)
 
     def prepare(self) -> Prepared:
         """The run to be timed."""
@@ -150,44 +157,3 @@ class TargetParts:
             operation()
 
         return Prepared(run)
-
-
-def _draft_step(drafter: Drafter, measurement: Measurement) -> Prepared:
-    context, num_rows = measurement.context, measurement.rows
-    num_proposals = measurement.num_proposals or num_rows
-    config = drafter.model.decoder.config
-    drafter.prefill([0], schedule=_schedule(measurement.num_alternatives), capacity=context + num_rows)
-    _fill(drafter.cache, context)
-    ids = torch.randint(config.vocab_size, (num_rows,)).tolist()
-    positions = [context] * num_rows
-    tree = TreeMask(num_committed=context, num_window=0, num_branches=num_rows, num_tokens=1, dtype=drafter.dtype)
-    tree.add([0] * num_rows)
-    features_TE = None
-    if measurement.with_features:
-        if drafter.model.fuse is None:
-            raise LaneError("draft_step cannot be timed with_features: this draft takes none")
-        features_TE = torch.randn(num_rows, drafter.model.fuse.in_features, dtype=drafter.dtype)
-
-    def run() -> None:
-        drafter.cache.roll_back(context)
-        mask = tree.step(list(range(num_rows)), context) if num_rows > 1 else None
-        hidden_TD = drafter.forward(ids, positions=torch.tensor(positions), mask=mask, features_TE=features_TE)
-        drafter.propose(hidden_TD[num_rows - num_proposals :], positions[:num_proposals])
-
-    return Prepared(run)
-
-
-def _schedule(num_alternatives: int) -> Schedule:
-    """The least that makes a draft keep so many alternatives."""
-    schedule = Schedule(method="speculative", target_lane="target", draft_lane="draft", num_speculative_tokens=1)
-    if num_alternatives < 2:
-        return schedule
-    roots = {"method": "mirror", "root_source": "draft", "draft_top_k": num_alternatives - 1}
-    return Schedule.model_validate(schedule.model_dump() | roots)
-
-
-@torch.inference_mode()
-def _fill(cache: KVCache, context: int) -> None:
-    cache.keys.normal_()
-    cache.values.normal_()
-    cache.roll_back(context)

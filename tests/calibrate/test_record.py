@@ -16,9 +16,10 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from runtime.decoder import Decoder, causal_mask
 from runtime.draft_model import DraftConfig, DraftModel, normalise_features
-from runtime.drafter import Drafter, Steps
+from runtime.drafter import Drafter
 from runtime.exit_folder import ExitHeads
 from runtime.target import TargetModel
+from runtime.window_drafter import Steps
 from tests.tiny_models import EOS, tiny_adapters, tiny_target
 
 PROMPTS = tuple(

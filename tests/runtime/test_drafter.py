@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from decoding.messages import ExitSignal
 from decoding.schedule import Schedule
 from runtime.branches import BranchSet
-from runtime.drafter import Drafter, slots_needed
+from runtime.drafter import Drafter
 from runtime.verification import Sampling
 from tests.runtime import plain
 from tests.tiny_models import VOCAB_SIZE, tiny_draft, tiny_target
@@ -37,7 +37,7 @@ def begin(model, schedule, prompt=PROMPT, *, sampling=Sampling(), features_TE=No
     drafter.prefill(
         prompt,
         schedule=schedule,
-        capacity=slots_needed(schedule, len(prompt) + 60),
+        capacity=len(prompt) + 60,
         sampling=sampling,
         features_TE=features_TE,
     )

@@ -1,0 +1,56 @@
+"""Every kind of drafter folder and what loads it, by the name that its `config.json` has for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from decoding.errors import ModelFormatError
+from runtime.decoder import Decoder
+from runtime.weight_folder import CONFIG_FILE
+from runtime.window_drafter import WindowDrafter
+
+Loader = Callable[[Path, Decoder, torch.dtype], WindowDrafter]
+
+
+def load_drafter(folder: Path, target: Decoder, *, dtype: torch.dtype) -> WindowDrafter:
+    """The drafter of a folder, for this target (its layers need not be there) and in `dtype`.
+
+    Raises:
+        ModelError: the target is not the one the drafter was trained for.
+        ModelFormatError: a file is missing or damaged, or the folder is of no known kind.
+    """
+    path = folder / CONFIG_FILE
+    kind = _kind(path)
+    if kind not in LOADERS:
+        msg = f"{path}: speculators_model_type is {kind!r}, not a kind of drafter; known kinds: {', '.join(LOADERS)}"
+        raise ModelFormatError(msg)
+    return LOADERS[kind](folder, target, dtype)
+
+
+def _draft(folder: Path, target: Decoder, dtype: torch.dtype) -> WindowDrafter:
+    from runtime.drafter import Drafter
+    from runtime.drafter_folder import load_draft
+
+    return Drafter(load_draft(folder, target, dtype=dtype))
+
+
+# imports wait until a kind is asked for: a lane loads what it runs, and nothing else
+LOADERS: Final[Mapping[str, Loader]] = {
+    "mirrorsd_draft": _draft,
+}
+"""By kind; `speculators_model_type` of a folder's config names its kind."""
+
+
+def _kind(path: Path) -> str:
+    """The kind that a config names."""
+    try:
+        config = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        msg = f"{path}: cannot be read as JSON ({error})"
+        raise ModelFormatError(msg) from error
+    return str(config.get("speculators_model_type") if isinstance(config, dict) else None)
