@@ -96,6 +96,131 @@ class ExitRecipe(_Common):
         return self.exit_layers
 
 
+class StreamRecipe(_Common):
+    """Speculative streams in the target's top layers.
+
+    Attributes:
+        start_layer: target layers done before the streams begin.
+        num_streams: tokens guessed behind the next one.
+        rank: of the low-rank changes that streams see of the layers' matrices.
+        stream_decay: a stream's loss weighs this much of the one before it.
+        rows_per_conversation: answer positions with streams in a step, drawn at random.
+        tree_sizes: drafted nodes that the trained streams are judged at.
+    """
+
+    kind: Literal["streams"] = "streams"
+    start_layer: Layer
+    num_streams: Annotated[int, Field(ge=1, le=8)] = 3
+    rank: Annotated[int, Field(gt=0)] = 32
+    stream_decay: Annotated[float, Field(gt=0, le=1)] = 0.8
+    rows_per_conversation: Annotated[int, Field(gt=0)] = 64
+    tree_sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(min_length=1)] = (4, 8, 16, 32)
+
+    @property
+    def state_layers(self) -> tuple[int, ...]:
+        """Target layers whose states training reads, beside the last."""
+        return (self.start_layer,)
+
+
+class _EagleRecipe(_Common):
+    """Attributes of both kinds of EAGLE head.
+
+    Attributes:
+        source_layer: target layer the head's own layer starts as a copy of.
+        tree_depth: drafted tokens on a path of the trees that the trained head is judged with.
+        tree_top_k: nodes expanded in each level of them, and children of each.
+        tree_sizes: drafted nodes of them.
+    """
+
+    source_layer: Layer
+    tree_depth: Annotated[int, Field(ge=1, le=16)] = 6
+    tree_top_k: Annotated[int, Field(ge=1)] = 8
+    tree_sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(min_length=1)] = (8, 16, 60)
+
+
+class Eagle1Recipe(_EagleRecipe):
+    """An EAGLE head on the feature that the target's output head reads.
+
+    Attributes:
+        cross_entropy_weight: beside the distance of features.
+        noise: features are moved by up to this, uniformly.
+    """
+
+    kind: Literal["eagle1"] = "eagle1"
+    cross_entropy_weight: Annotated[float, Field(ge=0)] = 0.1
+    noise: Annotated[float, Field(ge=0)] = 0.1
+
+    @property
+    def state_layers(self) -> tuple[int, ...]:
+        """Target layers whose states training reads, beside the last."""
+        return ()
+
+
+class Eagle3Recipe(_EagleRecipe):
+    """An EAGLE head on the states after several layers of the target.
+
+    Attributes:
+        feature_layers: the layers.
+        num_steps: steps on the head's own features, the one on the target's included.
+        step_weight: worth of each step's loss, beside that of the step before.
+    """
+
+    kind: Literal["eagle3"] = "eagle3"
+    feature_layers: Annotated[tuple[Layer, ...], Field(min_length=1)]
+    num_steps: Annotated[int, Field(ge=1)] = 4
+    step_weight: Annotated[float, Field(gt=0)] = 0.8
+
+    @property
+    def state_layers(self) -> tuple[int, ...]:
+        """Target layers whose states training reads, beside the last."""
+        return self.feature_layers
+
+
+class _HeadsRecipe(_Common):
+    """Attributes of heads that read the target's last state and propose a static tree.
+
+    Attributes:
+        num_heads: places ahead of the next token that are guessed: the depth of the tree.
+        num_nodes: nodes of the tree that is grown in the end.
+        tree_sizes: drafted nodes that the trained heads are judged at.
+    """
+
+    num_heads: Annotated[int, Field(ge=1, le=8)] = 4
+    num_nodes: Annotated[int, Field(ge=1, le=64)] = 64
+    tree_sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(min_length=1)] = (63, 16, 8)
+
+    @property
+    def state_layers(self) -> tuple[int, ...]:
+        """Target layers whose states training reads, beside the last."""
+        return ()
+
+
+class MedusaRecipe(_HeadsRecipe):
+    """Medusa-1 heads.
+
+    Attributes:
+        num_blocks: residual blocks of each head.
+    """
+
+    kind: Literal["medusa"] = "medusa"
+    num_blocks: Annotated[int, Field(ge=1, le=4)] = 1
+
+
+class HydraRecipe(_HeadsRecipe):
+    """Hydra++ heads; widths are neurons of hidden layers.
+
+    Attributes:
+        prefix_width: of the prefix layer's MLP, at most the target's.
+        head_width: of the block that each head has for itself.
+        shared_widths: of each block that all heads share.
+    """
+
+    kind: Literal["hydra"] = "hydra"
+    prefix_width: Annotated[int, Field(gt=0)]
+    head_width: Annotated[int, Field(gt=0)]
+    shared_widths: tuple[Annotated[int, Field(gt=0)], ...]
+
+
 class SelfTextRecipe(_Strict):
     """How a target makes training text of its own (`training.generate`).
 
