@@ -252,11 +252,12 @@ class SelfTextRecipe(_Strict):
     seed: int = 0
 
 
-Recipe = Annotated[DraftRecipe | ExitRecipe, Field(discriminator="kind")]
+TrainingRecipe = DraftRecipe | ExitRecipe | MedusaRecipe | HydraRecipe
+"""Whatever is trained on the target's states."""
 
 
-class RecipeFile(RootModel[Recipe]):
-    """A recipe of either kind, as a YAML file holds it."""
+class RecipeFile(RootModel[Annotated[TrainingRecipe, Field(discriminator="kind")]]):
+    """A recipe of any kind, as a YAML file holds it."""
 
 
 def shipped_recipes() -> dict[str, Path]:
@@ -264,7 +265,7 @@ def shipped_recipes() -> dict[str, Path]:
     return {path.stem: path for path in sorted((Path(__file__).parent / "recipes").glob("*.yaml"))}
 
 
-def load_recipe(path: Path) -> DraftRecipe | ExitRecipe:
+def load_recipe(path: Path) -> TrainingRecipe:
     """Read a recipe.
 
     Raises:

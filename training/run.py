@@ -21,8 +21,10 @@ from training.card import AcceptanceCard, Card, DataCard, write_card
 from training.data import Conversation, fingerprint, most_frequent_ids, read_conversations, split_held_out
 from training.draft import DraftTask
 from training.exits import ExitTask
+from training.hydra import HydraTask
 from training.judgement import Coverage, Judgement
-from training.recipe import DraftRecipe, ExitRecipe
+from training.medusa import MedusaTask
+from training.recipe import DraftRecipe, ExitRecipe, HydraRecipe, MedusaRecipe, TrainingRecipe
 from training.states import TargetStates
 from training.trainer import Report, Task, train
 
@@ -53,7 +55,7 @@ OnProgress = Callable[[RunProgress], None]
 
 
 def run_recipe(
-    recipe: DraftRecipe | ExitRecipe,
+    recipe: TrainingRecipe,
     target_folder: Path,
     data_paths: Sequence[Path],
     out_folder: Path,
@@ -94,7 +96,7 @@ def run_recipe(
     _claim(out_folder, origin)
     states = TargetStates(state_folder or out_folder / STATE_FOLDER, target, conversations, recipe.state_layers)
     states.fill(lambda done, total: progress(RunProgress(stage="states", done=done, total=total)))
-    task = _task(recipe, target, kept_ids, states)
+    task = _TASKS[type(recipe)](recipe, target, kept_ids, states)
     report = train(task, recipe.optimisation, out_folder, progress=lambda report: progress(_training(report)))
     judgement = task.finish(
         out_folder / DRAFTER_FOLDER,
@@ -129,13 +131,16 @@ class _JudgedTask(Task, Protocol):
         ...
 
 
-def _task(recipe: DraftRecipe | ExitRecipe, target: Decoder, kept_ids: Tensor, states: TargetStates) -> _JudgedTask:
-    if isinstance(recipe, DraftRecipe):
-        return DraftTask(recipe, target, kept_ids, states)
-    return ExitTask(recipe, target, kept_ids, states)
+_TASKS: Mapping[type[TrainingRecipe], Callable[..., _JudgedTask]] = {
+    DraftRecipe: DraftTask,
+    ExitRecipe: ExitTask,
+    MedusaRecipe: MedusaTask,
+    HydraRecipe: HydraTask,
+}
+"""What a recipe of each kind trains; called with recipe, target, kept ids and states."""
 
 
-def _kept_ids(recipe: DraftRecipe | ExitRecipe, conversations: list[Conversation], config: ModelConfig) -> Tensor:
+def _kept_ids(recipe: TrainingRecipe, conversations: list[Conversation], config: ModelConfig) -> Tensor:
     training, _ = split_held_out(conversations, recipe.num_held_out)
     largest = max((recipe.vocab_size - 1, *recipe.always_kept))
     if largest >= config.vocab_size:
