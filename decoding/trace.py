@@ -21,6 +21,7 @@ class Work(StrEnum):
     VERIFY = "verify"
     PREFIX = "prefix"
     SUFFIX = "suffix"
+    STREAM = "stream"
     ROLLOUT_STEP = "rollout_step"
     BRANCH_STEP = "branch_step"
     FINISH_STEP = "finish_step"
