@@ -1,0 +1,160 @@
+"""Exit coverage of the shipped adapters by layer and by kind of task, beside the same exits without adapters.
+
+    python benchmarks/exit_coverage.py                                the shipped prompts
+    python benchmarks/exit_coverage.py --prompts question.jsonl       Spec-Bench's questions, first turns
+
+The target writes its greedy text once, one row at a time; every exit is then read at every position of that text, as
+the engine reads it, and covers a position if the text's next token is among its best ids. Writes
+benchmarks/results/exit-coverage-NAME.json, where NAME is `shipped` or the file's stem, and prints what an adapter
+costs. Nothing here depends on time: it may run beside other work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from calibrate.prompts import EncodedPrompt, bundled_prompts, load_prompts
+from calibrate.record_text import greedy_text
+from decoding.yaml_file import write_atomically
+from hwprofiles.host import describe_host
+from mirrorsd.pair import find_pair
+from mirrorsd.prompt_tokens import encode
+from runtime.decoder import Decoder
+from runtime.early_exit import EarlyExit
+from runtime.exit_folder import ExitFolderConfig, ExitHeads, load_exits
+from runtime.models.weights import load_decoder
+from runtime.weight_folder import load_folder
+
+RESULTS = Path(__file__).parent / "results"
+TOP_K = (1, 2, 4, 8, 16)
+Reading = tuple[int, str, int]
+"""(exit layer, "trained" or "untrained", how many ids are taken)."""
+
+
+class Covered(NamedTuple):
+    """The positions of one text, and how many of them every reading of an exit covers."""
+
+    category: str
+    num_positions: int
+    hits: Counter[Reading]
+
+
+def main() -> None:
+    """Measure every prompt and write the result file."""
+    options = _options()
+    torch.set_num_threads(options.threads)
+    prompts = bundled_prompts() if options.prompts is None else load_prompts(options.prompts)
+    prompts = prompts[:: options.every]
+    name = "shipped" if options.prompts is None else options.prompts.stem
+    pair = find_pair("smollm2-135m-instruct", dtype=options.dtype)
+    assert pair.exits_folder is not None, "the embedded model has exit adapters"
+    dtype = getattr(torch, options.dtype)
+    target = load_decoder(pair.target_folder, dtype=dtype)
+    exits = load_exits(pair.exits_folder, target, dtype=dtype)
+    texts = []
+    for index, prompt in enumerate(encode(prompts, pair.target_folder), 1):
+        texts.append(cover(target, exits, prompt, max_new_tokens=options.max_new_tokens))
+        print(f"\r{index}/{len(prompts)}", end="", flush=True)
+    print("\r", end="")
+    result = {
+        "prompts": name,
+        "num_prompts": len(prompts),
+        "max_new_tokens": options.max_new_tokens,
+        "dtype": options.dtype,
+        "target": pair.target,
+        "exits": pair.exits,
+        "platform": describe_host(),
+        "adapters": adapter_costs(exits, pair.exits_folder),
+        **by_category(texts),
+    }
+    path = RESULTS / f"exit-coverage-{name}.json"
+    write_atomically(path, json.dumps(result, indent=2) + "\n")
+    print("\n".join(in_words(result)))
+    print(path)
+
+
+def cover(target: Decoder, exits: ExitHeads, prompt: EncodedPrompt, *, max_new_tokens: int) -> Covered:
+    """Read every exit at every position of the target's greedy text; the vocabulary is the adapters' in both cases."""
+    layers = sorted(exits.adapters)
+    text = greedy_text(target, prompt.ids, max_new_tokens=max_new_tokens, layers=layers)
+    untrained = ExitHeads(adapters={}, kept_ids=exits.kept_ids)
+    hits: Counter[Reading] = Counter()
+    for state, heads in (("trained", exits), ("untrained", untrained)):
+        early_exit = EarlyExit(target, heads)
+        for layer in layers:
+            behind_prompt_ND = text.states[layer][len(prompt.ids) - 1 :]
+            ranked, _ = early_exit.read(behind_prompt_ND[None], layer, max(TOP_K))
+            for top_k in TOP_K:
+                pairs = zip(ranked, text.tokens, strict=True)
+                hits[layer, state, top_k] = sum(token in best[:top_k] for best, token in pairs)
+    return Covered(prompt.category, len(text.tokens), hits)
+
+
+def by_category(texts: Sequence[Covered]) -> dict[str, Any]:
+    """Coverage of all positions together, and of each kind of task alone."""
+    kinds = {
+        category: shares(text for text in texts if text.category == category)
+        for category in dict.fromkeys(text.category for text in texts)
+    }
+    return shares(texts) | {"by_category": kinds}
+
+
+def shares(texts: Iterable[Covered]) -> dict[str, Any]:
+    """`coverage` by layer, state and number of ids, of `num_positions`."""
+    hits: Counter[Reading] = Counter()
+    num_positions = 0
+    for text in texts:
+        hits.update(text.hits)
+        num_positions += text.num_positions
+    coverage: dict[str, dict[str, dict[str, float]]] = {}
+    for (layer, state, top_k), count in sorted(hits.items()):
+        coverage.setdefault(str(layer), {}).setdefault(state, {})[str(top_k)] = round(count / num_positions, 4)
+    return {"num_positions": num_positions, "coverage": coverage}
+
+
+def adapter_costs(exits: ExitHeads, folder: Path) -> dict[str, dict[str, int]]:
+    """What each adapter has: parameters, their bytes as they are computed with, and on disk."""
+    _, stored = load_folder(folder, ExitFolderConfig)
+    return {
+        str(layer): {
+            "num_parameters": sum(weight.numel() for weight in adapter.parameters()),
+            "num_bytes": sum(weight.nbytes for weight in adapter.parameters()),
+            "num_bytes_on_disk": sum(weight.nbytes for key, weight in stored.items() if key.startswith(f"{layer}.")),
+        }
+        for layer, adapter in sorted(exits.adapters.items())
+    }
+
+
+def in_words(result: dict[str, Any]) -> list[str]:
+    """The result as lines of text."""
+    lines = [
+        f"adapter after layer {layer}: {cost['num_parameters']:,} parameters, {cost['num_bytes']:,} bytes to read, "
+        f"{cost['num_bytes_on_disk']:,} on disk"
+        for layer, cost in result["adapters"].items()
+    ]
+    for category, figures in {"all": result, **result["by_category"]}.items():
+        for layer, states in figures["coverage"].items():
+            told = (f"{state} {' '.join(f'{share:.2f}' for share in row.values())}" for state, row in states.items())
+            lines.append(f"{category}, exit after layer {layer}, top-{'/'.join(map(str, TOP_K))}: {', '.join(told)}")
+    return lines
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--prompts", type=Path, help="Spec-Bench's question.jsonl, or rows with a prompt")
+    parser.add_argument("--max-new-tokens", type=int, default=64)
+    parser.add_argument("--every", type=int, default=1, help="take one prompt of so many, to be done sooner")
+    parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
+    parser.add_argument("--threads", type=int, default=1, help="torch's")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Exit coverage of tiny models, held against reading every position by hand."""
+
+import importlib.util
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from calibrate.prompts import EncodedPrompt
+from calibrate.record_text import greedy_text
+from runtime.decoder import causal_mask
+from runtime.exit_adapter import ExitAdapter
+from runtime.exit_folder import ExitHeads, load_exits
+from tests.runtime.tiny_folders import save_exits_of
+from tests.tiny_models import VOCAB_SIZE, tiny_adapters, tiny_target
+
+PROMPT = EncodedPrompt("a", "qa", (5, 17, 3, 44, 8))
+KEPT_IDS = torch.arange(0, VOCAB_SIZE, 2)
+
+
+@pytest.fixture(scope="module")
+def script():
+    path = Path(__file__).parents[2] / "benchmarks" / "exit_coverage.py"
+    spec = importlib.util.spec_from_file_location("exit_coverage", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def target():
+    return tiny_target()
+
+
+def by_hand(target, tokens, layer, adapter, top_k):
+    """Positions of the text whose token is among the exit's best, from one uncached pass."""
+    ids = [*PROMPT.ids, *tokens[:-1]]
+    mask, positions = causal_mask(len(ids), torch.float32), torch.arange(len(ids))
+    x = target.run_layers(target.embedding(torch.tensor([ids])), 0, layer, positions=positions, mask=mask)
+    logits = target.logits(adapter(x))[0, len(PROMPT.ids) - 1 :, KEPT_IDS]
+    best = KEPT_IDS[logits.topk(top_k).indices].tolist()
+    return sum(token in row for row, token in zip(best, tokens, strict=True))
+
+
+@torch.inference_mode()
+def test_a_position_is_covered_if_the_next_token_is_among_the_exits_best(script, target):
+    exits = ExitHeads(adapters=tiny_adapters(target, (1, 3)), kept_ids=KEPT_IDS)
+    found = script.cover(target, exits, PROMPT, max_new_tokens=40)
+    tokens = greedy_text(target, PROMPT.ids, max_new_tokens=40, layers=()).tokens
+    assert (found.category, found.num_positions) == ("qa", len(tokens))
+    for layer in (1, 3):
+        for top_k in script.TOP_K:
+            trained = by_hand(target, tokens, layer, exits.adapters[layer], top_k)
+            assert found.hits[layer, "trained", top_k] == trained
+            assert found.hits[layer, "untrained", top_k] == by_hand(target, tokens, layer, torch.nn.Identity(), top_k)
+    assert len(set(found.hits.values())) > 4  # or this would show little
+
+
+def test_an_adapter_that_was_not_trained_changes_nothing(script, target):
+    config = target.config
+    adapters = {2: ExitAdapter(config.hidden_size, 8, config.norm_eps)}
+    hits = script.cover(target, ExitHeads(adapters=adapters, kept_ids=KEPT_IDS), PROMPT, max_new_tokens=40).hits
+    assert all(hits[2, "trained", top_k] == hits[2, "untrained", top_k] for top_k in script.TOP_K)
+
+
+def test_more_ids_never_cover_less_and_ids_left_out_are_never_covered(script, target):
+    tokens = greedy_text(target, PROMPT.ids, max_new_tokens=40, layers=()).tokens
+    exits = ExitHeads(adapters=tiny_adapters(target, (2,)), kept_ids=KEPT_IDS)
+    found = script.cover(target, exits, PROMPT, max_new_tokens=40)
+    for state in ("trained", "untrained"):
+        line = [found.hits[2, state, top_k] for top_k in script.TOP_K]
+        assert line == sorted(line)
+        assert line[-1] <= sum(token % 2 == 0 for token in tokens) < len(tokens)
+
+
+def test_kinds_of_task_are_told_apart_and_weighed_by_their_positions(script):
+    def text(category, num_positions, hits):
+        return script.Covered(category, num_positions, Counter({(4, "trained", 1): hits, (4, "untrained", 1): 0}))
+
+    found = script.by_category([text("qa", 10, 5), text("rag", 30, 3), text("qa", 10, 7)])
+    assert found["num_positions"] == 50
+    assert found["coverage"] == {"4": {"trained": {"1": 0.3}, "untrained": {"1": 0.0}}}
+    kinds = found["by_category"]
+    assert {name: kind["num_positions"] for name, kind in kinds.items()} == {"qa": 20, "rag": 30}
+    assert [kind["coverage"]["4"]["trained"]["1"] for kind in kinds.values()] == [0.6, 0.1]
+
+
+def test_an_adapter_costs_its_parameters_and_their_bytes(script, target, tmp_path):
+    folder = save_exits_of(target, tmp_path / "exits", layers=(2, 3))
+    exits = load_exits(folder, target, dtype=torch.bfloat16)
+    costs = script.adapter_costs(exits, folder)
+    hidden, width = 16, 8
+    num_parameters = hidden * hidden + hidden + hidden + 2 * hidden * width
+    on_disk = 2 * (hidden * hidden + 2 * hidden) + 2 * hidden * width + 4 * (hidden + width)
+    one = {"num_parameters": num_parameters, "num_bytes": 2 * num_parameters, "num_bytes_on_disk": on_disk}
+    assert costs == {"2": one, "3": one}
+
+
+def test_the_result_reads_as_lines_by_kind_of_task_and_layer(script):
+    cost = {"num_parameters": 1500, "num_bytes": 3000, "num_bytes_on_disk": 1600}
+    text = script.Covered("qa", 4, Counter({(7, "trained", 1): 3, (7, "untrained", 1): 1}))
+    lines = script.in_words({"adapters": {"7": cost}, **script.by_category([text])})
+    assert lines[0] == "adapter after layer 7: 1,500 parameters, 3,000 bytes to read, 1,600 on disk"
+    assert lines[1:] == [
+        f"{name}, exit after layer 7, top-1/2/4/8/16: trained 0.75, untrained 0.25" for name in ("all", "qa")
+    ]
