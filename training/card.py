@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from decoding.atomic_file import replace_file
 from decoding.errors import TrainingError
 from training.acceptance import Acceptance
+from training.curve import CurvePoint
 from training.judgement import Coverage
 
 CARD_FILE = "card.json"
@@ -34,6 +35,7 @@ class DataCard(_Strict):
 class AcceptanceCard(_Strict):
     """Simulated rounds on held-out greedy answers; see `training.acceptance`.
 
+    `num_tokens` of a tree of `tree_size` nodes (0: a chain) are those along its longest path.
     `conditional_acceptance_rate` ends with the last place that a round ever came to.
     """
 
@@ -42,6 +44,7 @@ class AcceptanceCard(_Strict):
     num_rounds: int
     mean_acceptance_length: float
     conditional_acceptance_rate: tuple[float, ...]
+    tree_size: int = 0
 
     @classmethod
     def of(cls, result: Acceptance) -> AcceptanceCard:
@@ -54,6 +57,7 @@ class AcceptanceCard(_Strict):
             conditional_acceptance_rate=tuple(
                 round(rate, 4) for rate in result.conditional_acceptance_rate if not isnan(rate)
             ),
+            tree_size=result.tree_size,
         )
 
 
@@ -62,7 +66,7 @@ class Card(_Strict):
 
     Attributes:
         name: of the drafter.
-        kind: `draft` (a draft model) or `exit` (exit adapters).
+        kind: of the recipe, see `training.recipe`.
         target: what it was trained for.
         recipe: the recipe in full.
         data: what was trained on.
@@ -72,6 +76,7 @@ class Card(_Strict):
         training_minutes: wall time, over all resumptions.
         device: where it was trained, "cpu" or "cuda".
         held_out: figures of the last evaluation, before weights were rounded to int8.
+        curve: held-out figures along the way.
         acceptance: of the drafter as it is on disk.
         exit_coverage: of the adapters as they are on disk.
         untrained_exit_coverage: of the same exits with final norm and head alone.
@@ -79,7 +84,7 @@ class Card(_Strict):
     """
 
     name: str
-    kind: Literal["draft", "exit"]
+    kind: Literal["draft", "exit", "medusa", "hydra"]
     target: str
     recipe: dict[str, Any]
     data: DataCard
@@ -89,6 +94,7 @@ class Card(_Strict):
     training_minutes: float
     device: str
     held_out: dict[str, float]
+    curve: tuple[CurvePoint, ...] = ()
     acceptance: tuple[AcceptanceCard, ...] = ()
     exit_coverage: Coverage = {}
     untrained_exit_coverage: Coverage = {}
@@ -138,10 +144,17 @@ def add_benchmark(folder: Path, name: str, figures: Mapping[str, float]) -> None
     write_card(card.model_copy(update={"benchmarks": card.benchmarks | {name: dict(figures)}}), folder)
 
 
+_TITLES = {
+    "draft": "Draft model",
+    "exit": "Exit adapters",
+    "medusa": "Medusa-1 heads",
+    "hydra": "Hydra++ heads",
+}
+
+
 def _blocks(card: Card) -> list[str]:
-    what = {"draft": "Draft model", "exit": "Exit adapters"}[card.kind]
     blocks = [
-        f"# {card.name}\n\n{what} for {card.target}.",
+        f"# {card.name}\n\n{_TITLES[card.kind]} for {card.target}.",
         _table(
             ("", ""),
             [
@@ -156,9 +169,11 @@ def _blocks(card: Card) -> list[str]:
             ],
         ),
     ]
-    if card.kind == "draft":
+    if card.kind != "exit":
         rows = [(name, f"{value:.3f}") for name, value in card.held_out.items()]
         blocks.append("## Held-out answers, before rounding to int8\n\n" + _table(("figure", "value"), rows))
+    if card.curve:
+        blocks.append("## Held-out answers by tokens seen\n\n" + _curve(card.curve))
     if card.acceptance:
         blocks.append("## Acceptance, simulated round by round on held-out greedy answers\n\n" + _acceptance(card))
     if card.exit_coverage:
@@ -169,11 +184,21 @@ def _blocks(card: Card) -> list[str]:
     return blocks
 
 
+def _curve(curve: Sequence[CurvePoint]) -> str:
+    names = tuple(curve[-1].scores)
+    rows = [
+        (f"{point.num_tokens:,}", *(f"{point.scores[name]:.3f}" if name in point.scores else "" for name in names))
+        for point in curve
+    ]
+    return _table(("answer tokens", *names), rows)
+
+
 def _acceptance(card: Card) -> str:
-    header = ("drafted tokens", "exit features", "rounds", "mean acceptance length", "conditional acceptance by place")
+    header = ("drafted tokens", "deep", "features", "rounds", "mean acceptance length", "conditional acceptance by place")
     rows = [
         (
-            str(result.num_tokens),
+            str(result.tree_size or result.num_tokens),
+            str(result.num_tokens) if result.tree_size else "chain",
             "yes" if result.with_features else "no",
             f"{result.num_rounds:,}",
             f"{result.mean_acceptance_length:.2f}",

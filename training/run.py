@@ -18,6 +18,7 @@ from runtime.models.config import ModelConfig
 from runtime.models.weights import load_decoder
 from runtime.weight_folder import WEIGHTS_FILE
 from training.card import AcceptanceCard, Card, DataCard, write_card
+from training.curve import read_curve
 from training.data import Conversation, fingerprint, most_frequent_ids, read_conversations, split_held_out
 from training.draft import DraftTask
 from training.exits import ExitTask
@@ -199,6 +200,7 @@ def _write_card(out_folder: Path, task: _JudgedTask, data: DataCard, report: Rep
         num_training_tokens=report.num_tokens,
         training_minutes=round(report.elapsed_s / 60, 1),
         device=trained[0].device.type,
+        curve=read_curve(out_folder) if origin["recipe"]["kind"] != "exit" else (),
         held_out={name: round(value, 4) for name, value in report.scores.items()},
         acceptance=tuple(AcceptanceCard.of(result) for result in judgement.acceptance),
         exit_coverage=_rounded(judgement.exit_coverage),

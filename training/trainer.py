@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from decoding.atomic_file import replace_file
 from decoding.errors import TrainingError
+from training.curve import add_point
 from training.recipe import Optimisation
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
@@ -106,6 +107,8 @@ def train(
             next_save_s = state.elapsed_s + save_every_s
         if evaluate or state.elapsed_s >= next_report_s:
             last = state.report(task.evaluate() if evaluate else {})
+            if evaluate:
+                add_point(folder, last.num_tokens, last.scores)
             progress(last)
             next_report_s = state.elapsed_s + report_every_s
     return last
