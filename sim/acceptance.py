@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decoding.errors import ConfigError
-from decoding.messages import Verdict, Window
-from decoding.schedule import MAX_WINDOW, Schedule
+from decoding.messages import NO_WINDOW, Verdict, Window
+from decoding.schedule import DYNAMIC_TREES, MAX_WINDOW, Schedule
+from sim.round_shape import RoundShape, tree_shape
 
 Ints = NDArray[np.int64]
 
@@ -51,7 +52,7 @@ class Answers(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Walk:
-    """All rounds of all prompts that a window length leads through, prompt by prompt in order; arrays [rounds].
+    """All rounds of all prompts that a kind of window leads through, prompt by prompt in order; arrays [rounds].
 
     Attributes:
         prompt: index of the prompt.
@@ -85,8 +86,8 @@ class Acceptance(Protocol):
         """Contexts in which a round may start, for all prompts together."""
         ...
 
-    def num_exit_roots(self, schedule: Schedule) -> int:
-        """Branches that the exit starts in a round: the width of the draft's steps."""
+    def shape(self, schedule: Schedule) -> RoundShape:
+        """The width of a round's operations."""
         ...
 
     def answers(self, schedule: Schedule, max_new_tokens: int | None) -> Sequence[Answers]:
@@ -105,6 +106,7 @@ class Acceptance(Protocol):
 class PerPosition:
     """Drawn acceptance: one rate for each drafted place, given that all places before it were accepted.
 
+    Of a tree the places are its levels, and the rates are those of that very tree: they do not depend on its size.
     The draws belong to (seed, prompt, round) alone, so that all schedules meet the same luck. In a `hybrid`
     schedule hits are counted for the exit, whose branches start later.
     """
@@ -152,26 +154,28 @@ class PerPosition:
         """See `Acceptance`."""
         return range(self._prompt_length - 1, self._prompt_length - 1 + self._length(max_new_tokens))
 
-    def num_exit_roots(self, schedule: Schedule) -> int:
-        """See `Acceptance`: every budget is filled."""
-        return sum(schedule.exit_roots_per_row)
+    def shape(self, schedule: Schedule) -> RoundShape:
+        """See `Acceptance`: every budget is filled.
+
+        Raises:
+            ConfigError: the schedule's trees are drafted level by level and nobody knows their levels.
+        """
+        if schedule.method == "hydra":
+            msg = "acceptance is drawn, but the shape of hydra's trees is known to acceptance records only"
+            raise ConfigError(msg)
+        if schedule.method in DYNAMIC_TREES:
+            return tree_shape(schedule, ())
+        return RoundShape(schedule.num_rows - 1, sum(schedule.exit_roots_per_row))
 
     def answers(self, schedule: Schedule, max_new_tokens: int | None) -> list[Answers]:
         """See `Acceptance`."""
         length = self._length(max_new_tokens)
-        window = Window((NO_TOKEN,) * schedule.num_speculative_tokens)
         accepted, branches = self._accepted(schedule).tolist(), self._branches(schedule).tolist()
-        return [
-            DrawnAnswers(
-                self._prompt_length,
-                length,
-                [
-                    (window, Verdict(count, NO_TOKEN), branch)
-                    for count, branch in zip(accepted[prompt][:length], branches[prompt][:length], strict=True)
-                ],
-            )
-            for prompt in range(len(accepted))
-        ]
+        answers: list[Answers] = []
+        for counts, sources in zip(accepted, branches, strict=True):
+            rounds = self._rounds(schedule, counts[:length], sources[:length])
+            answers.append(DrawnAnswers(self._prompt_length, length, rounds))
+        return answers
 
     def walk(self, schedule: Schedule, max_new_tokens: int | None) -> Walk:
         """See `Acceptance`."""
@@ -198,6 +202,19 @@ class PerPosition:
         branches: Ints = self._branches(schedule)[walk.prompt, rounds]
         return branches
 
+    def _rounds(self, schedule: Schedule, counts: list[int], branches: list[int]) -> list[Answer]:
+        """The rounds of a prompt; of a tree its first nodes are taken to be the ones that follow each other."""
+        num_drafted = self.shape(schedule).num_drafted
+        tokens = (NO_TOKEN,) * num_drafted
+        if not schedule.is_tree:
+            window = Window(tokens)
+            return [(window, Verdict(n, NO_TOKEN), branch) for n, branch in zip(counts, branches, strict=True)]
+        window = Window(tokens, parents=tuple(range(-1, num_drafted - 1)))
+        streams = schedule.method == "speculative_streaming"
+        verdicts = [Verdict(n, NO_TOKEN, path=tuple(range(n)), window=window if streams else None) for n in counts]
+        rounds = [(window, verdict, branch) for verdict, branch in zip(verdicts, branches, strict=True)]
+        return [(NO_WINDOW, *rounds[0][1:]), *rounds[1:]] if streams else rounds
+
     def _length(self, max_new_tokens: int | None) -> int:
         return min(self._num_tokens, max_new_tokens or self._num_tokens)
 
@@ -209,7 +226,9 @@ class PerPosition:
             raise ConfigError(msg)
         stands = self._draws[:, :, :width] < self._rates[:width]
         counts: Ints = np.cumprod(stands, axis=2, dtype=np.int64).sum(axis=2)
-        return counts
+        if schedule.method == "speculative_streaming":
+            counts[:, 0] = 0  # nothing has been drafted yet
+        return np.minimum(counts, self.shape(schedule).num_drafted)
 
     def _branches(self, schedule: Schedule) -> Ints:
         found = FROM_EXIT if schedule.uses_exit else FROM_DRAFT

@@ -66,6 +66,12 @@ class ContendedTargetLane:
         course.trace.begin_round(course.env.now)
         return self._submit(Work.PREFIX, 0, NO_SIGNAL, 0.0)
 
+    def stream(self, window: Window) -> Event:
+        """See `decoding.lanes.TargetLane`; the pass without a window is the shorter one."""
+        course = self._course
+        course.trace.begin_round(course.env.now)
+        return self._submit(Work.STREAM, 1 if window.tokens else 0, course.verdict, course.costs.round_overhead_s)
+
     def suffix(self) -> Event:
         """See `decoding.lanes.TargetLane`."""
         return self._submit(Work.SUFFIX, 1, self._course.verdict, self._course.costs.round_overhead_s)
@@ -96,7 +102,8 @@ class ContendedTargetLane:
         course, operation = self._course, self._queue.popleft()
         if course.has_spans:
             start_s, end_s = run.times_s([run.work_s])
-            course.write(course.schedule.target_lane, operation.work, start_s, end_s, course.schedule.num_rows)
+            rows = course.costs.segment_rows[operation.segment]
+            course.write(course.schedule.target_lane, operation.work, start_s, end_s, rows)
         operation.reply.arrive_in(course.costs.target_half_s + operation.driver_s, operation.value)
         if self._queue:
             self._wait(self._queue[0].arrives_s - course.env.now)

@@ -17,16 +17,22 @@ from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.profile import LaneProfile, LatencyTable
 
 Floats = NDArray[np.float64]
-PartKind = Literal["layer", "head", "exit", "draft_step", "draft_step_features"]
+PartKind = Literal["layer", "head", "exit", "draft_step", "draft_step_features", "head_step", "streams"]
 
 
 class Part(NamedTuple):
-    """A model part that is timed as a whole; `exit_layer` tells the exits apart. See `hwprofiles.profile`."""
+    """A model part that is timed as a whole. See `hwprofiles.profile`.
+
+    `exit_layer` tells the exits apart, `drafter` the steps of heads (`head_step`) and the target's streams.
+    """
 
     kind: PartKind
     exit_layer: int | None = None
+    drafter: str | None = None
 
     def __str__(self) -> str:
+        if self.kind in ("head_step", "streams"):
+            return f"{self.kind.replace('_', ' ')} of {self.drafter}"
         return self.kind if self.exit_layer is None else f"{self.kind} after layer {self.exit_layer}"
 
 
@@ -68,6 +74,8 @@ class MeasuredCost:
             Part(kind): table for kind in _PLAIN_KINDS if (table := getattr(lane, kind)) is not None
         }
         self._tables |= {Part("exit", layer): table for layer, table in lane.exit.items()}
+        self._tables |= {Part("head_step", drafter=name): table for name, table in lane.heads.items()}
+        self._tables |= {Part("streams", drafter=name): table for name, table in lane.streams.items()}
         self._lines: dict[tuple[Part, float], Floats] = {}
 
     def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:

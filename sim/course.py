@@ -4,28 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from simpy import Environment
 
 from decoding.messages import Verdict, Window
-from decoding.schedule import Schedule
+from decoding.schedule import HEAD_METHODS, Schedule
 from decoding.sequence import DecodedSequence
 from decoding.trace import Span, Trace, Work
 from sim.acceptance import FROM_DRAFT, MISS, NO_TOKEN, Answers
 from sim.branches import BranchProgress
 from sim.durations import Durations, StepKind, step_rows
+from sim.round_shape import RoundShape
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Costs:
-    """`Durations` as lists over contexts, from which single values are read faster than from arrays."""
+    """`Durations` as lists over contexts, from which single values are read faster than from arrays.
+
+    `step_rows` are the rows of `step_s`; `levels_s` are the further steps of a tree's rollout, [contexts][steps].
+    """
 
     segments_s: list[list[float]]
+    segment_rows: tuple[int, ...]
     step_s: dict[StepKind, list[float]]
     step_rows: dict[StepKind, int]
     catch_up_s: list[list[float]]
+    levels_s: list[tuple[float, ...]]
+    level_rows: tuple[int, ...]
     slowdowns: dict[tuple[int | str, int | str], tuple[list[float], list[float]]]
     first_context: int
     target_half_s: float
@@ -35,13 +42,16 @@ class Costs:
     can_contend: bool
 
     @classmethod
-    def of(cls, schedule: Schedule, durations: Durations, num_exit_roots: int) -> Costs:
+    def of(cls, schedule: Schedule, durations: Durations, shape: RoundShape) -> Costs:
         """The lists of `durations`, and the rows that its steps have."""
         return cls(
             segments_s=[segment.tolist() for segment in durations.segments_s],
+            segment_rows=durations.segment_rows,
             step_s={kind: seconds.tolist() for kind, seconds in durations.step_s.items()},
-            step_rows=step_rows(schedule, num_exit_roots),
+            step_rows=step_rows(schedule, shape.num_exit_roots),
             catch_up_s=durations.catch_up_s.tolist(),
+            levels_s=list(zip(*(level.tolist() for level in durations.level_s), strict=True)),
+            level_rows=durations.level_rows,
             slowdowns={
                 (segment, kind): (slow.target.tolist(), slow.draft.tolist())
                 for segment, slowdowns in enumerate(durations.slowdowns)
@@ -57,23 +67,21 @@ class Costs:
 
 
 class Steps(NamedTuple):
-    """Draft steps in a row: a first one that may have tokens to catch up with, and `num_more` of `kind`."""
+    """Draft steps in a row, the first of which may have tokens to catch up with; `kind` sets what slows them."""
 
     kind: StepKind
     work: Work
-    first_s: float
-    first_rows: int
-    num_more: int
-    more_s: float
+    steps_s: tuple[float, ...]
+    rows: tuple[int, ...]
 
     @property
     def seconds(self) -> float:
         """How long they take alone."""
-        return self.first_s + self.num_more * self.more_s
+        return sum(self.steps_s)
 
     def ends_s(self) -> list[float]:
         """When each step ends, from the start of the first."""
-        return [self.first_s + more * self.more_s for more in range(self.num_more + 1)]
+        return list(accumulate(self.steps_s))
 
 
 class Course:
@@ -127,12 +135,12 @@ class Course:
     def rollout(self, verdict: Verdict | None) -> Steps:
         """The steps of a whole window, for a draft that has not read what the last `verdict` brought.
 
-        With exit features it reads all of that round again, with theirs. Without, it has read every drafted
-        token but the last, which was its last reply.
+        With the target's features it reads all of that round with theirs. Without, it has read every drafted token
+        but the last, which was its last reply.
         """
         if verdict is None:
             return self._window_steps(Work.ROLLOUT_STEP, 0)
-        if self.schedule.exit_features:
+        if self.schedule.reads_features:
             return self._window_steps(Work.ROLLOUT_STEP, verdict.num_accepted)
         num_steps = self.schedule.num_speculative_tokens
         return self._window_steps(Work.ROLLOUT_STEP, 1 if verdict.num_accepted == num_steps else 0)
@@ -150,12 +158,12 @@ class Course:
         if not left:
             return None
         step_s = self.costs.step_s["one_row"][self.place]
-        return Steps("one_row", work, step_s, 1, left - 1, step_s)
+        return Steps("one_row", work, (step_s,) * left, (1,) * left)
 
     def branch_steps(self, kind: StepKind, num_steps: int, place: int) -> Steps:
         """Steps of the branches, in the context at `place`."""
         step_s = self.costs.step_s[kind][place]
-        return Steps(kind, Work.BRANCH_STEP, step_s, self.costs.step_rows[kind], num_steps - 1, step_s)
+        return Steps(kind, Work.BRANCH_STEP, (step_s,) * num_steps, (self.costs.step_rows[kind],) * num_steps)
 
     def send_exit_message(self) -> float:
         """Forward the exit message, which has just arrived, to the draft's lane; when it gets there."""
@@ -176,10 +184,8 @@ class Course:
 
     def write_steps(self, steps: Steps, times_s: Sequence[float]) -> None:
         """Write the draft's steps to the trace; `times_s` are the start of the first and the end of each."""
-        rows = steps.first_rows
-        for start_s, end_s in pairwise(times_s):
+        for (start_s, end_s), rows in zip(pairwise(times_s), steps.rows, strict=True):
             self.write(self.schedule.draft_lane or "", steps.work, start_s, end_s, rows)
-            rows = self.costs.step_rows[steps.kind]
 
     def write_in_a_row(self, steps: Steps, start_s: float) -> None:
         """Write steps that nothing slows to the trace."""
@@ -188,6 +194,10 @@ class Course:
     def _window_steps(self, work: Work, num_unread: int) -> Steps:
         """A window, behind so many tokens to read beside the last committed one."""
         costs, place = self.costs, self.place
-        more_s = costs.step_s["one_row"][place]
+        first_s = costs.catch_up_s[num_unread][place]
+        if self.schedule.method in HEAD_METHODS:
+            levels_s = costs.levels_s[place] if costs.level_rows else ()
+            return Steps("one_row", work, (first_s, *levels_s), (num_unread + 1, *costs.level_rows))
         num_more = self.schedule.num_speculative_tokens - 1
-        return Steps("one_row", work, costs.catch_up_s[num_unread][place], num_unread + 1, num_more, more_s)
+        more_s = (costs.step_s["one_row"][place],) * num_more
+        return Steps("one_row", work, (first_s, *more_s), (num_unread + 1, *(1,) * num_more))

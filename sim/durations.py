@@ -5,8 +5,9 @@ target's cache holds. Operations are ::
 
     verify = num_layers * layer + head            prefix = exit_layer * layer + exit
     suffix = (num_layers - exit_layer) * layer + head
+    stream = verify + streams
 
-over num_speculative_tokens + 1 rows; a step of the draft is one call of its own part.
+over all drafted tokens and one row more; a step of the draft is one call of its own part.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import floor
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from decoding.errors import ConfigError
-from decoding.schedule import Schedule
+from decoding.schedule import HEAD_METHODS, Schedule
 from hwprofiles.profile import Profile
 from sim.contention import PairContention, Slowdown
 from sim.cost import Floats, LaneCost, MeasuredCost, Part, PartFacts
+from sim.round_shape import RoundShape
 
 TICK_S = 2.0**-40
 """Durations are whole ticks of 0.9 ps. Sums of ticks are exact below 8192 s, so the order of additions does not
@@ -50,8 +52,11 @@ def work_in_ticks(seconds: Floats) -> Floats:
     return np.maximum(in_ticks(seconds), TICK_S)
 
 
-Operation = Mapping[Part, int]
-"""A target operation as the number of calls of each part."""
+class Operation(NamedTuple):
+    """A target operation: the number of calls of each part, and the rows of all of them."""
+
+    calls: Mapping[Part, int]
+    rows: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,9 +65,13 @@ class Durations:
 
     Attributes:
         first_context: context of the first entry of every array.
-        segments_s: the target's operations of a round: (verify,) or (prefix, suffix).
-        step_s: the draft's steps by kind; none without a draft.
+        segments_s: the target's operations: (verify,), (prefix, suffix), or (stream without a tree, with one).
+        segment_rows: rows of each.
+        streams_s: the share of each that drafts; zero without streams.
+        step_s: steps of a draft language model by kind.
         catch_up_s: at [r - 1] the first step of a rollout that has r committed tokens to read, [most r, contexts].
+        level_s: the further steps of a rollout that drafts a tree.
+        level_rows: rows of each.
         slowdowns: for each segment and kind of step, what they cost each other.
         can_contend: whether the lanes are two and cost each other anything.
         target_half_s, draft_half_s: half a dispatch, before and after each operation.
@@ -74,8 +83,12 @@ class Durations:
 
     first_context: int
     segments_s: tuple[Floats, ...]
+    segment_rows: tuple[int, ...]
+    streams_s: tuple[Floats, ...]
     step_s: Mapping[StepKind, Floats]
     catch_up_s: Floats
+    level_s: tuple[Floats, ...]
+    level_rows: tuple[int, ...]
     slowdowns: tuple[Mapping[StepKind, Slowdown], ...]
     can_contend: bool
     target_half_s: float
@@ -98,10 +111,10 @@ class DurationTables:
         self._costs: dict[str, LaneCost] = {lane.name: MeasuredCost(lane) for lane in profile.lanes}
         self._costs |= costs or {}
         self._calls: dict[tuple[str, Part, float], Floats] = {}
-        self._spreads: dict[tuple[str, int | None, int], float] = {}
+        self._spreads: dict[tuple[str, tuple[tuple[Part, int, int], ...]], float] = {}
 
-    def durations(self, schedule: Schedule, num_exit_roots: int) -> Durations:
-        """The durations of `schedule`, whose exit starts `num_exit_roots` branches a round.
+    def durations(self, schedule: Schedule, shape: RoundShape) -> Durations:
+        """The durations of `schedule`, whose rounds have a given shape.
 
         Raises:
             ProfileError: the profile lacks a lane or a part that the schedule uses.
@@ -109,20 +122,31 @@ class DurationTables:
             ConfigError: the exit does not lie below the target's last layer.
         """
         target, draft = schedule.target_lane, schedule.draft_lane or schedule.target_lane
-        operations = self._operations(schedule)
-        segments = [work_in_ticks(self._seconds(target, operation, schedule.num_rows)) for operation in operations]
-        step = Part("draft_step_features" if schedule.exit_features else "draft_step")
-        rows = step_rows(schedule, num_exit_roots)
-        step_s = {kind: work_in_ticks(self._call(draft, step, count)) for kind, count in rows.items()}
-        facts = [self._facts(draft, step)] if rows else []
+        operations = self._operations(schedule, shape)
+        streams = self._streams(schedule, operations)
+        segments = [
+            work_in_ticks(self._seconds(target, operation)) + more
+            for operation, more in zip(operations, streams, strict=True)
+        ]
+        part = _drafting_part(schedule)
+        rows = step_rows(schedule, shape.num_exit_roots)
+
+        def step(count: int) -> Floats:
+            assert part is not None, "a step of a draft that is not there"
+            return work_in_ticks(self._call(draft, part, count))
+
+        step_s = {kind: step(count) for kind, count in rows.items()}
+        facts = [self._facts(draft, part)] if part else []
         pair = PairContention.of(self.profile, target, draft)
         return Durations(
             first_context=self._first_context,
             segments_s=tuple(segments),
+            segment_rows=tuple(operation.rows for operation in operations),
+            streams_s=tuple(streams),
             step_s=step_s,
-            catch_up_s=work_in_ticks(
-                np.array([self._call(draft, step, rows) for rows in range(1, _most_tokens_to_read(schedule) + 1)])
-            ),
+            catch_up_s=np.array([step(count) for count in range(1, _most_tokens_to_read(schedule) + 1)]),
+            level_s=tuple(step(count) for count in shape.level_rows),
+            level_rows=shape.level_rows,
             slowdowns=tuple(
                 {
                     kind: pair.slowdown(self._bytes(target, operation) / segment, facts[0].bytes_per_call / seconds)
@@ -135,39 +159,49 @@ class DurationTables:
             draft_half_s=self._half_dispatch_s(draft),
             round_overhead_s=one_in_ticks(self.profile.round_overhead_s),
             transfer_s=one_in_ticks(self._transfer_s(schedule)),
-            target_relative_error=self._spread(schedule, operations),
+            target_relative_error=self._spread(target, operations),
             draft_relative_error=max((one.relative_error for one in facts), default=0.0),
             sources=tuple(dict.fromkeys(one.source for one in [*self._all_facts(target, operations), *facts])),
         )
 
-    def _operations(self, schedule: Schedule) -> list[Operation]:
-        num_layers, exit_layer = self.profile.num_layers, schedule.exit_layer
+    def _operations(self, schedule: Schedule, shape: RoundShape) -> list[Operation]:
+        """The target's operations of a round, without what streams add to them."""
+        num_layers, exit_layer, rows = self.profile.num_layers, schedule.exit_layer, shape.num_drafted + 1
+        verify = Operation({LAYER: num_layers, HEAD: 1}, rows)
+        if schedule.method == "speculative_streaming":
+            return [verify._replace(rows=1), verify]
         if exit_layer is None:
-            return [{LAYER: num_layers, HEAD: 1}]
+            return [verify]
         if exit_layer >= num_layers:
             msg = f"exit_layer is {exit_layer}, but the profile's target has {num_layers} layers: 1..{num_layers - 1}"
             raise ConfigError(msg)
-        return [{LAYER: exit_layer, Part("exit", exit_layer): 1}, {LAYER: num_layers - exit_layer, HEAD: 1}]
+        prefix = Operation({LAYER: exit_layer, Part("exit", exit_layer): 1}, rows)
+        return [prefix, Operation({LAYER: num_layers - exit_layer, HEAD: 1}, rows)]
 
-    def _seconds(self, lane: str, operation: Operation, rows: int) -> Floats:
+    def _streams(self, schedule: Schedule, operations: Sequence[Operation]) -> list[Floats]:
+        """What drafting adds to each of the target's operations."""
+        if schedule.method != "speculative_streaming":
+            return [np.zeros(len(self._contexts))] * len(operations)
+        part = Part("streams", drafter=schedule.drafter)
+        return [work_in_ticks(self._call(schedule.target_lane, part, one.rows)) for one in operations]
+
+    def _seconds(self, lane: str, operation: Operation) -> Floats:
         total = np.zeros(len(self._contexts))
-        for part, count in operation.items():
-            total += count * self._call(lane, part, rows)
+        for part, count in operation.calls.items():
+            total += count * self._call(lane, part, operation.rows)
         return total
 
     def _bytes(self, lane: str, operation: Operation) -> float:
-        return sum(count * self._facts(lane, part).bytes_per_call for part, count in operation.items())
+        return sum(count * self._facts(lane, part).bytes_per_call for part, count in operation.calls.items())
 
-    def _spread(self, schedule: Schedule, operations: Sequence[Operation]) -> float:
+    def _spread(self, lane: str, operations: Sequence[Operation]) -> float:
         """Relative error of the target's operations together, if every part errs the same way."""
-        lane, rows = schedule.target_lane, schedule.num_rows
-        key = (lane, schedule.exit_layer, rows)
-        if key not in self._spreads:
-            calls = [(part, count) for operation in operations for part, count in operation.items()]
-            seconds = [count * float(self._call(lane, part, rows).mean()) for part, count in calls]
-            errors = [self._facts(lane, part).relative_error for part, _ in calls]
-            self._spreads[key] = float(np.average(errors, weights=seconds)) if sum(seconds) else 0.0
-        return self._spreads[key]
+        calls = tuple((part, count, one.rows) for one in operations for part, count in one.calls.items())
+        if (lane, calls) not in self._spreads:
+            seconds = [count * float(self._call(lane, part, rows).mean()) for part, count, rows in calls]
+            errors = [self._facts(lane, part).relative_error for part, _, _ in calls]
+            self._spreads[lane, calls] = float(np.average(errors, weights=seconds)) if sum(seconds) else 0.0
+        return self._spreads[lane, calls]
 
     def _call(self, lane: str, part: Part, rows: float) -> Floats:
         seconds = self._calls.get((lane, part, rows))
@@ -180,7 +214,7 @@ class DurationTables:
         return self._costs[lane].facts(part)
 
     def _all_facts(self, lane: str, operations: Sequence[Operation]) -> list[PartFacts]:
-        return [self._facts(lane, part) for operation in operations for part in operation]
+        return [self._facts(lane, part) for operation in operations for part in operation.calls]
 
     def _half_dispatch_s(self, lane: str) -> float:
         return one_in_ticks(self.profile.lane(lane).dispatch_s / 2)
@@ -202,8 +236,8 @@ class DurationTables:
 
 
 def step_rows(schedule: Schedule, num_exit_roots: int) -> dict[StepKind, int]:
-    """Rows of every kind of draft step that the schedule can come to."""
-    if schedule.method == "autoregressive":
+    """Rows of every kind of step that the schedule's draft language model can come to."""
+    if schedule.method not in ("speculative", "mirror"):
         return {}
     num_draft_roots = sum(schedule.draft_roots_per_row)
     rows: dict[StepKind, int] = {"one_row": 1}
@@ -224,11 +258,22 @@ LAYER, HEAD = Part("layer"), Part("head")
 def _most_tokens_to_read(schedule: Schedule) -> int:
     """Most committed tokens that the draft has not read when a rollout starts.
 
-    With exit features all of the last round's are read again with theirs. Without, a synchronous draft has
+    With the target's features all of the last round's are read with theirs. Without, a synchronous draft has
     never read the last token of a window that was accepted whole; in mirror's branch operation it has.
     """
-    if schedule.method == "autoregressive":
+    if schedule.draft_lane is None:
         return 0
-    if schedule.exit_features:
-        return schedule.num_rows
+    if schedule.reads_features:
+        return schedule.num_speculative_tokens + 1
     return 2 if schedule.method == "speculative" else 1
+
+
+def _drafting_part(schedule: Schedule) -> Part | None:
+    """The part that is called to draft; None where nobody drafts."""
+    if schedule.method == "autoregressive":
+        return None
+    if schedule.method == "speculative_streaming":
+        return Part("streams", drafter=schedule.drafter)
+    if schedule.method in HEAD_METHODS:
+        return Part("head_step", drafter=schedule.drafter)
+    return Part("draft_step_features" if schedule.exit_features else "draft_step")

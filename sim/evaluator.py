@@ -1,6 +1,6 @@
 """The fast simulator: whole prompts as array operations, for searching over many schedules.
 
-It answers exactly as the event world of `sim.world` does. A window length decides which rounds a text goes
+It answers exactly as the event world of `sim.world` does. What a window holds decides which rounds a text goes
 through; a schedule decides how long each takes. Both are found for all rounds of all prompts at once.
 """
 
@@ -70,7 +70,7 @@ def _evaluate(
 ) -> Prediction:
     walk = acceptance.walk(schedule, max_new_tokens)
     branches = acceptance.branches(schedule, walk)
-    durations = tables.durations(schedule, acceptance.num_exit_roots(schedule))
+    durations = tables.durations(schedule, acceptance.shape(schedule))
     return summarise(
         walk,
         time_rounds(schedule, durations, walk, branches),

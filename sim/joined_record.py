@@ -63,6 +63,14 @@ class JoinedRecord:
             found = self._drafts[with_features] = Drafts(windows, first, match_length, refused)
         return found
 
+    def tree_ranks(self, tree: int) -> Ids:
+        """Places of the text's tokens in the trees drafted from every position, [T, depth]."""
+        return _joined(prompt.tree_ranks[tree] for prompt in self.record.prompts)
+
+    def tree_lengths(self, tree: int, size: int) -> Ints:
+        """Tokens that a drafted tree of `size` nodes gets accepted at every position, [T]."""
+        return _joined(prompt.tree_lengths(tree, size) for prompt in self.record.prompts).astype(np.int64)
+
     def candidates(self, exit_layer: int | None) -> Ids:
         """Best ids behind every position by that exit, or by the draft for None, [T, K]."""
         found = self._candidates.get(exit_layer)
@@ -92,6 +100,9 @@ class JoinedRecord:
             RecordError: names what is missing and what there is.
         """
         record = self.record
+        if schedule.is_tree:
+            record.tree(schedule)
+            return
         if schedule.num_speculative_tokens > record.max_window:
             msg = f"num_speculative_tokens is {schedule.num_speculative_tokens}; recorded are up to {record.max_window}"
             raise RecordError(msg)

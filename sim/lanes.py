@@ -44,6 +44,12 @@ class TargetLane:
         course.trace.begin_round(course.env.now)
         return self._reply(Work.PREFIX, 0, NO_SIGNAL, 0.0)
 
+    def stream(self, window: Window) -> Timeout:
+        """See `decoding.lanes.TargetLane`; the pass without a window is the shorter one."""
+        course = self._course
+        course.trace.begin_round(course.env.now)
+        return self._reply(Work.STREAM, 1 if window.tokens else 0, course.verdict, course.costs.round_overhead_s)
+
     def suffix(self) -> Timeout:
         """See `decoding.lanes.TargetLane`."""
         return self._reply(Work.SUFFIX, 1, self._course.verdict, self._course.costs.round_overhead_s)
@@ -56,7 +62,7 @@ class TargetLane:
         start_s = max(start_s, self._free_s)
         end_s = self._free_s = start_s + costs.segments_s[segment][course.place]
         if course.has_spans:
-            course.write(course.schedule.target_lane, work, start_s, end_s, course.schedule.num_rows)
+            course.write(course.schedule.target_lane, work, start_s, end_s, costs.segment_rows[segment])
         return Timeout(course.env, end_s + costs.target_half_s + driver_s - now_s, value)
 
 

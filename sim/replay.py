@@ -17,7 +17,9 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from sim.acceptance import MISS, NO_TOKEN, Answer, Answers, Ints, Walk
 from sim.joined_record import JoinedRecord
+from sim.replay_trees import TreeAnswers
 from sim.root_ranks import RootRanks
+from sim.round_shape import RoundShape, tree_shape
 
 
 class Replay:
@@ -28,7 +30,7 @@ class Replay:
         self._joined = JoinedRecord(record)
         self._roots = RootRanks(self._joined)
         self._prompt_lengths = np.array([prompt.prompt_length for prompt in record.prompts])
-        self._walks: dict[tuple[int, bool, int | None], Walk] = {}
+        self._walks: dict[tuple[object, ...], Walk] = {}
 
     @property
     def source(self) -> str:
@@ -40,23 +42,28 @@ class Replay:
         lengths = self._joined.lengths(max_new_tokens)
         return range(int(self._prompt_lengths.min()) - 1, int((self._prompt_lengths + lengths).max()) - 1)
 
-    def num_exit_roots(self, schedule: Schedule) -> int:
-        """See `Acceptance`; for `hybrid` an estimate, see `RootRanks.mean_exit_roots`."""
+    def shape(self, schedule: Schedule) -> RoundShape:
+        """See `Acceptance`; the exit's roots of `hybrid` are an estimate, see `RootRanks.mean_exit_roots`."""
+        if schedule.is_tree:
+            record = self._joined.record
+            return tree_shape(schedule, record.trees[record.tree(schedule)].paths)
         if schedule.root_source != "hybrid":
-            return sum(schedule.exit_roots_per_row)
+            return RoundShape(schedule.num_speculative_tokens, sum(schedule.exit_roots_per_row))
         self._joined.check(schedule)
-        return self._roots.mean_exit_roots(schedule)
+        return RoundShape(schedule.num_speculative_tokens, self._roots.mean_exit_roots(schedule))
 
     def answers(self, schedule: Schedule, max_new_tokens: int | None) -> list[Answers]:
         """See `Acceptance`."""
         self._joined.check(schedule)
         joined = self._joined
-        drafts = joined.drafts(with_features=schedule.exit_features)
         at = np.arange(len(joined.text))
-        accepted = np.minimum(drafts.match_length, schedule.num_speculative_tokens)
+        accepted = self._accepted(schedule)
         row = at + accepted
         is_known = row < joined.ends
         next_token = np.where(is_known, joined.text[np.minimum(row, len(at) - 1)], NO_TOKEN)
+        if schedule.is_tree:
+            return self._tree_answers(schedule, max_new_tokens, accepted.tolist(), next_token.tolist())
+        drafts = joined.drafts(with_features=schedule.exit_features)
         branches = self._branches_at(schedule, at, accepted, is_known)
         lists = accepted.tolist(), next_token.tolist(), branches.tolist()
         return [
@@ -75,7 +82,9 @@ class Replay:
 
     def walk(self, schedule: Schedule, max_new_tokens: int | None) -> Walk:
         """See `Acceptance`."""
-        key = (schedule.num_speculative_tokens, schedule.exit_features, max_new_tokens)
+        key: tuple[object, ...] = (schedule.num_speculative_tokens, schedule.exit_features, max_new_tokens)
+        if schedule.is_tree:
+            key = (self._joined.record.tree(schedule), schedule.tree_size, max_new_tokens, "tree")
         if key not in self._walks:
             self._joined.check(schedule)
             self._walks[key] = self._walked(schedule, max_new_tokens)
@@ -88,6 +97,41 @@ class Replay:
             schedule, self._joined.starts[walk.prompt] + walk.position, walk.num_accepted, ~walk.is_last
         )
 
+    def _accepted(self, schedule: Schedule) -> Ints:
+        """Drafted tokens that stand in a round from every position of the texts."""
+        joined = self._joined
+        if not schedule.is_tree:
+            drafts = joined.drafts(with_features=schedule.exit_features)
+            return np.minimum(drafts.match_length, schedule.num_speculative_tokens)
+        accepted = joined.tree_lengths(joined.record.tree(schedule), schedule.tree_size)
+        if schedule.method == "speculative_streaming":
+            accepted[joined.starts] = 0  # the first pass has nothing to verify
+        return accepted
+
+    def _tree_answers(
+        self, schedule: Schedule, max_new_tokens: int | None, accepted: list[int], next_token: list[int]
+    ) -> list[Answers]:
+        joined = self._joined
+        text, ranks = joined.text.tolist(), joined.tree_ranks(joined.record.tree(schedule)).tolist()
+        num_drafted = self.shape(schedule).num_drafted
+        return [
+            TreeAnswers(
+                prompt_length=prompt.prompt_length,
+                num_tokens=length,
+                start=start,
+                end=start + len(prompt.text),
+                num_drafted=num_drafted,
+                has_streams=schedule.method == "speculative_streaming",
+                text=text,
+                ranks=ranks,
+                num_accepted=accepted,
+                next_token=next_token,
+            )
+            for prompt, length, start in zip(
+                joined.record.prompts, joined.lengths(max_new_tokens), joined.starts.tolist(), strict=True
+            )
+        ]
+
     def _branches_at(self, schedule: Schedule, at: Ints, accepted: Ints, is_asked: NDArray[np.bool_]) -> Ints:
         branches = np.full(len(at), MISS, dtype=np.int64)
         if schedule.method == "mirror":
@@ -96,8 +140,7 @@ class Replay:
 
     def _walked(self, schedule: Schedule, max_new_tokens: int | None) -> Walk:
         joined = self._joined
-        match_length = joined.drafts(with_features=schedule.exit_features).match_length
-        accepted = np.minimum(match_length, schedule.num_speculative_tokens)
+        accepted = self._accepted(schedule)
         lengths = joined.lengths(max_new_tokens)
         advance = (accepted + 1).tolist()
         at: list[int] = []

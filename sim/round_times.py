@@ -23,7 +23,8 @@ class Bottlenecks(NamedTuple):
 
     Attributes:
         target_prefix, target_suffix, target_verify: the target's layers, at the speed it has alone.
-        draft: drafting that nothing hides: synchronous rollouts, and the rest of a branch that was hit.
+        draft: drafting that nothing hides: synchronous rollouts, the rest of a branch that was hit, and what streams
+            add to the target's pass.
         channel: a request for the next window that waits behind its round's exit message.
         overhead: dispatching operations, and the driver's own time.
         contention: what the draft beside it adds to the target's time.
@@ -78,14 +79,28 @@ def _autoregressive(schedule: Schedule, durations: Durations, walk: Walk, branch
 
 
 def _speculative(schedule: Schedule, durations: Durations, walk: Walk, branches: Ints) -> RoundTimes:  # noqa: ARG001
+    more = _accepted_before(walk)
+    if not schedule.exit_features:
+        # it has read all it drafted but the last token
+        more = np.where(more == schedule.num_speculative_tokens, 1, 0)
+    return _in_turn(durations, walk, more, (schedule.num_speculative_tokens - 1) * durations.step_s["one_row"])
+
+
+def _tree(schedule: Schedule, durations: Durations, walk: Walk, branches: Ints) -> RoundTimes:  # noqa: ARG001
+    levels_s = sum(durations.level_s, start=np.zeros(len(durations.segments_s[0])))
+    return _in_turn(durations, walk, _accepted_before(walk), levels_s)
+
+
+def _accepted_before(walk: Walk) -> Ints:
+    """Tokens that the round before accepted; 0 for the first."""
+    return np.where(walk.is_first, 0, np.roll(walk.num_accepted, 1))
+
+
+def _in_turn(durations: Durations, walk: Walk, more: Ints, later_steps_s: Floats) -> RoundTimes:
+    """Draft, then verify. `more` are tokens to read beside the last committed one; later steps are over contexts."""
     place = walk.context - durations.first_context
     verify_s = durations.segments_s[0][place]
-    before = np.where(walk.is_first, 0, np.roll(walk.num_accepted, 1))
-    # Tokens to read beside the last committed one: all that were accepted, or a last one that was never fed.
-    more = before if schedule.exit_features else np.where(before == schedule.num_speculative_tokens, 1, 0)
-    draft_s = (
-        durations.catch_up_s[more, place] + (schedule.num_speculative_tokens - 1) * durations.step_s["one_row"][place]
-    )
+    draft_s = durations.catch_up_s[more, place] + later_steps_s[place]
     overhead_s = 2 * (durations.target_half_s + durations.draft_half_s) + durations.round_overhead_s
     target_total_s, draft_total_s = _total(verify_s), _total(draft_s)
     return RoundTimes(
@@ -93,6 +108,22 @@ def _speculative(schedule: Schedule, durations: Durations, walk: Walk, branches:
         bottlenecks=Bottlenecks(target_verify=target_total_s, draft=draft_total_s, overhead=len(verify_s) * overhead_s),
         target_busy_s=target_total_s,
         exposed_draft_s=draft_total_s,
+    )
+
+
+def _streaming(schedule: Schedule, durations: Durations, walk: Walk, branches: Ints) -> RoundTimes:  # noqa: ARG001
+    place = walk.context - durations.first_context
+    (first_s, later_s), (first_streams_s, later_streams_s) = durations.segments_s, durations.streams_s
+    pass_s = np.where(walk.is_first, first_s[place], later_s[place])
+    streams_total_s = _total(np.where(walk.is_first, first_streams_s[place], later_streams_s[place]))
+    overhead_s = 2 * durations.target_half_s + durations.round_overhead_s
+    total_s = _total(pass_s)
+    return RoundTimes(
+        seconds=pass_s + overhead_s,
+        bottlenecks=Bottlenecks(
+            target_verify=total_s - streams_total_s, draft=streams_total_s, overhead=len(pass_s) * overhead_s
+        ),
+        target_busy_s=total_s,
     )
 
 
@@ -163,4 +194,9 @@ _RECURRENCES: dict[Method, Callable[[Schedule, Durations, Walk, Ints], RoundTime
     "autoregressive": _autoregressive,
     "speculative": _speculative,
     "mirror": _mirror,
+    "medusa": _tree,
+    "hydra": _tree,
+    "eagle2": _tree,
+    "eagle3": _tree,
+    "speculative_streaming": _streaming,
 }

@@ -48,8 +48,8 @@ def simulate(
     """
     acceptance = as_acceptance(acceptance)
     tables = DurationTables(profile, acceptance.contexts(max_new_tokens), costs)
-    num_exit_roots = acceptance.num_exit_roots(schedule)
-    lists = Costs.of(schedule, tables.durations(schedule, num_exit_roots), num_exit_roots)
+    shape = acceptance.shape(schedule)
+    lists = Costs.of(schedule, tables.durations(schedule, shape), shape)
     return [
         _play(schedule, lists, answers, has_spans=trace) for answers in acceptance.answers(schedule, max_new_tokens)
     ]

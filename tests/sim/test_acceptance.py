@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from decoding.errors import ConfigError
+from decoding.record import RecordedTree
 from sim.acceptance import FROM_DRAFT, FROM_EXIT, MISS, Bernoulli, PerPosition
-from tests.sim.worlds import mirror, speculative
+from tests.sim.worlds import mirror, speculative, tree
 
 
 def accepted(acceptance: PerPosition, num_tokens: int) -> list[list[int]]:
@@ -60,6 +61,32 @@ def test_a_walk_ends_where_the_sequence_does() -> None:
     assert walk.num_committed.tolist() == [3, 3, 1]
     assert walk.is_first.tolist() == [True, False, False]
     assert walk.is_last.tolist() == [False, False, True]
+
+
+def test_drawn_trees_have_a_rate_for_every_level_whatever_their_size() -> None:
+    acceptance = PerPosition((0.8, 0.5, 0.0), hit_rate=0, num_tokens=50)
+    eagle = RecordedTree(method="eagle3", drafter="head", depth=3, top_k=4)
+    for size, num_drafted in ((8, 8), (60, 36)):
+        [answers] = acceptance.answers(tree(eagle, size), None)
+        window, verdict, _ = answers.at(0, 0)
+        assert len(window.tokens) == num_drafted
+        assert len(verdict.path) == verdict.num_accepted
+        counts = [answers.at(0, index)[1].num_accepted for index in range(50)]
+        assert counts == accepted(acceptance, 3)[0]
+
+
+def test_streams_accept_nothing_in_the_pass_that_has_no_tree_yet() -> None:
+    streams = RecordedTree(method="speculative_streaming", drafter="streams", depth=2)
+    [answers] = PerPosition((1, 1), hit_rate=0, num_tokens=9).answers(tree(streams, 4), None)
+    first, second = answers.at(0, 0), answers.at(1, 1)
+    assert (first[0].tokens, first[1].num_accepted, first[1].window) == ((), 0, second[0])
+    assert (len(second[0].tokens), second[1].num_accepted) == (4, 2)
+
+
+def test_trees_of_unknown_levels_are_not_drawn() -> None:
+    hydra = RecordedTree(method="hydra", drafter="head", depth=2)
+    with pytest.raises(ConfigError, match="the shape of hydra's trees is known to acceptance records only"):
+        Bernoulli(0.5, hit_rate=0, num_tokens=9).walk(tree(hydra, 4), None)
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,12 @@ def test_they_agree_where_lanes_slow_each_other(schedule: Schedule, profile: Pro
     check(schedule, profile, record, None)
 
 
+@given(schedules(method="tree"), profiles(), records())
+@settings(max_examples=200, deadline=None)
+def test_they_agree_on_trees(schedule: Schedule, profile: Profile, record: AcceptanceRecord) -> None:
+    check(schedule, profile, record, None)
+
+
 @given(schedules(), profiles(), records(), st.data())
 @settings(deadline=None)
 def test_they_cut_at_the_same_token(
@@ -63,7 +69,7 @@ def test_they_cut_at_the_same_token(
     check(schedule, profile, record, data.draw(st.integers(1, record.max_new_tokens)))
 
 
-@given(schedules(), profiles(), st.integers(1, 20), st.floats(0, 1), st.floats(0, 1), st.integers(0, 99))
+@given(schedules(drawn=True), profiles(), st.integers(1, 20), st.floats(0, 1), st.floats(0, 1), st.integers(0, 99))
 @settings(deadline=None)
 def test_they_draw_the_same_acceptance(
     schedule: Schedule, profile: Profile, num_tokens: int, rate: float, hit_rate: float, seed: int

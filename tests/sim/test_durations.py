@@ -10,14 +10,16 @@ from decoding.schedule import Schedule
 from hwprofiles.profile import LatencyTable, LinkProfile, Profile
 from sim.cost import ConstantCost
 from sim.durations import TICK_S, Durations, DurationTables, in_ticks, one_in_ticks, step_rows
+from sim.round_shape import RoundShape
 from sim.world import simulate
-from tests.sim.worlds import AUTOREGRESSIVE, lane, machine, mirror, prompt, record, speculative
+from tests.sim.worlds import AUTOREGRESSIVE, TREES, lane, machine, mirror, prompt, record, speculative, tree
 
 LINK = LinkProfile(lanes=("draft", "target"), latency_s=0.5, bytes_per_s=16, source="by hand")
 
 
 def durations(schedule: Schedule, profile: Profile, *, num_exit_roots: int = 0) -> Durations:
-    return DurationTables(profile, range(3, 6)).durations(schedule, num_exit_roots)
+    shape = RoundShape(schedule.num_rows - 1, num_exit_roots)
+    return DurationTables(profile, range(3, 6)).durations(schedule, shape)
 
 
 def test_target_operations_are_sums_of_parts() -> None:
@@ -55,10 +57,36 @@ def test_rows_of_draft_steps(schedule: Schedule, expected: dict[str, int]) -> No
 
 @pytest.mark.parametrize(
     ("schedule", "num_rows"),
-    [(AUTOREGRESSIVE, 0), (speculative(3), 2), (speculative(3, exit_features=True), 4), (mirror("draft"), 1)],
+    [
+        (AUTOREGRESSIVE, 0),
+        (speculative(3), 2),
+        (speculative(3, exit_features=True), 4),
+        (mirror("draft"), 1),
+        (tree(TREES[0], 7), 4),
+        (tree(TREES[-1], 7), 0),
+    ],
 )
 def test_rows_that_a_rollout_may_have_to_read(schedule: Schedule, num_rows: int) -> None:
     assert len(durations(schedule, machine()).catch_up_s) == num_rows
+
+
+def test_parts_of_heads_and_streams_are_found_by_the_drafters_name() -> None:
+    profile = machine(lane("target", head_step=5), lane("draft", head_step=3))
+    medusa = tree(TREES[0], 7)
+    assert durations(medusa, profile).catch_up_s[:, 0].tolist() == [3, 3, 3, 3]
+    assert durations(medusa.model_copy(update={"draft_lane": "target"}), profile).catch_up_s[0, 0] == 5
+    with pytest.raises(ProfileError, match=r"lane 'draft' has no measured head step of nobody; .* head step of head"):
+        durations(medusa.model_copy(update={"drafter": "nobody"}), profile)
+    streaming = tree(TREES[-1], 7).model_copy(update={"drafter": "nobody"})
+    with pytest.raises(ProfileError, match=r"lane 'target' has no measured streams of nobody; .* streams of streams"):
+        durations(streaming, profile)
+
+
+def test_what_streams_add_belongs_to_both_kinds_of_pass() -> None:
+    found = durations(tree(TREES[-1], 7), machine(lane("target", streams=4)))
+    assert [segment[0] for segment in found.segments_s] == [15, 15]
+    assert [share[0] for share in found.streams_s] == [4, 4]
+    assert found.segment_rows == (1, 8)
 
 
 def test_the_exit_message_pays_for_ids_log_probs_and_features() -> None:

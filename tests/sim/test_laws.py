@@ -50,7 +50,7 @@ def decode_s(schedule: Schedule, profile: Profile, rate: float, hit_rate: float)
     return predict(schedule, profile, acceptance).decode_s
 
 
-@given(schedules(), constant_machines(), RATE, RATE, RATE)
+@given(schedules(drawn=True), constant_machines(), RATE, RATE, RATE)
 @settings(deadline=None)
 def test_more_acceptance_never_slows_a_run(
     schedule: Schedule, profile: Profile, rate: float, more: float, hit_rate: float
@@ -68,7 +68,7 @@ def test_more_hits_never_slow_a_run(
     assert decode_s(schedule, profile, rate, high) <= decode_s(schedule, profile, rate, low) + SLACK_S
 
 
-@given(schedules(), constant_machines(), RATE, RATE, st.floats(0, 1))
+@given(schedules(drawn=True), constant_machines(), RATE, RATE, st.floats(0, 1))
 @settings(deadline=None)
 def test_a_faster_target_never_slows_a_run(
     schedule: Schedule, profile: Profile, rate: float, hit_rate: float, share: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 from decoding.errors import RecordError
-from decoding.record import AcceptanceRecord, PromptRecord
+from decoding.messages import Window
+from decoding.record import AcceptanceRecord, PromptRecord, RecordedTree
 from decoding.roots import choose_roots
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
@@ -19,6 +20,7 @@ from sim.replay import Replay
 from sim.world import simulate
 from tests.sim.worlds import (
     AUTOREGRESSIVE,
+    TREES,
     WRONG,
     machine,
     mirror,
@@ -28,6 +30,7 @@ from tests.sim.worlds import (
     records,
     schedules,
     speculative,
+    tree,
 )
 
 
@@ -40,6 +43,8 @@ class Expected(NamedTuple):
 
 def rounds_by_hand(one: PromptRecord, schedule: Schedule) -> list[Expected]:
     """Round by round, with lists and nothing else."""
+    if schedule.is_tree:
+        return tree_rounds_by_hand(one, schedule)
     text, found, position = one.text.tolist(), [], 0
     while position < len(text):
         window = one.drafts(with_features=schedule.exit_features)[position].tolist()[: schedule.num_speculative_tokens]
@@ -55,6 +60,24 @@ def rounds_by_hand(one: PromptRecord, schedule: Schedule) -> list[Expected]:
             hit = (accepted, next_token) in roots_by_hand(one, schedule, window, position, accepted)
         found.append(Expected(accepted, committed, next_token, hit))
         position += committed
+    return found
+
+
+def tree_rounds_by_hand(one: PromptRecord, schedule: Schedule) -> list[Expected]:
+    """A node stands if its place lies within the tree; the first pass of streaming has no tree."""
+    [place] = [place for place, known in enumerate(TREES) if known.answers(schedule)]
+    text, found, position = one.text.tolist(), [], 0
+    while position < len(text):
+        accepted = 0
+        if position or schedule.method != "speculative_streaming":
+            for rank in one.tree_ranks[place][position].tolist():
+                if not 0 <= rank < schedule.tree_size:
+                    break
+                accepted += 1
+        left = len(text) - position
+        next_token = text[position + accepted] if accepted < left else -1
+        found.append(Expected(accepted, min(accepted + 1, left), next_token, None))
+        position += accepted + 1
     return found
 
 
@@ -87,14 +110,13 @@ def test_every_schedule_commits_the_text(schedule: Schedule, texts: AcceptanceRe
         committed: list[int] = []
         while len(committed) < len(one.text):
             window, verdict, _ = answers.at(len(committed), 0)
-            committed += [*window.tokens[: verdict.num_accepted], verdict.next_token]
+            committed += [*window.accepted(verdict), verdict.next_token]
         assert committed[: len(one.text)] == one.text.tolist()
 
 
 def test_budgets_are_always_filled() -> None:
-    rows = step_rows(
-        mirror("exit", exit_top_k=1, num_tokens=3), Replay(record(prompt("0"))).num_exit_roots(mirror("exit"))
-    )
+    shape = Replay(record(prompt("0"))).shape(mirror("exit"))
+    rows = step_rows(mirror("exit", exit_top_k=1, num_tokens=3), shape.num_exit_roots)
     assert rows == {"one_row": 1, "exit_roots": 3}
 
 
@@ -107,8 +129,8 @@ def test_roots_that_both_sources_name_are_counted_once() -> None:
             "exits": dict.fromkeys(one.exits, np.tile(np.array([1, 2], dtype=np.int32), (4, 1))),
             "alternatives": np.tile(np.array(alternatives, dtype=np.int32), (4, 1)),
         }
-        texts = record(dataclasses.replace(one, **changes))
-        return Replay(texts).num_exit_roots(mirror("hybrid", num_tokens=3, exit_top_k=1, draft_top_k=2))
+        texts = record(replace(one, **changes))
+        return Replay(texts).shape(mirror("hybrid", num_tokens=3, exit_top_k=1, draft_top_k=2)).num_exit_roots
 
     assert num_exit_roots((WRONG, 3, 4)) == 4
     # one of two candidates is the draft's already: the other takes its place
@@ -135,8 +157,27 @@ def test_a_record_answers_only_for_what_was_recorded(schedule: Schedule, message
         Replay(texts).walk(schedule, None)
 
 
+def test_trees_that_were_not_recorded_are_refused() -> None:
+    texts = record(replace(prompt("010"), tree_ranks=(np.zeros((3, 3), dtype=np.int32),)), trees=TREES[:1])
+    deeper = RecordedTree(method="medusa", drafter="head", depth=4)
+    for ask in (Replay(texts).shape, lambda one: Replay(texts).walk(one, None)):
+        with pytest.raises(RecordError, match="no trees of medusa of head, 4 deep; .* medusa of head, 3 deep"):
+            ask(tree(deeper, 4))
+
+
+def test_a_window_of_a_tree_is_as_wide_as_the_real_one_and_its_path_leads_to_the_text() -> None:
+    ranks = np.array([[1, 4, -1], [-1, -1, -1], [-1, -1, -1]], dtype=np.int32)
+    texts = record(replace(prompt("000"), tree_ranks=(ranks,)), trees=TREES[:1])
+    [answers] = Replay(texts).answers(tree(TREES[0], 6), None)
+    window, verdict, _ = answers.at(0, 0)
+    assert window == Window((-1, 100, -1, -1, 101, -1), parents=(-1, -1, -1, -1, 1, -1))
+    assert (verdict.num_accepted, verdict.next_token, verdict.path) == (2, 102, (1, 4))
+    [answers] = Replay(texts).answers(tree(TREES[0], 4), None)
+    assert answers.at(0, 0)[1].path == (1,)
+
+
 def test_a_record_without_features_cannot_replay_them() -> None:
-    plain = dataclasses.replace(prompt("010"), feature_rollouts=np.zeros((0, 4), dtype=np.int32))
+    plain = replace(prompt("010"), feature_rollouts=np.zeros((0, 4), dtype=np.int32))
     with pytest.raises(RecordError, match="has no rollouts with exit features"):
         simulate(speculative(exit_features=True), machine(), record(plain))
 

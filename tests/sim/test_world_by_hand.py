@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
-from decoding.record import AcceptanceRecord
+from decoding.record import AcceptanceRecord, RecordedTree
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Contention, LatencyTable, LinkProfile, Profile
 from sim.world import simulate
-from tests.sim.worlds import AUTOREGRESSIVE, lane, machine, mirror, prompt, record, speculative
+from tests.sim.worlds import AUTOREGRESSIVE, PATHS, lane, machine, mirror, prompt, record, speculative, tree
 
 HIT_MISS_END = record(prompt(draft="1010111", exit_="0100000", alternatives="0100000"))
 """With windows of two: one of two accepted and a hit, the same and a miss, and a last round with all accepted."""
@@ -108,6 +111,82 @@ def test_on_one_lane_both_models_share_its_dispatch() -> None:
         ("target", "verify", 5, 16, 3),
     ]
     assert trace.decode_s == 17
+
+
+TREE_TEXT = np.array([[2, 5, 9], [-1, -1, -1], [0, 1, -1], [3, -1, -1], [1, 2, -1], [0, -1, -1]], dtype=np.int32)
+"""Places of the nodes that stand, from each position of a text of six tokens."""
+
+
+def tree_record(recorded: RecordedTree) -> AcceptanceRecord:
+    return record(replace(prompt("000000"), tree_ranks=(TREE_TEXT[:, : recorded.depth],)), trees=(recorded,))
+
+
+def test_a_dynamic_tree_is_drafted_level_by_level_and_verified_in_one_pass() -> None:
+    """The first step reads what was committed, the others the nodes that are expanded."""
+    eagle = RecordedTree(method="eagle3", drafter="head", depth=3, top_k=2)
+    draft = lane("draft", dispatch_s=4).model_copy(update={"heads": {"head": by_rows(1, 2, 3)}})
+    trace = play(tree(eagle, 6), machine(lane("target", dispatch_s=2), draft, round_overhead_s=1), tree_record(eagle))
+    assert spans(trace) == [
+        ("draft", "rollout_step", 2, 3, 1),
+        ("draft", "rollout_step", 3, 5, 2),
+        ("draft", "rollout_step", 5, 7, 2),
+        ("target", "verify", 10, 21, 7),
+        # two of three nodes stand in a tree of six: two tokens and the target's own are read
+        ("draft", "rollout_step", 25, 28, 3),
+        ("draft", "rollout_step", 28, 30, 2),
+        ("draft", "rollout_step", 30, 32, 2),
+        ("target", "verify", 35, 46, 7),
+        ("draft", "rollout_step", 50, 52, 2),
+        ("draft", "rollout_step", 52, 54, 2),
+        ("draft", "rollout_step", 54, 56, 2),
+        ("target", "verify", 59, 70, 7),
+    ]
+    assert [(entry.num_drafted, entry.num_accepted, entry.outcome[1]) for entry in trace.rounds] == [
+        (6, 2, 102),
+        (6, 1, 104),
+        (6, 1, -1),
+    ]
+    assert rounds(trace) == [(9, 23), (34, 48), (58, 72)]
+
+
+def test_hydra_drafts_the_nodes_that_have_children_and_medusa_drafts_at_once() -> None:
+    """Of (0) (1) (00) (01) (10) (000): two nodes with children, then one."""
+    for method, steps in (("hydra", [(0, 1, 1), (1, 3, 2), (3, 4, 1)]), ("medusa", [(0, 1, 1)])):
+        recorded = RecordedTree(method=method, drafter="head", depth=3, paths=PATHS)
+        profile = machine(lane("target"), lane("draft").model_copy(update={"heads": {"head": by_rows(1, 2, 3)}}))
+        trace = play(tree(recorded, 6), profile, tree_record(recorded))
+        assert [span[1:] for span in drafting(trace)[: len(steps)]] == steps
+        assert trace.rounds[0].start_s == steps[-1][1]
+
+
+def test_heads_and_target_share_a_lane() -> None:
+    recorded = RecordedTree(method="medusa", drafter="head", depth=3, paths=PATHS)
+    schedule = tree(recorded, 3, draft_lane="target")
+    trace = play(schedule, machine(lane("target", dispatch_s=2, head_step=5)), tree_record(recorded))
+    assert spans(trace)[:3] == [
+        ("target", "rollout_step", 1, 6, 1),
+        ("target", "verify", 8, 19, 4),
+        ("target", "rollout_step", 21, 26, 2),
+    ]
+
+
+def test_streams_draft_in_the_pass_that_verifies_and_nothing_is_drafted_before_the_first() -> None:
+    streams = RecordedTree(method="speculative_streaming", drafter="streams", depth=3, paths=PATHS)
+    target = lane("target", dispatch_s=2).model_copy(update={"streams": {"streams": by_rows(3, 4)}})
+    trace = play(tree(streams, 7), machine(target, round_overhead_s=1), tree_record(streams))
+    assert spans(trace) == [
+        ("target", "stream", 1, 15, 1),
+        ("target", "stream", 18, 33, 8),
+        ("target", "stream", 36, 51, 8),
+        ("target", "stream", 54, 69, 8),
+    ]
+    assert rounds(trace) == [(0, 17), (17, 35), (35, 53), (53, 71)]
+    assert [(entry.num_drafted, entry.num_accepted, entry.num_committed) for entry in trace.rounds] == [
+        (0, 0, 1),
+        (7, 0, 1),
+        (7, 2, 3),
+        (7, 1, 1),
+    ]
 
 
 def test_mirror_from_the_exit() -> None:

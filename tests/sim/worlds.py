@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from decoding.record import AcceptanceRecord, PromptRecord
+from decoding.record import AcceptanceRecord, PromptRecord, RecordedTree
 from decoding.schedule import Schedule
+from decoding.tree_shape import cut
 from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
 
 NUM_LAYERS = 10
@@ -16,6 +17,17 @@ EXIT_LAYERS = (4, 7)
 MAX_WINDOW = 4
 WRONG = 0
 """A token that stands in no text."""
+PATHS = ((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (2,))
+"""A static tree, three levels deep."""
+TREES = (
+    RecordedTree(method="medusa", drafter="head", depth=3, paths=PATHS),
+    RecordedTree(method="hydra", drafter="head", depth=3, paths=PATHS),
+    RecordedTree(method="hydra", drafter="head", depth=2, paths=cut(PATHS, len(PATHS), 2)),
+    RecordedTree(method="eagle2", drafter="head", depth=3, top_k=2),
+    RecordedTree(method="eagle3", drafter="head", depth=2, top_k=3),
+    RecordedTree(method="eagle3", drafter="other", depth=1, top_k=2),
+    RecordedTree(method="speculative_streaming", drafter="streams", depth=3, paths=PATHS),
+)
 
 
 def constant(seconds: float, *, num_bytes: float = 0.0) -> LatencyTable:
@@ -27,13 +39,16 @@ def constant(seconds: float, *, num_bytes: float = 0.0) -> LatencyTable:
 
 def lane(name: str, *, dispatch_s: float = 0.0, **parts: float) -> LaneProfile:
     """A lane whose parts cost constant seconds; what is not named costs one second."""
-    seconds = {"layer": 1.0, "head": 1.0, "exit": 1.0, "draft_step": 1.0, "draft_step_features": 1.0} | parts
-    exit_s = seconds.pop("exit")
+    names = ("layer", "head", "exit", "draft_step", "draft_step_features", "head_step", "streams")
+    seconds = dict.fromkeys(names, 1.0) | parts
+    exit_s, head_step_s, streams_s = (seconds.pop(part) for part in ("exit", "head_step", "streams"))
     return LaneProfile(
         name=name,
         device="cpu",
         dispatch_s=dispatch_s,
         exit={layer: constant(exit_s) for layer in EXIT_LAYERS},
+        heads=dict.fromkeys(("head", "other"), constant(head_step_s)),
+        streams={"streams": constant(streams_s)},
         **{part: constant(value) for part, value in seconds.items()},
     )
 
@@ -70,6 +85,20 @@ def speculative(num_tokens: int = 2, *, draft_lane: str = "draft", **fields: Any
         target_lane="target",
         draft_lane=draft_lane,
         num_speculative_tokens=num_tokens,
+        **fields,
+    )
+
+
+def tree(recorded: RecordedTree, size: int, *, draft_lane: str = "draft", **fields: Any) -> Schedule:
+    """A schedule that drafts the trees of a record."""
+    return Schedule(
+        method=recorded.method,
+        target_lane="target",
+        draft_lane=None if recorded.method == "speculative_streaming" else draft_lane,
+        num_speculative_tokens=recorded.depth,
+        tree_size=size,
+        tree_top_k=recorded.top_k,
+        drafter=recorded.drafter,
         **fields,
     )
 
@@ -121,6 +150,22 @@ def record(*prompts: PromptRecord, **fields: Any) -> AcceptanceRecord:
     return AcceptanceRecord(**(known | fields))
 
 
+def random_ranks(random: np.random.Generator, recorded: RecordedTree, num_tokens: int) -> np.ndarray:
+    """From every position a path that ends somewhere in the tree, and not behind the text."""
+    ranks = np.full((num_tokens, recorded.depth), -1, dtype=np.int32)
+    pool = recorded.top_k + (recorded.depth - 1) * recorded.top_k**2
+    for position in range(num_tokens):
+        path: tuple[int, ...] = ()
+        for place in range(min(recorded.depth, num_tokens - position)):
+            path = (*path, int(random.integers(0, 3)))
+            last = ranks[position, place - 1] if place else -1
+            rank = random.integers(last + 1, pool + 1) if recorded.top_k else (*PATHS, path).index(path)
+            if random.random() < 0.3 or rank >= (pool if recorded.top_k else len(recorded.paths)):
+                break
+            ranks[position, place] = rank
+    return ranks
+
+
 def random_prompt(seed: int, *, num_tokens: int, vocabulary: int, prompt_length: int) -> PromptRecord:
     """Few tokens, so that drafts, exits and alternatives often agree and overlap; the draft is one greedy model."""
     random = np.random.default_rng(seed)
@@ -152,6 +197,7 @@ def random_prompt(seed: int, *, num_tokens: int, vocabulary: int, prompt_length:
         alternatives=plain,
         feature_alternatives=featured,
         exits={layer: ranked(0.3) for layer in EXIT_LAYERS},
+        tree_ranks=tuple(random_ranks(random, recorded, num_tokens) for recorded in TREES),
     )
 
 
@@ -168,7 +214,8 @@ def records(draw: st.DrawFn) -> AcceptanceRecord:
                 prompt_length=draw(st.integers(1, 9)),
             )
             for _ in range(draw(st.integers(1, 3)))
-        )
+        ),
+        trees=TREES,
     )
 
 
@@ -204,6 +251,8 @@ def profiles(draw: st.DrawFn, *, contended: bool | None = None) -> Profile:
             exit={layer: table(1.0) for layer in EXIT_LAYERS},
             draft_step=table(draft_share),
             draft_step_features=table(draft_share),
+            heads={name: table(draft_share) for name in ("head", "other")},
+            streams={"streams": table(draft_share)},
         )
 
     contended = draw(st.booleans()) if contended is None else contended
@@ -228,11 +277,15 @@ def profiles(draw: st.DrawFn, *, contended: bool | None = None) -> Profile:
 
 
 @st.composite
-def schedules(draw: st.DrawFn, *, method: str | None = None) -> Schedule:
-    """Any schedule that random records and profiles can answer for."""
-    method = method or draw(st.sampled_from(["autoregressive", "speculative", "mirror", "mirror", "mirror"]))
+def schedules(draw: st.DrawFn, *, method: str | None = None, drawn: bool = False) -> Schedule:
+    """Any schedule that random records and profiles can answer for, or (`drawn`) acceptance that is drawn."""
+    method = method or draw(st.sampled_from(["autoregressive", "speculative", "tree", "mirror", "mirror", "mirror"]))
     if method == "autoregressive":
         return AUTOREGRESSIVE
+    if method == "tree":
+        recorded = draw(st.sampled_from([one for one in TREES if not drawn or one.method != "hydra"]))
+        size = draw(st.integers(recorded.depth, len(PATHS) + 4))
+        return tree(recorded, size, draft_lane=draw(st.sampled_from(["draft", "target"])))
     num_tokens = draw(st.integers(1, MAX_WINDOW))
     if method == "speculative":
         return speculative(

@@ -1,0 +1,37 @@
+"""How wide the operations of a round are, as far as schedule and models decide it together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from decoding.schedule import DYNAMIC_TREES, Schedule
+from decoding.tree_shape import Path, cut, level_rows
+
+
+class RoundShape(NamedTuple):
+    """Rows of a round's operations.
+
+    Attributes:
+        num_drafted: tokens in a window; of speculative streaming in all but the first.
+        num_exit_roots: branches that the exit starts.
+        level_rows: rows of the steps that draft a tree behind the first one, which reads what was committed.
+    """
+
+    num_drafted: int
+    num_exit_roots: int = 0
+    level_rows: tuple[int, ...] = ()
+
+
+def tree_shape(schedule: Schedule, paths: Sequence[Path]) -> RoundShape:
+    """The shape of a tree schedule's rounds; `paths` are the nodes of a static tree.
+
+    A dynamic tree is cut from a pool: top_k children of the root, then top_k children of each of the top_k best
+    nodes of every level. Hydra drafts a static tree level by level, Medusa and streams draft it at once.
+    """
+    depth, top_k = schedule.num_speculative_tokens, schedule.tree_top_k
+    if schedule.method in DYNAMIC_TREES:
+        pool = top_k + (depth - 1) * top_k**2
+        return RoundShape(min(schedule.tree_size, pool), level_rows=(top_k,) * (depth - 1))
+    nodes = cut(paths, schedule.tree_size, depth)
+    return RoundShape(len(nodes), level_rows=level_rows(nodes)[1:] if schedule.method == "hydra" else ())
