@@ -1,0 +1,100 @@
+"""Train EAGLE heads on the target's cached states.
+
+- EAGLE-1: SmoothL1 between the head's feature and the target's, plus a little soft cross-entropy, on noisy
+  features.
+- EAGLE-3: soft cross-entropy alone, over several steps on the head's own features, each worth 0.8 of the one
+  before.
+
+Cross-entropy is taken over the kept vocabulary, at answer positions. Shapes: legend of `training.eagle_rows`, plus
+V kept output tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from runtime.decoder import Decoder
+from runtime.eagle_model import EagleHead
+from training.eagle_rows import EagleRows, root_states, row_features, unroll
+from training.eagle_start import initial_head
+from training.recipe import Eagle1Recipe, Eagle3Recipe
+from training.states import TargetStates
+
+_EVALUATION_BATCH = 8
+_EVALUATED_STEPS = 4
+
+
+class EagleTask:
+    """`training.trainer.Task` for an EAGLE head of either kind; it trains where the target lies."""
+
+    def __init__(
+        self, recipe: Eagle1Recipe | Eagle3Recipe, target: Decoder, kept_ids: Tensor, states: TargetStates
+    ) -> None:
+        self.recipe, self.states = recipe, states
+        self.module: EagleHead = initial_head(recipe, target, kept_ids, states).to(states.device)
+        self._head_VD = self.module.head.weight.to(torch.bfloat16)
+        self.num_conversations = len(states.conversations) - recipe.num_held_out
+
+    def conversation_length(self, index: int) -> int:
+        """Tokens of the conversation."""
+        return len(self.states.conversations[index].ids)
+
+    def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
+        """The recipe's loss of a batch."""
+        rows = EagleRows.of(self.states, batch)
+        wanted_MD, expected_MD = self._teacher(batch, rows)
+        with torch.autocast(self.states.device.type, dtype=torch.bfloat16):
+            entered = self.module.enter(self._features(batch))
+            if isinstance(self.recipe, Eagle1Recipe):
+                noise = torch.rand(entered.shape, generator=generator).to(entered) - 0.5
+                (feature_MD,) = unroll(self.module, rows, entered + 2 * self.recipe.noise * noise, 1)
+                distance = F.smooth_l1_loss(feature_MD.float(), wanted_MD.float())
+                return distance + self.recipe.cross_entropy_weight * self._cross_entropy(feature_MD, expected_MD), len(
+                    wanted_MD
+                )
+            total = torch.zeros((), device=self.states.device)
+            for step, feature_MD in enumerate(unroll(self.module, rows, entered, self.recipe.num_steps)):
+                at = rows.surviving(step)
+                if len(at):
+                    cross_entropy = self._cross_entropy(feature_MD[at], expected_MD[at + step])
+                    total = total + self.recipe.step_weight**step * cross_entropy
+            return total, len(wanted_MD)
+
+    @torch.no_grad()
+    def evaluate(self) -> Mapping[str, float]:
+        """Held-out top-1 agreement with the target in step 0 and in the steps on the head's own features."""
+        held_out = range(self.num_conversations, len(self.states.conversations))
+        hits, totals = [0] * _EVALUATED_STEPS, [0] * _EVALUATED_STEPS
+        for start in range(0, len(held_out), _EVALUATION_BATCH):
+            batch = list(held_out[start : start + _EVALUATION_BATCH])
+            rows = EagleRows.of(self.states, batch)
+            wanted = (root_states(self.states, batch, rows) @ self._head_VD.T).argmax(-1)
+            with torch.autocast(self.states.device.type, dtype=torch.bfloat16):
+                entered = self.module.enter(self._features(batch))
+                for step, feature_MD in enumerate(unroll(self.module, rows, entered, _EVALUATED_STEPS)):
+                    at = rows.surviving(step)
+                    found = self.module.head(self.module.leave(feature_MD[at])).argmax(-1)
+                    hits[step] += int((found == wanted[at + step]).sum())
+                    totals[step] += len(at)
+        return {f"agreement_step{step + 1}": hits[step] / max(totals[step], 1) for step in range(_EVALUATED_STEPS)}
+
+    def _features(self, batch: Sequence[int]) -> Tensor:
+        """The target's features of the position before each row, [R, E]."""
+        layers = self.recipe.state_layers or (self.states.layers[-1],)
+        return row_features(self.states, batch, layers)
+
+    def _teacher(self, batch: Sequence[int], rows: EagleRows) -> tuple[Tensor, Tensor]:
+        """What the target's head reads at the roots, and the head's rows weighted by its softmax, [M, D] each."""
+        wanted_MD = root_states(self.states, batch, rows)
+        teacher_MV = (wanted_MD @ self._head_VD.T).float().softmax(-1)
+        return wanted_MD, teacher_MV.to(torch.bfloat16) @ self._head_VD
+
+    def _cross_entropy(self, feature_MD: Tensor, expected_MD: Tensor) -> Tensor:
+        """Mean soft cross-entropy: the teacher's mean logit is that of the mean of the head's rows."""
+        read_MD = self.module.leave(feature_MD)
+        normaliser = (read_MD @ self._head_VD.T).float().logsumexp(-1)
+        return (normaliser - (read_MD.float() * expected_MD.float()).sum(-1)).mean()
