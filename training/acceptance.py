@@ -1,4 +1,4 @@
-"""How much of a draft's proposals would be accepted, simulated round by round on held-out greedy answers.
+"""How many drafted tokens, of chains or trees, would be accepted: rounds simulated on held-out greedy answers.
 
 The target has already spoken: a drafted token is accepted when it equals the answer's next token. No target runs.
 Shapes: legend of `runtime.rollouts`.
@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from runtime.draft_model import DraftModel
@@ -25,16 +27,18 @@ class Acceptance:
     """What became of the drafted tokens of some answers.
 
     Attributes:
-        num_tokens: drafted tokens per round.
+        num_tokens: drafted tokens per round; of a tree the most along any path.
         with_features: whether committed positions had exit features.
         num_committed: tokens of the answers.
         accepted: accepted drafted tokens of every round.
+        tree_size: drafted nodes of a tree; 0 for a chain.
     """
 
     num_tokens: int
     with_features: bool
     num_committed: int
     accepted: tuple[int, ...]
+    tree_size: int = 0
 
     @property
     def mean_acceptance_length(self) -> float:
@@ -90,6 +94,33 @@ def judge_draft(
         )
         for window in windows
     ]
+
+
+def judge_trees(ranks: Sequence[NDArray[np.int32]], *, sizes: Sequence[int]) -> list[Acceptance]:
+    """Acceptance of trees of several sizes that were drafted with the target's features.
+
+    Args:
+        ranks: for each answer, at each of its places, the places in the tree's order of the nodes that stand for
+            the tokens from there on, [N, depth]; -1 for a token that is in no tree (`AcceptanceRecord`).
+        sizes: numbers of drafted nodes.
+    """
+    num_committed = sum(map(len, ranks))
+    results = []
+    for size in sizes:
+        rounds: list[int] = []
+        for answer in ranks:
+            lengths = np.cumprod((answer >= 0) & (answer < size), axis=1).sum(axis=1)
+            rounds += accepted_by_round(lengths.tolist(), answer.shape[1])
+        results.append(
+            Acceptance(
+                num_tokens=ranks[0].shape[1],
+                with_features=True,
+                num_committed=num_committed,
+                accepted=tuple(rounds),
+                tree_size=size,
+            )
+        )
+    return results
 
 
 def match_lengths(drafted: Sequence[Sequence[int]], answer: Sequence[int]) -> list[int]:

@@ -194,7 +194,14 @@ def _curve(curve: Sequence[CurvePoint]) -> str:
 
 
 def _acceptance(card: Card) -> str:
-    header = ("drafted tokens", "deep", "features", "rounds", "mean acceptance length", "conditional acceptance by place")
+    header = (
+        "drafted tokens",
+        "deep",
+        "features",
+        "rounds",
+        "mean acceptance length",
+        "conditional acceptance by place",
+    )
     rows = [
         (
             str(result.tree_size or result.num_tokens),
