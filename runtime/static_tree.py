@@ -1,0 +1,67 @@
+"""Static trees at work: from the best ids of every level to a window, and from a text to the nodes that stand for it.
+
+Which paths a tree has is the business of `decoding.tree_shape`.
+Shapes: N places of a text, K levels, C candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from decoding.messages import Window
+from decoding.tree_shape import Path, parents_of
+
+MOST_RANKS = 10
+"""Candidates of a node that a tree may use at most."""
+
+Ranks = NDArray[np.int32]
+
+
+def candidates_per_level(paths: Sequence[Path]) -> tuple[int, ...]:
+    """For every level how many of the best ids a tree asks for, the root's children first."""
+    depth = max(map(len, paths), default=0)
+    return tuple(max(path[level] for path in paths if len(path) > level) + 1 for level in range(depth))
+
+
+def window_of(paths: Sequence[Path], candidates: Sequence[Sequence[int]]) -> Window:
+    """The tree whose nodes on a level have the same candidates, whatever stands before them.
+
+    Args:
+        paths: nodes, parents before children.
+        candidates: for every level its best ids, best first; as many as `candidates_per_level` asks for.
+    """
+    tokens = tuple(candidates[len(path) - 1][path[-1]] for path in paths)
+    return Window(tokens, parents=parents_of(paths))
+
+
+def ranks_of(candidates_NC: Tensor, wanted_N: Tensor) -> Tensor:
+    """Place of the wanted id among the candidates of its row, -1 where it is not one of them, [N]."""
+    found_NC = candidates_NC == wanted_N[:, None]
+    return torch.where(found_NC.any(-1), found_NC.int().argmax(-1), -1)
+
+
+def following(ids: Sequence[int], start: int, depth: int) -> Tensor:
+    """Row i is what the text goes on with from `ids[start + i]`, [N, depth]; -1 behind its end."""
+    padded = torch.tensor([*ids[start:], *[-1] * (depth - 1)])
+    return padded.unfold(0, depth, 1)
+
+
+def places_along(ranks: Ranks, paths: Sequence[Path]) -> Ranks:
+    """Places in `paths` of the nodes that stand for a text, as acceptance records hold them.
+
+    Args:
+        ranks: for each place of the text, and each level, the rank of the text's token among the candidates
+            behind the tokens before it, [N, K]; -1 for none.
+        paths: a tree, cut to K levels.
+
+    Returns:
+        Place of the node after 1, 2, ... K tokens, [N, K]; -1 from the first that is not in the tree.
+    """
+    places = {path: place for place, path in enumerate(paths)}
+    rows = [[places.get(tuple(row[: level + 1]), -1) for level in range(len(row))] for row in ranks.tolist()]
+    return np.array(rows, dtype=np.int32).reshape(ranks.shape)
