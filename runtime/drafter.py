@@ -26,12 +26,13 @@ from torch import Tensor
 from decoding.errors import LaneError
 from decoding.messages import Candidates, Window
 from decoding.schedule import Method, Schedule
+from runtime.distributions import draw_from, truncated
 from runtime.draft_model import DraftModel
 from runtime.draws import uniform
 from runtime.kv_cache import KVCache
 from runtime.masks import CausalMasks, TreeMask, prefill_pieces
 from runtime.ranking import ranked_ids
-from runtime.verification import GREEDY, Sampling, draw_from, truncated
+from runtime.verification import GREEDY, Sampling
 from runtime.window_drafter import Steps
 
 NUM_SAMPLED_FROM = 64

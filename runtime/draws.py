@@ -16,7 +16,11 @@ _BITS = 53
 """A float64 holds this many bits of a number below one."""
 
 
-def uniform(seed: int, stream: Stream, position: int) -> float:
-    """The draw in [0, 1) that belongs to a text position: a hash of its place, uniform in its top 53 bits."""
-    digest = blake2b(f"{seed} {stream} {position}".encode(), digest_size=8).digest()
+def uniform(seed: int, stream: Stream, *place: int) -> float:
+    """The draw in [0, 1) that belongs to a place: a hash of it, uniform in its top 53 bits.
+
+    A place is a text position, and behind it, where several drafted tokens compete for the position, the rank of
+    one among them.
+    """
+    digest = blake2b(" ".join(map(str, (seed, stream, *place))).encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "little") >> (64 - _BITS)) * 2.0**-_BITS

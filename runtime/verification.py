@@ -1,8 +1,9 @@
-"""Which drafted tokens stand: the rules greedy, match and ratio, once for all methods and all drafts.
+"""Which drafted tokens stand: how tokens are chosen, and the rules greedy, match and ratio for chains.
 
 A rule sees the target's logits of a window's rows (row r decides the token behind r drafted ones) and the draws
-of their positions; it holds no state and draws nothing itself. Probabilities are float64, computed row by row,
-so that rows behind the first refusal cost nothing. Shapes: T = len(window) + 1 rows, V vocabulary.
+of their positions; it holds no state and draws nothing itself. Probabilities are computed row by row, so that
+rows behind the first refusal cost nothing. Rules for trees live in `runtime.tree_verification`.
+Shapes: T = len(window) + 1 rows, V vocabulary.
 
 Rules and their proofs: Leviathan 2211.17192 and Chen 2302.01318 (ratio); match accepts while the target's own
 sample agrees, so its text is that of plain sampling, whatever was drafted.
@@ -13,16 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from decoding.messages import Candidates, Verdict, Window
 from decoding.schedule import Verification
+from runtime import tree_verification as trees
+from runtime.distributions import probabilities, residual, sample
 from runtime.draws import uniform
-
-Probabilities = NDArray[np.float64]
 
 
 class Sampling(NamedTuple):
@@ -55,6 +53,8 @@ def decide(logits_TV: Tensor, window: Window, sampling: Sampling, position: int)
         sampling: rule, temperature and seed.
         position: place in the text of the token that row 0 decides.
     """
+    if window.parents or sampling.rule in ("one-hot", "typical"):
+        return _decide_tree(logits_TV, window, sampling, position)
     if sampling.is_greedy:
         return verify_greedy(logits_TV, window.tokens)
     places = range(position, position + len(logits_TV))
@@ -63,6 +63,25 @@ def decide(logits_TV: Tensor, window: Window, sampling: Sampling, position: int)
         return verify_match(logits_TV, window.tokens, sampling.temperature, own)
     accept = [uniform(sampling.seed, "accept", place) for place in places]
     return verify_ratio(logits_TV, window, sampling.temperature, own, accept)
+
+
+def _decide_tree(logits_TV: Tensor, window: Window, sampling: Sampling, position: int) -> Verdict:
+    seed, temperature = sampling.seed, sampling.temperature
+
+    def own(depth: int) -> float:
+        return uniform(seed, "target", position + depth)
+
+    def accept(depth: int, sibling: int) -> float:
+        return uniform(seed, "accept", position + depth, sibling)
+
+    if sampling.is_greedy:
+        return trees.verify_greedy(logits_TV, window)
+    if sampling.rule == "match":
+        return trees.verify_match(logits_TV, window, temperature, own)
+    if sampling.rule == "one-hot":
+        return trees.verify_one_hot(logits_TV, window, temperature, own, accept)
+    assert sampling.rule == "typical", f"rule {sampling.rule} is not for trees"
+    return trees.verify_typical(logits_TV, window, temperature, own)
 
 
 def verify_greedy(logits_TV: Tensor, drafted: Sequence[int]) -> Verdict:
@@ -102,38 +121,6 @@ def verify_ratio(
             return Verdict(row, sample(residual(target, drafted_from), draws[row]))
     last = len(window.tokens)
     return Verdict(last, sample(probabilities(logits_TV[last], temperature), draws[last]))
-
-
-def probabilities(logits_V: Tensor, temperature: float) -> Probabilities:
-    """The softmax of logits at a temperature above zero, in float64 [V]."""
-    scaled = torch.softmax(logits_V.double() / temperature, dim=-1)
-    return scaled.numpy()
-
-
-def residual(target: Probabilities, drafted_from: Candidates) -> Probabilities:
-    """What of the target's distribution a sampled draft leaves over: max(target - draft, 0), not normalised."""
-    left = target.copy()
-    left[list(drafted_from.tokens)] -= drafted_from.probabilities
-    np.maximum(left, 0.0, out=left)
-    # equal up to rounding: then a refusal is a rounding error itself, and the target's own distribution is right
-    return left if left.any() else target
-
-
-def sample(weights: Probabilities, draw: float) -> int:
-    """The token at which the cumulated weights pass the share `draw`; a token of weight zero never."""
-    cumulated = np.cumsum(weights)
-    return int(np.searchsorted(cumulated, draw * cumulated[-1], side="right"))
-
-
-def truncated(logits_V: Tensor, temperature: float, count: int) -> Candidates:
-    """The `count` likeliest ids and their renormalised probabilities: what a draft samples from and sends."""
-    values, ids = logits_V.double().topk(min(count, len(logits_V)))
-    return Candidates(tuple(ids.tolist()), tuple(torch.softmax(values / temperature, dim=-1).tolist()))
-
-
-def draw_from(candidates: Candidates, draw: float) -> int:
-    """One of the candidates, by the inverse of their cumulated probabilities."""
-    return candidates.tokens[sample(np.asarray(candidates.probabilities), draw)]
 
 
 def _probability(candidates: Candidates, token: int) -> float:

@@ -19,6 +19,11 @@ def test_seeds_streams_and_positions_have_draws_of_their_own() -> None:
     assert len(draws) == 4 * 3 * 50
 
 
+def test_rivals_for_a_position_have_draws_of_their_own() -> None:
+    draws = {uniform(7, "accept", *place) for place in [(1,), (11,), (1, 0), (1, 1), (11, 0), (1, 10), (1, 1, 0)]}
+    assert len(draws) == 7
+
+
 def test_draws_fill_the_unit_interval_evenly() -> None:
     draws = np.array([uniform(3, "accept", position) for position in range(20_000)])
     counts, _ = np.histogram(draws, bins=50, range=(0.0, 1.0))

@@ -13,19 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.messages import Candidates, Window
-from runtime.verification import (
-    GREEDY,
-    Sampling,
-    decide,
-    draw_from,
-    probabilities,
-    residual,
-    sample,
-    truncated,
-    verify_greedy,
-    verify_match,
-    verify_ratio,
-)
+from runtime.distributions import draw_from, probabilities, residual, sample, truncated
+from runtime.verification import GREEDY, Sampling, decide, verify_greedy, verify_match, verify_ratio
 
 VOCAB = 5
 TEMPERATURE = 0.7
