@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from runtime.decoder import Decoder
 from runtime.eagle_model import EagleHead
+from training.distillation import cross_entropy_to_mean_rows, mean_rows
 from training.eagle_rows import EagleRows, root_states, row_features, unroll
 from training.eagle_start import initial_head
 from training.recipe import Eagle1Recipe, Eagle3Recipe
@@ -46,21 +47,22 @@ class EagleTask:
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
         """The recipe's loss of a batch."""
         rows = EagleRows.of(self.states, batch)
-        wanted_MD, expected_MD = self._teacher(batch, rows)
+        wanted_MD = root_states(self.states, batch, rows)
+        mean_MD = mean_rows(wanted_MD, self._head_VD)
         with torch.autocast(self.states.device.type, dtype=torch.bfloat16):
             entered = self.module.enter(self._features(batch))
             if isinstance(self.recipe, Eagle1Recipe):
                 noise = torch.rand(entered.shape, generator=generator).to(entered) - 0.5
                 (feature_MD,) = unroll(self.module, rows, entered + 2 * self.recipe.noise * noise, 1)
                 distance = F.smooth_l1_loss(feature_MD.float(), wanted_MD.float())
-                return distance + self.recipe.cross_entropy_weight * self._cross_entropy(feature_MD, expected_MD), len(
+                return distance + self.recipe.cross_entropy_weight * self._cross_entropy(feature_MD, mean_MD), len(
                     wanted_MD
                 )
             total = torch.zeros((), device=self.states.device)
             for step, feature_MD in enumerate(unroll(self.module, rows, entered, self.recipe.num_steps)):
                 at = rows.surviving(step)
                 if len(at):
-                    cross_entropy = self._cross_entropy(feature_MD[at], expected_MD[at + step])
+                    cross_entropy = self._cross_entropy(feature_MD[at], mean_MD[at + step])
                     total = total + self.recipe.step_weight**step * cross_entropy
             return total, len(wanted_MD)
 
@@ -87,14 +89,5 @@ class EagleTask:
         layers = self.recipe.state_layers or (self.states.layers[-1],)
         return row_features(self.states, batch, layers)
 
-    def _teacher(self, batch: Sequence[int], rows: EagleRows) -> tuple[Tensor, Tensor]:
-        """What the target's head reads at the roots, and the head's rows weighted by its softmax, [M, D] each."""
-        wanted_MD = root_states(self.states, batch, rows)
-        teacher_MV = (wanted_MD @ self._head_VD.T).float().softmax(-1)
-        return wanted_MD, teacher_MV.to(torch.bfloat16) @ self._head_VD
-
-    def _cross_entropy(self, feature_MD: Tensor, expected_MD: Tensor) -> Tensor:
-        """Mean soft cross-entropy: the teacher's mean logit is that of the mean of the head's rows."""
-        read_MD = self.module.leave(feature_MD)
-        normaliser = (read_MD @ self._head_VD.T).float().logsumexp(-1)
-        return (normaliser - (read_MD.float() * expected_MD.float()).sum(-1)).mean()
+    def _cross_entropy(self, feature_MD: Tensor, mean_MD: Tensor) -> Tensor:
+        return cross_entropy_to_mean_rows(self.module.leave(feature_MD), mean_MD, self._head_VD)
