@@ -69,7 +69,8 @@ class KVCache:
     def gather(self, slots: list[int], destination: int) -> None:
         """Move the given slots to `destination`, `destination` + 1, ... and put the cursor behind them."""
         stop = destination + len(slots)
-        index = torch.tensor(slots, dtype=torch.long)
-        self.keys[:, :, :, destination:stop] = self.keys[:, :, :, index]
-        self.values[:, :, :, destination:stop] = self.values[:, :, :, index]
+        if slots != list(range(destination, stop)):
+            index = torch.tensor(slots)
+            self.keys[:, :, :, destination:stop] = self.keys.index_select(3, index)
+            self.values[:, :, :, destination:stop] = self.values.index_select(3, index)
         self.roll_back(stop)

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -39,6 +42,35 @@ class CausalMasks:
         if num_rows not in self._tables:
             self._tables[num_rows] = causal_mask(num_rows, self._dtype, context=self._capacity)
         return self._tables[num_rows][:, self._capacity - context :]
+
+
+class TreeRows(NamedTuple):
+    """The rows of a drafted tree: the last committed token, then its nodes in their order.
+
+    Attributes:
+        depths: of every row, 0 for the first [T].
+        block: additive mask among the rows [T, T]: each sees itself and those on its path from the first.
+    """
+
+    depths: Tensor
+    block: Tensor
+
+    def mask(self, context: int) -> Tensor:
+        """The mask [T, context + T] of these rows behind a text of `context` slots."""
+        return torch.cat([self.block.new_zeros(len(self.block), context), self.block], dim=1)
+
+
+@lru_cache(maxsize=64)
+def tree_rows(parents: tuple[int, ...], dtype: torch.dtype) -> TreeRows:
+    """The rows of a tree (`Window.parents`); a static tree's are made once, a dynamic one's in every round."""
+    num_rows = len(parents) + 1
+    sees_TT = np.eye(num_rows, dtype=bool)
+    depths = [0]
+    for row, parent in enumerate(parents, 1):
+        sees_TT[row] |= sees_TT[parent + 1]
+        depths.append(depths[parent + 1] + 1)
+    block = torch.zeros(num_rows, num_rows, dtype=dtype)
+    return TreeRows(torch.tensor(depths), block.masked_fill_(torch.from_numpy(~sees_TT), -math.inf))
 
 
 class TreeMask:

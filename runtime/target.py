@@ -1,7 +1,8 @@
 """The target of one sequence: prefill, verification, and the two halves around an early exit.
 
 The target decides what is committed, so its cache is rolled back by its own verdicts: behind every verdict it
-holds the committed text but the last token, which is the first row of the next verification.
+holds the committed text but the last token, which is the first row of the next verification. Of a tree the keys of
+the path that stands are moved behind that text.
 
 Shapes: legend of `runtime.decoder`; T = len(window) + 1 rows, E tapped layers.
 """
@@ -20,7 +21,7 @@ from runtime.draft_model import normalise_features
 from runtime.early_exit import EarlyExit
 from runtime.exit_folder import ExitHeads
 from runtime.kv_cache import KVCache
-from runtime.masks import CausalMasks, prefill_pieces
+from runtime.masks import CausalMasks, prefill_pieces, tree_rows
 from runtime.verification import GREEDY, Sampling, decide
 
 
@@ -46,6 +47,7 @@ class TargetModel:
         self._last_token = 0
         self._sampling = GREEDY
         self._feature_layers: tuple[int, ...] = ()
+        self._raw_features = False
         self._taps: list[Tensor] = []
         self._waiting: RowsUnderWay | None = None
 
@@ -62,6 +64,7 @@ class TargetModel:
         capacity: int,
         sampling: Sampling = GREEDY,
         feature_layers: tuple[int, ...] = (),
+        raw_features: bool = False,
     ) -> Tensor | None:
         """Start a sequence: read all prompt tokens but the last.
 
@@ -69,7 +72,9 @@ class TargetModel:
             prompt: at least one token id.
             capacity: slots that the whole sequence and a window behind it need.
             sampling: how this sequence's tokens are chosen.
-            feature_layers: layers whose hidden states `verify`, `prefix` and this reply; ascending.
+            feature_layers: layers whose hidden states `verify`, `prefix` and this reply; ascending. The last layer
+                is read before the final norm.
+            raw_features: whether they are replied as they are; else at unit scale (`normalise_features`).
 
         Returns:
             Features of all positions but the last, [len(prompt) - 1, E * D]; None without `feature_layers`.
@@ -78,12 +83,13 @@ class TargetModel:
             self.cache = KVCache(self.decoder.config, capacity, dtype=self.dtype)
             self._masks = CausalMasks(capacity, self.dtype)
         self.cache.roll_back(0)
-        self._sampling, self._feature_layers, self._waiting = sampling, feature_layers, None
+        self._sampling, self._waiting = sampling, None
+        self._feature_layers, self._raw_features = feature_layers, raw_features
         self._last_token = prompt[-1]
         width = len(feature_layers) * self.decoder.config.hidden_size
         features = [torch.empty(0, width, dtype=self.dtype)]
         for start, stop, mask in prefill_pieces(len(prompt) - 1, self.dtype):
-            self.advance(self._embed(prompt[start:stop], mask), self.num_layers)
+            self.advance(self._embed(prompt[start:stop], torch.arange(start, stop), mask), self.num_layers)
             self.cache.advance(stop - start)
             if feature_layers:
                 features.append(self._features())
@@ -95,7 +101,8 @@ class TargetModel:
         verdict = self.leave(self.advance(self.enter(window), self.num_layers))
         if not self._feature_layers:
             return verdict
-        return verdict._replace(features=self._features()[: verdict.num_accepted + 1])
+        nodes = range(verdict.num_accepted) if not window.parents else verdict.path
+        return verdict._replace(features=self._features([0, *[node + 1 for node in nodes]]))
 
     @torch.inference_mode()
     def prefix(self, window: Window, exit_layer: int, num_candidates: int) -> ExitSignal:
@@ -115,8 +122,12 @@ class TargetModel:
     @torch.inference_mode()
     def enter(self, window: Window) -> RowsUnderWay:
         """Embed the last committed token and the window."""
-        ids = (self._last_token, *window.tokens)
-        return self._embed(ids, self._masks.behind(self.cache.cursor, len(ids)), window)
+        ids, context = (self._last_token, *window.tokens), self.cache.cursor
+        if window.parents:
+            tree = tree_rows(window.parents, self.dtype)
+            return self._embed(ids, tree.depths + context, tree.mask(context), window)
+        positions = torch.arange(context, context + len(ids))
+        return self._embed(ids, positions, self._masks.behind(context, len(ids)), window)
 
     @torch.inference_mode()
     def advance(self, rows: RowsUnderWay, stop: int) -> RowsUnderWay:
@@ -132,24 +143,36 @@ class TargetModel:
         """Decide on rows that have passed all layers, and keep the keys of those that stand."""
         logits_TV = self.decoder.logits(rows.x_BTD)[0]
         verdict = decide(logits_TV, rows.window, self._sampling, self.cache.cursor + 1)
-        self.cache.advance(verdict.num_accepted + 1)
-        self._last_token = verdict.next_token
+        self.keep(verdict)
         return verdict
 
-    def _embed(self, ids: Sequence[int], mask: Tensor | None, window: Window = NO_WINDOW) -> RowsUnderWay:
-        context = self.cache.cursor
+    def keep(self, verdict: Verdict) -> None:
+        """Keep the keys of the rows that stand, in text order, and the token that follows them."""
+        first = self.cache.cursor + 1
+        if verdict.path:
+            self.cache.gather([first + node for node in verdict.path], first)
+        self.cache.roll_back(first + verdict.num_accepted)
+        self._last_token = verdict.next_token
+
+    def _embed(
+        self, ids: Sequence[int], positions: Tensor, mask: Tensor | None, window: Window = NO_WINDOW
+    ) -> RowsUnderWay:
         self._taps = []
         return RowsUnderWay(
             window=window,
             x_BTD=self.decoder.embedding(torch.tensor([ids])),
             layers_done=0,
-            positions=torch.arange(context, context + len(ids)),
+            positions=positions,
             mask=mask,
         )
 
     def _run(self, x_BTD: Tensor, start: int, stop: int, rows: RowsUnderWay) -> Tensor:
         return self.decoder.run_layers(x_BTD, start, stop, positions=rows.positions, mask=rows.mask, cache=self.cache)
 
-    def _features(self) -> Tensor:
-        """What the draft may read of the rows under way, [T, E * D]."""
-        return normalise_features(torch.stack(self._taps, dim=1), self.decoder.config.norm_eps)
+    def _features(self, rows: Sequence[int] | None = None) -> Tensor:
+        """What the draft may read of the rows under way, or of some of them, [T, E * D]."""
+        taps = self._taps if rows is None else [tap[rows] for tap in self._taps]
+        hidden_TED = torch.stack(taps, dim=1)
+        if self._raw_features:
+            return hidden_TED.flatten(-2)
+        return normalise_features(hidden_TED, self.decoder.config.norm_eps)

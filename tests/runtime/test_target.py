@@ -1,5 +1,6 @@
 """The target commits what it would commit without cache, windows and exits."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -59,6 +60,50 @@ def test_any_windows_give_the_same_text(seed, prompt, lengths, exit_layer, rule)
     assert decided == text[: len(decided)]
 
 
+def tree_around(text, rng, *, num_right, num_wrong):
+    """A tree that holds the first tokens of `text` on one path, among others; that path is its nodes in order.
+
+    Nodes stand in any order that puts parents before children.
+    """
+    paths = [tuple(text[:depth]) for depth in range(1, num_right + 1)]
+    for _ in range(num_wrong):
+        before = ((), *paths)[rng.integers(len(paths) + 1)]
+        path = (*before, int(rng.integers(VOCAB_SIZE)))
+        if path not in paths and path != tuple(text[: len(path)]):
+            paths.append(path)
+    paths = sorted((paths[place] for place in rng.permutation(len(paths))), key=len)
+    if not paths:
+        return NO_WINDOW
+    parents = tuple(paths.index(path[:-1]) if len(path) > 1 else -1 for path in paths)
+    return Window(tuple(path[-1] for path in paths), parents=parents)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 1000),
+    prompt=st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=6),
+    trees=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 12)), min_size=1, max_size=6),
+    rule=st.sampled_from(["greedy", "match"]),
+)
+def test_any_trees_give_the_same_text_and_the_features_of_its_rows(seed, prompt, trees, rule) -> None:
+    decoder, rng = tiny_target(seed % 4), np.random.default_rng(seed)
+    sampling = Sampling(rule, 0.8, seed)
+    text = plain.continue_text(decoder, prompt, 6 * len(trees), sampling)
+    layers = (2, 4)
+    features = plain.features(decoder, [*prompt, *text], layers)
+    target = begin(decoder, prompt, sampling=sampling, feature_layers=layers)
+    decided: list[int] = []
+    for num_right, num_wrong in trees:
+        window = tree_around(text[len(decided) :], rng, num_right=num_right, num_wrong=num_wrong)
+        verdict = target.verify(window)
+        assert verdict.num_accepted == num_right
+        first = len(prompt) + len(decided) - 1
+        assert torch.allclose(verdict.features, features[first : first + num_right + 1], atol=1e-4)
+        decided += [*window.accepted(verdict), verdict.next_token]
+        assert target.cache.cursor == len(prompt) + len(decided) - 1
+    assert decided == text[: len(decided)]
+
+
 def test_the_exit_names_what_its_layer_says_under_the_reduced_vocabulary() -> None:
     decoder = tiny_target()
     kept = torch.arange(0, VOCAB_SIZE, 3)
@@ -88,6 +133,18 @@ def test_features_belong_to_the_rows_that_were_read(layers) -> None:
     assert torch.allclose(verdict.features, expected[4:7], atol=1e-5)
     signal = target.prefix(Window((text[8],)), max(layers), 2)
     assert torch.allclose(signal.features, expected[7:9], atol=1e-5)
+
+
+def test_raw_features_are_the_states_as_the_layers_left_them() -> None:
+    """Layer 4 is the last: its state before the final norm."""
+    decoder = tiny_target()
+    target = TargetModel(decoder)
+    text = [*PROMPT, *plain.continue_text(decoder, PROMPT, 2)]
+    expected = plain.hidden_states(decoder, text, layers=[1, 4]).transpose(0, 1).flatten(-2)
+    of_prompt = target.prefill(PROMPT, capacity=CAPACITY, feature_layers=(1, 4), raw_features=True)
+    assert torch.allclose(of_prompt, expected[:4], atol=1e-4)
+    assert torch.allclose(target.verify(Window((text[5],))).features, expected[4:6], atol=1e-4)
+    assert torch.allclose(decoder.logits(expected[4:5, 16:]).argmax(-1), torch.tensor(text[5]))
 
 
 def test_a_prompt_of_one_token_has_no_features_yet() -> None:
