@@ -252,7 +252,7 @@ class SelfTextRecipe(_Strict):
     seed: int = 0
 
 
-TrainingRecipe = DraftRecipe | ExitRecipe | MedusaRecipe | HydraRecipe | Eagle1Recipe | Eagle3Recipe
+TrainingRecipe = DraftRecipe | ExitRecipe | MedusaRecipe | HydraRecipe | Eagle1Recipe | Eagle3Recipe | StreamRecipe
 """Whatever is trained on the target's states."""
 
 

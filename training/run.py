@@ -13,7 +13,6 @@ from torch import Tensor
 
 from decoding.atomic_file import replace_file
 from decoding.errors import TrainingError
-from runtime.decoder import Decoder
 from runtime.models.config import ModelConfig
 from runtime.models.weights import load_decoder
 from runtime.weight_folder import WEIGHTS_FILE
@@ -25,8 +24,9 @@ from training.exits import ExitTask
 from training.hydra import HydraTask
 from training.judgement import Coverage, Judgement
 from training.medusa import MedusaTask
-from training.recipe import DraftRecipe, ExitRecipe, HydraRecipe, MedusaRecipe, TrainingRecipe
+from training.recipe import DraftRecipe, ExitRecipe, HydraRecipe, MedusaRecipe, StreamRecipe, TrainingRecipe
 from training.states import TargetStates
+from training.streams import StreamTask
 from training.trainer import Report, Task, train
 
 RUN_FILE = "run.json"
@@ -137,6 +137,7 @@ _TASKS: Mapping[type[TrainingRecipe], Callable[..., _JudgedTask]] = {
     ExitRecipe: ExitTask,
     MedusaRecipe: MedusaTask,
     HydraRecipe: HydraTask,
+    StreamRecipe: StreamTask,
 }
 """What a recipe of each kind trains; called with recipe, target, kept ids and states."""
 
