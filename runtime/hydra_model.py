@@ -73,6 +73,7 @@ class HydraModel(nn.Module):
     kept_ids: Tensor
     head_VD: Tensor
     embedding_VD: Tensor
+    target_norm: Tensor
 
     def __init__(self, target_config: ModelConfig, config: HydraConfig) -> None:
         super().__init__()
@@ -83,21 +84,23 @@ class HydraModel(nn.Module):
         self.by_distance = nn.ModuleList(
             nn.Linear(hidden_size, hidden_size, bias=False) for _ in range(config.num_heads)
         )
-        for projection in self.by_distance:
-            nn.init.zeros_(projection.weight)
+        for weight in self.by_distance.parameters():
+            nn.init.zeros_(weight)
         self.own = nn.ModuleList(ResidualBlock(hidden_size, config.head_width, eps) for _ in range(config.num_heads))
         self.shared = nn.ModuleList(ResidualBlock(hidden_size, width, eps) for width in config.shared_widths)
         self.register_buffer("kept_ids", torch.arange(config.vocab_size), persistent=False)
         self.register_buffer("head_VD", torch.zeros(config.vocab_size, hidden_size), persistent=False)
-        self.register_buffer("embedding_VD", torch.zeros(config.vocab_size, hidden_size), persistent=False)
-        self._rotary: list[Rotary] = []
+        self.register_buffer("embedding_VD", torch.zeros(target_config.vocab_size, hidden_size), persistent=False)
+        self.register_buffer("target_norm", torch.ones(hidden_size), persistent=False)
+        self.rotary = Rotary(self.layer_config, target_config.max_position)
 
     def share(self, target: Decoder, kept_ids: Tensor) -> None:
-        """Use the target's embedding, its rotary tables, and the kept rows of its output head; all stay as they are."""
+        """Use the target's embedding, final norm and kept rows of its output head, which stay as they are."""
         self.kept_ids = kept_ids
         self.head_VD = target.head.weight.detach()[kept_ids]
         self.embedding_VD = target.embedding.weight.detach()
-        self._rotary = [target.rotary]
+        self.target_norm = target.final_norm.detach()
+        self.rotary = Rotary(self.layer_config, len(target.rotary.cos_PH)).to(self.embedding_VD.device)
 
     def read_prefix(
         self, x_BTD: Tensor, *, positions: Tensor, mask: Tensor | None, cache: KVCache | None = None
@@ -110,7 +113,7 @@ class HydraModel(nn.Module):
             mask: additive mask [T, S]; None lets every row see every key.
             cache: of one layer; keys and values are written at its cursor.
         """
-        rotary = self._rotary[0](positions, x_BTD.dtype)
+        rotary = self.rotary(positions, x_BTD.dtype)
         if mask is not None:
             mask = mask.repeat(self.layer_config.num_queries_per_kv, 1)
         return self.prefix(x_BTD, rotary, mask, cache, 0)  # type: ignore[no-any-return]
@@ -125,12 +128,12 @@ class HydraModel(nn.Module):
 
         Args:
             prefix_MD: h' of the last position whose state is known.
-            tokens_MD: what `embed` says of the tokens behind it, the last one first; one per head at most.
+            tokens_MD: what `embed` says of the tokens behind it, the last one first; one or more, one per head at
+                most.
         """
         x_MD = prefix_MD
         for projection, token_MD in zip(self.by_distance, tokens_MD, strict=False):
             x_MD = x_MD + projection(token_MD)
-        x_MD = self.own[len(tokens_MD) - 1](x_MD)
-        for block in self.shared:
+        for block in (self.own[len(tokens_MD) - 1], *self.shared):
             x_MD = block(x_MD)
         return x_MD

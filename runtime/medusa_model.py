@@ -59,6 +59,7 @@ class MedusaModel(nn.Module):
 
     kept_ids: Tensor
     head_VD: Tensor
+    target_norm: Tensor
 
     def __init__(self, hidden_size: int, config: MedusaConfig) -> None:
         super().__init__()
@@ -66,12 +67,19 @@ class MedusaModel(nn.Module):
         self.heads = nn.ModuleList(MedusaHead(hidden_size, config.num_blocks) for _ in range(config.num_heads))
         self.register_buffer("kept_ids", torch.arange(config.vocab_size), persistent=False)
         self.register_buffer("head_VD", torch.zeros(config.vocab_size, hidden_size), persistent=False)
+        self.register_buffer("target_norm", torch.ones(hidden_size), persistent=False)
+
+    @property
+    def num_heads(self) -> int:
+        """Heads there are."""
+        return self.config.num_heads
 
     def share(self, target: Decoder, kept_ids: Tensor) -> None:
-        """Read out through the kept rows of the target's output head, which stay as they are."""
+        """Use the target's final norm and the kept rows of its output head, which stay as they are."""
         self.kept_ids = kept_ids
         self.head_VD = target.head.weight.detach()[kept_ids]
+        self.target_norm = target.final_norm.detach()
 
-    def forward(self, x_MD: Tensor) -> list[Tensor]:
-        """Normalised last hidden states [M, D] -> states for `head_VD`, one [M, D] per head."""
-        return [head(x_MD) for head in self.heads]
+    def forward(self, x_MD: Tensor, num_heads: int) -> list[Tensor]:
+        """Normalised last hidden states [M, D] -> logits of the first heads over the kept ids, [M, V] each."""
+        return [head(x_MD) @ self.head_VD.T for head in self.heads[:num_heads]]

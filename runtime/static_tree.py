@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from decoding.errors import ModelFormatError
 from decoding.messages import Window
 from decoding.tree_shape import Path, parents_of
 
@@ -26,6 +27,26 @@ def candidates_per_level(paths: Sequence[Path]) -> tuple[int, ...]:
     """For every level how many of the best ids a tree asks for, the root's children first."""
     depth = max(map(len, paths), default=0)
     return tuple(max(path[level] for path in paths if len(path) > level) + 1 for level in range(depth))
+
+
+def require_tree(paths: Sequence[Path], depth: int, *, source: str) -> None:
+    """Refuse paths that are not the nodes of a tree of at most `depth` levels.
+
+    Raises:
+        ModelFormatError: says what is wrong; `source` names the file.
+    """
+    try:
+        parents_of(paths)
+    except ValueError as error:
+        msg = f"{source}: {error}"
+        raise ModelFormatError(msg) from error
+    wrong = [path for path in paths if len(path) > depth or not 0 <= min(path) <= max(path) < MOST_RANKS]
+    if wrong or not paths:
+        msg = (
+            f"{source}: paths has {list(wrong[0]) if wrong else 'no entry'}; "
+            f"expected at most {depth} ranks of 0..{MOST_RANKS - 1}"
+        )
+        raise ModelFormatError(msg)
 
 
 def window_of(paths: Sequence[Path], candidates: Sequence[Sequence[int]]) -> Window:
@@ -51,17 +72,20 @@ def following(ids: Sequence[int], start: int, depth: int) -> Tensor:
     return padded.unfold(0, depth, 1)
 
 
-def places_along(ranks: Ranks, paths: Sequence[Path]) -> Ranks:
+def places_along(ranks: Ranks, paths: Sequence[Path], depth: int) -> Ranks:
     """Places in `paths` of the nodes that stand for a text, as acceptance records hold them.
 
     Args:
         ranks: for each place of the text, and each level, the rank of the text's token among the candidates
             behind the tokens before it, [N, K]; -1 for none.
-        paths: a tree, cut to K levels.
+        paths: a tree.
+        depth: tokens to go along; a tree may be less deep.
 
     Returns:
-        Place of the node after 1, 2, ... K tokens, [N, K]; -1 from the first that is not in the tree.
+        Place of the node after 1, 2, ... tokens, [N, depth]; -1 from the first that is not in the tree.
     """
     places = {path: place for place, path in enumerate(paths)}
-    rows = [[places.get(tuple(row[: level + 1]), -1) for level in range(len(row))] for row in ranks.tolist()]
-    return np.array(rows, dtype=np.int32).reshape(ranks.shape)
+    rows = [[places.get(tuple(row[:length]), -1) for length in range(1, depth + 1)] for row in ranks.tolist()]
+    found = np.array(rows, dtype=np.int32).reshape(len(ranks), depth)
+    found[:, ranks.shape[1] :] = -1
+    return found

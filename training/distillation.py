@@ -25,8 +25,8 @@ def mean_rows(final_MD: Tensor, head_VD: Tensor) -> Tensor:
         final_MD: what the teacher's head reads.
         head_VD: rows of the head.
     """
-    pieces = [(piece @ head_VD.T).softmax(-1) @ head_VD for piece in final_MD.to(head_VD.dtype).split(_ROWS_PER_PIECE)]
-    return torch.cat(pieces)
+    pieces = torch.split(final_MD.to(head_VD.dtype), _ROWS_PER_PIECE)
+    return torch.cat([(piece @ head_VD.T).softmax(-1) @ head_VD for piece in pieces])
 
 
 def cross_entropy_to_mean_rows(x_MD: Tensor, mean_MD: Tensor, head_VD: Tensor) -> Tensor:
@@ -43,7 +43,8 @@ class _CrossEntropy(torch.autograd.Function):
     def forward(ctx: Any, x_MD: Tensor, mean_MD: Tensor, head_VD: Tensor) -> Tensor:
         total = torch.zeros((), device=x_MD.device)
         gradients = []
-        for x, mean in zip(x_MD.to(head_VD.dtype).split(_ROWS_PER_PIECE), mean_MD.split(_ROWS_PER_PIECE), strict=True):
+        pieces = torch.split(x_MD.to(head_VD.dtype), _ROWS_PER_PIECE), torch.split(mean_MD, _ROWS_PER_PIECE)
+        for x, mean in zip(*pieces, strict=True):
             logits = x @ head_VD.T
             probs = logits.softmax(-1)
             largest, place = logits.max(-1, keepdim=True)

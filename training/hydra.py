@@ -7,16 +7,24 @@ between being those of the text. Shapes: legend of `training.batch`, plus K head
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from runtime.decoder import Decoder, causal_mask
+from runtime.hydra_drafter import HydraDrafter
+from runtime.hydra_folder import load_hydra, save_hydra
 from runtime.hydra_model import HydraConfig, HydraModel
 from training.distillation import cross_entropy_to_mean_rows, mean_rows
+from training.judgement import Judgement, Progress
 from training.lookahead import AgreementCount, predicting_positions
 from training.recipe import HydraRecipe
 from training.states import TargetStates
+from training.static_tree import GROWN_ON, all_ranks, grow_tree, judge_heads
 
 _EVALUATION_BATCH = 8
 
@@ -51,6 +59,22 @@ class HydraTask:
             logits = [x_MD.to(self._head_VD.dtype) @ self._head_VD.T for x_MD in students]
             count.add(logits, (final_MD @ self._head_VD.T).argmax(-1))
         return count.shares
+
+    def finish(self, folder: Path, *, target_name: str, metadata: Mapping[str, Any], progress: Progress) -> Judgement:
+        """Grow the tree on training answers, save, load again, and simulate rounds on the held-out greedy answers."""
+        states, recipe = self.states, self.recipe
+        growing = range(max(0, self.num_conversations - GROWN_ON), self.num_conversations)
+        held_out = range(self.num_conversations, len(states.conversations))
+        greedy = [index for index in held_out if states.conversations[index].temperature == 0]
+        total = len(growing) + len(greedy)
+        model = deepcopy(self.module).float().eval().requires_grad_(requires_grad=False)
+        heads = HydraDrafter(model, (), num_layers=states.target.config.num_layers)
+        ranks = all_ranks(heads, states, growing, lambda done, _: progress(done, total))
+        paths = grow_tree(np.concatenate(ranks), recipe.num_nodes)
+        save_hydra(model, paths, folder, target=states.target, target_name=target_name, metadata=metadata)
+        loaded = load_hydra(folder, states.target, dtype=torch.float32)
+        judged = all_ranks(loaded, states, greedy, lambda done, _: progress(len(growing) + done, total))
+        return Judgement(acceptance=judge_heads(judged, loaded.paths, recipe.tree_sizes))
 
     def _rows(self, batch: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
         """The target's states at the predicting positions [M, D], and every head's states there, [M, D] each."""
@@ -115,7 +139,8 @@ def _strongest_neurons(weights: Mapping[str, Tensor], count: int) -> Tensor:
     """The neurons of a gated MLP with the largest product of their three norms, ascending."""
     gate, up = weights["gate_up.weight"].norm(dim=1).chunk(2)
     strength = gate * up * weights["down.weight"].norm(dim=0)
-    return strength.topk(count).indices.sort().values
+    kept: Tensor = strength.topk(count).indices.sort().values
+    return kept
 
 
 def _padded(states: TargetStates, indices: Sequence[int]) -> tuple[Tensor, Tensor]:

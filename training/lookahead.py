@@ -59,6 +59,5 @@ class AgreementCount:
     def shares(self) -> Mapping[str, float]:
         """Counts as shares of the rows, by head and k."""
         return {
-            f"agreement_head{head}_top{top_k}": hits / max(self._total, 1)
-            for (head, top_k), hits in self._hits.items()
+            f"agreement_head{head}_top{top_k}": hits / max(self._total, 1) for (head, top_k), hits in self._hits.items()
         }

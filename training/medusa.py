@@ -7,16 +7,24 @@ The loss of head k is the cross-entropy to the target's softmax k positions late
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from runtime.decoder import Decoder
+from runtime.medusa_drafter import MedusaDrafter
+from runtime.medusa_folder import load_medusa, save_medusa
 from runtime.medusa_model import MedusaConfig, MedusaModel
 from training.distillation import cross_entropy_to_mean_rows, mean_rows
+from training.judgement import Judgement, Progress
 from training.lookahead import AgreementCount, states_before
 from training.recipe import MedusaRecipe
 from training.states import TargetStates
+from training.static_tree import GROWN_ON, all_ranks, grow_tree, judge_heads
 
 HEAD_DECAY = 0.8
 _EVALUATION_BATCH = 8
@@ -58,6 +66,22 @@ class MedusaTask:
             students = [x_MD.to(self._head_VD.dtype) @ self._head_VD.T for x_MD in self._students(before)]
             count.add(students, (final_MD @ self._head_VD.T).argmax(-1))
         return count.shares
+
+    def finish(self, folder: Path, *, target_name: str, metadata: Mapping[str, Any], progress: Progress) -> Judgement:
+        """Grow the tree on training answers, save, load again, and simulate rounds on the held-out greedy answers."""
+        states, recipe = self.states, self.recipe
+        growing = range(max(0, self.num_conversations - GROWN_ON), self.num_conversations)
+        held_out = range(self.num_conversations, len(states.conversations))
+        greedy = [index for index in held_out if states.conversations[index].temperature == 0]
+        total = len(growing) + len(greedy)
+        model = deepcopy(self.module).float().eval().requires_grad_(requires_grad=False)
+        heads = MedusaDrafter(model, (), num_layers=states.target.config.num_layers)
+        ranks = all_ranks(heads, states, growing, lambda done, _: progress(done, total))
+        paths = grow_tree(np.concatenate(ranks), recipe.num_nodes)
+        save_medusa(model, paths, folder, target=states.target, target_name=target_name, metadata=metadata)
+        loaded = load_medusa(folder, states.target, dtype=torch.float32)
+        judged = all_ranks(loaded, states, greedy, lambda done, _: progress(len(growing) + done, total))
+        return Judgement(acceptance=judge_heads(judged, loaded.paths, recipe.tree_sizes))
 
     def _students(self, before: list[Tensor]) -> list[Tensor]:
         """States of every head at the rows whose token it proposes, [M, D] each."""

@@ -1,0 +1,103 @@
+"""Growing a static tree from what heads get right, and judging heads with their tree.
+
+A tree grows greedily (Medusa, arXiv 2401.10774, section 2.3.3): at every step the path is added that stands for the
+text most often. Ranks are those that a head gives the text's own tokens, given the text's tokens before them: the
+share of a path is that of places where all its ranks occur together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+from torch import Tensor
+
+from decoding.tree_shape import Path
+from runtime.static_tree import MOST_RANKS, Ranks, places_along
+from training.acceptance import Acceptance, judge_trees
+from training.eagle_rows import row_features
+from training.judgement import Progress
+from training.states import TargetStates
+
+GROWN_ON = 300
+"""Training conversations that a tree is grown on: held-out ones judge it."""
+
+
+class RankedHeads(Protocol):
+    """Heads that can say how they rank a text's tokens; see `runtime.medusa_drafter`."""
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Nodes of their tree in their order."""
+        ...
+
+    def level_ranks(self, ids: Sequence[int], *, start: int, features_TE: Tensor) -> Ranks:
+        """Ranks of the text's tokens by place and head, [N, K]."""
+        ...
+
+
+def grow_tree(ranks: Ranks, num_nodes: int) -> tuple[Path, ...]:
+    """The first nodes of the tree that stands for most of a text.
+
+    A node comes behind its parent and behind its better siblings, so that siblings stand best first. Of equal
+    paths the shorter goes first, then the one of better ranks.
+
+    Args:
+        ranks: by place of a text and level, [N, K]; -1 for a token that is not ranked.
+        num_nodes: to grow, as far as K levels have room.
+    """
+    counts = _path_counts(ranks)
+    depth = ranks.shape[1]
+    tree: list[Path] = []
+    growing: set[Path] = {(0,)}
+    while growing and len(tree) < num_nodes:
+        best = min(growing, key=lambda path: (-counts[path], len(path), path))
+        growing.remove(best)
+        tree.append(best)
+        if best[-1] + 1 < MOST_RANKS:
+            growing.add((*best[:-1], best[-1] + 1))
+        if len(best) < depth:
+            growing.add((*best, 0))
+    return tuple(tree)
+
+
+def all_ranks(heads: RankedHeads, states: TargetStates, indices: Sequence[int], progress: Progress) -> list[Ranks]:
+    """Ranks on the answers of the given conversations, [answer tokens, K] each."""
+    ranks = []
+    layers = (states.target.config.num_layers,)
+    for done, index in enumerate(indices):
+        progress(done, len(indices))
+        row = states.conversations[index]
+        features = row_features(states, [index], layers)
+        ranks.append(heads.level_ranks(row.ids, start=len(row.prompt), features_TE=features))
+    return ranks
+
+
+def judge_heads(ranks: Sequence[Ranks], paths: Sequence[Path], sizes: Sequence[int]) -> tuple[Acceptance, ...]:
+    """Acceptance of beginnings of a tree, then of the chain of every level's best.
+
+    Args:
+        ranks: of each answer, [N, K].
+        paths: nodes of the tree in their order.
+        sizes: numbers of nodes.
+    """
+    if not ranks:
+        return ()
+    depth = ranks[0].shape[1]
+    trees = judge_trees([places_along(rows, paths, depth) for rows in ranks], sizes=sizes)
+    line = [(0,) * length for length in range(1, depth + 1)]
+    (chain,) = judge_trees([places_along(rows, line, depth) for rows in ranks], sizes=(depth,))
+    return (*trees, replace(chain, tree_size=0))
+
+
+def _path_counts(ranks: Ranks) -> Counter[Path]:
+    """For every path the places of the text that it stands for."""
+    counts: Counter[Path] = Counter()
+    unranked = (ranks < 0) | (ranks >= MOST_RANKS)
+    lengths = np.where(unranked.any(axis=1), unranked.argmax(axis=1), ranks.shape[1])
+    for row, length in zip(ranks.tolist(), lengths.tolist(), strict=True):
+        counts.update(tuple(row[:stop]) for stop in range(1, length + 1))
+    return counts
