@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from calibrate.effort import full_effort, quick_effort
 from calibrate.profile import CalibrationTask, calibrate
 from calibrate.sizes import ModelSizes
 from decoding.errors import ConfigError
@@ -190,6 +191,18 @@ def test_progress_only_rises_and_ends_at_one() -> None:
     calibrate(machine(), task(), lambda _step, share: shares.append(share))
     assert shares == sorted(shares)
     assert (shares[0], shares[-1]) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kinds"), [({}, (False,)), ({"exit_features": (1, 3)}, (False, True)), ({"drafter": None}, ())]
+)
+def test_steps_are_measured_in_every_kind_the_draft_has(changes: dict, kinds: tuple[bool, ...]) -> None:
+    assert task(**changes).draft_kinds == kinds
+
+
+def test_a_task_makes_the_effort_it_is_asked_for() -> None:
+    assert task(quick=True, max_window=3).effort == quick_effort(3, CONTEXTS)
+    assert task(quick=False, max_window=3).effort == full_effort(3, CONTEXTS)
 
 
 def test_contexts_that_are_no_range_are_refused() -> None:

@@ -2,9 +2,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.effort import full_effort, quick_effort
-from calibrate.fit import TargetTimes, fit_target, grow, spread
-from decoding.errors import ConfigError
+from calibrate.fit import (
+    CATCH_UP_ROWS,
+    ROLLOUT_ROWS,
+    LaneTables,
+    Level,
+    TargetTimes,
+    fit_target,
+    grow,
+    make_table,
+    spread,
+)
 
 LAYERS = 12
 ROWS = (1, 2, 4, 9)
@@ -96,24 +104,46 @@ def test_spread_is_half_the_central_half_over_the_median() -> None:
     assert spread([[1.0]]) == spread([]) == 0
 
 
-@pytest.mark.parametrize("effort_of", [quick_effort, full_effort])
-@pytest.mark.parametrize("max_window", [1, 4, 8, 16])
-def test_grids_reach_the_longest_window_and_both_contexts(effort_of, max_window: int) -> None:
-    effort = effort_of(max_window, (20, 500))
-    assert effort.target_rows[0] == effort.draft_rows[0] == 1
-    assert effort.target_rows[-1] == max_window + 1
-    assert list(effort.target_rows) == sorted(set(effort.target_rows))
-    assert (effort.contexts[0], effort.contexts[-1]) == (20, 500)
-    assert effort.wide_rows >= {1, effort.target_rows[-1], effort.draft_rows[-1]}
+@given(st.lists(st.lists(SECONDS, min_size=1, max_size=9), min_size=1, max_size=4), st.floats(0.1, 10))
+def test_spread_has_no_unit_and_no_order(samples: list[list[float]], factor: float) -> None:
+    scaled = [[seconds * factor for seconds in reversed(taken)] for taken in samples]
+    assert spread(scaled) == pytest.approx(spread(samples), abs=1e-12)
+    assert spread(samples) >= 0
 
 
-def test_a_quick_calibration_measures_less() -> None:
-    quick, full = quick_effort(8, (20, 500)), full_effort(8, (20, 500))
-    assert quick.passes * quick.repeats < full.passes * full.repeats
-    assert set(quick.target_rows) < set(full.target_rows)
+# Levels
 
 
-@pytest.mark.parametrize("contexts", [(-1, 5), (5, 5), (6, 5)])
-def test_contexts_must_be_a_range(contexts: tuple[int, int]) -> None:
-    with pytest.raises(ConfigError, match="the first must be at least 0 and below the last"):
-        quick_effort(4, contexts)
+def flat(rows: tuple[int, ...], seconds: float = 1.0):
+    return make_table(rows, (10,), [[seconds]] * len(rows), relative_error=0.01, source="test")
+
+
+@given(SECONDS, SECONDS, SECONDS, SECONDS)
+def test_every_table_is_brought_to_the_level_of_its_work(
+    target: float, step: float, features_step: float, branch_step: float
+) -> None:
+    """Steps of more rows than a rollout ever feeds are branches; with features a rollout may feed more."""
+    rows = tuple(range(1, CATCH_UP_ROWS + 3))
+    parts = fitted(operations(1e-3, 5e-3, 3e-3))
+    tables = LaneTables(target=parts, draft_step=flat(rows), draft_step_features=flat(rows))
+    level = Level(target=target, step=step, features_step=features_step, branch_step=branch_step)
+    levelled = tables.levelled(level)
+    assert levelled.target.layer.at(4, 50) == pytest.approx(target * parts.layer.at(4, 50))
+    assert levelled.target.head.at(2, 10) == pytest.approx(target * parts.head.at(2, 10))
+    assert levelled.target.exits[4].at(9, 10) == pytest.approx(target * parts.exits[4].at(9, 10))
+    for count in rows:
+        assert levelled.draft_step.at(count, 10) == (step if count <= ROLLOUT_ROWS else branch_step)
+        assert levelled.draft_step_features.at(count, 10) == (features_step if count <= CATCH_UP_ROWS else branch_step)
+    assert levelled.draft_step.relative_error == 0.01
+    assert levelled.draft_step.source == "test"
+
+
+def test_a_lane_without_a_draft_stays_without() -> None:
+    levelled = LaneTables(target=fitted(operations(1e-3, 5e-3, 3e-3))).levelled(Level(step=2.0, branch_step=3.0))
+    assert levelled.draft_step is levelled.draft_step_features is None
+
+
+def test_a_table_holds_what_it_is_given() -> None:
+    table = make_table([1, 3], [10, 20], [[1.0, 2.0], [3.0, 5.0]], relative_error=0.1, source="a test")
+    assert (table.at(1, 20), table.at(3, 10), table.at(2, 15)) == (2.0, 3.0, 2.75)
+    assert (table.relative_error, table.source) == (0.1, "a test")

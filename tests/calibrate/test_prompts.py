@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.prompts import Prompt, bundled_prompts, load_prompts, take_per_category
+from calibrate.prompts import EncodedPrompt, Prompt, bundled_prompts, encode_prompts, load_prompts, take_per_category
 from decoding.errors import ConfigError
 
 KINDS = {"mt_bench", "translation", "summarization", "qa", "math_reasoning", "rag"}
@@ -77,6 +77,23 @@ def test_a_missing_or_empty_file_is_an_error(tmp_path: Path) -> None:
 def test_the_subset_is_the_first_of_each_category_in_file_order() -> None:
     prompts = [Prompt(prompt_id=f"{kind}{n}", category=kind, turns=("x",)) for n in range(3) for kind in "ba"]
     assert [prompt.prompt_id for prompt in take_per_category(prompts, 2)] == ["b0", "a0", "b1", "a1"]
+
+
+def test_the_first_turn_alone_is_put_to_the_target_as_a_user_would() -> None:
+    class Tokenizer:
+        def encode_chat(self, messages):
+            ((role, text),) = [(message["role"], message["content"]) for message in messages]
+            assert role == "user"
+            return [ord(letter) for letter in text]
+
+    prompts = [
+        Prompt(prompt_id="one", category="qa", turns=("ab", "never said")),
+        Prompt(prompt_id="two", category="", turns=("c",)),
+    ]
+    assert encode_prompts(prompts, Tokenizer()) == (
+        EncodedPrompt("one", "qa", (97, 98)),
+        EncodedPrompt("two", "", (99,)),
+    )
 
 
 def test_a_line_separator_inside_a_text_does_not_end_the_row(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from calibrate.prompts import EncodedPrompt
-from calibrate.record import RecordedModels, RecordSettings, fingerprint, record_acceptance
+from calibrate.record import RecordedModels, Recorder, RecordSettings, fingerprint, record_acceptance
 from calibrate.record_text import greedy_text
 from decoding.errors import RecordError
 from decoding.messages import NO_WINDOW, Window
@@ -217,6 +217,16 @@ def test_a_draft_without_features_has_no_rollouts_with_them(tmp_path: Path) -> N
     assert prompt.feature_rollouts.shape == (0, 4)
     with pytest.raises(RecordError, match="takes none"):
         prompt.drafts(with_features=True)
+
+
+def test_a_recorder_assembles_the_prompts_it_is_given(record: AcceptanceRecord) -> None:
+    recorder = Recorder(models(), SETTINGS)
+    chosen = [recorder.record(prompt) for prompt in (PROMPTS[2], PROMPTS[0])]
+    assembled = recorder.assemble(chosen)
+    assert [prompt.name for prompt in assembled.prompts] == ["prompt 2", "prompt 0"]
+    assert np.array_equal(assembled.prompts[0].rollouts, record.prompts[2].rollouts)
+    kept = ("target", "drafter", "dtype", "max_window", "max_new_tokens", "exit_layers", "feature_layers")
+    assert all(getattr(assembled, name) == getattr(record, name) for name in kept)
 
 
 class Interrupted:
