@@ -28,6 +28,15 @@ DataOption = Annotated[
 RunFolderOption = Annotated[
     Path, typer.Option("--out", help="Folder of the run: checkpoint, and in the end the trained weights.")
 ]
+StatesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--states",
+        help="Folder for the target's hidden states, which recipes on the same data can share; without it they lie "
+        "in the folder of the run.",
+        show_default=False,
+    ),
+]
 DeviceOption = Annotated[str, typer.Option(help="Where to train: cpu, cuda or cuda:0.")]
 RecipeOption = Annotated[str, typer.Option(help="A shipped recipe's name, or a YAML file.")]
 
@@ -39,10 +48,11 @@ def draft(
     recipe: RecipeOption = "smollm2-135m-draft4",
     target: TargetOption = "smollm2-135m-instruct",
     device: DeviceOption = "cpu",
+    states: StatesOption = None,
     json: JsonOption = None,
 ) -> None:
     """Distil a draft model; run it again to go on where it was stopped."""
-    _train("draft", recipe, target, data, out, device, json)
+    _train("draft", recipe, target, data, out, states=states, device=device, json=json)
 
 
 @train.command(epilog="Example: [bold]mirrorsd train exits --data answers.jsonl.gz --out out/my-exits[/]")
@@ -52,10 +62,11 @@ def exits(
     recipe: RecipeOption = "smollm2-135m-exits",
     target: TargetOption = "smollm2-135m-instruct",
     device: DeviceOption = "cpu",
+    states: StatesOption = None,
     json: JsonOption = None,
 ) -> None:
     """Train exit adapters and print their exit coverage; run it again to go on where it was stopped."""
-    _train("exit", recipe, target, data, out, device, json)
+    _train("exit", recipe, target, data, out, states=states, device=device, json=json)
 
 
 @train.command(epilog="Example: [bold]mirrorsd train generate --out answers.jsonl.gz[/]")
@@ -89,7 +100,15 @@ def generate(
 
 
 def _train(
-    kind: Literal["draft", "exit"], recipe: str, target: str, data: list[Path], out: Path, device: str, json: str | None
+    kind: Literal["draft", "exit"],
+    recipe: str,
+    target: str,
+    data: list[Path],
+    out: Path,
+    *,
+    states: Path | None,
+    device: str,
+    json: str | None,
 ) -> None:
     wanted = _recipe(recipe, kind)
     say("Loading torch and the target ...")
@@ -100,7 +119,13 @@ def _train(
     saved = [f"What was finished is in {out}; the same command goes on from there."]
     with telling_what_was_saved(saved), task("Training") as report:
         folder = run_recipe(
-            wanted, resolve_model(target), data, out, device=device, progress=lambda now: report(*_told(now))
+            wanted,
+            resolve_model(target),
+            data,
+            out,
+            state_folder=states,
+            device=device,
+            progress=lambda now: report(*_told(now)),
         )
     card = read_card(folder)
     if write_json({"folder": str(folder), "card": card.model_dump(mode="json")}, json):

@@ -42,6 +42,30 @@ def test_training_ends_with_a_folder_and_its_card(mirrorsd, words, recipe, verb,
     assert (card.name, card.kind) == ("mine", kind)
 
 
+def test_recipes_on_the_same_data_share_the_targets_states(mirrorsd, words, recipe, tmp_path):
+    shared = tmp_path / "states"
+    assert mirrorsd("train", "draft", *words, "--recipe", recipe("draft"), "--states", shared).exit_code == 0
+    before = {path.name: path.read_bytes() for path in shared.glob("*.bin")}
+    assert sorted(before) == ["layer-4.bin"]
+    other = (*words[:-1], tmp_path / "exits")
+    assert mirrorsd("train", "exits", *other, "--recipe", recipe("exit"), "--states", shared).exit_code == 0
+    after = {path.name: path.read_bytes() for path in shared.glob("*.bin")}
+    assert sorted(after) == ["layer-2.bin", "layer-4.bin"]
+    assert after["layer-4.bin"] == before["layer-4.bin"]
+    assert list(tmp_path.glob("*/states")) == []
+
+
+def test_states_of_other_data_are_refused(mirrorsd, words, recipe, tmp_path):
+    shared = tmp_path / "states"
+    assert mirrorsd("train", "draft", *words, "--recipe", recipe("draft"), "--states", shared).exit_code == 0
+    data = tmp_path / "answers.jsonl"
+    data.write_text("".join(reversed(data.read_text().splitlines(keepends=True))))
+    other = (*words[:-1], tmp_path / "again")
+    result = mirrorsd("train", "draft", *other, "--recipe", recipe("draft"), "--states", shared)
+    assert result.exit_code == 2
+    assert "holds the states of another target or other data" in result.stderr
+
+
 def test_a_recipe_of_another_kind_is_refused(mirrorsd, words, recipe):
     result = mirrorsd("train", "draft", *words, "--recipe", recipe("exit"))
     assert result.exit_code == 2
