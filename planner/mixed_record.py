@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decoding.record import AcceptanceRecord, Ids, PromptRecord
+from planner.mixed_trees import mixed_ranks
 
 Booleans = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -27,7 +28,7 @@ def token_acceptance(record: AcceptanceRecord) -> float:
 def with_acceptance(record: AcceptanceRecord, acceptance: float, *, seed: int = 0) -> AcceptanceRecord:
     """`record` with `token_acceptance` moved to `acceptance` (0..1), in expectation over `seed`.
 
-    Rollouts with features move by the same share of their own acceptance. Behind a token that the draft now
+    Rollouts with features and trees move by the same share of their own acceptance. Behind a token that the draft now
     knows, it goes on as it does from the next recorded position. Where it no longer knows the token, it
     proposes its runner-up, and the right token keeps a place among its alternatives as often, and as far
     behind, as it does where the recorded draft was wrong.
@@ -44,7 +45,8 @@ def _mixed(prompt: PromptRecord, share: float, random: np.random.Generator) -> P
     luck = random.random(len(prompt.text))
     places = random.random(len(prompt.text))
     rollouts, alternatives = _redrafted(prompt.text, prompt.rollouts, prompt.alternatives, share, luck, places)
-    mixed = replace(prompt, rollouts=rollouts, alternatives=alternatives)
+    trees = tuple(mixed_ranks(ranks, share, luck) for ranks in prompt.tree_ranks)
+    mixed = replace(prompt, rollouts=rollouts, alternatives=alternatives, tree_ranks=trees)
     if not len(prompt.feature_rollouts):
         return mixed
     rollouts, alternatives = _redrafted(

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
-from decoding.record import AcceptanceRecord
+from decoding.record import AcceptanceRecord, RecordedTree
 from decoding.schedule import Schedule
-from hwprofiles.profile import LatencyTable, Profile
+from hwprofiles.profile import LaneProfile, LatencyTable, Profile
+from sim.round_shape import tree_shape
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,6 +24,7 @@ class RecordReach:
         num_alternatives: the draft's own ids per position, likewise.
         has_features: whether rollouts with exit features were recorded.
         last_feature_layer: the deepest target layer that features come from; 0 without features.
+        trees: trees whose nodes' places were recorded.
     """
 
     first_context: int
@@ -33,6 +35,7 @@ class RecordReach:
     num_alternatives: int
     has_features: bool
     last_feature_layer: int = 0
+    trees: tuple[RecordedTree, ...] = ()
 
     @classmethod
     def of(cls, record: AcceptanceRecord) -> Self:
@@ -48,10 +51,13 @@ class RecordReach:
             num_alternatives=min(prompt.alternatives.shape[1] for prompt in prompts),
             has_features=all(len(prompt.feature_rollouts) == len(prompt.text) for prompt in prompts),
             last_feature_layer=max(record.feature_layers, default=0),
+            trees=record.trees,
         )
 
     def holds(self, schedule: Schedule) -> bool:
         """Whether every answer that `schedule` needs was recorded."""
+        if schedule.is_tree:
+            return self.tree(schedule) is not None
         return (
             schedule.num_speculative_tokens <= self.max_window
             and (schedule.exit_layer is None or schedule.exit_layer in self.exit_layers)
@@ -60,6 +66,10 @@ class RecordReach:
             and (self.has_features or not schedule.exit_features)
             and not self._lacks_features_at_exit(schedule)
         )
+
+    def tree(self, schedule: Schedule) -> RecordedTree | None:
+        """The recorded trees of a tree schedule, if there are any."""
+        return next((tree for tree in self.trees if tree.answers(schedule)), None)
 
     def _lacks_features_at_exit(self, schedule: Schedule) -> bool:
         """An exit cannot send states of layers behind it."""
@@ -74,7 +84,7 @@ def is_priced(schedule: Schedule, profile: Profile, reach: RecordReach) -> bool:
     Raises:
         ProfileError: the profile does not have the schedule's lanes.
     """
-    return all(table is not None and _covers(table, rows, reach) for table, rows in _costs(schedule, profile))
+    return all(table is not None and _covers(table, rows, reach) for table, rows in _costs(schedule, profile, reach))
 
 
 def max_branches(schedule: Schedule) -> int:
@@ -82,9 +92,12 @@ def max_branches(schedule: Schedule) -> int:
     return sum(schedule.exit_roots_per_row) + sum(schedule.draft_roots_per_row)
 
 
-def _costs(schedule: Schedule, profile: Profile) -> Iterator[tuple[LatencyTable | None, int]]:
+def _costs(schedule: Schedule, profile: Profile, reach: RecordReach) -> Iterator[tuple[LatencyTable | None, int]]:
     """(table, most rows asked of it) for every model part of the schedule."""
     target = profile.lane(schedule.target_lane)
+    if schedule.is_tree:
+        yield from _tree_costs(schedule, target, profile, reach)
+        return
     yield target.layer, schedule.num_rows
     yield target.head, schedule.num_rows
     if schedule.exit_layer is not None:
@@ -92,6 +105,22 @@ def _costs(schedule: Schedule, profile: Profile) -> Iterator[tuple[LatencyTable 
     if schedule.draft_lane is not None:
         draft = profile.lane(schedule.draft_lane)
         yield (draft.draft_step_features if schedule.exit_features else draft.draft_step), _draft_rows(schedule)
+
+
+def _tree_costs(
+    schedule: Schedule, target: LaneProfile, profile: Profile, reach: RecordReach
+) -> Iterator[tuple[LatencyTable | None, int]]:
+    recorded = reach.tree(schedule)
+    shape = tree_shape(schedule, recorded.paths if recorded is not None else ())
+    num_rows = shape.num_drafted + 1
+    yield target.layer, num_rows
+    yield target.head, num_rows
+    drafter = schedule.drafter or ""
+    if schedule.draft_lane is None:
+        yield target.streams.get(drafter), num_rows
+    else:
+        most_rows = max(schedule.num_speculative_tokens + 1, *shape.level_rows, 1)
+        yield profile.lane(schedule.draft_lane).heads.get(drafter), most_rows
 
 
 def _draft_rows(schedule: Schedule) -> int:

@@ -12,9 +12,10 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from decoding.yaml_file import write_atomically
+from planner.kinds import Kind
 from planner.report_acceptance import acceptance, acceptance_keys, longest_windows
 from planner.report_break_even import break_even_figures
-from planner.report_data import ReportData
+from planner.report_data import ReportData, ScheduleResult
 from planner.report_figure import Figure, Key
 from planner.report_landscape import exit_layers, landscape
 from planner.report_notes import facts, notes, results_heading, tiles
@@ -83,8 +84,7 @@ def _tables(data: ReportData) -> dict[str, Any]:
 
 
 def _figures(data: ReportData) -> dict[str, Any]:
-    best = [data.fastest(method) for method in ("mirror", "speculative", "autoregressive")]
-    drawn = [result for result in best if result is not None][:2]
+    drawn = _drawn(data)
     end_s = common_end_s(drawn)
     accepted = longest_windows(data.results)
     sweeps = [SWEEP_TITLE[sweep.quantity] for sweep in data.plan.sensitivity.sweeps]
@@ -96,12 +96,19 @@ def _figures(data: ReportData) -> dict[str, Any]:
         "prompt_name": data.plan.record.prompts[0].name,
         "acceptance": acceptance(accepted),
         "acceptance_keys": acceptance_keys(accepted),
-        "winner_drafts": data.plan.search.winner.schedule.draft_lane is not None,
+        "winner_drafts": data.plan.search.winner.schedule.method != "autoregressive",
         "landscape": landscape(data.plan.search),
         "exit_layers": exit_layers(data.plan.search),
         "break_even": list(zip(sweeps, break_even_figures(data.plan.sensitivity), strict=True)),
         "bound_sentence": _bound_sentence(data.plan.bound),
     }
+
+
+def _drawn(data: ReportData) -> list[ScheduleResult]:
+    """The fastest of every kind that drafts, two at least if there are any."""
+    kinds: tuple[Kind, ...] = ("mirror", "tree", "speculative", "autoregressive")
+    best = [result for result in map(data.fastest, kinds) if result is not None]
+    return [result for place, result in enumerate(best) if place < 2 or result.candidate.schedule.num_rows > 1]
 
 
 def _bound_sentence(bound: OverlapBound | None) -> str:

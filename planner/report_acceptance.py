@@ -1,34 +1,40 @@
-"""Acceptance by drafted position, simulated and measured."""
+"""Acceptance by drafted position (of a tree by level), simulated and measured."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final, Literal
 
 from decoding.metrics import per_position_acceptance_rate
 from decoding.trace import Trace
 from planner.report_data import ScheduleResult
 from planner.report_figure import Figure, Key, axis, layout
-from planner.wording import percent
+from planner.wording import METHOD, percent
 
-COLOUR = {False: "var(--rollout)", True: "var(--branch)"}
+Drafting = Literal["draft alone", "draft with exit features", "tree"]
+
+COLOUR: Final[dict[Drafting, str]] = {
+    "draft alone": "var(--rollout)",
+    "draft with exit features": "var(--branch)",
+    "tree": "var(--tree)",
+}
 
 
 def longest_windows(results: Sequence[ScheduleResult]) -> list[ScheduleResult]:
-    """Of the results without and with exit features, the one with the longest window; measured ones go first."""
-    longest: dict[bool, ScheduleResult] = {}
+    """For every way of drafting the result with the most drafted tokens; measured ones go first."""
+    longest: dict[Drafting, ScheduleResult] = {}
     for result in results:
         if result.candidate.schedule.num_speculative_tokens:
-            features = result.candidate.schedule.exit_features
-            longest[features] = max(longest.get(features, result), result, key=_length)
-    return [longest[features] for features in sorted(longest)]
+            way = _drafting(result)
+            longest[way] = max(longest.get(way, result), result, key=_length)
+    return [longest[way] for way in COLOUR if way in longest]
 
 
 def acceptance(results: Sequence[ScheduleResult]) -> Figure | None:
     """Share of rounds that accept each drafted position; None without a result."""
     if not results:
         return None
-    rates = per_position_acceptance_rate(results[0].simulated)
+    rates = _rates(results[0], results[0].simulated)
     return Figure(
         name="acceptance",
         alt=f"Share of rounds that accept each drafted position, from {percent(rates[0])} to {percent(rates[-1])}",
@@ -45,26 +51,34 @@ def acceptance_keys(results: Sequence[ScheduleResult]) -> list[Key]:
     """The legend, with the tokens that a round commits."""
     keys = []
     for result in results:
-        schedule = result.candidate.schedule
-        draft = "draft with exit features" if schedule.exit_features else "draft alone"
+        schedule, way = result.candidate.schedule, _drafting(result)
+        draft = f"{METHOD[schedule.method]}, {schedule.num_speculative_tokens} deep" if schedule.is_tree else way
         length = result.candidate.prediction.mean_acceptance_length
-        label = f"{draft}: {length:.2f} tokens per round with {schedule.num_speculative_tokens} drafted"
-        keys.append(Key(COLOUR[schedule.exit_features], label))
+        label = f"{draft}: {length:.2f} tokens per round with {schedule.num_rows - 1} drafted"
+        keys.append(Key(COLOUR[way], label))
     return keys
 
 
 def _lines(result: ScheduleResult) -> Iterator[dict[str, Any]]:
-    colour = COLOUR[result.candidate.schedule.exit_features]
+    colour = COLOUR[_drafting(result)]
     ring = {"symbol": "circle-open", "size": 13, "line": {"width": 2}}
     line = {"color": colour, "width": 2}
-    yield _points("simulated", result.simulated) | {"mode": "lines+markers", "line": line, "marker": ring}
+    yield _points("simulated", _rates(result, result.simulated)) | {
+        "mode": "lines+markers",
+        "line": line,
+        "marker": ring,
+    }
     real = [trace for repeat in result.measured for trace in repeat]
     if real:
-        yield _points("measured", real) | {"mode": "markers", "marker": {"size": 6, "color": colour}}
+        yield _points("measured", _rates(result, real)) | {"mode": "markers", "marker": {"size": 6, "color": colour}}
 
 
-def _points(world: str, traces: Sequence[Trace]) -> dict[str, Any]:
-    rates = per_position_acceptance_rate(traces)
+def _rates(result: ScheduleResult, traces: Sequence[Trace]) -> list[float]:
+    """By place in a chain, or by level of a tree."""
+    return per_position_acceptance_rate(traces)[: result.candidate.schedule.num_speculative_tokens]
+
+
+def _points(world: str, rates: list[float]) -> dict[str, Any]:
     return {
         "type": "scatter",
         "name": world,
@@ -75,5 +89,12 @@ def _points(world: str, traces: Sequence[Trace]) -> dict[str, Any]:
     }
 
 
+def _drafting(result: ScheduleResult) -> Drafting:
+    schedule = result.candidate.schedule
+    if schedule.is_tree:
+        return "tree"
+    return "draft with exit features" if schedule.exit_features else "draft alone"
+
+
 def _length(result: ScheduleResult) -> tuple[bool, int]:
-    return bool(result.measured), result.candidate.schedule.num_speculative_tokens
+    return bool(result.measured), result.candidate.schedule.num_rows

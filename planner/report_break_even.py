@@ -5,11 +5,11 @@ from __future__ import annotations
 from math import log10
 from typing import Any
 
-from decoding.schedule import Method
+from planner.kinds import Kind
 from planner.report_figure import INK, KIND_COLOUR, PAPER, SOFT, Figure, axis, end_labels, layout, note
 from planner.sensitivity import BreakEven, Sensitivity, Sweep
 
-NAME: dict[Method, str] = {"autoregressive": "plain", "speculative": "synchronous", "mirror": "mirror"}
+NAME: dict[Kind, str] = {"autoregressive": "plain", "speculative": "synchronous", "tree": "tree", "mirror": "mirror"}
 
 
 def break_even_figures(sensitivity: Sensitivity) -> list[Figure]:
@@ -28,19 +28,19 @@ def _figure(sweep: Sweep, ties: list[BreakEven]) -> Figure:
         {
             "type": "scatter",
             "mode": "lines",
-            "name": NAME[method],
+            "name": NAME[kind],
             "x": values,
             "y": [time_s * 1e3 for time_s in times_s],
-            "line": {"color": KIND_COLOUR[method], "width": 2.5},
-            "hovertemplate": f"{NAME[method]}: %{{y:.1f}} ms per token<extra></extra>",
+            "line": {"color": KIND_COLOUR[kind], "width": 2.5},
+            "hovertemplate": f"{NAME[kind]}: %{{y:.1f}} ms per token<extra></extra>",
         }
-        for method, times_s in sweep.best_tpot_s.items()
+        for kind, times_s in sweep.best_tpot_s.items()
     ]
     found = [one for one in ties if one.at is not None]
     if found:
         data.append(_ties(sweep, found, scale))
     highest = 1.05e3 * max(max(times_s) for times_s in sweep.best_tpot_s.values())
-    ends = [(NAME[method], times_s[-1] * 1e3, KIND_COLOUR[method]) for method, times_s in sweep.best_tpot_s.items()]
+    ends = [(NAME[kind], times_s[-1] * 1e3, KIND_COLOUR[kind]) for kind, times_s in sweep.best_tpot_s.items()]
     labels = end_labels(ends, (0.0, highest), num_lines=13)
     settings: dict[str, Any] = {"ticksuffix": " %", "range": [0, 100]}
     if is_speed:

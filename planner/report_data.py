@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from decoding.metrics import tpot_s
-from decoding.schedule import Method
 from decoding.trace import Trace
+from planner.kinds import Kind, kind_of
 from planner.plan import Plan
 from planner.search import Candidate
 from planner.wording import schedule_name
@@ -87,22 +87,27 @@ class ReportData:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The results' names; those that several share are told apart by the target's lane."""
+        """The results' names; those that several share are told apart by the drafter and the target's lane."""
+        schedules = [result.candidate.schedule for result in self.results]
         names = [result.name for result in self.results]
-        return tuple(
-            f"{name}, target on {result.candidate.schedule.target_lane}" if names.count(name) > 1 else name
-            for name, result in zip(names, self.results, strict=True)
-        )
+        names = _told_apart(names, [f"by {schedule.drafter}" for schedule in schedules])
+        return tuple(_told_apart(names, [f"target on {schedule.target_lane}" for schedule in schedules]))
 
     @property
     def errors(self) -> tuple[float, ...]:
         """Signed errors of all schedules that were run."""
         return tuple(result.error for result in self.results if result.error is not None)
 
-    def fastest(self, method: Method) -> ScheduleResult | None:
-        """The result of `method` with the shortest predicted time; None if there is none."""
-        fitting = [result for result in self.results if result.candidate.schedule.method == method]
+    def fastest(self, kind: Kind) -> ScheduleResult | None:
+        """The result of a kind with the shortest predicted time; None if there is none."""
+        fitting = [result for result in self.results if kind_of(result.candidate.schedule) == kind]
         return min(fitting, key=lambda result: result.predicted_s, default=None)
+
+
+def _told_apart(names: list[str], details: list[str]) -> list[str]:
+    """Names with a detail behind those that several share, where it tells any of them apart."""
+    held = {name: {detail for other, detail in zip(names, details, strict=True) if other == name} for name in names}
+    return [f"{name}, {detail}" if len(held[name]) > 1 else name for name, detail in zip(names, details, strict=True)]
 
 
 def _outcomes(trace: Trace) -> list[tuple[object, ...]]:

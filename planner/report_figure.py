@@ -7,8 +7,15 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from decoding.schedule import Schedule
+from planner.kinds import Kind
+from planner.wording import METHOD
 
-KIND_COLOUR: Final = {"autoregressive": "var(--plain)", "speculative": "var(--sync)", "mirror": "var(--mirror)"}
+KIND_COLOUR: Final[dict[Kind, str]] = {
+    "autoregressive": "var(--plain)",
+    "speculative": "var(--sync)",
+    "tree": "var(--tree)",
+    "mirror": "var(--mirror)",
+}
 INK: Final = "var(--ink)"
 SOFT: Final = "var(--soft)"
 LINE: Final = "var(--line)"
@@ -78,9 +85,11 @@ def note(text: str, *, x: float, y: float, **settings: Any) -> dict[str, Any]:
 
 
 def short_kind(schedule: Schedule, placement: str) -> str:
-    """A kind of schedule as a label of a line: `mirror exit`, `synchronous pooled`, `plain split`."""
+    """A kind of schedule as a label of a line: `mirror exit`, `synchronous pooled`, `plain split`, `EAGLE-3`."""
     if schedule.method == "mirror":
         return f"mirror {schedule.root_source}"
+    if schedule.is_tree:
+        return METHOD[schedule.method]
     return f"{'plain' if schedule.method == 'autoregressive' else 'synchronous'} {placement}"
 
 

@@ -5,29 +5,37 @@ from __future__ import annotations
 from math import ceil, floor, log10
 from typing import Any
 
+from decoding.schedule import MAX_WINDOW
+from planner.kinds import kind_of
 from planner.report_figure import KIND_COLOUR, PAPER, SOFT, Figure, axis, end_labels, layout, short_kind
 from planner.search import Candidate, SearchResult
-from planner.wording import milliseconds
+from planner.wording import METHOD, milliseconds
 
-DASH = {"exit": "solid", "draft": "dot", "hybrid": "dash", "split": "dot", "pooled": "solid"}
+DASH = {"exit": "solid", "draft": "dot", "hybrid": "dash", "split": "dot", "pooled": "solid"} | {
+    METHOD["eagle3"]: "solid",
+    METHOD["eagle2"]: "dash",
+    METHOD["hydra"]: "dashdot",
+    METHOD["medusa"]: "dot",
+    METHOD["speculative_streaming"]: "longdash",
+}
 COARSE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 FINE = (1, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8, 2, 2.2, 2.4, 2.6, 2.8, 3, 3.3, 3.6, 4, 4.4, 4.8, 5.2, 5.6, 6, 6.5, 7, 8, 9)
 
 
 def landscape(result: SearchResult) -> Figure | None:
-    """Best time per token over the window, a line per kind; None if nothing drafts. Ratios show as distances."""
+    """Best time per token over the drafted tokens, a line per kind; None if nothing drafts. Ratios are distances."""
     lines: dict[str, dict[int, Candidate]] = {}
     for candidate in result.candidates:
-        schedule = candidate.schedule
-        if schedule.num_speculative_tokens:
-            kind = short_kind(schedule, candidate.placement)
-            lines.setdefault(kind, {}).setdefault(schedule.num_speculative_tokens, candidate)
+        num_drafted = _num_drafted(candidate)
+        if num_drafted:
+            kind = short_kind(candidate.schedule, candidate.placement)
+            lines.setdefault(kind, {}).setdefault(num_drafted, candidate)
     if not lines:
         return None
     ends = {kind: line[max(line)] for kind, line in lines.items()}
     shown_ms = [candidate.tpot_s * 1e3 for line in lines.values() for candidate in line.values()]
     data = [_line(kind, line) for kind, line in lines.items()]
-    if result.winner.schedule.num_speculative_tokens:
+    if _num_drafted(result.winner):
         data.append(_star(result.winner))
     plain = result.best(method="autoregressive")
     if plain is not None:
@@ -36,25 +44,40 @@ def landscape(result: SearchResult) -> Figure | None:
     low, high = log10(min(shown_ms)), log10(max(shown_ms))
     ticks = _ticks(low, high)
     margin = max(0.02, 0.1 * (high - low))
+    height_px = max(380, 22 * (len(ends) + 2))
     low, high = low - margin, high + margin / 2
-    windows = [window for line in lines.values() for window in line]
+    windows = sorted({window for line in lines.values() for window in line})
     return Figure(
         name="landscape",
         alt="Best predicted time per token of every kind of decoding over the number of drafted tokens",
         data=data,
         layout=layout(
-            height_px=380,
+            height_px=height_px,
             annotations=end_labels(
-                [(kind, log10(end.tpot_s * 1e3), KIND_COLOUR[end.schedule.method]) for kind, end in ends.items()],
+                [(kind, log10(end.tpot_s * 1e3), KIND_COLOUR[kind_of(end.schedule)]) for kind, end in ends.items()],
                 (low, high),
-                num_lines=17,
+                num_lines=round(height_px / 22),
             ),
             shapes=[] if plain is None else [_dashes(plain.tpot_s * 1e3)],
             margin={"l": 56, "r": 132, "t": 24, "b": 48},
-            xaxis=axis("drafted tokens per round", dtick=1, range=[min(windows) - 0.3, max(windows) + 0.15]),
+            xaxis=axis("drafted tokens per round", **_window_scale(windows)),
             yaxis=axis("ms per token", type="log", range=[low, high], **ticks),
         ),
     )
+
+
+def _num_drafted(candidate: Candidate) -> int:
+    return candidate.schedule.num_rows - 1
+
+
+def _window_scale(windows: list[int]) -> dict[str, Any]:
+    """Even steps for chains; ratios where trees are much wider."""
+    first, last = windows[0], windows[-1]
+    if last <= MAX_WINDOW:
+        return {"dtick": 1, "range": [first - 0.3, last + 0.15]}
+    shown = [window for window in windows if window <= 4 or window % 2 == 0]
+    scale = {"type": "log", "tickvals": shown, "ticktext": [str(window) for window in shown]}
+    return scale | {"range": [log10(first) - 0.04, log10(last) + 0.02]}
 
 
 def exit_layers(result: SearchResult) -> Figure | None:
@@ -116,9 +139,13 @@ def _line(kind: str, line: dict[int, Candidate]) -> dict[str, Any]:
         "type": "scatter",
         "mode": "lines+markers",
         "name": kind,
-        "x": [candidate.schedule.num_speculative_tokens for candidate in best],
+        "x": [_num_drafted(candidate) for candidate in best],
         "y": [candidate.tpot_s * 1e3 for candidate in best],
-        "line": {"color": KIND_COLOUR[best[0].schedule.method], "width": 2, "dash": DASH[kind.rsplit(maxsplit=1)[-1]]},
+        "line": {
+            "color": KIND_COLOUR[kind_of(best[0].schedule)],
+            "width": 2,
+            "dash": DASH.get(kind) or DASH[kind.rsplit(maxsplit=1)[-1]],
+        },
         "marker": {"size": 6},
         "hovertemplate": f"{kind}, %{{x}} drafted: %{{y:.2f}} ms per token<extra></extra>",
     }
@@ -128,14 +155,14 @@ def _star(winner: Candidate) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "markers+text",
-        "x": [winner.schedule.num_speculative_tokens],
+        "x": [_num_drafted(winner)],
         "y": [winner.tpot_s * 1e3],
         "text": [f"<b>{milliseconds(winner.tpot_s)}</b>"],
         "textposition": "bottom center",
         "marker": {
             "symbol": "star",
             "size": 16,
-            "color": KIND_COLOUR[winner.schedule.method],
+            "color": KIND_COLOUR[kind_of(winner.schedule)],
             "line": {"color": PAPER, "width": 1.5},
         },
         "hoverinfo": "skip",

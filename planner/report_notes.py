@@ -104,7 +104,7 @@ def notes(data: ReportData) -> Iterator[str]:
         yield f"{counted(not_run, 'schedule')} of the table {'was' if not_run == 1 else 'were'} not run."
     yield (
         "Uneven budgets of branches were fitted to the same prompts on which they are judged. The what-if curves "
-        "ask a shortlist: the best schedule of each kind, placement and number of drafted tokens."
+        "ask a shortlist: the best schedule of each method, placement and number of drafted tokens."
     )
     yield from data.footnotes
 

@@ -6,8 +6,8 @@ CSS: Final = """
 :root {
   color-scheme: light dark;
   --paper: #ffffff; --panel: #f4f6f8; --ink: #15191e; --soft: #57606c; --line: #dde2e7;
-  --plain: #6e7781; --sync: #0072b2; --mirror: #c4500a;
-  --verify: #0072b2; --prefix: #00507d; --suffix: #56b4e9;
+  --plain: #6e7781; --sync: #0072b2; --tree: #7a4fa3; --mirror: #c4500a;
+  --verify: #0072b2; --prefix: #00507d; --suffix: #56b4e9; --stream: #0b7f79;
   --rollout: #e69f00; --branch: #009e73; --finish: #8fd3b6;
   --channel: #cc79a7; --contention: #7d5ba6; --overhead: #a3abb5;
   --hit: #00805d; --miss: #c4500a; --good: #00805d; --bad: #b3430a;
@@ -15,8 +15,8 @@ CSS: Final = """
 @media (prefers-color-scheme: dark) {
   :root {
     --paper: #12161b; --panel: #1b2128; --ink: #e9edf1; --soft: #9ba6b2; --line: #2c353f;
-    --plain: #a1abb6; --sync: #4fabe6; --mirror: #ef8140;
-    --verify: #2f8fce; --prefix: #1e6a9e; --suffix: #7cc6f2;
+    --plain: #a1abb6; --sync: #4fabe6; --tree: #b592dd; --mirror: #ef8140;
+    --verify: #2f8fce; --prefix: #1e6a9e; --suffix: #7cc6f2; --stream: #35b3ab;
     --rollout: #e8ab27; --branch: #18b489; --finish: #9bdcc2;
     --channel: #d98fb6; --contention: #a183cc; --overhead: #77828e;
     --hit: #2cc79b; --miss: #ef8140; --good: #2cc79b; --bad: #ef8140;

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from hwprofiles.profile import LaneProfile, LatencyTable, Profile
+from planner.kinds import kind_of
 from planner.report_data import ReportData, ScheduleResult
 from planner.report_figure import KIND_COLOUR
 from planner.verdict import per_token
@@ -136,7 +137,7 @@ def _result_row(name: str, result: ScheduleResult, data: ReportData, end_s: floa
     is_within = None if measured_s is None else prediction.tpot_s_low <= measured_s <= prediction.tpot_s_high
     return ResultRow(
         name=capital(name),
-        colour=KIND_COLOUR[result.candidate.schedule.method],
+        colour=KIND_COLOUR[kind_of(result.candidate.schedule)],
         is_winner=result.candidate.schedule == data.plan.search.winner.schedule,
         predicted=milliseconds(prediction.tpot_s),
         predicted_range=_range(prediction.tpot_s_low, prediction.tpot_s_high),
@@ -168,6 +169,8 @@ def _tables(lane: LaneProfile) -> Iterator[tuple[str, LatencyTable]]:
         **{f"exit after layer {layer}": table for layer, table in sorted(lane.exit.items())},
         "draft step": lane.draft_step,
         "draft step, exit features": lane.draft_step_features,
+        **{f"step of {name}": table for name, table in sorted(lane.heads.items())},
+        **{f"streams of {name}": table for name, table in sorted(lane.streams.items())},
     }
     yield from ((part, table) for part, table in named.items() if table is not None)
 

@@ -14,11 +14,12 @@ from planner.wording import counted, milliseconds
 NUM_ROUNDS: Final = 10
 """Rounds of the fastest schedule's simulated trace that set the stretch of time shown."""
 
-TARGET_WORK: Final = (Work.VERIFY, Work.PREFIX, Work.SUFFIX)
+TARGET_WORK: Final = (Work.VERIFY, Work.PREFIX, Work.SUFFIX, Work.STREAM)
 COLOUR: Final = {
     Work.VERIFY: "var(--verify)",
     Work.PREFIX: "var(--prefix)",
     Work.SUFFIX: "var(--suffix)",
+    Work.STREAM: "var(--stream)",
     Work.ROLLOUT_STEP: "var(--rollout)",
     Work.BRANCH_STEP: "var(--branch)",
     Work.FINISH_STEP: "var(--finish)",
@@ -27,6 +28,7 @@ LABEL: Final = {
     Work.VERIFY: "target verifies",
     Work.PREFIX: "target up to the exit",
     Work.SUFFIX: "target after the exit",
+    Work.STREAM: "target verifies and drafts",
     Work.ROLLOUT_STEP: "draft from the text",
     Work.BRANCH_STEP: "draft of all branches",
     Work.FINISH_STEP: "draft of the branch that hit",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Literal, TypeVar
 
 from hwprofiles.profile import LaneProfile, LatencyTable, LinkProfile, Profile
+
+K = TypeVar("K", int, str)
 
 Part = Literal["target", "draft", "link"]
 
@@ -12,8 +15,8 @@ Part = Literal["target", "draft", "link"]
 def with_speed(profile: Profile, part: Part, factor: float) -> Profile:
     """`profile` with one part `factor` times as fast, on all lanes or links.
 
-    `target` is its layers, head and exits; `draft` its steps with and without features; `link` latency and
-    bandwidth. Dispatch and the driver's own time stay.
+    `target` is its layers, head and exits; `draft` steps of whatever drafts, and what streams add to the target's pass;
+    `link` latency and bandwidth. Dispatch and the driver's own time stay.
     """
     if part == "link":
         return profile.model_copy(update={"links": tuple(_faster_link(link, factor) for link in profile.links)})
@@ -26,7 +29,7 @@ def _faster_target(lane: LaneProfile, factor: float) -> LaneProfile:
         update={
             "layer": _faster(lane.layer, factor),
             "head": _faster(lane.head, factor),
-            "exit": {layer: _faster(table, factor) for layer, table in lane.exit.items()},
+            "exit": _all_faster(lane.exit, factor),
         }
     )
 
@@ -36,12 +39,18 @@ def _faster_draft(lane: LaneProfile, factor: float) -> LaneProfile:
         update={
             "draft_step": _faster(lane.draft_step, factor),
             "draft_step_features": _faster(lane.draft_step_features, factor),
+            "heads": _all_faster(lane.heads, factor),
+            "streams": _all_faster(lane.streams, factor),
         }
     )
 
 
 def _faster_link(link: LinkProfile, factor: float) -> LinkProfile:
     return link.model_copy(update={"latency_s": link.latency_s / factor, "bytes_per_s": link.bytes_per_s * factor})
+
+
+def _all_faster(tables: Mapping[K, LatencyTable], factor: float) -> dict[K, LatencyTable | None]:
+    return {key: _faster(table, factor) for key, table in tables.items()}
 
 
 def _faster(table: LatencyTable | None, factor: float) -> LatencyTable | None:

@@ -7,10 +7,14 @@ from dataclasses import dataclass
 
 from decoding.errors import PlanError
 from decoding.record import AcceptanceRecord
-from decoding.schedule import Method, RootSource, Schedule
+from decoding.schedule import TREE_METHODS, Method, RootSource, Schedule
 from hwprofiles.profile import Profile
+from planner.kinds import Kind, kind_of
 from planner.space import Placement, SearchSpace, enumerate_schedules, placement_name
 from sim.evaluator import Prediction, evaluate
+
+LEADING_METHODS = 3
+"""So many methods are the fastest few."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +45,7 @@ class SearchResult:
     def best(
         self,
         *,
+        kind: Kind | None = None,
         method: Method | None = None,
         placement: Placement | None = None,
         root_source: RootSource | None = None,
@@ -49,7 +54,8 @@ class SearchResult:
         fitting = (
             candidate
             for candidate in self.candidates
-            if method in (None, candidate.schedule.method)
+            if kind in (None, kind_of(candidate.schedule))
+            and method in (None, candidate.schedule.method)
             and placement in (None, candidate.placement)
             and root_source in (None, candidate.schedule.root_source)
         )
@@ -71,7 +77,8 @@ def search(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> Se
         msg = (
             f"no schedule of the search space can be priced: the profile has lanes "
             f"{', '.join(lane.name for lane in profile.lanes)} (drafter {profile.drafter}), the record has "
-            f"{len(record.prompts)} prompts, windows up to {record.max_window} and exits {list(record.exit_layers)}; "
+            f"{len(record.prompts)} prompts, windows up to {record.max_window}, exits {list(record.exit_layers)} and "
+            f"{len(record.trees)} kinds of trees; "
             f"widen the space, or calibrate and record a wider grid"
         )
         raise PlanError(msg)
@@ -90,15 +97,17 @@ def rank(schedules: Sequence[Schedule], profile: Profile, record: AcceptanceReco
 def pick_demo_schedules(result: SearchResult, *, at_least: int = 8) -> list[Candidate]:
     """What to run for real: the best of every kind and placement, and two far from the optimum.
 
-    Plain and synchronous decoding, split and pooled; mirror by root source; then the slowest synchronous and the
-    slowest mirror schedule, since a simulator must be right there too. Where a kind is missing, candidates spread
-    evenly over the ranking fill up to `at_least`, as long as there are any.
+    Plain and synchronous decoding, split and pooled; mirror by root source; the best tree, and the best of every tree
+    method that is one of the fastest few methods; then the slowest synchronous and the slowest mirror schedule, since
+    a simulator must be right there too. Where a kind is missing, candidates spread evenly over the ranking fill up to
+    `at_least`, as long as there are any.
     """
     placements: tuple[Placement, ...] = ("split", "pooled")
     root_sources: tuple[RootSource, ...] = ("exit", "draft", "hybrid")
     wanted = [result.best(method="autoregressive", placement=placement) for placement in placements]
     wanted += [result.best(method="speculative", placement=placement) for placement in placements]
     wanted += [result.best(method="mirror", root_source=source) for source in root_sources]
+    wanted += [result.best(kind="tree"), *_leading_trees(result)]
     wanted += [
         next((one for one in reversed(result.candidates) if one.schedule.method == method), None)
         for method in ("speculative", "mirror")
@@ -109,6 +118,15 @@ def pick_demo_schedules(result: SearchResult, *, at_least: int = 8) -> list[Cand
             break
         picked.setdefault(candidate.schedule, candidate)
     return list(picked.values())
+
+
+def _leading_trees(result: SearchResult) -> list[Candidate]:
+    """The best of every tree method among the `LEADING_METHODS` fastest methods."""
+    fastest: dict[Method, Candidate] = {}
+    for candidate in result.candidates:
+        fastest.setdefault(candidate.schedule.method, candidate)
+    leading = list(fastest.values())[:LEADING_METHODS]
+    return [candidate for candidate in leading if candidate.schedule.method in TREE_METHODS]
 
 
 def _spread(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -1,7 +1,7 @@
 """What would have to change for another kind of decoding to win, and what a faster part would bring.
 
-All questions are put to a shortlist, the best schedule of every kind, placement and window, not to the whole
-space again: a sweep asks dozens of times.
+All questions are put to a shortlist, the best schedule of every method, placement and number of drafted tokens, not
+to the whole space again: a sweep asks dozens of times.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from math import inf, log
 from typing import Literal, get_args
 
 from decoding.record import AcceptanceRecord
-from decoding.schedule import Method, Schedule
+from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
+from planner.kinds import Kind, kind_of
 from planner.mixed_record import token_acceptance, with_acceptance
 from planner.scaled_profile import Part, with_speed
 from planner.search import SearchResult
@@ -28,19 +29,19 @@ FASTER = 1.1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sweep:
-    """The best time per token of every method while one quantity moves.
+    """The best time per token of every kind while one quantity moves.
 
     Attributes:
         quantity: `acceptance` (share of tokens the draft knows) or `draft_speed` (times as fast as measured).
         now: where the quantity stands today; one of `values`.
         values: ascending.
-        best_tpot_s: for each method, beside each value.
+        best_tpot_s: for each kind, beside each value.
     """
 
     quantity: Quantity
     now: float
     values: tuple[float, ...]
-    best_tpot_s: dict[Method, tuple[float, ...]]
+    best_tpot_s: dict[Kind, tuple[float, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +57,7 @@ class BreakEven:
     """
 
     quantity: Quantity
-    challenger: Method
+    challenger: Kind
     now: float
     at: float | None
     low: float
@@ -79,13 +80,13 @@ class Sensitivity:
     break_evens: tuple[BreakEven, ...]
     gains: tuple[Gain, ...]
 
-    def break_even(self, challenger: Method, quantity: Quantity) -> BreakEven | None:
+    def break_even(self, challenger: Kind, quantity: Quantity) -> BreakEven | None:
         """The one of that challenger and quantity; None if it was not asked."""
         return next((one for one in self.break_evens if (one.challenger, one.quantity) == (challenger, quantity)), None)
 
 
-Ask = Callable[[float], dict[Method, float]]
-"""The best time per token of every method if a quantity had some value."""
+Ask = Callable[[float], dict[Kind, float]]
+"""The best time per token of every kind if a quantity had some value."""
 
 
 def analyse(result: SearchResult, profile: Profile, record: AcceptanceRecord) -> Sensitivity:
@@ -95,10 +96,10 @@ def analyse(result: SearchResult, profile: Profile, record: AcceptanceRecord) ->
     if result.best_drafting() is None:
         return Sensitivity(sweeps=(), break_evens=(), gains=gains)
 
-    def at_acceptance(value: float) -> dict[Method, float]:
+    def at_acceptance(value: float) -> dict[Kind, float]:
         return best_times(schedules, profile, with_acceptance(record, value))
 
-    def at_draft_speed(value: float) -> dict[Method, float]:
+    def at_draft_speed(value: float) -> dict[Kind, float]:
         return best_times(schedules, with_speed(profile, "draft", value), record)
 
     acceptance = sweep("acceptance", at_acceptance, now=token_acceptance(record), grid=ACCEPTANCES)
@@ -111,20 +112,21 @@ def analyse(result: SearchResult, profile: Profile, record: AcceptanceRecord) ->
 
 
 def shortlist(result: SearchResult) -> list[Schedule]:
-    """The best schedule of every kind, root source, placement and window."""
+    """The best schedule of every method, root source, placement and number of drafted tokens."""
     best: dict[tuple[object, ...], Schedule] = {}
     for candidate in result.candidates:
         schedule = candidate.schedule
-        kind = (schedule.method, schedule.root_source, candidate.placement, schedule.num_speculative_tokens)
+        kind = (schedule.method, schedule.root_source, candidate.placement, schedule.num_rows)
         best.setdefault(kind, schedule)
     return list(best.values())
 
 
-def best_times(schedules: Sequence[Schedule], profile: Profile, record: AcceptanceRecord) -> dict[Method, float]:
-    """The fastest predicted time per token of every method among `schedules`."""
-    best: dict[Method, float] = {}
+def best_times(schedules: Sequence[Schedule], profile: Profile, record: AcceptanceRecord) -> dict[Kind, float]:
+    """The fastest predicted time per token of every kind among `schedules`."""
+    best: dict[Kind, float] = {}
     for schedule, prediction in zip(schedules, evaluate(schedules, profile, record), strict=True):
-        best[schedule.method] = min(prediction.tpot_s, best.get(schedule.method, inf))
+        kind = kind_of(schedule)
+        best[kind] = min(prediction.tpot_s, best.get(kind, inf))
     return best
 
 
@@ -136,14 +138,14 @@ def sweep(quantity: Quantity, ask: Ask, *, now: float, grid: Sequence[float]) ->
         quantity=quantity,
         now=now,
         values=values,
-        best_tpot_s={method: tuple(at_value[method] for at_value in times) for method in times[0]},
+        best_tpot_s={kind: tuple(at_value[kind] for at_value in times) for kind in times[0]},
     )
 
 
 def break_evens(found: Sweep, ask: Ask) -> list[BreakEven]:
-    """Where each method that is not the fastest today takes the lead."""
+    """Where each kind that is not the fastest today takes the lead."""
     here = found.values.index(found.now)
-    fastest = min(found.best_tpot_s, key=lambda method: found.best_tpot_s[method][here])
+    fastest = min(found.best_tpot_s, key=lambda kind: found.best_tpot_s[kind][here])
     return [
         BreakEven(
             quantity=found.quantity,
@@ -158,10 +160,10 @@ def break_evens(found: Sweep, ask: Ask) -> list[BreakEven]:
     ]
 
 
-def _nearest_lead(found: Sweep, ask: Ask, challenger: Method) -> float | None:
+def _nearest_lead(found: Sweep, ask: Ask, challenger: Kind) -> float | None:
     """Walk away from today in both directions until the challenger leads, then halve the step."""
     leads = [
-        _leads({method: times_s[index] for method, times_s in found.best_tpot_s.items()}, challenger)
+        _leads({kind: times_s[index] for kind, times_s in found.best_tpot_s.items()}, challenger)
         for index in range(len(found.values))
     ]
     here = found.values.index(found.now)
@@ -174,8 +176,8 @@ def _nearest_lead(found: Sweep, ask: Ask, challenger: Method) -> float | None:
     return min(ties, key=lambda value: abs(log(value / found.now)), default=None)
 
 
-def _leads(times_s: dict[Method, float], challenger: Method) -> bool:
-    return all(times_s[challenger] < time_s for method, time_s in times_s.items() if method != challenger)
+def _leads(times_s: dict[Kind, float], challenger: Kind) -> bool:
+    return all(times_s[challenger] < time_s for kind, time_s in times_s.items() if kind != challenger)
 
 
 def _bisect(is_past: Callable[[float], bool], before: float, past: float) -> float:

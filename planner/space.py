@@ -8,17 +8,21 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from decoding.record import AcceptanceRecord
-from decoding.schedule import MAX_WINDOW, Method, RootSource, Schedule
+from decoding.methods import METHODS
+from decoding.record import AcceptanceRecord, RecordedTree
+from decoding.schedule import DYNAMIC_TREES, MAX_TREE, MAX_WINDOW, TREE_METHODS, Method, RootSource, Schedule
+from decoding.tree_shape import cut
 from hwprofiles.profile import LaneProfile, Profile
 from planner.pricing import RecordReach, is_priced
 from planner.root_budget import correction_ranks, uneven_budget
+from sim.round_shape import pool_size
 
 Placement = Literal["split", "pooled"]
 Window = Annotated[int, Field(ge=1, le=MAX_WINDOW)]
 TopK = Annotated[int, Field(ge=1, le=64)]
 Layer = Annotated[int, Field(ge=1)]
 NumRoots = Annotated[int, Field(ge=1)]
+NumNodes = Annotated[int, Field(ge=1, le=MAX_TREE)]
 
 
 class SearchSpace(BaseModel):
@@ -27,18 +31,22 @@ class SearchSpace(BaseModel):
     Attributes:
         methods: decoding methods.
         placements: *split* puts target and draft on lanes of their own, *pooled* gives one lane everything.
-        windows: drafted tokens per round.
+        windows: drafted tokens per round, of methods that draft chains.
         root_sources: where mirror's branches start.
         exit_layers: early exits; None for all that were recorded.
         exit_top_k: roots per row from the exit.
         draft_top_k: roots per row from the draft.
         uneven_roots: roots per round that are spread unevenly, to where the record says rounds end.
         exit_features: whether the draft reads the target's hidden states.
+        tree_sizes: drafted tokens per round, of methods that draft trees; a smaller tree that has no more nodes is
+            taken as it is.
+        tree_depths: depths of trees; None for all that were recorded.
+        tree_top_k: nodes that dynamic trees expand on every level; None for all that were recorded.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    methods: tuple[Method, ...] = ("autoregressive", "speculative", "mirror")
+    methods: tuple[Method, ...] = tuple(METHODS)
     placements: tuple[Placement, ...] = ("split", "pooled")
     windows: tuple[Window, ...] = (1, 2, 3, 4, 5, 6, 7, 8)
     root_sources: tuple[RootSource, ...] = ("exit", "draft", "hybrid")
@@ -47,6 +55,9 @@ class SearchSpace(BaseModel):
     draft_top_k: tuple[TopK, ...] = (1, 2, 4)
     uneven_roots: tuple[NumRoots, ...] = (8, 16)
     exit_features: tuple[bool, ...] = (False, True)
+    tree_sizes: tuple[NumNodes, ...] = (4, 6, 8, 12, 16, 24, 32)
+    tree_depths: tuple[Window, ...] | None = None
+    tree_top_k: tuple[TopK, ...] | None = None
 
 
 def enumerate_schedules(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> list[Schedule]:
@@ -56,9 +67,7 @@ def enumerate_schedules(space: SearchSpace, profile: Profile, record: Acceptance
     reach = RecordReach.of(record)
     schedules: dict[Schedule, None] = {}
     for method in space.methods:
-        if method != "autoregressive" and profile.drafter is None:
-            continue
-        for settings in _settings(method, space, reach, record):
+        for settings in _settings(method, space, profile, record):
             for lanes in _lanes(method, space.placements, profile):
                 schedule = Schedule(method=method, **lanes, **settings)
                 if reach.holds(schedule) and is_priced(schedule, profile, reach):
@@ -81,18 +90,15 @@ def placement_name(schedule: Schedule, profile: Profile) -> Placement:
 
 
 def _lanes(method: Method, placements: tuple[Placement, ...], profile: Profile) -> list[dict[str, Any]]:
-    """Lane fields of a schedule, for every place it could run; plain decoding runs wherever a target could."""
+    """Lane fields of a schedule, for every place it could run; a target alone runs wherever a target could."""
     pairs: list[tuple[str, str]] = []
     if "split" in placements:
         pairs += [(one.name, other.name) for one, other in permutations(profile.lanes, 2) if _are_apart(one, other)]
     if "pooled" in placements and method != "mirror":
         pairs += [(lane.name, lane.name) for lane in profile.lanes if _is_whole(lane, profile)]
-    if method == "autoregressive":
+    if method in ("autoregressive", "speculative_streaming"):
         return [{"target_lane": target_lane} for target_lane in dict.fromkeys(target for target, _ in pairs)]
-    return [
-        {"target_lane": target_lane, "draft_lane": draft_lane, "drafter": profile.drafter}
-        for target_lane, draft_lane in pairs
-    ]
+    return [{"target_lane": target_lane, "draft_lane": draft_lane} for target_lane, draft_lane in pairs]
 
 
 def _are_apart(one: LaneProfile, other: LaneProfile) -> bool:
@@ -105,12 +111,34 @@ def _is_whole(lane: LaneProfile, profile: Profile) -> bool:
 
 
 def _settings(
-    method: Method, space: SearchSpace, reach: RecordReach, record: AcceptanceRecord
+    method: Method, space: SearchSpace, profile: Profile, record: AcceptanceRecord
 ) -> Iterator[dict[str, Any]]:
     """Fields of a schedule that do not depend on its lanes."""
     if method == "autoregressive":
         yield {}
+    elif method in TREE_METHODS:
+        for recorded in record.trees:
+            if recorded.method == method:
+                yield from _trees(recorded, space)
+    elif profile.drafter is not None:
+        for fields in _chains(method, space, record):
+            yield fields | {"drafter": profile.drafter}
+
+
+def _trees(recorded: RecordedTree, space: SearchSpace) -> Iterator[dict[str, Any]]:
+    depth, top_k = recorded.depth, recorded.top_k
+    is_dynamic = recorded.method in DYNAMIC_TREES
+    if depth not in (space.tree_depths or (depth,)) or (is_dynamic and top_k not in (space.tree_top_k or (top_k,))):
         return
+    num_nodes = pool_size(depth, top_k) if is_dynamic else len(cut(recorded.paths, MAX_TREE, depth))
+    for size in dict.fromkeys(min(size, num_nodes) for size in space.tree_sizes):
+        if size >= depth:
+            fields = {"num_speculative_tokens": depth, "tree_size": size, "tree_top_k": top_k}
+            yield fields | {"drafter": recorded.drafter}
+
+
+def _chains(method: Method, space: SearchSpace, record: AcceptanceRecord) -> Iterator[dict[str, Any]]:
+    reach = RecordReach.of(record)
     windows = [window for window in space.windows if window <= reach.max_window]
     features = [wanted for wanted in space.exit_features if reach.has_features or not wanted]
     if method == "speculative":

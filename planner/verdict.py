@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isnan
-from typing import Final, Literal
+from typing import Literal
 
-from decoding.schedule import Method, Schedule
+from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from planner.comparison import Compare
+from planner.kinds import KINDS, Kind, kind_of
 from planner.search import Candidate, SearchResult
 from planner.sensitivity import BreakEven, Sensitivity
 from planner.upper_bounds import OverlapBound
 from planner.wording import (
     KIND,
+    METHOD,
     PART,
     capital,
     counted,
@@ -28,9 +30,6 @@ from planner.wording import (
 
 WORTH_A_WORD = 0.02
 """Smallest share of a time that a sentence spends words on."""
-
-SIMPLEST: Final[tuple[Method, ...]] = ("autoregressive", "speculative", "mirror")
-"""Kinds from the simplest on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,41 +108,43 @@ def _headline(pays: str, plain: Candidate | None, drafting: Candidate | None) ->
 
 def _prediction(plain: Candidate | None, drafting: Candidate | None) -> str:
     best = [one for one in (drafting, plain) if one is not None]
-    speeds = [f"{KIND[one.schedule.method]} {tokens_per_second(one.tpot_s)}" for one in best]
+    speeds = [f"{METHOD[one.schedule.method]} {tokens_per_second(one.tpot_s)}" for one in best]
     return f"Predicted: {listing(speeds)}."
 
 
 def _choice(result: SearchResult, profile: Profile, compare: Compare) -> Iterator[str]:
     winner = result.winner
-    yield f"The fastest is {KIND[winner.schedule.method]}: {_settings(winner.schedule, profile)}."
+    yield f"The fastest is {METHOD[winner.schedule.method]}: {_settings(winner.schedule, profile)}."
     yield _where(winner, profile)
     for rival, name in _rivals(result):
         needs = f"{milliseconds(rival.tpot_s)} per token"
         if compare(winner.schedule, rival.schedule).is_measurable:
             yield f"{capital(name)} needs {needs}, {percent(rival.tpot_s / winner.tpot_s - 1)} more."
         else:
-            is_simpler = SIMPLEST.index(rival.schedule.method) < SIMPLEST.index(winner.schedule.method)
+            is_simpler = KINDS.index(kind_of(rival.schedule)) < KINDS.index(kind_of(winner.schedule))
             advice = ", which is simpler and so the better choice" if is_simpler else ""
             yield f"There is no measurable difference to {name} ({needs}){advice}."
 
 
 def _rivals(result: SearchResult) -> Iterator[tuple[Candidate, str]]:
-    """The best of the winner's kind in the other placement, and of every other kind."""
+    """The best of the winner's method in the other placement, and of every other kind."""
     winner = result.winner
     other_placement = result.best(
         method=winner.schedule.method, placement="pooled" if winner.placement == "split" else "split"
     )
     if other_placement is not None:
-        yield other_placement, f"{KIND[winner.schedule.method]} {other_placement.placement}"
-    for method in SIMPLEST:
-        rival = result.best(method=method)
-        if method != winner.schedule.method and rival is not None:
-            yield rival, KIND[method]
+        yield other_placement, f"{METHOD[winner.schedule.method]} {other_placement.placement}"
+    for kind in KINDS:
+        rival = result.best(kind=kind)
+        if kind != kind_of(winner.schedule) and rival is not None:
+            yield rival, METHOD[rival.schedule.method]
 
 
 def _settings(schedule: Schedule, profile: Profile) -> str:
     if schedule.method == "autoregressive":
         return "one target pass per token"
+    if schedule.is_tree:
+        return _tree_settings(schedule)
     features = ", reading the target's exit features" if schedule.exit_features else ""
     drafted = f"draft {counted(schedule.num_speculative_tokens, 'token')} per round{features}"
     if schedule.method == "speculative":
@@ -152,6 +153,13 @@ def _settings(schedule: Schedule, profile: Profile) -> str:
         f", take the exit after layer {schedule.exit_layer} of {profile.num_layers}" if schedule.uses_exit else ""
     )
     return f"{drafted}{exit_taken}, prepare {_branches(schedule)}"
+
+
+def _tree_settings(schedule: Schedule) -> str:
+    by = "the target's own streams draft" if schedule.draft_lane is None else f"{schedule.drafter} drafts"
+    expanded = f", {schedule.tree_top_k} nodes expanded per level" if schedule.tree_top_k else ""
+    depth = f"{schedule.num_speculative_tokens} deep{expanded}"
+    return f"{by} a tree of {counted(schedule.tree_size, 'token')} per round, {depth}"
 
 
 def _branches(schedule: Schedule) -> str:
@@ -169,6 +177,8 @@ def _where(candidate: Candidate, profile: Profile) -> str:
     target = _lane(profile, schedule.target_lane)
     if schedule.draft_lane is None:
         return f"The target runs on {target}."
+    if schedule.is_pooled and schedule.is_tree:
+        return f"The target and its head take turns on {target}."
     if schedule.is_pooled:
         return f"Target and draft take turns on {target}."
     return f"The target runs on {target}, the draft on {_lane(profile, schedule.draft_lane)}."
@@ -193,7 +203,7 @@ def _because(result: SearchResult, compare: Compare) -> Iterator[str]:
             f"{percent(prediction.hidden_draft_s / drafted_s)} of the draft's work is hidden behind the target."
         )
     for rival, _ in _rivals(result):
-        is_other_kind = rival.schedule.method != winner.schedule.method
+        is_other_kind = kind_of(rival.schedule) != kind_of(winner.schedule)
         if is_other_kind and compare(winner.schedule, rival.schedule).is_measurable:
             yield _difference(winner, rival)
 
@@ -223,7 +233,7 @@ def _difference(winner: Candidate, rival: Candidate) -> str:
     more = [f"{milliseconds(change)} more on {name}" for name, change in large if change > 0]
     less = [f"{milliseconds(-change)} less on {name}" for name, change in large if change <= 0]
     name = schedule_name(rival.schedule, rival.placement)
-    return f"{capital(KIND[rival.schedule.method])} ({name}) spends per token {listing(more + less)}."
+    return f"{capital(METHOD[rival.schedule.method])} ({name}) spends per token {listing(more + less)}."
 
 
 def _grouped(candidate: Candidate) -> dict[str, float]:
@@ -252,7 +262,7 @@ def _changes(sensitivity: Sensitivity, bound: OverlapBound | None) -> Iterator[s
             yield f"The shared memory alone needs {floor} per token of mirror speculation."
 
 
-def _change(challenger: Method, asked: list[BreakEven]) -> str:
+def _change(challenger: Kind, asked: list[BreakEven]) -> str:
     ties = [_tie(one) for one in asked if one.at is not None]
     if ties:
         return f"{capital(KIND[challenger])} would win if {', or if '.join(ties)}."

@@ -6,17 +6,29 @@ from collections.abc import Mapping
 from typing import Final
 
 from decoding.schedule import Method, Schedule
+from planner.kinds import Kind
 
-KIND: Final[Mapping[Method, str]] = {
+METHOD: Final[Mapping[Method, str]] = {
     "autoregressive": "plain decoding",
     "speculative": "synchronous speculation",
+    "mirror": "mirror speculation",
+    "medusa": "Medusa",
+    "hydra": "Hydra",
+    "eagle2": "EAGLE-2",
+    "eagle3": "EAGLE-3",
+    "speculative_streaming": "speculative streaming",
+}
+KIND: Final[Mapping[Kind, str]] = {
+    "autoregressive": "plain decoding",
+    "speculative": "synchronous speculation",
+    "tree": "tree speculation",
     "mirror": "mirror speculation",
 }
 PART: Final[Mapping[str, str]] = {
     "target_verify": "the target's whole pass",
     "target_prefix": "the target up to the exit",
     "target_suffix": "the target after the exit",
-    "draft": "waiting for the draft",
+    "draft": "drafting in the open",
     "fallback": "drafting again after a miss",
     "channel": "the token channel",
     "contention": "lanes slowing each other",
@@ -26,9 +38,11 @@ PART: Final[Mapping[str, str]] = {
 
 
 def schedule_name(schedule: Schedule, placement: str) -> str:
-    """A schedule in a few words, such as `mirror from exit 15, 3 drafted, 4 roots per row, split`."""
+    """A schedule in a few words, such as `mirror from exit 15, 3 drafted, 4 roots per row`."""
     if schedule.method == "autoregressive":
         return f"plain, {placement}"
+    if schedule.is_tree:
+        return f"{METHOD[schedule.method]}, {_tree(schedule)}, {placement}"
     drafted = f"{schedule.num_speculative_tokens} drafted"
     features = ", exit features" if schedule.exit_features else ""
     if schedule.method == "speculative":
@@ -83,6 +97,12 @@ def counted(number: int, singular: str, plural: str | None = None) -> str:
 def capital(text: str) -> str:
     """The beginning of a sentence."""
     return text[:1].upper() + text[1:]
+
+
+def _tree(schedule: Schedule) -> str:
+    """A tree by what tells it apart: `tree of 16, 5 deep, top 4`."""
+    expanded = f", top {schedule.tree_top_k}" if schedule.tree_top_k else ""
+    return f"tree of {schedule.tree_size}, {schedule.num_speculative_tokens} deep{expanded}"
 
 
 def _roots(schedule: Schedule) -> str:

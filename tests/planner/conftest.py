@@ -4,11 +4,19 @@ import pytest
 
 from planner.report_data import ReportData
 from planner.space import SearchSpace
+from tests.planner.synthetic import TREES, acceptance_record
 from tests.planner.synthetic_report import report_data
+
+SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=(8,), tree_sizes=(4, 8, 16))
 
 
 @pytest.fixture(scope="session")
 def data() -> ReportData:
     """A whole report of the made-up machine, each schedule run three times."""
-    space = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=(8,))
-    return report_data(space=space)
+    return report_data(space=SMALL)
+
+
+@pytest.fixture(scope="session")
+def tree_data() -> ReportData:
+    """The same with heads and streams; streams are the fastest, heads are close."""
+    return report_data(record=acceptance_record(trees=TREES), space=SMALL, num_repeats=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from decoding.record import AcceptanceRecord, PromptRecord
+from decoding.record import AcceptanceRecord, PromptRecord, RecordedTree
 from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
@@ -12,6 +12,19 @@ CONTEXTS = (0, 512, 2048)
 NUM_LAYERS = 30
 EXIT_LAYERS = (15, 20)
 VOCABULARY = 1000
+PATHS = ((0,), (1,), (0, 0), (2,), (0, 1), (1, 0), (0, 0, 0), (0, 2), (3,), (0, 0, 1))
+TREES = (
+    RecordedTree(method="medusa", drafter="medusa-heads", depth=3, paths=PATHS),
+    RecordedTree(method="hydra", drafter="hydra-heads", depth=3, paths=PATHS),
+    RecordedTree(method="eagle2", drafter="eagle", depth=4, top_k=4),
+    RecordedTree(method="eagle3", drafter="eagle-3", depth=4, top_k=4),
+    RecordedTree(method="speculative_streaming", drafter="streams", depth=3, paths=PATHS),
+)
+KNOWN_MORE = {"medusa": 0.8, "hydra": 0.9, "eagle2": 1.0, "eagle3": 1.1, "speculative_streaming": 1.2}
+"""How many more tokens they know than the draft."""
+
+
+HEADS_S = {"medusa-heads": 3e-3, "hydra-heads": 2.5e-3, "eagle": 2e-3, "eagle-3": 2e-3}
 
 
 def table(
@@ -38,6 +51,8 @@ def lane(name: str, cores: tuple[int, ...], *, speed: float = 1.0, draft_step_s:
         exit={layer: table(1.5e-3, speed=speed) for layer in EXIT_LAYERS},
         draft_step=table(draft_step_s, speed=speed),
         draft_step_features=table(draft_step_s * 1.1, speed=speed),
+        heads={name: table(step_s, speed=speed) for name, step_s in HEADS_S.items()},
+        streams={"streams": table(4e-3, speed=speed)},
     )
 
 
@@ -64,8 +79,30 @@ def machine(*, draft_step_s: float = 6e-3, pooled_speed: float = 1.6) -> Profile
     )
 
 
+def tree_ranks(random: np.random.Generator, recorded: RecordedTree, num_tokens: int, share: float) -> np.ndarray:
+    """Places along paths that end where a tree does not know the token, or behind its pool or its paths."""
+    ranks = np.full((num_tokens, recorded.depth), -1, dtype=np.int32)
+    choices = random.geometric(0.6, num_tokens) - 1
+    knows = random.random(num_tokens) < share
+    for start in range(num_tokens):
+        path: tuple[int, ...] = ()
+        for place in range(min(recorded.depth, num_tokens - start)):
+            path = (*path, int(choices[start + place]))
+            is_known = path in PATHS or (bool(recorded.top_k) and path[-1] < recorded.top_k)
+            if not knows[start + place] or not is_known:
+                break
+            ranks[start, place] = sum(path) * (place + 1) + place if recorded.top_k else PATHS.index(path)
+    return ranks
+
+
 def prompt_record(
-    seed: int, *, num_tokens: int = 60, acceptance: float = 0.6, max_window: int = 8, with_features: bool = True
+    seed: int,
+    *,
+    num_tokens: int = 60,
+    acceptance: float = 0.6,
+    max_window: int = 8,
+    with_features: bool = True,
+    trees: tuple[RecordedTree, ...] = (),
 ) -> PromptRecord:
     """A text whose draft knows each token with probability `acceptance`, and exits that know it more often."""
     random = np.random.default_rng(seed)
@@ -103,11 +140,19 @@ def prompt_record(
         alternatives=ranked(plain[:, 0], 6, 0.6),
         feature_alternatives=ranked(featured[:, 0], 6, 0.6) if with_features else np.zeros((0, 6), dtype=np.int32),
         exits={layer: ranked(None, 9, 0.55 + layer / 100) for layer in EXIT_LAYERS},
+        tree_ranks=tuple(
+            tree_ranks(random, recorded, num_tokens, acceptance * KNOWN_MORE[recorded.method]) for recorded in trees
+        ),
     )
 
 
 def acceptance_record(
-    *, num_prompts: int = 4, num_tokens: int = 60, acceptance: float = 0.6, with_features: bool = True
+    *,
+    num_prompts: int = 4,
+    num_tokens: int = 60,
+    acceptance: float = 0.6,
+    with_features: bool = True,
+    trees: tuple[RecordedTree, ...] = (),
 ) -> AcceptanceRecord:
     """Some prompts of `prompt_record`."""
     return AcceptanceRecord(
@@ -118,7 +163,8 @@ def acceptance_record(
         max_new_tokens=num_tokens,
         exit_layers=EXIT_LAYERS,
         prompts=tuple(
-            prompt_record(seed, num_tokens=num_tokens, acceptance=acceptance, with_features=with_features)
+            prompt_record(seed, num_tokens=num_tokens, acceptance=acceptance, with_features=with_features, trees=trees)
             for seed in range(num_prompts)
         ),
+        trees=trees,
     )

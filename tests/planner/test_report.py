@@ -120,9 +120,39 @@ def test_all_figures_are_drawn_from_json(page):
     assert {f"figure-{name}" for name in page.figures} <= set(page.ids)
 
 
-def test_plotly_understands_every_figure(page):
+def test_a_tree_gets_its_row_its_timeline_and_its_acceptance(tree_data):
+    page = Page(render_report(tree_data))
+    assert {"timeline-0", "timeline-1", "timeline-2"} < set(page.figures)
+    text = page.text.replace("\u00a0", " ")
+    for result in tree_data.results:
+        assert result.name[1:] in text
+    assert re.search(r"speculative streaming, 3 deep: [\d.]+ tokens per round with \d+ drafted", text)
+    assert "target verifies and drafts" in text
+    assert "step of eagle-3" in text
+    assert "streams of streams" in text
+
+
+def test_schedules_that_share_a_name_are_told_apart_by_drafter_and_lane(tree_data):
+    [one] = [result for result in tree_data.results if result.candidate.schedule.method == "eagle3"][:1]
+
+    def named(*changes):
+        others = [
+            replace(one, candidate=replace(one.candidate, schedule=one.candidate.schedule.model_copy(update=change)))
+            for change in changes
+        ]
+        return replace(tree_data, results=(one, *others)).names
+
+    assert named() == (one.name,)
+    assert named({"drafter": "x"}) == (f"{one.name}, by eagle-3", f"{one.name}, by x")
+    lane = one.candidate.schedule.target_lane
+    assert named({"target_lane": "x"}) == (f"{one.name}, target on {lane}", f"{one.name}, target on x")
+
+
+@pytest.mark.parametrize("which", ["data", "tree_data"])
+def test_plotly_understands_every_figure(which, request):
     from plotly.graph_objects import Figure
 
+    page = Page(render_report(request.getfixturevalue(which)))
     for figure in page.figures.values():
         plain = json.loads(re.sub(r"var\(--[\w-]+\)", "#123456", json.dumps(figure)))
         assert Figure(plain).data

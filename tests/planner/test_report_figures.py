@@ -10,6 +10,7 @@ from planner.report_landscape import exit_layers, landscape
 from planner.report_table import result_rows, time_rows
 from planner.report_timeline import COLOUR, TARGET_WORK, common_end_s, pieces, timeline
 from planner.space import SearchSpace
+from tests.planner.synthetic import TREES, acceptance_record
 from tests.planner.synthetic_report import report_data
 
 SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=())
@@ -84,6 +85,43 @@ def test_landscape_has_the_best_of_every_kind_and_window(data):
         line = lines[f"mirror {source}"]
         assert line["x"] == [1, 2, 3]
         assert min(line["y"]) == pytest.approx(best.tpot_s * 1e3)
+
+
+def test_trees_have_a_line_each_over_the_number_of_nodes(tree_data):
+    figure = landscape(tree_data.plan.search)
+    lines = {trace["name"]: trace for trace in figure.data if "name" in trace}
+    trees = {"Medusa", "Hydra", "EAGLE-2", "EAGLE-3", "speculative streaming"}
+    assert trees < set(lines)
+    assert len({lines[name]["line"]["dash"] for name in trees}) == len(trees)
+    assert lines["EAGLE-3"]["x"] == [4, 8, 16]
+    best = tree_data.plan.search.best(method="eagle3")
+    assert min(lines["EAGLE-3"]["y"]) == pytest.approx(best.tpot_s * 1e3)
+    assert len(figure.layout["annotations"]) == len(lines) + 1
+
+
+def test_trees_much_wider_than_chains_are_drawn_by_ratio():
+    space = SMALL.model_copy(update={"tree_sizes": (4, 32)})
+    wide = report_data(record=acceptance_record(trees=TREES), space=space, num_repeats=0)
+    axis = landscape(wide.plan.search).layout["xaxis"]
+    assert axis["type"] == "log"
+    assert axis["ticktext"] == ["1", "2", "3", "4", "10", "32"]
+
+
+def test_levels_of_a_tree_are_its_positions(tree_data):
+    [tree] = [result for result in longest_windows(tree_data.results) if result.candidate.schedule.is_tree]
+    depth = tree.candidate.schedule.num_speculative_tokens
+    assert depth < tree.candidate.schedule.tree_size
+    line = acceptance([tree]).data[0]
+    assert line["x"] == list(range(1, depth + 1))
+    assert line["y"] == sorted(line["y"], reverse=True)
+    assert line["y"][-1] > 0
+
+
+def test_streams_have_a_colour_of_their_own_in_the_timeline(tree_data):
+    streaming = next(one for one in tree_data.results if one.candidate.schedule.method == "speculative_streaming")
+    figure = timeline(streaming, "t", common_end_s([streaming]))
+    assert {bar["marker"]["color"] for bar in figure.data if bar["type"] == "bar"} == {"var(--stream)"}
+    assert figure.layout["yaxis"]["ticktext"] == [f"target<br>on {streaming.candidate.schedule.target_lane}"] * 2
 
 
 def test_exit_layers_need_two_exits(data):

@@ -5,7 +5,7 @@ import pytest
 from decoding.schedule import Schedule
 from planner.scaled_profile import with_speed
 from sim.evaluator import predict
-from tests.planner.synthetic import acceptance_record, machine
+from tests.planner.synthetic import TREES, acceptance_record, machine
 
 SYNCHRONOUS = Schedule(
     method="speculative", target_lane="target", draft_lane="draft", num_speculative_tokens=3, drafter="four-layer"
@@ -32,6 +32,22 @@ def test_only_that_part_of_the_time_shrinks(record, part, name):
     before = predict(SYNCHRONOUS, machine(), record).bottlenecks._asdict()
     after = predict(SYNCHRONOUS, with_speed(machine(), part, 2.0), record).bottlenecks._asdict()
     assert after.pop(name) == pytest.approx(before.pop(name) / 2)
+    assert after == pytest.approx(before)
+
+
+@pytest.mark.parametrize(
+    "drafting",
+    [
+        {"method": "eagle3", "draft_lane": "both", "drafter": "eagle-3", "tree_top_k": 4, "num_speculative_tokens": 4},
+        {"method": "speculative_streaming", "drafter": "streams", "num_speculative_tokens": 3},
+    ],
+)
+def test_heads_and_streams_are_the_draft(drafting):
+    record = acceptance_record(num_prompts=2, trees=TREES)
+    schedule = Schedule(target_lane="both", tree_size=8, **drafting)
+    before = predict(schedule, machine(), record).bottlenecks._asdict()
+    after = predict(schedule, with_speed(machine(), "draft", 2.0), record).bottlenecks._asdict()
+    assert after.pop("draft") == pytest.approx(before.pop("draft") / 2)
     assert after == pytest.approx(before)
 
 

@@ -6,7 +6,7 @@ from decoding.errors import PlanError
 from planner.search import pick_demo_schedules, rank, search
 from planner.space import SearchSpace, enumerate_schedules
 from sim.evaluator import predict
-from tests.planner.synthetic import acceptance_record, machine
+from tests.planner.synthetic import HEADS_S, TREES, acceptance_record, machine, table
 
 SMALL = SearchSpace(windows=(2, 4), exit_top_k=(1, 4), draft_top_k=(2,), uneven_roots=(6,))
 
@@ -70,7 +70,7 @@ def test_ties_go_to_what_was_enumerated_first(profile, record):
 
 
 def test_an_empty_space_is_an_error_that_says_what_there_is(profile, record):
-    with pytest.raises(PlanError, match=r"lanes target, draft, both .* windows up to 8 and exits \[15, 20\]"):
+    with pytest.raises(PlanError, match=r"lanes target, draft, both .* windows up to 8, exits \[15, 20\] and 0 kinds"):
         search(SMALL.model_copy(update={"methods": ("mirror",), "placements": ("pooled",)}), profile, record)
 
 
@@ -89,6 +89,34 @@ def test_demo_schedules_span_all_kinds_and_both_ends(result):
     }
     assert {candidate.tpot_s for candidate in picked} >= set(slowest.values())
     assert result.winner in picked
+
+
+@pytest.fixture(scope="module")
+def among_trees(profile):
+    return search(SMALL, profile, acceptance_record(trees=TREES))
+
+
+def test_all_methods_that_draft_trees_are_one_kind(among_trees):
+    best = among_trees.best(kind="tree")
+    methods = [one.method for one in TREES]
+    assert best.tpot_s == min(among_trees.best(method=method).tpot_s for method in methods)
+
+
+def test_the_best_tree_is_among_the_demo_schedules_and_so_is_every_leading_tree_method(among_trees):
+    picked = pick_demo_schedules(among_trees)
+    assert among_trees.best(kind="tree") in picked
+    methods = list(dict.fromkeys(candidate.schedule.method for candidate in among_trees.candidates))
+    trees = {candidate.schedule.method for candidate in picked if candidate.schedule.is_tree}
+    assert trees == {method for method in methods[:3] if method in {one.method for one in TREES}}
+    assert len(trees) > 1, "the made-up heads are good enough for more than one"
+
+
+def test_a_slow_tree_is_run_all_the_same(profile):
+    slow = {name: table(1.0) for name in HEADS_S}
+    lanes = tuple(one.model_copy(update={"heads": slow, "streams": {}}) for one in profile.lanes)
+    result = search(SMALL, profile.model_copy(update={"lanes": lanes}), acceptance_record(trees=TREES))
+    picked = [one for one in pick_demo_schedules(result) if one.schedule.is_tree]
+    assert picked == [result.best(kind="tree")]
 
 
 def test_demo_schedules_are_filled_up_where_kinds_are_missing(profile, record):

@@ -5,7 +5,7 @@ import pytest
 from planner.search import search
 from planner.sensitivity import ACCEPTANCES, DRAFT_SPEEDS, analyse, best_times, break_evens, shortlist, sweep
 from planner.space import SearchSpace
-from tests.planner.synthetic import acceptance_record, machine
+from tests.planner.synthetic import TREES, acceptance_record, machine
 
 SMALL = SearchSpace(windows=(1, 2, 4), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=())
 GRID = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -52,6 +52,20 @@ def test_the_shortlist_holds_the_best_of_every_kind(result):
     for source in ("exit", "draft", "hybrid"):
         assert result.best(method="mirror", root_source=source).schedule in schedules
     assert len(schedules) < len(result.candidates)
+
+
+def test_all_trees_move_as_one_kind():
+    space = SMALL.model_copy(update={"methods": ("autoregressive", "medusa", "eagle3"), "tree_sizes": (4, 8)})
+    record = acceptance_record(trees=TREES)
+    result = search(space, machine(), record)
+    assert {schedule.tree_size for schedule in shortlist(result)} == {0, 4, 8}
+    found = analyse(result, machine(), record)
+    for one in found.sweeps:
+        assert set(one.best_tpot_s) == {"autoregressive", "tree"}
+        times_s = one.best_tpot_s["tree"]
+        assert times_s[one.values.index(one.now)] == pytest.approx(result.best(kind="tree").tpot_s)
+        assert list(times_s) == sorted(times_s, reverse=True), "better and faster drafts never slow a tree"
+    assert found.break_even("autoregressive", "acceptance").at < found.sweeps[0].now
 
 
 def test_sweeps_hold_today_and_agree_with_the_search_there(result, found):

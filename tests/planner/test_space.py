@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from decoding.methods import METHODS
+from decoding.record import RecordedTree
 from decoding.schedule import Schedule
 from planner.pricing import RecordReach, is_priced, max_branches
 from planner.space import SearchSpace, enumerate_schedules, placement_name
-from tests.planner.synthetic import EXIT_LAYERS, acceptance_record, lane, machine, table
+from tests.planner.synthetic import EXIT_LAYERS, PATHS, TREES, acceptance_record, lane, machine, table
 
 SMALL = SearchSpace(windows=(2, 4), exit_top_k=(1, 4), draft_top_k=(2,), uneven_roots=(6,))
 
@@ -22,8 +23,8 @@ def record():
     return acceptance_record()
 
 
-def test_every_method_and_root_source_is_offered_once(profile, record):
-    schedules = enumerate_schedules(SMALL, profile, record)
+def test_every_method_and_root_source_is_offered_once(profile):
+    schedules = enumerate_schedules(SMALL, profile, acceptance_record(trees=TREES))
     assert {schedule.method for schedule in schedules} == set(METHODS)
     assert {schedule.root_source for schedule in schedules} == {None, "exit", "draft", "hybrid"}
     assert len(set(schedules)) == len(schedules)
@@ -33,6 +34,7 @@ def test_the_default_space_is_priced_to_the_last_schedule(profile, record):
     reach = RecordReach.of(record)
     schedules = enumerate_schedules(SearchSpace(), profile, record)
     assert len(schedules) > 500
+    assert not any(schedule.is_tree for schedule in schedules)
     assert all(reach.holds(schedule) and is_priced(schedule, profile, reach) for schedule in schedules)
 
 
@@ -55,6 +57,73 @@ def test_synchronous_runs_split_both_ways_and_pooled_on_the_lane_of_all_cores(pr
         ("draft", "target"),
         ("both", "both"),
     }
+
+
+def trees_of(method, profile, space=SMALL, record=None):
+    schedules = enumerate_schedules(space, profile, record or acceptance_record(trees=TREES))
+    return [schedule for schedule in schedules if schedule.method == method]
+
+
+def test_heads_run_split_both_ways_and_pooled_and_streams_where_the_target_runs_alone(profile):
+    places = {(schedule.target_lane, schedule.draft_lane) for schedule in trees_of("eagle3", profile)}
+    assert places == {("target", "draft"), ("draft", "target"), ("both", "both")}
+    streaming = trees_of("speculative_streaming", profile)
+    assert {(schedule.target_lane, schedule.draft_lane) for schedule in streaming} == {
+        ("target", None),
+        ("draft", None),
+        ("both", None),
+    }
+    assert {placement_name(schedule, profile) for schedule in streaming} == {"split", "pooled"}
+
+
+def test_trees_name_their_own_drafters_whatever_the_main_one(profile):
+    without = profile.model_copy(update={"drafter": None})
+    for method, drafter in {one.method: one.drafter for one in TREES}.items():
+        assert {schedule.drafter for schedule in trees_of(method, without)} == {drafter}
+
+
+@pytest.mark.parametrize(
+    ("method", "sizes", "found"),
+    [
+        # no tree is larger than its paths or its pool, or smaller than it is deep
+        ("medusa", (2, 3, 8, 32, 64), {3, 8, len(PATHS)}),
+        ("eagle2", (2, 4, 8, 32, 64), {4, 8, 32, 52}),
+    ],
+)
+def test_sizes_of_trees_stay_within_what_there_is(profile, method, sizes, found):
+    schedules = trees_of(method, profile, SMALL.model_copy(update={"tree_sizes": sizes}))
+    assert {schedule.tree_size for schedule in schedules} == found
+
+
+def test_depths_and_top_k_of_trees_can_be_narrowed(profile):
+    shapes = [RecordedTree(method="eagle2", drafter="eagle", depth=d, top_k=k) for d in (2, 3) for k in (2, 4)]
+    record = acceptance_record(trees=tuple(shapes))
+
+    def found(**changes):
+        schedules = trees_of("eagle2", profile, SMALL.model_copy(update=changes), record)
+        return {(schedule.num_speculative_tokens, schedule.tree_top_k) for schedule in schedules}
+
+    assert found() == {(2, 2), (2, 4), (3, 2), (3, 4)}
+    assert found(tree_depths=(3,)) == {(3, 2), (3, 4)}
+    assert found(tree_top_k=(2,)) == {(2, 2), (3, 2)}
+
+
+def test_rows_outside_the_tables_of_a_tree_are_not_asked_for(profile):
+    def narrowed(one):
+        heads = one.heads | {"eagle-3": table(2e-3, rows=(1, 4))}
+        return one.model_copy(update={"head": table(5e-3, rows=(1, 16)), "heads": heads})
+
+    narrow = profile.model_copy(update={"lanes": tuple(map(narrowed, profile.lanes))})
+    assert max(schedule.tree_size for schedule in trees_of("eagle2", narrow)) == 12
+    # its first step may read five committed tokens
+    assert trees_of("eagle3", narrow) == []
+
+
+def test_a_head_that_was_not_measured_is_not_offered(profile):
+    blind = tuple(lane.model_copy(update={"heads": {}, "streams": {}}) for lane in profile.lanes)
+    record = acceptance_record(trees=TREES)
+    schedules = enumerate_schedules(SMALL, profile.model_copy(update={"lanes": blind}), record)
+    assert not any(schedule.is_tree for schedule in schedules)
 
 
 @pytest.mark.parametrize(

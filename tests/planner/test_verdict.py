@@ -9,7 +9,7 @@ from planner.plan import make_plan
 from planner.sensitivity import BreakEven, Sensitivity
 from planner.space import SearchSpace
 from planner.verdict import judge, per_token
-from tests.planner.synthetic import acceptance_record, machine
+from tests.planner.synthetic import TREES, acceptance_record, machine
 
 SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(4,), uneven_roots=(8,))
 
@@ -65,6 +65,51 @@ def test_mirror_can_win_and_says_what_hides(mirror_wins):
     assert re.search(
         r"\d+ % of the rounds find their next window ready, and \d+ % of the draft's work is hidden", verdict.text
     )
+
+
+@pytest.fixture(scope="module")
+def tree_wins():
+    """A head that is not worth it, and streams that are."""
+    return verdict_on(machine(pooled_speed=1.4), record=acceptance_record(num_prompts=8, trees=(TREES[0], TREES[4])))
+
+
+def test_a_tree_can_win_and_is_called_by_its_method(tree_wins):
+    verdict, result = tree_wins
+    schedule = result.winner.schedule
+    assert schedule.method == "speculative_streaming"
+    assert verdict.choice[0] == (
+        "The fastest is speculative streaming: the target's own streams draft a tree of "
+        f"{schedule.tree_size} tokens per round, 3 deep."
+    )
+    assert verdict.choice[1] == "The target runs on lane both (cpu, 2 cores)."
+    assert re.search(r"Speculative streaming split needs [\d.]+ ms per token, \d+ % more\.", verdict.text)
+    assert re.search(r"the target's whole pass \(\d+ %\) and drafting in the open \(\d+ %\)", verdict.because[0])
+
+
+def test_of_all_trees_the_best_is_the_one_compared(tree_wins):
+    """Of the winner's own kind nothing else is named beside the others."""
+    said = " ".join(tree_wins[0].choice)
+    for other in ("Plain decoding", "Synchronous speculation", "Mirror speculation"):
+        assert f"{other} needs" in said
+    assert "Medusa" not in said
+
+
+def test_a_head_is_called_by_its_name():
+    space = SMALL.model_copy(update={"methods": ("autoregressive", "eagle3"), "tree_sizes": (8,)})
+    verdict, result = verdict_on(machine(), space=space, record=acceptance_record(num_prompts=8, trees=TREES))
+    expected = (
+        "The fastest is EAGLE-3: eagle-3 drafts a tree of 8 tokens per round, 4 deep, 4 nodes expanded per level."
+    )
+    assert verdict.choice[0] == expected
+    assert verdict.choice[1] == "The target and its head take turns on lane both (cpu, 2 cores)."
+    assert result.winner.placement == "pooled"
+
+
+def test_a_tree_that_loses_is_asked_what_would_have_to_change():
+    record = acceptance_record(num_prompts=8, trees=TREES[:1])
+    verdict, _ = verdict_on(machine(pooled_speed=1.4), record=record)
+    assert re.search(r"Medusa needs [\d.]+ ms per token, \d+ % more\.", verdict.text)
+    assert re.search(r"Tree speculation would win (if|neither)", " ".join(verdict.changes))
 
 
 def test_plain_decoding_can_win(plain_wins):
@@ -164,8 +209,8 @@ def test_a_shared_memory_is_named_with_its_floor():
     assert re.search(r"The shared memory alone needs [\d.]+ ms per token of mirror speculation\.", verdict.changes[-1])
 
 
-def test_sentences_are_short_and_whole(synchronous_wins, mirror_wins, plain_wins):
-    for verdict, _ in (synchronous_wins, mirror_wins, plain_wins):
+def test_sentences_are_short_and_whole(synchronous_wins, mirror_wins, plain_wins, tree_wins):
+    for verdict, _ in (synchronous_wins, mirror_wins, plain_wins, tree_wins):
         for sentence in (verdict.headline, verdict.prediction, *verdict.choice, *verdict.because, *verdict.changes):
             assert sentence.endswith(".")
             assert sentence[0].isupper() or sentence[0].isdigit()

@@ -17,6 +17,8 @@ from planner.wording import (
 
 MIRROR = {"method": "mirror", "target_lane": "a", "draft_lane": "b", "num_speculative_tokens": 3}
 
+TREE = {"target_lane": "a", "num_speculative_tokens": 5, "tree_size": 16}
+
 
 @pytest.mark.parametrize(
     ("schedule", "placement", "name"),
@@ -43,6 +45,16 @@ MIRROR = {"method": "mirror", "target_lane": "a", "draft_lane": "b", "num_specul
             Schedule(**MIRROR, root_source="draft", roots_per_row=(3, 2, 1)),
             "split",
             "mirror from draft, 3 drafted, 6 roots, uneven",
+        ),
+        (
+            Schedule(**TREE, method="eagle3", draft_lane="a", tree_top_k=4, drafter="d"),
+            "pooled",
+            "EAGLE-3, tree of 16, 5 deep, top 4, pooled",
+        ),
+        (
+            Schedule(**TREE, method="speculative_streaming", drafter="d"),
+            "split",
+            "speculative streaming, tree of 16, 5 deep, split",
         ),
     ],
 )
