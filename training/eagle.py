@@ -12,16 +12,21 @@ V kept output tokens.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from runtime.decoder import Decoder
+from runtime.eagle_folder import load_eagle1, load_eagle3, save_eagle
 from runtime.eagle_model import EagleHead
+from training.acceptance import judge_trees
 from training.distillation import cross_entropy_to_mean_rows, mean_rows
 from training.eagle_rows import EagleRows, root_states, row_features, unroll
 from training.eagle_start import initial_head
+from training.judgement import Judgement, Progress
 from training.recipe import Eagle1Recipe, Eagle3Recipe
 from training.states import TargetStates
 
@@ -88,6 +93,30 @@ class EagleTask:
         """The target's features of the position before each row, [R, E]."""
         layers = self.recipe.state_layers or (self.states.layers[-1],)
         return row_features(self.states, batch, layers)
+
+    def finish(self, folder: Path, *, target_name: str, metadata: Mapping[str, Any], progress: Progress) -> Judgement:
+        """Save the head, load it again, and simulate rounds with its trees on the held-out greedy answers."""
+        recipe, states = self.recipe, self.states
+        save_eagle(self.module, folder, feature_layers=recipe.state_layers, target_name=target_name, metadata=metadata)
+        load = load_eagle1 if isinstance(recipe, Eagle1Recipe) else load_eagle3
+        drafter = load(folder, states.target, dtype=torch.float32)
+        held_out = range(self.num_conversations, len(states.conversations))
+        greedy = [index for index in held_out if states.conversations[index].temperature == 0]
+        ranks = []
+        for done, index in enumerate(greedy):
+            progress(done, len(greedy))
+            row = states.conversations[index]
+            features_TE = row_features(states, [index], drafter.feature_layers)
+            ranks.append(
+                drafter.ranks_along(
+                    row.ids,
+                    start=len(row.prompt),
+                    features_TE=features_TE,
+                    depth=recipe.tree_depth,
+                    top_k=recipe.tree_top_k,
+                )
+            )
+        return Judgement(acceptance=tuple(judge_trees(ranks, sizes=recipe.tree_sizes)) if greedy else ())
 
     def _cross_entropy(self, feature_MD: Tensor, mean_MD: Tensor) -> Tensor:
         return cross_entropy_to_mean_rows(self.module.leave(feature_MD), mean_MD, self._head_VD)

@@ -104,6 +104,7 @@ def unroll(head: EagleHead, rows: EagleRows, feature_RD: Tensor, num_steps: int)
     attended, residual = head.read(head.embedding(rows.ids), feature_RD)
     q, k_RKH, v_RKH = layer.project(attended, head.rotary(rows.positions, attended.dtype))
     q_MNH, residual = q[roots], residual[roots]
+    feature_MD = residual
     own_keys: list[Tensor] = []
     own_values: list[Tensor] = []
     for step in range(num_steps):
@@ -123,7 +124,8 @@ def _attend(
 ) -> Tensor:
     """What the roots' queries gather, [M, N * H]: from rows up to their own, then from their own later steps."""
     num_kv_heads = shared[0].shape[1]
-    q_MKGH = q_MNH.unflatten(1, (num_kv_heads, -1)) * q_MNH.shape[-1] ** -0.5
+    num_roots, _, width = q_MNH.shape
+    q_MKGH = q_MNH.reshape(num_roots, num_kv_heads, -1, width) * width**-0.5
     own_scores = [(q_MKGH * k_MKH.unsqueeze(2)).sum(-1, dtype=torch.float32) for k_MKH in own_keys]
     own_MKGJ = torch.stack(own_scores, dim=-1) if own_scores else q_MKGH.new_zeros(*q_MKGH.shape[:3], 0)
     shared_outputs, own_weights = [], []
@@ -131,12 +133,12 @@ def _attend(
     for length, count in zip(rows.lengths, rows.num_roots, strict=True):
         k_KSH, v_KSH = (x[start : start + length].transpose(0, 1) for x in shared)
         q_KAH = q_MKGH[root : root + count].permute(1, 2, 0, 3).flatten(1, 2)
-        scores = (q_KAH @ k_KSH.transpose(1, 2)).unflatten(1, (-1, count)).float()
+        scores = (q_KAH @ k_KSH.transpose(1, 2)).view(num_kv_heads, -1, count, length).float()
         unseen = torch.ones(count, length, dtype=torch.bool, device=scores.device).triu_(length - count + 1)
         own = own_MKGJ[root : root + count].permute(1, 2, 0, 3)
         weights = torch.cat([scores.masked_fill(unseen, -torch.inf), own], dim=-1).softmax(-1)
         output = weights[..., :length].flatten(1, 2).to(v_KSH.dtype) @ v_KSH
-        shared_outputs.append(output.unflatten(1, (-1, count)).permute(2, 0, 1, 3))
+        shared_outputs.append(output.view(num_kv_heads, -1, count, v_KSH.shape[-1]).permute(2, 0, 1, 3))
         own_weights.append(weights[..., length:].permute(2, 0, 1, 3))
         start, root = start + length, root + count
     seen_MKGH = torch.cat(shared_outputs)

@@ -7,11 +7,13 @@ Shapes: legend of `training.eagle_rows`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
 from decoding.errors import TrainingError
-from runtime.decoder import Decoder, Layer
+from runtime.decoder import Decoder
 from runtime.eagle_model import Eagle1, Eagle3, EagleHead, EagleLayer
 from training.eagle_rows import EagleRows, row_features
 from training.recipe import Eagle1Recipe, Eagle3Recipe
@@ -36,10 +38,7 @@ def initial_head(
         raise TrainingError(msg)
     head: EagleHead
     with torch.no_grad():
-        if isinstance(recipe, Eagle1Recipe):
-            head = _initial_eagle1(recipe, target)
-        else:
-            head = _initial_eagle3(recipe, target)
+        head = _initial_eagle1(recipe, target) if isinstance(recipe, Eagle1Recipe) else _initial_eagle3(recipe, target)
         head.share(target.embedding.weight.float(), target.head.weight[kept_ids].float(), kept_ids)
         head.to(states.device)
         _fit(head, states, recipe.state_layers or (config.num_layers,))
@@ -49,28 +48,32 @@ def initial_head(
 def _initial_eagle1(recipe: Eagle1Recipe, target: Decoder) -> Eagle1:
     head = Eagle1(target.config, recipe.vocab_size)
     head.target_norm.copy_(target.final_norm)
-    source: Layer = target.layers[recipe.source_layer - 1]
+    source = _weights_of(target, recipe.source_layer)
     _copy_inner(head.layer, source)
     # a feature carries the weight of the final norm, where the source reads a state of unit scale
-    head.layer.qkv.weight.copy_(source.qkv.weight.float() * (source.input_norm / target.final_norm).float())
-    head.layer.mlp_norm.copy_(source.mlp_norm)
+    head.layer.qkv.weight.copy_(source["qkv.weight"] * (source["input_norm"] / target.final_norm))
     return head
 
 
 def _initial_eagle3(recipe: Eagle3Recipe, target: Decoder) -> Eagle3:
     head = Eagle3(target.config, recipe.vocab_size, len(recipe.feature_layers))
     head.output_norm.copy_(target.final_norm)
-    source: Layer = target.layers[recipe.source_layer - 1]
-    first: Layer = target.layers[0]
+    source = _weights_of(target, recipe.source_layer)
     _copy_inner(head.layer, source)
-    halves = [layer.qkv.weight.float() * layer.input_norm.float() for layer in (first, source)]
+    # embeddings are what the target's first layer reads
+    halves = [weights["qkv.weight"] * weights["input_norm"] for weights in (_weights_of(target, 1), source)]
     head.layer.qkv.weight.copy_(torch.cat(halves, dim=1))
     return head
 
 
-def _copy_inner(layer: EagleLayer, source: Layer) -> None:
-    layer.gate_up.weight.copy_(source.gate_up.weight)
-    layer.mlp_norm.copy_(source.mlp_norm)
+def _weights_of(target: Decoder, layer: int) -> dict[str, Tensor]:
+    """Weights of a layer counted from 1, in float32."""
+    return {name: weight.float() for name, weight in target.layers[layer - 1].state_dict().items()}
+
+
+def _copy_inner(layer: EagleLayer, source: Mapping[str, Tensor]) -> None:
+    layer.gate_up.weight.copy_(source["gate_up.weight"])
+    layer.mlp_norm.copy_(source["mlp_norm"])
     nn.init.zeros_(layer.out.weight)
     nn.init.zeros_(layer.down.weight)
 
@@ -79,7 +82,10 @@ def _fit(head: EagleHead, states: TargetStates, layers: tuple[int, ...]) -> None
     """Let `fuse` predict the feature of each row from what the row is fed."""
     indices = range(min(_FITTED_CONVERSATIONS, len(states.conversations)))
     rows = EagleRows.of(states, indices)
-    stored = [states.rows(states.layers[-1], index)[1 : length + 1] for index, length in zip(indices, rows.lengths, strict=True)]
+    stored = [
+        states.rows(states.layers[-1], index)[1 : length + 1]
+        for index, length in zip(indices, rows.lengths, strict=True)
+    ]
     wanted_RD = torch.cat(stored).to(states.device).float()
     features = row_features(states, indices, layers).float()
     if isinstance(head, Eagle1):
@@ -93,4 +99,5 @@ def least_squares(inputs_RI: Tensor, wanted_RD: Tensor) -> Tensor:
     """The matrix [D, I] whose products with the inputs come closest to what is wanted (with a small ridge)."""
     gram = inputs_RI.T @ inputs_RI
     gram += _RIDGE * gram.diagonal().mean() * torch.eye(len(gram), device=gram.device)
-    return torch.linalg.solve(gram, inputs_RI.T @ wanted_RD).T
+    solution_ID: Tensor = torch.linalg.solve(gram, inputs_RI.T @ wanted_RD)
+    return solution_ID.T
