@@ -26,12 +26,15 @@ class RoundShape(NamedTuple):
 def tree_shape(schedule: Schedule, paths: Sequence[Path]) -> RoundShape:
     """The shape of a tree schedule's rounds; `paths` are the nodes of a static tree.
 
-    A dynamic tree is cut from a pool: top_k children of the root, then top_k children of each of the top_k best
-    nodes of every level. Hydra drafts a static tree level by level, Medusa and streams draft it at once.
+    Hydra drafts a static tree level by level, Medusa and streams draft it at once.
     """
     depth, top_k = schedule.num_speculative_tokens, schedule.tree_top_k
     if schedule.method in DYNAMIC_TREES:
-        pool = top_k + (depth - 1) * top_k**2
-        return RoundShape(min(schedule.tree_size, pool), level_rows=(top_k,) * (depth - 1))
+        return RoundShape(min(schedule.tree_size, pool_size(depth, top_k)), level_rows=(top_k,) * (depth - 1))
     nodes = cut(paths, schedule.tree_size, depth)
     return RoundShape(len(nodes), level_rows=level_rows(nodes)[1:] if schedule.method == "hydra" else ())
+
+
+def pool_size(depth: int, top_k: int) -> int:
+    """Nodes from which a dynamic tree is cut: top_k of the root, and of each of the top_k best nodes of a level."""
+    return top_k + (depth - 1) * top_k**2
