@@ -84,7 +84,7 @@ class Card(_Strict):
     """
 
     name: str
-    kind: Literal["draft", "exit", "medusa", "hydra"]
+    kind: Literal["draft", "exit", "medusa", "hydra", "eagle1", "eagle3"]
     target: str
     recipe: dict[str, Any]
     data: DataCard
@@ -149,6 +149,8 @@ _TITLES = {
     "exit": "Exit adapters",
     "medusa": "Medusa-1 heads",
     "hydra": "Hydra++ heads",
+    "eagle1": "EAGLE head",
+    "eagle3": "EAGLE-3 head",
 }
 
 

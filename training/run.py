@@ -20,11 +20,21 @@ from training.card import AcceptanceCard, Card, DataCard, write_card
 from training.curve import read_curve
 from training.data import Conversation, fingerprint, most_frequent_ids, read_conversations, split_held_out
 from training.draft import DraftTask
+from training.eagle import EagleTask
 from training.exits import ExitTask
 from training.hydra import HydraTask
 from training.judgement import Coverage, Judgement
 from training.medusa import MedusaTask
-from training.recipe import DraftRecipe, ExitRecipe, HydraRecipe, MedusaRecipe, StreamRecipe, TrainingRecipe
+from training.recipe import (
+    DraftRecipe,
+    Eagle1Recipe,
+    Eagle3Recipe,
+    ExitRecipe,
+    HydraRecipe,
+    MedusaRecipe,
+    StreamRecipe,
+    TrainingRecipe,
+)
 from training.states import TargetStates
 from training.streams import StreamTask
 from training.trainer import Report, Task, train
@@ -138,6 +148,8 @@ _TASKS: Mapping[type[TrainingRecipe], Callable[..., _JudgedTask]] = {
     MedusaRecipe: MedusaTask,
     HydraRecipe: HydraTask,
     StreamRecipe: StreamTask,
+    Eagle1Recipe: EagleTask,
+    Eagle3Recipe: EagleTask,
 }
 """What a recipe of each kind trains; called with recipe, target, kept ids and states."""
 
