@@ -39,9 +39,23 @@ def _draft(folder: Path, target: Decoder, dtype: torch.dtype) -> WindowDrafter:
     return Drafter(load_draft(folder, target, dtype=dtype))
 
 
+def _medusa(folder: Path, target: Decoder, dtype: torch.dtype) -> WindowDrafter:
+    from runtime.medusa_folder import load_medusa
+
+    return load_medusa(folder, target, dtype=dtype)
+
+
+def _hydra(folder: Path, target: Decoder, dtype: torch.dtype) -> WindowDrafter:
+    from runtime.hydra_folder import load_hydra
+
+    return load_hydra(folder, target, dtype=dtype)
+
+
 # imports wait until a kind is asked for: a lane loads what it runs, and nothing else
 LOADERS: Final[Mapping[str, Loader]] = {
     "mirrorsd_draft": _draft,
+    "mirrorsd_medusa": _medusa,
+    "mirrorsd_hydra": _hydra,
 }
 """By kind; `speculators_model_type` of a folder's config names its kind."""
 

@@ -15,7 +15,7 @@ from decoding.trace import Trace
 from runtime.draft_verbs import DraftVerbs
 from runtime.driver import drive
 from runtime.lane import Lane, LaneSpec
-from runtime.lane_set import Dtype, LaneSet
+from runtime.lane_set import DrafterTraits, Dtype, LaneSet
 from runtime.lanes import OnTokens, RuntimeLanes
 from runtime.models.config import ModelConfig
 from runtime.target_verbs import TargetVerbs
@@ -127,7 +127,7 @@ class Engine:
         """
         self._check(schedule, prompt, max_new_tokens, temperature)
         target_lane = self.load_target(schedule.target_lane)
-        draft_lane, feature_layers = self._load_draft_of(schedule)
+        draft_lane, traits = self._load_draft_of(schedule)
         writer = TraceWriter()
         draft = None
         if draft_lane is not None:
@@ -142,7 +142,8 @@ class Engine:
             "max_new_tokens": max_new_tokens,
             "sampling": [schedule.verification, temperature, seed],
             "num_rows": schedule.num_rows,
-            "feature_layers": feature_layers,
+            "feature_layers": traits.feature_layers if traits is not None and schedule.reads_features else (),
+            "raw_features": traits is not None and traits.raw_features,
             "schedule": schedule.model_dump(mode="json"),
         }
         lanes = RuntimeLanes(
@@ -163,20 +164,24 @@ class Engine:
         writer.finish()
         return Generation(tokens=tuple(sequence.tokens), trace=writer.trace)
 
-    def _load_draft_of(self, schedule: Schedule) -> tuple[Lane | None, tuple[int, ...]]:
-        """The draft's lane, and the target layers to be tapped for it."""
+    def _load_draft_of(self, schedule: Schedule) -> tuple[Lane | None, DrafterTraits | None]:
+        """The draft's lane, and what the drafter in it says of itself."""
         if schedule.draft_lane is None:
-            return None, ()
-        lane, layers = self._lanes.load_draft(schedule.draft_lane, schedule.drafter)
-        if not schedule.exit_features:
-            return lane, ()
-        if not layers:
+            return None, None
+        lane, traits = self._lanes.load_draft(schedule.draft_lane, schedule.drafter)
+        if schedule.method not in traits.methods:
+            raise ConfigError(
+                f"method is {schedule.method}, but the drafter {traits.folder.name} is one for "
+                f"{' or '.join(traits.methods)}"
+            )
+        layers = traits.feature_layers
+        if schedule.exit_features and not layers:
             raise ConfigError("exit_features is true, but this draft reads no features of its target")
-        if schedule.exit_layer is not None and max(layers) > schedule.exit_layer:
+        if schedule.exit_features and schedule.exit_layer is not None and max(layers) > schedule.exit_layer:
             raise ConfigError(
                 f"exit_layer is {schedule.exit_layer}, but this draft reads features of layers {list(layers)}"
             )
-        return lane, layers
+        return lane, traits
 
     def _check(self, schedule: Schedule, prompt: Sequence[int], max_new_tokens: int, temperature: float) -> None:
         config = self.config
@@ -191,7 +196,7 @@ class Engine:
         if max_new_tokens < 1:
             raise ConfigError(f"max_new_tokens is {max_new_tokens}, it must be at least 1")
         # drafted tokens reach beyond the end by a window, those of branches by another one
-        needed = len(prompt) + max_new_tokens + 2 * schedule.num_rows
+        needed = len(prompt) + max_new_tokens + 2 * (schedule.num_speculative_tokens + 1)
         if needed > config.max_position:
             raise ConfigError(
                 f"prompt ({len(prompt)} tokens), max_new_tokens ({max_new_tokens}) and windows need {needed} "

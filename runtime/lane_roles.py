@@ -51,6 +51,7 @@ class TargetRole:
             capacity=len(fields["prompt"]) + fields["max_new_tokens"] + fields["num_rows"],
             sampling=Sampling(*fields["sampling"]),
             feature_layers=tuple(fields["feature_layers"]),
+            raw_features=fields["raw_features"],
         )
         return NOTHING if features_TE is None else Message({}, (to_block(features_TE),))
 

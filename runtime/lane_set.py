@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from decoding.errors import ConfigError
+from decoding.schedule import Method
 from runtime.lane import Lane, LaneSpec
 from runtime.shipped import find_drafter
 
 Dtype = Literal["bfloat16", "float32"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DrafterTraits:
+    """What a drafter says of itself once it is loaded; see `runtime.window_drafter.WindowDrafter`."""
+
+    folder: Path
+    feature_layers: tuple[int, ...]
+    raw_features: bool
+    methods: tuple[Method, ...]
 
 
 class LaneSet:
@@ -29,7 +41,7 @@ class LaneSet:
         self._dtype = dtype
         self._has_target: set[str] = set()
         self._drafts: dict[str, Path] = {}
-        self._feature_layers: dict[Path, tuple[int, ...]] = {}
+        self._traits: dict[Path, DrafterTraits] = {}
 
     def __getitem__(self, name: str) -> Lane:
         """A lane, running or not.
@@ -56,8 +68,8 @@ class LaneSet:
             self._has_target.add(name)
         return lane
 
-    def load_draft(self, name: str, drafter: str | None = None) -> tuple[Lane, tuple[int, ...]]:
-        """The lane with a draft loaded, and the target layers whose features that draft can read.
+    def load_draft(self, name: str, drafter: str | None = None) -> tuple[Lane, DrafterTraits]:
+        """The lane with a drafter loaded, and what that says of itself.
 
         Args:
             name: of the lane.
@@ -73,10 +85,15 @@ class LaneSet:
         lane = self._running(name)
         if self._drafts.get(name) != folder:
             fields = {"target": str(self._target), "drafter": str(folder), "dtype": self._dtype}
-            message = lane.request("load_draft", fields).result()
-            self._feature_layers[folder] = tuple(message.fields["feature_layers"])
+            said = lane.request("load_draft", fields).result().fields
+            self._traits[folder] = DrafterTraits(
+                folder=folder,
+                feature_layers=tuple(said["feature_layers"]),
+                raw_features=said["raw_features"],
+                methods=tuple(said["methods"]),
+            )
             self._drafts[name] = folder
-        return lane, self._feature_layers[folder]
+        return lane, self._traits[folder]
 
     def close(self) -> None:
         """End all processes."""

@@ -48,27 +48,15 @@ class MeasureRole:
         return Message({"seconds": found})
 
     def _prepare(self, measurement: Measurement) -> Prepared:
-        if measurement.part == "draft_step":
+        if measurement.part in ("draft_step", "head_step"):
             if self.drafter is None:
-                raise LaneError("draft_step cannot be timed: this lane has loaded no draft")
-            return Prepared(self._draft_step(self.drafter, measurement))
+                raise LaneError(f"{measurement.part} cannot be timed: this lane has loaded no draft")
+            return Prepared(_drafters_step(self.drafter, measurement))
         if measurement.part not in get_args(Part):
             raise LaneError(f"part {measurement.part!r} is unknown; known: {', '.join(get_args(Part))}")
         if self.target is None:
             raise LaneError(f"{measurement.part} cannot be timed: this lane has loaded no target")
         return TargetParts(self.target, measurement).prepare()
-
-    @staticmethod
-    def _draft_step(drafter: WindowDrafter, measurement: Measurement) -> Callable[[], object]:
-        if not isinstance(drafter, Drafter):
-            raise LaneError("draft_step cannot be timed: this lane's drafter is a head; its part is head_step")
-        return drafter.measure_step(
-            measurement.rows,
-            measurement.context,
-            num_proposals=measurement.num_proposals,
-            num_alternatives=measurement.num_alternatives,
-            with_features=measurement.with_features,
-        )
 
 
 class Prepared(NamedTuple):
@@ -86,6 +74,20 @@ def _timed(prepared: Prepared, measurement: Measurement) -> Iterator[float]:
         start_s = time.perf_counter()
         prepared.run()
         yield (time.perf_counter() - start_s) / prepared.num_parts
+
+
+def _drafters_step(drafter: WindowDrafter, measurement: Measurement) -> Callable[[], object]:
+    if measurement.part == "head_step":
+        return drafter.measure_step(measurement.rows, measurement.context)
+    if not isinstance(drafter, Drafter):
+        raise LaneError("draft_step cannot be timed: the drafter of this lane is a head, its part is head_step")
+    return drafter.measure_step(
+        measurement.rows,
+        measurement.context,
+        num_proposals=measurement.num_proposals,
+        num_alternatives=measurement.num_alternatives,
+        with_features=measurement.with_features,
+    )
 
 
 class TargetParts:
@@ -106,6 +108,7 @@ class TargetParts:
             "head": self._head,
             "exit": self._exit,
             "verify": self._verify,
+            "verify_tree": self._verify_tree,
             "prefix": self._prefix,
             "suffix": self._suffix,
         }
@@ -131,6 +134,23 @@ class TargetParts:
 
     def _verify(self) -> Prepared:
         return self._operation(lambda: write_verdict(self._model.verify(self._window)))
+
+    def _verify_tree(self) -> Prepared:
+        model, first = self._model, self._measurement.context + 1
+        # every node has two children; the path to the last of them stands
+        parents = tuple(node // 2 - 1 for node in range(len(self._window.tokens)))
+        window = self._window._replace(parents=parents)
+        path: list[int] = []
+        node = len(parents) - 1
+        while node >= 0:
+            path.insert(0, first + node)
+            node = parents[node]
+
+        def operation() -> None:
+            write_verdict(model.verify(window))
+            model.cache.gather(path, first)
+
+        return self._operation(operation)
 
     def _prefix(self) -> Prepared:
         layer, count = self._exit_layer, self._measurement.num_candidates

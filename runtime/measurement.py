@@ -5,11 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Part = Literal["embed", "layer", "head", "exit", "verify", "prefix", "suffix", "draft_step"]
+Part = Literal[
+    "embed",
+    "layer",
+    "head",
+    "exit",
+    "verify",
+    "verify_tree",
+    "prefix",
+    "suffix",
+    "draft_step",
+    "head_step",
+]
 """embed: the embedding rows. layer: one layer of the target (a run of layers, divided by their number). head:
 everything behind the last layer, verdict and its message included. exit: everything behind the exit layer,
 candidates and their message included. verify, prefix, suffix: whole operations, what their reply holds included.
-draft_step: one step of the draft under a tree mask, proposals included."""
+verify_tree: `verify` of a drafted tree of `rows` - 1 nodes, a path of which stands and is moved behind the text.
+draft_step: one step of the draft model under a tree mask, proposals included. head_step: one step of any other
+drafter at so many rows (`runtime.window_drafter.WindowDrafter.measure_step`)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

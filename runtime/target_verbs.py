@@ -27,8 +27,12 @@ class TargetVerbs:
     def verify(self, window: Window) -> Pending:
         """All layers over the window; replies `Verdict`."""
         reply = self._send("verify", window, {})
-
         return Pending(result=lambda: self._verdict(Work.VERIFY, reply.result()))
+
+    def stream(self, window: Window) -> Pending:
+        """`verify` by a target that drafts the next window in the same pass; replies `Verdict` with `window`."""
+        reply = self._send("stream", window, {})
+        return Pending(result=lambda: self._verdict(Work.STREAM, reply.result()))
 
     def prefix(self, window: Window, exit_layer: int) -> Pending:
         """Layers 1..exit_layer and the exit head; replies `ExitSignal`."""

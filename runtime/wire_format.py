@@ -15,8 +15,8 @@ from runtime.wire import Block, Message
 
 
 def write_window(window: Window) -> Message:
-    """Ids as JSON; distributions as two arrays [tokens, candidates]."""
-    fields = {"tokens": window.tokens, "alternatives": window.alternatives}
+    """Ids and the shape of a tree as JSON; distributions as two arrays [tokens, candidates]."""
+    fields = {"tokens": window.tokens, "alternatives": window.alternatives, "parents": window.parents}
     if not window.distributions:
         return Message(fields)
     ids = [candidates.tokens for candidates in window.distributions]
@@ -30,7 +30,8 @@ def read_window(message: Message) -> Window:
         Candidates(*candidates) for candidates in zip(*[_rows(block) for block in message.blocks], strict=True)
     )
     fields = message.fields
-    return Window(tuple(fields["tokens"]), tuple(map(tuple, fields["alternatives"])), distributions)
+    alternatives = tuple(map(tuple, fields["alternatives"]))
+    return Window(tuple(fields["tokens"]), alternatives, distributions, tuple(fields["parents"]))
 
 
 def write_signal(signal: ExitSignal) -> Message:
@@ -46,15 +47,26 @@ def read_signal(message: Message) -> ExitSignal:
 
 
 def write_verdict(verdict: Verdict) -> Message:
-    """Two numbers, and the features if there are any (a `Block`)."""
-    fields = {"num_accepted": verdict.num_accepted, "next_token": verdict.next_token}
+    """Numbers as JSON, the next window too if there is one, and the features if there are any (a `Block`)."""
+    window = None
+    if verdict.window is not None:
+        assert not verdict.window.distributions, "a target that drafts does not sample its drafts"
+        window = write_window(verdict.window).fields
+    fields = {
+        "num_accepted": verdict.num_accepted,
+        "next_token": verdict.next_token,
+        "path": verdict.path,
+        "window": window,
+    }
     return Message(fields, _optional(verdict.features))
 
 
 def read_verdict(message: Message) -> Verdict:
     """The verdict that `write_verdict` made; features as a `Block`."""
-    fields, features = message.fields, message.blocks
-    return Verdict(fields["num_accepted"], fields["next_token"], features[0] if features else None)
+    fields = message.fields
+    window = None if fields["window"] is None else read_window(Message(fields["window"]))
+    features = message.blocks[0] if message.blocks else None
+    return Verdict(fields["num_accepted"], fields["next_token"], features, tuple(fields["path"]), window)
 
 
 def _optional(features: Block | None) -> tuple[Block, ...]:

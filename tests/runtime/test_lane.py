@@ -142,11 +142,22 @@ def test_lanes_have_names_of_their_own(tiny_folders) -> None:
 # Measuring
 
 
-@pytest.mark.parametrize("part", ["embed", "layer", "head", "exit", "verify", "prefix", "suffix"])
+@pytest.mark.parametrize("part", ["embed", "layer", "head", "exit", "verify", "verify_tree", "prefix", "suffix"])
 def test_every_part_of_the_target_can_be_timed(lanes, part) -> None:
     seconds = lanes["big"].measure(Measurement(part=part, rows=3, context=20, repeats=4, exit_layer=2))
     assert len(seconds) == 4
     assert all(0 < each < 10 for each in seconds)
+
+
+@pytest.mark.parametrize(("tree_size", "depth"), [(1, 1), (2, 1), (7, 3), (64, 6)])
+def test_a_path_of_a_timed_tree_is_moved_behind_the_text(tree_size, depth) -> None:
+    model, moved = TargetModel(tiny_target()), []
+    measurement = Measurement(part="verify_tree", rows=tree_size + 1, context=20)
+    run = TargetParts(model, measurement).prepare().run
+    model.cache.gather = lambda slots, destination: moved.append((slots, destination))
+    run()
+    slots, destination = moved[-1]
+    assert (slots[-1], destination, len(slots)) == (20 + tree_size, 21, depth)
 
 
 @pytest.mark.parametrize(("first", "last", "num_layers"), [(0, None, 4), (1, 3, 2), (3, None, 1)])
@@ -161,10 +172,11 @@ def test_a_run_of_layers_is_divided_by_their_number(first, last, num_layers) -> 
         {"rows": 1},
         {"rows": 6, "num_alternatives": 4},
         {"rows": 7, "num_proposals": 4, "with_features": True},
+        {"part": "head_step", "rows": 5},
     ],
 )
 def test_steps_of_the_draft_can_be_timed(lanes, options) -> None:
-    assert len(lanes["small"].measure(Measurement(part="draft_step", context=15, repeats=3, **options))) == 3
+    assert len(lanes["small"].measure(Measurement(**{"part": "draft_step"} | options, context=15, repeats=3))) == 3
 
 
 def test_a_lane_can_be_kept_busy_while_another_is_timed(lanes) -> None:

@@ -11,6 +11,7 @@ from runtime.exit_folder import ExitHeads
 from runtime.target import TargetModel
 from runtime.verification import Sampling
 from tests.runtime import plain
+from tests.runtime.tree_doubles import tree_around
 from tests.tiny_models import VOCAB_SIZE, tiny_adapters, tiny_target
 
 PROMPT = [5, 17, 3, 44, 8]
@@ -58,24 +59,6 @@ def test_any_windows_give_the_same_text(seed, prompt, lengths, exit_layer, rule)
         decided += [*window.tokens[: verdict.num_accepted], verdict.next_token]
         assert target.cache.cursor == len(prompt) + len(decided) - 1
     assert decided == text[: len(decided)]
-
-
-def tree_around(text, rng, *, num_right, num_wrong):
-    """A tree that holds the first tokens of `text` on one path, among others; that path is its nodes in order.
-
-    Nodes stand in any order that puts parents before children.
-    """
-    paths = [tuple(text[:depth]) for depth in range(1, num_right + 1)]
-    for _ in range(num_wrong):
-        before = ((), *paths)[rng.integers(len(paths) + 1)]
-        path = (*before, int(rng.integers(VOCAB_SIZE)))
-        if path not in paths and path != tuple(text[: len(path)]):
-            paths.append(path)
-    paths = sorted((paths[place] for place in rng.permutation(len(paths))), key=len)
-    if not paths:
-        return NO_WINDOW
-    parents = tuple(paths.index(path[:-1]) if len(path) > 1 else -1 for path in paths)
-    return Window(tuple(path[-1] for path in paths), parents=parents)
 
 
 @settings(deadline=None, max_examples=40)

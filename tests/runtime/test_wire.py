@@ -111,7 +111,12 @@ windows = st.builds(
 )
 
 
-@given(windows)
+tree_windows = st.lists(ids, min_size=1, max_size=20).map(
+    lambda tokens: Window(tuple(tokens), parents=tuple(token % (place + 1) - 1 for place, token in enumerate(tokens)))
+)
+
+
+@given(windows | tree_windows)
 def test_windows_survive_exactly(window) -> None:
     assert read_window(through(write_window(window))) == window
 
@@ -124,9 +129,15 @@ def test_exit_signals_survive(rows, with_features) -> None:
     assert read_signal(through(write_signal(signal))) == signal
 
 
-@given(st.integers(0, 16), ids, st.booleans())
-def test_verdicts_survive(num_accepted, next_token, with_features) -> None:
-    verdict = Verdict(num_accepted, next_token, Block("float32", (1, 1), b"abcd") if with_features else None)
+@given(
+    st.integers(0, 16),
+    ids,
+    st.none() | st.just(Block("float32", (1, 1), b"abcd")),
+    st.lists(st.integers(0, 63)),
+    st.none() | tree_windows | st.just(Window(())),
+)
+def test_verdicts_survive(num_accepted, next_token, features, path, window) -> None:
+    verdict = Verdict(num_accepted, next_token, features, tuple(path), window)
     assert read_verdict(through(write_verdict(verdict))) == verdict
 
 
