@@ -13,7 +13,7 @@ from mirrorsd.cli.options import TargetOption
 from mirrorsd.cli.progress import task
 
 if TYPE_CHECKING:
-    from training.recipe import DraftRecipe, ExitRecipe
+    from training.recipe import TrainingRecipe
     from training.run import RunProgress
 
 train = typer.Typer(
@@ -133,7 +133,7 @@ def _train(
         show(f"Trained weights: {escaped(folder)}")
 
 
-def _recipe(name: str, kind: str) -> DraftRecipe | ExitRecipe:
+def _recipe(name: str, kind: str) -> TrainingRecipe:
     from decoding.errors import ConfigError
     from training.recipe import load_recipe
 
