@@ -17,12 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from decoding.errors import ModelError
-from runtime.decoder import Decoder, Layer, rms_norm
+from runtime.decoder import Decoder, Layer, causal_mask, rms_norm
 from runtime.kv_cache import KVCache
 
 _MATRICES = ("qkv", "out", "gate_up", "down")
@@ -82,13 +83,12 @@ class StreamModel(nn.Module):
         if config.start_layer >= shape.num_layers:
             msg = f"start_layer {config.start_layer} is outside 1..{shape.num_layers - 1}"
             raise ModelError(msg)
-        self.config = config
+        self.config, self._shape = config, shape
         self.embedding = nn.Parameter(torch.zeros(config.num_streams, shape.hidden_size))
         # hidden states are large, and a trained weight moves by little more than the learning rate a step
         self._scale = math.sqrt(shape.hidden_size)
-        self.layers = nn.ModuleList(
-            _changed(layer, config.rank) for layer in list(decoder.layers)[config.start_layer :]
-        )
+        above = range(config.start_layer, shape.num_layers)
+        self.layers = nn.ModuleList(_changed(cast("Layer", decoder.layers[index]), config.rank) for index in above)
         self.final_norm, self.rotary = decoder.final_norm, decoder.rotary
 
     @property
@@ -97,25 +97,28 @@ class StreamModel(nn.Module):
         own = ("embedding", ".narrow.weight", ".widen.weight")
         return {name: weight for name, weight in self.named_parameters() if name.endswith(own)}
 
-    def forward(self, x_BRD: Tensor, *, positions: Tensor, mask: Tensor, keys: Keys) -> Tensor:
+    def forward(self, x_BRD: Tensor, *, positions: Tensor, mask: Tensor | None, keys: Keys) -> Tensor:
         """Normalised hidden states of all streams, [B, R, J, D]; the decoder's head turns them into logits.
 
         Args:
             x_BRD: the rows' hidden states behind layer `start_layer`.
             positions: the rows' text positions, [R] or [B, R].
-            mask: what the streams see, see `stream_mask`; [R * J, S + R * J] or with leading [B, 1].
+            mask: what the streams see (`stream_mask`), [R * J, S + R * J] or with leading [B, 1]; None is everything.
             keys: what the decoder's own rows left in each layer; nothing is added to it.
         """
         num_streams = self.config.num_streams
         x_BTD = (x_BRD.unsqueeze(-2) + (self.embedding * self._scale).to(x_BRD.dtype)).flatten(-3, -2)
         ahead = torch.arange(1, num_streams + 1, device=positions.device)
-        rotary = self.rotary((positions.unsqueeze(-1) + ahead).flatten(-2), x_BTD.dtype)
-        shape = self.layers[0].config
-        mask = mask.repeat(*[1] * (mask.dim() - 2), shape.num_queries_per_kv, 1)
+        # nothing can be committed behind the last position, so what is guessed for it does not matter
+        last = len(self.rotary.cos_PH) - 1
+        rotary = self.rotary((positions.unsqueeze(-1) + ahead).clamp(max=last).flatten(-2), x_BTD.dtype)
+        if mask is not None:
+            mask = mask.repeat(*[1] * (mask.dim() - 2), self._shape.num_queries_per_kv, 1)
         borrowed = _Borrowed(keys)
         for index, layer in enumerate(self.layers, self.config.start_layer):
             x_BTD = layer(x_BTD, rotary, mask, borrowed, index)
-        return rms_norm(x_BTD, self.final_norm, shape.norm_eps).unflatten(-2, (-1, num_streams))
+        x_BTD = rms_norm(x_BTD, self.final_norm, self._shape.norm_eps)
+        return x_BTD.view(*x_BRD.shape[:-1], num_streams, -1)
 
 
 def stream_mask(visible_RS: Tensor, num_streams: int) -> Tensor:
@@ -133,6 +136,17 @@ def keys_of(cache: KVCache) -> Keys:
     return lambda layer: (cache.keys[layer, :, :, : cache.cursor], cache.values[layer, :, :, : cache.cursor])
 
 
+@torch.no_grad()
+def keys_along(decoder: Decoder, x_BTD: Tensor, start: int) -> Keys:
+    """What the rows of a whole text leave in the layers above `start`, given the states behind it."""
+    recorder = _Recorder()
+    width = x_BTD.shape[1]
+    mask = causal_mask(width, x_BTD.dtype).to(x_BTD.device)
+    positions = torch.arange(width, device=x_BTD.device)
+    decoder.run_layers(x_BTD, start, decoder.config.num_layers, positions=positions, mask=mask, cache=recorder)
+    return recorder.by_layer.__getitem__
+
+
 class _Borrowed(KVCache):
     """What a layer takes for a cache: the stream rows' keys follow the decoder's, in this call only."""
 
@@ -143,6 +157,18 @@ class _Borrowed(KVCache):
         """The decoder's rows and then these."""
         keys, values = self._keys(layer)
         return torch.cat([keys, k_BKTH], dim=2), torch.cat([values, v_BKTH], dim=2)
+
+
+class _Recorder(KVCache):
+    """What a layer takes for a cache: one call's keys and values, of any number of sequences."""
+
+    def __init__(self) -> None:
+        self.by_layer: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
+        """Keep the rows; they are all there is to see."""
+        self.by_layer[layer] = k_BKTH, v_BKTH
+        return k_BKTH, v_BKTH
 
 
 def _changed(base: Layer, rank: int) -> Layer:

@@ -7,6 +7,7 @@ from runtime.decoder import Decoder
 from runtime.draft_model import DraftConfig, DraftModel
 from runtime.exit_adapter import ExitAdapter
 from runtime.models.config import ModelConfig
+from runtime.stream_model import StreamConfig, StreamModel
 
 VOCAB_SIZE = 61
 EOS = 2
@@ -72,3 +73,12 @@ def tiny_adapters(target: Decoder, layers: tuple[int, ...], *, width: int = 8) -
             nn.init.normal_(parameter, std=0.3)
         adapter.requires_grad_(requires_grad=False)
     return adapters
+
+
+def tiny_streams(decoder: Decoder, *, num_streams: int = 3, start_layer: int = 2, seed: int = 6) -> StreamModel:
+    """Streams with low-rank changes that are not small."""
+    torch.manual_seed(seed)
+    streams = StreamModel(decoder, StreamConfig(num_streams=num_streams, start_layer=start_layer, rank=2))
+    for weight in streams.trained.values():
+        nn.init.normal_(weight, std=0.3)
+    return streams.eval().requires_grad_(requires_grad=False)

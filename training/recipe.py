@@ -105,6 +105,7 @@ class StreamRecipe(_Common):
         rank: of the low-rank changes that streams see of the layers' matrices.
         stream_decay: a stream's loss weighs this much of the one before it.
         rows_per_conversation: answer positions with streams in a step, drawn at random.
+        num_nodes: nodes of the tree that is grown in the end.
         tree_sizes: drafted nodes that the trained streams are judged at.
     """
 
@@ -114,7 +115,8 @@ class StreamRecipe(_Common):
     rank: Annotated[int, Field(gt=0)] = 32
     stream_decay: Annotated[float, Field(gt=0, le=1)] = 0.8
     rows_per_conversation: Annotated[int, Field(gt=0)] = 64
-    tree_sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(min_length=1)] = (4, 8, 16, 32)
+    num_nodes: Annotated[int, Field(ge=1, le=64)] = 64
+    tree_sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(min_length=1)] = (63, 16, 8)
 
     @property
     def state_layers(self) -> tuple[int, ...]:

@@ -10,19 +10,26 @@ row and stream that have something to guess.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from runtime.decoder import Decoder, causal_mask
-from runtime.kv_cache import KVCache
-from runtime.stream_model import Keys, StreamConfig, StreamModel, stream_mask
+from runtime.decoder import Decoder
+from runtime.static_tree import Ranks
+from runtime.stream_folder import load_streams, save_streams
+from runtime.stream_model import StreamConfig, StreamModel, keys_along, stream_mask
+from runtime.stream_tree import StreamTree
 from training.batch import make_batch
 from training.distillation import cross_entropy_to_mean_rows, mean_rows
+from training.judgement import Judgement, Progress
 from training.recipe import StreamRecipe
 from training.states import TargetStates
+from training.static_tree import GROWN_ON, grow_tree, judge_heads
 
 TOP_KS = (1, 3, 8)
 _EVALUATION_BATCH = 8
@@ -95,6 +102,40 @@ class StreamTask:
             for top_k, share in zip(TOP_KS, row, strict=True)
         }
 
+    def finish(self, folder: Path, *, target_name: str, metadata: Mapping[str, Any], progress: Progress) -> Judgement:
+        """Grow the tree on training answers, save, load again, and simulate rounds on the held-out greedy answers."""
+        states, target = self.states, self.target
+        growing = self._greedy(range(max(0, self.num_conversations - GROWN_ON), self.num_conversations))
+        held_out = self._greedy(range(self.num_conversations, len(states.conversations)))
+        total = len(growing) + len(held_out)
+        model = deepcopy(self.module).to(target.embedding.weight.dtype).eval().requires_grad_(requires_grad=False)
+        ranks = self._ranks(StreamTree(model, target, self.kept_ids, ()), growing, lambda done: progress(done, total))
+        paths = grow_tree(np.concatenate(ranks), self.recipe.num_nodes)
+        save_streams(
+            self.module,
+            paths,
+            folder,
+            kept_ids=self.kept_ids,
+            target=target,
+            target_name=target_name,
+            metadata=metadata,
+        )
+        loaded = load_streams(folder, target)
+        judged = self._ranks(loaded, held_out, lambda done: progress(len(growing) + done, total))
+        return Judgement(acceptance=judge_heads(judged, loaded.paths, self.recipe.tree_sizes))
+
+    def _greedy(self, indices: range) -> list[int]:
+        return [index for index in indices if self.states.conversations[index].temperature == 0]
+
+    def _ranks(self, tree: StreamTree, indices: Sequence[int], progress: Callable[[int], None]) -> list[Ranks]:
+        """How the streams rank the tokens of the answers, [answer tokens, J] each."""
+        ranks = []
+        for done, index in enumerate(indices):
+            progress(done)
+            row, x_TD = self.states.conversations[index], self.states.rows(self.recipe.start_layer, index)
+            ranks.append(tree.level_ranks(row.ids, start=len(row.prompt), x_TD=x_TD.to(self.states.device, tree.dtype)))
+        return ranks
+
     def _rows(self, batch: Sequence[int], generator: torch.Generator | None = None) -> StreamRows:
         answers = [self.states.conversations[index] for index in batch]
         spans = [(len(row.prompt) - 1, len(row.ids) - 1) for row in answers]
@@ -104,7 +145,7 @@ class StreamTask:
     def _run(self, batch: Sequence[int], positions_BR: Tensor) -> Tensor:
         """Normalised hidden states of the streams of the given rows [B, R, J, D]."""
         x_BTD = _padded(self.states, batch, self.recipe.start_layer)
-        keys = recorded_keys(self.target, x_BTD, self.recipe.start_layer)
+        keys = keys_along(self.target, x_BTD, self.recipe.start_layer)
         past_BRS = torch.arange(x_BTD.shape[1], device=x_BTD.device) <= positions_BR[..., None]
         visible_BRS = torch.zeros(past_BRS.shape, dtype=x_BTD.dtype, device=x_BTD.device)
         visible_BRS.masked_fill_(~past_BRS, float("-inf"))
@@ -156,29 +197,6 @@ def _some(first: int, stop: int, count: int, generator: torch.Generator | None) 
     if generator is None:
         return [first + place * total // count for place in range(count)]
     return (first + torch.randperm(total, generator=generator)[:count].sort().values).tolist()
-
-
-@torch.no_grad()
-def recorded_keys(decoder: Decoder, x_BTD: Tensor, start: int) -> Keys:
-    """Keys and values of a text's rows in the layers above `start`, given the states behind it."""
-    recorder = _Recorder()
-    width = x_BTD.shape[1]
-    mask = causal_mask(width, x_BTD.dtype).to(x_BTD.device)
-    positions = torch.arange(width, device=x_BTD.device)
-    decoder.run_layers(x_BTD, start, decoder.config.num_layers, positions=positions, mask=mask, cache=recorder)
-    return recorder.by_layer.__getitem__
-
-
-class _Recorder(KVCache):
-    """What a layer takes for a cache: one call's keys and values, of any number of sequences."""
-
-    def __init__(self) -> None:
-        self.by_layer: dict[int, tuple[Tensor, Tensor]] = {}
-
-    def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
-        """Keep the rows; they are all there is to see."""
-        self.by_layer[layer] = k_BKTH, v_BKTH
-        return k_BKTH, v_BKTH
 
 
 def _padded(states: TargetStates, batch: Sequence[int], layer: int) -> Tensor:
