@@ -1,0 +1,85 @@
+"""EAGLE heads on tiny targets, random but seeded, and what they say by the plainest means."""
+
+import math
+
+import torch
+from torch import nn
+
+from runtime.decoder import Decoder, rotate
+from runtime.eagle_model import Eagle1, Eagle3, EagleHead
+from tests.tiny_models import VOCAB_SIZE
+
+KEPT = torch.arange(0, VOCAB_SIZE, 2)
+
+
+def tiny_eagle1(target: Decoder, seed: int = 1) -> Eagle1:
+    torch.manual_seed(seed)
+    head = Eagle1(target.config, len(KEPT))
+    head.target_norm.copy_(target.final_norm)
+    return _filled(head, target)
+
+
+def tiny_eagle3(target: Decoder, num_taps: int = 3, seed: int = 1) -> Eagle3:
+    torch.manual_seed(seed)
+    return _filled(Eagle3(target.config, len(KEPT), num_taps), target)
+
+
+def _filled(head, target):
+    for parameter in head.parameters():
+        if parameter.dim() == 2:
+            nn.init.normal_(parameter, std=0.3)
+        else:
+            nn.init.normal_(parameter, mean=1.0, std=0.2)
+    head.share(target.embedding.weight, target.head.weight[KEPT], KEPT)
+    return head.eval().requires_grad_(requires_grad=False)
+
+
+def norm(x, weight, eps):
+    return x / math.sqrt(float(x.square().mean()) + eps) * weight
+
+
+@torch.no_grad()
+def plain_features(head: EagleHead, ids, entered, *, first_position=1):
+    """The head's features of a chain of rows, row by row, head by head; `entered` are what the rows are fed [T, D]."""
+    config, layer = head.config, head.layer
+    group = config.num_heads // config.num_kv_heads
+    keys, values, outputs = [], [], []
+    for row, (token, feature) in enumerate(zip(ids, entered, strict=True)):
+        embedded = head.embedding.weight[token]
+        if isinstance(head, Eagle1):
+            attended = residual = head.fuse.weight @ torch.cat([embedded, feature])
+        else:
+            parts = [
+                norm(embedded, head.token_norm, config.norm_eps),
+                norm(feature, head.feature_norm, config.norm_eps),
+            ]
+            attended, residual = torch.cat(parts), feature
+        heads = (layer.qkv.weight @ attended).view(-1, config.head_dim)
+        rotary = head.rotary(torch.tensor([first_position + row]), torch.float32)
+        rotated = rotate(heads[None, None, : config.num_heads + config.num_kv_heads], *rotary)[0, 0]
+        keys.append(rotated[config.num_heads :])
+        values.append(heads[config.num_heads + config.num_kv_heads :])
+        seen = []
+        for query in range(config.num_heads):
+            of = query // group
+            scores = torch.stack([rotated[query] @ key[of] / math.sqrt(config.head_dim) for key in keys])
+            seen.append(sum(weight * value[of] for weight, value in zip(scores.softmax(0), values, strict=True)))
+        x = residual + layer.out.weight @ torch.cat(seen)
+        gate, up = (layer.gate_up.weight @ norm(x, layer.mlp_norm, config.norm_eps)).chunk(2)
+        outputs.append(x + layer.down.weight @ (gate * torch.sigmoid(gate) * up))
+    return torch.stack(outputs)
+
+
+@torch.no_grad()
+def plain_entered(head: EagleHead, features_TE):
+    """What is fed for the target's features [T, E] at unit scale."""
+    if isinstance(head, Eagle1):
+        return features_TE * head.target_norm
+    return features_TE @ head.fuse.weight.T
+
+
+@torch.no_grad()
+def plain_log_probs(head: EagleHead, feature):
+    """Log-probabilities over the kept ids behind a feature [D]."""
+    read = feature if isinstance(head, Eagle1) else norm(feature, head.output_norm, head.config.norm_eps)
+    return (head.head.weight @ read).log_softmax(0)
