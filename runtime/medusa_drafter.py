@@ -31,10 +31,17 @@ from runtime.window_drafter import Steps
 
 
 class MedusaHeads(Protocol):
-    """Heads on the target's normalised last hidden state; `kept_ids` maps the ids of their logits to the target's."""
+    """Heads on the target's normalised last hidden state; the ids of their logits count the kept ones."""
 
-    kept_ids: Tensor
-    target_norm: Tensor
+    @property
+    def kept_ids(self) -> Tensor:
+        """Target ids, ascending, [V]."""
+        ...
+
+    @property
+    def target_norm(self) -> Tensor:
+        """Weight of the target's final norm, [D]."""
+        ...
 
     @property
     def num_heads(self) -> int:

@@ -6,7 +6,7 @@ Shapes: N places of a text, K levels, C candidates.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -27,6 +27,30 @@ def candidates_per_level(paths: Sequence[Path]) -> tuple[int, ...]:
     """For every level how many of the best ids a tree asks for, the root's children first."""
     depth = max(map(len, paths), default=0)
     return tuple(max(path[level] for path in paths if len(path) > level) + 1 for level in range(depth))
+
+
+def grow(share: Callable[[Path], float], num_nodes: int, depth: int) -> tuple[Path, ...]:
+    """The first nodes of the tree that is worth most: at every step the path of the largest share is added.
+
+    A node comes behind its parent and behind its better siblings, so that siblings stand best first. Of equal
+    paths the shorter goes first, then the one of better ranks.
+
+    Args:
+        share: how often a path stands for a text, in any unit.
+        num_nodes: to grow, as far as `depth` levels of `MOST_RANKS` have room.
+        depth: levels at most.
+    """
+    tree: list[Path] = []
+    growing: set[Path] = {(0,)}
+    while growing and len(tree) < num_nodes:
+        best = min(growing, key=lambda path: (-share(path), len(path), path))
+        growing.remove(best)
+        tree.append(best)
+        if best[-1] + 1 < MOST_RANKS:
+            growing.add((*best[:-1], best[-1] + 1))
+        if len(best) < depth:
+            growing.add((*best, 0))
+    return tuple(tree)
 
 
 def require_tree(paths: Sequence[Path], depth: int, *, source: str) -> None:

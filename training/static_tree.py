@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from decoding.tree_shape import Path
-from runtime.static_tree import MOST_RANKS, Ranks, places_along
+from runtime.static_tree import MOST_RANKS, Ranks, grow, places_along
 from training.acceptance import Acceptance, judge_trees
 from training.eagle_rows import row_features
 from training.judgement import Progress
@@ -40,28 +40,13 @@ class RankedHeads(Protocol):
 
 
 def grow_tree(ranks: Ranks, num_nodes: int) -> tuple[Path, ...]:
-    """The first nodes of the tree that stands for most of a text.
-
-    A node comes behind its parent and behind its better siblings, so that siblings stand best first. Of equal
-    paths the shorter goes first, then the one of better ranks.
+    """The first nodes of the tree that stands for most of a text (`runtime.static_tree.grow`).
 
     Args:
         ranks: by place of a text and level, [N, K]; -1 for a token that is not ranked.
         num_nodes: to grow, as far as K levels have room.
     """
-    counts = _path_counts(ranks)
-    depth = ranks.shape[1]
-    tree: list[Path] = []
-    growing: set[Path] = {(0,)}
-    while growing and len(tree) < num_nodes:
-        best = min(growing, key=lambda path: (-counts[path], len(path), path))
-        growing.remove(best)
-        tree.append(best)
-        if best[-1] + 1 < MOST_RANKS:
-            growing.add((*best[:-1], best[-1] + 1))
-        if len(best) < depth:
-            growing.add((*best, 0))
-    return tuple(tree)
+    return grow(_path_counts(ranks).__getitem__, num_nodes, ranks.shape[1])
 
 
 def all_ranks(heads: RankedHeads, states: TargetStates, indices: Sequence[int], progress: Progress) -> list[Ranks]:

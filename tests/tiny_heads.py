@@ -1,0 +1,83 @@
+"""Medusa and Hydra heads small enough to be computed by hand; random but seeded, float32."""
+
+import torch
+from torch import nn
+
+from runtime.hydra_model import HydraConfig, HydraModel
+from runtime.medusa_model import MedusaConfig, MedusaModel
+from tests.tiny_models import VOCAB_SIZE
+
+KEPT = torch.arange(0, VOCAB_SIZE, 2)
+PATHS = ((0,), (1,), (0, 0), (2,), (0, 1), (1, 0), (0, 0, 0), (1, 1), (1, 0, 0), (0, 0, 1), (3,), (0, 0, 0, 0))
+"""Of levels where some nodes have children and some have none."""
+
+
+def _randomise(model):
+    for parameter in model.parameters():
+        if parameter.dim() == 2:
+            nn.init.normal_(parameter, std=0.3)
+        else:
+            nn.init.normal_(parameter, mean=0.5, std=0.3)
+    return model.eval().requires_grad_(requires_grad=False)
+
+
+def tiny_medusa(target, *, num_heads=4, num_blocks=2):
+    torch.manual_seed(4)
+    config = MedusaConfig(num_heads=num_heads, num_blocks=num_blocks, vocab_size=len(KEPT))
+    model = _randomise(MedusaModel(target.config.hidden_size, config))
+    model.share(target, KEPT)
+    return model
+
+
+def tiny_hydra(target, *, num_heads=4):
+    torch.manual_seed(5)
+    config = HydraConfig(
+        num_heads=num_heads, prefix_width=6, head_width=8, shared_widths=(10, 12), vocab_size=len(KEPT)
+    )
+    model = _randomise(HydraModel(target.config, config))
+    model.share(target, KEPT)
+    return model
+
+
+def run(steps):
+    """The window that a generator of steps ends with, and the rows of its steps."""
+    rows = []
+    while True:
+        try:
+            rows.append(next(steps))
+        except StopIteration as end:
+            return end.value, rows
+
+
+def tree_schedule(method, *, size=12, depth=4):
+    from decoding.schedule import Schedule
+
+    return Schedule(
+        method=method,
+        target_lane="t",
+        draft_lane="d",
+        drafter="heads",
+        num_speculative_tokens=depth,
+        tree_size=size,
+    )
+
+
+def nodes(window):
+    """The drafted tree as the token sequences of its nodes, in order."""
+    texts = []
+    for token, parent in zip(window.tokens, window.parents, strict=True):
+        texts.append((*(texts[parent] if parent >= 0 else ()), token))
+    return texts
+
+
+def places_by_drafting(draft_at, text, start, depth):
+    """What `ranks_along` returns, by drafting a tree at every place and looking for the text in it."""
+    rows = []
+    for place in range(start, len(text)):
+        drafted = nodes(draft_at(text[:place]))
+        row = []
+        for length in range(1, depth + 1):
+            ahead = tuple(text[place : place + length])
+            row.append(drafted.index(ahead) if len(ahead) == length and ahead in drafted else -1)
+        rows.append(row)
+    return rows
