@@ -9,8 +9,9 @@ from typing import Final
 
 import torch
 
-from decoding.errors import ModelFormatError
+from decoding.errors import ConfigError, ModelFormatError
 from runtime.decoder import Decoder
+from runtime.stream_folder import STREAM_KIND
 from runtime.weight_folder import CONFIG_FILE
 from runtime.window_drafter import WindowDrafter
 
@@ -21,15 +22,33 @@ def load_drafter(folder: Path, target: Decoder, *, dtype: torch.dtype) -> Window
     """The drafter of a folder, for this target (its layers need not be there) and in `dtype`.
 
     Raises:
+        ConfigError: the folder holds streams of a target, which need no lane of their own.
         ModelError: the target is not the one the drafter was trained for.
         ModelFormatError: a file is missing or damaged, or the folder is of no known kind.
     """
     path = folder / CONFIG_FILE
     kind = _kind(path)
+    if kind == STREAM_KIND:
+        msg = f"{path}: these are streams of a target: they draft in its own lane, by the method speculative_streaming"
+        raise ConfigError(msg)
     if kind not in LOADERS:
         msg = f"{path}: speculators_model_type is {kind!r}, not a kind of drafter; known kinds: {', '.join(LOADERS)}"
         raise ModelFormatError(msg)
     return LOADERS[kind](folder, target, dtype)
+
+
+def require_streams(folder: Path) -> None:
+    """Refuse a folder that does not hold streams of a target.
+
+    Raises:
+        ConfigError: it holds something else.
+        ModelFormatError: its config cannot be read.
+    """
+    path = folder / CONFIG_FILE
+    kind = _kind(path)
+    if kind != STREAM_KIND:
+        msg = f"{path}: method speculative_streaming needs streams of the target ({STREAM_KIND}), found {kind!r}"
+        raise ConfigError(msg)
 
 
 def _draft(folder: Path, target: Decoder, dtype: torch.dtype) -> WindowDrafter:
@@ -51,13 +70,36 @@ def _hydra(folder: Path, target: Decoder, dtype: torch.dtype) -> WindowDrafter:
     return load_hydra(folder, target, dtype=dtype)
 
 
+def _eagle1(folder: Path, target: Decoder, dtype: torch.dtype) -> WindowDrafter:
+    from runtime.eagle_folder import load_eagle1
+
+    return load_eagle1(folder, target, dtype=dtype)
+
+
+def _eagle3(folder: Path, target: Decoder, dtype: torch.dtype) -> WindowDrafter:
+    from runtime.eagle_folder import load_eagle3
+
+    return load_eagle3(folder, target, dtype=dtype)
+
+
 # imports wait until a kind is asked for: a lane loads what it runs, and nothing else
 LOADERS: Final[Mapping[str, Loader]] = {
     "mirrorsd_draft": _draft,
     "mirrorsd_medusa": _medusa,
     "mirrorsd_hydra": _hydra,
+    "mirrorsd_eagle1": _eagle1,
+    "mirrorsd_eagle3": _eagle3,
 }
 """By kind; `speculators_model_type` of a folder's config names its kind."""
+
+
+def kind_of(folder: Path) -> str:
+    """The kind that a folder's config names.
+
+    Raises:
+        ModelFormatError: the config cannot be read.
+    """
+    return _kind(folder / CONFIG_FILE)
 
 
 def _kind(path: Path) -> str:

@@ -99,6 +99,14 @@ class Engine:
         """
         return self._lanes.load_draft(lane, drafter)[0]
 
+    def load_streams(self, lane: str, drafter: str | None = None) -> Lane:
+        """Start a lane and load the target into it, and streams of the target beside it.
+
+        Raises:
+            MirrorsdError: the lane or a model is not to be had.
+        """
+        return self._lanes.load_streams(lane, drafter)
+
     def generate(
         self,
         schedule: Schedule,
@@ -127,6 +135,8 @@ class Engine:
         """
         self._check(schedule, prompt, max_new_tokens, temperature)
         target_lane = self.load_target(schedule.target_lane)
+        if schedule.method == "speculative_streaming":
+            self.load_streams(schedule.target_lane, schedule.drafter)
         draft_lane, traits = self._load_draft_of(schedule)
         writer = TraceWriter()
         draft = None
@@ -141,7 +151,6 @@ class Engine:
             "prompt": list(prompt),
             "max_new_tokens": max_new_tokens,
             "sampling": [schedule.verification, temperature, seed],
-            "num_rows": schedule.num_rows,
             "feature_layers": traits.feature_layers if traits is not None and schedule.reads_features else (),
             "raw_features": traits is not None and traits.raw_features,
             "schedule": schedule.model_dump(mode="json"),

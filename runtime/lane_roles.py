@@ -15,6 +15,7 @@ from decoding.schedule import Schedule
 from decoding.trace import Work
 from runtime.branches import BranchSet
 from runtime.drafter import Drafter
+from runtime.streaming_target import StreamingTarget
 from runtime.target import TargetModel
 from runtime.tensor_block import to_block, to_tensor
 from runtime.verification import Sampling
@@ -39,6 +40,7 @@ class TargetRole:
         return {
             "prefill_target": self.prefill,
             "verify": self.verify,
+            "stream": self.stream,
             "prefix": self.prefix,
             "suffix": self.suffix,
         }
@@ -46,9 +48,12 @@ class TargetRole:
     def prefill(self, message: Message) -> Message:
         """Start a sequence; replies its features if there are to be any."""
         fields = message.fields
+        schedule = Schedule.model_validate(fields["schedule"])
+        if isinstance(self.model, StreamingTarget):
+            self.model.plant(size=schedule.tree_size, depth=schedule.num_speculative_tokens)
         features_TE = self.model.prefill(
             fields["prompt"],
-            capacity=len(fields["prompt"]) + fields["max_new_tokens"] + fields["num_rows"],
+            capacity=len(fields["prompt"]) + fields["max_new_tokens"] + schedule.num_rows,
             sampling=Sampling(*fields["sampling"]),
             feature_layers=tuple(fields["feature_layers"]),
             raw_features=fields["raw_features"],
@@ -58,6 +63,11 @@ class TargetRole:
     def verify(self, message: Message) -> Message:
         """All layers; replies the verdict."""
         return _write_verdict(self.model.verify(read_window(message)))
+
+    def stream(self, message: Message) -> Message:
+        """All layers and the streams behind what stands; replies the verdict, the next window in it."""
+        assert isinstance(self.model, StreamingTarget), "streaming by a target without streams"
+        return _write_verdict(self.model.stream(read_window(message)))
 
     def prefix(self, message: Message) -> Message:
         """The layers up to the exit; replies the exit message."""

@@ -14,11 +14,13 @@ import torch
 
 from decoding.errors import LaneError
 from runtime.decoder import Decoder
-from runtime.drafter_kinds import load_drafter
-from runtime.exit_folder import load_exits
+from runtime.drafter_kinds import load_drafter, require_streams
+from runtime.exit_folder import ExitHeads, load_exits
 from runtime.lane_roles import NOTHING, DraftRole, Operation, TargetRole
 from runtime.measure import MeasureRole
 from runtime.models.weights import load_decoder
+from runtime.stream_folder import load_streams
+from runtime.streaming_target import StreamingTarget
 from runtime.target import TargetModel
 from runtime.wire import Channel, Message
 
@@ -29,6 +31,7 @@ class LaneServer:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._decoder: Decoder | None = None
+        self._heads: ExitHeads | None = None
         self._draft: DraftRole | None = None
         self._measure = MeasureRole(channel)
         self._failure: Exception | None = None
@@ -36,6 +39,7 @@ class LaneServer:
             "ping": lambda _: NOTHING,
             "load_target": self._load_target,
             "load_draft": self._load_draft,
+            "load_streams": self._load_streams,
             **self._measure.operations,
         }
 
@@ -92,10 +96,21 @@ class LaneServer:
         fields = message.fields
         dtype = getattr(torch, fields["dtype"])
         self._decoder = decoder = load_decoder(Path(fields["target"]), dtype=dtype)
-        heads = load_exits(Path(fields["exits"]), decoder, dtype=dtype) if fields["exits"] else None
-        self._measure.target = TargetModel(decoder, heads)
-        self._operations |= TargetRole(self._measure.target).operations
+        self._heads = load_exits(Path(fields["exits"]), decoder, dtype=dtype) if fields["exits"] else None
+        self._run_target(TargetModel(decoder, self._heads))
         return NOTHING
+
+    def _load_streams(self, message: Message) -> Message:
+        """From now on the target is one that can draft for itself."""
+        assert self._decoder is not None, "streams without their target"
+        folder = Path(message.fields["drafter"])
+        require_streams(folder)
+        self._run_target(StreamingTarget(self._decoder, load_streams(folder, self._decoder), self._heads))
+        return NOTHING
+
+    def _run_target(self, model: TargetModel) -> None:
+        self._measure.target = model
+        self._operations |= TargetRole(model).operations
 
     def _load_draft(self, message: Message) -> Message:
         """Replies what the drafter reads of the target, and which methods it is for."""

@@ -41,6 +41,7 @@ class LaneSet:
         self._dtype = dtype
         self._has_target: set[str] = set()
         self._drafts: dict[str, Path] = {}
+        self._streams: dict[str, Path] = {}
         self._traits: dict[Path, DrafterTraits] = {}
 
     def __getitem__(self, name: str) -> Lane:
@@ -78,10 +79,7 @@ class LaneSet:
         Raises:
             MirrorsdError: the lane or a model is not to be had.
         """
-        folder = self._drafter if drafter is None else find_drafter(drafter)
-        if folder is None:
-            msg = "there is no draft to run: neither the schedule nor the engine has a drafter"
-            raise ConfigError(msg)
+        folder = self._folder(drafter)
         lane = self._running(name)
         if self._drafts.get(name) != folder:
             fields = {"target": str(self._target), "drafter": str(folder), "dtype": self._dtype}
@@ -95,16 +93,41 @@ class LaneSet:
             self._drafts[name] = folder
         return lane, self._traits[folder]
 
+    def load_streams(self, name: str, drafter: str | None = None) -> Lane:
+        """The lane with the target loaded, and streams of the target beside it.
+
+        Args:
+            name: of the lane.
+            drafter: name or folder of the streams; None for the drafter given at the start.
+
+        Raises:
+            MirrorsdError: the lane or a model is not to be had, or the folder holds no streams.
+        """
+        folder = self._folder(drafter)
+        lane = self.load_target(name)
+        if self._streams.get(name) != folder:
+            lane.request("load_streams", {"drafter": str(folder)}).result()
+            self._streams[name] = folder
+        return lane
+
     def close(self) -> None:
         """End all processes."""
         for lane in self._lanes.values():
             lane.close()
+
+    def _folder(self, drafter: str | None) -> Path:
+        folder = self._drafter if drafter is None else find_drafter(drafter)
+        if folder is None:
+            msg = "there is no draft to run: neither the schedule nor the engine has a drafter"
+            raise ConfigError(msg)
+        return folder
 
     def _running(self, name: str) -> Lane:
         lane = self[name]
         if not lane.is_alive:
             self._has_target.discard(name)
             self._drafts.pop(name, None)
+            self._streams.pop(name, None)
             lane.start()
         lane.forget_answers()
         return lane

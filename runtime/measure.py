@@ -9,10 +9,12 @@ from typing import NamedTuple, get_args
 import torch
 
 from decoding.errors import LaneError
-from decoding.messages import ExitSignal, Window
+from decoding.messages import ExitSignal, Verdict, Window
+from decoding.schedule import MAX_TREE, MAX_WINDOW
 from runtime.drafter import Drafter
 from runtime.lane_roles import NOTHING, Operation
 from runtime.measurement import Measurement, Part
+from runtime.streaming_target import StreamingTarget
 from runtime.target import RowsUnderWay, TargetModel
 from runtime.window_drafter import WindowDrafter
 from runtime.wire import Channel, Message
@@ -108,7 +110,8 @@ class TargetParts:
             "head": self._head,
             "exit": self._exit,
             "verify": self._verify,
-            "verify_tree": self._verify_tree,
+            "verify_tree": lambda: self._tree(self._model.verify),
+            "stream": self._stream,
             "prefix": self._prefix,
             "suffix": self._suffix,
         }
@@ -135,7 +138,14 @@ class TargetParts:
     def _verify(self) -> Prepared:
         return self._operation(lambda: write_verdict(self._model.verify(self._window)))
 
-    def _verify_tree(self) -> Prepared:
+    def _stream(self) -> Prepared:
+        if not isinstance(self._model, StreamingTarget):
+            raise LaneError("stream cannot be timed: this lane has loaded no streams of its target")
+        self._model.plant(size=MAX_TREE, depth=MAX_WINDOW)
+        return self._tree(self._model.stream)
+
+    def _tree(self, verify: Callable[[Window], Verdict]) -> Prepared:
+        """Verify a made-up tree, and move a path of it as if that stood."""
         model, first = self._model, self._measurement.context + 1
         # every node has two children; the path to the last of them stands
         parents = tuple(node // 2 - 1 for node in range(len(self._window.tokens)))
@@ -147,7 +157,7 @@ class TargetParts:
             node = parents[node]
 
         def operation() -> None:
-            write_verdict(model.verify(window))
+            write_verdict(verify(window))
             model.cache.gather(path, first)
 
         return self._operation(operation)

@@ -12,6 +12,7 @@ Part = Literal[
     "exit",
     "verify",
     "verify_tree",
+    "stream",
     "prefix",
     "suffix",
     "draft_step",
@@ -21,6 +22,7 @@ Part = Literal[
 everything behind the last layer, verdict and its message included. exit: everything behind the exit layer,
 candidates and their message included. verify, prefix, suffix: whole operations, what their reply holds included.
 verify_tree: `verify` of a drafted tree of `rows` - 1 nodes, a path of which stands and is moved behind the text.
+stream: the same by a target whose streams draft the next tree, the largest they have.
 draft_step: one step of the draft model under a tree mask, proposals included. head_step: one step of any other
 drafter at so many rows (`runtime.window_drafter.WindowDrafter.measure_step`)."""
 

@@ -10,13 +10,12 @@ from decoding import metrics
 from decoding.errors import ConfigError, LaneError
 from decoding.schedule import Schedule
 from decoding.trace import Work
-from runtime import drafter_kinds, lane_set
-from runtime.generate import Engine
-from runtime.lane import LaneSpec
+from runtime import drafter_kinds
 from runtime.measurement import Measurement
 from runtime.verification import Sampling
 from tests.runtime import plain
-from tests.runtime.tree_doubles import ThreadLane, TreeDrafter
+from tests.runtime.thread_lanes import thread_engine
+from tests.runtime.tree_doubles import TreeDrafter
 from tests.tiny_models import EOS, VOCAB_SIZE
 
 PROMPT = [5, 17, 3, 44, 8]
@@ -40,13 +39,10 @@ def engine(tiny_folders, folders):
         "trees": lambda folder, target, dtype: TreeDrafter(decoder),
         "raw": lambda folder, target, dtype: TreeDrafter(decoder, raw_features=True),
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lane_set, "Lane", ThreadLane)
+    with pytest.MonkeyPatch.context() as patch, thread_engine(tiny_folders.target) as engine:
         for name, load in doubles.items():
             patch.setitem(drafter_kinds.LOADERS, name, load)
-        lanes = [LaneSpec(name="big"), LaneSpec(name="small")]
-        with Engine(tiny_folders.target, lanes=lanes, dtype="float32", draft_deadline_s=60.0) as engine:
-            yield engine
+        yield engine
 
 
 def schedule_of(folders, drafter="trees", *, draft_lane="small", **options):
@@ -73,7 +69,7 @@ def run(engine, folders):
     max_new_tokens=st.integers(1, 30),
     tree_size=st.integers(4, 24),
 )
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_greedy_text_is_that_of_plain_decoding(
     run, tiny_folders, draft_lane, drafter, *, prompt, max_new_tokens, tree_size
 ) -> None:
@@ -99,7 +95,7 @@ def test_sampled_text_under_match_is_that_of_plain_sampling(run, tiny_folders, d
     assert list(found.tokens) == expected
 
 
-def chi_square(run, decoder, count=400, **options):
+def chi_square(run, decoder, count=300, **options):
     """Statistic and degrees of freedom of the second new token against plain sampling at temperature 2."""
     prompt = [5, 17]
 

@@ -1,38 +1,13 @@
-"""Stand-ins for what drafts trees, and lanes that are threads instead of processes, so that they can be run."""
+"""Stand-ins for what drafts trees."""
 
-import socket
-import threading
 from functools import cache
 
 import numpy as np
 import torch
 
 from decoding.messages import NO_WINDOW, Window
-from runtime.lane import Lane
-from runtime.lane_server import LaneServer
-from runtime.wire import Channel
 from tests.runtime import plain
 from tests.tiny_models import VOCAB_SIZE
-
-
-class ThreadLane(Lane):
-    """A lane whose server is a thread of this process."""
-
-    def start(self):
-        ours, theirs = socket.socketpair()
-        self._theirs = theirs
-
-        def serve():
-            with theirs:
-                LaneServer(Channel(theirs)).serve()
-
-        threading.Thread(target=serve, daemon=True).start()
-        self._channel = Channel(ours)
-        self._arrived = {}
-
-    def die(self):
-        """As when a process ends: the other end is gone."""
-        self._theirs.shutdown(socket.SHUT_RDWR)
 
 
 def tree_around(text, rng, *, num_right, num_wrong):

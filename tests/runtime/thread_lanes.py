@@ -1,0 +1,43 @@
+"""Lanes that are threads of this process instead of processes: they start at once, and can run doubles."""
+
+import socket
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from runtime import lane_set
+from runtime.generate import Engine
+from runtime.lane import Lane, LaneSpec
+from runtime.lane_server import LaneServer
+from runtime.wire import Channel
+
+
+class ThreadLane(Lane):
+    """A lane whose server is a thread of this process."""
+
+    def start(self):
+        ours, theirs = socket.socketpair()
+        self._theirs = theirs
+
+        def serve():
+            with theirs:
+                LaneServer(Channel(theirs)).serve()
+
+        threading.Thread(target=serve, daemon=True).start()
+        self._channel = Channel(ours)
+        self._arrived = {}
+
+    def die(self):
+        """As when a process ends: the other end is gone."""
+        self._theirs.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def thread_engine(target_folder):
+    """An engine with lanes `big` and `small`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lane_set, "Lane", ThreadLane)
+        lanes = [LaneSpec(name="big"), LaneSpec(name="small")]
+        with Engine(target_folder, lanes=lanes, dtype="float32", draft_deadline_s=60.0) as engine:
+            yield engine
