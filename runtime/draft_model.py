@@ -2,7 +2,10 @@
 
 With `exit_features` the draft also reads hidden states that the target has at an early exit. They are fused
 before one of its middle layers and belong to the *previous* position; drafted positions have none, so the same
-weights serve with features and without. Shapes: legend of `runtime.decoder`, plus E exit-feature layers.
+weights serve with features and without. With `streams` (`runtime.stream_model`) it also guesses tokens behind the
+next one; they change nothing of what it says itself.
+
+Shapes: legend of `runtime.decoder`, plus E exit-feature layers.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from decoding.errors import ModelError
 from runtime.decoder import Decoder, rms_norm
 from runtime.kv_cache import KVCache
 from runtime.models.config import ModelConfig
+from runtime.stream_model import StreamConfig, StreamModel
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,12 +31,14 @@ class DraftConfig:
         vocab_size: size of the reduced output vocabulary.
         exit_features: target layers whose output is fused; empty for a token-only draft.
         feature_layer: draft layers done before the features are added.
+        streams: sizes of its streams, which begin where features are added or above; None without streams.
     """
 
     source_layers: tuple[int, ...]
     vocab_size: int
     exit_features: tuple[int, ...] = ()
     feature_layer: int = 0
+    streams: StreamConfig | None = None
 
     def __post_init__(self) -> None:
         if not self.source_layers:
@@ -41,12 +47,16 @@ class DraftConfig:
         if not 0 <= self.feature_layer < len(self.source_layers):
             msg = f"feature_layer {self.feature_layer} is outside 0..{len(self.source_layers) - 1}"
             raise ModelError(msg)
+        if self.streams is not None and self.streams.start_layer < self.feature_layer:
+            msg = f"start_layer {self.streams.start_layer} of the streams is below feature_layer {self.feature_layer}"
+            raise ModelError(msg)
 
 
 class DraftModel(nn.Module):
     """A `Decoder` with few layers, a reduced head, and optional fusion of exit features.
 
     `embedding` and `head` are the target's own rows and never trained; `kept_ids` maps draft ids to target ids.
+    `streams` are there once `add_streams` was called.
     """
 
     kept_ids: Tensor
@@ -59,6 +69,7 @@ class DraftModel(nn.Module):
         self.decoder.head = nn.Linear(shape.hidden_size, config.vocab_size, bias=False)
         width = len(config.exit_features) * shape.hidden_size
         self.fuse = nn.Linear(width, shape.hidden_size, bias=False) if width else None
+        self.streams: StreamModel | None = None
         self.register_buffer("kept_ids", torch.arange(config.vocab_size))
 
     def share(self, target: Decoder, kept_ids: Tensor) -> None:
@@ -87,15 +98,46 @@ class DraftModel(nn.Module):
             features_BTE: what `normalise_features` returned for the previous positions, zero where there are
                 none, [B, T, E * D]. A row of zeros and no features at all are the same thing.
         """
-        decoder, split = self.decoder, self.config.feature_layer
+        x_BTD = self.enter(ids_BT, positions=positions, mask=mask, cache=cache, features_BTE=features_BTE)
+        return self.leave(x_BTD, positions=positions, mask=mask, cache=cache)
+
+    @property
+    def half_layer(self) -> int:
+        """Layers that `enter` runs: streams begin behind them, or features are added."""
+        return self.config.streams.start_layer if self.config.streams else self.config.feature_layer
+
+    def enter(
+        self,
+        ids_BT: Tensor,
+        *,
+        positions: Tensor,
+        mask: Tensor | None,
+        cache: KVCache | None = None,
+        features_BTE: Tensor | None = None,
+    ) -> Tensor:
+        """The first half of `forward`: hidden states that enter layer `half_layer` + 1, [B, T, D]."""
+        decoder, done = self.decoder, 0
         x_BTD = decoder.embedding(ids_BT)
-        if self.fuse is None or features_BTE is None:
-            split = 0
-        else:
-            x_BTD = decoder.run_layers(x_BTD, 0, split, positions=positions, mask=mask, cache=cache)
+        if self.fuse is not None and features_BTE is not None:
+            done = self.config.feature_layer
+            x_BTD = decoder.run_layers(x_BTD, 0, done, positions=positions, mask=mask, cache=cache)
             x_BTD = x_BTD + self.fuse(features_BTE)
-        x_BTD = decoder.run_layers(x_BTD, split, decoder.config.num_layers, positions=positions, mask=mask, cache=cache)
+        if done < self.half_layer:
+            x_BTD = decoder.run_layers(x_BTD, done, self.half_layer, positions=positions, mask=mask, cache=cache)
+        return x_BTD  # type: ignore[no-any-return]
+
+    def leave(self, x_BTD: Tensor, *, positions: Tensor, mask: Tensor | None, cache: KVCache | None = None) -> Tensor:
+        """The second half of `forward`: normalised hidden states [B, T, D]."""
+        decoder = self.decoder
+        top = decoder.config.num_layers
+        x_BTD = decoder.run_layers(x_BTD, self.half_layer, top, positions=positions, mask=mask, cache=cache)
         return decoder.normalise(x_BTD)
+
+    def add_streams(self) -> StreamModel:
+        """Streams of the sizes in `config`, untrained, beside the weights that the layers have now."""
+        assert self.config.streams is not None, "a draft without sizes of streams"
+        self.streams = StreamModel(self.decoder, self.config.streams)
+        return self.streams
 
 
 def normalise_features(hidden_TED: Tensor, eps: float) -> Tensor:

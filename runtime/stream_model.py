@@ -97,17 +97,21 @@ class StreamModel(nn.Module):
         own = ("embedding", ".narrow.weight", ".widen.weight")
         return {name: weight for name, weight in self.named_parameters() if name.endswith(own)}
 
-    def forward(self, x_BRD: Tensor, *, positions: Tensor, mask: Tensor | None, keys: Keys) -> Tensor:
-        """Normalised hidden states of all streams, [B, R, J, D]; the decoder's head turns them into logits.
+    def forward(
+        self, x_BRD: Tensor, *, positions: Tensor, mask: Tensor | None, keys: Keys, num_streams: int | None = None
+    ) -> Tensor:
+        """Normalised hidden states of the streams, [B, R, J, D]; the decoder's head turns them into logits.
 
         Args:
             x_BRD: the rows' hidden states behind layer `start_layer`.
             positions: the rows' text positions, [R] or [B, R].
             mask: what the streams see (`stream_mask`), [R * J, S + R * J] or with leading [B, 1]; None is everything.
             keys: what the decoder's own rows left in each layer; nothing is added to it.
+            num_streams: the first so many streams alone, which do not see the others anyway; None is all.
         """
-        num_streams = self.config.num_streams
-        x_BTD = (x_BRD.unsqueeze(-2) + (self.embedding * self._scale).to(x_BRD.dtype)).flatten(-3, -2)
+        num_streams = num_streams or self.config.num_streams
+        embedding_JD = (self.embedding[:num_streams] * self._scale).to(x_BRD.dtype)
+        x_BTD = (x_BRD.unsqueeze(-2) + embedding_JD).flatten(-3, -2)
         ahead = torch.arange(1, num_streams + 1, device=positions.device)
         # nothing can be committed behind the last position, so what is guessed for it does not matter
         last = len(self.rotary.cos_PH) - 1
@@ -136,15 +140,20 @@ def keys_of(cache: KVCache) -> Keys:
     return lambda layer: (cache.keys[layer, :, :, : cache.cursor], cache.values[layer, :, :, : cache.cursor])
 
 
-@torch.no_grad()
-def keys_along(decoder: Decoder, x_BTD: Tensor, start: int) -> Keys:
-    """What the rows of a whole text leave in the layers above `start`, given the states behind it."""
+def run_along(decoder: Decoder, x_BTD: Tensor, start: int) -> tuple[Tensor, Keys]:
+    """The layers above `start` over whole texts: their states in the end [B, T, D], and what they leave in each.
+
+    Args:
+        decoder: whose layers.
+        x_BTD: states behind layer `start`.
+        start: layers already done.
+    """
     recorder = _Recorder()
     width = x_BTD.shape[1]
     mask = causal_mask(width, x_BTD.dtype).to(x_BTD.device)
     positions = torch.arange(width, device=x_BTD.device)
-    decoder.run_layers(x_BTD, start, decoder.config.num_layers, positions=positions, mask=mask, cache=recorder)
-    return recorder.by_layer.__getitem__
+    x_BTD = decoder.run_layers(x_BTD, start, decoder.config.num_layers, positions=positions, mask=mask, cache=recorder)
+    return x_BTD, recorder.by_layer.__getitem__
 
 
 class _Borrowed(KVCache):

@@ -21,7 +21,7 @@ from runtime.kv_cache import KVCache
 from runtime.masks import CausalMasks
 from runtime.ranking import ranked_ids
 from runtime.static_tree import MOST_RANKS, Ranks, candidates_per_level, following, places_along, ranks_of, window_of
-from runtime.stream_model import Keys, StreamModel, keys_along, keys_of, stream_mask
+from runtime.stream_model import Keys, StreamModel, keys_of, run_along, stream_mask
 
 _ROWS_PER_PIECE = 64
 """Rows of a text whose streams are computed at once: their masks grow with the square."""
@@ -90,7 +90,7 @@ class StreamTree:
         wanted_NJ = following(ids, start, self.num_streams)
         ranks_NJ = torch.full_like(wanted_NJ, -1)
         first = max(start, 2)
-        keys = keys_along(self._decoder, x_TD[None], self.start_layer)
+        _, keys = run_along(self._decoder, x_TD[None], self.start_layer)
         best = []
         for begin in range(first - 2, len(ids) - 2, _ROWS_PER_PIECE):
             positions_R = torch.arange(begin, min(begin + _ROWS_PER_PIECE, len(ids) - 2))

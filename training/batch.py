@@ -67,6 +67,18 @@ def exit_features(states: TargetStates, indices: Sequence[int], layers: Sequence
     return normalise_features(hidden_BTED.to(states.device), states.target.config.norm_eps)
 
 
+def shifted_features(
+    states: TargetStates, indices: Sequence[int], layers: Sequence[int], present: Tensor
+) -> Tensor | None:
+    """Features of the previous position, zero where `present` [B, T] is false and at position 0; None if no layers."""
+    if not layers:
+        return None
+    unit = exit_features(states, indices, layers)
+    shifted = torch.zeros_like(unit)
+    shifted[:, 1:] = unit[:, :-1]
+    return shifted * present.to(unit.device).unsqueeze(-1)
+
+
 def soft_cross_entropy(student_logits_MV: Tensor, teacher_logits_MV: Tensor) -> Tensor:
     """Mean cross-entropy to the teacher's softmax: KL divergence plus a constant."""
     teacher = teacher_logits_MV.float().softmax(-1)

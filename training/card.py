@@ -84,7 +84,7 @@ class Card(_Strict):
     """
 
     name: str
-    kind: Literal["draft", "exit", "medusa", "hydra", "eagle1", "eagle3"]
+    kind: Literal["draft", "exit", "medusa", "hydra", "eagle1", "eagle3", "streams"]
     target: str
     recipe: dict[str, Any]
     data: DataCard
@@ -151,6 +151,7 @@ _TITLES = {
     "hydra": "Hydra++ heads",
     "eagle1": "EAGLE head",
     "eagle3": "EAGLE-3 head",
+    "streams": "Speculative streams",
 }
 
 

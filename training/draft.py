@@ -19,7 +19,7 @@ from runtime.decoder import Decoder, causal_mask
 from runtime.draft_model import DraftConfig, DraftModel
 from runtime.drafter_folder import load_draft, save_draft
 from training.acceptance import Acceptance, judge_draft
-from training.batch import Batch, exit_features, make_batch, soft_cross_entropy
+from training.batch import Batch, exit_features, make_batch, shifted_features, soft_cross_entropy
 from training.judgement import Judgement, Progress
 from training.recipe import DraftRecipe
 from training.states import TargetStates
@@ -45,7 +45,7 @@ class DraftTask:
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
         """Soft cross-entropy at the answer positions, features dropped at random."""
         rows = make_batch(self.states, batch)
-        present = _random_presence(rows.ids.shape, self.recipe.featureless_share, generator)
+        present = random_presence(rows.ids.shape, self.recipe.featureless_share, generator)
         student = self._logits(rows, batch, present)
         return soft_cross_entropy(student, self._teacher(rows)), len(rows.final_MD)
 
@@ -95,21 +95,12 @@ class DraftTask:
     def _logits(self, rows: Batch, batch: list[int], present: Tensor) -> Tensor:
         """The draft's logits at the answer positions, [M, V]."""
         width, device = rows.ids.shape[1], rows.ids.device
-        features = self._features(batch, present.to(device))
+        features = shifted_features(self.states, batch, self.recipe.exit_features, present)
         with torch.autocast(device.type, dtype=torch.bfloat16):
             mask = causal_mask(width, torch.bfloat16).to(device)
             positions = torch.arange(width, device=device)
             x_BTD = self.module(rows.ids, positions=positions, mask=mask, features_BTE=features)
             return self.module.decoder.head(x_BTD[rows.predicting])  # type: ignore[no-any-return]
-
-    def _features(self, batch: list[int], present: Tensor) -> Tensor | None:
-        """Features of the previous position, zero where `present` is false and at position 0."""
-        if not self.recipe.exit_features:
-            return None
-        unit = exit_features(self.states, batch, self.recipe.exit_features)
-        shifted = torch.zeros_like(unit)
-        shifted[:, 1:] = unit[:, :-1]
-        return shifted * present.unsqueeze(-1)
 
 
 def initial_draft(recipe: DraftRecipe, target: Decoder, kept_ids: Tensor) -> DraftModel:
@@ -141,7 +132,7 @@ def initial_draft(recipe: DraftRecipe, target: Decoder, kept_ids: Tensor) -> Dra
     return draft
 
 
-def _random_presence(shape: torch.Size, featureless_share: float, generator: torch.Generator) -> Tensor:
+def random_presence(shape: torch.Size, featureless_share: float, generator: torch.Generator) -> Tensor:
     """Alternating runs of 1-8 positions with features and 1-4 without; some conversations have none at all.
 
     A drafted window is a short run without, behind committed text with.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from training.acceptance import Acceptance
 
@@ -23,8 +24,10 @@ class Judgement:
             empty where no held-out answer is greedy.
         exit_coverage: of trained adapters.
         untrained_exit_coverage: of the same exits with final norm and head alone.
+        extends: folder of the drafter that this one is, with something added; None for a new one.
     """
 
     acceptance: tuple[Acceptance, ...] = ()
     exit_coverage: Coverage = field(default_factory=dict)
     untrained_exit_coverage: Coverage = field(default_factory=dict)
+    extends: Path | None = None

@@ -96,25 +96,33 @@ class ExitRecipe(_Common):
         return self.exit_layers
 
 
-class StreamRecipe(_Common):
-    """Speculative streams in the target's top layers.
+class StreamSizes(_Common):
+    """Attributes of streams, whichever decoder they belong to.
 
     Attributes:
-        start_layer: target layers done before the streams begin.
+        start_layer: layers done before the streams begin.
         num_streams: tokens guessed behind the next one.
         rank: of the low-rank changes that streams see of the layers' matrices.
         stream_decay: a stream's loss weighs this much of the one before it.
         rows_per_conversation: answer positions with streams in a step, drawn at random.
-        num_nodes: nodes of the tree that is grown in the end.
-        tree_sizes: drafted nodes that the trained streams are judged at.
     """
 
-    kind: Literal["streams"] = "streams"
     start_layer: Layer
     num_streams: Annotated[int, Field(ge=1, le=8)] = 3
     rank: Annotated[int, Field(gt=0)] = 32
     stream_decay: Annotated[float, Field(gt=0, le=1)] = 0.8
     rows_per_conversation: Annotated[int, Field(gt=0)] = 64
+
+
+class StreamRecipe(StreamSizes):
+    """Speculative streams in the target's top layers.
+
+    Attributes:
+        num_nodes: nodes of the tree that is grown in the end.
+        tree_sizes: drafted nodes that the trained streams are judged at.
+    """
+
+    kind: Literal["streams"] = "streams"
     num_nodes: Annotated[int, Field(ge=1, le=64)] = 64
     tree_sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(min_length=1)] = (63, 16, 8)
 
@@ -122,6 +130,26 @@ class StreamRecipe(_Common):
     def state_layers(self) -> tuple[int, ...]:
         """Target layers whose states training reads, beside the last."""
         return (self.start_layer,)
+
+
+class DraftStreamRecipe(StreamSizes):
+    """Speculative streams inside a draft that is trained already.
+
+    Attributes:
+        drafter: a shipped draft, or the folder of one.
+        exit_features: target layers whose states it reads.
+        featureless_share: share of conversations trained without any feature.
+    """
+
+    kind: Literal["draft_streams"] = "draft_streams"
+    drafter: str
+    exit_features: tuple[Layer, ...] = ()
+    featureless_share: Annotated[float, Field(ge=0, le=1)] = 0.25
+
+    @property
+    def state_layers(self) -> tuple[int, ...]:
+        """Target layers whose states training reads, beside the last."""
+        return self.exit_features
 
 
 class _EagleRecipe(_Common):
@@ -254,7 +282,16 @@ class SelfTextRecipe(_Strict):
     seed: int = 0
 
 
-TrainingRecipe = DraftRecipe | ExitRecipe | MedusaRecipe | HydraRecipe | Eagle1Recipe | Eagle3Recipe | StreamRecipe
+TrainingRecipe = (
+    DraftRecipe
+    | ExitRecipe
+    | MedusaRecipe
+    | HydraRecipe
+    | Eagle1Recipe
+    | Eagle3Recipe
+    | StreamRecipe
+    | DraftStreamRecipe
+)
 """Whatever is trained on the target's states."""
 
 

@@ -16,10 +16,11 @@ from decoding.errors import TrainingError
 from runtime.models.config import ModelConfig
 from runtime.models.weights import load_decoder
 from runtime.weight_folder import WEIGHTS_FILE
-from training.card import AcceptanceCard, Card, DataCard, write_card
+from training.card import AcceptanceCard, Card, DataCard, add_benchmark, read_card, write_card
 from training.curve import read_curve
 from training.data import Conversation, fingerprint, most_frequent_ids, read_conversations, split_held_out
 from training.draft import DraftTask
+from training.draft_streams import DraftStreamTask
 from training.eagle import EagleTask
 from training.exits import ExitTask
 from training.hydra import HydraTask
@@ -27,6 +28,7 @@ from training.judgement import Coverage, Judgement
 from training.medusa import MedusaTask
 from training.recipe import (
     DraftRecipe,
+    DraftStreamRecipe,
     Eagle1Recipe,
     Eagle3Recipe,
     ExitRecipe,
@@ -148,6 +150,7 @@ _TASKS: Mapping[type[TrainingRecipe], Callable[..., _JudgedTask]] = {
     MedusaRecipe: MedusaTask,
     HydraRecipe: HydraTask,
     StreamRecipe: StreamTask,
+    DraftStreamRecipe: DraftStreamTask,
     Eagle1Recipe: EagleTask,
     Eagle3Recipe: EagleTask,
 }
@@ -201,6 +204,8 @@ def _write_card(out_folder: Path, task: _JudgedTask, data: DataCard, report: Rep
     """Put the card into the drafter folder, and return that folder."""
     folder = out_folder / DRAFTER_FOLDER
     origin = json.loads((out_folder / RUN_FILE).read_bytes())
+    if judgement.extends is not None:
+        return _extend_card(judgement.extends, folder, report, origin["recipe"]["kind"])
     trained = [parameter for parameter in task.module.parameters() if parameter.requires_grad]
     card = Card(
         name=out_folder.name,
@@ -220,6 +225,15 @@ def _write_card(out_folder: Path, task: _JudgedTask, data: DataCard, report: Rep
         untrained_exit_coverage=_rounded(judgement.untrained_exit_coverage),
     )
     write_card(card, folder)
+    return folder
+
+
+def _extend_card(source: Path, folder: Path, report: Report, what: str) -> Path:
+    """Put the card of the drafter in `source` into `folder`, with what was added to it; return `folder`."""
+    figures = {name: round(value, 4) for name, value in report.scores.items()}
+    figures |= {"training_tokens": report.num_tokens, "training_minutes": round(report.elapsed_s / 60, 1)}
+    write_card(read_card(source).model_copy(update={"num_bytes": (folder / WEIGHTS_FILE).stat().st_size}), folder)
+    add_benchmark(folder, f"{what}, held out", figures)
     return folder
 
 

@@ -8,7 +8,7 @@ import torch
 from decoding.errors import ModelError
 from runtime.decoder import causal_mask
 from runtime.kv_cache import KVCache
-from runtime.stream_model import StreamConfig, StreamModel, keys_along, keys_of, stream_mask
+from runtime.stream_model import StreamConfig, StreamModel, keys_of, run_along, stream_mask
 from tests.runtime import plain
 from tests.tiny_models import tiny_streams, tiny_target
 
@@ -109,11 +109,21 @@ def test_streams_of_many_rows_at_once_are_those_of_each_row_alone(target, stream
     _, x = cached(target, TEXT)
     positions = torch.tensor([1, 2, 5])
     visible = torch.zeros(3, len(TEXT)).masked_fill(torch.arange(len(TEXT)) > positions[:, None], -math.inf)
-    mask, keys = stream_mask(visible, 3), keys_along(target, x, 2)
+    final, keys = run_along(target, x, 2)
+    torch.testing.assert_close(target.logits(final)[0], plain.target_logits(target, TEXT))
+    mask = stream_mask(visible, 3)
     found = streams(x[:, positions], positions=positions, mask=mask, keys=keys)[0]
     for place, row in enumerate(positions.tolist()):
         expected = streams_of_row(target, streams, TEXT, row)
         torch.testing.assert_close(found[place], expected, atol=2e-4, rtol=1e-3)
+
+
+def test_some_of_the_streams_alone_are_what_they_are_among_all(target, streams) -> None:
+    cache, x = cached(target, TEXT)
+    mask = causal_mask(2, torch.float32, context=len(TEXT))
+    found = streams(x[:, -1:], positions=torch.tensor([6]), mask=mask, keys=keys_of(cache), num_streams=2)
+    assert found.shape == (1, 1, 2, 16)
+    torch.testing.assert_close(found[0, 0], streams_of_row(target, streams, TEXT, 6)[:2], atol=2e-4, rtol=1e-3)
 
 
 def test_streams_leave_keys_weights_and_rows_of_the_decoder_alone(target, streams) -> None:
