@@ -82,6 +82,18 @@ def _eagle3(folder: Path, target: Decoder, dtype: torch.dtype) -> WindowDrafter:
     return load_eagle3(folder, target, dtype=dtype)
 
 
+def _published_eagle3(folder: Path, target: Decoder, dtype: torch.dtype) -> WindowDrafter:
+    from runtime.published_eagle3 import load_published_eagle3
+
+    return load_published_eagle3(folder, target, dtype=dtype)
+
+
+def _published_medusa(folder: Path, target: Decoder, dtype: torch.dtype) -> WindowDrafter:
+    from runtime.published_medusa import load_published_medusa
+
+    return load_published_medusa(folder, target, dtype=dtype)
+
+
 # imports wait until a kind is asked for: a lane loads what it runs, and nothing else
 LOADERS: Final[Mapping[str, Loader]] = {
     "mirrorsd_draft": _draft,
@@ -89,8 +101,10 @@ LOADERS: Final[Mapping[str, Loader]] = {
     "mirrorsd_hydra": _hydra,
     "mirrorsd_eagle1": _eagle1,
     "mirrorsd_eagle3": _eagle3,
+    "published_eagle3": _published_eagle3,
+    "published_medusa": _published_medusa,
 }
-"""By kind; `speculators_model_type` of a folder's config names its kind."""
+"""By kind: `speculators_model_type` of a folder's config; published heads have none and are told by other fields."""
 
 
 def kind_of(folder: Path) -> str:
@@ -109,4 +123,11 @@ def _kind(path: Path) -> str:
     except (OSError, ValueError) as error:
         msg = f"{path}: cannot be read as JSON ({error})"
         raise ModelFormatError(msg) from error
-    return str(config.get("speculators_model_type") if isinstance(config, dict) else None)
+    if not isinstance(config, dict):
+        return str(None)
+    if "speculators_model_type" not in config:
+        if "medusa_num_heads" in config:
+            return "published_medusa"
+        if "eagle3" in str(config.get("architectures")).lower():
+            return "published_eagle3"
+    return str(config.get("speculators_model_type"))

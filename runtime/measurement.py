@@ -33,7 +33,7 @@ class Measurement:
 
     Attributes:
         part: what is timed.
-        rows: rows fed at once.
+        rows: rows fed at once; of a tree its nodes and the last committed token (verify_tree and stream).
         context: cached positions before them.
         repeats: times kept.
         warm_up: runs before the first of them.

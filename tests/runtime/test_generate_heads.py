@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from decoding import metrics
-from decoding.errors import ConfigError, LaneError, ModelFormatError
+from decoding.errors import ConfigError, LaneError, ModelError, ModelFormatError
 from decoding.schedule import Schedule
 from decoding.trace import Work
 from runtime.drafter_kinds import load_drafter
@@ -140,6 +140,22 @@ def test_a_folder_of_no_known_kind_is_refused(tiny_folders, tmp_path, kind) -> N
     (tmp_path / "config.json").write_text(json.dumps({"speculators_model_type": kind}))
     with pytest.raises(ModelFormatError, match=f"config.json: .*{kind}.* known kinds: mirrorsd_draft, mirrorsd_medusa"):
         load_drafter(tmp_path, tiny_folders.decoder, dtype=torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        ({"medusa_num_heads": 3, "medusa_num_layers": 1}, "expected medusa_lm_head.safetensors"),
+        ({"architectures": ["LlamaForCausalLMEagle3"]}, "config.json"),
+        ({"architectures": ["Eagle3MixtralForCausalLM"]}, "not that of a published EAGLE-3 head"),
+    ],
+)
+def test_published_heads_are_known_by_their_configs(tiny_folders, tmp_path, config, complaint) -> None:
+    """Their loaders complain here, for there is nothing else in the folder."""
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=complaint) as caught:
+        load_drafter(tmp_path, tiny_folders.decoder, dtype=torch.float32)
+    assert "known kinds" not in str(caught.value)
 
 
 def test_a_config_that_is_no_json_is_refused(tiny_folders, tmp_path) -> None:
