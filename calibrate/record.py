@@ -13,9 +13,10 @@ from __future__ import annotations
 import glob
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 
 from calibrate.prompts import EncodedPrompt
 from calibrate.record_text import greedy_text
+from calibrate.record_trees import DynamicShape, RecordedHead
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord, Ids, PromptRecord
 from runtime.decoder import Decoder
@@ -34,6 +36,8 @@ from runtime.rollouts import rollouts_everywhere
 Progress = Callable[[str, float], None]
 """Called with the prompt under way and the share that is done, 0 to 1."""
 
+USUAL_TREES: Final[tuple[DynamicShape, ...]] = ((3, 4), (5, 4), (5, 8))
+"""Shallow ones for devices where every step of a head counts, wide ones for those where it does not."""
 _PROMPTS_PER_SAVE = 8
 _VALUES_PER_WEIGHT = 16
 
@@ -48,6 +52,7 @@ class RecordSettings:
         max_window: longest window that can be replayed.
         num_alternatives: the draft's own ids per position, its drafted token included.
         num_exit_candidates: ids per position and exit, best first.
+        trees: depth and top_k of every dynamic tree to record; static trees have a shape of their own.
     """
 
     exit_layers: tuple[int, ...]
@@ -55,17 +60,19 @@ class RecordSettings:
     max_window: int = 8
     num_alternatives: int = 9
     num_exit_candidates: int = 17
+    trees: tuple[DynamicShape, ...] = USUAL_TREES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordedModels:
-    """What is recorded: a target, a draft made for it, and the target's trained exits if it has any."""
+    """What is recorded: a target, a draft made for it, the target's trained exits if it has any, and its heads."""
 
     target_name: str
     drafter_name: str
     target: Decoder
     draft: DraftModel
     exits: ExitHeads | None = None
+    heads: tuple[RecordedHead, ...] = ()
 
     @property
     def dtype(self) -> str:
@@ -122,6 +129,7 @@ class Recorder:
             raise RecordError(msg)
         self.models, self.settings = models, settings
         self._early_exit = EarlyExit(models.target, models.exits)
+        self._trees = [(head, tree) for head in models.heads for tree in head.trees(settings.trees)]
 
     def record(self, prompt: EncodedPrompt) -> PromptRecord:
         """Everything that schedules could ask about one prompt.
@@ -131,7 +139,8 @@ class Recorder:
         """
         target, settings = self.models.target, self.settings
         feature_layers = self.models.draft.config.exit_features
-        layers = (*settings.exit_layers, *feature_layers)
+        head_layers = [layer for head in self.models.heads for layer in head.layers]
+        layers = (*settings.exit_layers, *feature_layers, *head_layers)
         try:
             text = greedy_text(target, prompt.ids, max_new_tokens=settings.max_new_tokens, layers=layers)
         except RecordError as error:
@@ -155,6 +164,7 @@ class Recorder:
             alternatives=alternatives,
             feature_alternatives=feature_alternatives,
             exits={layer: self._read_exit(text.states[layer][behind_prompt], layer) for layer in settings.exit_layers},
+            tree_ranks=tuple(self._grow(ids, len(prompt.ids), text.states)),
             margins=np.array(text.margins, dtype=np.float32),
         )
 
@@ -169,6 +179,7 @@ class Recorder:
             exit_layers=self.settings.exit_layers,
             feature_layers=self.models.draft.config.exit_features,
             prompts=tuple(prompts),
+            trees=tuple(tree for _, tree in self._trees),
         )
 
     def _roll_out(self, ids: Sequence[int], start: int, features_TE: Tensor | None) -> tuple[Ids, Ids]:
@@ -183,6 +194,12 @@ class Recorder:
         )
         return _ids(result.tokens), _ids(result.alternatives[:, 0])
 
+    def _grow(self, ids: Sequence[int], start: int, states: Mapping[int, Tensor]) -> Iterator[Ids]:
+        """Places of the nodes that stand for the text in every tree, [N, depth] each."""
+        norm_eps = self.models.target.config.norm_eps
+        for head, tree in self._trees:
+            yield head.ranks(tree, ids, start=start, states=states, norm_eps=norm_eps)
+
     def _read_exit(self, x_ND: Tensor, layer: int) -> Ids:
         """The exit's best ids for the place behind each state, [N, K]."""
         candidates, _ = self._early_exit.read(x_ND[None], layer, self.settings.num_exit_candidates)
@@ -193,6 +210,7 @@ def fingerprint(models: RecordedModels, prompts: Sequence[EncodedPrompt], settin
     """16 hexadecimal digits that change with anything a record depends on; of the weights a sample is read."""
     digest = hashlib.sha256(json.dumps([asdict(settings), [prompt._asdict() for prompt in prompts]]).encode())
     digest.update(f"{models.target_name} {models.drafter_name} {models.target.config} {models.draft.config}".encode())
+    digest.update(json.dumps([(head.name, head.digest) for head in models.heads]).encode())
     adapters = models.exits.adapters if models.exits is not None else {}
     for module in (models.target, models.draft, *(adapters[layer] for layer in sorted(adapters))):
         for name, weight in module.named_parameters():

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 import torch
 
 from calibrate.record import RecordedModels
+from calibrate.record_trees import RecordedHead, TreeDrafter, digest_of
+from decoding.errors import ModelFormatError
+from runtime.decoder import Decoder
 from runtime.drafter_folder import load_draft
+from runtime.drafter_kinds import kind_of, load_drafter
+from runtime.eagle_drafter import EagleDrafter
 from runtime.exit_folder import load_exits
+from runtime.hydra_drafter import HydraDrafter
+from runtime.medusa_drafter import MedusaDrafter
 from runtime.models.weights import load_decoder
+from runtime.stream_folder import STREAM_KIND, load_streams
 
 _DTYPES: Final = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
@@ -27,6 +36,7 @@ def load_models(
     drafter: NamedFolder,
     exits_folder: Path | None,
     *,
+    heads: Sequence[NamedFolder] = (),
     dtype: Literal["bfloat16", "float32"],
     num_threads: int | None = None,
 ) -> RecordedModels:
@@ -36,6 +46,7 @@ def load_models(
         target: who speaks.
         drafter: who guesses.
         exits_folder: trained exit adapters.
+        heads: the target's heads and streams.
         dtype: of all weights.
         num_threads: torch's in this process, from now on; None leaves them alone.
 
@@ -51,4 +62,18 @@ def load_models(
         target=decoder,
         draft=load_draft(drafter.folder, decoder, dtype=_DTYPES[dtype]),
         exits=None if exits_folder is None else load_exits(exits_folder, decoder, dtype=_DTYPES[dtype]),
+        heads=tuple(
+            RecordedHead(head.name, _load_head(head.folder, decoder, _DTYPES[dtype]), digest_of(head.folder))
+            for head in heads
+        ),
     )
+
+
+def _load_head(folder: Path, target: Decoder, dtype: torch.dtype) -> TreeDrafter:
+    if kind_of(folder) == STREAM_KIND:
+        return load_streams(folder, target)
+    drafter = load_drafter(folder, target, dtype=dtype)
+    if not isinstance(drafter, EagleDrafter | HydraDrafter | MedusaDrafter):
+        msg = f"{folder}: is a draft language model, not a head of the target"
+        raise ModelFormatError(msg)
+    return drafter

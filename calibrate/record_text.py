@@ -39,7 +39,7 @@ class GreedyText(NamedTuple):
 
 @torch.inference_mode()
 def greedy_text(target: Decoder, prompt: Sequence[int], *, max_new_tokens: int, layers: Sequence[int]) -> GreedyText:
-    """Decode greedily, keeping the states after `layers` (counted from 1).
+    """Decode greedily, keeping the states after `layers` (counted from 1; those of the last one before the norm).
 
     Raises:
         RecordError: prompt and text together do not fit in the target's positions.
@@ -78,7 +78,7 @@ class _Reader:
         positions = torch.arange(context, context + count)
         x_BTD: Tensor = self.target.embedding(torch.tensor([list(ids)]))
         done = 0
-        for layer in (*self.rows, self.target.config.num_layers):
+        for layer in dict.fromkeys((*self.rows, self.target.config.num_layers)):
             x_BTD = self.target.run_layers(x_BTD, done, layer, positions=positions, mask=mask, cache=self.cache)
             done = layer
             if layer in self.rows:

@@ -24,11 +24,13 @@ class Reach:
         max_new_tokens: cut of every text.
         max_window: longest window that can be replayed.
         exit_layers: exits to record; None for those that have trained adapters, or half depth if none has.
+        trees: depth and top_k of every dynamic tree; None for the usual ones.
     """
 
     max_new_tokens: int = 64
     max_window: int = 8
     exit_layers: tuple[int, ...] | None = None
+    trees: tuple[tuple[int, int], ...] | None = None
 
 
 def record(
@@ -43,7 +45,7 @@ def record(
     """Record what the pair would do at every position of its own greedy text of every prompt.
 
     Args:
-        pair: the models; a drafter is needed.
+        pair: the models; a drafter is needed. All its heads are recorded.
         prompts: what is asked.
         path: where the record goes; an interrupted recording goes on when called again.
         reach: how far; None for the defaults.
@@ -58,7 +60,7 @@ def record(
     if pair.drafter is None or pair.drafter_folder is None:
         msg = f"no drafter ships for {pair.target}: name one, or train one with `mirrorsd train draft`"
         raise ConfigError(msg)
-    from calibrate.record import RecordSettings, record_acceptance
+    from calibrate.record import USUAL_TREES, RecordSettings, record_acceptance
     from calibrate.record_models import NamedFolder, load_models
 
     encoded = encode(prompts, pair.target_folder)
@@ -67,6 +69,7 @@ def record(
         NamedFolder(pair.target, pair.target_folder),
         NamedFolder(pair.drafter, pair.drafter_folder),
         pair.exits_folder,
+        heads=[NamedFolder(name, folder) for name, folder in pair.heads.items()],
         dtype=pair.dtype,
         num_threads=num_threads,
     )
@@ -76,5 +79,6 @@ def record(
         exit_layers=trained if reach.exit_layers is None else reach.exit_layers,
         max_new_tokens=reach.max_new_tokens,
         max_window=reach.max_window,
+        trees=USUAL_TREES if reach.trees is None else reach.trees,
     )
     return record_acceptance(models, encoded, settings, path, progress)

@@ -109,7 +109,7 @@ def generate(
     Raises:
         MirrorsdError: a model is not to be had, or the schedule does not fit it or this machine.
     """
-    pair = find_pair(target, drafter=schedule.drafter, dtype=dtype)
+    pair = find_pair(target, drafter=None if schedule.is_tree else schedule.drafter, dtype=dtype)
     with TextEngine(pair, lane_specs()) as engine:
         question = Prompt(prompt_id="prompt", category="", turns=(prompt,))
         return engine.answer(question, schedule, decoding or Decoding(), on_text=on_text)

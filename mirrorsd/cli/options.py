@@ -41,6 +41,14 @@ ExitsOption = Annotated[
         help="Shipped exit adapters' name or a folder; without it those shipped for the target.", show_default=False
     ),
 ]
+HeadsOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Heads and streams of the target: shipped names or folders, separated by commas, or none; "
+        "without it all that are shipped for the target.",
+        show_default=False,
+    ),
+]
 DtypeOption = Annotated[Dtype, typer.Option(help="Type of weights and arithmetic.")]
 PromptsOption = Annotated[
     Path | None,
@@ -56,6 +64,13 @@ PerCategoryOption = Annotated[
     int | None,
     typer.Option(min=1, help="Take only the first so many prompts of every kind of task.", show_default=False),
 ]
+
+
+def chosen_heads(text: str | None) -> tuple[str, ...] | None:
+    """The names that `--heads` lists; None for all that ship."""
+    if text is None:
+        return None
+    return () if text == "none" else tuple(filter(None, (name.strip() for name in text.split(","))))
 
 
 def chosen_prompts(path: Path | None, per_category: int | None) -> tuple[Prompt, ...]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from decoding.errors import ConfigError
+from decoding.schedule import MAX_TREE, MAX_WINDOW
 from mirrorsd.cli.console import escaped, show, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.options import (
@@ -15,14 +17,18 @@ from mirrorsd.cli.options import (
     Dtype,
     DtypeOption,
     ExitsOption,
+    HeadsOption,
     PerCategoryOption,
     PromptsOption,
     TargetOption,
+    chosen_heads,
     chosen_prompts,
 )
 from mirrorsd.cli.progress import task
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from decoding.record import AcceptanceRecord
 
 EXAMPLE = "mirrorsd record --prompts my-prompts.jsonl --out record.npz"
@@ -35,12 +41,17 @@ def record(
     target: TargetOption = DEFAULT_TARGET,
     drafter: DrafterOption = None,
     exits: ExitsOption = None,
+    heads: HeadsOption = None,
     dtype: DtypeOption = Dtype.BFLOAT16,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Cut every text there.")] = 64,
     max_window: Annotated[int, typer.Option(min=1, max=16, help="Longest window that can be replayed.")] = 8,
     exit_layer: Annotated[
         list[int] | None,
         typer.Option(help="Record this exit; may be repeated. Without it, all with trained adapters."),
+    ] = None,
+    tree: Annotated[
+        list[str] | None,
+        typer.Option(help="Record dynamic trees of this depth and top-k, such as 5x8; may be repeated."),
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads to compute with.", show_default=False)] = None,
     json: JsonOption = None,
@@ -51,16 +62,25 @@ def record(
     from mirrorsd.recording import record as make
 
     wanted = chosen_prompts(prompts, per_category)
+    trees = None if tree is None else tuple(map(_shape, tree))
     saved = [f"Finished prompts are kept beside {out}; the same command goes on from there."]
     with telling_what_was_saved(saved), task("Recording") as report:
         made = make(
-            find_pair(target, drafter=drafter, exits=exits, dtype=dtype.value, progress=report),
+            find_pair(
+                target,
+                drafter=drafter,
+                exits=exits,
+                heads=chosen_heads(heads),
+                dtype=dtype.value,
+                progress=report,
+            ),
             wanted,
             out,
             reach=Reach(
                 max_new_tokens=max_new_tokens,
                 max_window=max_window,
                 exit_layers=None if exit_layer is None else tuple(exit_layer),
+                trees=trees,
             ),
             num_threads=threads,
             progress=report,
@@ -71,6 +91,8 @@ def record(
             f"Wrote {escaped(out)}: {result['num_prompts']} prompts, {result['num_tokens']} tokens; the draft knows "
             f"{result['token_acceptance']:.0%} of them."
         )
+        for one in result["trees"]:
+            show(f"{escaped(one['name'])}: {one['mean_acceptance_length']:.2f} tokens per round with the largest tree.")
 
 
 def _summary(made: AcceptanceRecord, out: Path) -> dict[str, Any]:
@@ -86,4 +108,36 @@ def _summary(made: AcceptanceRecord, out: Path) -> dict[str, Any]:
         "token_acceptance": token_acceptance(made),
         "exit_layers": list(made.exit_layers),
         "max_window": made.max_window,
+        "trees": list(_trees(made)),
     }
+
+
+def _trees(made: AcceptanceRecord) -> Iterator[dict[str, Any]]:
+    """What every kind of tree would get accepted at most, over all positions of the texts."""
+    from statistics import fmean
+
+    for place, tree in enumerate(made.trees):
+        lengths = [length for prompt in made.prompts for length in prompt.tree_lengths(place, MAX_TREE).tolist()]
+        expanded = f" top {tree.top_k}" if tree.top_k else ""
+        yield {
+            "name": f"{tree.drafter} ({tree.method}, {tree.depth} deep{expanded})",
+            "drafter": tree.drafter,
+            "method": tree.method,
+            "depth": tree.depth,
+            "top_k": tree.top_k,
+            "mean_acceptance_length": 1 + fmean(lengths),
+        }
+
+
+def _shape(text: str) -> tuple[int, int]:
+    """Depth and top-k from `5x8`."""
+    depth, _, top_k = text.partition("x")
+    if (
+        not depth.isdigit()
+        or not top_k.isdigit()
+        or not 1 <= int(depth) <= MAX_WINDOW
+        or not 1 <= int(top_k) <= MAX_TREE
+    ):
+        msg = f"--tree {text}: expected depth x top-k, such as 5x8"
+        raise ConfigError(msg)
+    return int(depth), int(top_k)

@@ -63,9 +63,14 @@ def run(
 
     wanted, asked = load_schedule(schedule), _asked(prompt, prompts)
     lanes = lane_specs(load_profile(profile) if profile is not None else None)
-    pair = find_pair(target, drafter=drafter or wanted.drafter, exits=exits, dtype=dtype.value)
-    if wanted.draft_lane is not None:
-        wanted = wanted.model_copy(update={"drafter": pair.drafter})
+    name = drafter or wanted.drafter
+    if wanted.is_tree:
+        pair = find_pair(target, exits=exits, heads=[name] if name else None, dtype=dtype.value)
+        wanted = wanted.model_copy(update={"drafter": _head(pair, wanted)})
+    else:
+        pair = find_pair(target, drafter=name, exits=exits, dtype=dtype.value)
+        if wanted.draft_lane is not None:
+            wanted = wanted.model_copy(update={"drafter": pair.drafter})
     decoding = Decoding(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed)
     with TextEngine(pair, lanes) as engine:
         job = _Job(engine, wanted, decoding, streams=not quiet and json != STDOUT)
@@ -122,6 +127,17 @@ def _asked(prompt: str | None, prompts: Path | None) -> tuple[Prompt, ...]:
     if prompts is not None:
         return load_prompts(prompts)
     return (Prompt(prompt_id="prompt", category="", turns=(str(prompt),)),)
+
+
+def _head(pair: ModelPair, schedule: Schedule) -> str:
+    from decoding.errors import ConfigError
+
+    name = pair.head_for(schedule.method)
+    if name is None:
+        have = f"those given are {', '.join(pair.heads)}" if pair.heads else f"none ships for {pair.target}"
+        msg = f"method {schedule.method} needs its own kind of head, and {have}: name one with --drafter"
+        raise ConfigError(msg)
+    return name
 
 
 def _settings(pair: ModelPair, schedule: Schedule, decoding: Decoding) -> dict[str, Any]:

@@ -6,8 +6,13 @@ import pytest
 import tokenizers
 
 from decoding.schedule import Schedule, save_schedule
+from runtime.eagle_folder import save_eagle
+from runtime.medusa_folder import save_medusa
+from runtime.stream_folder import save_streams
 from tests.runtime.tiny_folders import TinyFolders, save_draft_of, save_exits_of, save_target
-from tests.tiny_models import EOS, VOCAB_SIZE, tiny_target
+from tests.tiny_eagle import KEPT, tiny_eagle1
+from tests.tiny_heads import tiny_medusa
+from tests.tiny_models import EOS, VOCAB_SIZE, tiny_streams, tiny_target
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +32,18 @@ def tiny_folders(tmp_path_factory):
     backend.add_special_tokens([f"w{EOS}"])
     backend.save(str(folders.target / "tokenizer.json"))
     return folders
+
+
+@pytest.fixture(scope="session")
+def head_folders(tiny_folders):
+    """Heads and streams of the tiny model."""
+    target, root = tiny_folders.decoder, tiny_folders.target.parent
+    facts = {"target_name": tiny_folders.target.name, "metadata": {}}
+    paths = ((0,), (1,), (0, 0), (2,), (0, 1), (1, 0))
+    save_medusa(tiny_medusa(target), paths, root / "medusa", target=target, **facts)
+    save_eagle(tiny_eagle1(target), root / "eagle", feature_layers=(), **facts)
+    save_streams(tiny_streams(target), paths, root / "streams", kept_ids=KEPT, target=target, **facts)
+    return {name: root / name for name in ("medusa", "eagle", "streams")}
 
 
 @pytest.fixture(scope="session")

@@ -22,15 +22,50 @@ def test_a_target_without_shipped_drafters_has_none(tiny_folders):
 
 def test_what_ships_for_a_target_is_taken_without_being_named(tiny_folders, tmp_path, monkeypatch):
     monkeypatch.setattr("runtime.shipped.SHIPPED_FOLDER", tmp_path)
-    for name, source in (("one-draft", tiny_folders.drafter), ("one-exits", tiny_folders.exits)):
-        folder = tmp_path / name
-        folder.mkdir()
-        config = json.loads((source / "config.json").read_text())
-        config["speculators_config"]["verifier"]["name_or_path"] = tiny_folders.target.name
-        (folder / "config.json").write_text(json.dumps(config))
+    ship(tmp_path, "one-draft", tiny_folders.drafter, tiny_folders.target.name)
+    ship(tmp_path, "one-exits", tiny_folders.exits, tiny_folders.target.name)
     pair = find_pair(str(tiny_folders.target))
     assert (pair.drafter, pair.exits) == ("one-draft", "one-exits")
     assert pair.drafter_folder == tmp_path / "one-draft"
+
+
+def ship(root, name, source, target):
+    folder = root / name
+    folder.mkdir()
+    config = json.loads((source / "config.json").read_text())
+    config["speculators_config"]["verifier"]["name_or_path"] = target
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def test_all_heads_that_ship_for_a_target_are_taken(tiny_folders, head_folders, tmp_path, monkeypatch):
+    monkeypatch.setattr("runtime.shipped.SHIPPED_FOLDER", tmp_path)
+    target = tiny_folders.target.name
+    for name, source in head_folders.items():
+        ship(tmp_path, f"of-{name}", source, target)
+    ship(tmp_path, "a-draft", tiny_folders.drafter, target)
+    ship(tmp_path, "of-another", head_folders["medusa"], "another")
+    pair = find_pair(str(tiny_folders.target))
+    assert pair.drafter == "a-draft"
+    assert pair.heads == {f"of-{name}": tmp_path / f"of-{name}" for name in ("eagle", "medusa", "streams")}
+    assert [pair.head_for(method) for method in ("medusa", "hydra", "eagle2", "speculative_streaming")] == [
+        "of-medusa",
+        None,
+        "of-eagle",
+        "of-streams",
+    ]
+    assert find_pair(str(tiny_folders.target), heads=()).heads == {}
+    assert list(find_pair(str(tiny_folders.target), heads=["of-medusa"]).heads) == ["of-medusa"]
+
+
+def test_heads_that_are_named_as_folders_become_lasting(tiny_folders, head_folders, monkeypatch):
+    monkeypatch.chdir(tiny_folders.target.parent)
+    pair = find_pair("target", heads=["streams", "medusa"])
+    assert list(pair.heads) == [str(head_folders["streams"]), str(head_folders["medusa"])]
+
+
+def test_a_draft_language_model_is_no_head(tiny_folders):
+    with pytest.raises(ModelFormatError, match="is no head: .*mirrorsd_draft.*, expected mirrorsd_medusa"):
+        find_pair(str(tiny_folders.target), heads=[str(tiny_folders.drafter)])
 
 
 def test_a_drafter_is_not_taken_for_exits(tiny_folders):

@@ -37,12 +37,36 @@ def test_exits_can_be_chosen(mirrorsd, words, prompt_file, tmp_path):
     assert AcceptanceRecord.load(out).exit_layers == (1, 3)
 
 
+def test_trees_of_the_heads_that_are_named_are_recorded(mirrorsd, words, prompt_file, head_folders, tmp_path):
+    out = tmp_path / "record.npz"
+    heads = f"{head_folders['medusa']}, {head_folders['eagle']},{head_folders['streams']}"
+    more = ("--prompts", prompt_file(*PROMPTS), "--out", out, "--heads", heads, "--tree", "2x4", "--tree", "3x2")
+    result = json.loads(mirrorsd(*words, *more, "--json").stdout)
+    record = AcceptanceRecord.load(out)
+    medusa, eagle, streams = (str(head_folders[name]) for name in ("medusa", "eagle", "streams"))
+    expected = [
+        ("medusa", medusa, 2, 0),
+        ("eagle2", eagle, 2, 4),
+        ("eagle2", eagle, 3, 2),
+        ("speculative_streaming", streams, 2, 0),
+    ]
+    assert [(tree.method, tree.drafter, tree.depth, tree.top_k) for tree in record.trees] == expected
+    keys = ("method", "drafter", "depth", "top_k")
+    assert [tuple(tree[key] for key in keys) for tree in result["trees"]] == expected
+    for place, tree in enumerate(result["trees"]):
+        lengths = [length for prompt in record.prompts for length in prompt.tree_lengths(place, 64)]
+        assert tree["mean_acceptance_length"] == pytest.approx(1 + sum(lengths) / len(lengths))
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
         (("--exit-layer", "9"), "exit layer 9 is outside 1..3"),
         (("--max-new-tokens", "600"), "exceed the target's 512"),
         (("--drafter", "nowhere"), "'nowhere' is not a shipped drafter"),
+        (("--heads", "nowhere"), "'nowhere' is not a shipped drafter"),
+        (("--tree", "5"), "--tree 5: expected depth x top-k, such as 5x8"),
+        (("--tree", "99x4"), "--tree 99x4: expected depth x top-k"),
     ],
 )
 def test_what_does_not_fit_is_said_and_nothing_is_written(mirrorsd, words, prompt_file, tmp_path, more, message):

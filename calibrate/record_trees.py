@@ -1,0 +1,97 @@
+"""Heads and streams in a record: which nodes of the trees they draft stand for a text.
+
+Shapes: N tokens of the text, P of the prompt; the others by the legend of `runtime.decoder`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from decoding.record import Ids, RecordedTree
+from decoding.schedule import MAX_TREE, Method
+from decoding.tree_shape import Path as TreePath
+from decoding.tree_shape import cut
+from runtime.draft_model import normalise_features
+from runtime.eagle_drafter import EagleDrafter
+from runtime.hydra_drafter import HydraDrafter
+from runtime.medusa_drafter import MedusaDrafter
+from runtime.static_tree import places_along
+from runtime.stream_tree import StreamTree
+
+TreeDrafter = EagleDrafter | HydraDrafter | MedusaDrafter | StreamTree
+DynamicShape = tuple[int, int]
+"""Depth of a dynamic tree, and the nodes that it expands on every level."""
+
+
+class RecordedHead(NamedTuple):
+    """A head of the target, or its streams.
+
+    Attributes:
+        name: what a user calls it.
+        drafter: it itself.
+        digest: changes with its weights and its tree.
+    """
+
+    name: str
+    drafter: TreeDrafter
+    digest: str
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Target layers whose states it reads."""
+        if isinstance(self.drafter, StreamTree):
+            return (self.drafter.start_layer,)
+        return self.drafter.feature_layers
+
+    def trees(self, shapes: Sequence[DynamicShape]) -> Iterator[RecordedTree]:
+        """The trees to record: of these shapes if they are dynamic, else the head's own."""
+        for method in _methods(self.drafter):
+            if isinstance(self.drafter, EagleDrafter):
+                for depth, top_k in shapes:
+                    yield RecordedTree(method=method, drafter=self.name, depth=depth, top_k=top_k)
+            else:
+                paths: Sequence[TreePath] = self.drafter.paths
+                depth = max(map(len, paths))
+                paths = cut(paths, MAX_TREE, depth)
+                yield RecordedTree(method=method, drafter=self.name, depth=depth, paths=paths)
+
+    def ranks(
+        self, tree: RecordedTree, ids: Sequence[int], *, start: int, states: Mapping[int, Tensor], norm_eps: float
+    ) -> Ids:
+        """Places in a tree's order of the nodes that stand for the text, [N, depth].
+
+        Args:
+            tree: one of `trees`.
+            ids: prompt and text.
+            start: tokens of the prompt.
+            states: by layer, the target's hidden states at all positions but the last, [P + N - 1, D].
+            norm_eps: the target's.
+        """
+        drafter = self.drafter
+        if isinstance(drafter, StreamTree):
+            found = drafter.level_ranks(ids, start=start, x_TD=states[drafter.start_layer])
+            return places_along(found, tree.paths, tree.depth)
+        hidden_TED = torch.stack([states[layer] for layer in drafter.feature_layers], dim=1)
+        features_TE = hidden_TED.flatten(-2) if drafter.raw_features else normalise_features(hidden_TED, norm_eps)
+        if isinstance(drafter, EagleDrafter):
+            return drafter.ranks_along(ids, start=start, features_TE=features_TE, depth=tree.depth, top_k=tree.top_k)
+        return drafter.ranks_along(ids, start=start, features_TE=features_TE, depth=tree.depth)
+
+
+def digest_of(folder: Path) -> str:
+    """Changes with any file of a folder of weights."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.iterdir() if path.is_file()):
+        digest.update(path.name.encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _methods(drafter: TreeDrafter) -> tuple[Method, ...]:
+    return ("speculative_streaming",) if isinstance(drafter, StreamTree) else drafter.methods
