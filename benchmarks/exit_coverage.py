@@ -65,6 +65,7 @@ def main() -> None:
     print("\r", end="")
     result = {
         "prompts": name,
+        "every": options.every,
         "num_prompts": len(prompts),
         "max_new_tokens": options.max_new_tokens,
         "dtype": options.dtype,
