@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from calibrate.fit import spread
 from calibrate.measure import MeasurableLane, visit
+from calibrate.passes import Passes
 from runtime.measurement import Measurement
 
 Pair = tuple[str, str]
@@ -29,7 +30,7 @@ class PairSlowdown(NamedTuple):
 
 
 def measure_pairs(
-    lanes: Mapping[str, MeasurableLane], pairs: Sequence[Pair], *, context: int, max_rows: int, passes: int
+    lanes: Mapping[str, MeasurableLane], pairs: Sequence[Pair], *, context: int, max_rows: int, passes: Passes
 ) -> dict[Pair, PairSlowdown]:
     """Slowdowns of every pair of lanes, pair after pair in every pass.
 
@@ -40,7 +41,7 @@ def measure_pairs(
     step = Measurement(part="draft_step", rows=_DRAFT_ROWS, context=context, repeats=_STEP_RUNS)
     target: dict[Pair, list[float]] = {pair: [] for pair in pairs}
     draft: dict[Pair, list[float]] = {pair: [] for pair in pairs}
-    for _ in range(passes):
+    for _ in passes:
         for pair in pairs:
             one, two = lanes[pair[0]], lanes[pair[1]]
             target[pair].append(_beside_over_alone(one, verify, two, step))

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any, NamedTuple, Protocol
 
+from calibrate.passes import Passes
 from decoding.messages import ExitSignal
 from decoding.schedule import Schedule
 from decoding.trace import Trace
@@ -101,19 +102,19 @@ def visit_in_turn(
     lanes: Mapping[str, MeasurableLane],
     cells: Sequence[Cell],
     *,
-    passes: int,
+    passes: Passes,
     progress: Callable[[float], None] = lambda _share: None,
 ) -> Samples:
-    """Measure all cells `passes` times, every second pass backwards, neighbours on different lanes.
+    """Measure all cells once in every pass, every second pass backwards, neighbours on different lanes.
 
     Raises:
         LaneError: a lane is lost, or has not loaded what is to be timed.
     """
     samples = Samples()
     order = _in_turn(cells)
-    for index in range(passes):
+    for index in passes:
         for place, cell in enumerate(order if index % 2 == 0 else order[::-1]):
-            progress((index + place / len(order)) / passes)
+            progress((index + place / len(order)) / passes.count)
             seconds, dispatch_s = visit(lanes[cell.lane], cell.measurement)
             samples.seconds[cell] += seconds
             samples.dispatch_s[cell.lane].append(dispatch_s)

@@ -11,8 +11,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from statistics import median
 
 from calibrate.contend import Pair, PairSlowdown, measure_pairs
@@ -20,6 +21,7 @@ from calibrate.effort import Effort, full_effort, quick_effort
 from calibrate.fit import LaneTables, Level
 from calibrate.lane_parts import LaneParts
 from calibrate.measure import MeasurableEngine, MeasurableLane, Progress, message_costs, visit_in_turn
+from calibrate.passes import Passes
 from calibrate.placements import PlacedLane, check_schedules, fit_schedules, split_pairs
 from calibrate.runs import Run, decode, gaps_s, level_factor, residual
 from calibrate.sizes import ModelSizes, PartBytes
@@ -36,6 +38,9 @@ _LEAST_WIDTH = 1024
 """A smaller payload would cost too little to tell the bandwidth from."""
 _BYTES_PER_CANDIDATE = 8
 """As the simulator counts them: a 32-bit id and a 32-bit log-prob."""
+_QUICK_S = 60.0
+_TIMED_BY, _PAIRED_BY = 0.6, 0.7
+"""Shares of the time by which the parts and then the pairs of lanes are timed; decoding takes the rest."""
 _HOPS = 2
 """An exit message goes from the target's lane to the driver, and from there to the draft's."""
 
@@ -52,6 +57,8 @@ class CalibrationTask:
         contexts: the fewest and the most cached tokens that schedules will meet.
         max_window: most drafted tokens per round.
         quick: whether a rougher profile in less time is wanted.
+        time_s: in which to be done. Repeats that do not fit are left out; everything is measured once in any case.
+            None is a minute for a quick calibration, and no limit for a full one.
     """
 
     target: str
@@ -62,6 +69,14 @@ class CalibrationTask:
     contexts: tuple[int, int]
     max_window: int = 8
     quick: bool = False
+    time_s: float | None = None
+
+    @property
+    def limit_s(self) -> float:
+        """The time it may take."""
+        if self.time_s is not None:
+            return self.time_s
+        return _QUICK_S if self.quick else inf
 
     @property
     def effort(self) -> Effort:
@@ -77,29 +92,39 @@ class CalibrationTask:
 
 
 def calibrate(
-    engine: MeasurableEngine, task: CalibrationTask, progress: Progress = lambda _step, _share: None
+    engine: MeasurableEngine,
+    task: CalibrationTask,
+    progress: Progress = lambda _step, _share: None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Profile:
     """Measure everything; `Profile.calibration_s` says how long it took, loading the models included.
+
+    Where the task's time ran short, `Profile.notes` says what was measured less often than wanted.
 
     Raises:
         ConfigError: the contexts are no range.
         LaneError: a lane was lost.
         ModelError: a model cannot be loaded.
     """
-    start_s = time.monotonic()
-    profile = _Calibration(engine, task, progress).run()
+    start_s = clock()
+    profile = _Calibration(engine, task, progress, clock).run()
     progress("done", 1.0)
-    return profile.model_copy(update={"calibration_s": time.monotonic() - start_s})
+    return profile.model_copy(update={"calibration_s": clock() - start_s})
 
 
 class _Calibration:
     """One calibration under way."""
 
-    def __init__(self, engine: MeasurableEngine, task: CalibrationTask, progress: Progress) -> None:
+    def __init__(
+        self, engine: MeasurableEngine, task: CalibrationTask, progress: Progress, clock: Callable[[], float]
+    ) -> None:
         self._engine = engine
         self._task = task
         self._effort = task.effort
         self._progress = progress
+        self._part_passes = self._passes(clock, _TIMED_BY)
+        self._pair_passes = self._passes(clock, _PAIRED_BY)
         self._num_layers: int = engine.config.num_layers
         self._source = f"calibration on this machine ({'quick' if task.quick else 'full'})"
         self._parts = LaneParts(
@@ -117,7 +142,7 @@ class _Calibration:
         samples = visit_in_turn(
             lanes,
             [cell for name in lanes for cell in self._parts.cells(name)],
-            passes=self._effort.passes,
+            passes=self._part_passes,
             progress=lambda share: self._progress("timing parts", 0.1 + 0.5 * share),
         )
         dispatch_s = {name: median(taken) for name, taken in samples.dispatch_s.items()}
@@ -145,7 +170,18 @@ class _Calibration:
             round_overhead_s=_round_overhead_s(runs, dispatch_s),
             features_bytes_per_row=task.sizes.features_bytes_per_row,
             relative_error=max((abs(error) for error in errors if error is not None), default=0.0),
+            notes=tuple(self._notes(pairs)),
         )
+
+    def _passes(self, clock: Callable[[], float], share: float) -> Passes:
+        """As many as are wanted, if they are done in this share of the time, which starts now."""
+        return Passes(count=self._effort.passes, end_s=clock() + share * self._task.limit_s, clock=clock)
+
+    def _notes(self, pairs: Sequence[Pair]) -> Iterator[str]:
+        measured = {"parts": self._part_passes} | ({"pairs of lanes": self._pair_passes} if pairs else {})
+        if any(passes.num_done < passes.count for passes in measured.values()):
+            told = ", ".join(f"{what} {passes.num_done} of {passes.count} times" for what, passes in measured.items())
+            yield f"Calibration had {self._task.limit_s:g} s, too few here for all repeats: it timed {told}."
 
     def _load(self, name: str) -> MeasurableLane:
         """The target first: a draft then shares its embedding."""
@@ -158,7 +194,7 @@ class _Calibration:
             pairs,
             context=self._effort.contexts[0],
             max_rows=self._effort.target_rows[-1],
-            passes=self._effort.passes,
+            passes=self._pair_passes,
         )
 
     def _links(self, lanes: Mapping[str, MeasurableLane], pairs: Sequence[Pair]) -> Iterator[LinkProfile]:

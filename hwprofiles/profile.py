@@ -139,6 +139,7 @@ class Profile(_Strict):
         features_bytes_per_row: hidden states of one row that an exit message carries to a draft with features.
         calibration_s: how long measuring took.
         relative_error: what a predicted time per token may be off by, from held-back checks.
+        notes: remarks on how it was measured, for people.
     """
 
     format: Literal["mirrorsd-profile-1"] = "mirrorsd-profile-1"
@@ -155,6 +156,7 @@ class Profile(_Strict):
     round_overhead_s: Seconds = 0.0
     calibration_s: Seconds = 0.0
     relative_error: Annotated[float, Field(ge=0)] = 0.0
+    notes: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _known_lanes(self) -> Self:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mirrorsd.pair import ModelPair, Progress
 
 if TYPE_CHECKING:
+    from calibrate.profile import CalibrationTask
     from calibrate.prompts import EncodedPrompt
     from calibrate.sizes import ModelSizes
     from hwprofiles.profile import Profile
@@ -23,6 +24,7 @@ def calibrate(
     contexts: tuple[int, int],
     max_window: int = 8,
     quick: bool = False,
+    time_s: float | None = None,
     progress: Progress = lambda _step, _share: None,
 ) -> Profile:
     """Measure this machine with these models and write the profile.
@@ -33,6 +35,8 @@ def calibrate(
         contexts: the fewest and the most cached tokens that schedules will meet, see `contexts_of`.
         max_window: most drafted tokens per round.
         quick: a rougher profile in under a minute (for a small model).
+        time_s: in which to be done; repeats that do not fit are left out, and the profile's notes say so. None is a
+            minute if quick, and no limit otherwise.
         progress: called with what is under way and the share that is done.
 
     Raises:
@@ -40,19 +44,21 @@ def calibrate(
         LaneError: a lane was lost.
         ModelError: a model cannot be loaded.
     """
+    from calibrate.profile import calibrate as measure
     from hwprofiles.profile import save_profile
     from mirrorsd.text_engine import lane_specs, new_engine
 
     lanes = lane_specs()
     with new_engine(pair, lanes) as engine:
-        profile = calibrate_engine(
-            engine, pair, lanes, contexts=contexts, max_window=max_window, quick=quick, progress=progress
+        task = calibration_task(
+            engine, pair, lanes, contexts=contexts, max_window=max_window, quick=quick, time_s=time_s
         )
+        profile = measure(engine, task, progress)
     save_profile(profile, path)
     return profile
 
 
-def calibrate_engine(
+def calibration_task(
     engine: Engine,
     pair: ModelPair,
     lanes: Sequence[LaneSpec],
@@ -60,15 +66,14 @@ def calibrate_engine(
     contexts: tuple[int, int],
     max_window: int,
     quick: bool,
-    progress: Progress,
-) -> Profile:
-    """`calibrate` with an engine at hand, which keeps its models loaded; nothing is written."""
+    time_s: float | None = None,
+) -> CalibrationTask:
+    """What `calibrate` measures with an engine at hand; arguments as there."""
     from calibrate.profile import CalibrationTask
-    from calibrate.profile import calibrate as measure
     from calibrate.sizes import ModelSizes
 
     sizes = ModelSizes.of(engine.config, pair.drafter_folder, pair.exits_folder, pair.dtype)
-    task = CalibrationTask(
+    return CalibrationTask(
         target=pair.target,
         drafter=pair.drafter,
         sizes=sizes,
@@ -77,8 +82,8 @@ def calibrate_engine(
         contexts=contexts,
         max_window=max_window,
         quick=quick,
+        time_s=time_s,
     )
-    return measure(engine, task, progress)
 
 
 def exit_layers_of(sizes: ModelSizes) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from decoding.schedule import save_schedule
 from hwprofiles.profile import Profile, save_profile
 from mirrorsd.both_worlds import Measured, compare_all, put_together, run_in_turn
 from mirrorsd.busy import busy_note
-from mirrorsd.calibration import calibrate_engine, contexts_of
+from mirrorsd.calibration import calibration_task, contexts_of
 from mirrorsd.demo_plan import num_prompts_that_fit, prompt_cost, take_turns
 from mirrorsd.outcome import measured_in_words, platform_entry
 from mirrorsd.outcome_folder import Outcome, file_name, unique_names, write_outcome
@@ -107,22 +107,20 @@ class Demo:
         return self._report(plan, candidates, measured)
 
     def _calibrate(self, engine: Engine) -> Profile:
+        from calibrate.profile import calibrate
+
         settings, progress = self._settings, self._stages.begin(CALIBRATE)
         progress("loading the models", 0.0)
         lanes = {lane.name: engine.load_target(lane.name) for lane in self._lanes}
         contexts = contexts_of(self._encoded, settings.max_new_tokens)
         self._watch = DriftWatch(lanes, context=sum(contexts) // 2)
         self._watch.look("calibration")
-        profile = calibrate_engine(
-            engine,
-            settings.pair,
-            self._lanes,
-            contexts=contexts,
-            max_window=settings.max_window,
-            quick=True,
-            progress=progress,
+        task = calibration_task(
+            engine, settings.pair, self._lanes, contexts=contexts, max_window=settings.max_window, quick=True
         )
+        profile = calibrate(engine, task, progress)
         self._watch.look("calibration")
+        self.notes += profile.notes
         save_profile(profile, self._path("profile.yaml"))
         self.saved.append(f"The profile is in {self._path('profile.yaml')}.")
         return profile

@@ -110,4 +110,5 @@ def validate(
             "max_new_tokens": record.max_new_tokens,
         },
         dtype=pair.dtype,
+        notes=profile.notes,
     )

@@ -3,8 +3,12 @@
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 
+# on a busy machine an example takes as long as it takes
+hypothesis.settings.register_profile("unhurried", deadline=None)
+hypothesis.settings.load_profile("unhurried")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 

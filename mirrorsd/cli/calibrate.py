@@ -30,6 +30,14 @@ EXAMPLE = "mirrorsd calibrate --quick --out profile.yaml"
 def calibrate(
     out: Annotated[Path, typer.Option(help="Where the profile goes (YAML).")],
     quick: Annotated[bool, typer.Option("--quick", help="At most a minute for the embedded model, rougher.")] = False,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            help="Leave out repeats that do not fit in so many; without it one with --quick, else no limit.",
+            show_default=False,
+        ),
+    ] = None,
     prompts: PromptsOption = None,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest text that schedules will decode.")] = 64,
     max_window: Annotated[int, typer.Option(min=1, max=16, help="Most drafted tokens per round.")] = 8,
@@ -49,7 +57,15 @@ def calibrate(
     with telling_what_was_saved([]), task("Calibrating") as report:
         pair = find_pair(target, drafter=drafter, exits=exits, dtype=dtype.value, progress=report)
         contexts = contexts_of(encode(wanted, pair.target_folder), max_new_tokens)
-        profile = measure(pair, out, contexts=contexts, max_window=max_window, quick=quick, progress=report)
+        profile = measure(
+            pair,
+            out,
+            contexts=contexts,
+            max_window=max_window,
+            quick=quick,
+            time_s=None if minutes is None else 60 * minutes,
+            progress=report,
+        )
     if write_json({"path": str(out), "profile": profile.model_dump(mode="json", exclude_defaults=True)}, json):
         show(_told(profile, out))
 
@@ -70,4 +86,4 @@ def _told(profile: Profile, out: Path) -> str:
     for pair in profile.contention:
         sides = [f"{name} {slowdown:.2f}x" for name, slowdown in zip(pair.lanes, pair.slowdown, strict=True)]
         lines.append(f"side by side: {escaped(', '.join(sides))}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *map(escaped, profile.notes)])

@@ -85,6 +85,7 @@ class FakeLane:
         beside = bool(self.machine.busy_lanes - {self.name})
         now_s = time.perf_counter()
         seconds = self.seconds(measurement, beside=beside)
+        self.machine.timed_s += seconds * measurement.repeats
         return Done(Message({"seconds": [seconds] * measurement.repeats, "start_s": now_s, "end_s": now_s}))
 
     @contextmanager
@@ -114,6 +115,13 @@ class FakeEngine:
     busy_lanes: set[str] = field(default_factory=set)
     loaded: set[tuple[str, str]] = field(default_factory=set)
     decoded: list[tuple[Schedule, int, int]] = field(default_factory=list)
+    timed_s: float = 0.0
+    """What all that was timed has taken."""
+    decoded_s: float = 0.0
+    """The same of what was decoded."""
+
+    def clock(self) -> float:
+        return self.timed_s + self.decoded_s
 
     def load_target(self, lane: str) -> FakeLane:
         self.loaded.add((lane, "target"))
@@ -128,7 +136,9 @@ class FakeEngine:
     ) -> SimpleNamespace:
         assert tuple(eos_token_ids) == ()
         self.decoded.append((schedule, len(prompt), max_new_tokens))
-        return SimpleNamespace(trace=FakeRun(self, schedule, len(prompt)).decode(max_new_tokens))
+        trace = FakeRun(self, schedule, len(prompt)).decode(max_new_tokens)
+        self.decoded_s += trace.decode_s
+        return SimpleNamespace(trace=trace)
 
 
 class FakeRun:

@@ -5,13 +5,19 @@ from contextlib import contextmanager
 import pytest
 
 from calibrate.contend import PairSlowdown, measure_pairs
+from calibrate.passes import Passes
 from decoding.errors import LaneDiedError
 from runtime.measurement import Measurement
 from runtime.wire import Message
 from tests.calibrate.fake_machine import Done, FakeEngine, Laws
 
 PAIRS = [("cpu0", "cpu1"), ("cpu1", "cpu0")]
-SIZE = {"context": 20, "max_rows": 9, "passes": 3}
+SIZE = {"context": 20, "max_rows": 9}
+NUM_PASSES = 3
+
+
+def passes() -> Passes:
+    return Passes(count=NUM_PASSES)
 
 
 def lanes_of(engine: FakeEngine) -> dict:
@@ -22,7 +28,7 @@ def test_each_side_of_each_pair_has_its_own_slowdown() -> None:
     engine = FakeEngine(
         {"cpu0": Laws(target_beside=1.1, step_beside=1.4), "cpu1": Laws(speed=0.5, target_beside=1.2, step_beside=1.3)}
     )
-    found = measure_pairs(lanes_of(engine), PAIRS, **SIZE)
+    found = measure_pairs(lanes_of(engine), PAIRS, **SIZE, passes=passes())
     assert found == {
         ("cpu0", "cpu1"): pytest.approx(PairSlowdown(1.1, 1.3, 0.0)),
         ("cpu1", "cpu0"): pytest.approx(PairSlowdown(1.2, 1.4, 0.0)),
@@ -31,22 +37,24 @@ def test_each_side_of_each_pair_has_its_own_slowdown() -> None:
 
 def test_lanes_that_do_not_meet_cost_each_other_nothing() -> None:
     engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws()})
-    assert measure_pairs(lanes_of(engine), PAIRS, **SIZE)["cpu0", "cpu1"] == pytest.approx(PairSlowdown())
+    assert measure_pairs(lanes_of(engine), PAIRS, **SIZE, passes=passes())["cpu0", "cpu1"] == pytest.approx(
+        PairSlowdown()
+    )
 
 
 def test_pairs_take_turns_in_every_pass() -> None:
     engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws()})
-    measure_pairs(lanes_of(engine), PAIRS, **SIZE)
+    measure_pairs(lanes_of(engine), PAIRS, **SIZE, passes=passes())
     timed = [(lane, measurement.part) for lane, measurement in engine.visits]
     one_pass = [("cpu0", "verify")] * 2 + [("cpu1", "draft_step")] * 2
     one_pass += [("cpu1", "verify")] * 2 + [("cpu0", "draft_step")] * 2
-    assert timed == one_pass * SIZE["passes"]
+    assert timed == one_pass * NUM_PASSES
 
 
 @pytest.mark.parametrize(("max_rows", "rows"), [(2, 2), (9, 4)])
 def test_no_verification_is_larger_than_schedules_have(max_rows: int, rows: int) -> None:
     engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws()})
-    measure_pairs(lanes_of(engine), PAIRS, **SIZE | {"max_rows": max_rows})
+    measure_pairs(lanes_of(engine), PAIRS, **SIZE | {"max_rows": max_rows}, passes=passes())
     verifications = [measurement for _, measurement in engine.visits if measurement.part == "verify"]
     assert {one.rows for one in verifications} == {rows}
     assert {one.context for one in verifications} == {20}
@@ -75,7 +83,7 @@ class ScriptedLane:
 def test_one_disturbed_pass_widens_the_error_and_leaves_the_slowdown() -> None:
     one, two = ScriptedLane(1.1, 7.0, 1.1), ScriptedLane(1.5, 1.5, 1.5)
     one.other, two.other = two, one
-    found = measure_pairs({"cpu0": one, "cpu1": two}, PAIRS[:1], **SIZE)["cpu0", "cpu1"]
+    found = measure_pairs({"cpu0": one, "cpu1": two}, PAIRS[:1], **SIZE, passes=passes())["cpu0", "cpu1"]
     assert (found.target, found.draft) == (1.1, 1.5)
     assert found.relative_error > 0.5
 
@@ -86,4 +94,4 @@ def test_a_lane_that_is_lost_ends_the_measuring() -> None:
             raise LaneDiedError("lane 'cpu1' is lost")
 
     with pytest.raises(LaneDiedError, match="lane 'cpu1' is lost"):
-        measure_pairs({"cpu0": ScriptedLane(), "cpu1": Lost()}, PAIRS, **SIZE)
+        measure_pairs({"cpu0": ScriptedLane(), "cpu1": Lost()}, PAIRS, **SIZE, passes=passes())

@@ -5,16 +5,18 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrate.measure import Cell, message_costs, visit, visit_in_turn
+from calibrate.passes import Passes
 from decoding.errors import LaneDiedError
 from runtime.measurement import Measurement
 from runtime.wire import Message
 from tests.calibrate.fake_machine import Done, FakeEngine, Laws
 
 LANE_NAMES = ("a", "b", "c")
+FEW = settings(max_examples=25)
 NUM_CELLS = st.lists(st.integers(0, 6), min_size=3, max_size=3).filter(any)
 
 
@@ -31,10 +33,11 @@ def visited(counts, passes: int):
     engine = FakeEngine({name: Laws(speed=1 + place) for place, name in enumerate(LANE_NAMES)})
     shares: list[float] = []
     lanes = {name: engine.load_target(name) for name in LANE_NAMES}
-    samples = visit_in_turn(lanes, cells_of(counts), passes=passes, progress=shares.append)
+    samples = visit_in_turn(lanes, cells_of(counts), passes=Passes(count=passes), progress=shares.append)
     return engine, samples, shares
 
 
+@FEW
 @given(NUM_CELLS, st.integers(1, 4))
 def test_every_cell_is_visited_once_a_pass_on_its_own_lane(counts, passes) -> None:
     engine, samples, _ = visited(counts, passes)
@@ -46,6 +49,7 @@ def test_every_cell_is_visited_once_a_pass_on_its_own_lane(counts, passes) -> No
         assert len(samples.dispatch_s[lane]) == count * passes
 
 
+@FEW
 @given(NUM_CELLS, st.integers(2, 4))
 def test_every_second_pass_runs_backwards(counts, passes) -> None:
     visits = visited(counts, passes)[0].visits
@@ -54,6 +58,7 @@ def test_every_second_pass_runs_backwards(counts, passes) -> None:
     assert all(after == before[::-1] for before, after in pairwise(rounds))
 
 
+@FEW
 @given(NUM_CELLS)
 def test_lanes_take_turns_until_they_run_out_of_cells(counts) -> None:
     lanes = [lane for lane, _ in visited(counts, 1)[0].visits]
@@ -64,6 +69,7 @@ def test_lanes_take_turns_until_they_run_out_of_cells(counts) -> None:
     assert lanes == []
 
 
+@FEW
 @given(NUM_CELLS, st.integers(1, 4))
 def test_progress_rises_with_every_visit_and_never_claims_the_end(counts, passes) -> None:
     shares = visited(counts, passes)[2]
@@ -136,4 +142,4 @@ def test_a_lane_that_is_lost_ends_the_measuring() -> None:
         raise LaneDiedError("lane 'a' is lost")
 
     with pytest.raises(LaneDiedError, match="lane 'a' is lost"):
-        visit_in_turn({"a": SimpleNamespace(request=lost)}, cells_of((1, 0, 0)), passes=1)
+        visit_in_turn({"a": SimpleNamespace(request=lost)}, cells_of((1, 0, 0)), passes=Passes(count=1))

@@ -5,6 +5,7 @@ import pytest
 from hwprofiles.host import local_lanes
 from hwprofiles.profile import load_profile
 from tests.mirrorsd.cli.interrupt import interrupted
+from tests.planner.synthetic import machine
 
 
 @pytest.fixture
@@ -28,6 +29,23 @@ def test_a_profile_of_every_lane_is_written(mirrorsd, words, tmp_path):
         assert lane.layer.contexts[0] <= 2
         assert lane.layer.contexts[-1] >= 5 + 20
     assert profile.calibration_s > 0
+
+
+@pytest.mark.parametrize(("given", "time_s"), [((), None), (("--minutes", 1.5), 90.0)])
+def test_the_time_it_may_take_is_passed_on_and_what_was_left_out_is_shown(
+    mirrorsd, words, tmp_path, monkeypatch, given, time_s
+):
+    asked = []
+
+    def measure(_pair, _path, **options):
+        asked.append(options["time_s"])
+        return machine().model_copy(update={"notes": ("Too few repeats [of all].",)})
+
+    monkeypatch.setattr("mirrorsd.calibration.calibrate", measure)
+    result = mirrorsd(*words, "--out", tmp_path / "profile.yaml", *given)
+    assert result.exit_code == 0, result.stderr
+    assert asked == [time_s]
+    assert result.stdout.endswith("\nToo few repeats [of all].\n")
 
 
 def test_ctrl_c_writes_nothing(words, tmp_path):
