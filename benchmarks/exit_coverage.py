@@ -2,6 +2,7 @@
 
     python benchmarks/exit_coverage.py                                the shipped prompts
     python benchmarks/exit_coverage.py --prompts question.jsonl       Spec-Bench's questions, first turns
+    python benchmarks/exit_coverage.py --page                         puts the results into docs/training.md
 
 The target writes its greedy text once, one row at a time; every exit is then read at every position of that text, as
 the engine reads it, and covers a position if the text's next token is among its best ids. Writes
@@ -33,6 +34,10 @@ from runtime.models.weights import load_decoder
 from runtime.weight_folder import load_folder
 
 RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parents[1] / "docs" / "training.md"
+START = "<!-- coverage: written by benchmarks/exit_coverage.py -->\n"
+END = "<!-- end of coverage -->"
+PAGE_TOP_K = "4"
 TOP_K = (1, 2, 4, 8, 16)
 Reading = tuple[int, str, int]
 """(exit layer, "trained" or "untrained", how many ids are taken)."""
@@ -47,8 +52,11 @@ class Covered(NamedTuple):
 
 
 def main() -> None:
-    """Measure every prompt and write the result file."""
+    """Measure every prompt and write the result file, or write the page."""
     options = _options()
+    if options.page:
+        PAGE.write_text(with_results(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+        return
     torch.set_num_threads(options.threads)
     prompts = bundled_prompts() if options.prompts is None else load_prompts(options.prompts)
     prompts = prompts[:: options.every]
@@ -147,12 +155,41 @@ def in_words(result: dict[str, Any]) -> list[str]:
     return lines
 
 
+def with_results(page: str) -> str:
+    """The page with the committed results between its markers."""
+    files = sorted(RESULTS.glob("exit-coverage-*.json"))
+    sections = [section(json.loads(path.read_text(encoding="utf-8"))) for path in files]
+    before, rest = page.split(START)
+    return before + START + "\n".join(sections) + END + rest.split(END)[1]
+
+
+def section(result: dict[str, Any]) -> str:
+    """One set of prompts as a table in Markdown: a row for every kind of task, a column for every exit."""
+    layers = list(result["adapters"])
+    kinds = {"all": result, **result["by_category"]}
+    rows = [
+        [name, *(_cell(figures["coverage"][layer]) for layer in layers), f"{figures['num_positions']:,}"]
+        for name, figures in kinds.items()
+    ]
+    header = [f"top-{PAGE_TOP_K}", *(f"after layer {layer}" for layer in layers), "positions"]
+    lines = [header, ["---"] * len(header), *rows]
+    return (
+        f"`{result['prompts']}`, {result['num_prompts']} prompts, up to {result['max_new_tokens']} new tokens each:\n\n"
+        + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    )
+
+
+def _cell(states: dict[str, dict[str, float]]) -> str:
+    return f"{states['untrained'][PAGE_TOP_K]:.2f} → {states['trained'][PAGE_TOP_K]:.2f}"
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prompts", type=Path, help="Spec-Bench's question.jsonl, or rows with a prompt")
     parser.add_argument("--max-new-tokens", type=int, default=64)
     parser.add_argument("--every", type=int, default=1, help="take one prompt of so many, to be done sooner")
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
+    parser.add_argument("--page", action="store_true", help="measure nothing, write docs/training.md anew")
     parser.add_argument("--threads", type=int, default=1, help="torch's")
     return parser.parse_args()
 

@@ -1,6 +1,7 @@
 """Exit coverage of tiny models, held against reading every position by hand."""
 
 import importlib.util
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -105,3 +106,25 @@ def test_the_result_reads_as_lines_by_kind_of_task_and_layer(script):
     assert lines[1:] == [
         f"{name}, exit after layer 7, top-1/2/4/8/16: trained 0.75, untrained 0.25" for name in ("all", "qa")
     ]
+
+
+def test_a_table_has_a_row_for_every_kind_of_task_and_a_column_for_every_exit(script):
+    hits = {(layer, state, 4): 3 if state == "trained" else 1 for layer in (7, 9) for state in ("trained", "untrained")}
+    text = script.Covered("qa", 4, Counter(hits))
+    result = {"prompts": "mine", "num_prompts": 1, "max_new_tokens": 64, "adapters": {"7": {}, "9": {}}}
+    assert script.section(result | script.by_category([text])).splitlines() == [
+        "`mine`, 1 prompts, up to 64 new tokens each:",
+        "",
+        "| top-4 | after layer 7 | after layer 9 | positions |",
+        "| --- | --- | --- | --- |",
+        "| all | 0.25 → 0.75 | 0.25 → 0.75 | 4 |",
+        "| qa | 0.25 → 0.75 | 0.25 → 0.75 | 4 |",
+    ]
+
+
+def test_the_page_shows_the_committed_results_and_nothing_else(script):
+    page = script.PAGE.read_text(encoding="utf-8")
+    assert script.with_results(page) == page
+    for layer, cost in json.loads((script.RESULTS / "exit-coverage-shipped.json").read_text())["adapters"].items():
+        assert f"{cost['num_parameters']:,} parameters" in page, layer
+        assert f"{cost['num_bytes']:,} bytes" in page, layer
