@@ -47,8 +47,9 @@ class DraftConfig:
         if not 0 <= self.feature_layer < len(self.source_layers):
             msg = f"feature_layer {self.feature_layer} is outside 0..{len(self.source_layers) - 1}"
             raise ModelError(msg)
-        if self.streams is not None and self.streams.start_layer < self.feature_layer:
-            msg = f"start_layer {self.streams.start_layer} of the streams is below feature_layer {self.feature_layer}"
+        lowest, highest = max(1, self.feature_layer), len(self.source_layers) - 1
+        if self.streams is not None and not lowest <= self.streams.start_layer <= highest:
+            msg = f"start_layer {self.streams.start_layer} of the streams is outside {lowest}..{highest}"
             raise ModelError(msg)
 
 

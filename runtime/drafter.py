@@ -8,6 +8,11 @@ What a step computes is part of the contract: the simulator plays the same steps
   `num_accepted` + 1 rows. Every later step is one row.
 - Features: position t is fed token t and the target's features of position t - 1; a drafted token whose
   predecessor is not verified has none.
+- A draft with streams (`Schedule.draft_streams`) feeds what they guess behind its last proposal in the same step, as
+  far as the window has room: 1 row and one for each guess. Its own proposals verify them: rows behind a guess that
+  is none of its own are forgotten. So the window is the one drafted without streams, in fewer steps (Speculative
+  Streaming inside the draft, arXiv 2510.13161, section 3.3). The first step of a rollout, the steps of branches and
+  the first one behind a branch that was taken have no guesses.
 - Each step proposes by `Sampling`: the argmax, or a draw of the text position's own from the truncated
   distribution; so a branch and a fresh rollout from the same text propose the same.
 
@@ -32,6 +37,7 @@ from runtime.draws import uniform
 from runtime.kv_cache import KVCache
 from runtime.masks import CausalMasks, TreeMask, prefill_pieces
 from runtime.ranking import ranked_ids
+from runtime.stream_model import keys_of
 from runtime.verification import GREEDY, Sampling
 from runtime.window_drafter import Steps
 
@@ -76,7 +82,8 @@ class Drafter:
         self.cached: list[int] = []
         self.window = Window(())
         self.num_tokens = 0
-        self._num_alternatives = 0
+        self._num_alternatives = self._num_streams = 0
+        self._entering_TD = torch.empty(0)
         self._sampling = GREEDY
         self._kept_ids: list[int] = model.kept_ids.tolist()
         self._prompt_feature: Tensor | None = None
@@ -99,7 +106,15 @@ class Drafter:
             capacity: tokens that the text may grow to.
             sampling: how this sequence's tokens are chosen.
             features_TE: the target's features of all positions but the last, if the schedule has features.
+
+        Raises:
+            LaneError: the schedule asks for more streams than the draft has.
         """
+        sizes = self.model.config.streams
+        if schedule.draft_streams > (sizes.num_streams if sizes else 0):
+            msg = f"draft_streams is {schedule.draft_streams}: this draft has {sizes.num_streams if sizes else 'none'}"
+            raise LaneError(msg)
+        self._num_streams = schedule.draft_streams
         num_slots = slots_needed(schedule, capacity)
         if self.cache.capacity < num_slots:
             self.cache = KVCache(self.model.decoder.config, num_slots, dtype=self.dtype)
@@ -131,18 +146,56 @@ class Drafter:
         features_TE = features_TE if committed else self._prompt_feature
         proposals = [self.linear_step(first, features_TE)]
         yield len(first)
-        return (yield from self.finish(proposals))
+        return (yield from self.finish(proposals, self._entering_TD[-1:]))
 
-    def finish(self, proposals: list[Proposal]) -> Steps:
-        """Draft on behind the proposals there are, until the window is full."""
+    def finish(self, proposals: list[Proposal], entering_1D: Tensor | None = None) -> Steps:
+        """Draft on behind the proposals there are, until the window is full.
+
+        Args:
+            proposals: of the window so far; the last one follows from the row last cached.
+            entering_1D: what that row's streams start from; None if it is not known.
+        """
         while len(proposals) < self.num_tokens:
-            proposals.append(self.linear_step([proposals[-1].token]))
-            yield 1
+            num_guesses = min(self._num_streams, self.num_tokens - len(proposals) - 1)
+            guesses = [] if entering_1D is None else self._guess(entering_1D, num_guesses)
+            verified = self._verified_step([proposals[-1].token, *guesses])
+            proposals += verified
+            entering_1D = self._entering_TD[len(verified) - 1 : len(verified)]
+            yield 1 + len(guesses)
         self.window = as_window(proposals)
         return self.window
 
     def linear_step(self, ids: Sequence[int], features_TE: Tensor | None = None) -> Proposal:
         """Feed tokens behind those cached in text order; what the last of them proposes."""
+        hidden_TD = self._linear_forward(ids, features_TE)
+        return self.propose(hidden_TD[-1:], [self.cache.cursor])[0]
+
+    def _verified_step(self, ids: Sequence[int]) -> list[Proposal]:
+        """Feed a proposal and guesses behind it; what the rows propose whose guesses are the draft's own."""
+        stop = self.cache.cursor + len(ids)
+        proposals = self.propose(self._linear_forward(ids), range(stop - len(ids) + 1, stop + 1))
+        num_kept = 1
+        while num_kept < len(ids) and ids[num_kept] == proposals[num_kept - 1].token:
+            num_kept += 1
+        self.truncate(stop - len(ids) + num_kept)
+        return proposals[:num_kept]
+
+    @torch.inference_mode()
+    def _guess(self, entering_1D: Tensor, count: int) -> list[int]:
+        """What the streams of the row last cached take to stand behind its proposal."""
+        if not count or self.model.streams is None:
+            return []
+        hidden_BRJD = self.model.streams(
+            entering_1D[None],
+            positions=torch.tensor([self.cache.cursor - 1]),
+            mask=self.masks.behind(self.cache.cursor, count),
+            keys=keys_of(self.cache),
+            num_streams=count,
+        )
+        best: list[int] = self.model.decoder.head(hidden_BRJD[0, 0]).float().argmax(dim=-1).tolist()
+        return [self._kept_ids[index] for index in best]
+
+    def _linear_forward(self, ids: Sequence[int], features_TE: Tensor | None = None) -> Tensor:
         start, stop = self.cache.cursor, self.cache.cursor + len(ids)
         assert start == len(self.cached), "a step in text order needs a cache in text order"
         hidden_TD = self.forward(
@@ -152,22 +205,24 @@ class Drafter:
             features_TE=features_TE,
         )
         self.cached += ids
-        return self.propose(hidden_TD[-1:], [stop])[0]
+        return hidden_TD
 
     @torch.inference_mode()
     def forward(
         self, ids: Sequence[int], *, positions: Tensor, mask: Tensor | None, features_TE: Tensor | None = None
     ) -> Tensor:
         """One step at the cache's cursor, which moves behind it: normalised hidden states [T, D]."""
-        hidden_BTD = self.model(
+        entering_BTD = self.model.enter(
             torch.tensor([ids]),
             positions=positions,
             mask=mask,
             cache=self.cache,
             features_BTE=None if features_TE is None else features_TE[None],
         )
+        hidden_BTD = self.model.leave(entering_BTD, positions=positions, mask=mask, cache=self.cache)
         self.cache.advance(len(ids))
-        return hidden_BTD[0]  # type: ignore[no-any-return]
+        self._entering_TD = entering_BTD[0]
+        return hidden_BTD[0]
 
     @torch.inference_mode()
     def propose(self, hidden_RD: Tensor, positions: Sequence[int]) -> list[Proposal]:

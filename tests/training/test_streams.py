@@ -9,7 +9,8 @@ from tests.runtime.test_stream_model import streams_of_row
 from training.data import read_conversations
 from training.recipe import Optimisation, StreamRecipe
 from training.states import TargetStates
-from training.streams import StreamTask, choose_rows
+from training.stream_learning import choose_rows
+from training.streams import StreamTask
 
 KEPT = torch.arange(0, 61, 2)
 EVERY_ROW = 99
@@ -36,6 +37,14 @@ def task(target, states):
     return stream_task(target, states)
 
 
+def predicting(*spans, width=30):
+    """Which positions predict an answer: from the first of each span to the one before its second."""
+    mask = torch.zeros(len(spans), width, dtype=torch.bool)
+    for row, (first, stop) in zip(mask, spans, strict=True):
+        row[first:stop] = True
+    return mask
+
+
 def blur(module):
     torch.manual_seed(7)
     for weight in module.trained.values():
@@ -48,13 +57,11 @@ def pairs_by_hand(task, index):
     row = states.conversations[index]
     head = target.head.weight[KEPT]
     final = states.rows(4, index).float()
-    found = []
     for position in range(len(row.prompt) - 1, len(row.ids) - 2):
         hidden = streams_of_row(target, task.module, list(row.ids), position)
         for stream in range(1, task.recipe.num_streams + 1):
             if position + stream < len(row.ids) - 1:
-                found.append((stream, head @ hidden[stream - 1], head @ final[position + stream]))
-    return found
+                yield stream, head @ hidden[stream - 1], head @ final[position + stream]
 
 
 def test_the_loss_is_the_weighted_cross_entropy_of_each_stream_to_the_target_that_far_ahead(task) -> None:
@@ -107,7 +114,7 @@ def test_the_same_seed_starts_with_the_same_streams(task, target, states) -> Non
 
 
 def test_every_row_of_an_answer_that_looks_at_the_answer_is_taken_where_there_are_few() -> None:
-    rows = choose_rows([(2, 6), (0, 3)], 99, 2, torch.Generator())
+    rows = choose_rows(predicting((2, 6), (0, 3), width=7), 99, 2, torch.Generator())
     assert rows.positions.tolist() == [[2, 3, 4], [0, 1, 0]]
     assert rows.ahead[0].tolist() == [[3, 4], [4, 5], [5, 6]]
     assert rows.has_target[0].tolist() == [[True, True], [True, True], [True, False]]
@@ -118,7 +125,7 @@ def test_some_rows_of_long_answers_are_drawn_at_random_and_never_twice() -> None
     generator = torch.Generator().manual_seed(0)
     seen = set()
     for _ in range(40):
-        (row,) = choose_rows([(5, 25)], 6, 3, generator).positions.tolist()
+        (row,) = choose_rows(predicting((5, 25)), 6, 3, generator).positions.tolist()
         assert row == sorted(set(row))
         assert len(row) == 6
         seen |= set(row)
@@ -126,11 +133,11 @@ def test_some_rows_of_long_answers_are_drawn_at_random_and_never_twice() -> None
 
 
 def test_without_a_generator_rows_are_spread_evenly() -> None:
-    assert choose_rows([(0, 11)], 5, 1, None).positions.tolist() == [[0, 2, 4, 6, 8]]
+    assert choose_rows(predicting((0, 11)), 5, 1, None).positions.tolist() == [[0, 2, 4, 6, 8]]
 
 
 def test_an_answer_of_one_token_has_nothing_to_learn_from() -> None:
-    rows = choose_rows([(3, 4), (0, 3)], 9, 2, None)
+    rows = choose_rows(predicting((3, 4), (0, 3)), 9, 2, None)
     assert not rows.has_target[0].any()
     assert rows.has_target[1].any()
 
