@@ -90,7 +90,10 @@ class HydraDrafter:
         return Window(tuple(tokens[path] for path in self._tree), parents=parents_of(self._tree))
 
     def measure_step(self, rows: int, context: int) -> Callable[[], object]:
-        """The prefix layer over so many rows, then the children of as many nodes."""
+        """The prefix layer over so many rows, then the children of as many nodes.
+
+        No step does both in full: the first reads rows for one node, the others leave the prefix layer out.
+        """
         size = len(self.model.target_norm)
         if self.cache.capacity < context + rows:
             self.cache = KVCache(self.model.layer_config, context + rows, dtype=self.dtype)
