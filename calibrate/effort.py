@@ -20,6 +20,8 @@ class Effort:
         target_rows: rows of a verification.
         part_rows: those of them for which the halves around an exit are timed too.
         draft_rows: rows of a draft step.
+        tree_rows: rows of verifications of trees, wider than those of chains.
+        head_rows: rows of a step of a head.
         contexts: cached tokens, ascending; a row count outside `wide_rows` is measured at the first only, and
             the others follow from how its neighbours grow.
         wide_rows: row counts that are measured at every context.
@@ -31,13 +33,15 @@ class Effort:
     target_rows: tuple[int, ...]
     part_rows: tuple[int, ...]
     draft_rows: tuple[int, ...]
+    tree_rows: tuple[int, ...]
+    head_rows: tuple[int, ...]
     contexts: tuple[int, ...]
     wide_rows: frozenset[int]
     run_tokens: int
 
 
-def quick_effort(max_window: int, contexts: tuple[int, int]) -> Effort:
-    """Under a minute for a 135M-parameter target on two cores."""
+def quick_effort(max_window: int, contexts: tuple[int, int], max_tree: int = 0) -> Effort:
+    """Under a minute for a 135M-parameter target on two cores; `max_tree` are nodes of the largest tree, if any."""
     target_rows = _within((1, 2, 3, 4, 5, 6), max_window + 1)
     draft_rows = _within((1, 2, 4, 8, 16), MAX_BRANCHES)
     return Effort(
@@ -46,13 +50,15 @@ def quick_effort(max_window: int, contexts: tuple[int, int]) -> Effort:
         target_rows=target_rows,
         part_rows=target_rows[:: max(1, len(target_rows) // 2)],
         draft_rows=draft_rows,
+        tree_rows=_beyond(target_rows[-1], (17, max_tree + 1)),
+        head_rows=(1, 4, 8, 16) if max_tree else (),
         contexts=_spread(contexts, 2),
         wide_rows=_wide(target_rows, draft_rows, 4),
         run_tokens=16,
     )
 
 
-def full_effort(max_window: int, contexts: tuple[int, int]) -> Effort:
+def full_effort(max_window: int, contexts: tuple[int, int], max_tree: int = 0) -> Effort:
     """A few minutes for the same."""
     target_rows = _within(tuple(range(1, max_window + 2)), max_window + 1)
     draft_rows = _within((1, 2, 3, 4, 5, 6, 8, 12, 16, 24), MAX_BRANCHES)
@@ -62,6 +68,8 @@ def full_effort(max_window: int, contexts: tuple[int, int]) -> Effort:
         target_rows=target_rows,
         part_rows=target_rows,
         draft_rows=draft_rows,
+        tree_rows=_beyond(target_rows[-1], (11, 13, 17, 25, max_tree + 1)),
+        head_rows=(1, 2, 3, 4, 6, 8, 12, 16) if max_tree else (),
         contexts=_spread(contexts, 3),
         wide_rows=_wide(target_rows, draft_rows, 4),
         run_tokens=48,
@@ -76,6 +84,11 @@ def _wide(target_rows: tuple[int, ...], draft_rows: tuple[int, ...], between: in
 
 def _within(rows: tuple[int, ...], last: int) -> tuple[int, ...]:
     return (*[count for count in rows if count < last], last)
+
+
+def _beyond(first: int, rows: tuple[int, ...]) -> tuple[int, ...]:
+    """Those between `first` and the last, which is the most."""
+    return tuple(sorted({count for count in rows if first < count <= rows[-1]}))
 
 
 def _spread(contexts: tuple[int, int], count: int) -> tuple[int, ...]:

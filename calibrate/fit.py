@@ -9,7 +9,7 @@ noise out: head and exit read their weights once and then do the same for every 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, linear_regression, median, quantiles
 
 import numpy as np
@@ -73,24 +73,33 @@ class Level:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaneTables:
-    """The parts of both models on one lane; None where there is no draft, or none with features."""
+    """The parts of all models on one lane; None where there is no draft, or none with features.
+
+    Attributes:
+        target, draft_step, draft_step_features: as in `LaneProfile`.
+        heads, streams: by the drafter's name, likewise; heads are at the level of real runs already.
+    """
 
     target: TargetTables
     draft_step: LatencyTable | None = None
     draft_step_features: LatencyTable | None = None
+    heads: Mapping[str, LatencyTable] = field(default_factory=dict)
+    streams: Mapping[str, LatencyTable] = field(default_factory=dict)
 
     def levelled(self, level: Level) -> LaneTables:
         """The tables with all times multiplied by the factors that belong to them."""
         target = self.target
         return LaneTables(
             target=TargetTables(
-                layer=_scaled(target.layer, level.target),
-                head=_scaled(target.head, level.target),
-                exits={layer: _scaled(table, level.target) for layer, table in target.exits.items()},
+                layer=scaled(target.layer, level.target),
+                head=scaled(target.head, level.target),
+                exits={layer: scaled(table, level.target) for layer, table in target.exits.items()},
             ),
-            draft_step=self.draft_step and _scaled(self.draft_step, level.step, level.branch_step, ROLLOUT_ROWS),
+            draft_step=self.draft_step and scaled(self.draft_step, level.step, level.branch_step, ROLLOUT_ROWS),
             draft_step_features=self.draft_step_features
-            and _scaled(self.draft_step_features, level.features_step, level.branch_step, CATCH_UP_ROWS),
+            and scaled(self.draft_step_features, level.features_step, level.branch_step, CATCH_UP_ROWS),
+            heads=self.heads,
+            streams={name: scaled(table, level.target) for name, table in self.streams.items()},
         )
 
 
@@ -181,7 +190,7 @@ def _straight(points: Mapping[int, float], rows: Sequence[int]) -> dict[int, flo
     return {count: max(0.0, start + slope * count) for count in rows}
 
 
-def _scaled(
+def scaled(
     table: LatencyTable, factor: float, factor_beyond: float | None = None, last_rows: int | None = None
 ) -> LatencyTable:
     """All times multiplied; those of more than `last_rows` rows by another factor."""

@@ -10,7 +10,7 @@ from calibrate.effort import Effort
 from calibrate.fit import CATCH_UP_ROWS, LaneTables, TargetTables, TargetTimes, fit_target, grow, make_table, spread
 from calibrate.measure import Cell, Samples
 from hwprofiles.profile import LatencyTable
-from runtime.measurement import Measurement
+from runtime.measurement import Measurement, Part
 
 _NUM_CANDIDATES = 9
 
@@ -37,6 +37,8 @@ class LaneParts:
         """Everything to be timed on a lane."""
         for rows in self.effort.target_rows:
             yield from (Cell(lane, self._verify(rows, context)) for context in self._contexts(rows))
+        for rows in self.effort.tree_rows:
+            yield Cell(lane, self._verify(rows, self.effort.contexts[0]))
         for rows in self.effort.part_rows:
             yield from (Cell(lane, self._prefix(rows, layer)) for layer in self.exit_layers)
             yield Cell(lane, self._suffix(rows))
@@ -58,7 +60,7 @@ class LaneParts:
         )
 
     def _target_tables(self, medians: Mapping[Measurement, float], relative_error: float) -> TargetTables:
-        rows, part_rows = self.effort.target_rows, self.effort.part_rows
+        rows, part_rows = (*self.effort.target_rows, *self.effort.tree_rows), self.effort.part_rows
         times = TargetTimes(
             verify={(count, at): medians[self._verify(count, at)] for count in rows for at in self._contexts(count)},
             prefix={
@@ -89,13 +91,17 @@ class LaneParts:
         return max(self.exit_layers, default=self.num_layers // 2)
 
     def _contexts(self, rows: int) -> tuple[int, ...]:
-        return self.effort.contexts if rows in self.effort.wide_rows else self.effort.contexts[:1]
+        is_wide = rows in self.effort.wide_rows and rows not in self.effort.tree_rows
+        return self.effort.contexts if is_wide else self.effort.contexts[:1]
 
     def _verify(self, rows: int, context: int) -> Measurement:
-        return Measurement(part="verify", rows=rows, context=context, repeats=self.effort.repeats, warm_up=1)
+        """Of a chain, or of a tree where chains are not so wide: the mask of a tree costs next to nothing."""
+        part: Part = "verify_tree" if rows in self.effort.tree_rows else "verify"
+        return Measurement(part=part, rows=rows, context=context, repeats=self.effort.repeats, warm_up=1)
 
     def _suffix(self, rows: int) -> Measurement:
-        return replace(self._verify(rows, self.effort.contexts[0]), part="suffix", exit_layer=self._suffix_layer)
+        whole = self._verify(rows, self.effort.contexts[0])
+        return replace(whole, part="suffix", exit_layer=self._suffix_layer)
 
     def _prefix(self, rows: int, layer: int) -> Measurement:
         return replace(self._suffix(rows), part="prefix", exit_layer=layer, num_candidates=_NUM_CANDIDATES)

@@ -67,8 +67,12 @@ class MeasurableEngine(Protocol):
         """A lane with the target."""
         ...
 
-    def load_draft(self, lane: str, /) -> MeasurableLane:
-        """A lane with the draft."""
+    def load_draft(self, lane: str, drafter: str | None = None, /) -> MeasurableLane:
+        """A lane with the draft, or with the head of that name."""
+        ...
+
+    def load_streams(self, lane: str, drafter: str, /) -> MeasurableLane:
+        """A lane with the target and its streams."""
         ...
 
     def generate(

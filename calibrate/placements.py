@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from itertools import permutations, product
 from typing import Any, Protocol
 
-from decoding.schedule import Schedule
+from decoding.schedule import DYNAMIC_TREES, Method, Schedule
 
 _FIT_WINDOW, _FIT_TOP_K = 4, 2
 _CHECK_WINDOW, _CHECK_TOP_K = 2, 4
+_TREE_DEPTH, _TREE_SIZE, _TREE_TOP_K = 3, 8, 4
 
 
 class PlacedLane(Protocol):
@@ -67,6 +68,24 @@ def check_schedules(
     window = min(_CHECK_WINDOW, max_window)
     speculative = [_speculative(placement, False, window) for placement in _placements(lanes)]
     return speculative + _mirrors(lanes, window, exit_layers, _CHECK_TOP_K)
+
+
+def head_schedules(lanes: Sequence[PlacedLane], drafter: str, method: Method, *, is_quick: bool) -> list[Schedule]:
+    """Those that set the level of a head: pooled, and split one way round (`is_quick`) or every way."""
+    pairs = split_pairs(lanes)[: 1 if is_quick else None]
+    is_dynamic = method in DYNAMIC_TREES
+    return [
+        Schedule(
+            method=method,
+            target_lane=target_lane,
+            draft_lane=draft_lane,
+            num_speculative_tokens=_TREE_DEPTH,
+            tree_size=_TREE_SIZE,
+            tree_top_k=_TREE_TOP_K if is_dynamic else 0,
+            drafter=drafter,
+        )
+        for target_lane, draft_lane in pairs + [(name, name) for name in whole_lanes(lanes)]
+    ]
 
 
 def _mirrors(lanes: Sequence[PlacedLane], window: int, exit_layers: Sequence[int], top_k: int) -> list[Schedule]:

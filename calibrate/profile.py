@@ -2,6 +2,7 @@
 
 ::
 
+    heads in turn   -> steps of heads, and what streams add                   (head_parts)
     visits in turn  -> medians of whole operations -> tables of their parts   (measure, lane_parts, fit)
     pairs of lanes  -> what they cost each other                              (contend)
     short decodings -> the level of the tables in a real run                  (runs)
@@ -12,20 +13,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import inf
 from statistics import median
 
 from calibrate.contend import Pair, PairSlowdown, measure_pairs
 from calibrate.effort import Effort, full_effort, quick_effort
 from calibrate.fit import LaneTables, Level
+from calibrate.head_parts import HeadParts, HeadTables, measure_heads
 from calibrate.lane_parts import LaneParts
 from calibrate.measure import MeasurableEngine, MeasurableLane, Progress, message_costs, visit_in_turn
 from calibrate.passes import Passes
 from calibrate.placements import PlacedLane, check_schedules, fit_schedules, split_pairs
 from calibrate.runs import Run, decode, gaps_s, level_factor, residual
 from calibrate.sizes import ModelSizes, PartBytes
-from decoding.schedule import Schedule
+from decoding.schedule import Method, Schedule
 from decoding.trace import Work
 from hwprofiles.host import describe_host
 from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
@@ -41,6 +43,7 @@ _BYTES_PER_CANDIDATE = 8
 _QUICK_S = 60.0
 _TIMED_BY, _PAIRED_BY = 0.6, 0.7
 """Shares of the time by which the parts and then the pairs of lanes are timed; decoding takes the rest."""
+_HEAD_PASSES = 1
 _HOPS = 2
 """An exit message goes from the target's lane to the driver, and from there to the draft's."""
 
@@ -55,7 +58,9 @@ class CalibrationTask:
         lanes: lanes of the engine; all of them will load both models.
         exit_layers: exits that schedules may take.
         contexts: the fewest and the most cached tokens that schedules will meet.
-        max_window: most drafted tokens per round.
+        max_window: most drafted tokens per round, of chains.
+        heads: heads and streams of the target by name, and the method that each is for.
+        max_tree: nodes of the largest tree that schedules may draft with them.
         quick: whether a rougher profile in less time is wanted.
         time_s: in which to be done. Repeats that do not fit are left out; everything is measured once in any case.
             None is a minute for a quick calibration, and no limit for a full one.
@@ -68,6 +73,8 @@ class CalibrationTask:
     exit_layers: tuple[int, ...]
     contexts: tuple[int, int]
     max_window: int = 8
+    heads: Mapping[str, Method] = field(default_factory=dict)
+    max_tree: int = 32
     quick: bool = False
     time_s: float | None = None
 
@@ -81,7 +88,8 @@ class CalibrationTask:
     @property
     def effort(self) -> Effort:
         """What is measured how often."""
-        return (quick_effort if self.quick else full_effort)(self.max_window, self.contexts)
+        max_tree = self.max_tree if self.heads else 0
+        return (quick_effort if self.quick else full_effort)(self.max_window, self.contexts, max_tree)
 
     @property
     def draft_kinds(self) -> tuple[bool, ...]:
@@ -138,6 +146,7 @@ class _Calibration:
     def run(self) -> Profile:
         task = self._task
         self._progress("loading the models", 0.0)
+        heads = self._measure_heads()
         lanes = {spec.name: self._load(spec.name) for spec in task.lanes}
         samples = visit_in_turn(
             lanes,
@@ -146,7 +155,7 @@ class _Calibration:
             progress=lambda share: self._progress("timing parts", 0.1 + 0.5 * share),
         )
         dispatch_s = {name: median(taken) for name, taken in samples.dispatch_s.items()}
-        tables = {name: self._parts.tables(name, samples) for name in lanes}
+        tables = {name: replace(self._parts.tables(name, samples), **heads[name]._asdict()) for name in lanes}
         pairs = split_pairs(task.lanes) if task.draft_kinds else []
         self._progress("timing lanes side by side", 0.6)
         slowdowns = self._measure_pairs(lanes, pairs)
@@ -187,6 +196,22 @@ class _Calibration:
         """The target first: a draft then shares its embedding."""
         lane = self._engine.load_target(name)
         return self._engine.load_draft(name) if self._task.draft_kinds else lane
+
+    def _measure_heads(self) -> dict[str, HeadTables]:
+        """Before the draft is loaded, in whose place they come."""
+        task = self._task
+        parts = HeadParts(
+            effort=self._effort,
+            contexts=task.contexts,
+            is_quick=task.quick,
+            most_rows=task.max_tree + 1,
+            source=self._source,
+        )
+        for spec in task.lanes:
+            self._engine.load_target(spec.name)
+        if task.heads:
+            self._progress("timing heads", 0.05)
+        return measure_heads(self._engine, task.lanes, task.heads, parts, lambda: Passes(count=_HEAD_PASSES))
 
     def _measure_pairs(self, lanes: Mapping[str, MeasurableLane], pairs: Sequence[Pair]) -> dict[Pair, PairSlowdown]:
         return measure_pairs(
@@ -276,6 +301,8 @@ def _lane(spec: PlacedLane, tables: LaneTables, dispatch_s: float, traffic: Part
         exit={layer: table for layer, table in exits.items() if table is not None},
         draft_step=reading(tables.draft_step, traffic.draft_step),
         draft_step_features=reading(tables.draft_step_features, traffic.draft_step),
+        heads=dict(tables.heads),
+        streams=dict(tables.streams),
     )
 
 

@@ -18,6 +18,7 @@ from calibrate.fit import LaneTables
 from calibrate.measure import MeasurableEngine
 from decoding.schedule import Schedule
 from decoding.trace import Span, Trace, Work
+from hwprofiles.profile import LatencyTable
 
 _TARGET_WORK = frozenset({Work.VERIFY, Work.PREFIX, Work.SUFFIX})
 _DRAFT_WORK = frozenset({Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP})
@@ -73,6 +74,15 @@ def level_factor(
         if taken:
             ratios.append(median(taken[place] / expected[place] for place in taken))
     return fmean(ratios) if ratios else None
+
+
+def rollout_level(run: Run, table: LatencyTable) -> float | None:
+    """Time of rollouts in a run over what a table says of their steps; None for a run of a single round."""
+    taken, expected = defaultdict[int, float](float), defaultdict[int, float](float)
+    for span, context in _settled_spans(run, run.schedule.draft_lane or "", frozenset({Work.ROLLOUT_STEP})):
+        taken[span.round] += span.end_s - span.start_s
+        expected[span.round] += table.at(span.rows, context)
+    return median(taken[place] / expected[place] for place in taken) if taken else None
 
 
 def gaps_s(run: Run) -> list[float]:

@@ -30,7 +30,7 @@ def calibrate(
     """Measure this machine with these models and write the profile.
 
     Args:
-        pair: the models; without a drafter plain decoding alone is calibrated.
+        pair: the models; without a drafter no chain is, without heads no tree.
         path: where the profile goes.
         contexts: the fewest and the most cached tokens that schedules will meet, see `contexts_of`.
         max_window: most drafted tokens per round.
@@ -71,6 +71,7 @@ def calibration_task(
     """What `calibrate` measures with an engine at hand; arguments as there."""
     from calibrate.profile import CalibrationTask
     from calibrate.sizes import ModelSizes
+    from planner.space import SearchSpace
 
     sizes = ModelSizes.of(engine.config, pair.drafter_folder, pair.exits_folder, pair.dtype)
     return CalibrationTask(
@@ -81,6 +82,8 @@ def calibration_task(
         exit_layers=exit_layers_of(sizes),
         contexts=contexts,
         max_window=max_window,
+        heads=pair.head_methods,
+        max_tree=max(SearchSpace().tree_sizes),
         quick=quick,
         time_s=time_s,
     )

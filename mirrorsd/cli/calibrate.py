@@ -15,8 +15,10 @@ from mirrorsd.cli.options import (
     Dtype,
     DtypeOption,
     ExitsOption,
+    HeadsOption,
     PromptsOption,
     TargetOption,
+    chosen_heads,
     chosen_prompts,
 )
 from mirrorsd.cli.progress import task
@@ -44,6 +46,7 @@ def calibrate(
     target: TargetOption = DEFAULT_TARGET,
     drafter: DrafterOption = None,
     exits: ExitsOption = None,
+    heads: HeadsOption = None,
     dtype: DtypeOption = Dtype.BFLOAT16,
     json: JsonOption = None,
 ) -> None:
@@ -55,7 +58,9 @@ def calibrate(
 
     wanted = chosen_prompts(prompts, None)
     with telling_what_was_saved([]), task("Calibrating") as report:
-        pair = find_pair(target, drafter=drafter, exits=exits, dtype=dtype.value, progress=report)
+        pair = find_pair(
+            target, drafter=drafter, exits=exits, heads=chosen_heads(heads), dtype=dtype.value, progress=report
+        )
         contexts = contexts_of(encode(wanted, pair.target_folder), max_new_tokens)
         profile = measure(
             pair,
@@ -79,6 +84,8 @@ def _told(profile: Profile, out: Path) -> str:
     for lane in profile.lanes:
         context = lane.layer.contexts[0] if lane.layer else 0
         parts = [("layer", lane.layer), ("head", lane.head), ("draft step", lane.draft_step)]
+        parts += [(f"step of {name}", table) for name, table in lane.heads.items()]
+        parts += [(f"streams of {name}", table) for name, table in lane.streams.items()]
         told = [
             f"{name} {milliseconds(table.at(table.rows[0], context))}" for name, table in parts if table is not None
         ]

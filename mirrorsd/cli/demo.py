@@ -15,8 +15,10 @@ from mirrorsd.cli.options import (
     Dtype,
     DtypeOption,
     ExitsOption,
+    HeadsOption,
     PromptsOption,
     TargetOption,
+    chosen_heads,
     chosen_prompts,
 )
 from mirrorsd.cli.progress import stages, task
@@ -38,6 +40,7 @@ def demo(
     target: TargetOption = DEFAULT_TARGET,
     drafter: DrafterOption = None,
     exits: ExitsOption = None,
+    heads: HeadsOption = None,
     dtype: DtypeOption = Dtype.BFLOAT16,
     json: JsonOption = None,
 ) -> None:
@@ -48,7 +51,9 @@ def demo(
 
     wanted = chosen_prompts(prompts, None)
     with task("Finding the models") as report:
-        pair = find_pair(target, drafter=drafter, exits=exits, dtype=dtype.value, progress=report)
+        pair = find_pair(
+            target, drafter=drafter, exits=exits, heads=chosen_heads(heads), dtype=dtype.value, progress=report
+        )
     settings = DemoSettings(
         pair=pair,
         prompts=wanted,

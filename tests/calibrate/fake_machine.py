@@ -53,7 +53,7 @@ class Laws:
 
     def target_s(self, part: str, rows: int, context: int, exit_layer: int | None) -> float:
         layer_s, head_s = self.layer_s(rows, context), self.head_s(rows)
-        if part == "verify":
+        if part in ("verify", "verify_tree"):
             return NUM_LAYERS * layer_s + head_s
         assert exit_layer is not None
         if part == "suffix":

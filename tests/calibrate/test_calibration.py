@@ -14,10 +14,12 @@ from decoding.errors import ConfigError
 from hwprofiles.profile import Profile, load_profile, save_profile
 from runtime.drafter_folder import DrafterFolderConfig
 from runtime.weight_folder import SpeculatorsConfig, TargetShape, Verifier
+from tests.calibrate.fake_heads import LEVEL, STREAMS_S, HeadEngine
 from tests.calibrate.fake_machine import GAP_S, LANES, FakeEngine, Laws
 from tests.tiny_models import tiny_config
 
 CONTEXTS = (20, 220)
+SPEEDS = {"cpu0": 1.0, "cpu1": 0.8, "cpu0+1": 1.7}
 TOLERANCE = {"rel": 1e-6}
 
 
@@ -43,8 +45,7 @@ def task(*, exit_features: tuple[int, ...] = (), **changes: object) -> Calibrati
 
 def machine(surprise: float = 1.0, **laws: float) -> FakeEngine:
     """The second core is slower, both together are faster; in runs all lanes behave alike."""
-    speeds = {"cpu0": 1.0, "cpu1": 0.8, "cpu0+1": 1.7}
-    return FakeEngine({name: Laws(speed=speed, **laws) for name, speed in speeds.items()}, surprise=surprise)
+    return FakeEngine({name: Laws(speed=speed, **laws) for name, speed in SPEEDS.items()}, surprise=surprise)
 
 
 def pairs_of(profile: Profile) -> dict[tuple[str, str], tuple[float, float]]:
@@ -142,6 +143,41 @@ def test_lanes_take_turns_and_every_second_pass_runs_backwards() -> None:
     first_pass = engine.visits[: last_of_first_pass + 1]
     assert len(first_pass) == len(set(first_pass))
     assert engine.visits[len(first_pass) : 2 * len(first_pass)] == first_pass[::-1]
+
+
+HEADS = {"eagle": "eagle3", "medusa": "medusa", "streams": "speculative_streaming"}
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_heads_streams_and_wide_trees_follow_their_laws_on_every_lane(quick: bool) -> None:
+    engine = HeadEngine({name: Laws(speed=speed) for name, speed in SPEEDS.items()})
+    profile = calibrate(engine, task(heads=HEADS, quick=quick))
+    for lane in profile.lanes:
+        laws = engine.laws[lane.name]
+        for rows in (1, 9, 17, 33):
+            for context in (20, 150):
+                verify_s = 10 * lane.layer.at(rows, context) + lane.head.at(rows, context)
+                expected_s = 10 * laws.layer_s(rows, context) + laws.head_s(rows)
+                assert verify_s == pytest.approx(expected_s, **TOLERANCE)
+        for name in ("eagle", "medusa"):
+            expected_s = LEVEL * engine.head_s(name, 8) / SPEEDS[lane.name]
+            assert lane.heads[name].at(8, 100) == pytest.approx(expected_s, **TOLERANCE)
+        assert lane.streams["streams"].at(33, 100) == pytest.approx(STREAMS_S / SPEEDS[lane.name], **TOLERANCE)
+        assert lane.draft_step.at(7, 150) == pytest.approx(laws.step_s(7, 150), **TOLERANCE)
+    assert profile.relative_error == pytest.approx(0, abs=1e-6)
+
+
+def test_streams_are_at_the_level_of_the_target_in_runs() -> None:
+    engine = HeadEngine({name: Laws(speed=speed, target_in_run=1.04) for name, speed in SPEEDS.items()})
+    profile = calibrate(engine, task(heads={"streams": "speculative_streaming"}))
+    assert profile.lane("cpu0").streams["streams"].at(1, 20) == pytest.approx(1.04 * STREAMS_S, **TOLERANCE)
+
+
+def test_without_heads_nothing_wider_than_chains_is_measured() -> None:
+    profile = calibrate(machine(), task())
+    for lane in profile.lanes:
+        assert lane.layer.rows[-1] == 9
+        assert (lane.heads, lane.streams) == ({}, {})
 
 
 def test_a_plain_target_is_calibrated_without_a_draft() -> None:

@@ -40,6 +40,19 @@ def test_growth_with_the_context_is_seen_at_both_ends_of_both_grids(effort_of, m
     assert effort.wide_rows <= {*effort.target_rows, *effort.draft_rows}
 
 
+@pytest.mark.parametrize("effort_of", EFFORTS)
+@given(max_window=WINDOWS, max_tree=st.integers(1, 64))
+def test_trees_are_measured_only_where_they_are_wider_than_chains(effort_of, max_window, max_tree) -> None:
+    effort = effort_of(max_window, (0, 99), max_tree)
+    assert list(effort.tree_rows) == sorted(set(effort.tree_rows))
+    assert all(max_window + 1 < rows <= max_tree + 1 for rows in effort.tree_rows)
+    assert max(*effort.target_rows, *effort.tree_rows) >= max_tree + 1
+    assert effort.head_rows[0] == 1
+    without = effort_of(max_window, (0, 99))
+    assert (without.tree_rows, without.head_rows) == ((), ())
+    assert without.target_rows == effort.target_rows
+
+
 @given(max_window=st.integers(2, 16), contexts=CONTEXTS)
 def test_a_quick_calibration_measures_less(max_window, contexts) -> None:
     quick, full = quick_effort(max_window, contexts), full_effort(max_window, contexts)

@@ -65,6 +65,16 @@ def test_verifications_are_timed_at_every_row_count_and_at_longer_contexts_at_so
     assert {count for count, context in sizes if context == CONTEXTS[1]} == PARTS.effort.wide_rows & set(rows)
 
 
+def test_trees_wider_than_chains_are_verified_as_trees_at_the_first_context() -> None:
+    parts = replace(PARTS, effort=quick_effort(4, CONTEXTS, 32))
+    assert {(one.rows, one.context) for one in measurements(parts, "verify_tree")} == {(17, 20), (33, 20)}
+    assert measurements(parts, "verify") == measurements(PARTS, "verify")
+    tables = parts.tables("a", samples_of(parts, Laws(), "a"))
+    for context in CONTEXTS:
+        verify_s = NUM_LAYERS * tables.target.layer.at(33, context) + tables.target.head.at(33, context)
+        assert verify_s == pytest.approx(NUM_LAYERS * Laws().layer_s(33, context) + Laws().head_s(33))
+
+
 def test_every_exit_has_its_prefix_and_the_deepest_one_the_suffix() -> None:
     assert {one.exit_layer for one in measurements(PARTS, "prefix")} == {4, 6}
     assert {one.exit_layer for one in measurements(PARTS, "suffix")} == {6}
