@@ -2,9 +2,9 @@
 
     python benchmarks/exactness.py
 
-Decodes the shipped prompts by plain decoding and by every method and root source, compares the texts token by
-token, and compares the real rounds with those that a replay of the acceptance record predicts. Writes
-benchmarks/results/exactness.json. Nothing here depends on time: it may run beside other work.
+Decodes the shipped prompts by plain decoding, by every method and root source, and by the trees of every shipped
+head, compares the texts token by token, and compares the real rounds with those that a replay of the acceptance
+record predicts. Writes benchmarks/results/exactness.json. Nothing here depends on time: it may run beside other work.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from calibrate.prompts import bundled_prompts
+from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from decoding.yaml_file import write_atomically
@@ -24,10 +26,13 @@ from hwprofiles.profile import load_profile
 from mirrorsd.pair import find_pair
 from mirrorsd.recording import Reach, record
 from mirrorsd.text_engine import Decoding, TextEngine, lane_specs
+from sim.cost import ConstantCost
 from sim.world import simulate
 
 RESULT = Path(__file__).parent / "results" / "exactness.json"
 PLACE: dict[str, Any] = {"target_lane": "cpu0", "draft_lane": "cpu1"}
+TREE_SIZES = (8, 24)
+KINDS = ("layer", "head", "exit", "draft_step", "draft_step_features", "head_step", "streams")
 EXIT: dict[str, Any] = {"method": "mirror", "root_source": "exit", "exit_top_k": 4}
 SCHEDULES: dict[str, dict[str, Any]] = {
     "speculative": {"method": "speculative", "num_speculative_tokens": 4},
@@ -49,16 +54,19 @@ def main() -> None:
         reach = Reach(max_new_tokens=options.max_new_tokens, max_window=4)
         accepted = record(pair, prompts, Path(folder) / "record.npz", reach=reach, num_threads=1)
     profile = load_profile(options.profile)
+    # rounds do not depend on times, so the profile may be older than the heads
+    cost = ConstantCost(seconds_by_kind=dict.fromkeys(KINDS, 1e-3))
+    costs = {lane.name: cost for lane in profile.lanes}
+    chains = [(name, Schedule(**fields, **PLACE, drafter=pair.drafter)) for name, fields in SCHEDULES.items()]
     results: dict[str, Any] = {}
     with TextEngine(pair, lane_specs(profile)) as engine:
         plain = Schedule(method="autoregressive", target_lane="cpu0")
         texts = [engine.answer(prompt, plain, decoding).tokens for prompt in prompts]
         recorded = [tuple(entry.text.tolist()) for entry in accepted.prompts]
         results["autoregressive"] = {"texts_equal_to_record": sum(map(tuple.__eq__, texts, recorded))}
-        for name, fields in SCHEDULES.items():
-            schedule = Schedule(**fields, **PLACE, drafter=pair.drafter)
+        for name, schedule in [*chains, *_trees(accepted)]:
             answers = [engine.answer(prompt, schedule, decoding) for prompt in prompts]
-            simulated = simulate(schedule, profile, accepted)
+            simulated = simulate(schedule, profile, accepted, costs=costs)
             pairs = zip(simulated, [answer.trace for answer in answers], strict=True)
             results[name] = {
                 "texts_equal": sum(answer.tokens == text for answer, text in zip(answers, texts, strict=True)),
@@ -74,6 +82,25 @@ def main() -> None:
         "schedules": results,
     }
     write_atomically(RESULT, json.dumps(content, indent=2, default=str) + "\n")
+
+
+def _trees(accepted: AcceptanceRecord) -> Iterator[tuple[str, Schedule]]:
+    """Small and large trees of every kind that was recorded."""
+    for tree in accepted.trees:
+        place = {"target_lane": "cpu0"} if tree.method == "speculative_streaming" else PLACE
+        for size in TREE_SIZES:
+            expanded = f", top {tree.top_k}" if tree.top_k else ""
+            yield (
+                f"{tree.method}, tree of {size}, {tree.depth} deep{expanded}",
+                Schedule(
+                    method=tree.method,
+                    num_speculative_tokens=tree.depth,
+                    tree_size=size,
+                    tree_top_k=tree.top_k,
+                    drafter=tree.drafter,
+                    **place,
+                ),
+            )
 
 
 def _rounds(trace: Trace) -> list[tuple[Any, ...]]:
