@@ -14,7 +14,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from calibrate.prompts import bundled_prompts
 from decoding.record import AcceptanceRecord
@@ -26,13 +26,12 @@ from hwprofiles.profile import load_profile
 from mirrorsd.pair import find_pair
 from mirrorsd.recording import Reach, record
 from mirrorsd.text_engine import Decoding, TextEngine, lane_specs
-from sim.cost import ConstantCost
+from sim.cost import ConstantCost, PartKind
 from sim.world import simulate
 
 RESULT = Path(__file__).parent / "results" / "exactness.json"
 PLACE: dict[str, Any] = {"target_lane": "cpu0", "draft_lane": "cpu1"}
 TREE_SIZES = (8, 24)
-KINDS = ("layer", "head", "exit", "draft_step", "draft_step_features", "head_step", "streams")
 EXIT: dict[str, Any] = {"method": "mirror", "root_source": "exit", "exit_top_k": 4}
 SCHEDULES: dict[str, dict[str, Any]] = {
     "speculative": {"method": "speculative", "num_speculative_tokens": 4},
@@ -55,7 +54,7 @@ def main() -> None:
         accepted = record(pair, prompts, Path(folder) / "record.npz", reach=reach, num_threads=1)
     profile = load_profile(options.profile)
     # rounds do not depend on times, so the profile may be older than the heads
-    cost = ConstantCost(seconds_by_kind=dict.fromkeys(KINDS, 1e-3))
+    cost = ConstantCost(seconds_by_kind=dict.fromkeys(get_args(PartKind), 1e-3))
     costs = {lane.name: cost for lane in profile.lanes}
     chains = [(name, Schedule(**fields, **PLACE, drafter=pair.drafter)) for name, fields in SCHEDULES.items()]
     results: dict[str, Any] = {}
