@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from calibrate.drift import DriftWatch, drift_in_words
 from calibrate.prompts import Prompt
+from calibrate.record import USUAL_TREES
 from decoding.errors import ConfigError
 from decoding.record import AcceptanceRecord
-from decoding.schedule import save_schedule
+from decoding.schedule import DYNAMIC_TREES, save_schedule
 from hwprofiles.profile import Profile, save_profile
 from mirrorsd.both_worlds import Measured, compare_all, put_together, run_in_turn
 from mirrorsd.busy import busy_note
@@ -146,6 +147,8 @@ class Demo:
             prompt_length=fmean(len(prompt.ids) for prompt in self._encoded),
             max_new_tokens=settings.max_new_tokens,
             max_window=settings.max_window,
+            growing=[name for name, method in settings.pair.head_methods.items() if method in DYNAMIC_TREES],
+            num_tree_steps=sum(depth for depth, _ in USUAL_TREES),
         )
         fixed_s = _LOADING_S + EXPECTED_S[SEARCH] + EXPECTED_S[REPORT]
         count = num_prompts_that_fit(cost, settings.time_s - stages.elapsed_s - fixed_s, len(self._prompts))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,8 +12,11 @@ from hwprofiles.profile import LaneProfile, LatencyTable, Profile
 if TYPE_CHECKING:
     from calibrate.prompts import Prompt
 
-NUM_SCHEDULES = 9
-"""Schedules that `planner.search.pick_demo_schedules` usually picks."""
+NUM_SCHEDULES, NUM_TREES = 9, 2
+"""Schedules that `planner.search.pick_demo_schedules` usually picks: without heads, and how many more with them."""
+
+_GROWN_SHARE = 0.5
+"""Most trees are given up before they are grown: the text has left them."""
 
 
 class PromptCost(NamedTuple):
@@ -31,19 +34,39 @@ def take_turns(prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
     return tuple(prompt for prompt in chain.from_iterable(zip_longest(*kinds.values())) if prompt is not None)
 
 
-def prompt_cost(profile: Profile, *, prompt_length: float, max_new_tokens: int, max_window: int) -> PromptCost:
+def prompt_cost(
+    profile: Profile,
+    *,
+    prompt_length: float,
+    max_new_tokens: int,
+    max_window: int,
+    growing: Collection[str] = (),
+    num_tree_steps: int = 0,
+) -> PromptCost:
     """What recording a prompt, and running every schedule on it, will take.
 
-    Recording decodes plainly on the fastest lane and rolls the draft out twice from every position. A run is
-    taken to be as slow as plain decoding on the slowest lane: most schedules are faster, the worst slower.
+    Recording decodes plainly on the fastest lane, rolls the draft out twice from every position, and grows a tree
+    there with the heads that draft dynamic ones. A run is taken to be as slow as plain decoding on the slowest lane:
+    most schedules are faster, the worst slower.
+
+    Args:
+        profile: the machine.
+        prompt_length: tokens.
+        max_new_tokens: likewise.
+        max_window: most drafted tokens of a chain.
+        growing: heads that draft dynamic trees.
+        num_tree_steps: steps that all trees to be recorded of one of them take together.
     """
     fast, slow = (choose(profile.lanes, key=lambda lane: _token_s(profile, lane)) for choose in (min, max))
     record_s = _prefill_s(profile, fast, prompt_length) + max_new_tokens * _token_s(profile, fast)
     if fast.draft_step is not None:
         rows = prompt_length + (max_window + 1) * max_new_tokens
         record_s += 2 * rows * _row_s(fast.draft_step)
+    step_s = sum(fast.heads[name].seconds[-1][0] for name in growing)
+    record_s += _GROWN_SHARE * max_new_tokens * num_tree_steps * step_s
+    num_schedules = NUM_SCHEDULES + (NUM_TREES if fast.heads or fast.streams else 0)
     run_s = _prefill_s(profile, slow, prompt_length) + max_new_tokens * _token_s(profile, slow)
-    return PromptCost(record_s=record_s, run_s=NUM_SCHEDULES * run_s)
+    return PromptCost(record_s=record_s, run_s=num_schedules * run_s)
 
 
 def num_prompts_that_fit(cost: PromptCost, left_s: float, available: int) -> int:

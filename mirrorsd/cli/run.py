@@ -11,7 +11,6 @@ from mirrorsd.cli.console import escaped, say, telling_what_was_saved
 from mirrorsd.cli.json_option import STDOUT, JsonOption, write_json
 from mirrorsd.cli.options import (
     DEFAULT_TARGET,
-    DrafterOption,
     Dtype,
     DtypeOption,
     ExitsOption,
@@ -38,7 +37,14 @@ def run(
         typer.Option(help='JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows.', show_default=False),
     ] = None,
     target: TargetOption = DEFAULT_TARGET,
-    drafter: DrafterOption = None,
+    drafter: Annotated[
+        str | None,
+        typer.Option(
+            help="In place of the schedule's drafter, by shipped name or folder: a draft, or a head for medusa, hydra, "
+            "eagle2, eagle3 and speculative_streaming; without either the one shipped for the target.",
+            show_default=False,
+        ),
+    ] = None,
     exits: ExitsOption = None,
     dtype: DtypeOption = Dtype.BFLOAT16,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.0,

@@ -27,7 +27,11 @@ def search(
         Path | None, typer.Option(help="Write the fastest schedule here, as YAML.", show_default=False)
     ] = None,
     space: Annotated[
-        Path | None, typer.Option(help="YAML that narrows or widens what is searched.", show_default=False)
+        Path | None,
+        typer.Option(
+            help="YAML that narrows or widens what is searched: methods, windows, tree_sizes and so on.",
+            show_default=False,
+        ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Rows of the ranking to show.")] = 10,
     json: JsonOption = None,

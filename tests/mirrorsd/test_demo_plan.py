@@ -1,7 +1,7 @@
 import pytest
 
 from calibrate.prompts import Prompt
-from mirrorsd.demo_plan import NUM_SCHEDULES, PromptCost, num_prompts_that_fit, prompt_cost, take_turns
+from mirrorsd.demo_plan import NUM_SCHEDULES, NUM_TREES, PromptCost, num_prompts_that_fit, prompt_cost, take_turns
 from planner.scaled_profile import with_speed
 from tests.planner.synthetic import machine
 
@@ -33,6 +33,20 @@ def test_a_slower_target_makes_every_prompt_dearer():
     now, slow = prompt_cost(machine(), **sizes), prompt_cost(with_speed(machine(), "target", 0.5), **sizes)
     assert slow.run_s > 1.9 * now.run_s
     assert slow.record_s > now.record_s
+
+
+def test_heads_are_recorded_and_their_trees_are_run():
+    sizes = {"prompt_length": 50, "max_new_tokens": 40, "max_window": 8}
+    plain = machine().model_copy(
+        update={"lanes": tuple(lane.model_copy(update={"heads": {}, "streams": {}}) for lane in machine().lanes)}
+    )
+    without, with_heads = prompt_cost(plain, **sizes), prompt_cost(machine(), **sizes)
+    assert with_heads.run_s == pytest.approx(without.run_s * (NUM_SCHEDULES + NUM_TREES) / NUM_SCHEDULES)
+    assert with_heads.record_s == without.record_s
+    one = prompt_cost(machine(), **sizes, growing=["eagle"], num_tree_steps=10).record_s - without.record_s
+    both = prompt_cost(machine(), **sizes, growing=["eagle", "eagle-3"], num_tree_steps=20).record_s - without.record_s
+    assert both == pytest.approx(4 * one)
+    assert one > 0
 
 
 def test_longer_texts_and_prompts_are_dearer():

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from decoding.record import AcceptanceRecord
-from decoding.schedule import Schedule, load_schedule
+from decoding.schedule import Schedule, load_schedule, save_schedule
 from hwprofiles.host import local_lanes
 from hwprofiles.profile import load_profile
 from mirrorsd.cli.app import app
@@ -35,10 +35,12 @@ def prompts(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def demo(models, prompts, tmp_path_factory):
-    """(its folder, what it printed, the JSON object)."""
+def demo(models, head_folders, prompts, tmp_path_factory):
+    """(its folder, what it printed, the JSON object); a head and streams are there as well."""
     root = tmp_path_factory.mktemp("demo")
     words = (
+        "--heads",
+        f"{head_folders['eagle']},{head_folders['streams']}",
         "--prompts",
         prompts,
         "--dtype",
@@ -91,6 +93,15 @@ def test_every_kind_is_run_in_every_placement_it_has(demo):
     assert sources >= {"exit", "draft", "hybrid"}
 
 
+def test_the_best_tree_is_run_too_and_named_with_its_head(demo, head_folders):
+    trees = [entry for entry in demo[2]["schedules"] if entry["method"] in ("eagle2", "speculative_streaming")]
+    assert trees
+    for entry in trees:
+        head = "eagle" if entry["method"] == "eagle2" else "streams"
+        assert entry["schedule"]["drafter"] == str(head_folders[head])
+        assert entry["same_rounds"]
+
+
 def test_people_get_a_table_a_verdict_and_the_way_to_the_report(demo):
     folder, shown, result = demo
     for entry in result["schedules"]:
@@ -127,7 +138,7 @@ def test_the_winner_runs_as_it_was_simulated(demo, models, prompts, tmp_path):
     folder, _, _ = demo
     files = ("--schedule", folder / "best.yaml", "--profile", folder / "profile.yaml")
     settings = ("--dtype", "float32", "--max-new-tokens", 12, "--prompts", prompts)
-    run = json.loads(call("run", *models, *files, *settings, "--json").stdout)
+    run = json.loads(call("run", *models[:2], *models[4:], *files, *settings, "--json").stdout)
     simulated = json.loads(call("simulate", *files, "--record", folder / "record.npz", "--json").stdout)
     rows = {row["prompt_id"]: row for row in run["prompts"]}
     for row in simulated["prompts"]:
@@ -136,15 +147,19 @@ def test_the_winner_runs_as_it_was_simulated(demo, models, prompts, tmp_path):
 
 
 def test_schedules_of_ones_own_are_validated_on_the_same_evidence(demo, models, prompts, tmp_path):
-    folder, _, _ = demo
+    folder, _, result = demo
     files = ("--profile", folder / "profile.yaml", "--record", folder / "record.npz", "--prompts", prompts)
     schedule = min((folder / "schedules").iterdir())
-    words = ("validate", *files, *models[4:], "--schedule", schedule, "--out", tmp_path / "out")
+    trees = [entry["schedule"] for entry in result["schedules"] if "tree_size" in entry["schedule"]]
+    smaller = Schedule.model_validate(trees[0] | {"tree_size": trees[0]["num_speculative_tokens"]})
+    save_schedule(smaller, tmp_path / "tree.yaml")
+    schedules = ("--schedule", schedule, "--schedule", tmp_path / "tree.yaml")
+    words = ("validate", *files, *models[4:], *schedules, "--out", tmp_path / "out")
     shown = call(*words)
     assert shown.exit_code == 0, shown.stderr
-    assert f"All {len(PROMPTS)} texts went through exactly the rounds that were simulated." in shown.stdout
+    assert f"All {2 * len(PROMPTS)} texts went through exactly the rounds that were simulated." in shown.stdout
     result = json.loads((tmp_path / "out" / "validate.json").read_text())
-    assert [entry["same_rounds"] for entry in result["schedules"]] == [True]
+    assert [entry["same_rounds"] for entry in result["schedules"]] == [True, True]
     assert (tmp_path / "out" / "report.html").exists()
 
 

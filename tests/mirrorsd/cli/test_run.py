@@ -57,6 +57,36 @@ def test_a_file_of_prompts_becomes_a_file_of_rows(run, any_schedule, prompt_file
         assert row["settings"]["dtype"] == "float32"
 
 
+TREES = {
+    "medusa": {"method": "medusa", "num_speculative_tokens": 2, "tree_size": 5},
+    "eagle": {"method": "eagle2", "num_speculative_tokens": 3, "tree_size": 6, "tree_top_k": 3},
+    "streams": {"method": "speculative_streaming", "draft_lane": None, "num_speculative_tokens": 2, "tree_size": 6},
+}
+
+
+@pytest.mark.parametrize("head", TREES)
+def test_trees_write_the_text_of_plain_decoding(mirrorsd, head, head_folders, schedule_file, tiny_folders):
+    schedule = schedule_file(**TREES[head], drafter=str(head_folders[head]))
+    words = ("run", "--target", tiny_folders.target, *SETTINGS, "--schedule", schedule, "--prompt", PROMPTS[0])
+    [row] = json.loads(mirrorsd(*words, "--json").stdout)["prompts"]
+    ids = [int(word[1:]) for word in PROMPTS[0].split()]
+    assert row["token_ids"] == plain.continue_text(tiny_folders.decoder, ids, 24, eos=(EOS,))
+    assert sum(row["accept_lengths"]) == len(row["token_ids"])
+
+
+def test_a_head_can_be_named_in_place_of_the_schedules(mirrorsd, head_folders, schedule_file, tiny_folders):
+    schedule = schedule_file(**TREES["medusa"], drafter="nobody")
+    words = ("run", "--target", tiny_folders.target, *SETTINGS, "--schedule", schedule, "--prompt", PROMPTS[0])
+    named = mirrorsd(*words, "--drafter", head_folders["medusa"], "--json")
+    assert json.loads(named.stdout)["schedule"]["drafter"] == str(head_folders["medusa"])
+    wrong = mirrorsd(*words, "--drafter", head_folders["streams"])
+    assert wrong.exit_code == 2
+    assert "method medusa needs its own kind of head, and those given are" in wrong.stderr.replace("\n", " ")
+    missing = mirrorsd(*words[:-4], "--schedule", schedule_file(**TREES["eagle"], drafter=None), "--prompt", "w1")
+    assert missing.exit_code == 2
+    assert "method eagle2 needs its own kind of head, and none ships for" in missing.stderr.replace("\n", " ")
+
+
 def test_an_interrupted_file_is_finished_and_a_finished_one_left_alone(run, schedule_file, prompt_file, tmp_path):
     out, prompts = tmp_path / "rows.jsonl", prompt_file(*PROMPTS)
     words = ("--schedule", schedule_file(method="autoregressive"), "--prompts", prompts, "--out", out)

@@ -7,6 +7,7 @@ import pytest
 
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, save_schedule
+from tests.planner.synthetic import TREES, acceptance_record
 
 MIRROR = Schedule(
     method="mirror",
@@ -45,6 +46,28 @@ def test_figures_and_rows_are_those_of_the_recorded_texts(mirrorsd, words, recor
     assert result["tpot_s_low"] <= result["tpot_s"] <= result["tpot_s_high"]
     assert 0 < result["reuse_rate"] < 1
     assert sum(result["bottlenecks_s"].values()) == pytest.approx(result["decode_s"])
+
+
+@pytest.mark.parametrize("place", range(len(TREES)))
+def test_trees_are_played_like_chains(mirrorsd, profile_path, tmp_path, place):
+    recorded = TREES[place]
+    schedule = Schedule(
+        method=recorded.method,
+        target_lane="both",
+        draft_lane=None if recorded.method == "speculative_streaming" else "both",
+        num_speculative_tokens=recorded.depth,
+        tree_size=8,
+        tree_top_k=recorded.top_k,
+        drafter=recorded.drafter,
+    )
+    record = acceptance_record(num_prompts=2, num_tokens=40, trees=TREES)
+    save_schedule(schedule, tmp_path / "tree.yaml")
+    record.save(tmp_path / "trees.npz")
+    words = ("--schedule", tmp_path / "tree.yaml", "--profile", profile_path, "--record", tmp_path / "trees.npz")
+    result = json.loads(mirrorsd("simulate", *words, "--json").stdout)
+    assert [row["token_ids"] for row in result["prompts"]] == [prompt.text.tolist() for prompt in record.prompts]
+    assert result["num_rounds"] == sum(row["num_rounds"] for row in result["prompts"]) < 80
+    assert result["bottlenecks_s"]["draft"] > 0
 
 
 def test_json_goes_to_a_path_and_the_text_to_stdout(mirrorsd, words, tmp_path):
