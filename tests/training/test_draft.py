@@ -92,7 +92,7 @@ def test_the_loss_is_the_mean_cross_entropy_to_the_target_at_answer_positions(ta
     batch = [0, 3, 4]
     width = max(len(states.conversations[index].ids) for index in batch)
     present = torch.rand(3, width, generator=torch.Generator().manual_seed(0)) < 0.5
-    monkeypatch.setattr(draft_module, "_random_presence", lambda *_: present)
+    monkeypatch.setattr(draft_module, "random_presence", lambda *_: present)
     losses = []
     for at, index in enumerate(batch):
         student, teacher = logits_alone(task, index, present[at]), teacher_logits(task, index)
@@ -125,7 +125,7 @@ def test_held_out_agreement_counts_the_tokens_the_target_would_have_said(target,
 
 
 def test_features_are_dropped_in_runs_and_from_some_conversations_altogether() -> None:
-    present = draft_module._random_presence(torch.Size((400, 60)), 0.25, torch.Generator().manual_seed(0))
+    present = draft_module.random_presence(torch.Size((400, 60)), 0.25, torch.Generator().manual_seed(0))
     without = [row for row in present.tolist() if not any(row)]
     assert 60 < len(without) < 140
     runs = []
