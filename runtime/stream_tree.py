@@ -14,13 +14,12 @@ import torch
 from torch import Tensor
 
 from decoding.messages import Window
-from decoding.schedule import MAX_TREE
-from decoding.tree_shape import Path, cut
-from runtime.decoder import Decoder, causal_mask
+from decoding.tree_shape import Path
+from runtime.decoder import Decoder
 from runtime.kv_cache import KVCache
 from runtime.masks import CausalMasks
 from runtime.ranking import ranked_ids
-from runtime.static_tree import MOST_RANKS, Ranks, candidates_per_level, following, places_along, ranks_of, window_of
+from runtime.static_tree import MOST_RANKS, Ranks, candidates_per_level, following, ranks_of, window_of
 from runtime.stream_model import Keys, StreamModel, keys_of, run_along, stream_mask
 
 _ROWS_PER_PIECE = 64
@@ -99,17 +98,6 @@ class StreamTree:
             for stream, best_NC in enumerate(torch.cat(best).unbind(1)):
                 ranks_NJ[first - start :, stream] = ranks_of(best_NC.cpu(), wanted_NJ[first - start :, stream])
         return ranks_NJ.numpy().astype(np.int32)
-
-    @torch.inference_mode()
-    def ranks_along(self, ids: Sequence[int], *, start: int, depth: int) -> Ranks:
-        """Places in the tree's order of the nodes that stand for a text, [N, depth] (`AcceptanceRecord`)."""
-        decoder = self._decoder
-        x_BTD = decoder.embedding(torch.tensor([ids], device=decoder.embedding.weight.device))
-        positions = torch.arange(len(ids), device=x_BTD.device)
-        mask = causal_mask(len(ids), x_BTD.dtype).to(x_BTD.device)
-        x_BTD = decoder.run_layers(x_BTD, 0, self.start_layer, positions=positions, mask=mask)
-        ranks = self.level_ranks(ids, start=start, x_TD=x_BTD[0])
-        return places_along(ranks, cut(self.paths, MAX_TREE, depth), depth)
 
     def _along(self, x_TD: Tensor, positions_R: Tensor, keys: Keys) -> Tensor:
         """Normalised hidden states of the streams of some rows of a text, [R, J, D]."""

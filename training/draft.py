@@ -133,9 +133,9 @@ def initial_draft(recipe: DraftRecipe, target: Decoder, kept_ids: Tensor) -> Dra
 
 
 def random_presence(shape: torch.Size, featureless_share: float, generator: torch.Generator) -> Tensor:
-    """Alternating runs of 1-8 positions with features and 1-4 without; some conversations have none at all.
+    """Alternating runs of 1-8 positions with features and 1-4 without, in half of the conversations the other way round.
 
-    A drafted window is a short run without, behind committed text with.
+    A drafted window is a short run without, behind committed text with. Some conversations have none at all.
     """
     num_rows, width = shape
     present = torch.zeros(num_rows, width, dtype=torch.bool)

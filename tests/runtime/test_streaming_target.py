@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.messages import NO_WINDOW, Window
+from runtime.static_tree import places_along
 from runtime.stream_tree import StreamTree
 from runtime.streaming_target import StreamingTarget
 from runtime.target import TargetModel
@@ -37,6 +38,12 @@ def expected_window(text, paths):
     """The tree drafted behind `text`, whose last token was chosen by the row before it."""
     best = best_of_streams(text[:-1], len(text) - 2, 3)
     return [best[len(path) - 1][path[-1]] for path in paths]
+
+
+def ranks_along(target, text, *, start):
+    """What a record holds of a text: places of the nodes that stand for it, three deep."""
+    (x_TD,) = plain.hidden_states(DECODER, text, layers=[STREAMS.config.start_layer])
+    return places_along(target.streams.level_ranks(text, start=start, x_TD=x_TD), target.streams.paths, 3)
 
 
 def decode(target, prompt, num_tokens):
@@ -114,7 +121,7 @@ def test_streams_write_nothing_into_the_cache() -> None:
 
 def test_a_record_holds_the_places_of_the_nodes_that_stand_for_the_text() -> None:
     text = PROMPT + plain.continue_text(DECODER, PROMPT, 12)
-    found = streaming(PROMPT).streams.ranks_along(text, start=len(PROMPT), depth=3)
+    found = ranks_along(streaming(PROMPT), text, start=len(PROMPT))
     assert found.shape == (12, 3)
     for place in range(len(PROMPT), len(text)):
         best = best_of_streams(text[: place - 1], place - 2, 10)
@@ -130,7 +137,7 @@ def test_rounds_accept_what_the_record_says() -> None:
     paths = (*((rank,) for rank in range(9)), *((0, rank) for rank in range(9)))
     target = streaming(PROMPT, size=18, paths=paths)
     text = PROMPT + plain.continue_text(DECODER, PROMPT, 40)
-    ranks = target.streams.ranks_along(text, start=len(PROMPT), depth=3)
+    ranks = ranks_along(target, text, start=len(PROMPT))
     place, window, accepted = len(PROMPT), NO_WINDOW, []
     while place < len(text) - 4:
         verdict = target.stream(window)
@@ -144,5 +151,5 @@ def test_rounds_accept_what_the_record_says() -> None:
 
 
 def test_a_text_too_short_for_streams_has_no_ranks() -> None:
-    found = streaming([5]).streams.ranks_along([5, 7], start=1, depth=3)
+    found = ranks_along(streaming([5]), [5, 7], start=1)
     assert found.tolist() == [[-1, -1, -1]]

@@ -128,12 +128,14 @@ def test_features_are_dropped_in_runs_and_from_some_conversations_altogether() -
     present = draft_module.random_presence(torch.Size((400, 60)), 0.25, torch.Generator().manual_seed(0))
     without = [row for row in present.tolist() if not any(row)]
     assert 60 < len(without) < 140
-    runs = []
     for row in present.tolist():
         if any(row):
             edges = [at for at in range(1, 60) if row[at] != row[at - 1]]
-            runs += [later - earlier for earlier, later in pairwise(edges)]
-    assert set(runs) == {1, 2, 3, 4}
+            lengths: dict[bool, list[int]] = {True: [], False: []}
+            for earlier, later in pairwise(edges):
+                lengths[row[earlier]].append(later - earlier)
+            assert min(map(max, lengths.values())) <= 4
+            assert max(map(max, lengths.values())) <= 8
 
 
 def test_the_finished_draft_is_judged_as_it_lies_on_disk(target, states, tmp_path) -> None:
