@@ -133,7 +133,7 @@ def initial_draft(recipe: DraftRecipe, target: Decoder, kept_ids: Tensor) -> Dra
 
 
 def random_presence(shape: torch.Size, featureless_share: float, generator: torch.Generator) -> Tensor:
-    """Alternating runs of 1-8 positions with features and 1-4 without, in half of the conversations the other way round.
+    """Alternating runs of 1-8 positions with features and 1-4 without, in half of the rows the other way round.
 
     A drafted window is a short run without, behind committed text with. Some conversations have none at all.
     """
