@@ -36,7 +36,7 @@ from runtime.rollouts import rollouts_everywhere
 Progress = Callable[[str, float], None]
 """Called with the prompt under way and the share that is done, 0 to 1."""
 
-USUAL_TREES: Final[tuple[DynamicShape, ...]] = ((3, 4), (5, 4), (5, 8))
+USUAL_TREES: Final[tuple[DynamicShape, ...]] = ((2, 4), (3, 4), (5, 4), (5, 8))
 """Shallow ones for devices where every step of a head counts, wide ones for those where it does not."""
 _PROMPTS_PER_SAVE = 8
 _VALUES_PER_WEIGHT = 16

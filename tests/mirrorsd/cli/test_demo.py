@@ -49,6 +49,8 @@ def demo(models, head_folders, prompts, tmp_path_factory):
         12,
         "--max-window",
         3,
+        "--minutes",
+        60,
         "--out",
         root / "out",
     )
