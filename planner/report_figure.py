@@ -89,7 +89,7 @@ def short_kind(schedule: Schedule, placement: str) -> str:
     if schedule.method == "mirror":
         return f"mirror {schedule.root_source}"
     if schedule.is_tree:
-        return METHOD[schedule.method]
+        return METHOD[schedule.method].removeprefix("speculative ")
     return f"{'plain' if schedule.method == 'autoregressive' else 'synchronous'} {placement}"
 
 

@@ -9,15 +9,16 @@ from decoding.schedule import MAX_WINDOW
 from planner.kinds import kind_of
 from planner.report_figure import KIND_COLOUR, PAPER, SOFT, Figure, axis, end_labels, layout, short_kind
 from planner.search import Candidate, SearchResult
-from planner.wording import METHOD, milliseconds
+from planner.wording import milliseconds
 
 DASH = {"exit": "solid", "draft": "dot", "hybrid": "dash", "split": "dot", "pooled": "solid"} | {
-    METHOD["eagle3"]: "solid",
-    METHOD["eagle2"]: "dash",
-    METHOD["hydra"]: "dashdot",
-    METHOD["medusa"]: "dot",
-    METHOD["speculative_streaming"]: "longdash",
+    "EAGLE-3": "solid",
+    "EAGLE-2": "dash",
+    "Hydra": "dashdot",
+    "Medusa": "dot",
+    "streaming": "longdash",
 }
+"""By the last word of a line's name."""
 COARSE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 FINE = (1, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8, 2, 2.2, 2.4, 2.6, 2.8, 3, 3.3, 3.6, 4, 4.4, 4.8, 5.2, 5.6, 6, 6.5, 7, 8, 9)
 
@@ -144,7 +145,7 @@ def _line(kind: str, line: dict[int, Candidate]) -> dict[str, Any]:
         "line": {
             "color": KIND_COLOUR[kind_of(best[0].schedule)],
             "width": 2,
-            "dash": DASH.get(kind) or DASH[kind.rsplit(maxsplit=1)[-1]],
+            "dash": DASH[kind.rsplit(maxsplit=1)[-1]],
         },
         "marker": {"size": 6},
         "hovertemplate": f"{kind}, %{{x}} drafted: %{{y:.2f}} ms per token<extra></extra>",

@@ -90,7 +90,7 @@ def test_landscape_has_the_best_of_every_kind_and_window(data):
 def test_trees_have_a_line_each_over_the_number_of_nodes(tree_data):
     figure = landscape(tree_data.plan.search)
     lines = {trace["name"]: trace for trace in figure.data if "name" in trace}
-    trees = {"Medusa", "Hydra", "EAGLE-2", "EAGLE-3", "speculative streaming"}
+    trees = {"Medusa", "Hydra", "EAGLE-2", "EAGLE-3", "streaming"}
     assert trees < set(lines)
     assert len({lines[name]["line"]["dash"] for name in trees}) == len(trees)
     assert lines["EAGLE-3"]["x"] == [4, 8, 16]
