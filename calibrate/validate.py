@@ -174,7 +174,10 @@ def accuracy(comparisons: Sequence[Comparison]) -> Accuracy:
 
 
 def _agreeing(simulated: Round | None, measured: Round | None) -> int:
-    """Tokens of two differing rounds that are the same for certain: those both accepted of one window."""
+    """Tokens of two differing rounds that are the same: those both accepted of one window.
+
+    Of a chain that is certain; in a tree two paths may part, but where both stand for the text they do not.
+    """
     if simulated is None or measured is None:
         return 0
     return min(simulated.num_accepted, measured.num_accepted)

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from calibrate.drift import DriftWatch, drift_in_words
 from calibrate.prompts import Prompt
-from calibrate.record import USUAL_TREES
 from decoding.errors import ConfigError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import DYNAMIC_TREES, save_schedule
@@ -141,6 +140,8 @@ class Demo:
 
     def _num_prompts(self, profile: Profile) -> int:
         """As many as fit in the time that is left; tells the stages what to expect."""
+        from calibrate.record import USUAL_TREES
+
         settings, stages = self._settings, self._stages
         cost = prompt_cost(
             profile,

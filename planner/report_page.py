@@ -134,7 +134,7 @@ lead. {{ bound_sentence }}</p>
 {%- if acceptance %}
 <section id="acceptance">
 <h2>How many drafted tokens are accepted</h2>
-<p class="lead">Share of rounds that accept the first, second, … drafted token.
+<p class="lead">Share of rounds that accept the first, second, … drafted token; in a tree, one on that level.
 {% if has_measured %}Rings are replayed from the record, dots were counted in real runs.
 {%- else %}Replayed from the record.{% endif %}</p>
 {{- key_list(acceptance_keys) }}
