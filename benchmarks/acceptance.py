@@ -1,32 +1,39 @@
-"""Acceptance of the shipped drafters, measured in the engine at temperature 0: prompts through real lanes.
+"""Acceptance of the shipped drafters at temperature 0: what their windows and trees get accepted, by kind of task.
 
     python benchmarks/acceptance.py                                   the shipped prompts, every drafter
     python benchmarks/acceptance.py --prompts question.jsonl          Spec-Bench's questions, first turns
-    python benchmarks/acceptance.py --drafters smollm2-135m-eagle3    one drafter; what is known of others is kept
+    python benchmarks/acceptance.py --engine --drafters NAME          through real lanes, round by round
 
-Writes benchmarks/results/acceptance-NAME.json, where NAME is `shipped` or the file's stem, and puts the means on
-the drafters' cards with --card. Acceptance does not depend on time: it may run beside other work.
+The models are recorded at every position of the target's text once, and all settings replayed from there; a replay
+has the rounds of the engine (benchmarks/exactness.py), which --engine runs instead, for as long as it takes. Writes
+benchmarks/results/acceptance-NAME.json, where NAME is `shipped` or the file's stem, and puts the means on the
+drafters' cards with --card. Acceptance does not depend on time: it may run beside other work.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from calibrate.prompts import Prompt, bundled_prompts, load_prompts
-from decoding import metrics
 from decoding.schedule import Method, Schedule
-from decoding.trace import Trace
 from decoding.yaml_file import write_atomically
 from hwprofiles.host import describe_host, local_lanes
-from mirrorsd.pair import find_pair
+from mirrorsd.pair import ModelPair, find_pair
+from mirrorsd.recording import Reach, record
 from mirrorsd.text_engine import Decoding, TextEngine, lane_specs
 from runtime.shipped import find_drafter
+from sim.replay import Replay
 from training.card import add_benchmark
 
 RESULTS = Path(__file__).parent / "results"
@@ -50,9 +57,8 @@ def main() -> None:
     prompts = prompts[:: options.every]
     name = "shipped" if options.prompts is None else options.prompts.stem
     pair = find_pair("smollm2-135m-instruct", dtype=options.dtype)
-    drafters = options.drafters or [*filter(None, (pair.drafter,)), *pair.heads]
-    lane = options.lane or local_lanes()[0].name
-    decoding = Decoding(max_new_tokens=options.max_new_tokens)
+    if options.drafters:
+        pair = replace(pair, heads={head: folder for head, folder in pair.heads.items() if head in options.drafters})
     shared = {
         "prompts": name,
         "num_prompts": len(prompts),
@@ -62,20 +68,74 @@ def main() -> None:
         "platform": describe_host(),
     }
     path = RESULTS / f"acceptance-{name}.json"
-    with TextEngine(pair, lane_specs()) as engine:
-        for drafter in drafters:
+    with _source(pair, prompts, options) as rounds_of:
+        for drafter in options.drafters or [*filter(None, (pair.drafter,)), *pair.heads]:
             settings = {}
-            for label, fields in _settings(find_drafter(drafter)):
-                place = {"target_lane": lane} | ({} if "alone" in fields else {"draft_lane": lane})
-                fields.pop("alone", None)
-                schedule = Schedule(drafter=drafter, **place, **fields)
-                settings[label] = _figures(_measure(engine, prompts, schedule, decoding, f"{drafter}, {label}"))
+            for label, schedule in _schedules(drafter, options.lane or local_lanes()[0].name):
+                settings[label] = _figures(rounds_of(schedule))
                 print(f"{drafter}, {label}: {settings[label]['mean_acceptance_length']:.3f}", flush=True)
             _keep(path, shared, drafter, settings)
             if options.card:
                 means = {label: round(figures["mean_acceptance_length"], 3) for label, figures in settings.items()}
                 add_benchmark(find_drafter(drafter), f"mean_acceptance_length on {name}", means)
     print(path.name)
+
+
+class Rounds(NamedTuple):
+    """One prompt's rounds: its kind of task, and for each round tokens accepted and tokens committed."""
+
+    category: str
+    accepted: list[int]
+    committed: list[int]
+
+
+RoundsOf = Callable[[Schedule], list[Rounds]]
+"""The rounds of every prompt by a schedule."""
+
+
+@contextmanager
+def _source(pair: ModelPair, prompts: Sequence[Prompt], options: argparse.Namespace) -> Iterator[RoundsOf]:
+    """Where rounds come from: the engine, or a record that is kept no longer than needed."""
+    if options.engine:
+        decoding = Decoding(max_new_tokens=options.max_new_tokens)
+        with TextEngine(pair, lane_specs()) as engine:
+            yield lambda schedule: [_real(engine, prompt, schedule, decoding) for prompt in prompts]
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        depth, top_k = DYNAMIC_TREE["num_speculative_tokens"], DYNAMIC_TREE["tree_top_k"]
+        reach = Reach(max_new_tokens=options.max_new_tokens, max_window=max(WINDOWS), trees=((depth, top_k),))
+        record_path = Path(folder) / "record.npz"
+        accepted = record(pair, prompts, record_path, reach=reach, num_threads=options.threads, progress=_show)
+    replay = Replay(accepted)
+    yield lambda schedule: _replayed(replay, schedule, prompts)
+
+
+def _show(step: str, share: float) -> None:
+    print(f"recording {step}: {share:.0%}", flush=True)
+
+
+def _real(engine: TextEngine, prompt: Prompt, schedule: Schedule, decoding: Decoding) -> Rounds:
+    rounds = engine.answer(prompt, schedule, decoding).trace.rounds
+    return Rounds(prompt.category, [one.num_accepted for one in rounds], [one.num_committed for one in rounds])
+
+
+def _replayed(replay: Replay, schedule: Schedule, prompts: Sequence[Prompt]) -> list[Rounds]:
+    walk = replay.walk(schedule, None)
+    # what a last round accepts beyond the text's end is not committed
+    accepted = np.minimum(walk.num_accepted, walk.num_committed)
+    return [
+        Rounds(
+            prompt.category, accepted[walk.prompt == place].tolist(), walk.num_committed[walk.prompt == place].tolist()
+        )
+        for place, prompt in enumerate(prompts)
+    ]
+
+
+def _schedules(drafter: str, lane: str) -> Iterator[tuple[str, Schedule]]:
+    """Every setting of a drafter, by its label."""
+    for label, fields in _settings(find_drafter(drafter)):
+        place = {"target_lane": lane} | ({} if fields["method"] == "speculative_streaming" else {"draft_lane": lane})
+        yield label, Schedule(drafter=drafter, **place, **fields)
 
 
 def _settings(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -90,9 +150,8 @@ def _settings(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield label, chain
     elif "paths" in config:
         depth, size = max(map(len, config["paths"])), min(STATIC_TREE_SIZE, len(config["paths"]))
-        alone = {"alone": True} if method == "speculative_streaming" else {}
         tree = {"method": method, "num_speculative_tokens": depth, "tree_size": size}
-        yield f"tree of {size} nodes, {depth} deep", tree | alone
+        yield f"tree of {size} nodes, {depth} deep", tree
     else:
         size, depth = DYNAMIC_TREE["tree_size"], DYNAMIC_TREE["num_speculative_tokens"]
         yield f"tree of {size} nodes, {depth} deep", {"method": method} | DYNAMIC_TREE
@@ -107,29 +166,21 @@ def _keep(path: Path, shared: dict[str, Any], drafter: str, settings: dict[str, 
     write_atomically(path, json.dumps(content, indent=2, default=str) + "\n")
 
 
-def _measure(
-    engine: TextEngine, prompts: Sequence[Prompt], schedule: Schedule, decoding: Decoding, label: str
-) -> dict[str, list[Trace]]:
-    """Traces by category."""
-    traces = defaultdict(list)
-    for index, prompt in enumerate(prompts, 1):
-        traces[prompt.category].append(engine.answer(prompt, schedule, decoding).trace)
-        print(f"\r{label}: {index}/{len(prompts)}", end="", flush=True)
-    print("\r", end="")
-    return traces
-
-
-def _figures(by_category: dict[str, list[Trace]]) -> dict[str, Any]:
-    everything = [trace for traces in by_category.values() for trace in traces]
+def _figures(prompts: Sequence[Rounds]) -> dict[str, Any]:
+    categories = dict.fromkeys(prompt.category for prompt in prompts)
+    accepted = [count for prompt in prompts for count in prompt.accepted]
+    reached = [sum(count >= place for count in accepted) for place in range(max(accepted, default=0) + 1)]
     return {
-        "mean_acceptance_length": metrics.mean_acceptance_length(everything),
-        "mean_acceptance_length_per_request": metrics.mean_acceptance_length_per_request(everything),
-        "conditional_acceptance_rate": [
-            rate for rate in metrics.conditional_acceptance_rate(everything) if not math.isnan(rate)
-        ],
-        "num_rounds": metrics.num_rounds(everything),
-        "by_category": {name: metrics.mean_acceptance_length(traces) for name, traces in by_category.items()},
+        "mean_acceptance_length": _mean_length(prompts),
+        "mean_acceptance_length_per_request": fmean(_mean_length([prompt]) for prompt in prompts),
+        "conditional_acceptance_rate": [now / before for before, now in pairwise(reached)],
+        "num_rounds": len(accepted),
+        "by_category": {name: _mean_length([one for one in prompts if one.category == name]) for name in categories},
     }
+
+
+def _mean_length(prompts: Sequence[Rounds]) -> float:
+    return sum(sum(one.committed) for one in prompts) / sum(len(one.committed) for one in prompts)
 
 
 def _options() -> argparse.Namespace:
@@ -139,6 +190,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--max-new-tokens", type=int, default=64)
     parser.add_argument("--every", type=int, default=1, help="take one prompt of so many, to be done sooner")
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
+    parser.add_argument("--engine", action="store_true", help="run every setting instead of replaying a record")
+    parser.add_argument("--threads", type=int, default=1, help="of the recording")
     parser.add_argument("--lane", help="where to run; acceptance does not depend on it")
     parser.add_argument("--card", action="store_true", help="put the means on the drafters' cards")
     return parser.parse_args()

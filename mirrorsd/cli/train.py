@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 train = typer.Typer(
     no_args_is_help=True,
-    help="Train a drafter or exit adapters for a target.",
+    help="Train a drafter, heads, streams or exit adapters for a target.",
     epilog="Example: [bold]mirrorsd train draft --data answers.jsonl.gz --out out/my-draft[/]",
 )
 
@@ -69,6 +69,22 @@ def exits(
     _train("exit", recipe, target, data, out, states=states, device=device, json=json)
 
 
+@train.command(
+    epilog="Example: [bold]mirrorsd train recipe smollm2-135m-eagle3 --data answers.jsonl.gz --out out/my-eagle3[/]"
+)
+def recipe(
+    name: Annotated[str, typer.Argument(metavar="RECIPE", help="A shipped recipe's name, or a YAML file.")],
+    data: DataOption,
+    out: RunFolderOption,
+    target: TargetOption = "smollm2-135m-instruct",
+    device: DeviceOption = "cpu",
+    states: StatesOption = None,
+    json: JsonOption = None,
+) -> None:
+    """Train whatever a recipe describes: drafts, exits, heads or streams; run it again to go on."""
+    _train(None, name, target, data, out, states=states, device=device, json=json)
+
+
 @train.command(epilog="Example: [bold]mirrorsd train generate --out answers.jsonl.gz[/]")
 def generate(
     out: Annotated[Path, typer.Option(help="Token file; gzipped if it ends in .gz.")],
@@ -100,7 +116,7 @@ def generate(
 
 
 def _train(
-    kind: Literal["draft", "exit"],
+    kind: Literal["draft", "exit"] | None,
     recipe: str,
     target: str,
     data: list[Path],
@@ -133,12 +149,12 @@ def _train(
         show(f"Trained weights: {escaped(folder)}")
 
 
-def _recipe(name: str, kind: str) -> TrainingRecipe:
+def _recipe(name: str, kind: str | None) -> TrainingRecipe:
     from decoding.errors import ConfigError
     from training.recipe import load_recipe
 
     recipe = load_recipe(_recipe_path(name))
-    if recipe.kind != kind:
+    if kind not in (None, recipe.kind):
         msg = f"{name}: is a recipe of kind {recipe.kind!r}, not {kind!r}"
         raise ConfigError(msg)
     return recipe
