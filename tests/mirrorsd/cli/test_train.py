@@ -8,6 +8,7 @@ from training.card import read_card
 COMMON = "vocab_size: 32\nnum_held_out: 2\noptimisation:\n  num_tokens: 40\n  conversations_per_step: 2\n"
 RECIPES = {
     "draft": f"kind: draft\nsource_layers: [1, 4]\nwindows: [2]\n{COMMON}",
+    "medusa": f"kind: medusa\nnum_heads: 2\n{COMMON}",
     "exit": f"kind: exit\nexit_layers: [2]\nwidth: 4\n{COMMON}",
 }
 
@@ -40,6 +41,13 @@ def test_training_ends_with_a_folder_and_its_card(mirrorsd, words, recipe, verb,
     card = read_card(Path(finished["folder"]))
     assert card.model_dump(mode="json") == finished["card"]
     assert (card.name, card.kind) == ("mine", kind)
+
+
+def test_a_recipe_of_any_kind_is_trained_by_its_name(mirrorsd, words, recipe):
+    finished = json.loads(mirrorsd("train", "recipe", recipe("medusa"), *words, "--json").stdout)
+    card = read_card(Path(finished["folder"]))
+    assert (card.name, card.kind) == ("mine", "medusa")
+    assert card.curve[-1].num_tokens == card.num_training_tokens >= 40
 
 
 def test_recipes_on_the_same_data_share_the_targets_states(mirrorsd, words, recipe, tmp_path):
