@@ -1,0 +1,38 @@
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def script():
+    path = Path(__file__).parents[2] / "benchmarks" / "drafters_table.py"
+    spec = importlib.util.spec_from_file_location("drafters_table", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_says_what_cards_and_results_say(script):
+    page = script.PAGE.read_text(encoding="utf-8")
+    assert script.with_table(page) == page
+
+
+def test_every_setting_has_a_row_and_what_was_not_measured_a_dash(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "DRAFTERS", tmp_path / "drafters")
+    monkeypatch.setattr(script, "RESULTS", tmp_path)
+    folder = tmp_path / "drafters" / "mine"
+    folder.mkdir(parents=True)
+    card = {"name": "mine", "num_bytes": 2_340_000, "num_training_tokens": 12_345, "training_minutes": 6.7}
+    (folder / "card.json").write_text(json.dumps(card))
+    for name, settings in {"one": {"chain": 1.234, "tree": 2.0}, "two": {"chain": 1.5}}.items():
+        figures = {setting: {"mean_acceptance_length": mean} for setting, mean in settings.items()}
+        result = {"num_prompts": 3, "max_new_tokens": 64, "drafters": {"mine": figures}}
+        (tmp_path / f"acceptance-{name}.json").write_text(json.dumps(result))
+    lines = script.table().splitlines()
+    assert lines[0] == "`one`: 3 prompts, `two`: 3 prompts; up to 64 new tokens each."
+    assert lines[4:] == [
+        "| mine | 2.3 | 12,345 | 7 | chain | 1.23 | 1.50 |",
+        "| mine | 2.3 | 12,345 | 7 | tree | 2.00 | - |",
+    ]
