@@ -18,15 +18,16 @@ from calibrate.measure import Cell, MeasurableEngine, Samples, visit_in_turn
 from calibrate.passes import Passes
 from calibrate.placements import PlacedLane, head_schedules
 from calibrate.runs import Run, decode, rollout_level
-from decoding.schedule import Method
+from decoding.schedule import Method, Schedule
 from hwprofiles.profile import LatencyTable
 from runtime.measurement import Measurement, Part
 
-_REPEATS: Final = 4
+_REPEATS: Final = 3
+_STREAM_REPEATS: Final = 5
 _STREAMING: Final[tuple[Part, Part]] = ("verify_tree", "stream")
 """The target's pass without its streams and with them."""
-_STREAM_ROWS: Final = (1, 6)
-"""Streams follow the row that stands last: how many were verified makes no difference, so both say the same."""
+_STREAM_ROWS: Final = 6
+"""Streams follow the row that stands last: how many were verified makes no difference."""
 
 
 class HeadTables(NamedTuple):
@@ -60,7 +61,7 @@ class HeadParts:
 
     def stream_cells(self, lane: str) -> Iterator[Cell]:
         """Passes of a target that has loaded its streams, with and without them, one behind the other."""
-        return (Cell(lane, self._at(part, rows)) for rows in _STREAM_ROWS for part in _STREAMING)
+        return (Cell(lane, self._at(part, _STREAM_ROWS, _STREAM_REPEATS)) for part in _STREAMING)
 
     def head_table(self, lane: str, samples: Samples) -> LatencyTable:
         """What the times of a lane's cells say of a head, in any context."""
@@ -70,11 +71,9 @@ class HeadParts:
 
     def streams_table(self, lane: str, samples: Samples) -> LatencyTable:
         """What streams add, for any rows in any context; nothing where noise says that they save time."""
-        taken = [samples.seconds[cell] for cell in self.stream_cells(lane)]
-        added_s = max(
-            0.0, fmean(median(more) - median(less) for less, more in zip(taken[::2], taken[1::2], strict=True))
-        )
-        noise_s = spread(taken) * median(taken[0])
+        less, more = (samples.seconds[cell] for cell in self.stream_cells(lane))
+        added_s = max(0.0, median(more) - median(less))
+        noise_s = spread([less, more]) * median(less)
         return make_table(
             (1, self.most_rows),
             (0,),
@@ -83,8 +82,13 @@ class HeadParts:
             source=self.source,
         )
 
-    def _at(self, part: Part, rows: int) -> Measurement:
-        return Measurement(part=part, rows=rows, context=self.effort.contexts[0], repeats=_REPEATS, warm_up=1)
+    def decode(self, engine: MeasurableEngine, schedule: Schedule) -> Run:
+        """A short text by a head: half as long as others, since all rounds are alike, and behind a short prompt."""
+        num_tokens, first = self.effort.run_tokens // 2, self.contexts[0]
+        return decode(engine, schedule, (first, min(first + num_tokens, self.contexts[1])), num_tokens)
+
+    def _at(self, part: Part, rows: int, repeats: int = _REPEATS) -> Measurement:
+        return Measurement(part=part, rows=rows, context=self.effort.contexts[0], repeats=repeats, warm_up=1)
 
 
 def measure_heads(
@@ -120,7 +124,7 @@ def measure_heads(
             samples = visit_in_turn(loaded, _cells(names, parts.head_cells), passes=new_passes())
             in_loop = {lane: parts.head_table(lane, samples) for lane in names}
             schedules = head_schedules(lanes, drafter, method, is_quick=parts.is_quick)
-            runs = [decode(engine, schedule, parts.contexts, parts.effort.run_tokens) for schedule in schedules]
+            runs = [parts.decode(engine, schedule) for schedule in schedules]
             for lane, level in _levels(lanes, runs, in_loop).items():
                 tables[lane].heads[drafter] = scaled(in_loop[lane], level)
     return tables

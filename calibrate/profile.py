@@ -41,7 +41,7 @@ _LEAST_WIDTH = 1024
 _BYTES_PER_CANDIDATE = 8
 """As the simulator counts them: a 32-bit id and a 32-bit log-prob."""
 _QUICK_S = 60.0
-_TIMED_BY, _PAIRED_BY = 0.6, 0.7
+_TIMED_BY, _PAIRED_BY = 0.7, 0.75
 """Shares of the time by which the parts and then the pairs of lanes are timed; decoding takes the rest."""
 _HEAD_PASSES = 1
 _HOPS = 2
