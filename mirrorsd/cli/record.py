@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from decoding.errors import ConfigError
-from decoding.schedule import MAX_TREE, MAX_WINDOW
 from mirrorsd.cli.console import escaped, show, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.options import (
@@ -116,6 +115,8 @@ def _trees(made: AcceptanceRecord) -> Iterator[dict[str, Any]]:
     """What every kind of tree would get accepted at most, over all positions of the texts."""
     from statistics import fmean
 
+    from decoding.schedule import MAX_TREE
+
     for place, tree in enumerate(made.trees):
         lengths = [length for prompt in made.prompts for length in prompt.tree_lengths(place, MAX_TREE).tolist()]
         expanded = f" top {tree.top_k}" if tree.top_k else ""
@@ -131,6 +132,8 @@ def _trees(made: AcceptanceRecord) -> Iterator[dict[str, Any]]:
 
 def _shape(text: str) -> tuple[int, int]:
     """Depth and top-k from `5x8`."""
+    from decoding.schedule import MAX_TREE, MAX_WINDOW
+
     depth, _, top_k = text.partition("x")
     if (
         not depth.isdigit()
