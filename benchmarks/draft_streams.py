@@ -1,6 +1,6 @@
 """Tokens per step of a draft with streams, by kind of task, on the shipped prompts at temperature 0.
 
-    python benchmarks/draft_streams.py --drafter smollm2-135m-draft4          figures to benchmarks/results
+    python benchmarks/draft_streams.py --drafter FOLDER                       figures to benchmarks/results
     python benchmarks/draft_streams.py --drafter FOLDER --card                and onto the drafter's card
 
 Target and draft run in this process, round after round, each prompt once for every window length. A draft without
@@ -111,7 +111,7 @@ def finished(steps: Steps) -> tuple[Window, int]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--drafter", default="smollm2-135m-draft4", help="name or folder")
+    parser.add_argument("--drafter", required=True, help="name or folder of a draft with streams")
     parser.add_argument("--max-new-tokens", type=int, default=64)
     parser.add_argument("--every", type=int, default=1, help="take one prompt of so many, to be done sooner")
     parser.add_argument("--card", action="store_true", help="put the figures on the drafter's card")
