@@ -65,9 +65,7 @@ class HydraDrafter:
         """
         if features_TE is None:
             raise LaneError("Hydra heads cannot draft without the target's features")
-        if self.cache.capacity < capacity:
-            self.cache = KVCache(self.model.layer_config, capacity, dtype=self.dtype)
-            self._masks = CausalMasks(capacity, self.dtype)
+        self._reserve(capacity)
         self.cache.roll_back(0)
         self._plant(schedule.tree_size, schedule.num_speculative_tokens)
         self._last_token, self._prefix_1D = prompt[-1], None
@@ -95,8 +93,7 @@ class HydraDrafter:
         No step does both in full: the first reads rows for one node, the others leave the prefix layer out.
         """
         size = len(self.model.target_norm)
-        if self.cache.capacity < context + rows:
-            self.cache = KVCache(self.model.layer_config, context + rows, dtype=self.dtype)
+        self._reserve(context + rows)
         self.cache.make_up(context)
         features_TD = torch.randn(rows, size, dtype=self.dtype)
         ids_R1 = torch.randint(len(self.model.embedding_VD), (rows, 1))
@@ -108,6 +105,12 @@ class HydraDrafter:
             return self._candidates(prefix_1D.expand(rows, -1), ids_R1, MOST_RANKS)
 
         return step
+
+    def _reserve(self, num_slots: int) -> None:
+        """Room in the cache, and masks that reach as far."""
+        if self.cache.capacity < num_slots:
+            self.cache = KVCache(self.model.layer_config, num_slots, dtype=self.dtype)
+            self._masks = CausalMasks(num_slots, self.dtype)
 
     @torch.inference_mode()
     def level_ranks(self, ids: Sequence[int], *, start: int, features_TE: Tensor) -> Ranks:

@@ -147,8 +147,8 @@ def test_a_text_of_one_token_behind_one_has_no_ranks(drafter) -> None:
 def test_a_measured_step_leaves_a_drafter_that_drafts_as_before(drafter, target) -> None:
     schedule = tree_schedule("hydra")
     before = draft_at(drafter, target, TEXT, schedule)
-    for rows in (1, 3):
-        drafter.measure_step(rows, 20)()
+    for rows, context in ((1, 20), (3, 50)):  # in the end further than any text before
+        drafter.measure_step(rows, context)()
     assert draft_at(drafter, target, TEXT, schedule) == before
 
 
