@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from calibrate.prompts import bundled_prompts, encode
+from calibrate.prompts import bundled_prompts
 from decoding.metrics import overlap_efficiency, tpot_s
 from decoding.record import AcceptanceRecord
 from decoding.trace import Trace
@@ -27,6 +27,7 @@ from hwprofiles.host import describe_host
 from hwprofiles.profile import Profile, load_profile
 from mirrorsd.both_worlds import matching_prompts, run_in_turn
 from mirrorsd.pair import find_pair
+from mirrorsd.prompt_tokens import encode
 from mirrorsd.text_engine import lane_specs, new_engine
 from planner.search import Candidate, search
 from planner.space import SearchSpace
