@@ -75,9 +75,14 @@ def main() -> None:
                 "num_lost_drafts": sum(len(answer.trace.events) for answer in answers),
             }
             print(f"{name}: {results[name]} of {len(prompts)}", flush=True)
+            _write(results, len(prompts), options.max_new_tokens)
+
+
+def _write(results: dict[str, Any], num_prompts: int, max_new_tokens: int) -> None:
+    """The result file as far as it has come: the last schedules are long in coming."""
     content = {
-        "num_prompts": len(prompts),
-        "max_new_tokens": options.max_new_tokens,
+        "num_prompts": num_prompts,
+        "max_new_tokens": max_new_tokens,
         "dtype": "float32",
         "platform": describe_host(),
         "schedules": results,
