@@ -25,7 +25,7 @@ from training.recipe import DraftRecipe
 from training.states import TargetStates
 
 _LONGEST_RUN_WITHOUT = 4
-_LONGEST_RUN_WITH = 8
+_LONGEST_RUN_WITH = 16
 _EVALUATION_BATCH = 8
 
 
@@ -133,9 +133,9 @@ def initial_draft(recipe: DraftRecipe, target: Decoder, kept_ids: Tensor) -> Dra
 
 
 def random_presence(shape: torch.Size, featureless_share: float, generator: torch.Generator) -> Tensor:
-    """Alternating runs of 1-8 positions with features and 1-4 without, in half of the rows the other way round.
+    """Alternating runs of 1-16 positions with features and 1-4 without; some conversations have none at all.
 
-    A drafted window is a short run without, behind committed text with. Some conversations have none at all.
+    When the draft is used, committed text has features everywhere and only the tokens of one window have none.
     """
     num_rows, width = shape
     present = torch.zeros(num_rows, width, dtype=torch.bool)
@@ -149,6 +149,5 @@ def random_presence(shape: torch.Size, featureless_share: float, generator: torc
             ],
             dim=1,
         ).flatten()
-        kinds = torch.arange(2 * width) % 2 == int(torch.randint(2, (), generator=generator))
-        present[row] = kinds.repeat_interleave(runs)[:width]
+        present[row] = (torch.arange(2 * width) % 2 == 0).repeat_interleave(runs)[:width]
     return present

@@ -1,4 +1,4 @@
-"""The target's own data: user turns it makes up after short openers, and its answers to them.
+"""The target's own data: its answers to user turns that come from the target as well (`training.user_turns`).
 
 Written batch by batch as token files (see `training.data`), with a provenance file beside it. The same recipe,
 target and machine give the same file, however often the making was cut off.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -18,33 +18,23 @@ from decoding.atomic_file import replace_file
 from decoding.errors import TrainingError
 from runtime.decoder import Decoder
 from training.batched_decoding import Sampling, decode_batch
-from training.data import Conversation, read_conversations
-from training.recipe import SelfTextRecipe
+from training.data import Conversation, fingerprint, read_conversations
+from training.text_recipe import SelfTextRecipe, TextRecipe
+from training.user_turns import ChatTokenizer, OpenedTurns, PassageTurns, UserTurns
 
 Progress = Callable[[int, int], None]
 PROVENANCE_SUFFIX = ".provenance.json"
 _MOST_EMPTY_BATCHES = 10
 
 
-class ChatTokenizer(Protocol):
-    """What is needed of `runtime.models.tokenizer.Tokenizer`."""
-
-    def encode_chat(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True) -> list[int]:
-        """Token ids of a conversation in the chat template."""
-        ...
-
-    def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
-        """Text of token ids."""
-        ...
-
-
 def generate_conversations(
-    recipe: SelfTextRecipe,
+    recipe: TextRecipe,
     target: Decoder,
     tokenizer: ChatTokenizer,
     path: Path,
     *,
     target_name: str,
+    sources: Sequence[Conversation] = (),
     progress: Progress = lambda *_: None,
 ) -> None:
     """Write `recipe.num_conversations` conversations with distinct prompts to `path`, or go on doing so.
@@ -55,18 +45,21 @@ def generate_conversations(
         tokenizer: the target's.
         path: a token file, gzipped if it ends in ".gz". `path` + ".provenance.json" says where it comes from.
         target_name: what a user calls the target.
+        sources: conversations that passages are taken from, for a recipe of kind "passages".
         progress: called after each batch with conversations done and wanted.
 
     Raises:
-        TrainingError: the file there is another recipe's, it cannot be written, or the target has nothing new
-            to say.
+        TrainingError: the file there is another recipe's, it cannot be written, the target has nothing new to
+            say, or sources are missing or not asked for.
     """
     origin = {
         "model": target_name,
         "dtype": str(target.embedding.weight.dtype),
         "recipe": recipe.model_dump(mode="json"),
     }
-    speaker = _Speaker(recipe, target, tokenizer)
+    if sources:
+        origin["sources"] = fingerprint(sources)
+    speaker = _Speaker(recipe, target, tokenizer, _user_turns(recipe, target, tokenizer, sources))
     try:
         output = _Output(path, origin, target.config.vocab_size)
         num_empty = 0
@@ -74,7 +67,7 @@ def generate_conversations(
             rows = speaker.speak(output.num_batches, output.prompts)
             num_empty = 0 if rows else num_empty + 1
             if num_empty > _MOST_EMPTY_BATCHES:
-                msg = f"{path}: {target_name} repeats itself: name more openers, or raise user_temperature"
+                msg = f"{path}: {target_name} repeats itself: name more openers or templates, or raise user_temperature"
                 raise TrainingError(msg)
             output.append(rows[: recipe.num_conversations - len(output.prompts)])
             progress(len(output.prompts), recipe.num_conversations)
@@ -83,23 +76,30 @@ def generate_conversations(
         raise TrainingError(msg) from error
 
 
+def _user_turns(
+    recipe: TextRecipe, target: Decoder, tokenizer: ChatTokenizer, sources: Sequence[Conversation]
+) -> UserTurns:
+    if isinstance(recipe, SelfTextRecipe):
+        if sources:
+            raise TrainingError("a recipe of kind 'selfgen' takes no passages: leave the token files away")
+        return OpenedTurns(recipe, target, tokenizer)
+    if not sources:
+        raise TrainingError("a recipe of kind 'passages' needs conversations to take them from: name token files")
+    return PassageTurns(recipe, tokenizer, sources)
+
+
 class _Speaker:
     """Makes one batch of conversations after the other; a batch depends on the recipe and its number alone."""
 
-    def __init__(self, recipe: SelfTextRecipe, target: Decoder, tokenizer: ChatTokenizer) -> None:
-        self._recipe, self._target, self._tokenizer = recipe, target, tokenizer
+    def __init__(self, recipe: TextRecipe, target: Decoder, tokenizer: ChatTokenizer, turns: UserTurns) -> None:
+        self._recipe, self._target, self._tokenizer, self._turns = recipe, target, tokenizer, turns
         self._longest_prompt = len(target.rotary.cos_PH) - recipe.max_answer_tokens
-        closing = _common_end(self._user_turn("7"), self._user_turn("9"))
-        self._openings = {opener: self._without(self._user_turn(opener), closing) for opener in recipe.openers}
-        self._eos = set(target.config.eos_token_ids)
-        self._end_of_turn = self._eos | set(closing[:1])
 
     def speak(self, number: int, known: set[tuple[int, ...]]) -> list[Conversation]:
         """Batch `number`, without prompts that are known or too long."""
         recipe = self._recipe
         generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + number)
-        places = torch.randint(len(recipe.openers), (recipe.batch_size,), generator=generator).tolist()
-        turns = self._user_turns([recipe.openers[place] for place in places], generator)
+        turns = self._turns.draw(recipe.batch_size, generator)
         prompts = [tuple(self._tokenizer.encode_chat([{"role": "user", "content": turn}])) for turn in turns]
         new = [
             prompt for prompt in dict.fromkeys(prompts) if prompt not in known and len(prompt) <= self._longest_prompt
@@ -112,38 +112,12 @@ class _Speaker:
             self._target,
             new,
             Sampling(temperatures=temperatures, top_p=recipe.answer_top_p),
-            stop_ids=self._eos,
+            stop_ids=set(self._target.config.eos_token_ids),
             max_new_tokens=recipe.max_answer_tokens,
             generator=generator,
         )
         rows = zip(new, answers, temperatures, strict=True)
         return [Conversation(prompt, tuple(answer), temperature) for prompt, answer, temperature in rows]
-
-    def _user_turns(self, openers: Sequence[str], generator: torch.Generator) -> list[str]:
-        """What the target thinks a user would say who begins so."""
-        recipe = self._recipe
-        openings = [self._openings[opener] for opener in openers]
-        continuations = decode_batch(
-            self._target,
-            openings,
-            Sampling(temperatures=[recipe.user_temperature] * len(openers), top_p=recipe.user_top_p),
-            stop_ids=self._end_of_turn,
-            max_new_tokens=recipe.max_user_tokens,
-            generator=generator,
-        )
-        turns = []
-        for opener, opening, sampled in zip(openers, openings, continuations, strict=True):
-            said = sampled[:-1] if sampled[-1] in self._end_of_turn else sampled
-            before = self._tokenizer.decode(opening)
-            turns.append((opener + self._tokenizer.decode([*opening, *said])[len(before) :]).strip())
-        return turns
-
-    def _user_turn(self, content: str) -> list[int]:
-        return self._tokenizer.encode_chat([{"role": "user", "content": content}], add_generation_prompt=False)
-
-    @staticmethod
-    def _without(ids: list[int], closing: list[int]) -> list[int]:
-        return ids[: len(ids) - len(closing)]
 
 
 class _Output:
@@ -193,11 +167,3 @@ class _Output:
             file.truncate(self._num_bytes)
         if self._num_bytes:
             self.prompts = {row.prompt for row in read_conversations([self.path], vocab_size=vocab_size)}
-
-
-def _common_end(first: Sequence[int], second: Sequence[int]) -> list[int]:
-    """What two lists of ids have in common at their ends."""
-    count = 0
-    while count < min(len(first), len(second)) and first[-1 - count] == second[-1 - count]:
-        count += 1
-    return list(first[len(first) - count :])

@@ -251,37 +251,6 @@ class HydraRecipe(_HeadsRecipe):
     shared_widths: tuple[Annotated[int, Field(gt=0)], ...]
 
 
-class SelfTextRecipe(_Strict):
-    """How a target makes training text of its own (`training.generate`).
-
-    Attributes:
-        num_conversations: with distinct prompts.
-        openers: how user turns begin; the target goes on from there.
-        user_temperature: for user turns.
-        user_top_p: for user turns.
-        max_user_tokens: cut of a user turn, opener not counted.
-        greedy_share: share of answers at temperature 0.
-        answer_temperature: for the others.
-        answer_top_p: for the others.
-        max_answer_tokens: cut of an answer.
-        batch_size: conversations made at once.
-        seed: of every random draw.
-    """
-
-    kind: Literal["selfgen"] = "selfgen"
-    num_conversations: Annotated[int, Field(gt=0)]
-    openers: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
-    user_temperature: Annotated[float, Field(gt=0)] = 0.9
-    user_top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
-    max_user_tokens: Annotated[int, Field(gt=0)] = 96
-    greedy_share: Annotated[float, Field(ge=0, le=1)] = 0.64
-    answer_temperature: Annotated[float, Field(gt=0)] = 0.8
-    answer_top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    max_answer_tokens: Annotated[int, Field(gt=0)] = 224
-    batch_size: Annotated[int, Field(gt=0)] = 96
-    seed: int = 0
-
-
 TrainingRecipe = (
     DraftRecipe
     | ExitRecipe

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 
 from runtime.models.tokenizer import Tokenizer
 from runtime.models.weights import load_decoder
+from training.data import read_conversations
 from training.generate import generate_conversations
-from training.recipe import SelfTextRecipe
 from training.run import usable_device
+from training.text_recipe import TextRecipe
 
 
 def write_self_text(
-    recipe: SelfTextRecipe,
+    recipe: TextRecipe,
     target_folder: Path,
     path: Path,
     *,
+    sources: Sequence[Path] = (),
     device: str = "cpu",
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> None:
     """Load the target in bfloat16 and let it write `path`, or go on doing so.
+
+    Args:
+        recipe: what is said and how.
+        target_folder: who says it.
+        path: the token file.
+        sources: token files that passages are taken from, where the recipe wants passages.
+        device: where to compute.
+        progress: called after each batch with conversations done and wanted.
 
     Raises:
         TrainingError: there is no such device, or as `training.generate.generate_conversations`.
@@ -30,4 +40,7 @@ def write_self_text(
     """
     target = load_decoder(target_folder, dtype=torch.bfloat16).to(usable_device(device))
     tokenizer = Tokenizer.from_folder(target_folder)
-    generate_conversations(recipe, target, tokenizer, path, target_name=target_folder.name, progress=progress)
+    conversations = read_conversations(sources, vocab_size=target.config.vocab_size) if sources else ()
+    generate_conversations(
+        recipe, target, tokenizer, path, target_name=target_folder.name, sources=conversations, progress=progress
+    )

@@ -88,16 +88,19 @@ def recipe(
 @train.command(epilog="Example: [bold]mirrorsd train generate --out answers.jsonl.gz[/]")
 def generate(
     out: Annotated[Path, typer.Option(help="Token file; gzipped if it ends in .gz.")],
+    passages: Annotated[
+        list[Path] | None,
+        typer.Option(help="Token files to take passages from, for a recipe of kind passages; may be repeated."),
+    ] = None,
     recipe: RecipeOption = "smollm2-135m-selfgen",
     target: TargetOption = "smollm2-135m-instruct",
     device: DeviceOption = "cpu",
     json: JsonOption = None,
 ) -> None:
     """Let the target make its own training text; run it again to go on where it was stopped."""
-    from decoding.yaml_file import load_yaml
-    from training.recipe import SelfTextRecipe
+    from training.text_recipe import load_text_recipe
 
-    wanted = load_yaml(_recipe_path(recipe), SelfTextRecipe)
+    wanted = load_text_recipe(_recipe_path(recipe))
     say("Loading torch and the target ...")
     from runtime.models.folder import resolve_model
     from training.self_text import write_self_text
@@ -108,6 +111,7 @@ def generate(
             wanted,
             resolve_model(target),
             out,
+            sources=passages or (),
             device=device,
             progress=lambda done, total: report(f"conversation {done} of {total}", done / total),
         )

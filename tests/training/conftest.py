@@ -15,6 +15,19 @@ from tests.tiny_models import EOS, VOCAB_SIZE, tiny_target
 NUM_CONVERSATIONS = 14
 
 
+class NumberTokenizer:
+    """Text is numbers with spaces between them; 1 opens a turn, 2 ends one, 3 opens an answer."""
+
+    def encode_chat(self, messages, *, add_generation_prompt=True):
+        ids = []
+        for message in messages:
+            ids += [1, *map(int, message["content"].split()), EOS, 4]
+        return [*ids, 1, 3] if add_generation_prompt else ids
+
+    def decode(self, ids, *, skip_special_tokens=True):
+        return " ".join(str(token) for token in ids if token not in (1, EOS) or not skip_special_tokens)
+
+
 def write_hf_folder(target: Decoder, folder: Path) -> Path:
     """Write a decoder the way Hugging Face lays it out, in bfloat16."""
     config = target.config

@@ -7,11 +7,11 @@ import torch
 
 from decoding.errors import TrainingError
 from tests.tiny_models import EOS, tiny_target
-from tests.training.conftest import greedy_answer
+from tests.training.conftest import NumberTokenizer, greedy_answer
 from training import generate
 from training.data import read_conversations
 from training.generate import generate_conversations
-from training.recipe import SelfTextRecipe
+from training.text_recipe import SelfTextRecipe
 
 RECIPE = SelfTextRecipe(
     num_conversations=20,
@@ -21,19 +21,6 @@ RECIPE = SelfTextRecipe(
     batch_size=6,
     seed=4,
 )
-
-
-class NumberTokenizer:
-    """Text is numbers with spaces between them; 1 opens a turn, 2 ends one, 3 opens an answer."""
-
-    def encode_chat(self, messages, *, add_generation_prompt=True):
-        ids = []
-        for message in messages:
-            ids += [1, *map(int, message["content"].split()), EOS, 4]
-        return [*ids, 1, 3] if add_generation_prompt else ids
-
-    def decode(self, ids, *, skip_special_tokens=True):
-        return " ".join(str(token) for token in ids if token not in (1, EOS) or not skip_special_tokens)
 
 
 @pytest.fixture
@@ -163,16 +150,6 @@ def test_a_full_disk_keeps_what_is_complete(make, monkeypatch) -> None:
         make(name="text.jsonl")
     monkeypatch.undo()
     assert make(name="text.jsonl").read_bytes() == whole.read_bytes()
-
-
-def test_the_shipped_recipe_is_valid() -> None:
-    from pathlib import Path
-
-    from decoding.yaml_file import load_yaml
-
-    path = Path(generate.__file__).parent / "recipes" / "smollm2-135m-selfgen.yaml"
-    recipe = load_yaml(path, SelfTextRecipe)
-    assert len(set(recipe.openers)) == len(recipe.openers) > 90
 
 
 def test_the_embedded_model_goes_on_from_an_opener_and_answers(embedded_model_folder, tmp_path) -> None:

@@ -1,0 +1,97 @@
+"""Recipes for training text of the target's own, validated before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
+
+from decoding.yaml_file import load_yaml
+
+PASSAGE = "{passage}"
+QUESTION = "{question}"
+_Text = Annotated[str, Field(min_length=1)]
+
+
+class _AnswerRecipe(BaseModel):
+    """Attributes of every recipe for text: how the target answers.
+
+    Attributes:
+        num_conversations: with distinct prompts.
+        greedy_share: share of answers at temperature 0.
+        answer_temperature: for the others.
+        answer_top_p: for the others.
+        max_answer_tokens: cut of an answer.
+        batch_size: conversations made at once.
+        seed: of every random draw.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    num_conversations: Annotated[int, Field(gt=0)]
+    greedy_share: Annotated[float, Field(ge=0, le=1)] = 0.64
+    answer_temperature: Annotated[float, Field(gt=0)] = 0.8
+    answer_top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    max_answer_tokens: Annotated[int, Field(gt=0)] = 224
+    batch_size: Annotated[int, Field(gt=0)] = 96
+    seed: int = 0
+
+
+class SelfTextRecipe(_AnswerRecipe):
+    """User turns that the target makes up after openers.
+
+    Attributes:
+        openers: how user turns begin; the target goes on from there.
+        user_temperature: for user turns.
+        user_top_p: for user turns.
+        max_user_tokens: cut of a user turn, opener not counted.
+    """
+
+    kind: Literal["selfgen"] = "selfgen"
+    openers: Annotated[tuple[_Text, ...], Field(min_length=1)]
+    user_temperature: Annotated[float, Field(gt=0)] = 0.9
+    user_top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
+    max_user_tokens: Annotated[int, Field(gt=0)] = 96
+
+
+class PassageRecipe(_AnswerRecipe):
+    """Long user turns: requests about passages, which are answers of conversations that are there already.
+
+    Attributes:
+        templates: user turns; `{passage}` stands for the passages, `{question}` for the user turn that one of
+            them answered.
+        passage_tokens: least and most tokens of passages in a turn; whole answers are added until they are there.
+    """
+
+    kind: Literal["passages"] = "passages"
+    templates: Annotated[tuple[_Text, ...], Field(min_length=1)]
+    passage_tokens: tuple[Annotated[int, Field(gt=0)], Annotated[int, Field(gt=0)]]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        without = [template for template in self.templates if PASSAGE not in template]
+        if without:
+            msg = f"template {without[0]!r} has no {PASSAGE}"
+            raise ValueError(msg)
+        least, most = self.passage_tokens
+        if least > most:
+            msg = f"passage_tokens: {least} is more than {most}"
+            raise ValueError(msg)
+        return self
+
+
+TextRecipe = SelfTextRecipe | PassageRecipe
+
+
+class TextRecipeFile(RootModel[Annotated[TextRecipe, Field(discriminator="kind")]]):
+    """A recipe for text of either kind, as a YAML file holds it."""
+
+
+def load_text_recipe(path: Path) -> TextRecipe:
+    """Read a recipe for text.
+
+    Raises:
+        ConfigError: the file is missing or wrong; every mistake is listed with its line and column.
+    """
+    return load_yaml(path, TextRecipeFile).root
