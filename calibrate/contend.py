@@ -7,16 +7,16 @@ from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
-from calibrate.fit import spread
 from calibrate.measure import MeasurableLane, visit
+from calibrate.noise import spread
 from calibrate.passes import Passes
 from runtime.measurement import Measurement
 
 Pair = tuple[str, str]
 """(target's lane, draft's lane)."""
 
-_VERIFY_RUNS = 4
-_STEP_RUNS = 20
+_VERIFY_RUNS = 2
+_STEP_RUNS = 10
 _TARGET_ROWS = 4
 _DRAFT_ROWS = 8
 

@@ -16,9 +16,10 @@ class Effort:
 
     Attributes:
         passes: times that all parts of all lanes are visited in turn, so that drift hits all alike.
+        least_passes: fewer of them, where time is short, are worth a note.
         repeats: runs of a part at one visit.
         target_rows: rows of a verification.
-        part_rows: those of them for which the halves around an exit are timed too.
+        part_rows: those of them for which heads and exits are timed alone too.
         draft_rows: rows of a draft step.
         tree_rows: rows of verifications of trees, wider than those of chains.
         head_rows: rows of a step of a head.
@@ -29,6 +30,7 @@ class Effort:
     """
 
     passes: int
+    least_passes: int
     repeats: int
     target_rows: tuple[int, ...]
     part_rows: tuple[int, ...]
@@ -41,11 +43,15 @@ class Effort:
 
 
 def quick_effort(max_window: int, contexts: tuple[int, int], max_tree: int = 0) -> Effort:
-    """Under a minute for a 135M-parameter target on two cores; `max_tree` are nodes of the largest tree, if any."""
+    """As often as time allows: twice in a minute for a 135M-parameter target on two cores.
+
+    `max_tree` are nodes of the largest tree, if any.
+    """
     target_rows = _within((1, 2, 3, 4, 5, 6), max_window + 1)
     draft_rows = _within((1, 2, 4, 8, 16), MAX_BRANCHES)
     return Effort(
-        passes=2,
+        passes=6,
+        least_passes=2,
         repeats=2,
         target_rows=target_rows,
         part_rows=target_rows[:: max(1, len(target_rows) // 2)],
@@ -64,6 +70,7 @@ def full_effort(max_window: int, contexts: tuple[int, int], max_tree: int = 0) -
     draft_rows = _within((1, 2, 3, 4, 5, 6, 8, 12, 16, 24), MAX_BRANCHES)
     return Effort(
         passes=5,
+        least_passes=5,
         repeats=3,
         target_rows=target_rows,
         part_rows=target_rows,

@@ -1,20 +1,19 @@
 """From times of whole operations to the parts that a latency model adds up.
 
 The parts add up to the operations again: verify = layers + head, prefix = layers up to the exit + exit, suffix =
-the other layers + head. Verifications are reproduced as they were timed. How they divide into parts follows from
-prefixes and suffixes, differences of times that nearly agree, so there a straight line over the rows keeps the
-noise out: head and exit read their weights once and then do the same for every row.
+the other layers + head. Head and exit read their weights once and then do the same for every row: a straight line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, linear_regression, median, quantiles
+from statistics import linear_regression
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrate.noise import Noise
 from hwprofiles.profile import LatencyTable
 
 Size = tuple[int, int]
@@ -34,15 +33,15 @@ class TargetTimes:
 
     Attributes:
         verify: by (rows, context).
-        prefix: by exit layer and rows, at the first context; some of the rows of `verify`.
-        suffix: by rows, likewise, behind `suffix_layer` layers.
-        suffix_layer: layers done before the suffix that was timed.
+        head: of what is behind the last layer, by rows; at some of the rows of `verify`.
+        exit: of what is behind an exit layer, likewise; empty without exits.
+        exit_layers: the exits, all of which cost the same.
     """
 
     verify: Mapping[Size, float]
-    prefix: Mapping[int, Mapping[int, float]]
-    suffix: Mapping[int, float]
-    suffix_layer: int
+    head: Mapping[int, float]
+    exit: Mapping[int, float]
+    exit_layers: Sequence[int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,45 +103,42 @@ class LaneTables:
 
 
 def fit_target(
-    times: TargetTimes, num_layers: int, contexts: Sequence[int], *, relative_error: float, source: str
+    times: TargetTimes, num_layers: int, contexts: Sequence[int], *, noise: Noise, source: str
 ) -> TargetTables:
     """The parts whose sums are the operations timed; only layers depend on the context.
 
-    What verify takes beyond suffix are the layers in between; so many times as there are layers, and the head is
-    left. What prefix takes beyond its layers is the exit.
+    What verify takes beyond its head are the layers.
     """
     rows = sorted({size[0] for size in times.verify})
-    whole_s = grow(times.verify, rows, contexts)
-    verify_s = {count: line[0] for count, line in zip(rows, whole_s, strict=True)}
-    stretch = num_layers / times.suffix_layer
-    left_s = {count: verify_s[count] - stretch * (verify_s[count] - taken) for count, taken in times.suffix.items()}
-    head_s = {count: min(seconds, verify_s[count]) for count, seconds in _straight(left_s, rows).items()}
-    layer_s = {count: (verify_s[count] - head_s[count]) / num_layers for count in rows}
+    whole_s = grow(times.verify, (rows,), contexts, noise)
+    head_s = {
+        count: min(seconds, line[0])
+        for (count, seconds), line in zip(_straight(times.head, rows).items(), whole_s, strict=True)
+    }
 
     def table(seconds: Mapping[int, float]) -> LatencyTable:
         lines = [[seconds[count]] for count in rows]
-        return make_table(rows, (0,), lines, relative_error=relative_error, source=source)
+        return make_table(rows, (0,), lines, relative_error=noise.relative_error, source=source)
 
     layers_s = [
-        [layer_s[count] + (seconds - line[0]) / num_layers for seconds in line]
-        for count, line in zip(rows, whole_s, strict=True)
+        [(seconds - head_s[count]) / num_layers for seconds in line] for count, line in zip(rows, whole_s, strict=True)
     ]
     return TargetTables(
-        layer=make_table(rows, contexts, layers_s, relative_error=relative_error, source=source),
+        layer=make_table(rows, contexts, layers_s, relative_error=noise.relative_error, source=source),
         head=table(head_s),
-        exits={
-            layer: table(_straight({count: taken - layer * layer_s[count] for count, taken in prefix.items()}, rows))
-            for layer, prefix in times.prefix.items()
-        },
+        exits={layer: table(_straight(times.exit, rows)) for layer in times.exit_layers},
     )
 
 
-def grow(times: Mapping[Size, float], rows: Sequence[int], contexts: Sequence[int]) -> list[list[float]]:
+def grow(
+    times: Mapping[Size, float], groups: Sequence[Sequence[int]], contexts: Sequence[int], noise: Noise
+) -> list[list[float]]:
     """Seconds [rows][contexts] from times at every row count for the first context, and at some for the others.
 
-    What a longer context adds is reading its keys once and comparing every row with them: (once + each * rows)
-    * added context, fitted to all sizes at once. It is a few percent of an operation, less than a single size's
-    noise.
+    Over the rows of each group, which differ in nothing else, what noise explains is taken out (`Noise.smoothed`).
+    What a longer context adds is reading its
+    keys once and comparing every row with them: (once + each * rows) * added context, fitted to all sizes at once.
+    It is a few percent of an operation, less than a single size's noise.
     """
     first = contexts[0]
     added = {
@@ -151,7 +147,10 @@ def grow(times: Mapping[Size, float], rows: Sequence[int], contexts: Sequence[in
         if context != first and (count, first) in times
     }
     once, each = _growth({(count, context - first): seconds for (count, context), seconds in added.items()})
-    return [[times[count, first] + (once + each * count) * (context - first) for context in contexts] for count in rows]
+    base = dict[int, float]()
+    for rows in groups:
+        base |= noise.smoothed({count: times[count, first] for count in rows})
+    return [[seconds + (once + each * count) * (at - first) for at in contexts] for count, seconds in base.items()]
 
 
 def make_table(
@@ -170,16 +169,6 @@ def make_table(
         relative_error=relative_error,
         source=source,
     )
-
-
-def spread(samples: Iterable[Sequence[float]]) -> float:
-    """Half-width of the central 50 % of each list over its median, averaged over the lists."""
-    widths = []
-    for seconds in samples:
-        if len(seconds) > 1:
-            lower, _, upper = quantiles(seconds, n=4, method="inclusive")
-            widths.append((upper - lower) / 2 / median(seconds))
-    return fmean(widths) if widths else 0.0
 
 
 def _straight(points: Mapping[int, float], rows: Sequence[int]) -> dict[int, float]:

@@ -13,8 +13,9 @@ from statistics import fmean, median
 from typing import Final, NamedTuple
 
 from calibrate.effort import Effort
-from calibrate.fit import make_table, scaled, spread
+from calibrate.fit import make_table, scaled
 from calibrate.measure import Cell, MeasurableEngine, Samples, visit_in_turn
+from calibrate.noise import Noise, spread
 from calibrate.passes import Passes
 from calibrate.placements import PlacedLane, head_schedules
 from calibrate.runs import Run, decode, rollout_level
@@ -65,9 +66,12 @@ class HeadParts:
 
     def head_table(self, lane: str, samples: Samples) -> LatencyTable:
         """What the times of a lane's cells say of a head, in any context."""
+        rows = self.effort.head_rows
         taken = [samples.seconds[cell] for cell in self.head_cells(lane)]
-        lines = [[median(seconds)] for seconds in taken]
-        return make_table(self.effort.head_rows, (0,), lines, relative_error=spread(taken), source=self.source)
+        noise = Noise.of(taken)
+        medians = {count: median(seconds) for count, seconds in zip(rows, taken, strict=True)}
+        lines = [[seconds] for seconds in noise.smoothed(medians).values()]
+        return make_table(rows, (0,), lines, relative_error=noise.relative_error, source=self.source)
 
     def streams_table(self, lane: str, samples: Samples) -> LatencyTable:
         """What streams add, for any rows in any context; nothing where noise says that they save time."""

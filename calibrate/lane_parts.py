@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from statistics import median
 
 from calibrate.effort import Effort
-from calibrate.fit import CATCH_UP_ROWS, LaneTables, TargetTables, TargetTimes, fit_target, grow, make_table, spread
+from calibrate.fit import CATCH_UP_ROWS, LaneTables, TargetTables, TargetTimes, fit_target, grow, make_table
 from calibrate.measure import Cell, Samples
+from calibrate.noise import Noise
 from hwprofiles.profile import LatencyTable
 from runtime.measurement import Measurement, Part
 
@@ -40,8 +42,9 @@ class LaneParts:
         for rows in self.effort.tree_rows:
             yield Cell(lane, self._verify(rows, self.effort.contexts[0]))
         for rows in self.effort.part_rows:
-            yield from (Cell(lane, self._prefix(rows, layer)) for layer in self.exit_layers)
-            yield Cell(lane, self._suffix(rows))
+            yield Cell(lane, self._head(rows))
+            if self.exit_layers:
+                yield Cell(lane, self._exit(rows))
         for kind in self.draft_kinds:
             for rows in self.effort.draft_rows:
                 yield from (Cell(lane, self._step(kind, rows, context)) for context in self._contexts(rows))
@@ -50,45 +53,39 @@ class LaneParts:
         """What the times of a lane's cells say."""
         taken = {cell.measurement: seconds for cell, seconds in samples.seconds.items() if cell.lane == lane}
         medians = {measurement: median(seconds) for measurement, seconds in taken.items()}
-        target_spread = spread(seconds for measurement, seconds in taken.items() if measurement.part != "draft_step")
-        step_spread = spread(seconds for measurement, seconds in taken.items() if measurement.part == "draft_step")
-        steps = {kind: self._step_table(kind, medians, step_spread) for kind in self.draft_kinds}
+        steps_noise = Noise.of([times for one, times in taken.items() if one.part == "draft_step"])
+        target_noise = Noise.of([times for one, times in taken.items() if one.part != "draft_step"])
+        steps = {kind: self._step_table(kind, medians, steps_noise) for kind in self.draft_kinds}
         return LaneTables(
-            target=self._target_tables(medians, target_spread),
+            target=self._target_tables(medians, target_noise),
             draft_step=steps.get(False),
             draft_step_features=steps.get(True),
         )
 
-    def _target_tables(self, medians: Mapping[Measurement, float], relative_error: float) -> TargetTables:
+    def _target_tables(self, medians: Mapping[Measurement, float], noise: Noise) -> TargetTables:
         rows, part_rows = (*self.effort.target_rows, *self.effort.tree_rows), self.effort.part_rows
         times = TargetTimes(
             verify={(count, at): medians[self._verify(count, at)] for count in rows for at in self._contexts(count)},
-            prefix={
-                layer: {count: medians[self._prefix(count, layer)] for count in part_rows} for layer in self.exit_layers
-            },
-            suffix={count: medians[self._suffix(count)] for count in part_rows},
-            suffix_layer=self._suffix_layer,
+            head={count: medians[self._head(count)] for count in part_rows},
+            exit={count: medians[self._exit(count)] for count in part_rows} if self.exit_layers else {},
+            exit_layers=self.exit_layers,
         )
-        return fit_target(
-            times, self.num_layers, self.effort.contexts, relative_error=relative_error, source=self.source
-        )
+        return fit_target(times, self.num_layers, self.effort.contexts, noise=noise, source=self.source)
 
     def _step_table(
         self,
         with_features: bool,  # noqa: FBT001
         medians: Mapping[Measurement, float],
-        relative_error: float,
+        noise: Noise,
     ) -> LatencyTable:
         rows, contexts = self.effort.draft_rows, self.effort.contexts
         times = {
             (count, at): medians[self._step(with_features, count, at)] for count in rows for at in self._contexts(count)
         }
-        lines = grow(times, rows, contexts)
-        return make_table(rows, contexts, lines, relative_error=relative_error, source=self.source)
-
-    @property
-    def _suffix_layer(self) -> int:
-        return max(self.exit_layers, default=self.num_layers // 2)
+        branches = bisect_right(rows, CATCH_UP_ROWS)
+        groups = (rows[:1], rows[1:branches], rows[branches:]) if with_features else (rows,)
+        lines = grow(times, groups, contexts, noise)
+        return make_table(rows, contexts, lines, relative_error=noise.relative_error, source=self.source)
 
     def _contexts(self, rows: int) -> tuple[int, ...]:
         is_wide = rows in self.effort.wide_rows and rows not in self.effort.tree_rows
@@ -99,12 +96,12 @@ class LaneParts:
         part: Part = "verify_tree" if rows in self.effort.tree_rows else "verify"
         return Measurement(part=part, rows=rows, context=context, repeats=self.effort.repeats, warm_up=1)
 
-    def _suffix(self, rows: int) -> Measurement:
-        whole = self._verify(rows, self.effort.contexts[0])
-        return replace(whole, part="suffix", exit_layer=self._suffix_layer)
+    def _head(self, rows: int) -> Measurement:
+        return replace(self._verify(rows, self.effort.contexts[0]), part="head")
 
-    def _prefix(self, rows: int, layer: int) -> Measurement:
-        return replace(self._suffix(rows), part="prefix", exit_layer=layer, num_candidates=_NUM_CANDIDATES)
+    def _exit(self, rows: int) -> Measurement:
+        """An exit costs the same behind whichever layer: the first one is reached soonest."""
+        return replace(self._head(rows), part="exit", exit_layer=min(self.exit_layers), num_candidates=_NUM_CANDIDATES)
 
     def _step(self, with_features: bool, rows: int, context: int) -> Measurement:  # noqa: FBT001
         """A step of so many rows as it mostly occurs.

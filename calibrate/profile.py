@@ -41,7 +41,7 @@ _LEAST_WIDTH = 1024
 _BYTES_PER_CANDIDATE = 8
 """As the simulator counts them: a 32-bit id and a 32-bit log-prob."""
 _QUICK_S = 60.0
-_TIMED_BY, _PAIRED_BY = 0.7, 0.75
+_TIMED_BY, _PAIRED_BY = 0.65, 0.75
 """Shares of the time by which the parts and then the pairs of lanes are timed; decoding takes the rest."""
 _HEAD_PASSES = 1
 _HOPS = 2
@@ -188,8 +188,9 @@ class _Calibration:
 
     def _notes(self, pairs: Sequence[Pair]) -> Iterator[str]:
         measured = {"parts": self._part_passes} | ({"pairs of lanes": self._pair_passes} if pairs else {})
-        if any(passes.num_done < passes.count for passes in measured.values()):
-            told = ", ".join(f"{what} {passes.num_done} of {passes.count} times" for what, passes in measured.items())
+        least = self._effort.least_passes
+        if any(passes.num_done < least for passes in measured.values()):
+            told = ", ".join(f"{what} {passes.num_done} of {least} times" for what, passes in measured.items())
             yield f"Calibration had {self._task.limit_s:g} s, too few here for all repeats: it timed {told}."
 
     def _load(self, name: str) -> MeasurableLane:

@@ -62,20 +62,22 @@ class MeasureRole:
 
 
 class Prepared(NamedTuple):
-    """A run to be timed, and how many of the part it is."""
+    """A run to be timed, and what must happen before each of them, outside the clock."""
 
     run: Callable[[], object]
-    num_parts: int = 1
+    before: Callable[[], object] = lambda: None
 
 
 def _timed(prepared: Prepared, measurement: Measurement) -> Iterator[float]:
     """Seconds of one part, run after run."""
     for _ in range(measurement.warm_up):
+        prepared.before()
         prepared.run()
     while True:
+        prepared.before()
         start_s = time.perf_counter()
         prepared.run()
-        yield (time.perf_counter() - start_s) / prepared.num_parts
+        yield time.perf_counter() - start_s
 
 
 def _drafters_step(drafter: WindowDrafter, measurement: Measurement) -> Callable[[], object]:
@@ -105,35 +107,13 @@ class TargetParts:
     def prepare(self) -> Prepared:
         """The run to be timed."""
         parts: dict[Part, Callable[[], Prepared]] = {
-            "embed": self._embed,
-            "layer": self._layer,
-            "head": self._head,
-            "exit": self._exit,
             "verify": self._verify,
             "verify_tree": lambda: self._tree(self._model.verify),
             "stream": self._stream,
-            "prefix": self._prefix,
-            "suffix": self._suffix,
+            "head": self._head,
+            "exit": self._exit,
         }
         return parts[self._measurement.part]()
-
-    def _embed(self) -> Prepared:
-        return Prepared(lambda: self._model.enter(self._window))
-
-    def _layer(self) -> Prepared:
-        first = self._measurement.first_layer
-        last = self._measurement.last_layer or self._model.num_layers
-        rows = self._model.enter(self._window)._replace(layers_done=first)
-        return Prepared(lambda: self._model.advance(rows, last), last - first)
-
-    def _head(self) -> Prepared:
-        rows = self._passed(self._model.num_layers)
-        return self._operation(lambda: write_verdict(self._model.leave(rows)))
-
-    def _exit(self) -> Prepared:
-        model, layer, rows = self._model, self._exit_layer, self._passed(self._exit_layer)
-        count = self._measurement.num_candidates
-        return Prepared(lambda: write_signal(ExitSignal(*model.early_exit.read(rows.x_BTD, layer, count))))
 
     def _verify(self) -> Prepared:
         return self._operation(lambda: write_verdict(self._model.verify(self._window)))
@@ -162,28 +142,28 @@ class TargetParts:
 
         return self._operation(operation)
 
-    def _prefix(self) -> Prepared:
-        layer, count = self._exit_layer, self._measurement.num_candidates
-        return self._operation(lambda: write_signal(self._model.prefix(self._window, layer, count)))
+    def _head(self) -> Prepared:
+        model = self._model
+        return self._behind(model.num_layers, lambda rows: write_verdict(model.leave(rows)))
 
-    def _suffix(self) -> Prepared:
-        model, rows = self._model, self._passed(self._exit_layer)
-        return self._operation(lambda: write_verdict(model.leave(model.advance(rows, model.num_layers))))
+    def _exit(self) -> Prepared:
+        model, layer, count = self._model, self._measurement.exit_layer, self._measurement.num_candidates
+        if layer is None:
+            raise LaneError("exit cannot be timed without an exit_layer")
+        return self._behind(
+            layer, lambda rows: write_signal(ExitSignal(*model.early_exit.read(rows.x_BTD, layer, count)))
+        )
 
-    @property
-    def _exit_layer(self) -> int:
-        if self._measurement.exit_layer is None:
-            raise LaneError(f"{self._measurement.part} cannot be timed without an exit_layer")
-        return self._measurement.exit_layer
+    def _behind(self, layer: int, tail: Callable[[RowsUnderWay], object]) -> Prepared:
+        """The end of an operation, behind its layers: they leave none of its weights in the processor's cache."""
+        model, waiting = self._model, list[RowsUnderWay]()
 
-    def _passed(self, layer: int) -> RowsUnderWay:
-        return self._model.advance(self._model.enter(self._window), layer)
+        def before() -> None:
+            model.cache.roll_back(self._measurement.context)
+            waiting[:] = [model.advance(model.enter(self._window), layer)]
+
+        return Prepared(lambda: tail(waiting[0]), before)
 
     def _operation(self, operation: Callable[[], object]) -> Prepared:
         """One on the same text every time, though its verdict moves the cache."""
-
-        def run() -> None:
-            self._model.cache.roll_back(self._measurement.context)
-            operation()
-
-        return Prepared(run)
+        return Prepared(operation, lambda: self._model.cache.roll_back(self._measurement.context))

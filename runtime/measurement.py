@@ -5,26 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Part = Literal[
-    "embed",
-    "layer",
-    "head",
-    "exit",
-    "verify",
-    "verify_tree",
-    "stream",
-    "prefix",
-    "suffix",
-    "draft_step",
-    "head_step",
-]
-"""embed: the embedding rows. layer: one layer of the target (a run of layers, divided by their number). head:
-everything behind the last layer, verdict and its message included. exit: everything behind the exit layer,
-candidates and their message included. verify, prefix, suffix: whole operations, what their reply holds included.
-verify_tree: `verify` of a drafted tree of `rows` - 1 nodes, a path of which stands and is moved behind the text.
-stream: the same by a target whose streams draft the next tree, the largest they have.
-draft_step: one step of the draft model under a tree mask, proposals included. head_step: one step of any other
-drafter at so many rows (`runtime.window_drafter.WindowDrafter.measure_step`)."""
+Part = Literal["verify", "verify_tree", "stream", "head", "exit", "draft_step", "head_step"]
+"""verify: a whole verification, what its reply holds included. verify_tree: that of a drafted tree of `rows` - 1
+nodes, a path of which stands and is moved behind the text. stream: the same by a target whose streams draft the
+next tree, the largest they have. head: what a verification does behind its last layer, right behind it. exit: what
+a prefix does behind its exit layer, right behind it, candidates and their message included. draft_step: one step of
+the draft model under a tree mask, proposals included. head_step: one step of any other drafter at so many rows
+(`runtime.window_drafter.WindowDrafter.measure_step`)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,10 +24,8 @@ class Measurement:
         context: cached positions before them.
         repeats: times kept.
         warm_up: runs before the first of them.
-        exit_layer: for exit, prefix and suffix.
-        num_candidates: ids per row that the exit sends (exit and prefix).
-        first_layer: layers done before a run of layers (layer).
-        last_layer: layers done behind it (layer); None means all.
+        exit_layer: layers done before an exit.
+        num_candidates: ids per row that the exit sends.
         num_proposals: rows of a draft step that propose a token, the last ones; None means all.
         num_alternatives: ids that each of them keeps, 0 for its token alone.
         with_features: whether the rows of a draft step carry exit features.
@@ -53,8 +38,6 @@ class Measurement:
     warm_up: int = 2
     exit_layer: int | None = None
     num_candidates: int = 9
-    first_layer: int = 0
-    last_layer: int | None = None
     num_proposals: int | None = None
     num_alternatives: int = 0
     with_features: bool = False

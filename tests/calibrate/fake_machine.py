@@ -16,7 +16,7 @@ from runtime.measurement import Measurement
 from runtime.wire import Message
 
 NUM_LAYERS = 10
-EXIT_S = {4: 3e-3, 6: 2e-3}
+EXIT_S = 3e-3
 HEAD_S = 12e-3
 GAP_S = 2e-3
 """Between one verification and the next."""
@@ -44,8 +44,8 @@ class Laws:
     def head_s(self, rows: int) -> float:
         return HEAD_S * (1 + 0.1 * rows) / self.speed
 
-    def exit_s(self, layer: int, rows: int) -> float:
-        return EXIT_S[layer] * (1 + 0.05 * rows) / self.speed
+    def exit_s(self, rows: int) -> float:
+        return EXIT_S * (1 + 0.05 * rows) / self.speed
 
     def step_s(self, rows: int, context: int, *, with_features: bool = False) -> float:
         seconds = 5e-3 + 2e-4 * rows + 1e-6 * context
@@ -53,12 +53,16 @@ class Laws:
 
     def target_s(self, part: str, rows: int, context: int, exit_layer: int | None) -> float:
         layer_s, head_s = self.layer_s(rows, context), self.head_s(rows)
+        if part == "head":
+            return head_s
+        if part == "exit":
+            return self.exit_s(rows)
         if part in ("verify", "verify_tree"):
             return NUM_LAYERS * layer_s + head_s
         assert exit_layer is not None
         if part == "suffix":
             return (NUM_LAYERS - exit_layer) * layer_s + head_s
-        return exit_layer * layer_s + self.exit_s(exit_layer, rows)
+        return exit_layer * layer_s + self.exit_s(rows)
 
 
 class Done:

@@ -63,7 +63,7 @@ def test_every_part_of_every_lane_follows_its_law(quick: bool) -> None:
             for context in (20, 71, 220):
                 assert lane.layer.at(rows, context) == pytest.approx(laws.layer_s(rows, context), **TOLERANCE)
             for layer in (4, 6):
-                assert lane.exit[layer].at(rows, 0) == pytest.approx(laws.exit_s(layer, rows), **TOLERANCE)
+                assert lane.exit[layer].at(rows, 0) == pytest.approx(laws.exit_s(rows), **TOLERANCE)
         for rows in (1, 7, 16, 32):
             assert lane.draft_step.at(rows, 150) == pytest.approx(laws.step_s(rows, 150), **TOLERANCE)
         assert lane.draft_step_features is None
@@ -88,7 +88,7 @@ def test_tables_are_at_the_level_of_real_runs() -> None:
         laws = engine.laws[lane.name]
         assert lane.layer.at(3, 100) == pytest.approx(1.04 * laws.layer_s(3, 100), **TOLERANCE)
         assert lane.head.at(3, 100) == pytest.approx(1.04 * laws.head_s(3), **TOLERANCE)
-        assert lane.exit[6].at(3, 100) == pytest.approx(1.04 * laws.exit_s(6, 3), **TOLERANCE)
+        assert lane.exit[6].at(3, 100) == pytest.approx(1.04 * laws.exit_s(3), **TOLERANCE)
         assert lane.draft_step.at(4, 100) == pytest.approx(1.2 * laws.step_s(4, 100), **TOLERANCE)
         in_run = 1.2 * laws.step_s(4, 100, with_features=True)
         assert lane.draft_step_features.at(4, 100) == pytest.approx(in_run, rel=0.03)
@@ -259,7 +259,7 @@ def visits_by_cell(engine: FakeEngine) -> Counter:
 
 
 def test_where_there_is_time_all_repeats_are_made_and_there_is_nothing_to_note() -> None:
-    for quick, num_passes in ((True, 2), (False, 5)):
+    for quick, num_passes in ((True, 6), (False, 5)):
         engine, profile = calibrated_in(1000.0, quick=quick)
         assert set(visits_by_cell(engine).values()) == {num_passes}
         assert profile.notes == ()

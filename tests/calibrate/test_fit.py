@@ -11,13 +11,17 @@ from calibrate.fit import (
     fit_target,
     grow,
     make_table,
-    spread,
 )
+from calibrate.noise import Noise
 
 LAYERS = 12
 ROWS = (1, 2, 4, 9)
 CONTEXTS = (10, 50, 90)
 SECONDS = st.floats(1e-4, 1e-2)
+
+
+QUIET = Noise(relative_error=0.0, num_samples=4)
+EXITS = (4, 8)
 
 
 def operations(layer_s, head_s, exit_s, *, noise=lambda: 1.0) -> TargetTimes:
@@ -28,87 +32,89 @@ def operations(layer_s, head_s, exit_s, *, noise=lambda: 1.0) -> TargetTimes:
 
     return TargetTimes(
         verify={(r, c): (LAYERS * one_layer(r, c) + head_s) * noise() for r in ROWS for c in CONTEXTS},
-        prefix={e: {r: (e * one_layer(r, 10) + exit_s) * noise() for r in ROWS} for e in (4, 8)},
-        suffix={r: ((LAYERS - 8) * one_layer(r, 10) + head_s) * noise() for r in ROWS},
-        suffix_layer=8,
+        head={r: head_s * noise() for r in ROWS},
+        exit={r: exit_s * noise() for r in ROWS},
+        exit_layers=EXITS,
     )
 
 
-def fitted(times: TargetTimes):
-    return fit_target(times, LAYERS, CONTEXTS, relative_error=0.01, source="test")
+def fitted(times: TargetTimes, noise: Noise = QUIET):
+    return fit_target(times, LAYERS, CONTEXTS, noise=noise, source="test")
 
 
 @given(SECONDS, SECONDS, SECONDS)
 def test_parts_are_found_again(layer_s: float, head_s: float, exit_s: float) -> None:
     tables = fitted(operations(layer_s, head_s, exit_s))
     assert tables.head.at(4, 10) == pytest.approx(head_s, rel=1e-6, abs=1e-9)
+    assert tables.exits.keys() == set(EXITS)
     assert tables.exits[4].at(9, 10) == pytest.approx(exit_s, rel=1e-6, abs=1e-9)
     assert tables.layer.at(2, 90) == pytest.approx(layer_s * (1.2 + 2e-4 * 80), rel=1e-6)
 
 
 @given(st.randoms(use_true_random=False))
-def test_sums_of_parts_are_the_operations_even_if_their_times_are_noisy(random) -> None:
-    """Verifications exactly, their halves to within the noise."""
+def test_sums_of_parts_are_the_operations_even_if_the_parts_are_noisy(random) -> None:
     times = operations(1e-3, 5e-3, 3e-3, noise=lambda: random.uniform(0.97, 1.03))
     tables = fitted(times)
     for rows in ROWS:
         layer_s, head_s = tables.layer.at(rows, 10), tables.head.at(rows, 10)
         assert LAYERS * layer_s + head_s == pytest.approx(times.verify[rows, 10])
-        assert (LAYERS - 8) * layer_s + head_s == pytest.approx(times.suffix[rows], rel=0.1)
-        for layer, taken in times.prefix.items():
-            assert layer * layer_s + tables.exits[layer].at(rows, 10) == pytest.approx(taken[rows], rel=0.1)
+        assert head_s == pytest.approx(times.head[rows], rel=0.1)
+        assert tables.exits[8].at(rows, 10) == pytest.approx(times.exit[rows], rel=0.1)
+
+
+def test_what_noise_explains_is_taken_out_of_verifications() -> None:
+    times = operations(1e-3, 5e-3, 3e-3)
+    times.verify[4, 10] *= 1.1
+    noisy = Noise(relative_error=0.2, num_samples=4)
+    believed = {name: fitted(times, noise) for name, noise in (("quiet", QUIET), ("noisy", noisy))}
+    verify_s = {name: LAYERS * one.layer.at(4, 10) + one.head.at(4, 10) for name, one in believed.items()}
+    assert verify_s["quiet"] == pytest.approx(times.verify[4, 10])
+    assert verify_s["noisy"] < 0.95 * verify_s["quiet"]
+    assert believed["noisy"].layer.relative_error == 0.2
 
 
 def test_heads_and_exits_are_straight_lines_over_the_rows() -> None:
     times = operations(1e-3, 5e-3, 3e-3)
-    times.suffix[4] *= 1.01
+    times.head[4] *= 1.01
     tables = fitted(times)
     steps = [tables.head.at(rows + 1, 10) - tables.head.at(rows, 10) for rows in range(1, 9)]
     assert steps == pytest.approx([steps[0]] * 8)
     assert tables.head.at(4, 10) != pytest.approx(5e-3, rel=1e-3)
 
 
-@pytest.mark.parametrize("suffix_s", [0.0, 9.9])
-def test_verification_is_kept_even_if_noise_makes_a_layer_impossible(suffix_s: float) -> None:
-    times = TargetTimes(verify={(1, 10): 3.0}, prefix={}, suffix={1: suffix_s}, suffix_layer=8)
-    tables = fit_target(times, LAYERS, (10,), relative_error=0, source="test")
-    assert 0 <= tables.layer.at(1, 10) <= 3.0 / LAYERS
-    assert LAYERS * tables.layer.at(1, 10) + tables.head.at(1, 10) == pytest.approx(3.0)
+def test_verification_is_kept_even_if_noise_makes_a_layer_impossible() -> None:
+    times = TargetTimes(verify={(1, 10): 3.0}, head={1: 9.9}, exit={}, exit_layers=())
+    tables = fit_target(times, LAYERS, (10,), noise=QUIET, source="test")
+    assert (tables.layer.at(1, 10), tables.head.at(1, 10)) == (0.0, 3.0)
 
 
 def test_growth_with_the_context_is_a_reading_of_keys_and_a_share_of_every_row() -> None:
     base_s = {1: 1.0, 2: 2.0, 5: 3.0}
     times = {(rows, 10): seconds for rows, seconds in base_s.items()}
     times |= {(rows, 50): base_s[rows] + 40 * (0.01 + 0.002 * rows) for rows in (1, 5)}
-    table = grow(times, (1, 2, 5), (10, 50))
+    table = grow(times, ((1, 2), (5,)), (10, 50), QUIET)
     assert [line[0] for line in table] == [1.0, 2.0, 3.0]
     assert [line[1] - line[0] for line in table] == pytest.approx([40 * (0.01 + 0.002 * rows) for rows in base_s])
 
 
+def test_noise_is_taken_out_within_groups_of_rows_alone() -> None:
+    times = {(rows, 10): seconds for rows, seconds in {1: 5.0, 2: 1.0, 3: 1.2, 4: 1.0}.items()}
+    noisy = Noise(relative_error=0.3, num_samples=2)
+    (alone,), *others = grow(times, ((1,), (2, 3, 4)), (10,), noisy)
+    assert alone == 5.0
+    assert max(line[0] for line in others) < 1.15
+
+
 def test_one_noisy_size_cannot_bend_the_growth_alone() -> None:
     times = {(rows, context): 1.0 for rows in (1, 4, 9) for context in (10, 50)} | {(1, 50): 1.3}
-    (one_row, *_) = grow(times, (1, 4, 9), (10, 50))
+    (one_row, *_) = grow(times, ((1, 4, 9),), (10, 50), QUIET)
     assert 1.0 < one_row[1] < 1.15
 
 
 def test_a_longer_context_never_takes_less() -> None:
-    assert grow({(1, 10): 1.0, (1, 50): 0.9}, (1,), (10, 50)) == [[1.0, 1.0]]
+    assert grow({(1, 10): 1.0, (1, 50): 0.9}, ((1,),), (10, 50), QUIET) == [[1.0, 1.0]]
     falling = {(1, 10): 1.0, (1, 50): 1.4, (5, 10): 2.0, (5, 50): 2.0}
-    assert all(line[1] >= line[0] for line in grow(falling, (1, 5), (10, 50)))
-
-
-def test_spread_is_half_the_central_half_over_the_median() -> None:
-    assert spread([[1.0, 2.0, 3.0, 4.0, 5.0]]) == pytest.approx(1 / 3)
-    assert spread([[2.0, 2.0, 2.0, 99.0, 2.0]]) == 0
-    assert spread([[1.0, 2.0, 3.0, 4.0, 5.0], [7.0, 7.0]]) == pytest.approx(1 / 6)
-    assert spread([[1.0]]) == spread([]) == 0
-
-
-@given(st.lists(st.lists(SECONDS, min_size=1, max_size=9), min_size=1, max_size=4), st.floats(0.1, 10))
-def test_spread_has_no_unit_and_no_order(samples: list[list[float]], factor: float) -> None:
-    scaled = [[seconds * factor for seconds in reversed(taken)] for taken in samples]
-    assert spread(scaled) == pytest.approx(spread(samples), abs=1e-12)
-    assert spread(samples) >= 0
+    assert all(line[1] >= line[0] for line in grow(falling, ((1, 5),), (10, 50), QUIET))
 
 
 # Levels

@@ -75,12 +75,12 @@ def test_trees_wider_than_chains_are_verified_as_trees_at_the_first_context() ->
         assert verify_s == pytest.approx(NUM_LAYERS * Laws().layer_s(33, context) + Laws().head_s(33))
 
 
-def test_every_exit_has_its_prefix_and_the_deepest_one_the_suffix() -> None:
-    assert {one.exit_layer for one in measurements(PARTS, "prefix")} == {4, 6}
-    assert {one.exit_layer for one in measurements(PARTS, "suffix")} == {6}
-    without_exits = replace(PARTS, exit_layers=())
-    assert measurements(without_exits, "prefix") == []
-    assert {one.exit_layer for one in measurements(without_exits, "suffix")} == {NUM_LAYERS // 2}
+def test_heads_and_the_first_exit_are_timed_alone() -> None:
+    for part, exit_layers in (("head", {None}), ("exit", {4})):
+        timed = measurements(PARTS, part)
+        assert {one.exit_layer for one in timed} == exit_layers
+        assert [one.rows for one in timed] == list(PARTS.effort.part_rows)
+    assert measurements(replace(PARTS, exit_layers=()), "exit") == []
 
 
 def test_steps_are_timed_as_they_occur() -> None:
@@ -103,7 +103,7 @@ def test_tables_state_the_medians_of_the_lane_they_are_asked_for() -> None:
         for rows in (1, 3, 5):
             assert tables.target.layer.at(rows, 120) == pytest.approx(law.layer_s(rows, 120))
             assert tables.target.head.at(rows, 120) == pytest.approx(law.head_s(rows))
-            assert tables.target.exits[4].at(rows, 120) == pytest.approx(law.exit_s(4, rows))
+            assert tables.target.exits[6].at(rows, 120) == pytest.approx(law.exit_s(rows))
         assert tables.draft_step.at(16, 120) == pytest.approx(law.step_s(16, 120))
         assert tables.draft_step_features.at(16, 20) == pytest.approx(law.step_s(16, 20, with_features=True))
 

@@ -12,7 +12,7 @@ from calibrate.runs import Run, decode, gaps_s, level_factor, residual, span_sec
 from decoding.errors import OutOfRangeError
 from decoding.schedule import Schedule
 from decoding.trace import Span, Trace, Work
-from tests.calibrate.fake_machine import EXIT_S, GAP_S, NUM_LAYERS, FakeEngine, Laws
+from tests.calibrate.fake_machine import GAP_S, NUM_LAYERS, FakeEngine, Laws
 
 CONTEXTS = (20, 220)
 PLAIN = Schedule(method="autoregressive", target_lane="a")
@@ -32,14 +32,11 @@ def tables_of(laws: Laws) -> LaneTables:
         lines = [[seconds(count, context) for context in contexts] for count in rows]
         return make_table(rows, contexts, lines, relative_error=0.0, source="laws")
 
-    def exit_table(layer: int):
-        return table(lambda count, _: laws.exit_s(layer, count), (0,))
-
     return LaneTables(
         target=TargetTables(
             layer=table(laws.layer_s),
             head=table(lambda count, _: laws.head_s(count), (0,)),
-            exits={layer: exit_table(layer) for layer in EXIT_S},
+            exits=dict.fromkeys((4, 6), table(lambda count, _: laws.exit_s(count), (0,))),
         ),
         draft_step=table(laws.step_s),
         # a single row of a step never has features, see `calibrate.lane_parts`

@@ -142,7 +142,7 @@ def test_lanes_have_names_of_their_own(tiny_folders) -> None:
 # Measuring
 
 
-@pytest.mark.parametrize("part", ["embed", "layer", "head", "exit", "verify", "verify_tree", "prefix", "suffix"])
+@pytest.mark.parametrize("part", ["verify", "verify_tree", "head", "exit"])
 def test_every_part_of_the_target_can_be_timed(lanes, part) -> None:
     seconds = lanes["big"].measure(Measurement(part=part, rows=3, context=20, repeats=4, exit_layer=2))
     assert len(seconds) == 4
@@ -153,17 +153,27 @@ def test_every_part_of_the_target_can_be_timed(lanes, part) -> None:
 def test_a_path_of_a_timed_tree_is_moved_behind_the_text(tree_size, depth) -> None:
     model, moved = TargetModel(tiny_target()), []
     measurement = Measurement(part="verify_tree", rows=tree_size + 1, context=20)
-    run = TargetParts(model, measurement).prepare().run
+    before, run = TargetParts(model, measurement).prepare()[::-1]
+    before()
     model.cache.gather = lambda slots, destination: moved.append((slots, destination))
     run()
     slots, destination = moved[-1]
     assert (slots[-1], destination, len(slots)) == (20 + tree_size, 21, depth)
 
 
-@pytest.mark.parametrize(("first", "last", "num_layers"), [(0, None, 4), (1, 3, 2), (3, None, 1)])
-def test_a_run_of_layers_is_divided_by_their_number(first, last, num_layers) -> None:
-    measurement = Measurement(part="layer", rows=2, context=10, first_layer=first, last_layer=last)
-    assert TargetParts(TargetModel(tiny_target()), measurement).prepare().num_parts == num_layers
+@pytest.mark.parametrize(("part", "layers"), [("head", 4), ("exit", 2), ("verify", 0)])
+def test_layers_before_a_head_or_an_exit_are_passed_outside_the_clock(part, layers) -> None:
+    model, passed = TargetModel(tiny_target()), []
+    advance = model.advance
+    model.advance = lambda rows, stop: passed.append(stop) or advance(rows, stop)
+    prepared = TargetParts(model, Measurement(part=part, rows=3, context=20, exit_layer=2)).prepare()
+    for _ in range(2):
+        passed.clear()
+        prepared.before()
+        assert passed == [layers] * bool(layers)
+        prepared.run()
+        assert passed == [layers or 4]
+        assert model.cache.cursor >= 20 or part == "exit"
 
 
 @pytest.mark.parametrize(
@@ -197,7 +207,7 @@ def test_pings_are_timed_by_the_parent(lanes) -> None:
         ("small", Measurement(part="verify"), "loaded no target"),
         ("big", Measurement(part="draft_step"), "loaded no draft"),
         ("big", Measurement(part="exit"), "without an exit_layer"),
-        ("big", Measurement(part="lunch"), "part 'lunch' is unknown; known: embed, layer"),
+        ("big", Measurement(part="lunch"), "part 'lunch' is unknown; known: verify, verify_tree"),
     ],
 )
 def test_what_cannot_be_timed_is_refused(lanes, lane, measurement, message) -> None:
