@@ -6,8 +6,8 @@
 
 The models are recorded at every position of the target's text once, and all settings replayed from there; a replay
 has the rounds of the engine (benchmarks/exactness.py), which --engine runs instead, for as long as it takes. Writes
-benchmarks/results/acceptance-NAME.json, where NAME is `shipped` or the file's stem, and puts the means on the
-drafters' cards with --card. Acceptance does not depend on time: it may run beside other work.
+benchmarks/results/acceptance-NAME.json, where NAME is `shipped` or the file's stem, and puts the figures on
+the drafters' cards with --card. Acceptance does not depend on time: it may run beside other work.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from mirrorsd.recording import Reach, record
 from mirrorsd.text_engine import Decoding, TextEngine, lane_specs
 from runtime.shipped import find_drafter
 from sim.replay import Replay
-from training.card import add_benchmark
+from training.card import AcceptanceByTask, TaskAcceptance, add_acceptance
 
 RESULTS = Path(__file__).parent / "results"
 METHODS: dict[str, Method] = {
@@ -76,8 +76,7 @@ def main() -> None:
                 print(f"{drafter}, {label}: {settings[label]['mean_acceptance_length']:.3f}", flush=True)
             _keep(path, shared, drafter, settings)
             if options.card:
-                means = {label: round(figures["mean_acceptance_length"], 3) for label, figures in settings.items()}
-                add_benchmark(find_drafter(drafter), f"mean_acceptance_length on {name}", means)
+                add_acceptance(find_drafter(drafter), name, _for_card(settings))
     print(path.name)
 
 
@@ -168,14 +167,35 @@ def _keep(path: Path, shared: dict[str, Any], drafter: str, settings: dict[str, 
 
 def _figures(prompts: Sequence[Rounds]) -> dict[str, Any]:
     categories = dict.fromkeys(prompt.category for prompt in prompts)
+    return {
+        **_acceptance(prompts),
+        "mean_acceptance_length_per_request": fmean(_mean_length([prompt]) for prompt in prompts),
+        "num_rounds": sum(len(prompt.accepted) for prompt in prompts),
+        "by_category": {name: _acceptance([one for one in prompts if one.category == name]) for name in categories},
+    }
+
+
+def _acceptance(prompts: Sequence[Rounds]) -> dict[str, Any]:
     accepted = [count for prompt in prompts for count in prompt.accepted]
     reached = [sum(count >= place for count in accepted) for place in range(max(accepted, default=0) + 1)]
     return {
         "mean_acceptance_length": _mean_length(prompts),
-        "mean_acceptance_length_per_request": fmean(_mean_length([prompt]) for prompt in prompts),
         "conditional_acceptance_rate": [now / before for before, now in pairwise(reached)],
-        "num_rounds": len(accepted),
-        "by_category": {name: _mean_length([one for one in prompts if one.category == name]) for name in categories},
+    }
+
+
+def _for_card(settings: dict[str, Any]) -> AcceptanceByTask:
+    """The figures that a card has, rounded as a card has them."""
+
+    def rounded(figures: dict[str, Any]) -> TaskAcceptance:
+        return TaskAcceptance(
+            mean_acceptance_length=round(figures["mean_acceptance_length"], 3),
+            conditional_acceptance_rate=tuple(round(rate, 3) for rate in figures["conditional_acceptance_rate"]),
+        )
+
+    return {
+        label: {task: rounded(figures) for task, figures in {"all": found, **found["by_category"]}.items()}
+        for label, found in settings.items()
     }
 
 
@@ -193,7 +213,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--engine", action="store_true", help="run every setting instead of replaying a record")
     parser.add_argument("--threads", type=int, default=1, help="of the recording")
     parser.add_argument("--lane", help="where to run; acceptance does not depend on it")
-    parser.add_argument("--card", action="store_true", help="put the means on the drafters' cards")
+    parser.add_argument("--card", action="store_true", help="put the figures on the drafters' cards")
     return parser.parse_args()
 
 

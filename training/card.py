@@ -61,6 +61,20 @@ class AcceptanceCard(_Strict):
         )
 
 
+class TaskAcceptance(_Strict):
+    """Rounds on the prompts of one kind of task, or on all of them.
+
+    `conditional_acceptance_rate` ends with the last place that a round ever came to.
+    """
+
+    mean_acceptance_length: float
+    conditional_acceptance_rate: tuple[float, ...]
+
+
+AcceptanceByTask = dict[str, dict[str, TaskAcceptance]]
+"""By setting of the drafter, then by kind of task."""
+
+
 class Card(_Strict):
     """Everything a user may ask of a trained drafter.
 
@@ -80,7 +94,8 @@ class Card(_Strict):
         acceptance: of the drafter as it is on disk.
         exit_coverage: of the adapters as they are on disk.
         untrained_exit_coverage: of the same exits with final norm and head alone.
-        benchmarks: figures measured later, by name of the benchmark.
+        acceptance_on: what was measured later on other prompts, by their name.
+        benchmarks: figures of another kind measured later, by name of the benchmark.
     """
 
     name: str
@@ -98,6 +113,7 @@ class Card(_Strict):
     acceptance: tuple[AcceptanceCard, ...] = ()
     exit_coverage: Coverage = {}
     untrained_exit_coverage: Coverage = {}
+    acceptance_on: dict[str, AcceptanceByTask] = {}
     benchmarks: dict[str, dict[str, float]] = {}
 
     @property
@@ -144,6 +160,16 @@ def add_benchmark(folder: Path, name: str, figures: Mapping[str, float]) -> None
     write_card(card.model_copy(update={"benchmarks": card.benchmarks | {name: dict(figures)}}), folder)
 
 
+def add_acceptance(folder: Path, prompts: str, found: AcceptanceByTask) -> None:
+    """Put acceptance on other prompts on the card; what it said of the same prompts gives way.
+
+    Raises:
+        TrainingError: there is no card, or it cannot be written.
+    """
+    card = read_card(folder)
+    write_card(card.model_copy(update={"acceptance_on": card.acceptance_on | {prompts: found}}), folder)
+
+
 _TITLES = {
     "draft": "Draft model",
     "exit": "Exit adapters",
@@ -181,6 +207,8 @@ def _blocks(card: Card) -> list[str]:
         blocks.append("## Acceptance, simulated round by round on held-out greedy answers\n\n" + _acceptance(card))
     if card.exit_coverage:
         blocks.append("## Exit coverage on held-out answers\n\n" + _coverage(card))
+    for prompts, found in card.acceptance_on.items():
+        blocks.append(f"## Acceptance on {prompts}, by kind of task\n\n" + _by_task(found))
     for name, figures in card.benchmarks.items():
         rows = [(figure, f"{value:.3f}") for figure, value in figures.items()]
         blocks.append(f"## {name}\n\n" + _table(("figure", "value"), rows))
@@ -199,7 +227,7 @@ def _curve(curve: Sequence[CurvePoint]) -> str:
 def _acceptance(card: Card) -> str:
     header = (
         "drafted tokens",
-        "deep",
+        "depth",
         "features",
         "rounds",
         "mean acceptance length",
@@ -212,11 +240,24 @@ def _acceptance(card: Card) -> str:
             "yes" if result.with_features else "no",
             f"{result.num_rounds:,}",
             f"{result.mean_acceptance_length:.2f}",
-            " ".join(f"{rate:.2f}" for rate in result.conditional_acceptance_rate),
+            _rates(result.conditional_acceptance_rate),
         )
         for result in card.acceptance
     ]
     return _table(header, rows)
+
+
+def _by_task(found: AcceptanceByTask) -> str:
+    rows = [
+        (setting, task, f"{one.mean_acceptance_length:.2f}", _rates(one.conditional_acceptance_rate))
+        for setting, tasks in found.items()
+        for task, one in tasks.items()
+    ]
+    return _table(("setting", "task", "mean acceptance length", "conditional acceptance by place"), rows)
+
+
+def _rates(rates: Sequence[float]) -> str:
+    return " ".join(f"{rate:.2f}" for rate in rates)
 
 
 def _coverage(card: Card) -> str:

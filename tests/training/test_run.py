@@ -10,7 +10,7 @@ from decoding.errors import TrainingError
 from runtime.drafter_folder import load_draft
 from runtime.exit_folder import load_exits
 from training import trainer
-from training.card import add_benchmark, read_card
+from training.card import TaskAcceptance, add_acceptance, add_benchmark, read_card
 from training.recipe import DraftRecipe, ExitRecipe, Optimisation
 from training.run import run_recipe
 
@@ -174,6 +174,19 @@ def test_benchmarks_are_added_to_the_card_later(run) -> None:
     assert read_card(folder).benchmarks == {"Spec-Bench": {"mean_acceptance_length": 1.75}}
     assert "## Spec-Bench" in (folder / "card.md").read_text()
     assert json.loads((folder / "card.json").read_text())["name"] == "tiny-drafter"
+
+
+def test_acceptance_by_task_is_added_to_the_card_later(run) -> None:
+    folder = run(EXITS)
+    worse, better = (
+        TaskAcceptance(mean_acceptance_length=mean, conditional_acceptance_rate=(0.5, 0.25)) for mean in (1.5, 1.7)
+    )
+    add_acceptance(folder, "shipped", {"4 drafted tokens": {"all": worse}})
+    add_acceptance(folder, "shipped", {"4 drafted tokens": {"all": better, "qa": worse}})
+    assert read_card(folder).acceptance_on == {"shipped": {"4 drafted tokens": {"all": better, "qa": worse}}}
+    text = (folder / "card.md").read_text()
+    assert "## Acceptance on shipped, by kind of task" in text
+    assert "| 4 drafted tokens | qa | 1.50 | 0.50 0.25 |" in text
 
 
 def test_a_damaged_card_is_named(run) -> None:
