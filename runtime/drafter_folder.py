@@ -20,9 +20,7 @@ from runtime.weight_folder import (
     CONFIG_FILE,
     WEIGHTS_FILE,
     FolderConfig,
-    SpeculatorsConfig,
-    TargetShape,
-    Verifier,
+    common_fields,
     load_folder,
     require_layers,
     save_folder,
@@ -79,13 +77,11 @@ def save_draft(draft: DraftModel, folder: Path, *, target_name: str, metadata: M
         ModelError: the folder cannot be written.
     """
     config = DrafterFolderConfig(
-        speculators_config=SpeculatorsConfig(algorithm=DRAFT_KIND, verifier=Verifier(name_or_path=target_name)),
-        target_shape=TargetShape.of(draft.decoder.config),
+        **common_fields(DRAFT_KIND, draft.decoder.config, target_name, metadata),
         draft_vocab_size=draft.config.vocab_size,
         source_layers=draft.config.source_layers,
         exit_features=draft.config.exit_features,
         feature_layer=draft.config.feature_layer,
-        metadata=dict(metadata),
     )
     weights = {name: weight for name, weight in draft.named_parameters() if name not in _OF_THE_TARGET}
     save_folder(folder, config, pack(weights) | target_tensors(draft.decoder.embedding.weight, draft.kept_ids))

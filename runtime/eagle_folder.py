@@ -15,9 +15,7 @@ from runtime.quantization import pack, unpack
 from runtime.weight_folder import (
     WEIGHTS_FILE,
     FolderConfig,
-    SpeculatorsConfig,
-    TargetShape,
-    Verifier,
+    common_fields,
     load_folder,
     require_layers,
     save_folder,
@@ -64,15 +62,10 @@ def save_eagle(
         ModelError: the folder cannot be written.
     """
     kind = EAGLE3_KIND if isinstance(head, Eagle3) else EAGLE1_KIND
-    common: dict[str, Any] = {
-        "speculators_config": SpeculatorsConfig(algorithm=kind, verifier=Verifier(name_or_path=target_name)),
-        "target_shape": TargetShape.of(head.config),
-        "draft_vocab_size": len(head.kept_ids),
-        "metadata": dict(metadata),
-    }
-    config: FolderConfig = Eagle1FolderConfig(**common)
+    fields = common_fields(kind, head.config, target_name, metadata) | {"draft_vocab_size": len(head.kept_ids)}
+    config: FolderConfig = Eagle1FolderConfig(**fields)
     if isinstance(head, Eagle3):
-        config = Eagle3FolderConfig(**common, feature_layers=tuple(feature_layers))
+        config = Eagle3FolderConfig(**fields, feature_layers=tuple(feature_layers))
     weights = {name: weight for name, weight in head.named_parameters() if name not in _OF_THE_TARGET}
     save_folder(folder, config, pack(weights) | target_tensors(head.embedding.weight, head.kept_ids))
 

@@ -16,9 +16,7 @@ from runtime.quantization import pack, unpack
 from runtime.weight_folder import (
     WEIGHTS_FILE,
     FolderConfig,
-    SpeculatorsConfig,
-    TargetShape,
-    Verifier,
+    common_fields,
     load_folder,
     require_layers,
     save_folder,
@@ -67,12 +65,10 @@ def save_exits(
     """
     layers = tuple(sorted(exits.adapters))
     config = ExitFolderConfig(
-        speculators_config=SpeculatorsConfig(algorithm=EXIT_KIND, verifier=Verifier(name_or_path=target_name)),
-        target_shape=TargetShape.of(target.config),
+        **common_fields(EXIT_KIND, target.config, target_name, metadata),
         draft_vocab_size=len(exits.kept_ids),
         exit_layers=layers,
         width=exits.adapters[layers[0]].up.out_features,
-        metadata=dict(metadata),
     )
     weights = dict(_by_layer(exits.adapters).named_parameters())
     packed = pack(weights, unquantized=_affine_names(layers))

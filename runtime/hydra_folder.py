@@ -1,4 +1,4 @@
-"""Trained Hydra++ heads and their tree on disk; the layout is that of `runtime.weight_folder`."""
+"""Trained Hydra++ heads and their tree on disk; the layout is that of `runtime.tree_folder`."""
 
 from __future__ import annotations
 
@@ -8,38 +8,30 @@ from typing import Any, Final, Literal
 
 import torch
 
-from decoding.errors import ModelError, ModelFormatError
 from decoding.tree_shape import Path as TreePath
 from runtime.decoder import Decoder
 from runtime.hydra_drafter import HydraDrafter
 from runtime.hydra_model import HydraConfig, HydraModel
-from runtime.quantization import pack, unpack
-from runtime.static_tree import require_tree
-from runtime.weight_folder import (
-    CONFIG_FILE,
-    WEIGHTS_FILE,
-    FolderConfig,
-    SpeculatorsConfig,
-    TargetShape,
-    Verifier,
-    load_folder,
-    save_folder,
-    take_kept_ids,
-    target_tensors,
-)
+from runtime.quantization import pack
+from runtime.tree_folder import TreeFolderConfig, load_tree
+from runtime.weight_folder import common_fields, save_folder, target_tensors
 
 HYDRA_KIND: Final = "mirrorsd_hydra"
 
 
-class HydraFolderConfig(FolderConfig):
-    """`config.json` of Hydra++ heads; `paths` are the nodes of the tree, see `decoding.tree_shape`."""
+class HydraFolderConfig(TreeFolderConfig):
+    """`config.json` of Hydra++ heads."""
 
     speculators_model_type: Literal["mirrorsd_hydra"] = HYDRA_KIND
     num_heads: int
     prefix_width: int
     head_width: int
     shared_widths: tuple[int, ...]
-    paths: tuple[TreePath, ...]
+
+    @property
+    def depth(self) -> int:
+        """Every head drafts a level."""
+        return self.num_heads
 
     @property
     def hydra(self) -> HydraConfig:
@@ -62,55 +54,34 @@ def save_hydra(
     target_name: str,
     metadata: Mapping[str, Any],
 ) -> None:
-    """Write Hydra++ heads and their tree; matrices become int8.
+    """Write Hydra++ heads, trained for this target, and the nodes of their tree in order; matrices become int8.
 
-    Args:
-        model: the trained heads.
-        paths: nodes of the tree in their order.
-        folder: created if it is not there; older heads in it are replaced.
-        target: the target they were trained for.
-        target_name: what a user calls the target.
-        metadata: anything JSON can hold: how they were trained.
+    Older heads in the folder are replaced; for the other arguments see `runtime.weight_folder.common_fields`.
 
     Raises:
         ModelError: the folder cannot be written.
     """
+    sizes = model.config
     config = HydraFolderConfig(
-        speculators_config=SpeculatorsConfig(algorithm=HYDRA_KIND, verifier=Verifier(name_or_path=target_name)),
-        target_shape=TargetShape.of(target.config),
-        draft_vocab_size=model.config.vocab_size,
-        num_heads=model.config.num_heads,
-        prefix_width=model.config.prefix_width,
-        head_width=model.config.head_width,
-        shared_widths=model.config.shared_widths,
+        **common_fields(HYDRA_KIND, target.config, target_name, metadata),
+        draft_vocab_size=sizes.vocab_size,
+        num_heads=sizes.num_heads,
+        prefix_width=sizes.prefix_width,
+        head_width=sizes.head_width,
+        shared_widths=sizes.shared_widths,
         paths=tuple(paths),
-        metadata=dict(metadata),
     )
     weights = dict(model.named_parameters())
     save_folder(folder, config, pack(weights) | target_tensors(target.embedding.weight, model.kept_ids))
 
 
 def load_hydra(folder: Path, target: Decoder, *, dtype: torch.dtype) -> HydraDrafter:
-    """The heads of a folder in `dtype`, and what drafts with them, on the target's device.
+    """What drafts with the heads of a folder, in `dtype` and on the target's device (errors: `load_tree`)."""
 
-    Raises:
-        ModelError: the target is not the one the heads were trained for.
-        ModelFormatError: a file is missing, damaged, or of another kind.
-    """
-    config, tensors = load_folder(folder, HydraFolderConfig)
-    kept_ids = take_kept_ids(tensors, config, target, folder)
-    path = folder / CONFIG_FILE
-    require_tree(config.paths, config.num_heads, source=str(path))
-    try:
-        own_config = config.hydra
-    except ModelError as error:
-        msg = f"{path}: {error}"
-        raise ModelFormatError(msg) from error
-    with torch.device("meta"):
-        model = HydraModel(target.config, own_config)
-    shapes = {name: weight.shape for name, weight in model.named_parameters()}
-    model.load_state_dict(unpack(tensors, shapes, dtype, source=str(folder / WEIGHTS_FILE)), assign=True)
-    device = target.embedding.weight.device
-    model.share(target, kept_ids.to(device))
-    model.to(device=device, dtype=dtype).eval().requires_grad_(requires_grad=False)
+    def build(config: HydraFolderConfig) -> HydraModel:
+        return HydraModel(target.config, config.hydra)
+
+    config, model, kept_ids = load_tree(folder, HydraFolderConfig, target, build, dtype=dtype)
+    model.share(target, kept_ids)
+    model.to(device=kept_ids.device, dtype=dtype)
     return HydraDrafter(model, config.paths, num_layers=target.config.num_layers)

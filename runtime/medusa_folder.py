@@ -1,4 +1,4 @@
-"""Trained Medusa heads and their tree on disk; the layout is that of `runtime.weight_folder`."""
+"""Trained Medusa heads and their tree on disk; the layout is that of `runtime.tree_folder`."""
 
 from __future__ import annotations
 
@@ -8,36 +8,28 @@ from typing import Any, Final, Literal
 
 import torch
 
-from decoding.errors import ModelError, ModelFormatError
 from decoding.tree_shape import Path as TreePath
 from runtime.decoder import Decoder
 from runtime.medusa_drafter import MedusaDrafter
 from runtime.medusa_model import MedusaConfig, MedusaModel
-from runtime.quantization import pack, unpack
-from runtime.static_tree import require_tree
-from runtime.weight_folder import (
-    CONFIG_FILE,
-    WEIGHTS_FILE,
-    FolderConfig,
-    SpeculatorsConfig,
-    TargetShape,
-    Verifier,
-    load_folder,
-    save_folder,
-    take_kept_ids,
-    target_tensors,
-)
+from runtime.quantization import pack
+from runtime.tree_folder import TreeFolderConfig, load_tree
+from runtime.weight_folder import common_fields, save_folder, target_tensors
 
 MEDUSA_KIND: Final = "mirrorsd_medusa"
 
 
-class MedusaFolderConfig(FolderConfig):
-    """`config.json` of Medusa heads; `paths` are the nodes of the tree, see `decoding.tree_shape`."""
+class MedusaFolderConfig(TreeFolderConfig):
+    """`config.json` of Medusa heads."""
 
     speculators_model_type: Literal["mirrorsd_medusa"] = MEDUSA_KIND
     num_heads: int
     num_blocks: int
-    paths: tuple[TreePath, ...]
+
+    @property
+    def depth(self) -> int:
+        """Every head drafts a level."""
+        return self.num_heads
 
     @property
     def medusa(self) -> MedusaConfig:
@@ -54,53 +46,31 @@ def save_medusa(
     target_name: str,
     metadata: Mapping[str, Any],
 ) -> None:
-    """Write Medusa heads and their tree; matrices become int8.
+    """Write Medusa heads, trained for this target, and the nodes of their tree in order; matrices become int8.
 
-    Args:
-        model: the trained heads.
-        paths: nodes of the tree in their order.
-        folder: created if it is not there; older heads in it are replaced.
-        target: the target they were trained for.
-        target_name: what a user calls the target.
-        metadata: anything JSON can hold: how they were trained.
+    Older heads in the folder are replaced; for the other arguments see `runtime.weight_folder.common_fields`.
 
     Raises:
         ModelError: the folder cannot be written.
     """
     config = MedusaFolderConfig(
-        speculators_config=SpeculatorsConfig(algorithm=MEDUSA_KIND, verifier=Verifier(name_or_path=target_name)),
-        target_shape=TargetShape.of(target.config),
+        **common_fields(MEDUSA_KIND, target.config, target_name, metadata),
         draft_vocab_size=model.config.vocab_size,
         num_heads=model.config.num_heads,
         num_blocks=model.config.num_blocks,
         paths=tuple(paths),
-        metadata=dict(metadata),
     )
     weights = dict(model.named_parameters())
     save_folder(folder, config, pack(weights) | target_tensors(target.embedding.weight, model.kept_ids))
 
 
 def load_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) -> MedusaDrafter:
-    """The heads of a folder in `dtype`, and what drafts with them, on the target's device.
+    """What drafts with the heads of a folder, in `dtype` and on the target's device (errors: `load_tree`)."""
 
-    Raises:
-        ModelError: the target is not the one the heads were trained for.
-        ModelFormatError: a file is missing, damaged, or of another kind.
-    """
-    config, tensors = load_folder(folder, MedusaFolderConfig)
-    kept_ids = take_kept_ids(tensors, config, target, folder)
-    path = folder / CONFIG_FILE
-    require_tree(config.paths, config.num_heads, source=str(path))
-    try:
-        own_config = config.medusa
-    except ModelError as error:
-        msg = f"{path}: {error}"
-        raise ModelFormatError(msg) from error
-    with torch.device("meta"):
-        model = MedusaModel(target.config.hidden_size, own_config)
-    shapes = {name: weight.shape for name, weight in model.named_parameters()}
-    model.load_state_dict(unpack(tensors, shapes, dtype, source=str(folder / WEIGHTS_FILE)), assign=True)
-    device = target.embedding.weight.device
-    model.share(target, kept_ids.to(device))
-    model.to(device=device, dtype=dtype).eval().requires_grad_(requires_grad=False)
+    def build(config: MedusaFolderConfig) -> MedusaModel:
+        return MedusaModel(target.config.hidden_size, config.medusa)
+
+    config, model, kept_ids = load_tree(folder, MedusaFolderConfig, target, build, dtype=dtype)
+    model.share(target, kept_ids)
+    model.to(device=kept_ids.device, dtype=dtype)
     return MedusaDrafter(model, config.paths, num_layers=target.config.num_layers)

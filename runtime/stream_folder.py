@@ -1,4 +1,4 @@
-"""Trained streams of a target and their tree on disk; the layout is that of `runtime.weight_folder`."""
+"""Trained streams of a target and their tree on disk; the layout is that of `runtime.tree_folder`."""
 
 from __future__ import annotations
 
@@ -8,37 +8,29 @@ from typing import Any, Final, Literal
 
 from torch import Tensor
 
-from decoding.errors import ModelError, ModelFormatError
 from decoding.tree_shape import Path as TreePath
 from runtime.decoder import Decoder
-from runtime.quantization import pack, unpack
-from runtime.static_tree import require_tree
+from runtime.quantization import pack
 from runtime.stream_model import StreamConfig, StreamModel
 from runtime.stream_tree import StreamTree
-from runtime.weight_folder import (
-    CONFIG_FILE,
-    WEIGHTS_FILE,
-    FolderConfig,
-    SpeculatorsConfig,
-    TargetShape,
-    Verifier,
-    load_folder,
-    save_folder,
-    take_kept_ids,
-    target_tensors,
-)
+from runtime.tree_folder import TreeFolderConfig, load_tree
+from runtime.weight_folder import common_fields, save_folder, target_tensors
 
 STREAM_KIND: Final = "mirrorsd_streams"
 
 
-class StreamFolderConfig(FolderConfig):
-    """`config.json` of streams; `paths` are the nodes of the tree, see `decoding.tree_shape`."""
+class StreamFolderConfig(TreeFolderConfig):
+    """`config.json` of streams."""
 
     speculators_model_type: Literal["mirrorsd_streams"] = STREAM_KIND
     num_streams: int
     start_layer: int
     rank: int
-    paths: tuple[TreePath, ...]
+
+    @property
+    def depth(self) -> int:
+        """Every stream drafts a level."""
+        return self.num_streams
 
     @property
     def streams(self) -> StreamConfig:
@@ -56,52 +48,32 @@ def save_streams(
     target_name: str,
     metadata: Mapping[str, Any],
 ) -> None:
-    """Write streams and their tree; matrices become int8.
+    """Write streams, trained for this target, and the nodes of their tree in order; matrices become int8.
 
-    Args:
-        model: the trained streams.
-        paths: nodes of the tree in their order.
-        folder: created if it is not there; older streams in it are replaced.
-        kept_ids: target ids that the streams may guess, ascending.
-        target: the target they were trained for.
-        target_name: what a user calls the target.
-        metadata: anything JSON can hold: how they were trained.
+    The streams may guess `kept_ids`, which are ascending target ids. Older streams in the folder are replaced; for
+    the other arguments see `runtime.weight_folder.common_fields`.
 
     Raises:
         ModelError: the folder cannot be written.
     """
     config = StreamFolderConfig(
-        speculators_config=SpeculatorsConfig(algorithm=STREAM_KIND, verifier=Verifier(name_or_path=target_name)),
-        target_shape=TargetShape.of(target.config),
+        **common_fields(STREAM_KIND, target.config, target_name, metadata),
         draft_vocab_size=len(kept_ids),
         num_streams=model.config.num_streams,
         start_layer=model.config.start_layer,
         rank=model.config.rank,
         paths=tuple(paths),
-        metadata=dict(metadata),
     )
     save_folder(folder, config, pack(model.trained) | target_tensors(target.embedding.weight, kept_ids))
 
 
 def load_streams(folder: Path, target: Decoder) -> StreamTree:
-    """The streams of a folder beside the target's own layers, in their dtype, and the tree.
+    """The streams of a folder beside the target's own layers, in their dtype, and the tree (errors: `load_tree`)."""
 
-    Raises:
-        ModelError: the target is not the one the streams were trained for.
-        ModelFormatError: a file is missing, damaged, or of another kind.
-    """
-    config, tensors = load_folder(folder, StreamFolderConfig)
-    kept_ids = take_kept_ids(tensors, config, target, folder)
-    path = folder / CONFIG_FILE
-    require_tree(config.paths, config.num_streams, source=str(path))
-    try:
-        model = StreamModel(target, config.streams)
-    except ModelError as error:
-        msg = f"{path}: {error}"
-        raise ModelFormatError(msg) from error
-    weight = target.embedding.weight
-    shapes = {name: parameter.shape for name, parameter in model.trained.items()}
-    state = unpack(tensors, shapes, weight.dtype, source=str(folder / WEIGHTS_FILE))
-    model.load_state_dict(state, strict=False, assign=True)
-    model.to(weight.device).eval().requires_grad_(requires_grad=False)
-    return StreamTree(model, target, kept_ids.to(weight.device), config.paths)
+    def build(config: StreamFolderConfig) -> StreamModel:
+        return StreamModel(target, config.streams)
+
+    dtype = target.embedding.weight.dtype
+    config, model, kept_ids = load_tree(folder, StreamFolderConfig, target, build, dtype=dtype)
+    model.to(kept_ids.device)
+    return StreamTree(model, target, kept_ids, config.paths)

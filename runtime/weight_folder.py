@@ -86,6 +86,22 @@ class FolderConfig(BaseModel):
 C = TypeVar("C", bound=FolderConfig)
 
 
+def common_fields(kind: str, target: ModelConfig, target_name: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What a `FolderConfig` says of the weights whatever their kind, but for the size of their vocabulary.
+
+    Args:
+        kind: of the folder.
+        target: shape of the target they were trained for.
+        target_name: what a user calls the target.
+        metadata: anything JSON can hold: how they were trained.
+    """
+    return {
+        "speculators_config": SpeculatorsConfig(algorithm=kind, verifier=Verifier(name_or_path=target_name)),
+        "target_shape": TargetShape.of(target),
+        "metadata": dict(metadata),
+    }
+
+
 def save_folder(folder: Path, config: FolderConfig, tensors: Mapping[str, Tensor]) -> None:
     """Write both files, each of them atomically; `config.weights_sha256` is filled in.
 
