@@ -5,8 +5,12 @@ from torch import nn
 
 from runtime.hydra_model import HydraConfig, HydraModel
 from runtime.medusa_model import MedusaConfig, MedusaModel
+from tests.runtime.plain import features
 from tests.tiny_models import VOCAB_SIZE
 
+TEXT = [3, 17, 42, 8, 30, 5, 12, 44, 20, 6, 58]
+LAYERS = 4
+"""Of the target that the heads are made for."""
 KEPT = torch.arange(0, VOCAB_SIZE, 2)
 PATHS = ((0,), (1,), (0, 0), (2,), (0, 1), (1, 0), (0, 0, 0), (1, 1), (1, 0, 0), (0, 0, 1), (3,), (0, 0, 0, 0))
 """Of levels where some nodes have children and some have none."""
@@ -68,6 +72,13 @@ def nodes(window):
     for token, parent in zip(window.tokens, window.parents, strict=True):
         texts.append((*(texts[parent] if parent >= 0 else ()), token))
     return texts
+
+
+def draft_at(drafter, target, text, schedule):
+    """The first tree behind a text."""
+    known = features(target, text, [LAYERS])[: len(text) - 1]
+    drafter.prefill(text, schedule=schedule, capacity=64, features_TE=known)
+    return run(drafter.rollout())[0]
 
 
 def places_by_drafting(draft_at, text, start, depth):

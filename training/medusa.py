@@ -11,7 +11,6 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,7 +23,7 @@ from training.judgement import Judgement, Progress
 from training.lookahead import AgreementCount, states_before
 from training.recipe import MedusaRecipe
 from training.states import TargetStates
-from training.static_tree import GROWN_ON, all_ranks, grow_tree, judge_heads
+from training.static_tree import HeadAnswers
 
 HEAD_DECAY = 0.8
 _EVALUATION_BATCH = 8
@@ -69,19 +68,12 @@ class MedusaTask:
 
     def finish(self, folder: Path, *, target_name: str, metadata: Mapping[str, Any], progress: Progress) -> Judgement:
         """Grow the tree on training answers, save, load again, and simulate rounds on the held-out greedy answers."""
-        states, recipe = self.states, self.recipe
-        growing = range(max(0, self.num_conversations - GROWN_ON), self.num_conversations)
-        held_out = range(self.num_conversations, len(states.conversations))
-        greedy = [index for index in held_out if states.conversations[index].temperature == 0]
-        total = len(growing) + len(greedy)
+        target, recipe = self.states.target, self.recipe
+        answers = HeadAnswers(self.states, self.num_conversations, progress)
         model = deepcopy(self.module).float().eval().requires_grad_(requires_grad=False)
-        heads = MedusaDrafter(model, (), num_layers=states.target.config.num_layers)
-        ranks = all_ranks(heads, states, growing, lambda done, _: progress(done, total))
-        paths = grow_tree(np.concatenate(ranks), recipe.num_nodes)
-        save_medusa(model, paths, folder, target=states.target, target_name=target_name, metadata=metadata)
-        loaded = load_medusa(folder, states.target, dtype=torch.float32)
-        judged = all_ranks(loaded, states, greedy, lambda done, _: progress(len(growing) + done, total))
-        return Judgement(acceptance=judge_heads(judged, loaded.paths, recipe.tree_sizes))
+        paths = answers.grow(MedusaDrafter(model, (), num_layers=target.config.num_layers), recipe.num_nodes)
+        save_medusa(model, paths, folder, target=target, target_name=target_name, metadata=metadata)
+        return answers.judge(load_medusa(folder, target, dtype=torch.float32), recipe.tree_sizes)
 
     def _students(self, before: list[Tensor]) -> list[Tensor]:
         """States of every head at the rows whose token it proposes, [M, D] each."""

@@ -19,7 +19,7 @@ from decoding.tree_shape import Path
 from runtime.static_tree import MOST_RANKS, Ranks, grow, places_along
 from training.acceptance import Acceptance, judge_trees
 from training.eagle_rows import row_features
-from training.judgement import Progress
+from training.judgement import Judgement, Progress
 from training.states import TargetStates
 
 GROWN_ON = 300
@@ -49,18 +49,6 @@ def grow_tree(ranks: Ranks, num_nodes: int) -> tuple[Path, ...]:
     return grow(_path_counts(ranks).__getitem__, num_nodes, ranks.shape[1])
 
 
-def all_ranks(heads: RankedHeads, states: TargetStates, indices: Sequence[int], progress: Progress) -> list[Ranks]:
-    """Ranks on the answers of the given conversations, [answer tokens, K] each."""
-    ranks = []
-    layers = (states.target.config.num_layers,)
-    for done, index in enumerate(indices):
-        progress(done, len(indices))
-        row = states.conversations[index]
-        features = row_features(states, [index], layers)
-        ranks.append(heads.level_ranks(row.ids, start=len(row.prompt), features_TE=features))
-    return ranks
-
-
 def judge_heads(ranks: Sequence[Ranks], paths: Sequence[Path], sizes: Sequence[int]) -> tuple[Acceptance, ...]:
     """Acceptance of beginnings of a tree, then of the chain of every level's best.
 
@@ -76,6 +64,37 @@ def judge_heads(ranks: Sequence[Ranks], paths: Sequence[Path], sizes: Sequence[i
     line = [(0,) * length for length in range(1, depth + 1)]
     (chain,) = judge_trees([places_along(rows, line, depth) for rows in ranks], sizes=(depth,))
     return (*trees, replace(chain, tree_size=0))
+
+
+class HeadAnswers:
+    """The answers that the tree of trained heads grows on, and the held-out greedy ones that it is judged on."""
+
+    def __init__(self, states: TargetStates, num_training: int, progress: Progress) -> None:
+        """Args: what the heads read; conversations from the first on that are not held out; told of every answer."""
+        held_out = range(num_training, len(states.conversations))
+        self._states, self._progress = states, progress
+        self._growing = range(max(0, num_training - GROWN_ON), num_training)
+        self._judging = [index for index in held_out if states.conversations[index].temperature == 0]
+
+    def grow(self, heads: RankedHeads, num_nodes: int) -> tuple[Path, ...]:
+        """The first nodes of the tree that stands for most of the training answers."""
+        return grow_tree(np.concatenate(self._ranks(heads, self._growing, 0)), num_nodes)
+
+    def judge(self, heads: RankedHeads, sizes: Sequence[int]) -> Judgement:
+        """Rounds on the held-out answers with beginnings of the heads' tree, which has been grown before."""
+        ranks = self._ranks(heads, self._judging, len(self._growing))
+        return Judgement(acceptance=judge_heads(ranks, heads.paths, sizes))
+
+    def _ranks(self, heads: RankedHeads, indices: Sequence[int], num_done: int) -> list[Ranks]:
+        """Ranks on the answers of the given conversations, [answer tokens, K] each."""
+        ranks = []
+        layers = (self._states.target.config.num_layers,)
+        for done, index in enumerate(indices, num_done):
+            self._progress(done, len(self._growing) + len(self._judging))
+            row = self._states.conversations[index]
+            features = row_features(self._states, [index], layers)
+            ranks.append(heads.level_ranks(row.ids, start=len(row.prompt), features_TE=features))
+        return ranks
 
 
 def _path_counts(ranks: Ranks) -> Counter[Path]:

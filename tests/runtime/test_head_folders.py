@@ -12,10 +12,8 @@ from decoding.errors import ModelError, ModelFormatError
 from runtime.hydra_folder import load_hydra, save_hydra
 from runtime.medusa_folder import load_medusa, save_medusa
 from tests.runtime.plain import features
-from tests.tiny_heads import KEPT, PATHS, run, tiny_hydra, tiny_medusa, tree_schedule
+from tests.tiny_heads import KEPT, PATHS, TEXT, run, tiny_hydra, tiny_medusa, tree_schedule
 from tests.tiny_models import tiny_target
-
-TEXT = [3, 17, 42, 8, 30, 5, 12]
 
 
 class Kind(NamedTuple):

@@ -11,6 +11,8 @@ from safetensors.torch import save_file
 from runtime.decoder import Decoder, causal_mask
 from runtime.models.weights import decoder_tensors, load_decoder
 from tests.tiny_models import EOS, VOCAB_SIZE, tiny_target
+from training.data import read_conversations
+from training.states import TargetStates
 
 NUM_CONVERSATIONS = 14
 
@@ -96,3 +98,11 @@ def data_path(target: Decoder, tmp_path_factory: pytest.TempPathFactory) -> Path
             row = {"prompt": prompt, "answer": answer, "temperature": 0.8 if index % 3 == 2 else 0}
             file.write(json.dumps(row) + "\n")
     return path
+
+
+@pytest.fixture
+def states(target: Decoder, data_path: Path, tmp_path: Path) -> TargetStates:
+    """Last states of all conversations; a module that needs those of more layers has its own."""
+    states = TargetStates(tmp_path / "states", target, read_conversations([data_path], vocab_size=VOCAB_SIZE), ())
+    states.fill()
+    return states

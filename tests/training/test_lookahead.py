@@ -1,18 +1,8 @@
 """Rows are collected position by position."""
 
-import pytest
 import torch
 
-from training.data import read_conversations
 from training.lookahead import AgreementCount, predicting_positions, states_before
-from training.states import TargetStates
-
-
-@pytest.fixture
-def states(target, data_path, tmp_path):
-    states = TargetStates(tmp_path / "states", target, read_conversations([data_path], vocab_size=61), ())
-    states.fill()
-    return states
 
 
 def test_the_positions_are_those_that_predict_an_answer_token_and_have_enough_before_them(states) -> None:
