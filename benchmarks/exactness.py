@@ -32,7 +32,7 @@ from sim.world import simulate
 
 RESULT = Path(__file__).parent / "results" / "exactness.json"
 PLACE: dict[str, Any] = {"target_lane": "cpu0", "draft_lane": "cpu1"}
-TREE_SIZES = (8, 24)
+TREE_SIZE = 16
 EXIT: dict[str, Any] = {"method": "mirror", "root_source": "exit", "exit_top_k": 4}
 SCHEDULES: dict[str, dict[str, Any]] = {
     "speculative": {"method": "speculative", "num_speculative_tokens": 4},
@@ -91,22 +91,21 @@ def _write(results: dict[str, Any], num_prompts: int, max_new_tokens: int) -> No
 
 
 def _trees(accepted: AcceptanceRecord) -> Iterator[tuple[str, Schedule]]:
-    """Small and large trees of every kind that was recorded."""
+    """A tree of every kind that was recorded."""
     for tree in accepted.trees:
         place = {"target_lane": "cpu0"} if tree.method == "speculative_streaming" else PLACE
-        for size in TREE_SIZES:
-            expanded = f", top {tree.top_k}" if tree.top_k else ""
-            yield (
-                f"{tree.method}, tree of {size}, {tree.depth} deep{expanded}",
-                Schedule(
-                    method=tree.method,
-                    num_speculative_tokens=tree.depth,
-                    tree_size=size,
-                    tree_top_k=tree.top_k,
-                    drafter=tree.drafter,
-                    **place,
-                ),
-            )
+        expanded = f", top {tree.top_k}" if tree.top_k else ""
+        yield (
+            f"{tree.method}, tree of {TREE_SIZE}, {tree.depth} deep{expanded}",
+            Schedule(
+                method=tree.method,
+                num_speculative_tokens=tree.depth,
+                tree_size=TREE_SIZE,
+                tree_top_k=tree.top_k,
+                drafter=tree.drafter,
+                **place,
+            ),
+        )
 
 
 def _rounds(trace: Trace) -> list[tuple[Any, ...]]:
