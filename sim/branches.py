@@ -2,8 +2,29 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from decoding.schedule import Schedule
 from sim.durations import StepKind
+
+
+class BranchPlan(NamedTuple):
+    """What the branches of every round need.
+
+    Attributes:
+        draft_steps, exit_steps: steps of the branches of either source.
+        reads_window: whether the first step of the exit's branches reads the whole window again.
+    """
+
+    draft_steps: int
+    exit_steps: int
+    reads_window: bool
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> BranchPlan:
+        """The plan of a mirror schedule; of others it is never asked for."""
+        num_steps = schedule.num_speculative_tokens
+        return cls(0 if schedule.root_source == "exit" else num_steps, num_steps, schedule.exit_features)
 
 
 class BranchProgress:
@@ -15,13 +36,11 @@ class BranchProgress:
 
     __slots__ = ("draft_left", "exit_left", "has_joined", "is_read")
 
-    def __init__(self, schedule: Schedule) -> None:
+    def begin(self, plan: BranchPlan) -> None:
         """At the start of a round."""
-        num_steps = schedule.num_speculative_tokens
-        self.draft_left = 0 if schedule.root_source == "exit" else num_steps
-        self.exit_left = num_steps
+        self.draft_left, self.exit_left, reads_window = plan
         self.has_joined = False
-        self.is_read = not schedule.exit_features
+        self.is_read = not reads_window
 
     def next_run(self) -> tuple[StepKind, int]:
         """What the next steps compute, and how many such steps there are; none if nothing can be done."""

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from simpy import Event, Timeout
 
 from decoding.messages import ExitSignal, Verdict, Window
-from decoding.trace import Work
 from sim.branches import BranchProgress
 from sim.course import Course, Steps
 from sim.durations import StepKind, one_in_ticks
@@ -32,18 +31,6 @@ class Reply(Event):
         self.env.schedule(self, delay=one_in_ticks(now_s + seconds) - now_s)
 
 
-class _Operation(NamedTuple):
-    """A segment of the target on its way to the lane, or waiting there."""
-
-    work: Work
-    segment: int
-    work_s: float
-    arrives_s: float
-    reply: Reply
-    value: Any
-    driver_s: float
-
-
 class ContendedTargetLane:
     """See `decoding.lanes.TargetLane`."""
 
@@ -52,61 +39,66 @@ class ContendedTargetLane:
     def __init__(self, course: Course, machine: SharedMachine) -> None:
         self._course = course
         self._machine = machine
-        self._queue: deque[_Operation] = deque()
+        self._queue: deque[tuple[float, Run]] = deque()  # with the time of arrival
 
     def verify(self, window: Window) -> Event:  # noqa: ARG002
         """See `decoding.lanes.TargetLane`."""
-        course = self._course
-        course.trace.begin_round(course.env.now)
-        return self._submit(Work.VERIFY, 0, course.verdict, course.costs.round_overhead_s)
+        return self._begin_round(0, self._course.verdict, self._course.costs.round_overhead_s)
 
     def prefix(self, window: Window, exit_layer: int) -> Event:  # noqa: ARG002
         """See `decoding.lanes.TargetLane`."""
-        course = self._course
-        course.trace.begin_round(course.env.now)
-        return self._submit(Work.PREFIX, 0, NO_SIGNAL, 0.0)
+        return self._begin_round(0, NO_SIGNAL, 0.0)
 
     def stream(self, window: Window) -> Event:
         """See `decoding.lanes.TargetLane`; the pass without a window is the shorter one."""
-        course = self._course
-        course.trace.begin_round(course.env.now)
-        return self._submit(Work.STREAM, 1 if window.tokens else 0, course.verdict, course.costs.round_overhead_s)
+        segment = 1 if window.tokens else 0
+        return self._begin_round(segment, self._course.verdict, self._course.costs.round_overhead_s)
 
     def suffix(self) -> Event:
         """See `decoding.lanes.TargetLane`."""
-        return self._submit(Work.SUFFIX, 1, self._course.verdict, self._course.costs.round_overhead_s)
-
-    def _submit(self, work: Work, segment: int, value: Any, driver_s: float) -> Event:
         course = self._course
-        costs, env = course.costs, course.env
-        work_s = costs.segments_s[segment][course.place]
-        reply = Reply(env)
-        arrives_s = env.now + costs.target_half_s
-        self._queue.append(_Operation(work, segment, work_s, arrives_s, reply, value, driver_s))
-        if len(self._queue) == 1:
-            self._wait(costs.target_half_s)
+        return self._submit(1, course.env.now, course.verdict, course.costs.round_overhead_s)
+
+    def _begin_round(self, segment: int, value: Any, driver_s: float) -> Event:
+        course = self._course
+        now_s = course.env.now
+        course.trace.begin_round(now_s)
+        return self._submit(segment, now_s, value, driver_s)
+
+    def _submit(self, segment: int, now_s: float, value: Any, driver_s: float) -> Event:
+        """Queue a segment of the round; the driver needs `driver_s` before it acts on the reply."""
+        course = self._course
+        costs = course.costs
+        reply = Reply(course.env)
+
+        def end(run: Run) -> Run | None:
+            if course.has_spans:
+                start_s, end_s = run.times_s([run.work_s])
+                work, rows = costs.segment_work[segment], costs.segment_rows[segment]
+                course.write(course.schedule.target_lane, work, start_s, end_s, rows)
+            reply.arrive_in(costs.target_half_s + driver_s, value)
+            self._queue.popleft()
+            return self._next()
+
+        run = Run(TARGET, segment, costs.segments_s[segment][course.place], end)
+        self._queue.append((now_s + costs.target_half_s, run))
+        if len(self._queue) == 1 and self._next():
+            self._start()
         return reply
 
-    def _wait(self, seconds: float) -> None:
-        """Begin the operation at the head of the queue when it has arrived; it stays there until it ends."""
-        if seconds > 0:
-            Timeout(self._course.env, seconds).callbacks.append(self._start)
-        else:
-            self._start()
+    def _next(self) -> Run | None:
+        """The run at the head of the queue, where it stays until it ends; if it has not arrived it starts later."""
+        if not self._queue:
+            return None
+        arrives_s, run = self._queue[0]
+        wait_s = arrives_s - self._course.env.now
+        if wait_s <= 0:
+            return run
+        Timeout(self._course.env, wait_s).callbacks.append(self._start)
+        return None
 
     def _start(self, _: Event | None = None) -> None:
-        operation = self._queue[0]
-        self._machine.start(Run(TARGET, operation.segment, operation.work_s, self._end))
-
-    def _end(self, run: Run) -> None:
-        course, operation = self._course, self._queue.popleft()
-        if course.has_spans:
-            start_s, end_s = run.times_s([run.work_s])
-            rows = course.costs.segment_rows[operation.segment]
-            course.write(course.schedule.target_lane, operation.work, start_s, end_s, rows)
-        operation.reply.arrive_in(course.costs.target_half_s + operation.driver_s, operation.value)
-        if self._queue:
-            self._wait(self._queue[0].arrives_s - course.env.now)
+        self._machine.start(self._queue[0][1])
 
 
 class ContendedDraftLane:
@@ -122,7 +114,7 @@ class ContendedDraftLane:
     def rollout(self, verdict: Verdict | None = None) -> Event:
         """See `decoding.lanes.DraftLane`."""
         steps, reply = self.course.rollout(verdict), Reply(self.course.env)
-        self.send(lambda _: self.compute_window(steps, reply))
+        self.send(lambda _: self.machine.start(self.window_run(steps, reply)))
         return reply
 
     def branch(self, window: Window) -> ContendedBranches:  # noqa: ARG002
@@ -140,19 +132,16 @@ class ContendedDraftLane:
         course = self.course
         Timeout(course.env, course.costs.draft_half_s).callbacks.append(arrive)
 
-    def compute_window(self, steps: Steps | None, reply: Reply) -> None:
-        """Do the `steps` that the next window still needs and reply it."""
+    def window_run(self, steps: Steps, reply: Reply) -> Run:
+        """The `steps` that the next window still needs, behind which it is replied."""
         course = self.course
-        if steps is None:
-            reply.arrive_in(course.costs.draft_half_s, course.window)
-            return
 
         def end(run: Run) -> None:
             if course.has_spans:
                 self.write(steps, run)
             reply.arrive_in(course.costs.draft_half_s, course.window)
 
-        self.machine.start(Run(DRAFT, steps.kind, steps.seconds, end))
+        return Run(DRAFT, steps.kind, steps.seconds, end)
 
     def write(self, steps: Steps, run: Run) -> None:
         """Write the `steps` of a run that has ended to the trace."""
@@ -180,7 +169,7 @@ class ContendedBranches(BranchProgress):
 
     def __init__(self, lane: ContendedDraftLane) -> None:
         course = lane.course
-        super().__init__(course.schedule)
+        self.begin(course.costs.branch_plan)
         self._lane = lane
         self._place = course.place
         self._arrives_s = 0.0
@@ -218,7 +207,7 @@ class ContendedBranches(BranchProgress):
         self._notice()
 
     def _begin(self, _: Event) -> None:
-        self._start("one_row", 1)
+        self._lane.machine.start(self._steps("one_row", 1))
 
     def _joined(self, _: Event) -> None:
         self.has_joined = True
@@ -228,29 +217,38 @@ class ContendedBranches(BranchProgress):
     def _notice(self) -> None:
         """A message has arrived."""
         if self._run is None:
-            self._go_on()
+            run = self._go_on()
+            if run is not None:
+                self._lane.machine.start(run)
         elif self._kind != "one_row":
             step_s = self._lane.course.costs.step_s[self._kind][self._place]
             self._num_steps = self._lane.machine.cut(self._run, step_s)
 
-    def _go_on(self) -> None:
-        """At a boundary: do the next steps or wait, unless something else is wanted."""
-        if not self._is_stopped:
-            kind, num_steps = self.next_run()
-            if num_steps:
-                self._start(kind, num_steps)
-        elif self._reply is not None:
-            lane = self._lane
-            lane.compute_window(lane.course.next_window(self, self._verdict), self._reply)
+    def _go_on(self) -> Run | None:
+        """What to do at a boundary: the next steps if there are any, or what is wanted instead."""
+        if self._is_stopped:
+            return self._next_window()
+        kind, num_steps = self.next_run()
+        return self._steps(kind, num_steps) if num_steps else None
 
-    def _start(self, kind: StepKind, num_steps: int) -> None:
-        lane = self._lane
-        work_s = num_steps * lane.course.costs.step_s[kind][self._place]
+    def _next_window(self) -> Run | None:
+        """What the next window still needs, if one was asked for; a window that is finished is replied."""
+        lane, reply = self._lane, self._reply
+        if reply is None:
+            return None
+        steps = lane.course.next_window(self, self._verdict)
+        if steps is not None:
+            return lane.window_run(steps, reply)
+        reply.arrive_in(lane.course.costs.draft_half_s, lane.course.window)
+        return None
+
+    def _steps(self, kind: StepKind, num_steps: int) -> Run:
+        work_s = num_steps * self._lane.course.costs.step_s[kind][self._place]
         self._kind, self._num_steps = kind, num_steps
-        self._run = Run(DRAFT, kind, work_s, self._end)
-        lane.machine.start(self._run)
+        run = self._run = Run(DRAFT, kind, work_s, self._end)
+        return run
 
-    def _end(self, run: Run) -> None:
+    def _end(self, run: Run) -> Run | None:
         kind, num_steps = self._kind, self._num_steps
         self._run = None
         if num_steps:
@@ -259,4 +257,4 @@ class ContendedBranches(BranchProgress):
                 self._lane.write(course.branch_steps(kind, num_steps, self._place), run)
             if kind != "one_row":
                 self.advance(kind, num_steps)
-        self._go_on()
+        return self._go_on()

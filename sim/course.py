@@ -10,30 +10,35 @@ from typing import NamedTuple
 from simpy import Environment
 
 from decoding.messages import Verdict, Window
-from decoding.schedule import HEAD_METHODS, Schedule
+from decoding.schedule import Schedule
 from decoding.sequence import DecodedSequence
 from decoding.trace import Span, Trace, Work
 from sim.acceptance import FROM_DRAFT, MISS, NO_TOKEN, Answers
-from sim.branches import BranchProgress
+from sim.branches import BranchPlan, BranchProgress
 from sim.durations import Durations, StepKind, step_rows
 from sim.round_shape import RoundShape
+
+ROLLOUT_STEP, FINISH_STEP = Work.ROLLOUT_STEP, Work.FINISH_STEP  # a member is slow to look up in its class
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Costs:
     """`Durations` as lists over contexts, from which single values are read faster than from arrays.
 
-    `step_rows` are the rows of `step_s`; `levels_s` are the further steps of a tree's rollout, [contexts][steps].
+    `step_rows` are the rows of `step_s`; `later_s` is [contexts][steps].
     """
 
     segments_s: list[list[float]]
     segment_rows: tuple[int, ...]
+    segment_work: tuple[Work, ...]
     step_s: dict[StepKind, list[float]]
     step_rows: dict[StepKind, int]
     catch_up_s: list[list[float]]
-    levels_s: list[tuple[float, ...]]
-    level_rows: tuple[int, ...]
-    slowdowns: dict[tuple[int | str, int | str], tuple[list[float], list[float]]]
+    later_s: list[tuple[float, ...]]
+    later_rows: tuple[int, ...]
+    rollout_s: list[list[float]]
+    branch_plan: BranchPlan
+    slowdowns: dict[int | str, dict[int | str, tuple[list[float], list[float]]]]
     first_context: int
     target_half_s: float
     draft_half_s: float
@@ -47,15 +52,17 @@ class Costs:
         return cls(
             segments_s=[segment.tolist() for segment in durations.segments_s],
             segment_rows=durations.segment_rows,
+            segment_work=_segment_work(schedule),
             step_s={kind: seconds.tolist() for kind, seconds in durations.step_s.items()},
             step_rows=step_rows(schedule, shape.num_exit_roots),
             catch_up_s=durations.catch_up_s.tolist(),
-            levels_s=list(zip(*(level.tolist() for level in durations.level_s), strict=True)),
-            level_rows=durations.level_rows,
+            later_s=list(zip(*(step.tolist() for step in durations.later_s), strict=True)),
+            later_rows=durations.later_rows,
+            rollout_s=durations.rollout_s.tolist(),
+            branch_plan=BranchPlan.of(schedule),
             slowdowns={
-                (segment, kind): (slow.target.tolist(), slow.draft.tolist())
+                segment: {kind: (slow.target.tolist(), slow.draft.tolist()) for kind, slow in slowdowns.items()}
                 for segment, slowdowns in enumerate(durations.slowdowns)
-                for kind, slow in slowdowns.items()
             },
             first_context=durations.first_context,
             target_half_s=durations.target_half_s,
@@ -67,17 +74,20 @@ class Costs:
 
 
 class Steps(NamedTuple):
-    """Draft steps in a row, the first of which may have tokens to catch up with; `kind` sets what slows them."""
+    """Draft steps in a row, the first of which may have tokens to catch up with.
+
+    Attributes:
+        kind: sets what slows them.
+        work: what they are for.
+        seconds: how long they take alone.
+        steps_s, rows: of each.
+    """
 
     kind: StepKind
     work: Work
+    seconds: float
     steps_s: tuple[float, ...]
     rows: tuple[int, ...]
-
-    @property
-    def seconds(self) -> float:
-        """How long they take alone."""
-        return sum(self.steps_s)
 
     def ends_s(self) -> list[float]:
         """When each step ends, from the start of the first."""
@@ -139,31 +149,31 @@ class Course:
         but the last, which was its last reply.
         """
         if verdict is None:
-            return self._window_steps(Work.ROLLOUT_STEP, 0)
+            return self._rollout(ROLLOUT_STEP, 0)
         if self.schedule.reads_features:
-            return self._window_steps(Work.ROLLOUT_STEP, verdict.num_accepted)
+            return self._rollout(ROLLOUT_STEP, verdict.num_accepted)
         num_steps = self.schedule.num_speculative_tokens
-        return self._window_steps(Work.ROLLOUT_STEP, 1 if verdict.num_accepted == num_steps else 0)
+        return self._rollout(ROLLOUT_STEP, 1 if verdict.num_accepted == num_steps else 0)
 
     def next_window(self, progress: BranchProgress, verdict: Verdict) -> Steps | None:
         """What is left to do for the window behind the committed `verdict`; None if a branch holds it already."""
         branch = self._last_branch
-        work = Work.ROLLOUT_STEP if branch == MISS else Work.FINISH_STEP
-        self.trace.mark_hit(hit=branch != MISS)
-        if not progress.is_read or (branch == MISS and self.schedule.exit_features):
-            return self._window_steps(work, verdict.num_accepted)
-        if branch == MISS:
-            return self._window_steps(work, 0)
+        hit = branch != MISS
+        self.trace.mark_hit(hit=hit)
+        if not hit:
+            return self._rollout(ROLLOUT_STEP, verdict.num_accepted if self.costs.branch_plan.reads_window else 0)
+        if not progress.is_read:
+            return self._rollout(FINISH_STEP, verdict.num_accepted)
         left = progress.draft_left if branch == FROM_DRAFT else progress.exit_left
         if not left:
             return None
         step_s = self.costs.step_s["one_row"][self.place]
-        return Steps("one_row", work, (step_s,) * left, (1,) * left)
+        return Steps("one_row", FINISH_STEP, left * step_s, (step_s,) * left, (1,) * left)
 
     def branch_steps(self, kind: StepKind, num_steps: int, place: int) -> Steps:
         """Steps of the branches, in the context at `place`."""
-        step_s = self.costs.step_s[kind][place]
-        return Steps(kind, Work.BRANCH_STEP, (step_s,) * num_steps, (self.costs.step_rows[kind],) * num_steps)
+        step_s, rows = self.costs.step_s[kind][place], self.costs.step_rows[kind]
+        return Steps(kind, Work.BRANCH_STEP, num_steps * step_s, (step_s,) * num_steps, (rows,) * num_steps)
 
     def send_exit_message(self) -> float:
         """Forward the exit message, which has just arrived, to the draft's lane; when it gets there."""
@@ -191,13 +201,16 @@ class Course:
         """Write steps that nothing slows to the trace."""
         self.write_steps(steps, [start_s, *(start_s + end_s for end_s in steps.ends_s())])
 
-    def _window_steps(self, work: Work, num_unread: int) -> Steps:
-        """A window, behind so many tokens to read beside the last committed one."""
+    def _rollout(self, work: Work, num_unread: int) -> Steps:
+        """A whole window, behind so many tokens to read beside the last committed one."""
         costs, place = self.costs, self.place
-        first_s = costs.catch_up_s[num_unread][place]
-        if self.schedule.method in HEAD_METHODS:
-            levels_s = costs.levels_s[place] if costs.level_rows else ()
-            return Steps("one_row", work, (first_s, *levels_s), (num_unread + 1, *costs.level_rows))
-        num_more = self.schedule.num_speculative_tokens - 1
-        more_s = (costs.step_s["one_row"][place],) * num_more
-        return Steps("one_row", work, (first_s, *more_s), (num_unread + 1, *(1,) * num_more))
+        steps_s = (costs.catch_up_s[num_unread][place], *(costs.later_s[place] if costs.later_rows else ()))
+        rows = (num_unread + 1, *costs.later_rows)
+        return Steps("one_row", work, costs.rollout_s[num_unread][place], steps_s, rows)
+
+
+def _segment_work(schedule: Schedule) -> tuple[Work, ...]:
+    """What the target's segments are called in a trace."""
+    if schedule.method == "speculative_streaming":
+        return Work.STREAM, Work.STREAM
+    return (Work.PREFIX, Work.SUFFIX) if schedule.uses_exit else (Work.VERIFY,)

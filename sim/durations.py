@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import floor
 from typing import Literal, NamedTuple
 
@@ -70,8 +71,8 @@ class Durations:
         streams_s: the share of each that drafts; zero without streams.
         step_s: steps of a draft language model by kind.
         catch_up_s: at [r - 1] the first step of a rollout that has r committed tokens to read, [most r, contexts].
-        level_s: the further steps of a rollout that drafts a tree.
-        level_rows: rows of each.
+        later_s: the steps of a rollout behind its first one.
+        later_rows: rows of each.
         slowdowns: for each segment and kind of step, what they cost each other.
         can_contend: whether the lanes are two and cost each other anything.
         target_half_s, draft_half_s: half a dispatch, before and after each operation.
@@ -87,8 +88,8 @@ class Durations:
     streams_s: tuple[Floats, ...]
     step_s: Mapping[StepKind, Floats]
     catch_up_s: Floats
-    level_s: tuple[Floats, ...]
-    level_rows: tuple[int, ...]
+    later_s: tuple[Floats, ...]
+    later_rows: tuple[int, ...]
     slowdowns: tuple[Mapping[StepKind, Slowdown], ...]
     can_contend: bool
     target_half_s: float
@@ -98,6 +99,11 @@ class Durations:
     target_relative_error: float
     draft_relative_error: float
     sources: tuple[str, ...]
+
+    @property
+    def rollout_s(self) -> Floats:
+        """Whole rollouts, at [r - 1] with r committed tokens to read, [most r, contexts]."""
+        return self.catch_up_s + sum(self.later_s)
 
 
 class DurationTables:
@@ -131,11 +137,13 @@ class DurationTables:
         part = _drafting_part(schedule)
         rows = step_rows(schedule, shape.num_exit_roots)
 
+        @cache
         def step(count: int) -> Floats:
             assert part is not None, "a step of a draft that is not there"
             return work_in_ticks(self._call(draft, part, count))
 
         step_s = {kind: step(count) for kind, count in rows.items()}
+        later_rows = shape.level_rows if schedule.is_tree else (1,) * (schedule.num_speculative_tokens - 1)
         facts = [self._facts(draft, part)] if part else []
         pair = PairContention.of(self.profile, target, draft)
         return Durations(
@@ -145,8 +153,8 @@ class DurationTables:
             streams_s=tuple(streams),
             step_s=step_s,
             catch_up_s=np.array([step(count) for count in range(1, _most_tokens_to_read(schedule) + 1)]),
-            level_s=tuple(step(count) for count in shape.level_rows),
-            level_rows=shape.level_rows,
+            later_s=tuple(step(count) for count in later_rows),
+            later_rows=later_rows,
             slowdowns=tuple(
                 {
                     kind: pair.slowdown(self._bytes(target, operation) / segment, facts[0].bytes_per_call / seconds)

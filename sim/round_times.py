@@ -83,12 +83,11 @@ def _speculative(schedule: Schedule, durations: Durations, walk: Walk, branches:
     if not schedule.exit_features:
         # it has read all it drafted but the last token
         more = np.where(more == schedule.num_speculative_tokens, 1, 0)
-    return _in_turn(durations, walk, more, (schedule.num_speculative_tokens - 1) * durations.step_s["one_row"])
+    return _in_turn(durations, walk, more)
 
 
 def _tree(schedule: Schedule, durations: Durations, walk: Walk, branches: Ints) -> RoundTimes:  # noqa: ARG001
-    levels_s = sum(durations.level_s, start=np.zeros(len(durations.segments_s[0])))
-    return _in_turn(durations, walk, _accepted_before(walk), levels_s)
+    return _in_turn(durations, walk, _accepted_before(walk))
 
 
 def _accepted_before(walk: Walk) -> Ints:
@@ -96,11 +95,11 @@ def _accepted_before(walk: Walk) -> Ints:
     return np.where(walk.is_first, 0, np.roll(walk.num_accepted, 1))
 
 
-def _in_turn(durations: Durations, walk: Walk, more: Ints, later_steps_s: Floats) -> RoundTimes:
-    """Draft, then verify. `more` are tokens to read beside the last committed one; later steps are over contexts."""
+def _in_turn(durations: Durations, walk: Walk, more: Ints) -> RoundTimes:
+    """Draft, then verify. `more` are tokens to read beside the last committed one."""
     place = walk.context - durations.first_context
     verify_s = durations.segments_s[0][place]
-    draft_s = durations.catch_up_s[more, place] + later_steps_s[place]
+    draft_s = durations.rollout_s[more, place]
     overhead_s = 2 * (durations.target_half_s + durations.draft_half_s) + durations.round_overhead_s
     target_total_s, draft_total_s = _total(verify_s), _total(draft_s)
     return RoundTimes(
@@ -182,8 +181,7 @@ def _missing(
     reads = ~ahead.is_read[here] | (schedule.exit_features & (branch == MISS))
     if not reads.any():
         return missing_s
-    read_s = durations.catch_up_s[accepted, after] + (num_steps - 1) * one_row[after]
-    return np.where(reads, read_s, missing_s)
+    return np.where(reads, durations.rollout_s[accepted, after], missing_s)
 
 
 def _total(seconds: Floats) -> float:

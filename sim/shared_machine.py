@@ -26,13 +26,13 @@ class Run:
         work_s: all of it.
         done_s: what was done when the machine last settled.
         slowdown: time over time alone since then.
-        on_end: called when all is done; may start the lane's next run.
-        marks: (time, work done) whenever the machine settled.
+        on_end: called when all is done; what the lane goes on with at once, if anything.
+        marks: (time, work done) whenever the machine settled; for traces with spans only.
     """
 
     __slots__ = ("done_s", "marks", "on_end", "side", "slowdown", "what", "work_s")
 
-    def __init__(self, side: int, what: int | str, work_s: float, on_end: Callable[[Run], None]) -> None:
+    def __init__(self, side: int, what: int | str, work_s: float, on_end: Callable[[Run], Run | None]) -> None:
         self.side = side
         self.what = what
         self.work_s = work_s
@@ -62,8 +62,7 @@ class SharedMachine:
     def start(self, run: Run) -> None:
         """Begin on an idle lane now."""
         self._settle()
-        run.marks.append((self._settled_s, 0.0))
-        self._runs[run.side] = run
+        self._occupy(run.side, run)
         self._set_pace()
 
     def cut(self, run: Run, step_s: float) -> int:
@@ -74,9 +73,16 @@ class SharedMachine:
         self._set_pace()
         return num_steps
 
+    def _occupy(self, side: int, run: Run | None) -> None:
+        """A lane begins a run, or is idle."""
+        self._runs[side] = run
+        if run is not None and self._course.has_spans:
+            run.marks.append((self._settled_s, 0.0))
+
     def _settle(self) -> None:
         """Count what has been done since the last time."""
-        now_s = self._course.env.now
+        course = self._course
+        now_s = course.env.now
         elapsed_s = now_s - self._settled_s
         if not elapsed_s:
             return
@@ -84,7 +90,8 @@ class SharedMachine:
         for run in self._runs:
             if run is not None:
                 run.done_s += elapsed_s / run.slowdown
-                run.marks.append((now_s, run.done_s))
+                if course.has_spans:
+                    run.marks.append((now_s, run.done_s))
 
     def _set_pace(self) -> None:
         """Go on as fast as the lanes let each other, and wake up when the first of them has done its work."""
@@ -97,8 +104,8 @@ class SharedMachine:
             run.slowdown = 1.0
             left_s = run.work_s - run.done_s
         else:
-            slowdowns = course.costs.slowdowns[target.what, draft.what]
-            target.slowdown, draft.slowdown = slowdowns[0][course.place], slowdowns[1][course.place]
+            of_target, of_draft = course.costs.slowdowns[target.what][draft.what]
+            target.slowdown, draft.slowdown = of_target[course.place], of_draft[course.place]
             run, left_s = target, (target.work_s - target.done_s) * target.slowdown
             draft_left_s = (draft.work_s - draft.done_s) * draft.slowdown
             if draft_left_s < left_s:
@@ -113,7 +120,5 @@ class SharedMachine:
             return
         self._settle()
         run.done_s = run.work_s
-        self._runs[run.side] = None
-        run.on_end(run)
-        if self._runs[run.side] is None:
-            self._set_pace()
+        self._occupy(run.side, run.on_end(run))
+        self._set_pace()

@@ -70,6 +70,20 @@ def test_rows_that_a_rollout_may_have_to_read(schedule: Schedule, num_rows: int)
     assert len(durations(schedule, machine()).catch_up_s) == num_rows
 
 
+def test_a_rollout_reads_what_is_new_and_takes_a_step_for_every_further_token_or_level() -> None:
+    row_s = LatencyTable(rows=(1, 5), contexts=(0,), seconds=((1,), (5,)), source="by hand")
+    draft = lane("draft").model_copy(update={"draft_step": row_s, "heads": {"head": row_s}})
+    tables = DurationTables(machine(lane("target"), draft), range(3, 6))
+
+    def rollouts_s(schedule: Schedule, *level_rows: int) -> list[float]:
+        return tables.durations(schedule, RoundShape(4, level_rows=level_rows)).rollout_s[:, 0].tolist()
+
+    assert rollouts_s(speculative(3)) == [1 + 2, 2 + 2]
+    assert rollouts_s(mirror("draft", num_tokens=1)) == [1]
+    assert rollouts_s(tree(TREES[0], 7)) == [1, 2, 3, 4]
+    assert rollouts_s(tree(TREES[4], 4), 3) == [1 + 3, 2 + 3, 3 + 3]
+
+
 def test_parts_of_heads_and_streams_are_found_by_the_drafters_name() -> None:
     profile = machine(lane("target", head_step=5), lane("draft", head_step=3))
     medusa = tree(TREES[0], 7)
