@@ -90,13 +90,14 @@ def main() -> None:
 
 
 def cover(target: Decoder, exits: ExitHeads, prompt: EncodedPrompt, *, max_new_tokens: int) -> Covered:
-    """Read every exit at every position of the target's greedy text; the vocabulary is the adapters' in both cases."""
+    """Read every exit at every position of the target's greedy text; the vocabulary is the same for both."""
     layers = sorted(exits.adapters)
     text = greedy_text(target, prompt.ids, max_new_tokens=max_new_tokens, layers=layers)
     untrained = ExitHeads(adapters={}, kept_ids=exits.kept_ids)
     hits: Counter[Reading] = Counter()
     for state, heads in (("trained", exits), ("untrained", untrained)):
         early_exit = EarlyExit(target, heads)
+        early_exit.take_in(prompt.ids)
         for layer in layers:
             behind_prompt_ND = text.states[layer][len(prompt.ids) - 1 :]
             ranked, _ = early_exit.read(behind_prompt_ND[None], layer, max(TOP_K))

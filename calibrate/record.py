@@ -153,6 +153,7 @@ class Recorder:
             hidden_TED = torch.stack([text.states[layer] for layer in feature_layers], dim=1)
             features_TE = normalise_features(hidden_TED, target.config.norm_eps)
             feature_rollouts, feature_alternatives = self._roll_out(ids, len(prompt.ids), features_TE)
+        self._early_exit.take_in(prompt.ids)
         behind_prompt = slice(len(prompt.ids) - 1, None)
         return PromptRecord(
             name=prompt.name,

@@ -19,6 +19,7 @@ from decoding.errors import ModelError
 from runtime.decoder import Decoder, rms_norm
 from runtime.kv_cache import KVCache
 from runtime.models.config import ModelConfig
+from runtime.output_rows import OutputRows
 from runtime.stream_model import StreamConfig, StreamModel
 
 
@@ -57,6 +58,7 @@ class DraftModel(nn.Module):
     """A `Decoder` with few layers, a reduced head, and optional fusion of exit features.
 
     `embedding` and `head` are the target's own rows and never trained; `kept_ids` maps draft ids to target ids.
+    `output` proposes: by the same rows, and by those of a prompt if it has taken one in.
     `streams` are there once `add_streams` was called.
     """
 
@@ -72,6 +74,7 @@ class DraftModel(nn.Module):
         self.fuse = nn.Linear(width, shape.hidden_size, bias=False) if width else None
         self.streams: StreamModel | None = None
         self.register_buffer("kept_ids", torch.arange(config.vocab_size))
+        self.output = OutputRows(self.kept_ids, self.decoder.head.weight)
 
     def share(self, target: Decoder, kept_ids: Tensor) -> None:
         """Use the target's embedding and the kept rows of its output head, frozen."""
@@ -79,6 +82,7 @@ class DraftModel(nn.Module):
         self.kept_ids = kept_ids
         self.decoder.embedding.weight = nn.Parameter(weight, requires_grad=False)
         self.decoder.head.weight = nn.Parameter(target.head.weight[kept_ids].to(weight.dtype), requires_grad=False)
+        self.output = OutputRows(kept_ids, self.decoder.head.weight.detach(), target.head.weight.detach())
 
     def forward(
         self,

@@ -85,7 +85,7 @@ class Drafter:
         self._num_alternatives = self._num_streams = 0
         self._entering_TD = torch.empty(0)
         self._sampling = GREEDY
-        self._kept_ids: list[int] = model.kept_ids.tolist()
+        self._ids: list[int] = model.output.ids.tolist()
         self._prompt_feature: Tensor | None = None
 
     @torch.inference_mode()
@@ -123,6 +123,8 @@ class Drafter:
         self.num_tokens, self._num_alternatives = schedule.num_speculative_tokens, schedule.num_alternatives
         self._sampling = sampling
         self.text, self.cached = list(prompt), list(prompt[:-1])
+        self.model.output.take_in(prompt)
+        self._ids = self.model.output.ids.tolist()
         self._prompt_feature = None
         if features_TE is not None:
             features_TE = torch.cat([features_TE.new_zeros(1, features_TE.shape[1]), features_TE])
@@ -192,8 +194,8 @@ class Drafter:
             keys=keys_of(self.cache),
             num_streams=count,
         )
-        best: list[int] = self.model.decoder.head(hidden_BRJD[0, 0]).float().argmax(dim=-1).tolist()
-        return [self._kept_ids[index] for index in best]
+        best: list[int] = self.model.output.logits(hidden_BRJD[0, 0]).float().argmax(dim=-1).tolist()
+        return [self._ids[index] for index in best]
 
     def _linear_forward(self, ids: Sequence[int], features_TE: Tensor | None = None) -> Tensor:
         start, stop = self.cache.cursor, self.cache.cursor + len(ids)
@@ -227,14 +229,13 @@ class Drafter:
     @torch.inference_mode()
     def propose(self, hidden_RD: Tensor, positions: Sequence[int]) -> list[Proposal]:
         """Next tokens of rows [R, D], to stand at the given text positions."""
-        logits_RV = self.model.decoder.head(hidden_RD)
-        kept = self._kept_ids
+        logits_RV, ids = self.model.output.logits(hidden_RD), self._ids
         if self._num_alternatives:
             best = ranked_ids(logits_RV, self._num_alternatives).tolist()
-            alternatives = [tuple(kept[index] for index in row) for row in best]
+            alternatives = [tuple(ids[index] for index in row) for row in best]
         else:
             # argmax of bfloat16 is several times slower than converting first
-            alternatives = [(kept[index],) for index in logits_RV.float().argmax(dim=-1).tolist()]
+            alternatives = [(ids[index],) for index in logits_RV.float().argmax(dim=-1).tolist()]
         if self._sampling.drafts_are_sampled:
             return [self._sample(*row) for row in zip(logits_RV, alternatives, positions, strict=True)]
         return [Proposal(row[0], row if self._num_alternatives else ()) for row in alternatives]
@@ -285,7 +286,7 @@ class Drafter:
 
     def _sample(self, logits_V: Tensor, alternatives: tuple[int, ...], position: int) -> Proposal:
         best = truncated(logits_V, self._sampling.temperature, NUM_SAMPLED_FROM)
-        candidates = best._replace(tokens=tuple(self._kept_ids[index] for index in best.tokens))
+        candidates = best._replace(tokens=tuple(self._ids[index] for index in best.tokens))
         token = draw_from(candidates, uniform(self._sampling.seed, "draft", position))
         return Proposal(token, alternatives if self._num_alternatives else (), candidates)
 

@@ -42,7 +42,6 @@ class EagleDrafter:
         self.dtype = head.layer.qkv.weight.dtype
         self.cache = KVCache(head.config, 0, dtype=self.dtype)
         self._masks = CausalMasks(0, self.dtype)
-        self._kept_ids = head.kept_ids.cpu()
         self._depth = self._size = self._top_k = 0
         self._first_position = 1
         # the tokens of the last rollout's first step, with their features, and the slots before them
@@ -65,6 +64,7 @@ class EagleDrafter:
         """
         self._depth, self._size = schedule.num_speculative_tokens, schedule.tree_size
         self._top_k = schedule.tree_top_k
+        self.head.output.take_in(prompt)
         self._reserve(capacity + self._depth * self._top_k)
         ids, feature_TD = self._begin(prompt, _require(features_TE), prompt_length=len(prompt))
         self._read(ids[:-1], feature_TD[:-1])
@@ -110,12 +110,13 @@ class EagleDrafter:
 
         Args:
             ids: the text.
-            start: first place that is drafted for, at least 1.
+            start: first place that is drafted for, at least 1: all before it is the prompt.
             features_TE: the target's features, for at least `len(ids)` - 2 positions.
             depth: the schedule's `num_speculative_tokens`.
             top_k: the schedule's `tree_top_k`.
         """
         ranks = np.full((len(ids) - start, depth), -1, dtype=np.int32)
+        self.head.output.take_in(ids[:start])
         self._reserve(len(ids) + depth * top_k)
         feature_TD = self._read(*self._begin(ids[:-1], features_TE, prompt_length=start))
         # from the end on: nodes take the slots of text that has been dealt with
@@ -138,10 +139,11 @@ class EagleDrafter:
     @torch.inference_mode()
     def rank(self, feature_RD: Tensor, count: int) -> tuple[list[list[int]], list[list[float]]]:
         """The best target ids behind every row, best first, and their log-probabilities."""
-        logits_RV = self.head.head(self.head.leave(feature_RD))
+        output = self.head.output
+        logits_RV = output.logits(self.head.leave(feature_RD))
         best = ranked_ids(logits_RV, min(count, logits_RV.shape[-1]))
         log_probs = logits_RV.float().log_softmax(-1).gather(-1, best)
-        return self._kept_ids[best].tolist(), log_probs.tolist()
+        return output.ids[best].tolist(), log_probs.tolist()
 
     def position(self, slot: int) -> int:
         """Place in the text of the token in a slot of committed text."""

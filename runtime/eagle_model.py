@@ -24,6 +24,7 @@ from torch.nn import functional as F
 from runtime.decoder import Rotary, attention, rms_norm, rotate
 from runtime.kv_cache import KVCache
 from runtime.models.config import ModelConfig
+from runtime.output_rows import OutputRows
 
 
 class LayerInput(NamedTuple):
@@ -62,7 +63,10 @@ class EagleLayer(nn.Module):
 
 
 class EagleHead(nn.Module):
-    """What the two kinds share; `embedding` and `head` are the target's rows and `kept_ids` maps ids of the head."""
+    """What the two kinds share; `embedding` and `head` are the target's rows and `kept_ids` maps ids of the head.
+
+    `output` proposes: by the same rows, and by those of a prompt if it has taken one in.
+    """
 
     kept_ids: Tensor
 
@@ -74,6 +78,7 @@ class EagleHead(nn.Module):
         self.head = nn.Linear(config.hidden_size, vocab_size, bias=False)
         self.rotary = Rotary(config, config.max_position)
         self.register_buffer("kept_ids", torch.arange(vocab_size))
+        self.output = OutputRows(self.kept_ids, self.head.weight)
 
     def enter(self, features: Tensor) -> Tensor:
         """The feature to be fed [..., D], made of the target's normalised features [..., E]."""
@@ -108,11 +113,21 @@ class EagleHead(nn.Module):
             mask = mask.repeat(self.config.num_queries_per_kv, 1)
         return self.layer.finish(residual, attention(q_BTNH, k_BKSH, v_BKSH, mask))
 
-    def share(self, embedding_VD: Tensor, head_VD: Tensor, kept_ids: Tensor) -> None:
-        """Use these rows of the target, frozen, in their own dtype; `head_VD` has one row for each kept id."""
+    def share(
+        self, embedding_VD: Tensor, head_KD: Tensor, kept_ids: Tensor, *, target_head_VD: Tensor | None = None
+    ) -> None:
+        """Use these rows, frozen, in their own dtype.
+
+        Args:
+            embedding_VD: the target's embedding.
+            head_KD: one row for each kept id.
+            kept_ids: target ids, ascending.
+            target_head_VD: the target's head, if `head_KD` is some of its rows.
+        """
         self.kept_ids = kept_ids
         self.embedding.weight = nn.Parameter(embedding_VD, requires_grad=False)
-        self.head.weight = nn.Parameter(head_VD, requires_grad=False)
+        self.head.weight = nn.Parameter(head_KD, requires_grad=False)
+        self.output = OutputRows(kept_ids, head_KD.detach(), target_head_VD)
 
 
 class Eagle1(EagleHead):

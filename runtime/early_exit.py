@@ -5,12 +5,14 @@ Shapes: legend of `runtime.decoder`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from runtime.decoder import Decoder
 from runtime.exit_folder import ExitHeads
+from runtime.output_rows import OutputRows
 from runtime.ranking import ranked_ids
 
 Rows = tuple[tuple[int, ...], ...]
@@ -22,10 +24,14 @@ class EarlyExit:
     def __init__(self, decoder: Decoder, heads: ExitHeads | None = None) -> None:
         self._decoder = decoder
         self._adapters = dict(heads.adapters) if heads else {}
-        self._kept_ids = heads.kept_ids if heads else None
-        weight = decoder.head.weight
-        # contiguous rows: gathering them for every message would cost more than the product
-        self._head_weight = weight if self._kept_ids is None else weight[self._kept_ids].contiguous()
+        head_VD = decoder.head.weight.detach()
+        kept_ids = heads.kept_ids if heads else torch.arange(len(head_VD), device=head_VD.device)
+        # rows of their own: gathering them for every message would cost more than the product
+        self._output = OutputRows(kept_ids, head_VD[kept_ids] if heads else head_VD, head_VD if heads else None)
+
+    def take_in(self, prompt: Sequence[int]) -> None:
+        """Name the tokens of this prompt too, besides those of the adapters' vocabulary."""
+        self._output.take_in(prompt)
 
     @torch.inference_mode()
     def read(self, x_BTD: Tensor, layer: int, num_candidates: int) -> tuple[Rows, tuple[tuple[float, ...], ...]]:
@@ -38,9 +44,7 @@ class EarlyExit:
         """
         if layer in self._adapters:
             x_BTD = self._adapters[layer](x_BTD)
-        logits_TV = F.linear(self._decoder.normalise(x_BTD), self._head_weight)[0].float()
+        logits_TV = self._output.logits(self._decoder.normalise(x_BTD))[0].float()
         ids_TK = ranked_ids(logits_TV, num_candidates)
         log_probs_TK = logits_TV.gather(-1, ids_TK) - logits_TV.logsumexp(dim=-1, keepdim=True)
-        if self._kept_ids is not None:
-            ids_TK = self._kept_ids[ids_TK]
-        return tuple(map(tuple, ids_TK.tolist())), tuple(map(tuple, log_probs_TK.tolist()))
+        return tuple(map(tuple, self._output.ids[ids_TK].tolist())), tuple(map(tuple, log_probs_TK.tolist()))

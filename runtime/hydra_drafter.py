@@ -65,6 +65,7 @@ class HydraDrafter:
         """
         if features_TE is None:
             raise LaneError("Hydra heads cannot draft without the target's features")
+        self.model.output.take_in(prompt)
         self._reserve(capacity)
         self.cache.roll_back(0)
         self._plant(schedule.tree_size, schedule.num_speculative_tokens)
@@ -120,13 +121,14 @@ class HydraDrafter:
 
         Args:
             ids: a text.
-            start: first place that is drafted for.
+            start: first place that is drafted for: all before it is the prompt.
             features_TE: the target's features, for at least `len(ids)` - 2 positions.
 
         Returns:
             -1 where the token is not among the `MOST_RANKS` best, or behind the text.
         """
         num_heads, count = self.model.config.num_heads, len(ids) - 2
+        self.model.output.take_in(ids[:start])
         wanted_NK = following(ids, start, num_heads)
         ranks_NK = torch.full_like(wanted_NK, -1)
         first = max(start, 2)
@@ -181,5 +183,5 @@ class HydraDrafter:
     def _candidates(self, prefix_RD: Tensor, seen_RL: Tensor, count: int) -> Tensor:
         """Best target ids behind the tokens seen since the state, [R, C]; the last of them in the last column."""
         tokens = [self.model.embed(ids_R) for ids_R in reversed(seen_RL.unbind(1))]
-        logits_RV = self.model(prefix_RD, tokens) @ self.model.head_VD.T
-        return self.model.kept_ids[ranked_ids(logits_RV, count)]
+        output = self.model.output
+        return output.ids[ranked_ids(output.logits(self.model(prefix_RD, tokens)), count)]

@@ -23,6 +23,7 @@ from decoding.errors import ModelError
 from runtime.decoder import Decoder, Layer, Rotary, rms_norm
 from runtime.kv_cache import KVCache
 from runtime.models.config import ModelConfig
+from runtime.output_rows import OutputRows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +69,10 @@ class ResidualBlock(nn.Module):
 
 
 class HydraModel(nn.Module):
-    """The prefix layer and K heads over one reduced vocabulary: `kept_ids` maps its ids to the target's."""
+    """The prefix layer and K heads over one reduced vocabulary: `kept_ids` maps its ids to the target's.
+
+    `output` proposes: by the rows of `head_VD`, and by those of a prompt if it has taken one in.
+    """
 
     kept_ids: Tensor
     head_VD: Tensor
@@ -90,6 +94,7 @@ class HydraModel(nn.Module):
         self.shared = nn.ModuleList(ResidualBlock(hidden_size, width, eps) for width in config.shared_widths)
         self.register_buffer("kept_ids", torch.arange(config.vocab_size), persistent=False)
         self.register_buffer("head_VD", torch.zeros(config.vocab_size, hidden_size), persistent=False)
+        self.output = OutputRows(self.kept_ids, self.head_VD)
         self.register_buffer("embedding_VD", torch.zeros(target_config.vocab_size, hidden_size), persistent=False)
         self.register_buffer("target_norm", torch.ones(hidden_size), persistent=False)
         self.rotary = Rotary(self.layer_config, target_config.max_position)
@@ -98,6 +103,7 @@ class HydraModel(nn.Module):
         """Use the target's embedding, final norm and kept rows of its output head, which stay as they are."""
         self.kept_ids = kept_ids
         self.head_VD = target.head.weight.detach()[kept_ids]
+        self.output = OutputRows(kept_ids, self.head_VD, target.head.weight.detach())
         self.embedding_VD = target.embedding.weight.detach()
         self.target_norm = target.final_norm.detach()
         self.rotary = Rotary(self.layer_config, len(target.rotary.cos_PH)).to(self.embedding_VD.device)

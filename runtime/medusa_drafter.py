@@ -31,11 +31,15 @@ from runtime.window_drafter import Steps
 
 
 class MedusaHeads(Protocol):
-    """Heads on the target's normalised last hidden state; the ids of their logits count the kept ones."""
+    """Heads on the target's normalised last hidden state."""
 
     @property
-    def kept_ids(self) -> Tensor:
-        """Target ids, ascending, [V]."""
+    def ids(self) -> Tensor:
+        """Target ids of their logits, [V]."""
+        ...
+
+    def take_in(self, prompt: Sequence[int], /) -> None:
+        """Propose the tokens of this prompt too, if the vocabulary is a reduced one."""
         ...
 
     @property
@@ -73,20 +77,21 @@ class MedusaDrafter:
 
     def prefill(
         self,
-        prompt: Sequence[int],  # noqa: ARG002
+        prompt: Sequence[int],
         *,
         schedule: Schedule,
         capacity: int,  # noqa: ARG002
         sampling: Sampling = GREEDY,  # noqa: ARG002
         features_TE: Tensor | None = None,
     ) -> None:
-        """Start a sequence: all that the heads need of it is its last state (see `WindowDrafter`).
+        """Start a sequence: all that the heads need of it is its tokens and last state (see `WindowDrafter`).
 
         Raises:
             LaneError: there are no features.
         """
         if features_TE is None:
             raise LaneError("Medusa heads cannot draft without the target's features")
+        self.heads.take_in(prompt)
         self._tree = cut(self.paths, schedule.tree_size, schedule.num_speculative_tokens)
         self._counts = candidates_per_level(self._tree)
         # behind a prompt of one token there is no state yet, and so no tree
@@ -112,13 +117,14 @@ class MedusaDrafter:
 
         Args:
             ids: a text.
-            start: first place that is drafted for.
+            start: first place that is drafted for: all before it is the prompt.
             features_TE: the target's features, for at least `len(ids)` - 2 positions.
 
         Returns:
             -1 where the token is not among the `MOST_RANKS` best, or behind the text.
         """
         num_heads = self.heads.num_heads
+        self.heads.take_in(ids[:start])
         wanted_NK = following(ids, start, num_heads)
         ranks_NK = torch.full_like(wanted_NK, -1)
         first = max(start, 2)
@@ -140,5 +146,5 @@ class MedusaDrafter:
     def _candidates(self, features_ND: Tensor, counts: Sequence[int]) -> list[Tensor]:
         """The best target ids of every head, as many as asked for, [N, C] each."""
         logits = self.heads(features_ND * self.heads.target_norm, len(counts))
-        kept_ids = self.heads.kept_ids
-        return [kept_ids[ranked_ids(logits_NV, count)] for logits_NV, count in zip(logits, counts, strict=True)]
+        ids = self.heads.ids
+        return [ids[ranked_ids(logits_NV, count)] for logits_NV, count in zip(logits, counts, strict=True)]

@@ -7,6 +7,7 @@ Shapes: legend of `runtime.decoder`, plus M rows, K heads.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,7 @@ from torch.nn import functional as F
 
 from decoding.errors import ModelError
 from runtime.decoder import Decoder
+from runtime.output_rows import OutputRows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +57,10 @@ class MedusaHead(nn.Module):
 
 
 class MedusaModel(nn.Module):
-    """K heads over one reduced vocabulary: `kept_ids` maps its ids to the target's."""
+    """K heads over one reduced vocabulary: `kept_ids` maps its ids to the target's.
+
+    They propose by the rows of `output`, which has those of a prompt too if it has taken one in.
+    """
 
     kept_ids: Tensor
     head_VD: Tensor
@@ -67,6 +72,7 @@ class MedusaModel(nn.Module):
         self.heads = nn.ModuleList(MedusaHead(hidden_size, config.num_blocks) for _ in range(config.num_heads))
         self.register_buffer("kept_ids", torch.arange(config.vocab_size), persistent=False)
         self.register_buffer("head_VD", torch.zeros(config.vocab_size, hidden_size), persistent=False)
+        self.output = OutputRows(self.kept_ids, self.head_VD)
         self.register_buffer("target_norm", torch.ones(hidden_size), persistent=False)
 
     @property
@@ -78,8 +84,18 @@ class MedusaModel(nn.Module):
         """Use the target's final norm and the kept rows of its output head, which stay as they are."""
         self.kept_ids = kept_ids
         self.head_VD = target.head.weight.detach()[kept_ids]
+        self.output = OutputRows(kept_ids, self.head_VD, target.head.weight.detach())
         self.target_norm = target.final_norm.detach()
 
     def forward(self, x_MD: Tensor, num_heads: int) -> list[Tensor]:
-        """Normalised last hidden states [M, D] -> logits of the first heads over the kept ids, [M, V] each."""
-        return [head(x_MD) @ self.head_VD.T for head in self.heads[:num_heads]]
+        """Normalised last hidden states [M, D] -> logits of the first heads over the ids of `output`, [M, V] each."""
+        return [self.output.logits(head(x_MD)) for head in self.heads[:num_heads]]
+
+    @property
+    def ids(self) -> Tensor:
+        """Target ids of the logits, [V]."""
+        return self.output.ids
+
+    def take_in(self, prompt: Sequence[int]) -> None:
+        """Propose the tokens of this prompt too."""
+        self.output.take_in(prompt)

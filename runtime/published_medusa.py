@@ -8,6 +8,7 @@ Shapes: legend of `runtime.medusa_model`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -70,7 +71,7 @@ class PublishedMedusa:
     """All heads of a checkpoint; a `runtime.medusa_drafter.MedusaHeads`."""
 
     heads: tuple[PublishedHead, ...]
-    kept_ids: Tensor
+    ids: Tensor
     target_norm: Tensor
 
     @property
@@ -81,6 +82,9 @@ class PublishedMedusa:
     def __call__(self, x_MD: Tensor, num_heads: int) -> list[Tensor]:
         """Logits of the first heads over the whole vocabulary, [M, V] each."""
         return [head(x_MD) for head in self.heads[:num_heads]]
+
+    def take_in(self, prompt: Sequence[int]) -> None:
+        """Nothing to be done: the whole vocabulary is there."""
 
 
 def load_published_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) -> MedusaDrafter:
@@ -102,7 +106,7 @@ def load_published_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) 
         raise ModelFormatError(msg)
     medusa = PublishedMedusa(
         heads=tuple(head.to(embedding.device, dtype) for head in heads),
-        kept_ids=torch.arange(target.config.vocab_size, device=embedding.device),
+        ids=torch.arange(target.config.vocab_size, device=embedding.device),
         target_norm=target.final_norm.detach().to(dtype),
     )
     return MedusaDrafter(medusa, default_tree(medusa.num_heads), num_layers=target.config.num_layers)

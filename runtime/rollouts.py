@@ -51,7 +51,7 @@ def rollouts_everywhere(
     Args:
         draft: the draft model, token-only or with exit features.
         ids: a committed text, target ids.
-        start: length of the shortest prefix.
+        start: length of the shortest prefix: the prompt, whose tokens may be drafted.
         num_tokens: tokens to draft after each prefix.
         num_alternatives: best ids to report at each drafted place.
         features_TE: row t is what `normalise_features` returned for position t, for at least
@@ -64,6 +64,7 @@ def rollouts_everywhere(
         msg = f"start {start} is outside 1..{len(ids) - 1}"
         raise ValueError(msg)
     context = len(ids) - 1
+    draft.output.take_in(ids[:start])
     x_TD, cache = _encode(draft, ids[:context], features_TE, spare=_BLOCK_ROWS * (num_tokens - 1))
     blocks = []
     for first in range(start, len(ids), _BLOCK_ROWS):
@@ -103,7 +104,7 @@ def _roll_out(draft: DraftModel, x_RD: Tensor, lengths_R: Tensor, cache: KVCache
     own = torch.full((num_rows, num_rows), -math.inf, dtype=x_RD.dtype, device=x_RD.device).fill_diagonal_(0.0)
     columns = []
     for step in range(num_tokens):
-        best = draft.kept_ids[ranked_ids(draft.decoder.head(x_RD), num_alternatives)]
+        best = draft.output.ids[ranked_ids(draft.output.logits(x_RD), num_alternatives)]
         columns.append(best)
         if step == num_tokens - 1:
             break

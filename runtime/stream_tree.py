@@ -18,6 +18,7 @@ from decoding.tree_shape import Path
 from runtime.decoder import Decoder
 from runtime.kv_cache import KVCache
 from runtime.masks import CausalMasks
+from runtime.output_rows import OutputRows
 from runtime.ranking import ranked_ids
 from runtime.static_tree import MOST_RANKS, Ranks, candidates_per_level, following, ranks_of, window_of
 from runtime.stream_model import Keys, StreamModel, keys_of, run_along, stream_mask
@@ -34,15 +35,15 @@ class StreamTree:
 
     def __init__(self, model: StreamModel, decoder: Decoder, kept_ids: Tensor, paths: Sequence[Path]) -> None:
         """Args: the streams; whose they are; target ids they may guess; nodes of the tree in their order."""
-        self.model, self.kept_ids, self.paths = model, kept_ids, tuple(paths)
+        self.model, self.paths = model, tuple(paths)
         self._decoder = decoder
-        # contiguous rows: gathering them for every tree would cost more than the product
-        self._head_VD = decoder.head.weight[kept_ids].contiguous()
+        head_VD = decoder.head.weight.detach()
+        self.output = OutputRows(kept_ids, head_VD[kept_ids], head_VD)
 
     @property
     def dtype(self) -> torch.dtype:
         """Of the decoder and of the hidden states that streams start from."""
-        return self._head_VD.dtype
+        return self._decoder.head.weight.dtype
 
     @property
     def start_layer(self) -> int:
@@ -80,12 +81,13 @@ class StreamTree:
 
         Args:
             ids: a text.
-            start: first place that is drafted for.
+            start: first place that is drafted for: all before it is the prompt.
             x_TD: hidden states of its rows behind `start_layer`; none is needed of the last two.
 
         Returns:
             -1 where the token is not among the `MOST_RANKS` best, or behind the text.
         """
+        self.output.take_in(ids[:start])
         wanted_NJ = following(ids, start, self.num_streams)
         ranks_NJ = torch.full_like(wanted_NJ, -1)
         first = max(start, 2)
@@ -108,5 +110,5 @@ class StreamTree:
 
     def _best(self, hidden_RD: Tensor, count: int) -> Tensor:
         """The best target ids of each row, best first, [..., count]."""
-        logits = (hidden_RD @ self._head_VD.T).flatten(0, -2)
-        return self.kept_ids[ranked_ids(logits, count)].view(*hidden_RD.shape[:-1], count)
+        logits = self.output.logits(hidden_RD).flatten(0, -2)
+        return self.output.ids[ranked_ids(logits, count)].view(*hidden_RD.shape[:-1], count)

@@ -9,7 +9,10 @@ rows add 28 ms behind 16 nodes and 84 ms behind 63.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
+from torch import Tensor
 
 from decoding.messages import Verdict, Window
 from decoding.tree_shape import cut
@@ -17,6 +20,7 @@ from runtime.decoder import Decoder
 from runtime.exit_folder import ExitHeads
 from runtime.stream_tree import StreamTree
 from runtime.target import TargetModel
+from runtime.verification import GREEDY, Sampling
 
 
 class StreamingTarget(TargetModel):
@@ -30,6 +34,21 @@ class StreamingTarget(TargetModel):
     def plant(self, *, size: int, depth: int) -> None:
         """From now on draft trees of so many nodes, on paths of at most `depth`."""
         self._tree = cut(self.streams.paths, size, depth)
+
+    def prefill(
+        self,
+        prompt: Sequence[int],
+        *,
+        capacity: int,
+        sampling: Sampling = GREEDY,
+        feature_layers: tuple[int, ...] = (),
+        raw_features: bool = False,
+    ) -> Tensor | None:
+        """Start a sequence (see `TargetModel`); the streams may guess its tokens."""
+        self.streams.output.take_in(prompt)
+        return super().prefill(
+            prompt, capacity=capacity, sampling=sampling, feature_layers=feature_layers, raw_features=raw_features
+        )
 
     @torch.inference_mode()
     def stream(self, window: Window) -> Verdict:

@@ -5,6 +5,7 @@ from torch import nn
 
 from runtime.hydra_model import HydraConfig, HydraModel
 from runtime.medusa_model import MedusaConfig, MedusaModel
+from runtime.output_rows import OutputRows
 from tests.runtime.plain import features
 from tests.tiny_models import VOCAB_SIZE
 
@@ -41,6 +42,11 @@ def tiny_hydra(target, *, num_heads=4):
     model = _randomise(HydraModel(target.config, config))
     model.share(target, KEPT)
     return model
+
+
+def say_the_same_behind_every_prompt(model):
+    """A text then is continued the same whether it is a prompt or partly an answer."""
+    model.output = OutputRows(model.kept_ids, model.output.rows)
 
 
 def run(steps):

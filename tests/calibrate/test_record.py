@@ -69,9 +69,17 @@ def best(logits: torch.Tensor, count: int) -> list[int]:
     return sorted(range(len(logits)), key=lambda token: -float(logits[token]))[:count]
 
 
+def said_behind(kept_ids: torch.Tensor, prompt: list[int]) -> list[int]:
+    """The kept ids, and those of the prompt that are not among them."""
+    return [*kept_ids.tolist(), *sorted(set(prompt) - set(kept_ids.tolist()))]
+
+
 @torch.inference_mode()
-def draft_naively(draft, ids: list[int], count: int, features: torch.Tensor | None) -> tuple[list[int], list[int]]:
+def draft_naively(
+    pair, prompt: list[int], ids: list[int], count: int, features: torch.Tensor | None
+) -> tuple[list[int], list[int]]:
     """`count` drafted tokens behind `ids`, everything recomputed for each; and the best ids for the first."""
+    draft, said = pair.draft, said_behind(pair.draft.kept_ids, prompt)
     text, ranked = list(ids), []
     for _ in range(count):
         rows = None
@@ -80,8 +88,8 @@ def draft_naively(draft, ids: list[int], count: int, features: torch.Tensor | No
             rows[0, 1 : len(ids)] = features[: len(ids) - 1]
         mask = causal_mask(len(text), torch.float32)
         hidden = draft(torch.tensor([text]), positions=torch.arange(len(text)), mask=mask, features_BTE=rows)
-        logits = draft.decoder.head(hidden[0, -1])
-        ranked.append([int(draft.kept_ids[token]) for token in best(logits, SETTINGS.num_alternatives)])
+        logits = pair.target.head.weight[said] @ hidden[0, -1]
+        ranked.append([said[token] for token in best(logits, SETTINGS.num_alternatives)])
         text.append(ranked[-1][0])
     return text[len(ids) :], ranked[0]
 
@@ -131,7 +139,7 @@ def test_drafts_are_those_made_one_position_at_a_time(record: AcceptanceRecord, 
         features = normalise_features(hidden, 1e-5) if with_features else None
         ranked = recorded.feature_alternatives if with_features else recorded.alternatives
         for position in range(len(recorded.text)):
-            drafted, first = draft_naively(pair.draft, ids[: len(prompt.ids) + position], 4, features)
+            drafted, first = draft_naively(pair, prompt.ids, ids[: len(prompt.ids) + position], 4, features)
             assert recorded.drafts(with_features=with_features)[position].tolist() == drafted
             assert ranked[position].tolist() == first
 
@@ -139,14 +147,14 @@ def test_drafts_are_those_made_one_position_at_a_time(record: AcceptanceRecord, 
 def test_exits_are_read_through_their_adapter_or_the_plain_head(record: AcceptanceRecord) -> None:
     pair = models()
     assert pair.exits is not None
-    kept = pair.exits.kept_ids
     for prompt, recorded in zip(PROMPTS, record.prompts, strict=True):
+        said = said_behind(pair.exits.kept_ids, prompt.ids)
         ids = [*prompt.ids, *recorded.text.tolist()[:-1]]
         for layer in (1, 3):
             states = states_of(pair.target, ids, layer)
             states = pair.exits.adapters[3](states) if layer == 3 else states
-            logits = pair.target.logits(states[None])[0][:, kept]
-            wanted = [[int(kept[token]) for token in best(row, 5)] for row in logits[len(prompt.ids) - 1 :]]
+            logits = pair.target.logits(states[None])[0][:, said]
+            wanted = [[said[token] for token in best(row, 5)] for row in logits[len(prompt.ids) - 1 :]]
             assert recorded.exits[layer].tolist() == wanted
 
 

@@ -53,7 +53,10 @@ def smallest_margin(target, prompt, text):
 
 
 def draft_text(draft, prefix, num_tokens, *, features_TE=None):
-    """The draft's greedy tokens behind `prefix`, and its ids in order of preference at every place."""
+    """The draft's greedy tokens behind `prefix`, and its ids in order of preference at every place.
+
+    It says what it may say since it last took a prompt in.
+    """
     text, ranked = list(prefix), []
     for _ in range(num_tokens):
         rows = None
@@ -66,7 +69,7 @@ def draft_text(draft, prefix, num_tokens, *, features_TE=None):
             mask=causal_mask(len(text), torch.float32),
             features_BTE=rows,
         )
-        order = draft.decoder.head(x[0, -1]).argsort(descending=True, stable=True)
-        ranked.append([int(draft.kept_ids[index]) for index in order])
+        order = (draft.output.rows @ x[0, -1]).argsort(descending=True, stable=True)
+        ranked.append([int(draft.output.ids[index]) for index in order])
         text.append(ranked[-1][0])
     return text[len(prefix) :], ranked

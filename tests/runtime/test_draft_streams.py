@@ -111,7 +111,7 @@ def test_guesses_are_the_best_ids_of_the_streams_of_the_row_last_cached(monkeypa
     assert len(seen) >= 2
     for cached, guesses in seen:
         hidden = streams_of_row(model.decoder, model.streams, cached, len(cached) - 1)
-        best = model.kept_ids[model.decoder.head(hidden).argmax(dim=-1)].tolist()
+        best = model.output.ids[(hidden @ model.output.rows.T).argmax(dim=-1)].tolist()
         assert guesses == best[: len(guesses)]
 
 

@@ -12,6 +12,7 @@ from runtime.branches import BranchSet
 from runtime.drafter import Drafter
 from runtime.verification import Sampling
 from tests.runtime import plain
+from tests.tiny_heads import say_the_same_behind_every_prompt
 from tests.tiny_models import VOCAB_SIZE, tiny_draft, tiny_target
 
 PROMPT = [5, 17, 3, 44, 8]
@@ -126,7 +127,7 @@ def test_a_sampled_draft_sends_what_it_sampled_from() -> None:
     for token, candidates in zip(window.tokens, window.distributions, strict=True):
         assert token in candidates.tokens
         assert sum(candidates.probabilities) == pytest.approx(1.0)
-        assert set(candidates.tokens) == set(model.kept_ids.tolist())  # fewer than 64: all of them
+        assert set(candidates.tokens) == {*model.kept_ids.tolist(), *PROMPT}  # fewer than 64: all of them
 
 
 def test_sampled_tokens_are_distributed_as_sent() -> None:
@@ -178,6 +179,7 @@ def test_a_branch_taken_at_any_moment_equals_a_fresh_rollout(
     schedule = mirror(num_tokens, **options)
     with_features = schedule.exit_features
     model = draft_model(with_features=with_features)
+    say_the_same_behind_every_prompt(model)
     all_features = made_up_features(80) if with_features else None
     sampling = Sampling(rule, 0.8, 3)
     drafter = begin(model, schedule, sampling=sampling, features_TE=all_features[:4] if with_features else None)

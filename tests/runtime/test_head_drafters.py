@@ -17,6 +17,7 @@ from tests.tiny_heads import (
     nodes,
     places_by_drafting,
     run,
+    say_the_same_behind_every_prompt,
     tiny_hydra,
     tiny_medusa,
     tree_schedule,
@@ -49,6 +50,7 @@ def test_a_schedule_takes_the_beginning_of_the_tree_without_what_is_too_deep(kin
 
 
 def test_behind_a_prompt_of_one_token_nothing_can_be_drafted_before_the_first_verdict(kind, drafter, target) -> None:
+    say_the_same_behind_every_prompt(drafter.heads if kind == "medusa" else drafter.model)
     schedule = tree_schedule(kind)
     assert draft_at(drafter, target, TEXT[:1], schedule) == NO_WINDOW
     window, _ = run(drafter.rollout(TEXT[1:2], features(target, TEXT[:1], [LAYERS])))

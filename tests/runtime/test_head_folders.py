@@ -85,14 +85,14 @@ def test_nothing_of_the_target_is_stored(folder, target) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_loaded_heads_draft_a_tree_of_kept_ids(kind, folder, target, dtype) -> None:
+def test_loaded_heads_draft_a_tree_of_kept_ids_and_tokens_of_the_prompt(kind, folder, target, dtype) -> None:
     target = target.to(dtype)
     drafter = kind.load(folder, target, dtype=dtype)
     known = features(target, TEXT, [4])[:-1]
     drafter.prefill(TEXT, schedule=tree_schedule(kind.name), capacity=32, features_TE=known)
     window, _ = run(drafter.rollout())
     assert len(window.tokens) == len(PATHS)
-    assert set(window.tokens) <= set(KEPT.tolist())
+    assert set(window.tokens) <= {*KEPT.tolist(), *TEXT}
 
 
 def test_the_target_stays_in_its_own_type(kind, folder, target) -> None:

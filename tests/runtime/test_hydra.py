@@ -11,7 +11,17 @@ from runtime.hydra_drafter import HydraDrafter
 from runtime.hydra_model import HydraConfig
 from runtime.static_tree import MOST_RANKS
 from tests.runtime.plain import features
-from tests.tiny_heads import KEPT, LAYERS, PATHS, TEXT, draft_at, nodes, run, tiny_hydra, tree_schedule
+from tests.tiny_heads import (
+    LAYERS,
+    PATHS,
+    TEXT,
+    draft_at,
+    nodes,
+    run,
+    say_the_same_behind_every_prompt,
+    tiny_hydra,
+    tree_schedule,
+)
 from tests.tiny_models import tiny_target
 
 
@@ -35,7 +45,10 @@ def block_by_hand(block, x):
 
 
 def best_by_hand(heads, target, text, drafted):
-    """Target ids behind `text` and the drafted tokens, best first; the state is that before the text's last token."""
+    """Target ids behind `text` and the drafted tokens, best first; the state is that before the text's last token.
+
+    They are those that the heads may say since they last took a prompt in.
+    """
     known = features(target, text[:-1], [LAYERS]) * target.final_norm
     prefix = heads.read_prefix(
         known[None], positions=torch.arange(len(known)), mask=causal_mask(len(known), torch.float32)
@@ -47,8 +60,9 @@ def best_by_hand(heads, target, text, drafted):
     x = block_by_hand(heads.own[len(tokens) - 1], x)
     for block in heads.shared:
         x = block_by_hand(block, x)
-    order = (target.head.weight[KEPT] @ x).argsort(descending=True, stable=True)
-    return KEPT[order].tolist()
+    ids = heads.output.ids
+    order = (target.head.weight[ids] @ x).argsort(descending=True, stable=True)
+    return ids[order].tolist()
 
 
 def tree_by_hand(heads, target, text, paths):
@@ -65,6 +79,7 @@ def test_every_node_is_the_candidate_of_its_rank_behind_the_nodes_before_it(draf
 
 
 def test_a_tree_behind_committed_tokens_is_that_of_the_whole_text(drafter, target) -> None:
+    say_the_same_behind_every_prompt(drafter.model)
     schedule = tree_schedule("hydra")
     draft_at(drafter, target, TEXT[:4], schedule)
     known = features(target, TEXT, [LAYERS])

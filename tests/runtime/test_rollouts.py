@@ -27,9 +27,9 @@ def draft_one_by_one(draft, prefix, num_tokens, num_alternatives, features):
             mask=causal_mask(len(text), torch.float32),
             features_BTE=rows,
         )
-        logits = draft.decoder.head(x[0, -1]).tolist()
+        logits = (draft.output.rows @ x[0, -1]).tolist()
         order = sorted(range(len(logits)), key=lambda token: -logits[token])
-        best = [int(draft.kept_ids[token]) for token in order[:num_alternatives]]
+        best = [int(draft.output.ids[token]) for token in order[:num_alternatives]]
         ranked.append(best)
         text.append(best[0])
     return text[len(prefix) :], ranked

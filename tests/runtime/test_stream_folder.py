@@ -48,7 +48,7 @@ def rewrite(folder, change_config=None, change_tensors=None):
 def test_streams_come_back_up_to_rounding_with_their_tree(folder, target) -> None:
     loaded = load_streams(folder, target)
     assert loaded.paths == PATHS
-    assert loaded.kept_ids.tolist() == KEPT.tolist()
+    assert loaded.output.ids.tolist() == KEPT.tolist()
     assert (loaded.num_streams, loaded.start_layer) == (3, 2)
     original = tiny_streams(target).trained
     for name, weight in loaded.model.trained.items():

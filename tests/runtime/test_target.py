@@ -96,7 +96,8 @@ def test_the_exit_names_what_its_layer_says_under_the_reduced_vocabulary() -> No
         signal = begin(decoder, heads=heads).prefix(window, 2, 4)
         x = plain.hidden_states(decoder, [*PROMPT, 7, 9], layers=[2])[0]
         logits = decoder.logits(adapters[2](x) if heads else x)[-3:]
-        ids = kept if heads else torch.arange(VOCAB_SIZE)
+        new = sorted(set(PROMPT) - set(kept.tolist()))
+        ids = torch.cat([kept, torch.tensor(new)]) if heads else torch.arange(VOCAB_SIZE)
         expected = logits[:, ids].log_softmax(-1).sort(descending=True)
         assert signal.candidates == tuple(map(tuple, ids[expected.indices[:, :4]].tolist()))
         assert torch.allclose(torch.tensor(signal.log_probs), expected.values[:, :4], atol=1e-5)

@@ -1,0 +1,49 @@
+"""What a draft, head or exit may say: the kept ids of its reduced vocabulary, and the tokens of the prompt.
+
+Names, numbers and foreign words of an answer mostly stand in its prompt, and a vocabulary reduced to what answers
+use most lacks just these. Their rows are the target's own, as all others are, so nothing has to be trained for them.
+Shapes: V ids of the target, K kept ids, D hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+class OutputRows:
+    """Rows of a head and the target ids they stand for; those of a prompt come and go."""
+
+    def __init__(self, kept_ids: Tensor, kept_KD: Tensor, target_VD: Tensor | None = None) -> None:
+        """Start with the kept ids alone.
+
+        Args:
+            kept_ids: target ids, [K].
+            kept_KD: their rows.
+            target_VD: all rows of the target's head; None where rows are no copies of those: then a prompt adds
+                nothing.
+        """
+        self._kept = kept_ids, kept_KD
+        self._target_VD = target_VD
+        self.ids, self.rows = self._kept
+
+    def take_in(self, prompt: Sequence[int]) -> None:
+        """Say the tokens of this prompt too, in place of those of the last one."""
+        kept_ids, kept_KD = self._kept
+        self.ids, self.rows = self._kept
+        if self._target_VD is None:
+            return
+        own = torch.tensor(sorted(set(prompt)), dtype=torch.long, device=kept_ids.device)
+        new = own[~torch.isin(own, kept_ids)]
+        if len(new):
+            self.ids = torch.cat([kept_ids, new])
+            self.rows = torch.cat([kept_KD, self._target_VD[new].to(kept_KD)])
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Normalised hidden states [..., D] -> logits over `ids`."""
+        if self.rows.dtype != x.dtype:
+            self.rows = self.rows.to(x.dtype)
+        return F.linear(x, self.rows)
