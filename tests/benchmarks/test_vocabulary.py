@@ -1,0 +1,26 @@
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def script():
+    path = Path(__file__).parents[2] / "benchmarks" / "vocabulary.py"
+    spec = importlib.util.spec_from_file_location("vocabulary_script", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_tokens_of_the_answers_are_counted_by_whether_vocabulary_or_prompt_has_them(script) -> None:
+    texts = [script.Text("qa", (1, 9, 9), (1, 2, 9, 7)), script.Text("rag", (2, 8, 7), (8, 8))]
+    found = dict(script.by_category(texts, frozenset({1, 2, 3})))
+    assert found["all"] == {"kept": 0.3333, "kept_or_in_prompt": 0.8333, "rows_added_per_prompt": 1.5, "num_tokens": 6}
+    assert found["qa"] == {"kept": 0.5, "kept_or_in_prompt": 0.75, "rows_added_per_prompt": 1.0, "num_tokens": 4}
+    assert found["rag"] == {"kept": 0.0, "kept_or_in_prompt": 1.0, "rows_added_per_prompt": 2.0, "num_tokens": 2}
+
+
+def test_the_page_has_the_committed_results(script) -> None:
+    page = script.PAGE.read_text(encoding="utf-8")
+    assert script.with_results(page) == page
