@@ -30,7 +30,7 @@ from runtime.models.weights import load_decoder
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "training.md"
-START = "<!-- vocabulary: written by benchmarks/vocabulary.py --page -->\n"
+START = "<!-- vocabulary: written by benchmarks/vocabulary.py -->\n"
 END = "<!-- end of vocabulary -->"
 
 
