@@ -136,9 +136,9 @@ def grow(
     """Seconds [rows][contexts] from times at every row count for the first context, and at some for the others.
 
     Over the rows of each group, which differ in nothing else, what noise explains is taken out (`Noise.smoothed`).
-    What a longer context adds is reading its
-    keys once and comparing every row with them: (once + each * rows) * added context, fitted to all sizes at once.
-    It is a few percent of an operation, less than a single size's noise.
+    What a longer context adds is reading its keys once and comparing every row with them: (once + each * rows)
+    * added context, fitted to all sizes at once. It is a few percent of an operation, less than a single size's
+    noise.
     """
     first = contexts[0]
     added = {

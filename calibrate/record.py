@@ -26,7 +26,7 @@ from calibrate.prompts import EncodedPrompt
 from calibrate.record_text import greedy_text
 from calibrate.record_trees import DynamicShape, RecordedHead
 from decoding.errors import RecordError
-from decoding.record import AcceptanceRecord, Ids, PromptRecord
+from decoding.record import FORMAT, AcceptanceRecord, Ids, PromptRecord
 from runtime.decoder import Decoder
 from runtime.draft_model import DraftModel, normalise_features
 from runtime.early_exit import EarlyExit
@@ -209,7 +209,7 @@ class Recorder:
 
 def fingerprint(models: RecordedModels, prompts: Sequence[EncodedPrompt], settings: RecordSettings) -> str:
     """16 hexadecimal digits that change with anything a record depends on; of the weights a sample is read."""
-    digest = hashlib.sha256(json.dumps([asdict(settings), [prompt._asdict() for prompt in prompts]]).encode())
+    digest = hashlib.sha256(json.dumps([FORMAT, asdict(settings), [prompt._asdict() for prompt in prompts]]).encode())
     digest.update(f"{models.target_name} {models.drafter_name} {models.target.config} {models.draft.config}".encode())
     digest.update(json.dumps([(head.name, head.digest) for head in models.heads]).encode())
     adapters = models.exits.adapters if models.exits is not None else {}

@@ -25,7 +25,7 @@ from decoding.schedule import Method, Schedule
 from decoding.tree_shape import Path as TreePath
 
 Ids = NDArray[np.int32]
-FORMAT = "mirrorsd-acceptance-record-2"
+FORMAT = "mirrorsd-acceptance-record-3"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,6 +14,7 @@ Shapes: legend of `runtime.decoder`, plus R rows in whatever order, I what atten
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -62,7 +63,7 @@ class EagleLayer(nn.Module):
         return x + self.down(F.silu(gate) * up)  # type: ignore[no-any-return]
 
 
-class EagleHead(nn.Module):
+class EagleHead(nn.Module, ABC):
     """What the two kinds share; `embedding` and `head` are the target's rows and `kept_ids` maps ids of the head.
 
     `output` proposes: by the same rows, and by those of a prompt if it has taken one in.
@@ -80,17 +81,17 @@ class EagleHead(nn.Module):
         self.register_buffer("kept_ids", torch.arange(vocab_size))
         self.output = OutputRows(self.kept_ids, self.head.weight)
 
+    @abstractmethod
     def enter(self, features: Tensor) -> Tensor:
         """The feature to be fed [..., D], made of the target's normalised features [..., E]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self, embedded: Tensor, feature: Tensor) -> LayerInput:
         """What the layer reads of token embeddings and the features of the positions before, [..., D] each."""
-        raise NotImplementedError
 
+    @abstractmethod
     def leave(self, feature: Tensor) -> Tensor:
         """What `head` reads of a feature, [..., D]."""
-        raise NotImplementedError
 
     def forward(
         self, ids_BT: Tensor, feature_BTD: Tensor, *, positions: Tensor, mask: Tensor | None, cache: KVCache | None

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from decoding.messages import Verdict, Window
 from decoding.tree_shape import cut
@@ -20,7 +19,6 @@ from runtime.decoder import Decoder
 from runtime.exit_folder import ExitHeads
 from runtime.stream_tree import StreamTree
 from runtime.target import TargetModel
-from runtime.verification import GREEDY, Sampling
 
 
 class StreamingTarget(TargetModel):
@@ -35,20 +33,10 @@ class StreamingTarget(TargetModel):
         """From now on draft trees of so many nodes, on paths of at most `depth`."""
         self._tree = cut(self.streams.paths, size, depth)
 
-    def prefill(
-        self,
-        prompt: Sequence[int],
-        *,
-        capacity: int,
-        sampling: Sampling = GREEDY,
-        feature_layers: tuple[int, ...] = (),
-        raw_features: bool = False,
-    ) -> Tensor | None:
-        """Start a sequence (see `TargetModel`); the streams may guess its tokens."""
+    def take_in(self, prompt: Sequence[int]) -> None:
+        """Let exits and streams say the tokens of this prompt too."""
+        super().take_in(prompt)
         self.streams.output.take_in(prompt)
-        return super().prefill(
-            prompt, capacity=capacity, sampling=sampling, feature_layers=feature_layers, raw_features=raw_features
-        )
 
     @torch.inference_mode()
     def stream(self, window: Window) -> Verdict:

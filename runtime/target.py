@@ -86,7 +86,7 @@ class TargetModel:
         self._sampling, self._waiting = sampling, None
         self._feature_layers, self._raw_features = feature_layers, raw_features
         self._last_token = prompt[-1]
-        self.early_exit.take_in(prompt)
+        self.take_in(prompt)
         width = len(feature_layers) * self.decoder.config.hidden_size
         features = [torch.empty(0, width, dtype=self.dtype)]
         for start, stop, mask in prefill_pieces(len(prompt) - 1, self.dtype):
@@ -95,6 +95,10 @@ class TargetModel:
             if feature_layers:
                 features.append(self._features())
         return torch.cat(features) if feature_layers else None
+
+    def take_in(self, prompt: Sequence[int]) -> None:
+        """Let exits name the tokens of this prompt too."""
+        self.early_exit.take_in(prompt)
 
     @torch.inference_mode()
     def verify(self, window: Window) -> Verdict:

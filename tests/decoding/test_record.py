@@ -177,7 +177,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.npz"
     np.savez(path, header=np.frombuffer(b'{"format": "something else"}', dtype=np.uint8))
     with pytest.raises(
-        RecordError, match=r"other\.npz: not an acceptance record of format mirrorsd-acceptance-record-2"
+        RecordError, match=r"other\.npz: not an acceptance record of format mirrorsd-acceptance-record-3"
     ):
         AcceptanceRecord.load(path)
 

@@ -95,6 +95,24 @@ def test_trees_are_those_of_the_head_on_the_targets_features_round_after_round(t
         assert paths_of(window) == plain_order(drafter.head, TEXT[:length], features)[:12]
 
 
+def test_tokens_of_the_prompt_may_be_drafted_and_those_of_the_answer_may_not(target, method, drafter) -> None:
+    """In real runs and in records alike."""
+    head = drafter.head
+    head.share(target.embedding.weight, target.head.weight[KEPT], KEPT, target_head_VD=target.head.weight)
+    text = [3, 17, 42, 8, 30, 5]
+    known = target_features(target, text, LAYERS[method])
+
+    def said_behind(prompt):
+        return [*KEPT.tolist(), *sorted(set(prompt) - set(KEPT.tolist()))]
+
+    drafter.prefill(text, schedule=schedule(method), capacity=32, features_TE=known[:5])
+    assert head.output.ids.tolist() == said_behind(text)
+    drafter.ranks_along(text, start=2, features_TE=known, depth=DEPTH, top_k=TOP_K)
+    assert head.output.ids.tolist() == said_behind(text[:2])
+    ids, _ = drafter.rank(torch.randn(1, head.config.hidden_size), 40)
+    assert set(ids[0]) == set(said_behind(text[:2]))
+
+
 def test_a_smaller_tree_is_the_best_part_of_a_bigger_one(target, method, drafter) -> None:
     features = target_features(target, TEXT, LAYERS[method])
     windows = []

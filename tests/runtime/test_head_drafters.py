@@ -10,6 +10,7 @@ from runtime.hydra_drafter import HydraDrafter
 from runtime.medusa_drafter import MedusaDrafter
 from tests.runtime.plain import features
 from tests.tiny_heads import (
+    KEPT,
     LAYERS,
     PATHS,
     TEXT,
@@ -41,6 +42,20 @@ def target():
 def drafter(kind, target):
     make, drafter_of = KINDS[kind]
     return drafter_of(make(target), PATHS, num_layers=LAYERS)
+
+
+def test_tokens_of_the_prompt_may_be_drafted_and_those_of_the_answer_may_not(kind, drafter, target) -> None:
+    """In real runs and in records alike."""
+    output = (drafter.heads if kind == "medusa" else drafter.model).output
+
+    def said_behind(prompt):
+        return [*KEPT.tolist(), *sorted(set(prompt) - set(KEPT.tolist()))]
+
+    draft_at(drafter, target, TEXT[:6], tree_schedule(kind))
+    assert output.ids.tolist() == said_behind(TEXT[:6])
+    drafter.level_ranks(TEXT, start=2, features_TE=features(target, TEXT, [LAYERS]))
+    assert output.ids.tolist() == said_behind(TEXT[:2])
+    assert torch.equal(output.rows, target.head.weight[output.ids])
 
 
 def test_a_schedule_takes_the_beginning_of_the_tree_without_what_is_too_deep(kind, drafter, target) -> None:
