@@ -75,13 +75,14 @@ class LaneTables:
     """The parts of all models on one lane; None where there is no draft, or none with features.
 
     Attributes:
-        target, draft_step, draft_step_features: as in `LaneProfile`.
+        target, draft_step, draft_step_features, draft_streams: as in `LaneProfile`.
         heads, streams: by the drafter's name, likewise; heads are at the level of real runs already.
     """
 
     target: TargetTables
     draft_step: LatencyTable | None = None
     draft_step_features: LatencyTable | None = None
+    draft_streams: LatencyTable | None = None
     heads: Mapping[str, LatencyTable] = field(default_factory=dict)
     streams: Mapping[str, LatencyTable] = field(default_factory=dict)
 
@@ -97,6 +98,7 @@ class LaneTables:
             draft_step=self.draft_step and scaled(self.draft_step, level.step, level.branch_step, ROLLOUT_ROWS),
             draft_step_features=self.draft_step_features
             and scaled(self.draft_step_features, level.features_step, level.branch_step, CATCH_UP_ROWS),
+            draft_streams=self.draft_streams and scaled(self.draft_streams, level.step),
             heads=self.heads,
             streams={name: scaled(table, level.target) for name, table in self.streams.items()},
         )

@@ -15,6 +15,7 @@ from hwprofiles.profile import LatencyTable
 from runtime.measurement import Measurement, Part
 
 _NUM_CANDIDATES = 9
+_OF_THE_DRAFT = ("draft_step", "draft_streams")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +27,7 @@ class LaneParts:
         num_layers: of the target.
         exit_layers: exits that schedules may take.
         draft_kinds: whether draft steps have features: without only, both, or (no draft) neither.
+        num_streams: the draft's own; 0 without.
         source: what tables say about their origin.
     """
 
@@ -33,6 +35,7 @@ class LaneParts:
     num_layers: int
     exit_layers: tuple[int, ...]
     draft_kinds: tuple[bool, ...]
+    num_streams: int
     source: str
 
     def cells(self, lane: str) -> Iterator[Cell]:
@@ -48,18 +51,20 @@ class LaneParts:
         for kind in self.draft_kinds:
             for rows in self.effort.draft_rows:
                 yield from (Cell(lane, self._step(kind, rows, context)) for context in self._contexts(rows))
+        yield from (Cell(lane, self._streams(count)) for count in self._guesses)
 
     def tables(self, lane: str, samples: Samples) -> LaneTables:
         """What the times of a lane's cells say."""
         taken = {cell.measurement: seconds for cell, seconds in samples.seconds.items() if cell.lane == lane}
         medians = {measurement: median(seconds) for measurement, seconds in taken.items()}
-        steps_noise = Noise.of([times for one, times in taken.items() if one.part == "draft_step"])
-        target_noise = Noise.of([times for one, times in taken.items() if one.part != "draft_step"])
+        steps_noise = Noise.of([times for one, times in taken.items() if one.part in _OF_THE_DRAFT])
+        target_noise = Noise.of([times for one, times in taken.items() if one.part not in _OF_THE_DRAFT])
         steps = {kind: self._step_table(kind, medians, steps_noise) for kind in self.draft_kinds}
         return LaneTables(
             target=self._target_tables(medians, target_noise),
             draft_step=steps.get(False),
             draft_step_features=steps.get(True),
+            draft_streams=self._streams_table(medians, steps_noise) if self.num_streams else None,
         )
 
     def _target_tables(self, medians: Mapping[Measurement, float], noise: Noise) -> TargetTables:
@@ -87,6 +92,16 @@ class LaneParts:
         lines = grow(times, groups, contexts, noise)
         return make_table(rows, contexts, lines, relative_error=noise.relative_error, source=self.source)
 
+    def _streams_table(self, medians: Mapping[Measurement, float], noise: Noise) -> LatencyTable:
+        """What a longer context adds to one row's streams is less than the noise."""
+        smooth = noise.smoothed({count: medians[self._streams(count)] for count in self._guesses})
+        lines = [[seconds] for seconds in smooth.values()]
+        return make_table(self._guesses, (0,), lines, relative_error=noise.relative_error, source=self.source)
+
+    @property
+    def _guesses(self) -> range:
+        return range(1, self.num_streams + 1)
+
     def _contexts(self, rows: int) -> tuple[int, ...]:
         is_wide = rows in self.effort.wide_rows and rows not in self.effort.tree_rows
         return self.effort.contexts if is_wide else self.effort.contexts[:1]
@@ -102,6 +117,10 @@ class LaneParts:
     def _exit(self, rows: int) -> Measurement:
         """An exit costs the same behind whichever layer: the first one is reached soonest."""
         return replace(self._head(rows), part="exit", exit_layer=min(self.exit_layers), num_candidates=_NUM_CANDIDATES)
+
+    def _streams(self, count: int) -> Measurement:
+        repeats, context = 2 * self.effort.repeats, self.effort.contexts[0]
+        return Measurement(part="draft_streams", rows=count, context=context, repeats=repeats, warm_up=1)
 
     def _step(self, with_features: bool, rows: int, context: int) -> Measurement:  # noqa: FBT001
         """A step of so many rows as it mostly occurs.

@@ -140,6 +140,7 @@ class _Calibration:
             num_layers=self._num_layers,
             exit_layers=task.exit_layers,
             draft_kinds=task.draft_kinds,
+            num_streams=task.sizes.num_draft_streams,
             source=self._source,
         )
 
@@ -302,6 +303,7 @@ def _lane(spec: PlacedLane, tables: LaneTables, dispatch_s: float, traffic: Part
         exit={layer: table for layer, table in exits.items() if table is not None},
         draft_step=reading(tables.draft_step, traffic.draft_step),
         draft_step_features=reading(tables.draft_step_features, traffic.draft_step),
+        draft_streams=reading(tables.draft_streams, traffic.draft_step),
         heads=dict(tables.heads),
         streams=dict(tables.streams),
     )

@@ -16,7 +16,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
@@ -147,12 +147,12 @@ class Recorder:
             msg = f"prompt {prompt.name}: {error}"
             raise RecordError(msg) from error
         ids = [*prompt.ids, *text.tokens]
-        rollouts, alternatives = self._roll_out(ids, len(prompt.ids), None)
-        feature_rollouts, feature_alternatives = rollouts[:0], alternatives[:0]
+        rollouts = self._roll_out(ids, len(prompt.ids), None)
+        feature_rollouts = rollouts.up_to(0)
         if feature_layers:
             hidden_TED = torch.stack([text.states[layer] for layer in feature_layers], dim=1)
             features_TE = normalise_features(hidden_TED, target.config.norm_eps)
-            feature_rollouts, feature_alternatives = self._roll_out(ids, len(prompt.ids), features_TE)
+            feature_rollouts = self._roll_out(ids, len(prompt.ids), features_TE)
         self._early_exit.take_in(prompt.ids)
         behind_prompt = slice(len(prompt.ids) - 1, None)
         return PromptRecord(
@@ -160,10 +160,12 @@ class Recorder:
             category=prompt.category,
             prompt_length=len(prompt.ids),
             text=np.array(text.tokens, dtype=np.int32),
-            rollouts=rollouts,
-            feature_rollouts=feature_rollouts,
-            alternatives=alternatives,
-            feature_alternatives=feature_alternatives,
+            rollouts=rollouts.tokens,
+            feature_rollouts=feature_rollouts.tokens,
+            alternatives=rollouts.alternatives,
+            feature_alternatives=feature_rollouts.alternatives,
+            stream_hits=rollouts.stream_hits,
+            feature_stream_hits=feature_rollouts.stream_hits,
             exits={layer: self._read_exit(text.states[layer][behind_prompt], layer) for layer in settings.exit_layers},
             tree_ranks=tuple(self._grow(ids, len(prompt.ids), text.states)),
             margins=np.array(text.margins, dtype=np.float32),
@@ -179,12 +181,13 @@ class Recorder:
             max_new_tokens=self.settings.max_new_tokens,
             exit_layers=self.settings.exit_layers,
             feature_layers=self.models.draft.config.exit_features,
+            num_streams=streams.num_streams if (streams := self.models.draft.config.streams) else 0,
             prompts=tuple(prompts),
             trees=tuple(tree for _, tree in self._trees),
         )
 
-    def _roll_out(self, ids: Sequence[int], start: int, features_TE: Tensor | None) -> tuple[Ids, Ids]:
-        """Drafted tokens [N, W] and alternatives for the first of them [N, F] behind every prefix of the text."""
+    def _roll_out(self, ids: Sequence[int], start: int, features_TE: Tensor | None) -> _Rollouts:
+        """What is drafted behind every prefix of the text."""
         result = rollouts_everywhere(
             self.models.draft,
             ids,
@@ -193,7 +196,8 @@ class Recorder:
             num_alternatives=self.settings.num_alternatives,
             features_TE=features_TE,
         )
-        return _ids(result.tokens), _ids(result.alternatives[:, 0])
+        hits = result.stream_hits if self.models.draft.streams is not None else result.stream_hits[:0]
+        return _Rollouts(_ids(result.tokens), _ids(result.alternatives[:, 0]), _ids(hits))
 
     def _grow(self, ids: Sequence[int], start: int, states: Mapping[int, Tensor]) -> Iterator[Ids]:
         """Places of the nodes that stand for the text in every tree, [N, depth] each."""
@@ -205,6 +209,18 @@ class Recorder:
         """The exit's best ids for the place behind each state, [N, K]."""
         candidates, _ = self._early_exit.read(x_ND[None], layer, self.settings.num_exit_candidates)
         return np.array(candidates, dtype=np.int32)
+
+
+class _Rollouts(NamedTuple):
+    """Drafted tokens [N, W], alternatives for the first of them [N, F], and right guesses of streams [N, W]."""
+
+    tokens: Ids
+    alternatives: Ids
+    stream_hits: Ids
+
+    def up_to(self, count: int) -> _Rollouts:
+        """The first so many positions alone."""
+        return _Rollouts(*(ids[:count] for ids in self))
 
 
 def fingerprint(models: RecordedModels, prompts: Sequence[EncodedPrompt], settings: RecordSettings) -> str:

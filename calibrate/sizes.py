@@ -64,6 +64,12 @@ class ModelSizes:
         return len(self.draft.exit_features) * self.config.hidden_size if self.draft is not None else 0
 
     @property
+    def num_draft_streams(self) -> int:
+        """Streams inside the draft; 0 without."""
+        streams = self.draft.streams if self.draft is not None else None
+        return 0 if streams is None else streams.num_streams
+
+    @property
     def features_bytes_per_row(self) -> int:
         """Bytes of them."""
         return self.feature_width * self._item_bytes

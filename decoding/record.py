@@ -25,7 +25,11 @@ from decoding.schedule import Method, Schedule
 from decoding.tree_shape import Path as TreePath
 
 Ids = NDArray[np.int32]
-FORMAT = "mirrorsd-acceptance-record-3"
+FORMAT = "mirrorsd-acceptance-record-4"
+
+
+def _nothing() -> Ids:
+    return np.zeros((0, 0), dtype=np.int32)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +76,9 @@ class PromptRecord:
             text[i + 1], ..., -1 for one that no size of the tree has, [N, depth].
         margins: by how much the target's best logit exceeds its second best at each token, [N]; empty if unknown.
             Where it is near zero, other arithmetic may choose another token.
+        stream_hits: of a draft with streams: how many of their guesses behind each token of `rollouts` are what the
+            draft itself goes on with, in a row, [N, W]; empty ([0, W]) for a draft without.
+        feature_stream_hits: likewise behind `feature_rollouts`.
     """
 
     name: str
@@ -85,6 +92,8 @@ class PromptRecord:
     exits: dict[int, Ids]
     tree_ranks: tuple[Ids, ...] = ()
     margins: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
+    stream_hits: Ids = field(default_factory=_nothing)
+    feature_stream_hits: Ids = field(default_factory=_nothing)
 
     def drafts(self, *, with_features: bool) -> Ids:
         """Drafted tokens by position, [N, W].
@@ -133,6 +142,7 @@ class AcceptanceRecord:
             behind the last of them.
         prompts: one entry per prompt.
         trees: drafted trees that were recorded, in the order of every prompt's `tree_ranks`.
+        num_streams: the draft's own streams; 0 without.
     """
 
     target: str
@@ -144,6 +154,7 @@ class AcceptanceRecord:
     prompts: tuple[PromptRecord, ...]
     feature_layers: tuple[int, ...] = ()
     trees: tuple[RecordedTree, ...] = ()
+    num_streams: int = 0
 
     def __post_init__(self) -> None:
         """Raise `RecordError` where the arrays of a prompt do not fit its text or what the record claims."""
@@ -203,7 +214,8 @@ class AcceptanceRecord:
             raise RecordError(msg) from error
 
     def _header(self) -> dict[str, Any]:
-        scalars = ("target", "drafter", "dtype", "max_window", "max_new_tokens", "exit_layers", "feature_layers")
+        reach = ("max_window", "max_new_tokens", "exit_layers", "feature_layers", "num_streams")
+        scalars = ("target", "drafter", "dtype", *reach)
         rows = [{"name": p.name, "category": p.category, "prompt_length": p.prompt_length} for p in self.prompts]
         shared = {name: getattr(self, name) for name in scalars} | {"trees": [asdict(tree) for tree in self.trees]}
         return {"format": FORMAT} | shared | {"prompts": rows}
@@ -245,15 +257,23 @@ def _complaints(prompt: PromptRecord, record: AcceptanceRecord) -> Iterator[str]
     for tree, ranks in zip(record.trees, prompt.tree_ranks, strict=False):
         if ranks.shape != (length, tree.depth):
             yield f"tree_ranks of {tree.drafter} have shape {ranks.shape}, not {(length, tree.depth)}"
-    may_be_empty = {name: getattr(prompt, name) for name in ("feature_rollouts", "feature_alternatives")}
+    if record.num_streams and not len(prompt.stream_hits):
+        yield f"no stream_hits for {record.num_streams} streams"
+    yield from _misshapen(prompt, record.max_window)
+
+
+def _misshapen(prompt: PromptRecord, max_window: int) -> Iterator[str]:
+    """Which arrays do not have a row for every token, or not as many drafted tokens as the record claims."""
+    may_be_empty = {name: getattr(prompt, name) for name in _OPTIONAL}
     arrays = {"rollouts": prompt.rollouts, "alternatives": prompt.alternatives}
     arrays |= {name: ids for name, ids in may_be_empty.items() if len(ids)}
     arrays |= {f"exits[{layer}]": ids for layer, ids in prompt.exits.items()}
     for name, ids in arrays.items():
-        if ids.ndim != 2 or len(ids) != length:
-            yield f"{name} has shape {ids.shape}, not one row for each of {length} tokens of text"
-        elif name.endswith("rollouts") and ids.shape[1] < record.max_window:
-            yield f"{name} has {ids.shape[1]} drafted tokens for max_window {record.max_window}"
+        if ids.ndim != 2 or len(ids) != len(prompt.text):
+            yield f"{name} has shape {ids.shape}, not one row for each of {len(prompt.text)} tokens of text"
+        elif name.endswith(("rollouts", "stream_hits")) and ids.shape[1] < max_window:
+            yield f"{name} has {ids.shape[1]} drafted tokens for max_window {max_window}"
 
 
-_ARRAYS = ("text", "rollouts", "feature_rollouts", "alternatives", "feature_alternatives", "margins")
+_OPTIONAL = ("feature_rollouts", "feature_alternatives", "stream_hits", "feature_stream_hits")
+_ARRAYS = ("text", "rollouts", "alternatives", "margins", *_OPTIONAL)

@@ -99,8 +99,9 @@ class LaneProfile(_Strict):
 
     Parts: `layer` (one target layer), `head` (all that follows the last layer of a verification), `exit` per
     exit layer, `draft_step` (a whole step of the draft, selection included), `draft_step_features` (with exit
-    features), `heads` (a whole step of a head, by the drafter's name), `streams` (what streams add to a verification,
-    by the drafter's name). `dispatch_s` is the fixed cost of one operation: half of it before it starts, half after it
+    features), `draft_streams` (the streams of one row of the draft, if it has any; their rows are guesses), `heads` (a
+    whole step of a head, by the drafter's name), `streams` (what the target's streams add to a verification, by their
+    name). `dispatch_s` is the fixed cost of one operation: half of it before it starts, half after it
     ends.
     """
 
@@ -114,6 +115,7 @@ class LaneProfile(_Strict):
     exit: dict[int, LatencyTable] = {}
     draft_step: LatencyTable | None = None
     draft_step_features: LatencyTable | None = None
+    draft_streams: LatencyTable | None = None
     heads: dict[str, LatencyTable] = {}
     streams: dict[str, LatencyTable] = {}
     memory_bytes: Annotated[float, Field(ge=0)] | None = None

@@ -23,6 +23,7 @@ class RecordReach:
         num_exit_candidates: ids per exit and position, the fewest of all prompts.
         num_alternatives: the draft's own ids per position, likewise.
         has_features: whether rollouts with exit features were recorded.
+        num_streams: the draft's own; 0 without.
         last_feature_layer: the deepest target layer that features come from; 0 without features.
         trees: trees whose nodes' places were recorded.
     """
@@ -34,6 +35,7 @@ class RecordReach:
     num_exit_candidates: int
     num_alternatives: int
     has_features: bool
+    num_streams: int = 0
     last_feature_layer: int = 0
     trees: tuple[RecordedTree, ...] = ()
 
@@ -50,6 +52,7 @@ class RecordReach:
             num_exit_candidates=min((ids.shape[1] for ids in exits), default=0),
             num_alternatives=min(prompt.alternatives.shape[1] for prompt in prompts),
             has_features=all(len(prompt.feature_rollouts) == len(prompt.text) for prompt in prompts),
+            num_streams=record.num_streams,
             last_feature_layer=max(record.feature_layers, default=0),
             trees=record.trees,
         )
@@ -63,6 +66,7 @@ class RecordReach:
             and (schedule.exit_layer is None or schedule.exit_layer in self.exit_layers)
             and schedule.num_exit_candidates <= self.num_exit_candidates
             and schedule.num_alternatives <= self.num_alternatives
+            and schedule.draft_streams <= self.num_streams
             and (self.has_features or not schedule.exit_features)
             and not self._lacks_features_at_exit(schedule)
         )
@@ -105,6 +109,9 @@ def _costs(schedule: Schedule, profile: Profile, reach: RecordReach) -> Iterator
     if schedule.draft_lane is not None:
         draft = profile.lane(schedule.draft_lane)
         yield (draft.draft_step_features if schedule.exit_features else draft.draft_step), _draft_rows(schedule)
+        if schedule.draft_streams:
+            yield draft.draft_step, schedule.draft_streams + 1
+            yield draft.draft_streams, schedule.draft_streams
 
 
 def _tree_costs(

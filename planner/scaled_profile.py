@@ -39,6 +39,7 @@ def _faster_draft(lane: LaneProfile, factor: float) -> LaneProfile:
         update={
             "draft_step": _faster(lane.draft_step, factor),
             "draft_step_features": _faster(lane.draft_step_features, factor),
+            "draft_streams": _faster(lane.draft_streams, factor),
             "heads": _all_faster(lane.heads, factor),
             "streams": _all_faster(lane.streams, factor),
         }

@@ -22,6 +22,7 @@ Window = Annotated[int, Field(ge=1, le=MAX_WINDOW)]
 TopK = Annotated[int, Field(ge=1, le=64)]
 Layer = Annotated[int, Field(ge=1)]
 NumRoots = Annotated[int, Field(ge=1)]
+NumStreams = Annotated[int, Field(ge=0, le=8)]
 NumNodes = Annotated[int, Field(ge=1, le=MAX_TREE)]
 
 
@@ -38,6 +39,7 @@ class SearchSpace(BaseModel):
         draft_top_k: roots per row from the draft.
         uneven_roots: roots per round that are spread unevenly, to where the record says rounds end.
         exit_features: whether the draft reads the target's hidden states.
+        draft_streams: guesses of the draft's own streams in every step; None for none and all that it has.
         tree_sizes: drafted tokens per round, of methods that draft trees; a smaller tree that has no more nodes is
             taken as it is.
         tree_depths: depths of trees; None for all that were recorded.
@@ -55,6 +57,7 @@ class SearchSpace(BaseModel):
     draft_top_k: tuple[TopK, ...] = (1, 2, 4)
     uneven_roots: tuple[NumRoots, ...] = (8, 16)
     exit_features: tuple[bool, ...] = (False, True)
+    draft_streams: tuple[NumStreams, ...] | None = None
     tree_sizes: tuple[NumNodes, ...] = (4, 6, 8, 12, 16, 24, 32)
     tree_depths: tuple[Window, ...] | None = None
     tree_top_k: tuple[TopK, ...] | None = None
@@ -121,8 +124,9 @@ def _settings(
             if recorded.method == method:
                 yield from _trees(recorded, space)
     elif profile.drafter is not None:
-        for fields in _chains(method, space, record):
-            yield fields | {"drafter": profile.drafter}
+        streams = space.draft_streams or (0, record.num_streams)
+        for fields, num_streams in product(_chains(method, space, record), dict.fromkeys(streams)):
+            yield fields | {"draft_streams": num_streams, "drafter": profile.drafter}
 
 
 def _trees(recorded: RecordedTree, space: SearchSpace) -> Iterator[dict[str, Any]]:

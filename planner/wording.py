@@ -45,6 +45,8 @@ def schedule_name(schedule: Schedule, placement: str) -> str:
         return f"{METHOD[schedule.method]}, {_tree(schedule)}, {placement}"
     drafted = f"{schedule.num_speculative_tokens} drafted"
     features = ", exit features" if schedule.exit_features else ""
+    if schedule.draft_streams:
+        features += f", {counted(schedule.draft_streams, 'stream')}"
     if schedule.method == "speculative":
         return f"synchronous, {drafted}{features}, {placement}"
     origin = {"exit": "exit {0}", "draft": "draft", "hybrid": "exit {0} + draft"}[str(schedule.root_source)]

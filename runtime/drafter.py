@@ -284,6 +284,20 @@ class Drafter:
 
         return run
 
+    def measure_streams(self, count: int, context: int) -> Callable[[], object]:
+        """So many guesses behind a made-up text, to be run again and again.
+
+        Raises:
+            LaneError: the draft has fewer streams.
+        """
+        schedule = Schedule(
+            method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=1, draft_streams=count
+        )
+        self.prefill([0], schedule=schedule, capacity=context + 1)
+        self.cache.make_up(context)
+        entering_1D = torch.randn(1, self.model.decoder.config.hidden_size, dtype=self.dtype)
+        return lambda: self._guess(entering_1D, count)
+
     def _sample(self, logits_V: Tensor, alternatives: tuple[int, ...], position: int) -> Proposal:
         best = truncated(logits_V, self._sampling.temperature, NUM_SAMPLED_FROM)
         candidates = best._replace(tokens=tuple(self._ids[index] for index in best.tokens))

@@ -50,7 +50,7 @@ class MeasureRole:
         return Message({"seconds": found})
 
     def _prepare(self, measurement: Measurement) -> Prepared:
-        if measurement.part in ("draft_step", "head_step"):
+        if measurement.part in ("draft_step", "draft_streams", "head_step"):
             if self.drafter is None:
                 raise LaneError(f"{measurement.part} cannot be timed: this lane has loaded no draft")
             return Prepared(_drafters_step(self.drafter, measurement))
@@ -84,7 +84,10 @@ def _drafters_step(drafter: WindowDrafter, measurement: Measurement) -> Callable
     if measurement.part == "head_step":
         return drafter.measure_step(measurement.rows, measurement.context)
     if not isinstance(drafter, Drafter):
-        raise LaneError("draft_step cannot be timed: the drafter of this lane is a head, its part is head_step")
+        part = measurement.part
+        raise LaneError(f"{part} cannot be timed: the drafter of this lane is a head, its part is head_step")
+    if measurement.part == "draft_streams":
+        return drafter.measure_streams(measurement.rows, measurement.context)
     return drafter.measure_step(
         measurement.rows,
         measurement.context,

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from decoding.errors import ConfigError
 from decoding.messages import NO_WINDOW, Verdict, Window
 from decoding.schedule import DYNAMIC_TREES, MAX_WINDOW, Schedule
+from sim.guessing import Guessing
 from sim.round_shape import RoundShape, tree_shape
 
 Ints = NDArray[np.int64]
@@ -100,6 +101,10 @@ class Acceptance(Protocol):
 
     def branches(self, schedule: Schedule, walk: Walk) -> Ints:
         """`MISS`, `FROM_DRAFT` or `FROM_EXIT` for every round of `walk`, [rounds]; meaningless in last rounds."""
+        ...
+
+    def guessing(self, schedule: Schedule) -> Guessing | None:
+        """The steps that the draft's own streams save; None for a schedule without."""
         ...
 
 
@@ -201,6 +206,16 @@ class PerPosition:
         rounds = np.arange(len(walk.prompt)) - starts[walk.prompt]
         branches: Ints = self._branches(schedule)[walk.prompt, rounds]
         return branches
+
+    def guessing(self, schedule: Schedule) -> None:
+        """See `Acceptance`.
+
+        Raises:
+            ConfigError: the draft has streams, and nobody knows what they guess.
+        """
+        if schedule.draft_streams:
+            msg = "acceptance is drawn, but what a draft's streams guess is known to acceptance records only"
+            raise ConfigError(msg)
 
     def _rounds(self, schedule: Schedule, counts: list[int], branches: list[int]) -> list[Answer]:
         """The rounds of a prompt; of a tree its first nodes are taken to be the ones that follow each other."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -17,6 +17,9 @@ from sim.acceptance import FROM_DRAFT, MISS, NO_TOKEN, Answers
 from sim.branches import BranchPlan, BranchProgress
 from sim.durations import Durations, StepKind, step_rows
 from sim.round_shape import RoundShape
+
+GuessRows = Callable[[int, int], tuple[int, ...]]
+"""`Guessing.rows` of one prompt: rows by the position and the tokens of the window that are there."""
 
 ROLLOUT_STEP, FINISH_STEP = Work.ROLLOUT_STEP, Work.FINISH_STEP  # a member is slow to look up in its class
 
@@ -37,6 +40,7 @@ class Costs:
     later_s: list[tuple[float, ...]]
     later_rows: tuple[int, ...]
     rollout_s: list[list[float]]
+    guessing_s: list[list[float]]
     branch_plan: BranchPlan
     slowdowns: dict[int | str, dict[int | str, tuple[list[float], list[float]]]]
     first_context: int
@@ -59,6 +63,7 @@ class Costs:
             later_s=list(zip(*(step.tolist() for step in durations.later_s), strict=True)),
             later_rows=durations.later_rows,
             rollout_s=durations.rollout_s.tolist(),
+            guessing_s=durations.guessing_s.tolist(),
             branch_plan=BranchPlan.of(schedule),
             slowdowns={
                 segment: {kind: (slow.target.tolist(), slow.draft.tolist()) for kind, slow in slowdowns.items()}
@@ -104,12 +109,19 @@ class Course:
     """
 
     __slots__ = (
-        "_answers", "_last_branch", "_next_branch", "_sequence", "costs", "env", "has_spans", "place", "schedule",
-        "trace", "unfinished", "verdict", "window",
+        "_answers", "_guesses", "_last_branch", "_next_branch", "_sequence", "costs", "env", "has_spans", "place",
+        "schedule", "trace", "unfinished", "verdict", "window",
     )  # fmt: skip
 
     def __init__(
-        self, env: Environment, schedule: Schedule, costs: Costs, answers: Answers, *, has_spans: bool
+        self,
+        env: Environment,
+        schedule: Schedule,
+        costs: Costs,
+        answers: Answers,
+        *,
+        guesses: GuessRows | None,
+        has_spans: bool,
     ) -> None:
         self.env = env
         self.schedule = schedule
@@ -120,6 +132,7 @@ class Course:
         self.place = answers.prompt_length - 1 - costs.first_context
         self.window, self.verdict, self._next_branch = answers.at(0, 0)
         self._answers = answers
+        self._guesses = guesses
         self._last_branch = MISS
         prompt = (NO_TOKEN,) * answers.prompt_length
         self._sequence = DecodedSequence(prompt, max_new_tokens=answers.num_tokens, eos_token_ids=())
@@ -167,6 +180,8 @@ class Course:
         left = progress.draft_left if branch == FROM_DRAFT else progress.exit_left
         if not left:
             return None
+        if self._guesses is not None:
+            return self._guessed(FINISH_STEP, 0, self.schedule.num_speculative_tokens - left + 1)
         step_s = self.costs.step_s["one_row"][self.place]
         return Steps("one_row", FINISH_STEP, left * step_s, (step_s,) * left, (1,) * left)
 
@@ -203,10 +218,20 @@ class Course:
 
     def _rollout(self, work: Work, num_unread: int) -> Steps:
         """A whole window, behind so many tokens to read beside the last committed one."""
+        if self._guesses is not None:
+            return self._guessed(work, num_unread, 1)
         costs, place = self.costs, self.place
         steps_s = (costs.catch_up_s[num_unread][place], *(costs.later_s[place] if costs.later_rows else ()))
         rows = (num_unread + 1, *costs.later_rows)
         return Steps("one_row", work, costs.rollout_s[num_unread][place], steps_s, rows)
+
+    def _guessed(self, work: Work, num_unread: int, num_drafted: int) -> Steps:
+        """A step without guesses, which completes `num_drafted` tokens of a window, and the others that it needs."""
+        assert self._guesses is not None, "a draft without streams guesses nothing"
+        place, seconds = self.place, self.costs.guessing_s
+        rows = self._guesses(len(self._sequence.tokens), num_drafted)
+        steps_s = (self.costs.catch_up_s[num_unread][place], *(seconds[count - 1][place] for count in rows))
+        return Steps("one_row", work, sum(steps_s), steps_s, (num_unread + 1, *rows))
 
 
 def _segment_work(schedule: Schedule) -> tuple[Work, ...]:

@@ -73,6 +73,8 @@ class Durations:
         catch_up_s: at [r - 1] the first step of a rollout that has r committed tokens to read, [most r, contexts].
         later_s: the steps of a rollout behind its first one.
         later_rows: rows of each.
+        guessing_s: steps that verify 0, 1, ... guesses of the draft's streams, made in them too, [guesses, contexts];
+            none without streams.
         slowdowns: for each segment and kind of step, what they cost each other.
         can_contend: whether the lanes are two and cost each other anything.
         target_half_s, draft_half_s: half a dispatch, before and after each operation.
@@ -90,6 +92,7 @@ class Durations:
     catch_up_s: Floats
     later_s: tuple[Floats, ...]
     later_rows: tuple[int, ...]
+    guessing_s: Floats
     slowdowns: tuple[Mapping[StepKind, Slowdown], ...]
     can_contend: bool
     target_half_s: float
@@ -155,6 +158,7 @@ class DurationTables:
             catch_up_s=np.array([step(count) for count in range(1, _most_tokens_to_read(schedule) + 1)]),
             later_s=tuple(step(count) for count in later_rows),
             later_rows=later_rows,
+            guessing_s=self._guessing_s(schedule, draft),
             slowdowns=tuple(
                 {
                     kind: pair.slowdown(self._bytes(target, operation) / segment, facts[0].bytes_per_call / seconds)
@@ -192,6 +196,18 @@ class DurationTables:
             return [np.zeros(len(self._contexts))] * len(operations)
         part = Part("streams", drafter=schedule.drafter)
         return [work_in_ticks(self._call(schedule.target_lane, part, one.rows)) for one in operations]
+
+    def _guessing_s(self, schedule: Schedule, lane: str) -> Floats:
+        """Steps of drafted tokens, which have no features: one row of the draft for each guess and one more."""
+        if not schedule.draft_streams:
+            return np.zeros((0, len(self._contexts)))
+        steps, streams = Part("draft_step"), Part("draft_streams")
+        first = work_in_ticks(self._call(lane, _drafting_part(schedule) or steps, 1))
+        more = [
+            work_in_ticks(self._call(lane, steps, count + 1)) + work_in_ticks(self._call(lane, streams, count))
+            for count in range(1, schedule.draft_streams + 1)
+        ]
+        return np.array([first, *more])
 
     def _seconds(self, lane: str, operation: Operation) -> Floats:
         total = np.zeros(len(self._contexts))

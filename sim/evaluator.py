@@ -16,7 +16,7 @@ from sim.cost import LaneCost
 from sim.durations import DurationTables
 from sim.prediction import Prediction, summarise
 from sim.replay import Replay
-from sim.round_times import time_rounds
+from sim.round_times import Decided, time_rounds
 
 __all__ = ["Prediction", "evaluate", "predict"]
 
@@ -71,9 +71,11 @@ def _evaluate(
     walk = acceptance.walk(schedule, max_new_tokens)
     branches = acceptance.branches(schedule, walk)
     durations = tables.durations(schedule, acceptance.shape(schedule))
+    guessing = acceptance.guessing(schedule)
+    guesses = None if guessing is None else guessing.counts(walk.prompt, walk.position)
     return summarise(
         walk,
-        time_rounds(schedule, durations, walk, branches),
+        time_rounds(schedule, durations, Decided(walk, branches, guesses)),
         durations,
         machine_error=tables.profile.relative_error,
         acceptance_source=acceptance.source,

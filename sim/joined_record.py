@@ -63,6 +63,11 @@ class JoinedRecord:
             found = self._drafts[with_features] = Drafts(windows, first, match_length, refused)
         return found
 
+    def stream_hits(self, *, with_features: bool) -> Ints:
+        """Right guesses in a row behind every drafted token from every position, [T, W]."""
+        of = [p.feature_stream_hits if with_features else p.stream_hits for p in self.record.prompts]
+        return _joined(of).astype(np.int64)
+
     def tree_ranks(self, tree: int) -> Ids:
         """Places of the text's tokens in the trees drafted from every position, [T, depth]."""
         return _joined(prompt.tree_ranks[tree] for prompt in self.record.prompts)
@@ -108,6 +113,9 @@ class JoinedRecord:
             raise RecordError(msg)
         if schedule.exit_layer is not None:
             self._check_exit(schedule, schedule.exit_layer)
+        if schedule.draft_streams > record.num_streams:
+            msg = f"draft_streams is {schedule.draft_streams}; recorded is a draft of {record.num_streams}"
+            raise RecordError(msg)
         if schedule.num_alternatives > (width := self.candidates(None).shape[1]):
             msg = f"the schedule needs {schedule.num_alternatives} of the draft's own ids per row; recorded are {width}"
             raise RecordError(msg)

@@ -16,6 +16,7 @@ from decoding.messages import Verdict, Window
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from sim.acceptance import MISS, NO_TOKEN, Answer, Answers, Ints, Walk
+from sim.guessing import Guessing
 from sim.joined_record import JoinedRecord
 from sim.replay_trees import TreeAnswers
 from sim.root_ranks import RootRanks
@@ -95,6 +96,18 @@ class Replay:
         self._joined.check(schedule)
         return self._branches_at(
             schedule, self._joined.starts[walk.prompt] + walk.position, walk.num_accepted, ~walk.is_last
+        )
+
+    def guessing(self, schedule: Schedule) -> Guessing | None:
+        """See `Acceptance`."""
+        if not schedule.draft_streams:
+            return None
+        self._joined.check(schedule)
+        return Guessing(
+            self._joined.stream_hits(with_features=schedule.exit_features),
+            self._joined.starts,
+            num_tokens=schedule.num_speculative_tokens,
+            num_streams=schedule.draft_streams,
         )
 
     def _accepted(self, schedule: Schedule) -> Ints:

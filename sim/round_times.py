@@ -62,13 +62,27 @@ class RoundTimes(NamedTuple):
     num_asked: int = 0
 
 
-def time_rounds(schedule: Schedule, durations: Durations, walk: Walk, branches: Ints) -> RoundTimes:
-    """Time all rounds of `walk`; `branches` tells for each where a mirror schedule has its outcome."""
-    return _RECURRENCES[schedule.method](schedule, durations, walk, branches)
+class Decided(NamedTuple):
+    """What the models decide of a schedule's rounds.
+
+    Attributes:
+        walk: all rounds.
+        branches: where a mirror schedule has the outcome of each.
+        guesses: the steps of their drafts by the number of guesses, see `Guessing.counts`; None without streams.
+    """
+
+    walk: Walk
+    branches: Ints
+    guesses: Ints | None = None
 
 
-def _autoregressive(schedule: Schedule, durations: Durations, walk: Walk, branches: Ints) -> RoundTimes:  # noqa: ARG001
-    verify_s = durations.segments_s[0][walk.context - durations.first_context]
+def time_rounds(schedule: Schedule, durations: Durations, decided: Decided) -> RoundTimes:
+    """Time all rounds that the models decided on."""
+    return _RECURRENCES[schedule.method](schedule, durations, decided)
+
+
+def _autoregressive(schedule: Schedule, durations: Durations, decided: Decided) -> RoundTimes:  # noqa: ARG001
+    verify_s = durations.segments_s[0][decided.walk.context - durations.first_context]
     overhead_s = 2 * durations.target_half_s + durations.round_overhead_s
     target_s = _total(verify_s)
     return RoundTimes(
@@ -78,16 +92,22 @@ def _autoregressive(schedule: Schedule, durations: Durations, walk: Walk, branch
     )
 
 
-def _speculative(schedule: Schedule, durations: Durations, walk: Walk, branches: Ints) -> RoundTimes:  # noqa: ARG001
+def _speculative(schedule: Schedule, durations: Durations, decided: Decided) -> RoundTimes:
+    walk = decided.walk
     more = _accepted_before(walk)
     if not schedule.exit_features:
         # it has read all it drafted but the last token
         more = np.where(more == schedule.num_speculative_tokens, 1, 0)
-    return _in_turn(durations, walk, more)
+    place = walk.context - durations.first_context
+    draft_s = durations.rollout_s[more, place]
+    if decided.guesses is not None:
+        draft_s = durations.catch_up_s[more, place] + _guessed_s(durations, decided.guesses[1], place)
+    return _in_turn(durations, place, draft_s)
 
 
-def _tree(schedule: Schedule, durations: Durations, walk: Walk, branches: Ints) -> RoundTimes:  # noqa: ARG001
-    return _in_turn(durations, walk, _accepted_before(walk))
+def _tree(schedule: Schedule, durations: Durations, decided: Decided) -> RoundTimes:  # noqa: ARG001
+    place = decided.walk.context - durations.first_context
+    return _in_turn(durations, place, durations.rollout_s[_accepted_before(decided.walk), place])
 
 
 def _accepted_before(walk: Walk) -> Ints:
@@ -95,11 +115,9 @@ def _accepted_before(walk: Walk) -> Ints:
     return np.where(walk.is_first, 0, np.roll(walk.num_accepted, 1))
 
 
-def _in_turn(durations: Durations, walk: Walk, more: Ints) -> RoundTimes:
-    """Draft, then verify. `more` are tokens to read beside the last committed one."""
-    place = walk.context - durations.first_context
+def _in_turn(durations: Durations, place: Ints, draft_s: Floats) -> RoundTimes:
+    """Draft for `draft_s`, then verify; `place` is where the rounds' contexts stand among those of `durations`."""
     verify_s = durations.segments_s[0][place]
-    draft_s = durations.rollout_s[more, place]
     overhead_s = 2 * (durations.target_half_s + durations.draft_half_s) + durations.round_overhead_s
     target_total_s, draft_total_s = _total(verify_s), _total(draft_s)
     return RoundTimes(
@@ -110,7 +128,8 @@ def _in_turn(durations: Durations, walk: Walk, more: Ints) -> RoundTimes:
     )
 
 
-def _streaming(schedule: Schedule, durations: Durations, walk: Walk, branches: Ints) -> RoundTimes:  # noqa: ARG001
+def _streaming(schedule: Schedule, durations: Durations, decided: Decided) -> RoundTimes:  # noqa: ARG001
+    walk = decided.walk
     place = walk.context - durations.first_context
     (first_s, later_s), (first_streams_s, later_streams_s) = durations.segments_s, durations.streams_s
     pass_s = np.where(walk.is_first, first_s[place], later_s[place])
@@ -126,14 +145,16 @@ def _streaming(schedule: Schedule, durations: Durations, walk: Walk, branches: I
     )
 
 
-def _mirror(schedule: Schedule, durations: Durations, walk: Walk, branches: Ints) -> RoundTimes:
+def _mirror(schedule: Schedule, durations: Durations, decided: Decided) -> RoundTimes:
+    walk, branches = decided.walk, decided.branches
     ahead = look_ahead(schedule, durations)
     place = walk.context - durations.first_context
     first, asked = np.flatnonzero(walk.is_first), np.flatnonzero(~walk.is_last)
     here, branch = place[asked], branches[asked]
-    missing_s = _missing(schedule, durations, ahead, here, walk.num_accepted[asked], branch)
+    missing_s = _missing(schedule, durations, ahead, decided, asked)
     waited_s = (ahead.noticed_s - ahead.take_s)[here] + missing_s
-    rollout_s = schedule.num_speculative_tokens * durations.step_s["one_row"][place[first]]
+    nothing = np.zeros(len(first), dtype=np.int64)
+    rollout_s = _completed_s(schedule, durations, decided, first, nothing)
 
     seconds = ahead.commit_s[place]
     seconds[asked] = (ahead.take_s + durations.draft_half_s)[here] + waited_s
@@ -166,29 +187,42 @@ def _mirror(schedule: Schedule, durations: Durations, walk: Walk, branches: Ints
     )
 
 
-def _missing(
-    schedule: Schedule, durations: Durations, ahead: RoundAhead, here: Ints, accepted: Ints, branch: Ints
-) -> Floats:
-    """Draft time between noticing a verdict and having the next window, [rounds].
-
-    `here` is where the rounds' contexts stand among those of `durations`.
-    """
-    num_steps, one_row = schedule.num_speculative_tokens, durations.step_s["one_row"]
-    after = here + accepted + 1
-    done = np.where(branch == FROM_DRAFT, ahead.draft_steps[here], ahead.exit_steps[here])
-    missing_s: Floats = (num_steps - np.where(branch == MISS, 0, done)) * one_row[after]
+def _missing(schedule: Schedule, durations: Durations, ahead: RoundAhead, decided: Decided, asked: Ints) -> Floats:
+    """Draft time between noticing a verdict and having the next window, for the rounds `asked` for one."""
+    here = decided.walk.context[asked] - durations.first_context
+    accepted, is_miss = decided.walk.num_accepted[asked], decided.branches[asked] == MISS
+    done = np.where(decided.branches[asked] == FROM_DRAFT, ahead.draft_steps[here], ahead.exit_steps[here])
+    missing_s = _completed_s(schedule, durations, decided, asked + 1, np.where(is_miss, 0, done))
     # Where no branch has begun, hit or miss, the draft reads what was committed; with features a miss reads it anew.
-    reads = ~ahead.is_read[here] | (schedule.exit_features & (branch == MISS))
+    reads = ~ahead.is_read[here] | (schedule.exit_features & is_miss)
     if not reads.any():
         return missing_s
-    return np.where(reads, durations.rollout_s[accepted, after], missing_s)
+    more_s = durations.catch_up_s[accepted, here + accepted + 1] - durations.catch_up_s[0, here + accepted + 1]
+    from_nothing_s = _completed_s(schedule, durations, decided, asked + 1, np.zeros(len(asked), dtype=np.int64))
+    return np.where(reads, from_nothing_s + more_s, missing_s)
+
+
+def _completed_s(schedule: Schedule, durations: Durations, decided: Decided, rounds: Ints, num_drafted: Ints) -> Floats:
+    """Draft time to complete the windows of `rounds`, of which so many tokens are there; the first step has one row."""
+    place = decided.walk.context[rounds] - durations.first_context
+    one_row_s, num_tokens = durations.step_s["one_row"][place], schedule.num_speculative_tokens
+    if decided.guesses is None:
+        return (num_tokens - num_drafted) * one_row_s
+    steps = decided.guesses[np.minimum(num_drafted + 1, num_tokens), rounds]
+    return np.where(num_drafted < num_tokens, one_row_s + _guessed_s(durations, steps, place), 0.0)
+
+
+def _guessed_s(durations: Durations, steps_RG: Ints, place: Ints) -> Floats:
+    """Time of so many steps with 0, 1, ... guesses, [rounds]."""
+    seconds: Floats = (steps_RG * durations.guessing_s[:, place].T).sum(axis=1)
+    return seconds
 
 
 def _total(seconds: Floats) -> float:
     return float(seconds.sum())
 
 
-_RECURRENCES: dict[Method, Callable[[Schedule, Durations, Walk, Ints], RoundTimes]] = {
+_RECURRENCES: dict[Method, Callable[[Schedule, Durations, Decided], RoundTimes]] = {
     "autoregressive": _autoregressive,
     "speculative": _speculative,
     "mirror": _mirror,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from functools import partial
 from typing import Any, cast
 
 from simpy import Environment, Event
@@ -15,7 +16,7 @@ from hwprofiles.profile import Profile
 from sim.acceptance import Acceptance, Answers
 from sim.contended_lanes import ContendedDraftLane, ContendedTargetLane
 from sim.cost import LaneCost
-from sim.course import Costs, Course
+from sim.course import Costs, Course, GuessRows
 from sim.durations import DurationTables
 from sim.evaluator import as_acceptance
 from sim.lanes import DraftLane, TargetLane
@@ -50,8 +51,19 @@ def simulate(
     tables = DurationTables(profile, acceptance.contexts(max_new_tokens), costs)
     shape = acceptance.shape(schedule)
     lists = Costs.of(schedule, tables.durations(schedule, shape), shape)
+    guessing = acceptance.guessing(schedule)
     return [
-        _play(schedule, lists, answers, has_spans=trace) for answers in acceptance.answers(schedule, max_new_tokens)
+        _play(
+            SimulatedLanes(
+                Environment(),
+                schedule,
+                lists,
+                answers,
+                guesses=partial(guessing.rows, prompt) if guessing is not None else None,
+                has_spans=trace,
+            )
+        )
+        for prompt, answers in enumerate(acceptance.answers(schedule, max_new_tokens))
     ]
 
 
@@ -61,9 +73,16 @@ class SimulatedLanes(Course):
     __slots__ = ("draft", "target")
 
     def __init__(
-        self, env: Environment, schedule: Schedule, costs: Costs, answers: Answers, *, has_spans: bool
+        self,
+        env: Environment,
+        schedule: Schedule,
+        costs: Costs,
+        answers: Answers,
+        *,
+        guesses: GuessRows | None,
+        has_spans: bool,
     ) -> None:
-        super().__init__(env, schedule, costs, answers, has_spans=has_spans)
+        super().__init__(env, schedule, costs, answers, guesses=guesses, has_spans=has_spans)
         self.target: TargetLane | ContendedTargetLane
         self.draft: DraftLane | ContendedDraftLane
         if costs.can_contend:
@@ -77,10 +96,8 @@ class SimulatedLanes(Course):
         self.draft.finish()
 
 
-def _play(schedule: Schedule, costs: Costs, answers: Answers, *, has_spans: bool) -> Trace:
-    env = Environment()
-    lanes = SimulatedLanes(env, schedule, costs, answers, has_spans=has_spans)
-    flow = METHODS[schedule.method](lanes, schedule)
-    env.process(cast("Generator[Event, Any, None]", flow))
-    env.run()
+def _play(lanes: SimulatedLanes) -> Trace:
+    flow = METHODS[lanes.schedule.method](lanes, lanes.schedule)
+    lanes.env.process(cast("Generator[Event, Any, None]", flow))
+    lanes.env.run()
     return lanes.trace

@@ -18,6 +18,8 @@ from runtime.wire import Message
 NUM_LAYERS = 10
 EXIT_S = 3e-3
 HEAD_S = 12e-3
+STREAMS_S = 2e-3
+"""What one more guess of the draft's streams adds."""
 GAP_S = 2e-3
 """Between one verification and the next."""
 
@@ -99,6 +101,8 @@ class FakeLane:
         self.machine.busy_lanes.remove(self.name)
 
     def seconds(self, m: Measurement, *, beside: bool) -> float:
+        if m.part == "draft_streams":
+            return STREAMS_S * (1 + m.rows) / self.laws.speed
         if m.part == "draft_step":
             factor = self.laws.step_beside if beside else 1.0
             return factor * self.laws.step_s(m.rows, m.context, with_features=m.with_features)

@@ -18,6 +18,7 @@ PARTS = LaneParts(
     num_layers=NUM_LAYERS,
     exit_layers=(4, 6),
     draft_kinds=(False, True),
+    num_streams=0,
     source="a test",
 )
 
@@ -42,9 +43,18 @@ def samples_of(parts: LaneParts, laws: Laws, *lanes: str) -> Samples:
     max_window=st.integers(1, 9),
     exit_layers=st.sampled_from([(), (3,), (4, 6)]),
     draft_kinds=st.sampled_from([(), (False,), (False, True)]),
+    num_streams=st.integers(0, 2),
 )
-def test_no_part_is_timed_twice_and_all_tables_find_theirs(effort_of, max_window, exit_layers, draft_kinds) -> None:
-    parts = replace(PARTS, effort=effort_of(max_window, CONTEXTS), exit_layers=exit_layers, draft_kinds=draft_kinds)
+def test_no_part_is_timed_twice_and_all_tables_find_theirs(
+    effort_of, max_window, exit_layers, draft_kinds, num_streams
+) -> None:
+    parts = replace(
+        PARTS,
+        effort=effort_of(max_window, CONTEXTS),
+        exit_layers=exit_layers,
+        draft_kinds=draft_kinds,
+        num_streams=num_streams,
+    )
     cells = list(parts.cells("a"))
     assert len(cells) == len(set(cells))
     samples = Samples()
@@ -73,6 +83,14 @@ def test_trees_wider_than_chains_are_verified_as_trees_at_the_first_context() ->
     for context in CONTEXTS:
         verify_s = NUM_LAYERS * tables.target.layer.at(33, context) + tables.target.head.at(33, context)
         assert verify_s == pytest.approx(NUM_LAYERS * Laws().layer_s(33, context) + Laws().head_s(33))
+
+
+def test_streams_of_the_draft_are_timed_for_every_number_of_guesses() -> None:
+    assert not measurements(PARTS, "draft_streams")
+    parts = replace(PARTS, num_streams=3)
+    assert [(one.rows, one.context) for one in measurements(parts, "draft_streams")] == [(1, 20), (2, 20), (3, 20)]
+    table = parts.tables("a", samples_of(parts, Laws(speed=2.0), "a")).draft_streams
+    assert [table.at(count, 100) for count in (1, 2, 3)] == pytest.approx([2e-3, 3e-3, 4e-3])
 
 
 def test_heads_and_the_first_exit_are_timed_alone() -> None:

@@ -152,12 +152,25 @@ def test_trees_must_fit_the_text() -> None:
         ({"alternatives": ids(1, 2, 3)}, r"alternatives has shape \(3,\)"),
         ({"exits": {}}, "no exit after layer 4"),
         ({"exits": {4: ids([1, 2])}}, r"exits\[4\] has shape \(1, 2\)"),
+        ({"stream_hits": ids([1], [2], [3])}, "stream_hits has 1 drafted tokens for max_window 2"),
+        ({"feature_stream_hits": ids([1, 2])}, r"feature_stream_hits has shape \(1, 2\)"),
         ({"text": ids(*range(4))}, "4 tokens of text, more than max_new_tokens 3"),
     ],
 )
 def test_a_record_that_contradicts_itself_is_refused(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(RecordError, match=f"record of 'a prompt': {complaint}"):
         record(prompt(**changes))
+
+
+def test_a_draft_with_streams_has_its_guesses_recorded(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="no stream_hits for 2 streams"):
+        record(num_streams=2)
+    hits = ids([1, 0], [2, 0], [0, 0])
+    whole = record(prompt(stream_hits=hits), num_streams=2)
+    whole.save(tmp_path / "record.npz")
+    again = AcceptanceRecord.load(tmp_path / "record.npz")
+    assert again.num_streams == 2
+    assert again.prompts[0].stream_hits.tolist() == hits.tolist()
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -177,7 +190,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.npz"
     np.savez(path, header=np.frombuffer(b'{"format": "something else"}', dtype=np.uint8))
     with pytest.raises(
-        RecordError, match=r"other\.npz: not an acceptance record of format mirrorsd-acceptance-record-3"
+        RecordError, match=r"other\.npz: not an acceptance record of format mirrorsd-acceptance-record-4"
     ):
         AcceptanceRecord.load(path)
 

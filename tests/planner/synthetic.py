@@ -51,6 +51,7 @@ def lane(name: str, cores: tuple[int, ...], *, speed: float = 1.0, draft_step_s:
         exit={layer: table(1.5e-3, speed=speed) for layer in EXIT_LAYERS},
         draft_step=table(draft_step_s, speed=speed),
         draft_step_features=table(draft_step_s * 1.1, speed=speed),
+        draft_streams=table(draft_step_s / 10, speed=speed, rows=(1, 2)),
         heads={name: table(step_s, speed=speed) for name, step_s in HEADS_S.items()},
         streams={"streams": table(4e-3, speed=speed)},
     )
@@ -102,6 +103,7 @@ def prompt_record(
     acceptance: float = 0.6,
     max_window: int = 8,
     with_features: bool = True,
+    num_streams: int = 0,
     trees: tuple[RecordedTree, ...] = (),
 ) -> PromptRecord:
     """A text whose draft knows each token with probability `acceptance`, and exits that know it more often."""
@@ -129,6 +131,7 @@ def prompt_record(
             ids[position] = row[:width]
         return ids
 
+    hits = np.full((num_tokens if num_streams else 0, max_window), num_streams, dtype=np.int32)
     plain, featured = rollouts(acceptance), rollouts(min(1.0, acceptance + 0.08))
     return PromptRecord(
         name=f"prompt {seed}",
@@ -140,6 +143,8 @@ def prompt_record(
         alternatives=ranked(plain[:, 0], 6, 0.6),
         feature_alternatives=ranked(featured[:, 0], 6, 0.6) if with_features else np.zeros((0, 6), dtype=np.int32),
         exits={layer: ranked(None, 9, 0.55 + layer / 100) for layer in EXIT_LAYERS},
+        stream_hits=hits,
+        feature_stream_hits=hits,
         tree_ranks=tuple(
             tree_ranks(random, recorded, num_tokens, acceptance * KNOWN_MORE[recorded.method]) for recorded in trees
         ),
@@ -152,9 +157,10 @@ def acceptance_record(
     num_tokens: int = 60,
     acceptance: float = 0.6,
     with_features: bool = True,
+    num_streams: int = 0,
     trees: tuple[RecordedTree, ...] = (),
 ) -> AcceptanceRecord:
-    """Some prompts of `prompt_record`."""
+    """Some prompts of `prompt_record`; streams, if there are any, are always right."""
     return AcceptanceRecord(
         target="SmolLM2-135M-Instruct",
         drafter="four-layer",
@@ -163,8 +169,16 @@ def acceptance_record(
         max_new_tokens=num_tokens,
         exit_layers=EXIT_LAYERS,
         prompts=tuple(
-            prompt_record(seed, num_tokens=num_tokens, acceptance=acceptance, with_features=with_features, trees=trees)
+            prompt_record(
+                seed,
+                num_tokens=num_tokens,
+                acceptance=acceptance,
+                with_features=with_features,
+                num_streams=num_streams,
+                trees=trees,
+            )
             for seed in range(num_prompts)
         ),
         trees=trees,
+        num_streams=num_streams,
     )

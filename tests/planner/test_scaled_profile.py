@@ -35,6 +35,16 @@ def test_only_that_part_of_the_time_shrinks(record, part, name):
     assert after == pytest.approx(before)
 
 
+def test_streams_of_the_draft_are_the_draft_too():
+    record = acceptance_record(num_prompts=2, num_streams=2)
+    schedule = SYNCHRONOUS.model_copy(update={"draft_streams": 2})
+    before = predict(schedule, machine(), record).bottlenecks._asdict()
+    after = predict(schedule, with_speed(machine(), "draft", 2.0), record).bottlenecks._asdict()
+    assert before["draft"] < predict(SYNCHRONOUS, machine(), record).bottlenecks.draft
+    assert after.pop("draft") == pytest.approx(before.pop("draft") / 2)
+    assert after == pytest.approx(before)
+
+
 @pytest.mark.parametrize(
     "drafting",
     [

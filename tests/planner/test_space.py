@@ -159,6 +159,21 @@ def test_no_features_without_their_record(profile):
     assert not any(schedule.exit_features for schedule in enumerate_schedules(SMALL, profile, record))
 
 
+def test_streams_of_the_draft_are_offered_beside_none_where_they_were_recorded_and_timed(profile):
+    record = acceptance_record(num_streams=2)
+
+    def asked(profile, **fields):
+        schedules = enumerate_schedules(SMALL.model_copy(update=fields), profile, record)
+        return {schedule.draft_streams for schedule in schedules if schedule.method in ("speculative", "mirror")}
+
+    assert asked(profile) == {0, 2}
+    assert asked(profile, draft_streams=(1,)) == {1}
+    assert asked(profile, draft_streams=(0, 3)) == {0}
+    blind = [lane.model_copy(update={"draft_streams": None}) for lane in profile.lanes]
+    assert asked(profile.model_copy(update={"lanes": tuple(blind)})) == {0}
+    assert {schedule.draft_streams for schedule in enumerate_schedules(SMALL, profile, acceptance_record())} == {0}
+
+
 def test_a_lane_without_an_exit_runs_no_target_of_an_exit_schedule(record):
     blind = lane("target", (0,)).model_copy(update={"exit": {}})
     profile = machine()

@@ -32,6 +32,11 @@ TREE = {"target_lane": "a", "num_speculative_tokens": 5, "tree_size": 16}
             "synchronous, 2 drafted, exit features, pooled",
         ),
         (
+            Schedule(method="speculative", target_lane="a", draft_lane="a", num_speculative_tokens=2, draft_streams=1),
+            "pooled",
+            "synchronous, 2 drafted, 1 stream, pooled",
+        ),
+        (
             Schedule(**MIRROR, root_source="exit", exit_layer=15, exit_top_k=1),
             "split",
             "mirror from exit 15, 3 drafted, 1 root per row",

@@ -178,6 +178,16 @@ def test_streams_begin_where_features_are_or_above_and_below_the_last_layer(
         DraftConfig(source_layers=(1, 2, 3, 4), vocab_size=5, feature_layer=feature_layer, streams=sizes)
 
 
+def test_guesses_can_be_timed_again_and_again() -> None:
+    drafter = Drafter(draft_model())
+    run_once = drafter.measure_streams(2, 20)
+    for _ in range(2):
+        assert len(run_once()) == 2
+        assert drafter.cache.cursor == 20
+    with pytest.raises(LaneError, match="draft_streams is 2: this draft has none"):
+        Drafter(no_streams()).measure_streams(2, 20)
+
+
 # On disk
 
 

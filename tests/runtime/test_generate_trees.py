@@ -170,3 +170,5 @@ def test_steps_of_a_head_can_be_timed_and_those_of_a_draft_model_cannot(engine, 
     assert len(lane.measure(Measurement(part="head_step", rows=3, context=8, repeats=2))) == 2
     with pytest.raises(LaneError, match="is a head, its part is head_step"):
         lane.measure(Measurement(part="draft_step"))
+    with pytest.raises(LaneError, match="draft_streams cannot be timed"):
+        lane.measure(Measurement(part="draft_streams"))

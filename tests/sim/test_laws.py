@@ -59,7 +59,7 @@ def test_more_acceptance_never_slows_a_run(
     assert decode_s(schedule, profile, high, hit_rate) <= decode_s(schedule, profile, low, hit_rate) + SLACK_S
 
 
-@given(schedules(method="mirror"), constant_machines(), RATE, RATE, RATE)
+@given(schedules(method="mirror", drawn=True), constant_machines(), RATE, RATE, RATE)
 @settings(deadline=None)
 def test_more_hits_never_slow_a_run(
     schedule: Schedule, profile: Profile, rate: float, hit_rate: float, more: float
@@ -77,7 +77,7 @@ def test_a_faster_target_never_slows_a_run(
     assert decode_s(schedule, faster, rate, hit_rate) <= decode_s(schedule, profile, rate, hit_rate) + SLACK_S
 
 
-@given(schedules(method="speculative"), constant_machines(), RATE, st.floats(0, 1))
+@given(schedules(method="speculative", drawn=True), constant_machines(), RATE, st.floats(0, 1))
 @settings(deadline=None)
 def test_a_faster_draft_never_slows_synchronous_decoding(
     schedule: Schedule, profile: Profile, rate: float, share: float
@@ -86,7 +86,7 @@ def test_a_faster_draft_never_slows_synchronous_decoding(
     assert decode_s(schedule, faster, rate, 0) <= decode_s(schedule, profile, rate, 0) + SLACK_S
 
 
-@given(schedules(method="mirror"), constant_machines(), RATE, RATE, st.floats(0, 1))
+@given(schedules(method="mirror", drawn=True), constant_machines(), RATE, RATE, st.floats(0, 1))
 @settings(deadline=None)
 def test_a_faster_draft_costs_mirror_at_most_a_step_per_round(
     schedule: Schedule, profile: Profile, rate: float, hit_rate: float, share: float
@@ -115,7 +115,7 @@ def test_contention_that_costs_nothing_changes_nothing(
         assert sorted(trace.spans) == sorted(expected.spans)
 
 
-@given(schedules(method="mirror"), constant_machines(), RATE, RATE, st.floats(1, 5))
+@given(schedules(method="mirror", drawn=True), constant_machines(), RATE, RATE, st.floats(1, 5))
 @settings(deadline=None)
 def test_a_draft_that_slows_the_target_never_speeds_up_a_run(
     schedule: Schedule, profile: Profile, rate: float, hit_rate: float, slowdown: float

@@ -15,6 +15,7 @@ from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfil
 NUM_LAYERS = 10
 EXIT_LAYERS = (4, 7)
 MAX_WINDOW = 4
+NUM_STREAMS = 2
 WRONG = 0
 """A token that stands in no text."""
 PATHS = ((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (2,))
@@ -39,7 +40,7 @@ def constant(seconds: float, *, num_bytes: float = 0.0) -> LatencyTable:
 
 def lane(name: str, *, dispatch_s: float = 0.0, **parts: float) -> LaneProfile:
     """A lane whose parts cost constant seconds; what is not named costs one second."""
-    names = ("layer", "head", "exit", "draft_step", "draft_step_features", "head_step", "streams")
+    names = ("layer", "head", "exit", "draft_step", "draft_step_features", "draft_streams", "head_step", "streams")
     seconds = dict.fromkeys(names, 1.0) | parts
     exit_s, head_step_s, streams_s = (seconds.pop(part) for part in ("exit", "head_step", "streams"))
     return LaneProfile(
@@ -198,6 +199,8 @@ def random_prompt(seed: int, *, num_tokens: int, vocabulary: int, prompt_length:
         feature_alternatives=featured,
         exits={layer: ranked(0.3) for layer in EXIT_LAYERS},
         tree_ranks=tuple(random_ranks(random, recorded, num_tokens) for recorded in TREES),
+        stream_hits=random.integers(0, NUM_STREAMS + 1, (num_tokens, MAX_WINDOW)).astype(np.int32),
+        feature_stream_hits=random.integers(0, NUM_STREAMS + 1, (num_tokens, MAX_WINDOW)).astype(np.int32),
     )
 
 
@@ -216,6 +219,7 @@ def records(draw: st.DrawFn) -> AcceptanceRecord:
             for _ in range(draw(st.integers(1, 3)))
         ),
         trees=TREES,
+        num_streams=NUM_STREAMS,
     )
 
 
@@ -251,6 +255,7 @@ def profiles(draw: st.DrawFn, *, contended: bool | None = None) -> Profile:
             exit={layer: table(1.0) for layer in EXIT_LAYERS},
             draft_step=table(draft_share),
             draft_step_features=table(draft_share),
+            draft_streams=table(draft_share),
             heads={name: table(draft_share) for name in ("head", "other")},
             streams={"streams": table(draft_share)},
         )
@@ -287,12 +292,11 @@ def schedules(draw: st.DrawFn, *, method: str | None = None, drawn: bool = False
         size = draw(st.integers(recorded.depth, len(PATHS) + 4))
         return tree(recorded, size, draft_lane=draw(st.sampled_from(["draft", "target"])))
     num_tokens = draw(st.integers(1, MAX_WINDOW))
+    fields: dict[str, Any] = {"draft_streams": 0 if drawn else draw(st.integers(0, NUM_STREAMS))}
     if method == "speculative":
-        return speculative(
-            num_tokens, draft_lane=draw(st.sampled_from(["draft", "target"])), exit_features=draw(st.booleans())
-        )
+        fields["exit_features"] = draw(st.booleans())
+        return speculative(num_tokens, draft_lane=draw(st.sampled_from(["draft", "target"])), **fields)
     root_source = draw(st.sampled_from(["exit", "draft", "hybrid"]))
-    fields: dict[str, Any] = {}
     if root_source != "draft":
         fields["exit_layer"] = draw(st.sampled_from(EXIT_LAYERS))
     if root_source == "exit":

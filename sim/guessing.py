@@ -1,0 +1,57 @@
+"""Steps of a draft with streams: every step behind the first verifies what the streams guessed in the one before.
+
+The rule is that of `runtime.drafter`: a window with n of its tokens is drafted on with min(streams, room) guesses
+behind the n-th, and as many tokens are kept as were guessed right, and one more. Which guesses are right does not
+depend on how many are made, so one recorded number for every drafted place tells all steps of all windows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+class Guessing:
+    """The steps behind the first one of every window, for one window length and number of streams.
+
+    Shape legend: T positions of all prompts' texts together, W longest recorded window, J streams.
+    """
+
+    def __init__(self, hits_TW: Ints, starts: Ints, *, num_tokens: int, num_streams: int) -> None:
+        """Take what was recorded.
+
+        Args:
+            hits_TW: right guesses in a row behind each drafted place.
+            starts: where each prompt begins among the positions.
+            num_tokens: the schedule's `num_speculative_tokens`.
+            num_streams: its `draft_streams`.
+        """
+        self._hits_TW, self._starts = hits_TW, starts
+        self._num_tokens, self._num_streams = num_tokens, num_streams
+
+    def rows(self, prompt: int, position: int, num_drafted: int) -> tuple[int, ...]:
+        """Rows of the steps that complete a window of which `num_drafted` tokens (one at least) are there."""
+        hits = self._hits_TW[self._starts[prompt] + position]
+        rows = []
+        while num_drafted < self._num_tokens:
+            num_guesses = self._num_guesses(num_drafted)
+            rows.append(1 + num_guesses)
+            num_drafted += 1 + min(int(hits[num_drafted - 1]), num_guesses)
+        return tuple(rows)
+
+    def counts(self, prompt_R: Ints, position_R: Ints) -> Ints:
+        """The same for many rounds at once: steps by their number of guesses, [tokens there, rounds, guesses]."""
+        hits_RW = self._hits_TW[self._starts[prompt_R] + position_R]
+        num_rounds = len(hits_RW)
+        counts = np.zeros((self._num_tokens + 1, num_rounds, self._num_streams + 1), dtype=np.int64)
+        for num_drafted in reversed(range(1, self._num_tokens)):
+            num_guesses = self._num_guesses(num_drafted)
+            then = num_drafted + 1 + np.minimum(hits_RW[:, num_drafted - 1], num_guesses)
+            counts[num_drafted] = counts[then, np.arange(num_rounds)]
+            counts[num_drafted, :, num_guesses] += 1
+        return counts
+
+    def _num_guesses(self, num_drafted: int) -> int:
+        return min(self._num_streams, self._num_tokens - num_drafted - 1)

@@ -1,0 +1,105 @@
+"""Which steps a draft with streams needs for a window, from what its guesses were worth."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from decoding.errors import ConfigError, ProfileError, RecordError
+from decoding.trace import Work
+from sim.acceptance import Bernoulli
+from sim.evaluator import predict
+from sim.guessing import Guessing
+from sim.world import simulate
+from tests.sim.worlds import AUTOREGRESSIVE, MAX_WINDOW, lane, machine, mirror, prompt, record, speculative
+
+STARTS = np.array([0, 2])
+ALWAYS, NEVER = (np.full((4, 6), hits) for hits in (9, 0))
+hit_counts = arrays(np.int64, (4, 6), elements=st.integers(0, 4))
+
+
+def guessing(hits, num_tokens, num_streams):
+    return Guessing(np.asarray(hits), STARTS, num_tokens=num_tokens, num_streams=num_streams)
+
+
+def test_right_guesses_are_kept_and_the_last_step_guesses_no_more_than_there_is_room_for() -> None:
+    assert guessing(ALWAYS, 6, 2).rows(0, 0, 1) == (3, 2)
+    assert guessing(ALWAYS, 6, 3).rows(0, 0, 1) == (4, 1)
+
+
+def test_wrong_guesses_cost_rows() -> None:
+    assert guessing(NEVER, 5, 2).rows(0, 0, 1) == (3, 3, 2, 1)
+
+
+def test_what_counts_is_the_number_behind_the_last_token_that_is_there() -> None:
+    hits = [[1, 9, 0, 2, 9, 9]] * 4
+    # behind the first token one is right, so the third is there; behind that none, behind the fourth two
+    assert guessing(hits, 6, 2).rows(0, 0, 1) == (3, 3, 2)
+
+
+def test_a_full_window_needs_no_steps() -> None:
+    assert guessing(NEVER, 3, 2).rows(0, 0, 3) == ()
+
+
+def test_prompts_stand_one_behind_the_other() -> None:
+    hits = np.zeros((4, 6), dtype=np.int64)
+    hits[3] = 9
+    assert guessing(hits, 3, 2).rows(1, 1, 1) == (2,)
+    assert guessing(hits, 3, 2).rows(0, 1, 1) == (2, 1)
+
+
+@given(hit_counts, st.integers(1, 6), st.integers(1, 4))
+def test_counted_steps_are_the_single_ones_and_make_the_window(hits, num_tokens, num_streams) -> None:
+    subject = guessing(hits, num_tokens, num_streams)
+    prompts, positions = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
+    counts = subject.counts(prompts, positions)
+    for index, (of, position) in enumerate(zip(prompts.tolist(), positions.tolist(), strict=True)):
+        for num_drafted in range(1, num_tokens + 1):
+            rows = subject.rows(of, position, num_drafted)
+            by_guesses = Counter(count - 1 for count in rows)
+            assert counts[num_drafted, index].tolist() == [by_guesses[n] for n in range(num_streams + 1)]
+            assert len(rows) <= num_tokens - num_drafted <= sum(rows)
+
+
+def streaming_record():
+    hits = np.zeros((6, MAX_WINDOW), dtype=np.int32)
+    hits[0] = 1
+    one = prompt("111110")
+    return record(
+        type(one)(**{name: getattr(one, name) for name in one.__slots__} | {"stream_hits": hits}), num_streams=1
+    )
+
+
+def test_by_hand() -> None:
+    """Two windows of four: the first in steps of 1, 2 and 1 rows, the second in 1, 2, 2 and 1."""
+    profile = machine(lane("target", layer=10.0), lane("draft", draft_step=4.0, draft_streams=3.0))
+    schedule = speculative(4, draft_streams=1)
+    (trace,) = simulate(schedule, profile, streaming_record())
+    drafted = [(span.rows, span.end_s - span.start_s) for span in trace.spans if span.work is Work.ROLLOUT_STEP]
+    assert drafted == [
+        *[(1, 4.0), (2, 7.0), (1, 4.0)],
+        *[(2, 4.0), (2, 7.0), (2, 7.0), (1, 4.0)],
+    ]
+    assert predict(schedule, profile, streaming_record()).decode_s == trace.decode_s
+
+
+@pytest.mark.parametrize("schedule", [speculative(4, draft_streams=2), mirror("draft", draft_streams=2)])
+def test_more_streams_than_were_recorded_are_refused(schedule) -> None:
+    with pytest.raises(RecordError, match="draft_streams is 2; recorded is a draft of 1"):
+        predict(schedule, machine(), streaming_record())
+
+
+def test_a_profile_that_has_not_timed_streams_is_refused() -> None:
+    blind = [lane(name).model_copy(update={"draft_streams": None}) for name in ("target", "draft")]
+    with pytest.raises(ProfileError, match="no measured draft_streams"):
+        predict(speculative(4, draft_streams=1), machine(*blind), streaming_record())
+
+
+def test_what_streams_guess_cannot_be_drawn() -> None:
+    drawn = Bernoulli(0.5, hit_rate=0.5, num_tokens=5)
+    assert drawn.guessing(AUTOREGRESSIVE) is None
+    with pytest.raises(ConfigError, match="known to acceptance records only"):
+        predict(speculative(4, draft_streams=1), machine(), drawn)
