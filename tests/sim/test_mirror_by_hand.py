@@ -1,0 +1,190 @@
+"""Mirror rounds on machines with round numbers, second by second. Spans are (lane, work, start, end, rows)."""
+
+from __future__ import annotations
+
+import pytest
+
+from hwprofiles.profile import Contention, LinkProfile
+from tests.sim.playing import HIT_MISS_END, by_rows, drafting, play, rounds, spans, with_draft_step
+from tests.sim.worlds import lane, machine, mirror, prompt, record
+
+
+def test_mirror_from_the_exit() -> None:
+    link = LinkProfile(lanes=("target", "draft"), latency_s=1, bytes_per_s=48, source="by hand")
+    profile = machine(lane("target", dispatch_s=2), lane("draft", dispatch_s=4), links=(link,), round_overhead_s=1)
+    trace = play(mirror("exit"), profile, HIT_MISS_END)
+    assert spans(trace) == [
+        ("draft", "rollout_step", 2, 3, 1),
+        ("draft", "rollout_step", 3, 4, 1),
+        # round 0, issued at 6: four layers and the exit; six layers and the head
+        ("target", "prefix", 7, 12, 3),
+        ("draft", "branch_step", 8, 9, 1),
+        ("target", "suffix", 12, 19, 3),
+        # the exit's message: 1 s to the driver, 1 s and 3 rows * 2 ids * 8 bytes over the link, 2 s to the lane
+        ("target->draft", "transfer", 13, 15, 3),
+        ("draft", "branch_step", 17, 18, 3),
+        ("draft", "branch_step", 18, 19, 3),
+        # committed at 21; the request takes 2 s and finds the window ready, which takes 2 s back
+        ("target", "prefix", 26, 31, 3),
+        ("draft", "branch_step", 27, 28, 1),
+        ("target", "suffix", 31, 38, 3),
+        ("target->draft", "transfer", 32, 34, 3),
+        ("draft", "branch_step", 36, 37, 3),
+        ("draft", "branch_step", 37, 38, 3),
+        # committed at 40; the request arrives at 42 and finds nothing
+        ("draft", "rollout_step", 42, 43, 1),
+        ("draft", "rollout_step", 43, 44, 1),
+        ("target", "prefix", 47, 52, 3),
+        ("draft", "branch_step", 48, 49, 1),
+        ("target", "suffix", 52, 59, 3),
+        ("target->draft", "transfer", 53, 55, 3),
+        ("draft", "branch_step", 57, 58, 3),
+        ("draft", "branch_step", 58, 59, 3),
+    ]
+    assert rounds(trace) == [(6, 21), (25, 40), (46, 61)]
+    assert [entry.hit for entry in trace.rounds] == [True, False, None]
+    assert [span.round for span in trace.spans if span.lane == "draft"] == [0] * 5 + [1] * 3 + [2] * 5
+
+
+def test_mirror_from_the_draft_starts_branches_at_once() -> None:
+    trace = play(mirror("draft"), machine(), HIT_MISS_END)
+    assert spans(trace)[:8] == [
+        ("draft", "rollout_step", 0, 1, 1),
+        ("draft", "rollout_step", 1, 2, 1),
+        ("draft", "branch_step", 2, 3, 1),
+        ("target", "verify", 2, 13, 3),
+        ("draft", "branch_step", 3, 4, 3),
+        ("draft", "branch_step", 4, 5, 3),
+        ("draft", "branch_step", 13, 14, 1),
+        ("target", "verify", 13, 24, 3),
+    ]
+    assert rounds(trace) == [(2, 13), (13, 24), (26, 37)]
+
+
+def test_a_request_waits_for_the_step_under_way() -> None:
+    trace = play(mirror("draft"), with_draft_step(5), HIT_MISS_END)
+    assert rounds(trace) == [(10, 21), (25, 36), (50, 61)]
+    assert drafting(trace)[2:8] == [
+        ("branch_step", 10, 15, 1),
+        ("branch_step", 15, 20, 3),
+        ("branch_step", 20, 25, 3),
+        # asked at 21: a hit, whose window is complete at 25
+        ("branch_step", 25, 30, 1),
+        ("branch_step", 30, 35, 3),
+        # asked at 36: a miss, so the step that began at 35 was the last
+        ("branch_step", 35, 40, 3),
+    ]
+    assert drafting(trace)[8:10] == [("rollout_step", 40, 45, 1), ("rollout_step", 45, 50, 1)]
+
+
+def test_after_a_hit_the_branch_goes_on_alone() -> None:
+    trace = play(mirror("draft"), with_draft_step(8), HIT_MISS_END)
+    assert drafting(trace)[2:7] == [
+        ("branch_step", 16, 24, 1),
+        ("branch_step", 24, 32, 3),
+        # asked at 27: one of two steps is done when the step under way ends
+        ("finish_step", 32, 40, 1),
+        ("branch_step", 40, 48, 1),
+        ("branch_step", 48, 56, 3),
+    ]
+    assert drafting(trace)[7:9] == [("rollout_step", 56, 64, 1), ("rollout_step", 64, 72, 1)]
+    assert trace.spans[6].round == 1
+
+
+def test_a_step_that_would_begin_when_the_request_arrives_does_not() -> None:
+    profile = machine(lane("target", head=2), lane("draft", draft_step=4))
+    trace = play(mirror("draft", num_tokens=3), profile, record(prompt("00")))
+    assert drafting(trace)[3:8] == [
+        ("branch_step", 12, 16, 1),
+        ("branch_step", 16, 20, 4),
+        ("branch_step", 20, 24, 4),
+        # the request comes at 24
+        ("rollout_step", 24, 28, 1),
+        ("rollout_step", 28, 32, 1),
+    ]
+
+
+def test_hybrid_joins_the_exit_at_the_next_step() -> None:
+    trace = play(mirror("hybrid"), with_draft_step(3), HIT_MISS_END)
+    assert spans(trace)[2:10] == [
+        ("draft", "branch_step", 6, 9, 1),
+        ("target", "prefix", 6, 11, 3),
+        ("draft", "branch_step", 9, 12, 3),
+        ("target", "suffix", 11, 18, 3),
+        ("target->draft", "transfer", 11, 11, 3),
+        # six branches, until those of the draft are done
+        ("draft", "branch_step", 12, 15, 6),
+        ("draft", "branch_step", 15, 18, 3),
+        ("draft", "branch_step", 18, 21, 1),
+    ]
+
+
+def test_hybrid_idles_between_its_sources() -> None:
+    trace = play(mirror("hybrid"), machine(), HIT_MISS_END)
+    assert drafting(trace)[2:7] == [
+        ("branch_step", 2, 3, 1),
+        ("branch_step", 3, 4, 3),
+        ("branch_step", 4, 5, 3),
+        ("branch_step", 7, 8, 3),
+        ("branch_step", 8, 9, 3),
+    ]
+
+
+def test_with_features_the_draft_waits_and_reads_the_window_again() -> None:
+    draft = lane("draft").model_copy(update={"draft_step_features": by_rows(1, 1, 2, 2, 4)})
+    trace = play(mirror("exit", exit_features=True), machine(lane("target"), draft), HIT_MISS_END)
+    assert drafting(trace)[2:8] == [
+        # the message comes at 7: two rows of the window and three roots, then the roots
+        ("branch_step", 7, 11, 5),
+        ("branch_step", 11, 13, 3),
+        ("branch_step", 19, 23, 5),
+        ("branch_step", 23, 25, 3),
+        # a miss at 26: what was committed is read again, each token with its feature
+        ("rollout_step", 26, 27, 2),
+        ("rollout_step", 27, 28, 1),
+    ]
+
+
+@pytest.mark.parametrize("contended", [False, True])
+def test_no_request_overtakes_the_exit_message(contended: bool) -> None:
+    link = LinkProfile(lanes=("target", "draft"), latency_s=10, bytes_per_s=1e18, source="by hand")
+    slow = Contention(lanes=("target", "draft"), slowdown=(1, 2), source="by hand")
+    draft = lane("draft").model_copy(update={"draft_step_features": by_rows(1, 2, 4)})
+    profile = machine(lane("target"), draft, links=(link,), contention=(slow,) if contended else ())
+    trace = play(mirror("exit", exit_features=True), profile, HIT_MISS_END)
+    # rounds are committed 12 s after they begin, but their exit messages arrive after 15 s
+    assert rounds(trace) == [(2, 14), (20, 32), (38, 50)]
+    assert drafting(trace)[2:] == [
+        # a hit, but its branch has not begun: the round's two tokens are read as after a miss
+        ("finish_step", 17, 19, 2),
+        ("finish_step", 19, 20, 1),
+        ("rollout_step", 35, 37, 2),
+        ("rollout_step", 37, 38, 1),
+    ]
+
+
+def test_lanes_slow_each_other_while_both_compute() -> None:
+    slow = Contention(lanes=("draft", "target"), slowdown=(3, 2), source="by hand")
+    trace = play(mirror("draft"), machine(contention=(slow,)), record(prompt("0000")))
+    assert spans(trace)[:7] == [
+        ("draft", "rollout_step", 0, 1, 1),
+        ("draft", "rollout_step", 1, 2, 1),
+        # three steps of three seconds, in which the target does 4.5 of its 11
+        ("draft", "branch_step", 2, 5, 1),
+        ("target", "verify", 2, 17.5, 3),
+        ("draft", "branch_step", 5, 8, 3),
+        ("draft", "branch_step", 8, 11, 3),
+        ("draft", "rollout_step", 17.5, 18.5, 1),
+    ]
+
+
+def test_a_step_speeds_up_when_the_target_stops() -> None:
+    slow = Contention(lanes=("target", "draft"), slowdown=(1, 2), source="by hand")
+    profile = machine(lane("target"), lane("draft", draft_step=4), contention=(slow,))
+    trace = play(mirror("draft"), profile, record(prompt("0000")))
+    # the second branch step has done 1.5 of its 4 seconds when the target ends at 19, and goes on alone
+    assert drafting(trace)[2:5] == [
+        ("branch_step", 8, 16, 1),
+        ("branch_step", 16, 21.5, 3),
+        ("rollout_step", 21.5, 25.5, 1),
+    ]
