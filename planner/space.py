@@ -39,7 +39,8 @@ class SearchSpace(BaseModel):
         draft_top_k: roots per row from the draft.
         uneven_roots: roots per round that are spread unevenly, to where the record says rounds end.
         exit_features: whether the draft reads the target's hidden states.
-        draft_streams: guesses of the draft's own streams in every step; None for none and all that it has.
+        draft_streams: guesses of the draft's own streams in every step; None for none and all that it has. Fewer
+            where a window has no room for so many.
         tree_sizes: drafted tokens per round, of methods that draft trees; a smaller tree that has no more nodes is
             taken as it is.
         tree_depths: depths of trees; None for all that were recorded.
@@ -124,9 +125,11 @@ def _settings(
             if recorded.method == method:
                 yield from _trees(recorded, space)
     elif profile.drafter is not None:
-        streams = space.draft_streams or (0, record.num_streams)
-        for fields, num_streams in product(_chains(method, space, record), dict.fromkeys(streams)):
-            yield fields | {"draft_streams": num_streams, "drafter": profile.drafter}
+        asked = space.draft_streams or (0, record.num_streams)
+        for fields, num_streams in product(_chains(method, space, record), asked):
+            # the first step guesses nothing and the last token is none to guess behind: no room for more
+            most = max(0, fields["num_speculative_tokens"] - 2)
+            yield fields | {"draft_streams": min(num_streams, most), "drafter": profile.drafter}
 
 
 def _trees(recorded: RecordedTree, space: SearchSpace) -> Iterator[dict[str, Any]]:

@@ -160,18 +160,24 @@ def test_no_features_without_their_record(profile):
 
 
 def test_streams_of_the_draft_are_offered_beside_none_where_they_were_recorded_and_timed(profile):
-    record = acceptance_record(num_streams=2)
-
-    def asked(profile, **fields):
+    def asked(profile, record=acceptance_record(num_streams=2), **fields):  # noqa: B008
         schedules = enumerate_schedules(SMALL.model_copy(update=fields), profile, record)
-        return {schedule.draft_streams for schedule in schedules if schedule.method in ("speculative", "mirror")}
+        return {schedule.draft_streams for schedule in schedules if schedule.num_speculative_tokens == 4}
 
     assert asked(profile) == {0, 2}
     assert asked(profile, draft_streams=(1,)) == {1}
-    assert asked(profile, draft_streams=(0, 3)) == {0}
+    assert asked(profile, acceptance_record(num_streams=1), draft_streams=(0, 2)) == {0}
     blind = [lane.model_copy(update={"draft_streams": None}) for lane in profile.lanes]
     assert asked(profile.model_copy(update={"lanes": tuple(blind)})) == {0}
-    assert {schedule.draft_streams for schedule in enumerate_schedules(SMALL, profile, acceptance_record())} == {0}
+    assert asked(profile, acceptance_record()) == {0}
+
+
+def test_streams_that_a_window_has_no_room_for_are_not_asked_for(profile):
+    record = acceptance_record(num_streams=2)
+    space = SMALL.model_copy(update={"windows": (1, 2, 3, 4), "methods": ("speculative",)})
+    schedules = enumerate_schedules(space, profile, record)
+    found = {(schedule.num_speculative_tokens, schedule.draft_streams) for schedule in schedules}
+    assert found == {(1, 0), (2, 0), (3, 0), (3, 1), (4, 0), (4, 2)}
 
 
 def test_a_lane_without_an_exit_runs_no_target_of_an_exit_schedule(record):
