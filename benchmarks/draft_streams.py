@@ -1,19 +1,25 @@
-"""Tokens per step of a draft with streams, by kind of task, on the shipped prompts at temperature 0.
+"""Tokens per step of a draft with streams, by kind of task, on the shipped prompts at temperature 0, and a step's cost.
 
     python benchmarks/draft_streams.py --drafter FOLDER                       figures to benchmarks/results
     python benchmarks/draft_streams.py --drafter FOLDER --card                and onto the drafter's card
+    python benchmarks/draft_streams.py --drafter FOLDER --cost                only what a step costs, anew
+    python benchmarks/draft_streams.py --page                                 writes the table of docs/training.md
 
 Target and draft run in this process, round after round, each prompt once for every window length. A draft without
-streams makes one token a step. Counts do not depend on time: this may run beside other work.
+streams makes one token a step. Counts do not depend on time. Costs are ratios of steps that take turns (A B A B), on
+one core: drafting is faster with streams if a step brings more tokens than it costs plain steps.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import time
 from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from statistics import quantiles
+from typing import Any, NamedTuple
 
 import torch
 
@@ -32,7 +38,11 @@ from runtime.window_drafter import Steps
 from training.card import add_benchmark
 
 RESULT = Path(__file__).parent / "results" / "draft-streams.json"
+PAGE = Path(__file__).parents[1] / "docs" / "training.md"
+START = "<!-- streams: written by benchmarks/draft_streams.py -->\n"
+END = "<!-- end of streams -->"
 WINDOWS = (4, 5, 8)
+CONTEXT, TURNS = 200, 200
 
 
 class Count(NamedTuple):
@@ -45,6 +55,9 @@ class Count(NamedTuple):
 def main() -> None:
     """Measure every window length on every prompt."""
     options = _options()
+    if options.page:
+        PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), json.loads(RESULT.read_bytes())), encoding="utf-8")
+        return
     torch.set_num_threads(1)
     folder = find_drafter(options.drafter)
     decoder = load_decoder(embedded_folder(), dtype=torch.bfloat16)
@@ -52,6 +65,11 @@ def main() -> None:
     if draft.config.streams is None:
         raise SystemExit(f"{folder}: a draft without streams makes one token a step")
     target, drafter = TargetModel(decoder), Drafter(draft)
+    cost = step_cost(drafter, draft.config.streams.num_streams)
+    print(cost, flush=True)
+    if options.cost:
+        write_atomically(RESULT, json.dumps(json.loads(RESULT.read_bytes()) | {"step_cost": cost}, indent=2) + "\n")
+        return
     prompts = encode_prompts(bundled_prompts(), Tokenizer.from_folder(embedded_folder()))[:: options.every]
     figures = {}
     for num_tokens in WINDOWS:
@@ -72,10 +90,45 @@ def main() -> None:
         figures[f"windows of {num_tokens}"] = {kind: round(tokens[kind] / steps[kind], 3) for kind in tokens}
         print(num_tokens, figures[f"windows of {num_tokens}"], flush=True)
     shared = {"drafter": folder.name, "num_prompts": len(prompts), "max_new_tokens": options.max_new_tokens}
-    write_atomically(RESULT, json.dumps(shared | {"tokens_per_draft_step": figures}, indent=2) + "\n")
+    write_atomically(
+        RESULT, json.dumps(shared | {"tokens_per_draft_step": figures, "step_cost": cost}, indent=2) + "\n"
+    )
     if options.card:
         flat = {f"{windows}, {kind}": value for windows, row in figures.items() for kind, value in row.items()}
         add_benchmark(folder, "tokens per draft step on the shipped prompts", flat)
+
+
+def with_table(page: str, result: Mapping[str, Any]) -> str:
+    """The page with tokens per step between its markers, and what a step costs below."""
+    found, cost = result["tokens_per_draft_step"], result["step_cost"]
+    tasks = list(next(iter(found.values())))
+    lines = [["tokens per step", *tasks], ["---"] * (len(tasks) + 1)]
+    lines += [[windows, *(f"{row[task]:.2f}" for task in tasks)] for windows, row in found.items()]
+    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    told = f"A step costs {cost['median']:.2f} plain ones (quartiles {cost['lower_quartile']:.2f} to "
+    told += f"{cost['upper_quartile']:.2f}).\n"
+    before, rest = page.split(START)
+    return f"{before}{START}{table}\n{told}{END}{rest.split(END)[1]}"
+
+
+def step_cost(drafter: Drafter, num_streams: int) -> dict[str, float]:
+    """A step that guesses and verifies guesses over one of a single row: median and quartiles of the ratios."""
+    plain = drafter.measure_step(1, CONTEXT)
+    verifying = drafter.measure_step(1 + num_streams, CONTEXT)
+    guessing = drafter.measure_streams(num_streams, CONTEXT)
+    ratios = []
+    for index in range(TURNS + 10):
+        plain_s, more_s = _seconds(plain), _seconds(verifying) + _seconds(guessing)
+        if index >= 10:
+            ratios.append(more_s / plain_s)
+    lower, middle, upper = quantiles(ratios, n=4)
+    return {"median": round(middle, 3), "lower_quartile": round(lower, 3), "upper_quartile": round(upper, 3)}
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    start_s = time.perf_counter()
+    run()
+    return time.perf_counter() - start_s
 
 
 def decode(
@@ -111,11 +164,16 @@ def finished(steps: Steps) -> tuple[Window, int]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--drafter", required=True, help="name or folder of a draft with streams")
+    parser.add_argument("--drafter", help="name or folder of a draft with streams")
     parser.add_argument("--max-new-tokens", type=int, default=64)
     parser.add_argument("--every", type=int, default=1, help="take one prompt of so many, to be done sooner")
     parser.add_argument("--card", action="store_true", help="put the figures on the drafter's card")
-    return parser.parse_args()
+    parser.add_argument("--cost", action="store_true", help="only measure what a step costs, on quiet cores")
+    parser.add_argument("--page", action="store_true", help="measure nothing, write docs/training.md anew")
+    options = parser.parse_args()
+    if not options.page and options.drafter is None:
+        parser.error("--drafter is needed to measure")
+    return options
 
 
 if __name__ == "__main__":
