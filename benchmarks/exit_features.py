@@ -1,0 +1,125 @@
+"""What exit features are worth: the same draft with and without them, by method, exit layer and window, in both worlds.
+
+    python benchmarks/exit_features.py --profile out/demo/profile.yaml     measures, and writes the page's table
+    python benchmarks/exit_features.py --table                             writes the table from the committed result
+
+Records the first prompts of every kind of task, then runs every schedule on each of them in turn (A B C A B C) and
+simulates the same. Tokens per round and hits do not depend on time; milliseconds do: nothing else should run. Writes
+benchmarks/results/exit-features.json, and a table of it into docs/training.md, which a test compares with the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from calibrate.prompts import bundled_prompts, take_per_category
+from decoding.schedule import Schedule
+from decoding.yaml_file import write_atomically
+from mirrorsd.json_text import json_text
+from mirrorsd.outcome import schedule_entries
+from mirrorsd.pair import find_pair
+from mirrorsd.recording import Reach, record
+from mirrorsd.validation import Evidence, validate
+
+ROOT = Path(__file__).parents[1]
+RESULT = ROOT / "benchmarks" / "results" / "exit-features.json"
+PAGE = ROOT / "docs" / "training.md"
+START = "<!-- features: written by benchmarks/exit_features.py -->\n"
+END = "<!-- end of features -->"
+LANES = {"target_lane": "cpu0", "draft_lane": "cpu1"}
+WINDOWS = (2, 4)
+EXIT_LAYERS = (15, 20, 24)
+DEEPEST_TAP = 20
+"""Of the shipped draft: an exit before it cannot send its features."""
+
+
+def main() -> None:
+    """Measure unless only the table is wanted, then write the table."""
+    options = _options()
+    if not options.table:
+        write_atomically(RESULT, json_text(_measured(options)))
+    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), _read()), encoding="utf-8")
+
+
+def with_table(page: str, result: Mapping[str, Any]) -> str:
+    """The page with the result's table between its markers."""
+    before, rest = page.split(START)
+    return before + START + table(result) + END + rest.split(END)[1]
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """One row for every schedule without features, beside the same with them where the exit has them."""
+    found = {_key(entry["schedule"]): entry for entry in result["schedules"]}
+    header = ["window", "method", "tokens per round", "hits", "ms/token measured", "predicted"]
+    lines = [header, ["---"] * len(header)]
+    for key, without in found.items():
+        *same, has_features = key
+        if has_features:
+            continue
+        both = [without, *filter(None, [found.get((*same, True))])]
+        window, method, exit_layer = same
+        name = method if exit_layer is None else f"{method}, exit after layer {exit_layer}"
+        lines.append([str(window), name, *(" → ".join(figures) for figures in zip(*map(_figures, both), strict=True))])
+    text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return f"{result['num_prompts']} prompts, up to {result['max_new_tokens']} new tokens each.\n\n{text}"
+
+
+def schedules() -> Iterator[Schedule]:
+    """Synchronous speculation, and mirror from every exit, each without features and with them where it can."""
+    for window in WINDOWS:
+        for features in (False, True):
+            common = {"num_speculative_tokens": window, "exit_features": features, **LANES}
+            yield Schedule.model_validate({"method": "speculative", **common})
+            for layer in EXIT_LAYERS:
+                if layer >= DEEPEST_TAP or not features:
+                    mirror = {"method": "mirror", "root_source": "exit", "exit_layer": layer, "exit_top_k": 4}
+                    yield Schedule.model_validate(mirror | common)
+
+
+def _measured(options: argparse.Namespace) -> dict[str, Any]:
+    prompts = take_per_category(bundled_prompts(), 1)
+    pair = find_pair("smollm2-135m-instruct", heads=())
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "record.npz"
+        reach = Reach(max_new_tokens=options.max_new_tokens, max_window=max(WINDOWS))
+        record(pair, prompts, path, reach=reach, num_threads=2)
+        outcome = validate(list(schedules()), Evidence.load(options.profile, path), prompts, progress=_show)
+    return outcome.facts | {"schedules": schedule_entries(outcome.results, outcome.comparisons)}
+
+
+def _key(schedule: Mapping[str, Any]) -> tuple[int, str, int | None, bool]:
+    layer, features = schedule.get("exit_layer"), schedule.get("exit_features", False)
+    return schedule["num_speculative_tokens"], schedule["method"], layer, features
+
+
+def _figures(entry: Mapping[str, Any]) -> list[str]:
+    measured, predicted = entry["measured"], entry["predicted"]
+    hits = "-" if measured["reuse_rate"] is None else f"{measured['reuse_rate']:.0%}"
+    length = f"{measured['mean_acceptance_length']:.2f}"
+    return [length, hits, f"{1e3 * measured['tpot_s']:.1f}", f"{1e3 * predicted['tpot_s']:.1f}"]
+
+
+def _read() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(RESULT.read_bytes())
+    return content
+
+
+def _show(step: str, share: float) -> None:
+    print(f"{share:4.0%} {step}", flush=True)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--profile", type=Path, default=Path("out/demo/profile.yaml"), help="of this machine")
+    parser.add_argument("--max-new-tokens", type=int, default=48)
+    parser.add_argument("--table", action="store_true", help="only write the table again")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
