@@ -257,9 +257,19 @@ def _complaints(prompt: PromptRecord, record: AcceptanceRecord) -> Iterator[str]
     for tree, ranks in zip(record.trees, prompt.tree_ranks, strict=False):
         if ranks.shape != (length, tree.depth):
             yield f"tree_ranks of {tree.drafter} have shape {ranks.shape}, not {(length, tree.depth)}"
-    if record.num_streams and not len(prompt.stream_hits):
-        yield f"no stream_hits for {record.num_streams} streams"
+    yield from _missing_hits(prompt, record.num_streams)
     yield from _misshapen(prompt, record.max_window)
+
+
+def _missing_hits(prompt: PromptRecord, num_streams: int) -> Iterator[str]:
+    """Rollouts of a draft with streams whose right guesses are not known."""
+    hits = {"stream_hits": (prompt.rollouts, prompt.stream_hits)}
+    hits["feature_stream_hits"] = prompt.feature_rollouts, prompt.feature_stream_hits
+    for name, (rollouts, found) in hits.items():
+        if num_streams and len(rollouts) and not len(found):
+            yield f"no {name} for {num_streams} streams"
+        if (found < 0).any():
+            yield f"{name} hold {found.min()}, which is no number of guesses"
 
 
 def _misshapen(prompt: PromptRecord, max_window: int) -> Iterator[str]:

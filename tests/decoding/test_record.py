@@ -152,6 +152,8 @@ def test_trees_must_fit_the_text() -> None:
         ({"alternatives": ids(1, 2, 3)}, r"alternatives has shape \(3,\)"),
         ({"exits": {}}, "no exit after layer 4"),
         ({"exits": {4: ids([1, 2])}}, r"exits\[4\] has shape \(1, 2\)"),
+        ({"stream_hits": ids([1, 0], [-1, 0], [0, 0])}, "stream_hits hold -1, which is no number of guesses"),
+        ({"feature_stream_hits": ids([0, -2], [0, 0], [0, 0])}, "feature_stream_hits hold -2"),
         ({"stream_hits": ids([1], [2], [3])}, "stream_hits has 1 drafted tokens for max_window 2"),
         ({"feature_stream_hits": ids([1, 2])}, r"feature_stream_hits has shape \(1, 2\)"),
         ({"text": ids(*range(4))}, "4 tokens of text, more than max_new_tokens 3"),
@@ -165,6 +167,9 @@ def test_a_record_that_contradicts_itself_is_refused(changes: dict[str, Any], co
 def test_a_draft_with_streams_has_its_guesses_recorded(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="no stream_hits for 2 streams"):
         record(num_streams=2)
+    known = {"stream_hits": ids([1, 0], [2, 0], [0, 0]), "feature_rollouts": ids([1, 2], [3, 4], [5, 6])}
+    with pytest.raises(RecordError, match="no feature_stream_hits for 2 streams"):
+        record(prompt(**known), num_streams=2)
     hits = ids([1, 0], [2, 0], [0, 0])
     whole = record(prompt(stream_hits=hits), num_streams=2)
     whole.save(tmp_path / "record.npz")

@@ -67,10 +67,9 @@ def test_counted_steps_are_the_single_ones_and_make_the_window(hits, num_tokens,
 def streaming_record():
     hits = np.zeros((6, MAX_WINDOW), dtype=np.int32)
     hits[0] = 1
+    known = {"stream_hits": hits, "feature_stream_hits": hits}
     one = prompt("111110")
-    return record(
-        type(one)(**{name: getattr(one, name) for name in one.__slots__} | {"stream_hits": hits}), num_streams=1
-    )
+    return record(type(one)(**{name: getattr(one, name) for name in one.__slots__} | known), num_streams=1)
 
 
 def test_by_hand() -> None:
