@@ -52,18 +52,11 @@ def simulate(
     shape = acceptance.shape(schedule)
     lists = Costs.of(schedule, tables.durations(schedule, shape), shape)
     guessing = acceptance.guessing(schedule)
+    texts = acceptance.answers(schedule, max_new_tokens)
+    rows = [None if guessing is None else partial(guessing.rows, prompt) for prompt in range(len(texts))]
     return [
-        _play(
-            SimulatedLanes(
-                Environment(),
-                schedule,
-                lists,
-                answers,
-                guesses=partial(guessing.rows, prompt) if guessing is not None else None,
-                has_spans=trace,
-            )
-        )
-        for prompt, answers in enumerate(acceptance.answers(schedule, max_new_tokens))
+        _play(schedule, lists, answers, guesses=guesses, has_spans=trace)
+        for answers, guesses in zip(texts, rows, strict=True)
     ]
 
 
@@ -72,20 +65,11 @@ class SimulatedLanes(Course):
 
     __slots__ = ("draft", "target")
 
-    def __init__(
-        self,
-        env: Environment,
-        schedule: Schedule,
-        costs: Costs,
-        answers: Answers,
-        *,
-        guesses: GuessRows | None,
-        has_spans: bool,
-    ) -> None:
-        super().__init__(env, schedule, costs, answers, guesses=guesses, has_spans=has_spans)
+    def equip(self) -> None:
+        """Give it its lanes; these slow each other if the profile's do."""
         self.target: TargetLane | ContendedTargetLane
         self.draft: DraftLane | ContendedDraftLane
-        if costs.can_contend:
+        if self.costs.can_contend:
             machine = SharedMachine(self)
             self.target, self.draft = ContendedTargetLane(self, machine), ContendedDraftLane(self, machine)
         else:
@@ -96,8 +80,11 @@ class SimulatedLanes(Course):
         self.draft.finish()
 
 
-def _play(lanes: SimulatedLanes) -> Trace:
-    flow = METHODS[lanes.schedule.method](lanes, lanes.schedule)
-    lanes.env.process(cast("Generator[Event, Any, None]", flow))
-    lanes.env.run()
+def _play(schedule: Schedule, costs: Costs, answers: Answers, *, guesses: GuessRows | None, has_spans: bool) -> Trace:
+    env = Environment()
+    lanes = SimulatedLanes(env, schedule, costs, answers, guesses=guesses, has_spans=has_spans)
+    lanes.equip()
+    flow = METHODS[schedule.method](lanes, schedule)
+    env.process(cast("Generator[Event, Any, None]", flow))
+    env.run()
     return lanes.trace
