@@ -1,18 +1,13 @@
 """Figures of rounds, held against counting by hand."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
+
+from tests.benchmarks.scripts import load_script
 
 
 @pytest.fixture(scope="module")
 def script():
-    path = Path(__file__).parents[2] / "benchmarks" / "acceptance.py"
-    spec = importlib.util.spec_from_file_location("acceptance_script", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("acceptance")
 
 
 @pytest.fixture

@@ -1,17 +1,13 @@
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
+
+from tests.benchmarks.scripts import load_script
 
 
 @pytest.fixture(scope="module")
 def script():
-    path = Path(__file__).parents[2] / "benchmarks" / "draft_streams.py"
-    spec = importlib.util.spec_from_file_location("draft_streams_script", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("draft_streams")
 
 
 def test_a_step_with_guesses_is_compared_with_a_plain_one(script, monkeypatch) -> None:

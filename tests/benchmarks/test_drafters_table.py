@@ -1,17 +1,13 @@
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
+
+from tests.benchmarks.scripts import load_script
 
 
 @pytest.fixture
 def script():
-    path = Path(__file__).parents[2] / "benchmarks" / "drafters_table.py"
-    spec = importlib.util.spec_from_file_location("drafters_table", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("drafters_table")
 
 
 def test_the_page_says_what_cards_and_results_say(script):

@@ -1,9 +1,7 @@
 """Exit coverage of tiny models, held against reading every position by hand."""
 
-import importlib.util
 import json
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +11,7 @@ from calibrate.record_text import greedy_text
 from runtime.decoder import causal_mask
 from runtime.exit_adapter import ExitAdapter
 from runtime.exit_folder import ExitHeads, load_exits
+from tests.benchmarks.scripts import load_script
 from tests.runtime.tiny_folders import save_exits_of
 from tests.tiny_models import VOCAB_SIZE, tiny_adapters, tiny_target
 
@@ -24,11 +23,7 @@ NAMED_IDS = torch.tensor([*range(0, VOCAB_SIZE, 2), 3, 5, 17])
 
 @pytest.fixture(scope="module")
 def script():
-    path = Path(__file__).parents[2] / "benchmarks" / "exit_coverage.py"
-    spec = importlib.util.spec_from_file_location("exit_coverage", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("exit_coverage")
 
 
 @pytest.fixture(scope="module")

@@ -1,17 +1,13 @@
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
+
+from tests.benchmarks.scripts import load_script
 
 
 @pytest.fixture(scope="module")
 def script():
-    path = Path(__file__).parents[2] / "benchmarks" / "exit_features.py"
-    spec = importlib.util.spec_from_file_location("exit_features_script", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("exit_features")
 
 
 def test_every_schedule_with_features_has_a_twin_without_them(script) -> None:

@@ -1,18 +1,16 @@
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
+
+from tests.benchmarks.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def readme_table():
-    spec = importlib.util.spec_from_file_location("readme_table", ROOT / "benchmarks" / "readme_table.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("readme_table")
 
 
 def entry(name, predicted_s, measured_s, reuse_rate):

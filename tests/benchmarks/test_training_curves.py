@@ -1,20 +1,15 @@
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 
 from runtime.shipped import find_drafter
+from tests.benchmarks.scripts import load_script
 from training.card import read_card
 
 
 @pytest.fixture(scope="module")
 def script():
-    path = Path(__file__).parents[2] / "benchmarks" / "training_curves.py"
-    spec = importlib.util.spec_from_file_location("training_curves_script", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("training_curves")
 
 
 def test_a_share_of_the_text_is_judged_on_the_same_conversations(script) -> None:

@@ -1,16 +1,11 @@
-import importlib.util
-from pathlib import Path
-
 import pytest
+
+from tests.benchmarks.scripts import load_script
 
 
 @pytest.fixture(scope="module")
 def script():
-    path = Path(__file__).parents[2] / "benchmarks" / "vocabulary.py"
-    spec = importlib.util.spec_from_file_location("vocabulary_script", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("vocabulary")
 
 
 def test_tokens_of_the_answers_are_counted_by_whether_vocabulary_or_prompt_has_them(script) -> None:

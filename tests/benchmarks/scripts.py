@@ -1,0 +1,15 @@
+"""Loading a benchmark: they are scripts of their own and belong to no package."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).parents[2]
+
+
+def load_script(name: str) -> ModuleType:
+    """The script of that name, not run."""
+    spec = importlib.util.spec_from_file_location(f"{name}_script", ROOT / "benchmarks" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
