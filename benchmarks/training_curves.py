@@ -15,7 +15,7 @@ import gzip
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from decoding.yaml_file import write_atomically
 from planner.wording import listing
@@ -24,6 +24,8 @@ from training.card import Card, read_card
 from training.data import read_conversations
 from training.recipe import DraftRecipe, ExitRecipe, Optimisation, TrainingRecipe
 from training.run import DRAFTER_FOLDER, RunProgress, run_recipe
+
+T = TypeVar("T")
 
 RESULT = Path(__file__).parent / "results" / "training-curves.json"
 PAGE = Path(__file__).parents[1] / "docs" / "training.md"
@@ -35,6 +37,8 @@ TAPS = ((20,), (2, 10), (2, 10, 20), (2, 10, 24))
 EXITS = (*((128, rate) for rate in (1e-3, 8e-3)), *((width, 3e-3) for width in (128, 256, 1024)))
 """Width and learning rate of adapters."""
 EXIT_LAYERS = (15, 20, 24)
+_HEAD_PARAMETERS = 8192 * 576
+"""Kept rows of the target's head, which every step of a draft reads beside its own parameters."""
 _COMMON = {"vocab_size": 8192, "always_kept": (0, 1, 2), "num_held_out": NUM_HELD_OUT}
 
 
@@ -84,10 +88,10 @@ def main() -> None:
     PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), json.loads(RESULT.read_bytes())), encoding="utf-8")
 
 
-def shortened(lines: Sequence[str], share: int) -> list[str]:
+def shortened(conversations: Sequence[T], share: int) -> list[T]:
     """The first 1/`share` of what is not held out, and all that is."""
-    num_trained = len(lines) - NUM_HELD_OUT
-    return [*lines[: num_trained // share], *lines[num_trained:]]
+    num_trained = len(conversations) - NUM_HELD_OUT
+    return [*conversations[: num_trained // share], *conversations[num_trained:]]
 
 
 def _trained(run: Run, options: argparse.Namespace) -> Card:
@@ -117,11 +121,10 @@ def _figures(run: Run, card: Card, data: Path) -> dict[str, Any]:
     }
     if card.exit_coverage:
         return figures | {"exit_coverage": card.exit_coverage}
-    scores = {"agreement_with_features": None} | card.held_out
     lengths: dict[str, dict[int, float]] = {"without": {}, "with": {}}
     for one in card.acceptance:
         lengths["with" if one.with_features else "without"][one.num_tokens] = one.mean_acceptance_length
-    return figures | scores | {"mean_acceptance_length": lengths}
+    return figures | card.held_out | {"mean_acceptance_length": lengths}
 
 
 def with_tables(page: str, result: Mapping[str, Any]) -> str:
@@ -145,8 +148,16 @@ def _distinct(found: Mapping[str, Any]) -> str:
 
 def _ladder(found: Mapping[str, Any]) -> str:
     of = [(layers, found[draft(layers).name]) for layers in LAYERS]
-    rows = [[str(len(layers)), f"{one['bytes'] / 1e6:.1f}", *_acceptance(one)] for layers, one in of]
-    return _table(["layers", "MB", *_ACCEPTANCE], rows)
+    rows = [
+        [str(len(layers)), f"{one['bytes'] / 1e6:.1f}", f"{_megabytes_read(one):.0f}", *_acceptance(one)]
+        for layers, one in of
+    ]
+    return _table(["layers", "MB", "MB read by a step", *_ACCEPTANCE], rows)
+
+
+def _megabytes_read(one: Mapping[str, Any]) -> float:
+    """By a step in bfloat16."""
+    return float(2 * (one["parameters"] + _HEAD_PARAMETERS) / 1e6)
 
 
 def _taps(found: Mapping[str, Any]) -> str:
