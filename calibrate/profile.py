@@ -303,7 +303,7 @@ def _lane(spec: PlacedLane, tables: LaneTables, dispatch_s: float, traffic: Part
         exit={layer: table for layer, table in exits.items() if table is not None},
         draft_step=reading(tables.draft_step, traffic.draft_step),
         draft_step_features=reading(tables.draft_step_features, traffic.draft_step),
-        draft_streams=reading(tables.draft_streams, traffic.draft_step),
+        draft_streams=tables.draft_streams,
         heads=dict(tables.heads),
         streams=dict(tables.streams),
     )

@@ -18,7 +18,7 @@ from runtime.wire import Message
 NUM_LAYERS = 10
 EXIT_S = 3e-3
 HEAD_S = 12e-3
-STREAMS_S = 2e-3
+GUESS_S = 2e-3
 """What one more guess of the draft's streams adds."""
 GAP_S = 2e-3
 """Between one verification and the next."""
@@ -102,7 +102,7 @@ class FakeLane:
 
     def seconds(self, m: Measurement, *, beside: bool) -> float:
         if m.part == "draft_streams":
-            return STREAMS_S * (1 + m.rows) / self.laws.speed
+            return GUESS_S * (1 + m.rows) / self.laws.speed
         if m.part == "draft_step":
             factor = self.laws.step_beside if beside else 1.0
             return factor * self.laws.step_s(m.rows, m.context, with_features=m.with_features)

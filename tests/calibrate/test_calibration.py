@@ -12,10 +12,10 @@ from calibrate.profile import CalibrationTask, calibrate
 from calibrate.sizes import ModelSizes
 from decoding.errors import ConfigError
 from hwprofiles.profile import Profile, load_profile, save_profile
-from runtime.drafter_folder import DrafterFolderConfig
+from runtime.drafter_folder import DrafterFolderConfig, StreamFields
 from runtime.weight_folder import SpeculatorsConfig, TargetShape, Verifier
 from tests.calibrate.fake_heads import LEVEL, STREAMS_S, HeadEngine
-from tests.calibrate.fake_machine import GAP_S, LANES, FakeEngine, Laws
+from tests.calibrate.fake_machine import GAP_S, GUESS_S, LANES, FakeEngine, Laws
 from tests.tiny_models import tiny_config
 
 CONTEXTS = (20, 220)
@@ -23,7 +23,7 @@ SPEEDS = {"cpu0": 1.0, "cpu1": 0.8, "cpu0+1": 1.7}
 TOLERANCE = {"rel": 1e-6}
 
 
-def draft_config(exit_features: tuple[int, ...] = ()) -> DrafterFolderConfig:
+def draft_config(exit_features: tuple[int, ...] = (), num_streams: int = 0) -> DrafterFolderConfig:
     return DrafterFolderConfig(
         speculators_config=SpeculatorsConfig(algorithm="x", verifier=Verifier(name_or_path="t")),
         target_shape=TargetShape.of(tiny_config()),
@@ -32,11 +32,13 @@ def draft_config(exit_features: tuple[int, ...] = ()) -> DrafterFolderConfig:
         source_layers=(1, 2),
         exit_features=exit_features,
         feature_layer=0,
+        streams=StreamFields(num_streams=num_streams, start_layer=1, rank=2) if num_streams else None,
     )
 
 
-def task(*, exit_features: tuple[int, ...] = (), **changes: object) -> CalibrationTask:
-    sizes = ModelSizes(config=tiny_config(), draft=draft_config(exit_features), exits=None, dtype="bfloat16")
+def task(*, exit_features: tuple[int, ...] = (), num_streams: int = 0, **changes: object) -> CalibrationTask:
+    draft = draft_config(exit_features, num_streams)
+    sizes = ModelSizes(config=tiny_config(), draft=draft, exits=None, dtype="bfloat16")
     usual = CalibrationTask(
         target="t", drafter="d", sizes=sizes, lanes=LANES, exit_layers=(4, 6), contexts=CONTEXTS, quick=True
     )
@@ -79,6 +81,16 @@ def test_steps_with_features_have_a_table_of_their_own() -> None:
             with_features = laws.step_s(rows, 20, with_features=True)
             assert lane.draft_step_features.at(rows, 20) == pytest.approx(with_features, **TOLERANCE)
     assert profile.features_bytes_per_row == 2 * 16 * 2
+
+
+def test_streams_of_the_draft_are_timed_where_it_has_some_at_the_level_of_its_steps_in_runs() -> None:
+    engine = machine(step_in_run=1.2)
+    for lane in calibrate(engine, task(num_streams=2)).lanes:
+        alone_s = GUESS_S / SPEEDS[lane.name]
+        assert lane.draft_streams.rows == (1, 2)
+        assert lane.draft_streams.at(1, 100) == pytest.approx(1.2 * 2 * alone_s, rel=0.02)
+        assert lane.draft_streams.at(2, 100) == pytest.approx(1.2 * 3 * alone_s, rel=0.02)
+    assert all(lane.draft_streams is None for lane in calibrate(machine(), task()).lanes)
 
 
 def test_tables_are_at_the_level_of_real_runs() -> None:

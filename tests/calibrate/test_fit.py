@@ -131,13 +131,14 @@ def test_every_table_is_brought_to_the_level_of_its_work(
     """Steps of more rows than a rollout ever feeds are branches; with features a rollout may feed more."""
     rows = tuple(range(1, CATCH_UP_ROWS + 3))
     parts = fitted(operations(1e-3, 5e-3, 3e-3))
-    tables = LaneTables(target=parts, draft_step=flat(rows), draft_step_features=flat(rows))
+    tables = LaneTables(target=parts, draft_step=flat(rows), draft_step_features=flat(rows), draft_streams=flat(rows))
     level = Level(target=target, step=step, features_step=features_step, branch_step=branch_step)
     levelled = tables.levelled(level)
     assert levelled.target.layer.at(4, 50) == pytest.approx(target * parts.layer.at(4, 50))
     assert levelled.target.head.at(2, 10) == pytest.approx(target * parts.head.at(2, 10))
     assert levelled.target.exits[4].at(9, 10) == pytest.approx(target * parts.exits[4].at(9, 10))
     for count in rows:
+        assert levelled.draft_streams.at(count, 10) == step
         assert levelled.draft_step.at(count, 10) == (step if count <= ROLLOUT_ROWS else branch_step)
         assert levelled.draft_step_features.at(count, 10) == (features_step if count <= CATCH_UP_ROWS else branch_step)
     assert levelled.draft_step.relative_error == 0.01
@@ -146,7 +147,7 @@ def test_every_table_is_brought_to_the_level_of_its_work(
 
 def test_a_lane_without_a_draft_stays_without() -> None:
     levelled = LaneTables(target=fitted(operations(1e-3, 5e-3, 3e-3))).levelled(Level(step=2.0, branch_step=3.0))
-    assert levelled.draft_step is levelled.draft_step_features is None
+    assert levelled.draft_step is levelled.draft_step_features is levelled.draft_streams is None
 
 
 def test_a_table_holds_what_it_is_given() -> None:
