@@ -169,7 +169,13 @@ def test_every_colour_is_in_the_style_sheet_for_light_and_dark(html):
 
 
 def test_calibration_is_summed_up(page, data):
-    for part in ("one target layer", "target head", "exit after layer 20", "draft step, exit features"):
+    for part in (
+        "one target layer",
+        "target head",
+        "exit after layer 20",
+        "draft step, exit features",
+        "streams of the draft",
+    ):
         assert part in page.text
     assert "3 min 10 s" in page.text.replace("\u00a0", " ")
     assert "Synthetic 2-core" in page.text

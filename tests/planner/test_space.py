@@ -180,6 +180,18 @@ def test_streams_that_a_window_has_no_room_for_are_not_asked_for(profile):
     assert found == {(1, 0), (2, 0), (3, 0), (3, 1), (4, 0), (4, 2)}
 
 
+def test_guesses_that_no_measured_step_can_verify_are_not_asked_for(profile):
+    record = acceptance_record(num_streams=2)
+    narrow = [
+        lane.model_copy(update={"draft_step": table(6e-3, rows=(1, 2)), "draft_streams": table(1e-3, rows=(1, 2))})
+        for lane in profile.lanes
+    ]
+    space = SMALL.model_copy(update={"windows": (3, 4), "methods": ("speculative",)})
+    schedules = enumerate_schedules(space, profile.model_copy(update={"lanes": tuple(narrow)}), record)
+    found = {(schedule.num_speculative_tokens, schedule.draft_streams) for schedule in schedules}
+    assert found == {(3, 0), (3, 1), (4, 0)}
+
+
 def test_a_lane_without_an_exit_runs_no_target_of_an_exit_schedule(record):
     blind = lane("target", (0,)).model_copy(update={"exit": {}})
     profile = machine()

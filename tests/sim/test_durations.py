@@ -12,6 +12,7 @@ from sim.cost import ConstantCost
 from sim.durations import TICK_S, Durations, DurationTables, in_ticks, one_in_ticks, step_rows
 from sim.round_shape import RoundShape
 from sim.world import simulate
+from tests.sim.playing import by_rows
 from tests.sim.worlds import AUTOREGRESSIVE, TREES, lane, machine, mirror, prompt, record, speculative, tree
 
 LINK = LinkProfile(lanes=("draft", "target"), latency_s=0.5, bytes_per_s=16, source="by hand")
@@ -82,6 +83,15 @@ def test_a_rollout_reads_what_is_new_and_takes_a_step_for_every_further_token_or
     assert rollouts_s(mirror("draft", num_tokens=1)) == [1]
     assert rollouts_s(tree(TREES[0], 7)) == [1, 2, 3, 4]
     assert rollouts_s(tree(TREES[4], 4), 3) == [1 + 3, 2 + 3, 3 + 3]
+
+
+def test_a_step_with_guesses_has_a_row_for_each_and_pays_for_guessing_them() -> None:
+    parts = {"draft_step": by_rows(1.0, 2.0, 4.0), "draft_streams": by_rows(8.0, 16.0)}
+    profile = machine(lane("target"), lane("draft").model_copy(update=parts))
+    for features in (False, True):
+        schedule = speculative(4, draft_streams=2, exit_features=features)
+        assert durations(schedule, profile).guessing_s[:, 0].tolist() == [1.0, 2.0 + 8.0, 4.0 + 16.0]
+    assert len(durations(speculative(4), profile).guessing_s) == 0
 
 
 def test_parts_of_heads_and_streams_are_found_by_the_drafters_name() -> None:
