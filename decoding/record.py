@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from decoding.atomic_file import replace_file
 from decoding.errors import RecordError
+from decoding.files import replace_file
 from decoding.schedule import Method, Schedule
 from decoding.tree_shape import Path as TreePath
 

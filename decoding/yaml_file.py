@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from decoding.atomic_file import replace_file
 from decoding.errors import ConfigError
+from decoding.files import replace_file
 
 T = TypeVar("T")
 

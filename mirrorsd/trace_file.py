@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from decoding.atomic_file import replace_file
 from decoding.errors import TraceError
+from decoding.files import replace_file
 from decoding.trace import LaneEvent, Round, Span, Trace, Work
 
 _FORMAT: Final = "mirrorsd-traces-1"

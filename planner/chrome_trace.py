@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from decoding.atomic_file import replace_file
 from decoding.errors import TraceError
+from decoding.files import replace_file
 from decoding.trace import Round, Span, Trace, Work
 
 Event = dict[str, Any]

@@ -19,8 +19,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from decoding.atomic_file import replace_file
 from decoding.errors import ModelError, ModelFormatError
+from decoding.files import replace_file
 from runtime.decoder import Decoder
 from runtime.models.config import ModelConfig
 from runtime.quantization import QUANTIZATION_FORMAT

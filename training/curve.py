@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from decoding.atomic_file import replace_file
 from decoding.errors import TrainingError
+from decoding.files import replace_file
 
 CURVE_FILE = "curve.json"
 

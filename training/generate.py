@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from decoding.atomic_file import replace_file
 from decoding.errors import TrainingError
+from decoding.files import replace_file
 from runtime.decoder import Decoder
 from training.batched_decoding import Sampling, decode_batch
 from training.data import Conversation, fingerprint, read_conversations

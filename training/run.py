@@ -11,8 +11,8 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
-from decoding.atomic_file import replace_file
 from decoding.errors import TrainingError
+from decoding.files import replace_file
 from runtime.models.config import ModelConfig
 from runtime.models.weights import load_decoder
 from runtime.weight_folder import WEIGHTS_FILE

@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from decoding.atomic_file import replace_file
 from decoding.errors import TrainingError
+from decoding.files import replace_file
 from runtime.decoder import Decoder, causal_mask
 from runtime.weight_folder import TargetShape
 from training.data import Conversation, fingerprint

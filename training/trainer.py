@@ -18,8 +18,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from decoding.atomic_file import replace_file
 from decoding.errors import TrainingError
+from decoding.files import replace_file
 from training.curve import add_point
 from training.recipe import Optimisation
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from decoding.atomic_file import replace_file
+from decoding.files import replace_file
 
 
 def test_a_file_is_written_and_replaced_with_ordinary_permissions(tmp_path) -> None:
