@@ -33,7 +33,7 @@ from mirrorsd.pair import ModelPair, find_pair
 from mirrorsd.recording import Reach, record
 from mirrorsd.text_engine import Decoding, TextEngine, lane_specs
 from runtime.shipped import find_drafter
-from sim.replay import Replay
+from sim.acceptance.replay import Replay
 from training.card import AcceptanceByTask, TaskAcceptance, add_acceptance
 
 RESULTS = Path(__file__).parent / "results"

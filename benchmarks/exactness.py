@@ -27,7 +27,7 @@ from hwprofiles.profile import load_profile
 from mirrorsd.pair import find_pair
 from mirrorsd.recording import Reach, record
 from mirrorsd.text_engine import Decoding, TextEngine, lane_specs
-from sim.cost import ConstantCost, PartKind
+from sim.cost.cost_model import ConstantCost, PartKind
 from sim.world import simulate
 
 RESULT = Path(__file__).parent / "results" / "exactness.json"

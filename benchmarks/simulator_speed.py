@@ -24,8 +24,8 @@ from decoding.schedule import Schedule
 from decoding.yaml_file import write_atomically
 from hwprofiles.host import describe_host
 from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
+from sim.acceptance.replay import Replay
 from sim.evaluator import evaluate
-from sim.replay import Replay
 from sim.world import simulate
 
 RESULTS = Path(__file__).parent / "results"

@@ -9,7 +9,7 @@ from typing import Self
 from decoding.record import AcceptanceRecord, RecordedTree
 from decoding.schedule import Schedule
 from hwprofiles.profile import LaneProfile, LatencyTable, Profile
-from sim.round_shape import tree_shape
+from sim.cost.round_shape import tree_shape
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

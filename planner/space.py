@@ -15,7 +15,7 @@ from decoding.tree_shape import cut
 from hwprofiles.profile import LaneProfile, Profile
 from planner.pricing import RecordReach, is_priced
 from planner.root_budget import correction_ranks, uneven_budget
-from sim.round_shape import pool_size
+from sim.cost.round_shape import pool_size
 
 Placement = Literal["split", "pooled"]
 Window = Annotated[int, Field(ge=1, le=MAX_WINDOW)]

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
-from sim.acceptance import Acceptance
-from sim.cost import LaneCost
-from sim.durations import DurationTables
+from sim.acceptance.acceptance_model import Acceptance
+from sim.acceptance.replay import Replay
+from sim.arrays.round_times import Decided, time_rounds
+from sim.cost.cost_model import LaneCost
+from sim.cost.durations import DurationTables
 from sim.prediction import Prediction, summarise
-from sim.replay import Replay
-from sim.round_times import Decided, time_rounds
 
 __all__ = ["Prediction", "evaluate", "predict"]
 

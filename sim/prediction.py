@@ -7,10 +7,10 @@ from math import hypot
 
 import numpy as np
 
-from sim.acceptance import Ints, Walk
-from sim.cost import Floats
-from sim.durations import Durations
-from sim.round_times import Bottlenecks, RoundTimes
+from sim.acceptance.acceptance_model import Ints, Walk
+from sim.arrays.round_times import Bottlenecks, RoundTimes
+from sim.cost.cost_model import Floats
+from sim.cost.durations import Durations
 
 DEVIATIONS = 1.96
 """Standard errors on either side that hold 95 % of a normal distribution."""

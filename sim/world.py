@@ -13,14 +13,14 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
-from sim.acceptance import Acceptance, Answers
-from sim.contended_lanes import ContendedDraftLane, ContendedTargetLane
-from sim.cost import LaneCost
-from sim.course import Costs, Course, GuessRows
-from sim.durations import DurationTables
+from sim.acceptance.acceptance_model import Acceptance, Answers
+from sim.cost.cost_model import LaneCost
+from sim.cost.durations import DurationTables
 from sim.evaluator import as_acceptance
-from sim.lanes import DraftLane, TargetLane
-from sim.shared_machine import SharedMachine
+from sim.events.contended_lanes import ContendedDraftLane, ContendedTargetLane
+from sim.events.free_lanes import DraftLane, TargetLane
+from sim.events.shared_machine import SharedMachine
+from sim.events.simulated_sequence import Costs, Course, GuessRows
 
 
 def simulate(

@@ -11,7 +11,7 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from runtime.branches import BranchSet
 from runtime.rollouts import Rollouts, rollouts_everywhere
-from sim.replay import Replay
+from sim.acceptance.replay import Replay
 from tests.calibrate.test_record import PROMPTS
 from tests.runtime.test_draft_streams import draft_model
 from tests.runtime.test_drafter import begin, mirror, run, speculative

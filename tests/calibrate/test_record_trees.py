@@ -23,7 +23,7 @@ from runtime.stream_tree import StreamTree
 from runtime.streaming_target import StreamingTarget
 from runtime.target import TargetModel
 from runtime.verification import GREEDY
-from sim.replay import Replay
+from sim.acceptance.replay import Replay
 from tests.calibrate.test_record import PROMPTS, models
 from tests.runtime.tiny_folders import save_draft_of, save_target
 from tests.tiny_eagle import KEPT, tiny_eagle1, tiny_eagle3

@@ -10,7 +10,7 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
-from sim.acceptance import Acceptance, PerPosition
+from sim.acceptance.acceptance_model import Acceptance, PerPosition
 from sim.evaluator import evaluate, predict
 from sim.prediction import Prediction
 from sim.world import simulate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hwprofiles.profile import Profile
-from sim.acceptance import Bernoulli, PerPosition
+from sim.acceptance.acceptance_model import Bernoulli, PerPosition
 from sim.evaluator import predict
 from tests.sim.worlds import AUTOREGRESSIVE, lane, machine, mirror, speculative
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Contention, LinkProfile, Profile
-from sim.acceptance import Bernoulli
+from sim.acceptance.acceptance_model import Bernoulli
 from sim.evaluator import predict
 from sim.world import simulate
 from tests.sim.worlds import lane, machine, profiles, records, schedules

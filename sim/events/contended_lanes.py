@@ -1,7 +1,7 @@
 """Lanes of the event world that slow each other.
 
-Where `sim.lanes` counts up afterwards, here every start and end is an event, since it changes the pace of the
-other lane. Equal steps are one run, which ends at the next boundary if a message arrives.
+Where `sim.events.free_lanes` counts up afterwards, here every start and end is an event, since it changes the pace
+of the other lane. Equal steps are one run, which ends at the next boundary if a message arrives.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 from simpy import Event, Timeout
 
 from decoding.messages import ExitSignal, Verdict, Window
-from sim.branches import BranchProgress
-from sim.course import Course, Steps
-from sim.durations import StepKind, one_in_ticks
-from sim.lanes import NO_SIGNAL
-from sim.shared_machine import DRAFT, TARGET, Run, SharedMachine
+from sim.cost.durations import StepKind, one_in_ticks
+from sim.events.branch_progress import BranchProgress
+from sim.events.free_lanes import NO_SIGNAL
+from sim.events.shared_machine import DRAFT, TARGET, Run, SharedMachine
+from sim.events.simulated_sequence import Course, Steps
 
 
 class Reply(Event):

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decoding.schedule import Schedule
-from sim.acceptance import Ints
-from sim.cost import Floats
-from sim.durations import Durations, StepKind, in_ticks
+from sim.acceptance.acceptance_model import Ints
+from sim.cost.cost_model import Floats
+from sim.cost.durations import Durations, StepKind, in_ticks
 
 DRAFT_STEPS: tuple[StepKind, ...] = ("draft_roots", "all_roots")
 """Steps that take the branches of draft-sourced roots further."""

@@ -8,9 +8,9 @@ import pytest
 from decoding.errors import ConfigError, OutOfRangeError, ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.profile import LatencyTable, LinkProfile, Profile
-from sim.cost import ConstantCost
-from sim.durations import TICK_S, Durations, DurationTables, in_ticks, one_in_ticks, step_rows
-from sim.round_shape import RoundShape
+from sim.cost.cost_model import ConstantCost
+from sim.cost.durations import TICK_S, Durations, DurationTables, in_ticks, one_in_ticks, step_rows
+from sim.cost.round_shape import RoundShape
 from sim.world import simulate
 from tests.sim.playing import by_rows
 from tests.sim.worlds import AUTOREGRESSIVE, TREES, lane, machine, mirror, prompt, record, speculative, tree

@@ -10,9 +10,9 @@ from hypothesis.extra.numpy import arrays
 
 from decoding.errors import ConfigError, ProfileError, RecordError
 from decoding.trace import Work
-from sim.acceptance import Bernoulli
+from sim.acceptance.acceptance_model import Bernoulli
+from sim.acceptance.stream_guesses import Guessing
 from sim.evaluator import predict
-from sim.guessing import Guessing
 from sim.world import simulate
 from tests.sim.worlds import AUTOREGRESSIVE, MAX_WINDOW, lane, machine, mirror, prompt, record, speculative
 

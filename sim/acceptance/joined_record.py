@@ -13,7 +13,7 @@ import numpy as np
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord, Ids
 from decoding.schedule import Schedule
-from sim.acceptance import NO_TOKEN, Ints
+from sim.acceptance.acceptance_model import NO_TOKEN, Ints
 
 
 class Drafts(NamedTuple):

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from decoding.messages import Verdict, Window
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
-from sim.acceptance import MISS, NO_TOKEN, Answer, Answers, Ints, Walk
-from sim.guessing import Guessing
-from sim.joined_record import JoinedRecord
-from sim.replay_trees import TreeAnswers
-from sim.root_ranks import RootRanks
-from sim.round_shape import RoundShape, tree_shape
+from sim.acceptance.acceptance_model import MISS, NO_TOKEN, Answer, Answers, Ints, Walk
+from sim.acceptance.branch_hits import RootRanks
+from sim.acceptance.joined_record import JoinedRecord
+from sim.acceptance.replayed_trees import TreeAnswers
+from sim.acceptance.stream_guesses import Guessing
+from sim.cost.round_shape import RoundShape, tree_shape
 
 
 class Replay:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from decoding.record import Ids
 from decoding.schedule import Schedule
-from sim.acceptance import FROM_DRAFT, FROM_EXIT, MISS, NO_TOKEN, Ints
-from sim.joined_record import JoinedRecord
+from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT, MISS, NO_TOKEN, Ints
+from sim.acceptance.joined_record import JoinedRecord
 
 NOWHERE = 1 << 30
 """Place of a token that is no candidate."""

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from decoding.schedule import Method, Schedule
-from sim.acceptance import FROM_DRAFT, MISS, Ints, Walk
-from sim.cost import Floats
-from sim.durations import Durations
-from sim.overlap import RoundAhead, look_ahead
+from sim.acceptance.acceptance_model import FROM_DRAFT, MISS, Ints, Walk
+from sim.arrays.mirror_round import RoundAhead, look_ahead
+from sim.cost.cost_model import Floats
+from sim.cost.durations import Durations
 
 
 class Bottlenecks(NamedTuple):

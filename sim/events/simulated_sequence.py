@@ -13,10 +13,10 @@ from decoding.messages import Verdict, Window
 from decoding.schedule import Schedule
 from decoding.sequence import DecodedSequence
 from decoding.trace import Span, Trace, Work
-from sim.acceptance import FROM_DRAFT, MISS, NO_TOKEN, Answers
-from sim.branches import BranchPlan, BranchProgress
-from sim.durations import Durations, StepKind, step_rows
-from sim.round_shape import RoundShape
+from sim.acceptance.acceptance_model import FROM_DRAFT, MISS, NO_TOKEN, Answers
+from sim.cost.durations import Durations, StepKind, step_rows
+from sim.cost.round_shape import RoundShape
+from sim.events.branch_progress import BranchPlan, BranchProgress
 
 GuessRows = Callable[[int, int], tuple[int, ...]]
 """`Guessing.rows` of one prompt: rows by the position and the tokens of the window that are there."""

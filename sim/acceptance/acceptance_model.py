@@ -1,7 +1,7 @@
 """What the models would say: whose drafted tokens stand, and whether a branch was ready. Exact or drawn.
 
 Both simulators ask the same object, each in its own way: the event world asks for one answer at a time, the
-evaluator for all rounds of all prompts at once. `sim.replay` answers from an acceptance record.
+evaluator for all rounds of all prompts at once. `sim.acceptance.replay` answers from an acceptance record.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from decoding.errors import ConfigError
 from decoding.messages import NO_WINDOW, Verdict, Window
 from decoding.schedule import DYNAMIC_TREES, MAX_WINDOW, Schedule
-from sim.guessing import Guessing
-from sim.round_shape import RoundShape, tree_shape
+from sim.acceptance.stream_guesses import Guessing
+from sim.cost.round_shape import RoundShape, tree_shape
 
 Ints = NDArray[np.int64]
 

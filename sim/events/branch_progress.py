@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from decoding.schedule import Schedule
-from sim.durations import StepKind
+from sim.cost.durations import StepKind
 
 
 class BranchPlan(NamedTuple):
@@ -31,7 +31,8 @@ class BranchProgress:
     """Steps that the branches of either source still need.
 
     All unfinished branches advance together. Draft-sourced ones start at once, exit-sourced ones after `join`;
-    with exit features the first step reads the whole window again. See `sim.overlap` for the same in arrays.
+    with exit features the first step reads the whole window again. See `sim.arrays.mirror_round` for
+    the same in arrays.
     """
 
     __slots__ = ("draft_left", "exit_left", "has_joined", "is_read")

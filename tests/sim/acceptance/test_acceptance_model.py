@@ -5,7 +5,7 @@ import pytest
 
 from decoding.errors import ConfigError
 from decoding.record import RecordedTree
-from sim.acceptance import FROM_DRAFT, FROM_EXIT, MISS, Bernoulli, PerPosition
+from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT, MISS, Bernoulli, PerPosition
 from tests.sim.worlds import mirror, speculative, tree
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from decoding.messages import NO_WINDOW, Verdict, Window
-from sim.acceptance import MISS, NO_TOKEN, Answer
+from sim.acceptance.acceptance_model import MISS, NO_TOKEN, Answer
 
 
 class TreeAnswers(NamedTuple):
     """One prompt of a replay; the lists are those of all prompts, in which this one begins at `start`.
 
     Attributes:
-        prompt_length, num_tokens: as in `sim.acceptance.Answers`.
+        prompt_length, num_tokens: as in `sim.acceptance.acceptance_model.Answers`.
         start, end: where the prompt's text lies in the lists.
         num_drafted: nodes of a tree.
         has_streams: whether the target drafts itself: then nothing is drafted at first, and verdicts bring windows.

@@ -3,7 +3,7 @@
 One event for each reply. What a lane does in between (the layers of a verification, the steps of the branches)
 is counted up when a message arrives, and written out step by step only if a trace of it is wanted. A message
 takes half a dispatch to a lane, a reply the other half back; lanes that slow each other are in
-`sim.contended_lanes`.
+`sim.events.contended_lanes`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 from simpy import Timeout
 
 from decoding.messages import ExitSignal, Verdict, Window
-from sim.branches import BranchProgress
-from sim.course import Course, Steps
-from sim.durations import StepKind
+from sim.cost.durations import StepKind
+from sim.events.branch_progress import BranchProgress
+from sim.events.simulated_sequence import Course, Steps
 
 NO_SIGNAL = ExitSignal(())
 """What the exit names is known to the acceptance model already; a method only passes the message on."""

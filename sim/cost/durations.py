@@ -23,9 +23,9 @@ import numpy as np
 from decoding.errors import ConfigError
 from decoding.schedule import HEAD_METHODS, Schedule
 from hwprofiles.profile import Profile
-from sim.contention import PairContention, Slowdown
-from sim.cost import Floats, LaneCost, MeasuredCost, Part, PartFacts
-from sim.round_shape import RoundShape
+from sim.cost.contention import PairContention, Slowdown
+from sim.cost.cost_model import Floats, LaneCost, MeasuredCost, Part, PartFacts
+from sim.cost.round_shape import RoundShape
 
 TICK_S = 2.0**-40
 """Durations are whole ticks of 0.9 ps. Sums of ticks are exact below 8192 s, so the order of additions does not

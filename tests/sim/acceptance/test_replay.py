@@ -15,8 +15,8 @@ from decoding.record import AcceptanceRecord, PromptRecord, RecordedTree
 from decoding.roots import choose_roots
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
-from sim.durations import step_rows
-from sim.replay import Replay
+from sim.acceptance.replay import Replay
+from sim.cost.durations import step_rows
 from sim.world import simulate
 from tests.sim.worlds import (
     AUTOREGRESSIVE,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hwprofiles.profile import Profile
-from sim.cost import Floats
+from sim.cost.cost_model import Floats
 
 
 class Slowdown(NamedTuple):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwprofiles.profile import Contention
-from sim.contention import PairContention
+from sim.cost.contention import PairContention
 from tests.sim.worlds import machine
 
 POSITIVE = st.floats(0.01, 100)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.profile import LaneProfile, LatencyTable
-from sim.cost import ConstantCost, MeasuredCost, Part
+from sim.cost.cost_model import ConstantCost, MeasuredCost, Part
 
 TABLE = LatencyTable(
     rows=(1, 4, 8),

@@ -12,7 +12,7 @@ from math import ceil
 import numpy as np
 from simpy import Event, Timeout
 
-from sim.course import Course
+from sim.events.simulated_sequence import Course
 
 TARGET, DRAFT = 0, 1
 

@@ -1,0 +1,1 @@
+"""What the models say: drawn acceptance and the replay of acceptance records."""

@@ -1,0 +1,1 @@
+"""The array world: all rounds of a schedule at once."""
