@@ -32,7 +32,7 @@ from hwprofiles.host import describe_host, local_lanes
 from mirrorsd.pair import ModelPair, find_pair
 from mirrorsd.recording import Reach, record
 from mirrorsd.text_engine import Decoding, TextEngine, lane_specs
-from runtime.shipped import find_drafter
+from runtime.drafters.shipped import find_drafter
 from sim.acceptance.replay import Replay
 from training.card import AcceptanceByTask, TaskAcceptance, add_acceptance
 

@@ -27,14 +27,14 @@ from calibrate.prompts import bundled_prompts, encode_prompts
 from decoding.messages import Window
 from decoding.schedule import Schedule
 from decoding.yaml_file import write_atomically
-from runtime.drafter import Drafter
-from runtime.drafter_folder import load_draft
+from runtime.drafters.language_model.drafter import Drafter
+from runtime.drafters.language_model.folder import load_draft
+from runtime.drafters.shipped import find_drafter
+from runtime.drafters.window_drafter import Steps
 from runtime.models.embedded import embedded_folder
 from runtime.models.tokenizer import Tokenizer
 from runtime.models.weights import load_decoder
-from runtime.shipped import find_drafter
-from runtime.target import TargetModel
-from runtime.window_drafter import Steps
+from runtime.target.target_model import TargetModel
 from training.card import add_benchmark
 
 RESULT = Path(__file__).parent / "results" / "draft-streams.json"

@@ -27,11 +27,11 @@ from decoding.yaml_file import write_atomically
 from hwprofiles.host import describe_host
 from mirrorsd.pair import find_pair
 from mirrorsd.prompt_tokens import encode
-from runtime.decoder import Decoder
-from runtime.early_exit import EarlyExit
-from runtime.exit_folder import ExitFolderConfig, ExitHeads, load_exits
+from runtime.models.decoder import Decoder
 from runtime.models.weights import load_decoder
-from runtime.weight_folder import load_folder
+from runtime.storage.weight_folder import load_folder
+from runtime.target.early_exit import EarlyExit
+from runtime.target.exit_folder import ExitFolderConfig, ExitHeads, load_exits
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "training.md"

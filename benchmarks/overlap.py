@@ -31,9 +31,9 @@ from mirrorsd.prompt_tokens import encode
 from mirrorsd.text_engine import lane_specs, new_engine
 from planner.search import Candidate, search
 from planner.space import SearchSpace
-from runtime.generate import Engine
-from runtime.lane import Lane
-from runtime.measurement import Measurement
+from runtime.engine import Engine
+from runtime.lanes.lane import Lane
+from runtime.wire.measurement import Measurement
 
 RESULT = Path(__file__).parent / "results" / "overlap.json"
 VERIFY = Measurement(part="verify", rows=4, context=128)

@@ -32,7 +32,7 @@ def main() -> None:
 
     from decoding.yaml_file import write_atomically
     from hwprofiles.host import describe_host
-    from runtime.models.folder import resolve_model
+    from runtime.models.model_folder import resolve_model
     from runtime.models.tokenizer import Tokenizer
 
     folder = resolve_model(options.model)
@@ -65,8 +65,8 @@ def main() -> None:
 def _contestants(folder: Path, ids: list[int], options: argparse.Namespace) -> Iterator[dict[str, Decode]]:
     import torch
 
-    from runtime.generate import Engine
-    from runtime.lane import LaneSpec
+    from runtime.engine import Engine
+    from runtime.lanes.lane import LaneSpec
 
     torch.set_num_threads(options.threads)
     spec = LaneSpec(name="cpu", cores=tuple(options.cores), num_threads=options.threads)
@@ -84,8 +84,8 @@ def _bare_loop(folder: Path, ids: list[int], options: argparse.Namespace) -> Dec
     """The decoder alone: embedding, layers, head, argmax."""
     import torch
 
-    from runtime.decoder import causal_mask
-    from runtime.kv_cache import KVCache
+    from runtime.models.decoder import causal_mask
+    from runtime.models.kv_cache import KVCache
     from runtime.models.weights import load_decoder
 
     dtype = getattr(torch, options.dtype)

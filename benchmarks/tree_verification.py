@@ -27,9 +27,9 @@ from decoding.messages import Window
 from decoding.yaml_file import write_atomically
 from hwprofiles.host import describe_host
 from mirrorsd.pair import find_pair
-from runtime.decoder import Decoder, causal_mask
+from runtime.models.decoder import Decoder, causal_mask
 from runtime.models.weights import load_decoder
-from runtime.target import TargetModel
+from runtime.target.target_model import TargetModel
 
 RESULT = Path(__file__).parent / "results" / "tree_verification.json"
 CONTEXT: Final = 256

@@ -23,8 +23,8 @@ from calibrate.prompts import EncodedPrompt, bundled_prompts, encode_prompts, lo
 from calibrate.record_text import greedy_text
 from decoding.yaml_file import write_atomically
 from mirrorsd.pair import find_pair
-from runtime.decoder import Decoder
-from runtime.drafter_folder import load_draft
+from runtime.drafters.language_model.folder import load_draft
+from runtime.models.decoder import Decoder
 from runtime.models.tokenizer import Tokenizer
 from runtime.models.weights import load_decoder
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from calibrate.measure import MeasurableLane, visit
 from calibrate.noise import spread
 from calibrate.passes import Passes
-from runtime.measurement import Measurement
+from runtime.wire.measurement import Measurement
 
 Pair = tuple[str, str]
 """(target's lane, draft's lane)."""

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Literal
 
 from calibrate.measure import MeasurableLane, visit
-from runtime.measurement import Measurement
+from runtime.wire.measurement import Measurement
 
 Stage = Literal["calibration", "runs"]
 _REPEATS = 3

@@ -21,7 +21,7 @@ from calibrate.placements import PlacedLane, head_schedules
 from calibrate.runs import Run, decode, rollout_level
 from decoding.schedule import Method, Schedule
 from hwprofiles.profile import LatencyTable
-from runtime.measurement import Measurement, Part
+from runtime.wire.measurement import Measurement, Part
 
 _REPEATS: Final = 3
 _STREAM_REPEATS: Final = 5

@@ -12,7 +12,7 @@ from calibrate.fit import CATCH_UP_ROWS, LaneTables, TargetTables, TargetTimes, 
 from calibrate.measure import Cell, Samples
 from calibrate.noise import Noise
 from hwprofiles.profile import LatencyTable
-from runtime.measurement import Measurement, Part
+from runtime.wire.measurement import Measurement, Part
 
 _NUM_CANDIDATES = 9
 _OF_THE_DRAFT = ("draft_step", "draft_streams")

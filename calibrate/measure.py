@@ -18,9 +18,9 @@ from calibrate.passes import Passes
 from decoding.messages import ExitSignal
 from decoding.schedule import Schedule
 from decoding.trace import Trace
-from runtime.measurement import Measurement
-from runtime.wire import Block, Message
-from runtime.wire_format import write_signal
+from runtime.wire.channel import Block, Message
+from runtime.wire.measurement import Measurement
+from runtime.wire.wire_messages import write_signal
 
 Progress = Callable[[str, float], None]
 """Called with what is under way and the share that is done, 0 to 1."""
@@ -35,7 +35,7 @@ class Waiting(Protocol):
 
 
 class MeasurableLane(Protocol):
-    """What is asked of a lane (`runtime.lane.Lane` is one)."""
+    """What is asked of a lane (`runtime.lanes.lane.Lane` is one)."""
 
     def request(self, op: str, fields: Mapping[str, Any] | None = None, blocks: Sequence[Block] = (), /) -> Waiting:
         """Ask for an operation."""
@@ -56,7 +56,7 @@ class Decoded(Protocol):
 
 
 class MeasurableEngine(Protocol):
-    """What is asked of an engine (`runtime.generate.Engine` is one)."""
+    """What is asked of an engine (`runtime.engine.Engine` is one)."""
 
     @property
     def config(self) -> Any:

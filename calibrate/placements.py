@@ -14,7 +14,7 @@ _TREE_DEPTH, _TREE_SIZE, _TREE_TOP_K = 3, 8, 4
 
 
 class PlacedLane(Protocol):
-    """A lane and its cores (`hwprofiles.host.LaneCores` and `runtime.lane.LaneSpec` are such)."""
+    """A lane and its cores (`hwprofiles.host.LaneCores` and `runtime.lanes.lane.LaneSpec` are such)."""
 
     @property
     def name(self) -> str:

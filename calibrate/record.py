@@ -27,11 +27,11 @@ from calibrate.record_text import greedy_text
 from calibrate.record_trees import DynamicShape, RecordedHead
 from decoding.errors import RecordError
 from decoding.record import FORMAT, AcceptanceRecord, Ids, PromptRecord
-from runtime.decoder import Decoder
-from runtime.draft_model import DraftModel, normalise_features
-from runtime.early_exit import EarlyExit
-from runtime.exit_folder import ExitHeads
-from runtime.rollouts import rollouts_everywhere
+from runtime.drafters.language_model.model import DraftModel, normalise_features
+from runtime.drafters.language_model.rollouts import rollouts_everywhere
+from runtime.models.decoder import Decoder
+from runtime.target.early_exit import EarlyExit
+from runtime.target.exit_folder import ExitHeads
 
 Progress = Callable[[str, float], None]
 """Called with the prompt under way and the share that is done, 0 to 1."""

@@ -11,15 +11,15 @@ import torch
 from calibrate.record import RecordedModels
 from calibrate.record_trees import RecordedHead, TreeDrafter, digest_of
 from decoding.errors import ModelFormatError
-from runtime.decoder import Decoder
-from runtime.drafter_folder import load_draft
-from runtime.drafter_kinds import kind_of, load_drafter
-from runtime.eagle_drafter import EagleDrafter
-from runtime.exit_folder import load_exits
-from runtime.hydra_drafter import HydraDrafter
-from runtime.medusa_drafter import MedusaDrafter
+from runtime.drafters.eagle.drafter import EagleDrafter
+from runtime.drafters.hydra.drafter import HydraDrafter
+from runtime.drafters.language_model.folder import load_draft
+from runtime.drafters.medusa.drafter import MedusaDrafter
+from runtime.drafters.registry import kind_of, load_drafter
+from runtime.drafters.streams.folder import STREAM_KIND, load_streams
+from runtime.models.decoder import Decoder
 from runtime.models.weights import load_decoder
-from runtime.stream_folder import STREAM_KIND, load_streams
+from runtime.target.exit_folder import load_exits
 
 _DTYPES: Final = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 

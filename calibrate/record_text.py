@@ -1,7 +1,7 @@
 """The target's own greedy text of a prompt, with the hidden states it had on the way.
 
 One row at a time, as plain decoding runs, so the text is that of autoregressive decoding to the last bit. Shapes:
-legend of `runtime.decoder`; P is the prompt's length, N the text's.
+legend of `runtime.models.decoder`; P is the prompt's length, N the text's.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from torch import Tensor
 from decoding.errors import RecordError
 from decoding.messages import NO_WINDOW
 from decoding.sequence import DecodedSequence
-from runtime.decoder import Decoder
-from runtime.kv_cache import KVCache
-from runtime.masks import prefill_pieces
-from runtime.verification import verify_greedy
+from runtime.models.decoder import Decoder
+from runtime.models.kv_cache import KVCache
+from runtime.models.masks import prefill_pieces
+from runtime.verification.rules import verify_greedy
 
 
 class GreedyText(NamedTuple):

@@ -1,6 +1,6 @@
 """Heads and streams in a record: which nodes of the trees they draft stand for a text.
 
-Shapes: N tokens of the text, P of the prompt; the others by the legend of `runtime.decoder`.
+Shapes: N tokens of the text, P of the prompt; the others by the legend of `runtime.models.decoder`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from decoding.record import Ids, RecordedTree
 from decoding.schedule import MAX_TREE, Method
 from decoding.tree_shape import Path as TreePath
 from decoding.tree_shape import cut
-from runtime.draft_model import normalise_features
-from runtime.eagle_drafter import EagleDrafter
-from runtime.hydra_drafter import HydraDrafter
-from runtime.medusa_drafter import MedusaDrafter
-from runtime.static_tree import places_along
-from runtime.stream_tree import StreamTree
+from runtime.drafters.eagle.drafter import EagleDrafter
+from runtime.drafters.hydra.drafter import HydraDrafter
+from runtime.drafters.language_model.model import normalise_features
+from runtime.drafters.medusa.drafter import MedusaDrafter
+from runtime.drafters.streams.drafter import StreamTree
+from runtime.trees.static_tree import places_along
 
 TreeDrafter = EagleDrafter | HydraDrafter | MedusaDrafter | StreamTree
 DynamicShape = tuple[int, int]

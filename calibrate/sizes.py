@@ -9,9 +9,9 @@ from typing import Final, Self, TypeVar
 from pydantic import ValidationError
 
 from decoding.errors import ModelFormatError
-from runtime.drafter_folder import DrafterFolderConfig
-from runtime.exit_folder import ExitFolderConfig
+from runtime.drafters.language_model.folder import DrafterFolderConfig
 from runtime.models.config import ModelConfig
+from runtime.target.exit_folder import ExitFolderConfig
 
 C = TypeVar("C", DrafterFolderConfig, ExitFolderConfig)
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from planner.plan import make_plan as make_plan
     from planner.search import search as search
     from planner.space import SearchSpace as SearchSpace
-    from runtime.generate import Engine as Engine
+    from runtime.engine import Engine as Engine
     from sim.evaluator import predict as predict
     from sim.world import simulate as simulate
 
@@ -59,7 +59,7 @@ _HOMES = {
     "planner.plan": ("Plan", "make_plan"),
     "planner.search": ("search",),
     "planner.space": ("SearchSpace",),
-    "runtime.generate": ("Engine",),
+    "runtime.engine": ("Engine",),
     "sim.evaluator": ("predict",),
     "sim.world": ("simulate",),
 }

@@ -18,7 +18,7 @@ from sim.world import simulate
 
 if TYPE_CHECKING:
     from calibrate.prompts import EncodedPrompt
-    from runtime.generate import Engine
+    from runtime.engine import Engine
 
 Progress = Callable[[str, float], None]
 _WARM_UP_TOKENS = 4

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from calibrate.prompts import EncodedPrompt
     from calibrate.sizes import ModelSizes
     from hwprofiles.profile import Profile
-    from runtime.generate import Engine
-    from runtime.lane import LaneSpec
+    from runtime.engine import Engine
+    from runtime.lanes.lane import LaneSpec
 
 
 def calibrate(

@@ -28,7 +28,7 @@ from mirrorsd.text_engine import lane_specs, new_engine
 from planner.plan import Plan, make_plan
 from planner.search import Candidate, pick_demo_schedules
 from planner.space import SearchSpace
-from runtime.generate import Engine
+from runtime.engine import Engine
 
 CALIBRATE: Final = "Calibrating this machine"
 RECORD: Final = "Recording what would be accepted"

@@ -90,8 +90,8 @@ def find_pair(
     Raises:
         ModelError: a model is not to be had, or is of an unsupported family.
     """
-    from runtime.models.folder import resolve_model
-    from runtime.shipped import find_drafter
+    from runtime.drafters.shipped import find_drafter
+    from runtime.models.model_folder import resolve_model
 
     target_folder = resolve_model(target, progress=progress)
     shipped = list(_shipped_for(target_folder.name))
@@ -119,14 +119,14 @@ def find_pair(
 
 def lasting_name(name: str) -> str:
     """A shipped name as it is, a path made absolute: schedules and profiles are read from anywhere."""
-    from runtime.shipped import shipped_names
+    from runtime.drafters.shipped import shipped_names
 
     return name if name in shipped_names() else str(Path(name).expanduser().resolve())
 
 
 def _shipped_for(target: str) -> Iterator[tuple[str, str]]:
     """Name and kind of all shipped folders that were trained for that target."""
-    from runtime.shipped import find_drafter, shipped_names
+    from runtime.drafters.shipped import find_drafter, shipped_names
 
     for name in shipped_names():
         folder = find_drafter(name)
@@ -152,7 +152,7 @@ def _require_kind(folder: Path | None, kind: str) -> None:
 
 
 def _kind(folder: Path) -> str:
-    from runtime.drafter_kinds import kind_of
+    from runtime.drafters.registry import kind_of
 
     _config(folder)
     return kind_of(folder)

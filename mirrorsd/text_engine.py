@@ -12,8 +12,8 @@ from decoding.schedule import Schedule
 from decoding.trace import Trace
 from mirrorsd.pair import Dtype, ModelPair, find_pair
 from mirrorsd.prompt_tokens import encode_with
-from runtime.generate import Engine
-from runtime.lane import LaneSpec
+from runtime.engine import Engine
+from runtime.lanes.lane import LaneSpec
 from runtime.models.tokenizer import StreamDecoder, Tokenizer
 
 if TYPE_CHECKING:

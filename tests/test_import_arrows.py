@@ -79,14 +79,14 @@ def test_folder_follows_the_arrows(folder: str) -> None:
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("sim/world.py", "import runtime.decoder"),
-        ("runtime/lane.py", "from sim import world"),
+        ("sim/world.py", "import runtime.models.decoder"),
+        ("runtime/lanes/lane.py", "from sim import world"),
         ("decoding/schedule.py", "import hwprofiles"),
         ("hwprofiles/reader.py", "from decoding import schedule"),
         ("planner/search.py", "def f():\n    import torch.nn"),
         ("planner/search.py", "import plotly.express"),
         ("calibrate/profile.py", "if True:\n    from torch import Tensor"),
-        ("runtime/lane.py", "import simpy"),
+        ("runtime/lanes/lane.py", "import simpy"),
         ("training/recipe.py", "from transformers import AutoModel"),
         ("decoding/schedule.py", "import networkx"),
     ],

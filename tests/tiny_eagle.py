@@ -5,8 +5,8 @@ import math
 import torch
 from torch import nn
 
-from runtime.decoder import Decoder, rotate
-from runtime.eagle_model import Eagle1, Eagle3, EagleHead
+from runtime.drafters.eagle.model import Eagle1, Eagle3, EagleHead
+from runtime.models.decoder import Decoder, rotate
 from tests.tiny_models import VOCAB_SIZE
 
 KEPT = torch.arange(0, VOCAB_SIZE, 2)

@@ -3,9 +3,9 @@
 import torch
 from torch import nn
 
-from runtime.hydra_model import HydraConfig, HydraModel
-from runtime.medusa_model import MedusaConfig, MedusaModel
-from runtime.output_rows import OutputRows
+from runtime.drafters.hydra.model import HydraConfig, HydraModel
+from runtime.drafters.medusa.model import MedusaConfig, MedusaModel
+from runtime.models.vocabulary import OutputRows
 from tests.runtime.plain import features
 from tests.tiny_models import VOCAB_SIZE
 

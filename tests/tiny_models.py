@@ -3,11 +3,11 @@
 import torch
 from torch import nn
 
-from runtime.decoder import Decoder
-from runtime.draft_model import DraftConfig, DraftModel
-from runtime.exit_adapter import ExitAdapter
+from runtime.drafters.language_model.model import DraftConfig, DraftModel
+from runtime.drafters.streams.model import StreamConfig, StreamModel
 from runtime.models.config import ModelConfig
-from runtime.stream_model import StreamConfig, StreamModel
+from runtime.models.decoder import Decoder
+from runtime.target.exit_adapter import ExitAdapter
 
 VOCAB_SIZE = 61
 EOS = 2

@@ -1,7 +1,7 @@
 """How many drafted tokens, of chains or trees, would be accepted: rounds simulated on held-out greedy answers.
 
 The target has already spoken: a drafted token is accepted when it equals the answer's next token. No target runs.
-Shapes: legend of `runtime.rollouts`.
+Shapes: legend of `runtime.drafters.language_model.rollouts`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from runtime.draft_model import DraftModel
-from runtime.rollouts import rollouts_everywhere
+from runtime.drafters.language_model.model import DraftModel
+from runtime.drafters.language_model.rollouts import rollouts_everywhere
 from training.data import Conversation
 
 Features = Callable[[int], Tensor]

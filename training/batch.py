@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from runtime.draft_model import normalise_features
+from runtime.drafters.language_model.model import normalise_features
 from training.states import TargetStates
 
 

@@ -1,6 +1,6 @@
 """Decode many prompts at once, for making training text: left-padded rows, one shared cursor.
 
-Throughput matters here and latency does not; no drafting. Shapes: legend of `runtime.decoder`.
+Throughput matters here and latency does not; no drafting. Shapes: legend of `runtime.models.decoder`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from runtime.decoder import Decoder
-from runtime.kv_cache import KVCache
 from runtime.models.config import ModelConfig
+from runtime.models.decoder import Decoder
+from runtime.models.kv_cache import KVCache
 
 _TOP_K = 1024
 _LEAST_ALIVE = 0.75

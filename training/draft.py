@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from decoding.errors import TrainingError
-from runtime.decoder import Decoder, causal_mask
-from runtime.draft_model import DraftConfig, DraftModel
-from runtime.drafter_folder import load_draft, save_draft
+from runtime.drafters.language_model.folder import load_draft, save_draft
+from runtime.drafters.language_model.model import DraftConfig, DraftModel
+from runtime.models.decoder import Decoder, causal_mask
 from training.acceptance import Acceptance, judge_draft
 from training.batch import Batch, exit_features, make_batch, shifted_features, soft_cross_entropy
 from training.judgement import Judgement, Progress

@@ -1,4 +1,4 @@
-"""Train streams inside a draft that is trained already (`runtime.stream_model`), to foresee the draft's own tokens.
+"""Train streams inside a draft that is trained already, to foresee the draft's own tokens.
 
 The paper (arXiv 2402.11131) trains streams and draft together; here the draft is frozen, so that what it says stays
 what it was, and so that its streams can be trained anew in minutes whenever there is a better draft.
@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from decoding.errors import TrainingError
-from runtime.decoder import Decoder, causal_mask
-from runtime.drafter_folder import add_streams, load_draft
-from runtime.shipped import find_drafter
-from runtime.stream_model import StreamModel, run_along
+from runtime.drafters.language_model.folder import add_streams, load_draft
+from runtime.drafters.shipped import find_drafter
+from runtime.drafters.streams.model import StreamModel, run_along
+from runtime.models.decoder import Decoder, causal_mask
 from training.batch import make_batch, shifted_features
 from training.card import read_card
 from training.draft import random_presence

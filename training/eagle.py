@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from runtime.decoder import Decoder
-from runtime.eagle_folder import load_eagle1, load_eagle3, save_eagle
-from runtime.eagle_model import EagleHead
+from runtime.drafters.eagle.folder import load_eagle1, load_eagle3, save_eagle
+from runtime.drafters.eagle.model import EagleHead
+from runtime.models.decoder import Decoder
 from training.acceptance import judge_trees
 from training.distillation import cross_entropy_to_mean_rows, mean_rows
 from training.eagle_rows import EagleRows, root_states, row_features, unroll

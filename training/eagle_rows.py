@@ -6,7 +6,7 @@ step 0 up to position s, then its own keys of steps 1 to j. That is the training
 (arXiv 2503.01840); the step of EAGLE-1 is step 0 alone.
 
 Shapes: R positions of the batch in one row, M roots among them in the same order, the others of
-`runtime.eagle_model`.
+`runtime.drafters.eagle.model`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from runtime.draft_model import normalise_features
-from runtime.eagle_model import EagleHead
+from runtime.drafters.eagle.model import EagleHead
+from runtime.drafters.language_model.model import normalise_features
 from training.states import TargetStates
 
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from decoding.errors import TrainingError
-from runtime.decoder import Decoder
-from runtime.eagle_model import Eagle1, Eagle3, EagleHead, EagleLayer
+from runtime.drafters.eagle.model import Eagle1, Eagle3, EagleHead, EagleLayer
+from runtime.models.decoder import Decoder
 from training.eagle_rows import EagleRows, row_features
 from training.recipe import Eagle1Recipe, Eagle3Recipe
 from training.states import TargetStates

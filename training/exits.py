@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runtime.decoder import Decoder, rms_norm
-from runtime.exit_adapter import ExitAdapter
-from runtime.exit_folder import ExitHeads, load_exits, save_exits
+from runtime.models.decoder import Decoder, rms_norm
+from runtime.target.exit_adapter import ExitAdapter
+from runtime.target.exit_folder import ExitHeads, load_exits, save_exits
 from training.batch import answer_states, soft_cross_entropy
 from training.judgement import Coverage, Judgement, Progress
 from training.recipe import ExitRecipe

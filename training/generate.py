@@ -16,7 +16,7 @@ import torch
 
 from decoding.errors import TrainingError
 from decoding.files import replace_file
-from runtime.decoder import Decoder
+from runtime.models.decoder import Decoder
 from training.batched_decoding import Sampling, decode_batch
 from training.data import Conversation, fingerprint, read_conversations
 from training.text_recipe import SelfTextRecipe, TextRecipe

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runtime.decoder import Decoder, causal_mask
-from runtime.hydra_drafter import HydraDrafter
-from runtime.hydra_folder import load_hydra, save_hydra
-from runtime.hydra_model import HydraConfig, HydraModel
+from runtime.drafters.hydra.drafter import HydraDrafter
+from runtime.drafters.hydra.folder import load_hydra, save_hydra
+from runtime.drafters.hydra.model import HydraConfig, HydraModel
+from runtime.models.decoder import Decoder, causal_mask
 from training.distillation import cross_entropy_to_mean_rows, mean_rows
 from training.judgement import Judgement, Progress
 from training.lookahead import AgreementCount, predicting_positions

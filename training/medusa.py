@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runtime.decoder import Decoder
-from runtime.medusa_drafter import MedusaDrafter
-from runtime.medusa_folder import load_medusa, save_medusa
-from runtime.medusa_model import MedusaConfig, MedusaModel
+from runtime.drafters.medusa.drafter import MedusaDrafter
+from runtime.drafters.medusa.folder import load_medusa, save_medusa
+from runtime.drafters.medusa.model import MedusaConfig, MedusaModel
+from runtime.models.decoder import Decoder
 from training.distillation import cross_entropy_to_mean_rows, mean_rows
 from training.judgement import Judgement, Progress
 from training.lookahead import AgreementCount, states_before

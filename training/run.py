@@ -15,7 +15,7 @@ from decoding.errors import TrainingError
 from decoding.files import replace_file
 from runtime.models.config import ModelConfig
 from runtime.models.weights import load_decoder
-from runtime.weight_folder import WEIGHTS_FILE
+from runtime.storage.weight_folder import WEIGHTS_FILE
 from training.card import AcceptanceCard, Card, DataCard, add_benchmark, read_card, write_card
 from training.curve import read_curve
 from training.data import Conversation, fingerprint, most_frequent_ids, read_conversations, split_held_out

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from decoding.errors import TrainingError
 from decoding.files import replace_file
-from runtime.decoder import Decoder, causal_mask
-from runtime.weight_folder import TargetShape
+from runtime.models.decoder import Decoder, causal_mask
+from runtime.storage.weight_folder import TargetShape
 from training.data import Conversation, fingerprint
 
 Progress = Callable[[int, int], None]

@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from decoding.tree_shape import Path
-from runtime.static_tree import MOST_RANKS, Ranks, grow, places_along
+from runtime.trees.static_tree import MOST_RANKS, Ranks, grow, places_along
 from training.acceptance import Acceptance, judge_trees
 from training.eagle_rows import row_features
 from training.judgement import Judgement, Progress
@@ -27,7 +27,7 @@ GROWN_ON = 300
 
 
 class RankedHeads(Protocol):
-    """Heads that can say how they rank a text's tokens; see `runtime.medusa_drafter`."""
+    """Heads that can say how they rank a text's tokens; see `runtime.drafters.medusa.drafter`."""
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -40,7 +40,7 @@ class RankedHeads(Protocol):
 
 
 def grow_tree(ranks: Ranks, num_nodes: int) -> tuple[Path, ...]:
-    """The first nodes of the tree that stands for most of a text (`runtime.static_tree.grow`).
+    """The first nodes of the tree that stands for most of a text (`runtime.trees.static_tree.grow`).
 
     Args:
         ranks: by place of a text and level, [N, K]; -1 for a token that is not ranked.

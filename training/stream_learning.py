@@ -16,8 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from runtime.decoder import Decoder
-from runtime.stream_model import Keys, StreamConfig, StreamModel, stream_mask
+from runtime.drafters.streams.model import Keys, StreamConfig, StreamModel, stream_mask
+from runtime.models.decoder import Decoder
 from training.distillation import cross_entropy_to_mean_rows, mean_rows
 from training.recipe import StreamSizes
 

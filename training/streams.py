@@ -1,4 +1,4 @@
-"""Train the streams of the target (`runtime.stream_model`) on its cached states.
+"""Train the streams of the target (`runtime.drafters.streams.model`) on its cached states.
 
 The target's top layers are run again, frozen, for their keys. How streams learn: `training.stream_learning`.
 Shapes: legend of `training.stream_learning`.
@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from runtime.decoder import Decoder
-from runtime.static_tree import Ranks
-from runtime.stream_folder import load_streams, save_streams
-from runtime.stream_model import StreamModel, run_along
-from runtime.stream_tree import StreamTree
+from runtime.drafters.streams.drafter import StreamTree
+from runtime.drafters.streams.folder import load_streams, save_streams
+from runtime.drafters.streams.model import StreamModel, run_along
+from runtime.models.decoder import Decoder
+from runtime.trees.static_tree import Ranks
 from training.batch import make_batch
 from training.judgement import Judgement, Progress
 from training.recipe import StreamRecipe

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import torch
 
-from runtime.decoder import Decoder
+from runtime.models.decoder import Decoder
 from training.batched_decoding import Sampling, decode_batch
 from training.data import Conversation
 from training.text_recipe import PASSAGE, QUESTION, PassageRecipe, SelfTextRecipe

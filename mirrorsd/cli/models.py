@@ -20,7 +20,7 @@ models = typer.Typer(
 @models.command("list", epilog="Example: [bold]mirrorsd models list --json[/]")
 def list_models(json: JsonOption = None) -> None:
     """Show the embedded models and whether they are in the cache."""
-    from runtime.models.folder import known_models
+    from runtime.models.model_folder import known_models
 
     rows: list[dict[str, Any]] = [
         {"name": m.name, "present": m.is_present, "folder": str(m.folder), "num_bytes": m.num_bytes}
@@ -38,7 +38,7 @@ def fetch(
     json: JsonOption = None,
 ) -> None:
     """Fetch a model and convert it if need be; do nothing if it is there already."""
-    from runtime.models.folder import resolve_model
+    from runtime.models.model_folder import resolve_model
 
     with task(f"Fetching {name}") as report:
         folder = resolve_model(name, progress=report)

@@ -102,7 +102,7 @@ def generate(
 
     wanted = load_text_recipe(_recipe_path(recipe))
     say("Loading torch and the target ...")
-    from runtime.models.folder import resolve_model
+    from runtime.models.model_folder import resolve_model
     from training.self_text import write_self_text
 
     saved = [f"The batches that were finished are in {out}; the same command goes on behind them."]
@@ -132,7 +132,7 @@ def _train(
 ) -> None:
     wanted = _recipe(recipe, kind)
     say("Loading torch and the target ...")
-    from runtime.models.folder import resolve_model
+    from runtime.models.model_folder import resolve_model
     from training.card import read_card
     from training.run import run_recipe
 

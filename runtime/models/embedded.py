@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from decoding.errors import ModelFetchError
-from runtime.models.cache import models_folder
+from runtime.models.download_cache import models_folder
 
 Progress = Callable[[str, float], None]
 """Called with the name of a step and the share of it that is done, 0 to 1."""

@@ -12,8 +12,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from decoding.errors import ModelError
-from runtime.decoder import Decoder, Rotary
 from runtime.models.config import ModelConfig
+from runtime.models.decoder import Decoder, Rotary
 
 _FUSED = {
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),

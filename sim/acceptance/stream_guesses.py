@@ -1,8 +1,9 @@
 """Steps of a draft with streams: every step behind the first verifies what the streams guessed in the one before.
 
-The rule is that of `runtime.drafter`: a window with n of its tokens is drafted on with min(streams, room) guesses
-behind the n-th, and as many tokens are kept as were guessed right, and one more. Which guesses are right does not
-depend on how many are made, so one recorded number for every drafted place tells all steps of all windows.
+The rule is that of `runtime.drafters.language_model.drafter`: a window with n of its tokens is drafted on with
+min(streams, room) guesses behind the n-th, and as many tokens are kept as were guessed right, and one more. Which
+guesses are right does not depend on how many are made, so one recorded number for every drafted place tells all steps
+of all windows.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ import torch
 
 from calibrate.prompts import EncodedPrompt
 from calibrate.record_text import greedy_text
-from runtime.decoder import causal_mask
-from runtime.exit_adapter import ExitAdapter
-from runtime.exit_folder import ExitHeads, load_exits
+from runtime.models.decoder import causal_mask
+from runtime.target.exit_adapter import ExitAdapter
+from runtime.target.exit_folder import ExitHeads, load_exits
 from tests.benchmarks.scripts import load_script
 from tests.runtime.tiny_folders import save_exits_of
 from tests.tiny_models import VOCAB_SIZE, tiny_adapters, tiny_target

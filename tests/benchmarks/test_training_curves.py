@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from runtime.shipped import find_drafter
+from runtime.drafters.shipped import find_drafter
 from tests.benchmarks.scripts import load_script
 from training.card import read_card
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from decoding.messages import Verdict, Window
 from decoding.trace import Trace, Work
-from runtime.measurement import Measurement
+from runtime.wire.measurement import Measurement
 from tests.calibrate.fake_machine import GAP_S, FakeEngine, FakeLane, FakeRun
 
 STREAMS_S = 4e-3

@@ -12,8 +12,8 @@ from decoding.messages import Verdict, Window
 from decoding.schedule import Schedule
 from decoding.trace import Span, Trace, Work
 from hwprofiles.host import split_lanes
-from runtime.measurement import Measurement
-from runtime.wire import Message
+from runtime.wire.channel import Message
+from runtime.wire.measurement import Measurement
 
 NUM_LAYERS = 10
 EXIT_S = 3e-3

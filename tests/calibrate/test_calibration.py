@@ -12,8 +12,8 @@ from calibrate.profile import CalibrationTask, calibrate
 from calibrate.sizes import ModelSizes
 from decoding.errors import ConfigError
 from hwprofiles.profile import Profile, load_profile, save_profile
-from runtime.drafter_folder import DrafterFolderConfig, StreamFields
-from runtime.weight_folder import SpeculatorsConfig, TargetShape, Verifier
+from runtime.drafters.language_model.folder import DrafterFolderConfig, StreamFields
+from runtime.storage.weight_folder import SpeculatorsConfig, TargetShape, Verifier
 from tests.calibrate.fake_heads import LEVEL, STREAMS_S, HeadEngine
 from tests.calibrate.fake_machine import GAP_S, GUESS_S, LANES, FakeEngine, Laws
 from tests.tiny_models import tiny_config

@@ -7,8 +7,8 @@ import pytest
 from calibrate.contend import PairSlowdown, measure_pairs
 from calibrate.passes import Passes
 from decoding.errors import LaneDiedError
-from runtime.measurement import Measurement
-from runtime.wire import Message
+from runtime.wire.channel import Message
+from runtime.wire.measurement import Measurement
 from tests.calibrate.fake_machine import Done, FakeEngine, Laws
 
 PAIRS = [("cpu0", "cpu1"), ("cpu1", "cpu0")]

@@ -3,7 +3,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 
 from calibrate.drift import DriftWatch, drift_in_words
-from runtime.wire import Message
+from runtime.wire.channel import Message
 
 
 class FakeLane:

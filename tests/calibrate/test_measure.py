@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from calibrate.measure import Cell, message_costs, visit, visit_in_turn
 from calibrate.passes import Passes
 from decoding.errors import LaneDiedError
-from runtime.measurement import Measurement
-from runtime.wire import Message
+from runtime.wire.channel import Message
+from runtime.wire.measurement import Measurement
 from tests.calibrate.fake_machine import Done, FakeEngine, Laws
 
 LANE_NAMES = ("a", "b", "c")

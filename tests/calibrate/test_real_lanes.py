@@ -6,11 +6,11 @@ from calibrate.profile import CalibrationTask, calibrate
 from calibrate.sizes import ModelSizes
 from hwprofiles.host import LaneCores
 from hwprofiles.profile import load_profile, save_profile
-from runtime.eagle_folder import save_eagle
-from runtime.generate import Engine
-from runtime.lane import LaneSpec
+from runtime.drafters.eagle.folder import save_eagle
+from runtime.drafters.streams.folder import save_streams
+from runtime.engine import Engine
+from runtime.lanes.lane import LaneSpec
 from runtime.models.config import ModelConfig
-from runtime.stream_folder import save_streams
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
 from tests.tiny_eagle import KEPT, tiny_eagle3
 from tests.tiny_models import tiny_streams, tiny_target

@@ -14,12 +14,12 @@ from decoding.errors import RecordError
 from decoding.messages import NO_WINDOW, Window
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
-from runtime.decoder import Decoder, causal_mask
-from runtime.draft_model import DraftConfig, DraftModel, normalise_features
-from runtime.drafter import Drafter
-from runtime.exit_folder import ExitHeads
-from runtime.target import TargetModel
-from runtime.window_drafter import Steps
+from runtime.drafters.language_model.drafter import Drafter
+from runtime.drafters.language_model.model import DraftConfig, DraftModel, normalise_features
+from runtime.drafters.window_drafter import Steps
+from runtime.models.decoder import Decoder, causal_mask
+from runtime.target.exit_folder import ExitHeads
+from runtime.target.target_model import TargetModel
 from tests.tiny_models import EOS, tiny_adapters, tiny_target
 
 PROMPTS = tuple(

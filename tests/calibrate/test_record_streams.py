@@ -9,12 +9,12 @@ import torch
 from calibrate.record import RecordedModels, Recorder, RecordSettings
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
-from runtime.branches import BranchSet
-from runtime.rollouts import Rollouts, rollouts_everywhere
+from runtime.drafters.language_model.branch_set import BranchSet
+from runtime.drafters.language_model.rollouts import Rollouts, rollouts_everywhere
 from sim.acceptance.replay import Replay
 from tests.calibrate.test_record import PROMPTS
-from tests.runtime.test_draft_streams import draft_model
-from tests.runtime.test_drafter import begin, mirror, run, speculative
+from tests.runtime.drafters.language_model.test_draft_streams import draft_model
+from tests.runtime.drafters.language_model.test_drafter import begin, mirror, run, speculative
 from tests.tiny_models import tiny_target
 
 WINDOW = 6

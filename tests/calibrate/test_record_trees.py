@@ -14,15 +14,15 @@ from decoding.errors import ModelFormatError
 from decoding.messages import NO_WINDOW
 from decoding.record import AcceptanceRecord, RecordedTree
 from decoding.schedule import Schedule
-from runtime.eagle_drafter import EagleDrafter
-from runtime.eagle_folder import save_eagle
-from runtime.hydra_drafter import HydraDrafter
-from runtime.medusa_drafter import MedusaDrafter
-from runtime.stream_folder import save_streams
-from runtime.stream_tree import StreamTree
-from runtime.streaming_target import StreamingTarget
-from runtime.target import TargetModel
-from runtime.verification import GREEDY
+from runtime.drafters.eagle.drafter import EagleDrafter
+from runtime.drafters.eagle.folder import save_eagle
+from runtime.drafters.hydra.drafter import HydraDrafter
+from runtime.drafters.medusa.drafter import MedusaDrafter
+from runtime.drafters.streams.drafter import StreamTree
+from runtime.drafters.streams.folder import save_streams
+from runtime.target.streaming_target import StreamingTarget
+from runtime.target.target_model import TargetModel
+from runtime.verification.rules import GREEDY
 from sim.acceptance.replay import Replay
 from tests.calibrate.test_record import PROMPTS, models
 from tests.runtime.tiny_folders import save_draft_of, save_target

@@ -3,9 +3,9 @@
 import torch
 
 from decoding.messages import NO_WINDOW
-from runtime.decoder import causal_mask
-from runtime.draft_model import normalise_features
-from runtime.verification import GREEDY, decide
+from runtime.drafters.language_model.model import normalise_features
+from runtime.models.decoder import causal_mask
+from runtime.verification.rules import GREEDY, decide
 
 
 def hidden_states(target, text, *, layers):

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from runtime.drafter_kinds import load_drafter
-from runtime.hydra_folder import save_hydra
-from runtime.measurement import Measurement
-from runtime.medusa_folder import save_medusa
+from runtime.drafters.hydra.folder import save_hydra
+from runtime.drafters.medusa.folder import save_medusa
+from runtime.drafters.registry import load_drafter
+from runtime.wire.measurement import Measurement
 from tests.runtime import plain
 from tests.runtime.thread_lanes import thread_engine
 from tests.tiny_heads import PATHS, tiny_hydra, tiny_medusa, tree_schedule

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from runtime import lane_set
-from runtime.generate import Engine
-from runtime.lane import Lane, LaneSpec
-from runtime.lane_server import LaneServer
-from runtime.wire import Channel
+from runtime.engine import Engine
+from runtime.lanes import lane_set
+from runtime.lanes.lane import Lane, LaneSpec
+from runtime.wire.channel import Channel
+from runtime.worker.server import LaneServer
 
 
 class ThreadLane(Lane):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from runtime.decoder import Decoder, causal_mask
+from runtime.models.decoder import Decoder, causal_mask
 from runtime.models.weights import decoder_tensors, load_decoder
 from tests.tiny_models import EOS, VOCAB_SIZE, tiny_target
 from training.data import read_conversations

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from runtime.decoder import causal_mask
+from runtime.models.decoder import causal_mask
 from tests.tiny_models import EOS, VOCAB_SIZE, tiny_target
 from training.batched_decoding import Sampling, choose_tokens, decode_batch
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from decoding.errors import TrainingError
-from runtime.decoder import causal_mask, rms_norm
+from runtime.models.decoder import causal_mask, rms_norm
 from training import draft as draft_module
 from training.data import read_conversations
 from training.draft import DraftTask, initial_draft

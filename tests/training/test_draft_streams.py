@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from decoding.errors import TrainingError
-from runtime.drafter_folder import DrafterFolderConfig, load_draft
-from runtime.weight_folder import load_folder
-from tests.runtime.test_stream_model import streams_of_row
+from runtime.drafters.language_model.folder import DrafterFolderConfig, load_draft
+from runtime.storage.weight_folder import load_folder
+from tests.runtime.drafters.streams.test_model import streams_of_row
 from training.card import read_card
 from training.data import read_conversations
 from training.draft_streams import DraftStreamTask

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from decoding.errors import TrainingError
-from runtime.decoder import rms_norm
+from runtime.models.decoder import rms_norm
 from tests.tiny_eagle import plain_entered, plain_features, plain_log_probs, tiny_eagle1, tiny_eagle3
 from training.data import read_conversations
 from training.eagle import EagleTask

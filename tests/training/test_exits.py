@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from runtime.decoder import rms_norm
+from runtime.models.decoder import rms_norm
 from training.data import read_conversations
 from training.exits import COVERAGE_TOP_K, ExitTask, exit_coverage
 from training.recipe import ExitRecipe, Optimisation

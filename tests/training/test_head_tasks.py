@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from decoding.tree_shape import parents_of
-from runtime.hydra_folder import load_hydra
-from runtime.medusa_folder import load_medusa
+from runtime.drafters.hydra.folder import load_hydra
+from runtime.drafters.medusa.folder import load_medusa
 from tests.training.tiny_head_tasks import hydra_task, medusa_task, pairs_by_hand
 from training.lookahead import predicting_positions
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from decoding.errors import TrainingError
-from runtime.drafter_folder import load_draft
-from runtime.exit_folder import load_exits
+from runtime.drafters.language_model.folder import load_draft
+from runtime.target.exit_folder import load_exits
 from training import trainer
 from training.card import TaskAcceptance, add_acceptance, add_benchmark, read_card
 from training.recipe import DraftRecipe, ExitRecipe, Optimisation

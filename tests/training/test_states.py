@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from decoding.errors import TrainingError
-from runtime.decoder import causal_mask
+from runtime.models.decoder import causal_mask
 from tests.tiny_models import tiny_target
 from training import states as states_module
 from training.data import read_conversations

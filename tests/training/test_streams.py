@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from runtime.stream_folder import load_streams
-from runtime.stream_tree import StreamTree
-from tests.runtime.test_stream_model import streams_of_row
+from runtime.drafters.streams.drafter import StreamTree
+from runtime.drafters.streams.folder import load_streams
+from tests.runtime.drafters.streams.test_model import streams_of_row
 from training.data import read_conversations
 from training.recipe import Optimisation, StreamRecipe
 from training.states import TargetStates

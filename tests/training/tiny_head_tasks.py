@@ -2,7 +2,7 @@
 
 import torch
 
-from runtime.decoder import causal_mask
+from runtime.models.decoder import causal_mask
 from training.hydra import HydraTask
 from training.lookahead import predicting_positions
 from training.medusa import MedusaTask

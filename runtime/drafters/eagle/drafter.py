@@ -1,0 +1,254 @@
+"""What a draft lane runs for an EAGLE head: committed text by the target's features, then a dynamic tree by its own.
+
+The first step of a rollout feeds the tokens committed since the last one, each with the target's feature of the
+position before; every later step feeds the nodes of one level, each with the head's own feature of its parent.
+Keys of nodes go with the rollout: a node that stands is fed again, with the target's feature.
+Shapes: legend of `runtime.drafters.eagle.model`, plus N places of a text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from decoding.errors import LaneError
+from decoding.schedule import Method, Schedule
+from runtime.drafters.eagle.model import EagleHead
+from runtime.drafters.window_drafter import Steps
+from runtime.models.kv_cache import KVCache
+from runtime.models.masks import CausalMasks, prefill_pieces
+from runtime.models.ranking import ranked_ids
+from runtime.trees.dynamic_tree import ROOT, DynamicTree
+from runtime.verification.rules import GREEDY, Sampling
+
+
+class EagleDrafter:
+    """An EAGLE head and the sequence it drafts for; a `runtime.drafters.window_drafter.WindowDrafter`.
+
+    Candidates are the head's best ids at any temperature: they stand before the target draws.
+    """
+
+    def __init__(
+        self, head: EagleHead, *, method: Method, feature_layers: tuple[int, ...], raw_features: bool = False
+    ) -> None:
+        """Args: the head; the method it drafts for; the target layers it reads, and whether as they come."""
+        self.head, self.feature_layers, self.raw_features = head, feature_layers, raw_features
+        self.methods: tuple[Method, ...] = (method,)
+        self.dtype = head.layer.qkv.weight.dtype
+        self.cache = KVCache(head.config, 0, dtype=self.dtype)
+        self._masks = CausalMasks(0, self.dtype)
+        self._depth = self._size = self._top_k = 0
+        self._first_position = 1
+        # the tokens of the last rollout's first step, with their features, and the slots before them
+        self._last: tuple[Sequence[int], Tensor] = ((), torch.zeros(0, head.config.hidden_size))
+        self._num_before = 0
+
+    def prefill(
+        self,
+        prompt: Sequence[int],
+        *,
+        schedule: Schedule,
+        capacity: int,
+        sampling: Sampling = GREEDY,  # noqa: ARG002
+        features_TE: Tensor | None = None,
+    ) -> None:
+        """Start a sequence: read all prompt tokens but the last (see `WindowDrafter`).
+
+        Raises:
+            LaneError: there are no features.
+        """
+        self._depth, self._size = schedule.num_speculative_tokens, schedule.tree_size
+        self._top_k = schedule.tree_top_k
+        self.head.output.take_in(prompt)
+        self._reserve(capacity + self._depth * self._top_k)
+        ids, feature_TD = self._begin(prompt, _require(features_TE), prompt_length=len(prompt))
+        self._read(ids[:-1], feature_TD[:-1])
+        self._last, self._num_before = (ids[-1:], feature_TD[-1:]), self.cache.cursor
+
+    def rollout(self, committed: Sequence[int] = (), features_TE: Tensor | None = None) -> Steps:
+        """Draft a tree behind the committed text (see `WindowDrafter`)."""
+        if committed:
+            self._num_before += len(self._last[0])
+            self._last = (committed, self._enter(_require(features_TE)))
+        self.cache.roll_back(self._num_before)
+        ids, feature_TD = self._last
+        mask = self._masks.behind(self._num_before, len(ids))
+        feature_1D = self.feed(ids, feature_TD, positions=self._positions(len(ids)), mask=mask)[-1:]
+        growth = _Growth(self, feature_1D, self._top_k)
+        yield len(ids)
+        for _ in range(1, self._depth):
+            yield growth.step()
+        return growth.tree.window(self._size)
+
+    def measure_step(self, rows: int, context: int) -> Callable[[], object]:
+        """One step of so many nodes side by side, as many children of each ranked (see `WindowDrafter`)."""
+        self._reserve(context + rows)
+        self.cache.make_up(context)
+        config = self.head.config
+        ids = torch.randint(config.vocab_size, (rows,)).tolist()
+        feature_TD = torch.randn(rows, config.hidden_size, dtype=self.dtype)
+        positions = torch.full((rows,), context)
+        mask = _behind(context, _own(rows, self.dtype))
+
+        def run() -> None:
+            self.cache.roll_back(context)
+            self.rank(self.feed(ids, feature_TD, positions=positions, mask=mask), rows)
+
+        return run
+
+    def ranks_along(
+        self, ids: Sequence[int], *, start: int, features_TE: Tensor, depth: int, top_k: int
+    ) -> NDArray[np.int32]:
+        """Places in the tree's order of the nodes that stand for a text, [N, depth] (`AcceptanceRecord`).
+
+        The sequence under way is lost.
+
+        Args:
+            ids: the text.
+            start: first place that is drafted for, at least 1: all before it is the prompt.
+            features_TE: the target's features, for at least `len(ids)` - 2 positions.
+            depth: the schedule's `num_speculative_tokens`.
+            top_k: the schedule's `tree_top_k`.
+        """
+        ranks = np.full((len(ids) - start, depth), -1, dtype=np.int32)
+        self.head.output.take_in(ids[:start])
+        self._reserve(len(ids) + depth * top_k)
+        feature_TD = self._read(*self._begin(ids[:-1], features_TE, prompt_length=start))
+        # from the end on: nodes take the slots of text that has been dealt with
+        for place in reversed(range(len(ranks))):
+            slots = start + place - self._first_position
+            self.cache.roll_back(slots)
+            growth = _Growth(self, feature_TD[slots - 1 : slots], top_k)
+            found = _places_along(growth, ids[start + place :][:depth], depth)
+            ranks[place, : len(found)] = found
+        return ranks
+
+    @torch.inference_mode()
+    def feed(self, ids: Sequence[int], feature_TD: Tensor, *, positions: Tensor, mask: Tensor | None) -> Tensor:
+        """One step at the cache's cursor, which moves behind it: features of the rows' own positions [T, D]."""
+        ids_BT = torch.tensor([ids])
+        feature_BTD = self.head(ids_BT, feature_TD[None], positions=positions, mask=mask, cache=self.cache)
+        self.cache.advance(len(ids))
+        return feature_BTD[0]  # type: ignore[no-any-return]
+
+    @torch.inference_mode()
+    def rank(self, feature_RD: Tensor, count: int) -> tuple[list[list[int]], list[list[float]]]:
+        """The best target ids behind every row, best first, and their log-probabilities."""
+        output = self.head.output
+        logits_RV = output.logits(self.head.leave(feature_RD))
+        best = ranked_ids(logits_RV, min(count, logits_RV.shape[-1]))
+        log_probs = logits_RV.float().log_softmax(-1).gather(-1, best)
+        return output.ids[best].tolist(), log_probs.tolist()
+
+    def position(self, slot: int) -> int:
+        """Place in the text of the token in a slot of committed text."""
+        return self._first_position + slot
+
+    def _begin(self, ids: Sequence[int], features_TE: Tensor, *, prompt_length: int) -> tuple[Sequence[int], Tensor]:
+        """The rows of a text: tokens, and what is fed with them [T, D].
+
+        Position 0 has nothing before it and is left out, except where the prompt is nothing else.
+        """
+        feature_TD = self._enter(features_TE[: len(ids) - 1])
+        if prompt_length > 1:
+            self._first_position = 1
+            return ids[1:], feature_TD
+        self._first_position = 0
+        return ids, torch.cat([feature_TD.new_zeros(1, self.head.config.hidden_size), feature_TD])
+
+    def _read(self, ids: Sequence[int], feature_TD: Tensor) -> Tensor:
+        """Feed a text from its beginning on; features of its positions [T, D]."""
+        self.cache.roll_back(0)
+        parts = [feature_TD[:0]]
+        for start, stop, mask in prefill_pieces(len(ids), self.dtype):
+            positions = self._positions(stop - start)
+            parts.append(self.feed(ids[start:stop], feature_TD[start:stop], positions=positions, mask=mask))
+        return torch.cat(parts)
+
+    def _positions(self, count: int) -> Tensor:
+        """Places in the text of the next rows."""
+        start = self.position(self.cache.cursor)
+        return torch.arange(start, start + count)
+
+    @torch.inference_mode()
+    def _enter(self, features_TE: Tensor) -> Tensor:
+        return self.head.enter(features_TE.to(self.dtype))
+
+    def _reserve(self, num_slots: int) -> None:
+        if self.cache.capacity < num_slots:
+            self.cache = KVCache(self.head.config, num_slots, dtype=self.dtype)
+            self._masks = CausalMasks(num_slots, self.dtype)
+
+
+class _Growth:
+    """A tree grown level by level behind the committed text, which ends at the cache's cursor."""
+
+    def __init__(self, drafter: EagleDrafter, feature_1D: Tensor, top_k: int) -> None:
+        self.tree = DynamicTree(top_k)
+        self._drafter, self._top_k = drafter, top_k
+        self._base = drafter.cache.cursor
+        self._level = 0
+        self._rows = {ROOT: 0}
+        self._own_RS = torch.zeros(1, 0, dtype=drafter.dtype)
+        self._expand(feature_1D)
+
+    def step(self) -> int:
+        """Feed the nodes of the last level and give them children; how many were fed."""
+        tree, drafter = self.tree, self._drafter
+        nodes = tree.frontier
+        above = [self._rows[tree.parents[node]] for node in nodes]
+        self._own_RS = torch.cat([self._own_RS[above], _own(len(nodes), drafter.dtype)], dim=1)
+        self._rows = {node: row for row, node in enumerate(nodes)}
+        feature_RD = drafter.feed(
+            [tree.tokens[node] for node in nodes],
+            self._feature_RD[above],
+            positions=torch.full((len(nodes),), drafter.position(self._base + self._level - 1)),
+            mask=_behind(self._base, self._own_RS),
+        )
+        self._expand(feature_RD)
+        return len(nodes)
+
+    def _expand(self, feature_RD: Tensor) -> None:
+        self._feature_RD = feature_RD
+        self._level += 1
+        self.tree.expand(*self._drafter.rank(feature_RD, self._top_k))
+
+
+def _places_along(growth: _Growth, text: Sequence[int], depth: int) -> list[int]:
+    """Places in the tree's order of the nodes that stand for a text; it grows no further than they depend on."""
+    tree = growth.tree
+    nodes: list[int] = []
+    for level in range(depth):
+        if level:
+            growth.step()
+        if len(nodes) == level < len(text):
+            child = tree.child(nodes[-1] if nodes else ROOT, text[level])
+            nodes += [] if child is None else [child]
+        goes_on = level + 1 == len(nodes) < len(text) and nodes[-1] in tree.frontier
+        # what grows behind the frontier is worth no more than its best
+        is_settled = not nodes or tree.scores[tree.frontier[0]] <= tree.scores[nodes[-1]]
+        if is_settled and not goes_on:
+            break
+    places = {node: place for place, node in enumerate(tree.order())}
+    return [places[node] for node in nodes]
+
+
+def _own(count: int, dtype: torch.dtype) -> Tensor:
+    """Mask of nodes of one level among themselves: each sees itself."""
+    return torch.full((count, count), -math.inf, dtype=dtype).fill_diagonal_(0)
+
+
+def _behind(context: int, own_RS: Tensor) -> Tensor:
+    """Mask of rows that see all of the context, and of the slots behind it what `own_RS` says."""
+    return torch.cat([own_RS.new_zeros(len(own_RS), context), own_RS], dim=1)
+
+
+def _require(features_TE: Tensor | None) -> Tensor:
+    if features_TE is None:
+        raise LaneError("an EAGLE head cannot draft without the target's features")
+    return features_TE

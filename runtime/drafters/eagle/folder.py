@@ -1,0 +1,119 @@
+"""Trained EAGLE heads on disk; the layout is that of `runtime.storage.weight_folder`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import torch
+
+from runtime.drafters.eagle.drafter import EagleDrafter
+from runtime.drafters.eagle.model import Eagle1, Eagle3, EagleHead
+from runtime.models.decoder import Decoder, Rotary
+from runtime.storage.quantization import pack, unpack
+from runtime.storage.weight_folder import (
+    WEIGHTS_FILE,
+    FolderConfig,
+    common_fields,
+    load_folder,
+    require_layers,
+    save_folder,
+    take_kept_ids,
+    target_tensors,
+)
+
+EAGLE1_KIND: Final = "mirrorsd_eagle1"
+EAGLE3_KIND: Final = "mirrorsd_eagle3"
+_OF_THE_TARGET = ("embedding.weight", "head.weight")
+
+
+class Eagle1FolderConfig(FolderConfig):
+    """`config.json` of an EAGLE-1 head."""
+
+    speculators_model_type: Literal["mirrorsd_eagle1"] = EAGLE1_KIND
+
+
+class Eagle3FolderConfig(FolderConfig):
+    """`config.json` of an EAGLE-3 head; `feature_layers` are the target layers it reads."""
+
+    speculators_model_type: Literal["mirrorsd_eagle3"] = EAGLE3_KIND
+    feature_layers: tuple[int, ...]
+
+
+def save_eagle(
+    head: EagleHead,
+    folder: Path,
+    *,
+    feature_layers: Sequence[int],
+    target_name: str,
+    metadata: Mapping[str, Any],
+) -> None:
+    """Write a head whose embedding and output rows are its target's; matrices become int8.
+
+    Args:
+        head: the trained head.
+        folder: created if it is not there; an older head in it is replaced.
+        feature_layers: target layers that an EAGLE-3 head reads.
+        target_name: what a user calls the target.
+        metadata: anything JSON can hold: how the head was trained.
+
+    Raises:
+        ModelError: the folder cannot be written.
+    """
+    kind = EAGLE3_KIND if isinstance(head, Eagle3) else EAGLE1_KIND
+    fields = common_fields(kind, head.config, target_name, metadata) | {"draft_vocab_size": len(head.kept_ids)}
+    config: FolderConfig = Eagle1FolderConfig(**fields)
+    if isinstance(head, Eagle3):
+        config = Eagle3FolderConfig(**fields, feature_layers=tuple(feature_layers))
+    weights = {name: weight for name, weight in head.named_parameters() if name not in _OF_THE_TARGET}
+    save_folder(folder, config, pack(weights) | target_tensors(head.embedding.weight, head.kept_ids))
+
+
+def load_eagle1(folder: Path, target: Decoder, *, dtype: torch.dtype) -> EagleDrafter:
+    """What drafts for EAGLE-2's trees from the folder of an EAGLE-1 head, sharing the target's rows.
+
+    Raises:
+        ModelError: the target is not the one the head was trained for.
+        ModelFormatError: a file is missing, damaged, or of another kind.
+    """
+    config, tensors = load_folder(folder, Eagle1FolderConfig)
+    with torch.device("meta"):
+        head = Eagle1(target.config, config.draft_vocab_size)
+    head.target_norm = target.final_norm.detach().to(dtype)
+    _fill(head, config, tensors, target, folder, dtype)
+    return EagleDrafter(head, method="eagle2", feature_layers=(target.config.num_layers,))
+
+
+def load_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) -> EagleDrafter:
+    """What drafts from the folder of an EAGLE-3 head, sharing the target's rows.
+
+    Raises:
+        ModelError: the target is not the one the head was trained for.
+        ModelFormatError: a file is missing, damaged, or of another kind.
+    """
+    config, tensors = load_folder(folder, Eagle3FolderConfig)
+    require_layers(config.feature_layers, target, "feature_layers", folder)
+    with torch.device("meta"):
+        head = Eagle3(target.config, config.draft_vocab_size, len(config.feature_layers))
+    _fill(head, config, tensors, target, folder, dtype)
+    return EagleDrafter(head, method="eagle3", feature_layers=config.feature_layers)
+
+
+def _fill(
+    head: EagleHead,
+    config: FolderConfig,
+    tensors: dict[str, torch.Tensor],
+    target: Decoder,
+    folder: Path,
+    dtype: torch.dtype,
+) -> None:
+    """Give a head on the meta device its weights, and the target's rows."""
+    kept_ids = take_kept_ids(tensors, config, target, folder)
+    shapes = {name: weight.shape for name, weight in head.named_parameters() if name not in _OF_THE_TARGET}
+    weights = unpack(tensors, shapes, dtype, source=str(folder / WEIGHTS_FILE))
+    head.load_state_dict(weights, strict=False, assign=True)
+    head_VD = target.head.weight.detach()
+    head.share(target.embedding.weight.to(dtype), head_VD[kept_ids].to(dtype), kept_ids, target_head_VD=head_VD)
+    head.rotary = Rotary(target.config, len(target.rotary.cos_PH))
+    head.to(target.embedding.weight.device).eval().requires_grad_(requires_grad=False)

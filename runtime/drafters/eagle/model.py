@@ -1,0 +1,187 @@
+"""EAGLE heads: one decoder layer that goes on from the target's features instead of from tokens alone.
+
+Row t is fed token t and the feature of position t - 1, and returns the feature of position t: from it the head
+proposes token t + 1, and it is fed back with that token where the target's own feature is not known yet.
+
+- EAGLE-1 (arXiv 2401.15077): the feature is what the target's output head reads; token embedding and feature are
+  fused by one matrix, and the layer has no norm at its input.
+- EAGLE-3 (arXiv 2503.01840): the feature is made of the states after several layers; embedding and feature are
+  normalised apart, attention reads both side by side, and what the head reads is normalised once more.
+
+Weights of EAGLE-1 serve EAGLE-2 (arXiv 2406.16858) too, which differs in the tree alone:
+`runtime.drafters.eagle.drafter`. Shapes: legend of `runtime.models.decoder`, plus R rows in whatever order, I what
+attention reads, E the target's features.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from runtime.models.config import ModelConfig
+from runtime.models.decoder import Rotary, attention, rms_norm, rotate
+from runtime.models.kv_cache import KVCache
+from runtime.models.vocabulary import OutputRows
+
+
+class LayerInput(NamedTuple):
+    """What the layer of an EAGLE head reads: `attended` [..., I] by attention, `residual` [..., D] passed on."""
+
+    attended: Tensor
+    residual: Tensor
+
+
+class EagleLayer(nn.Module):
+    """Grouped-query attention over rows of its own width, then a gated MLP; no norm before attention."""
+
+    def __init__(self, config: ModelConfig, input_size: int) -> None:
+        super().__init__()
+        self.config = config
+        heads = config.num_heads + 2 * config.num_kv_heads
+        self.qkv = nn.Linear(input_size, heads * config.head_dim, bias=False)
+        self.out = nn.Linear(config.num_heads * config.head_dim, config.hidden_size, bias=False)
+        self.mlp_norm = nn.Parameter(torch.ones(config.hidden_size))
+        self.gate_up = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=False)
+        self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+    def project(self, attended: Tensor, rotary: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotated queries [..., N, H] and keys [..., K, H], and values [..., K, H], of rows [..., I]."""
+        config = self.config
+        rows = self.qkv(attended).unflatten(-1, (-1, config.head_dim))
+        qk, v = rows.split_with_sizes([config.num_heads + config.num_kv_heads, config.num_kv_heads], dim=-2)
+        q, k = rotate(qk, *rotary).split_with_sizes([config.num_heads, config.num_kv_heads], dim=-2)
+        return q, k, v
+
+    def finish(self, residual: Tensor, seen: Tensor) -> Tensor:
+        """The layer's output [..., D] from its residual and what attention gathered, [..., N * H]."""
+        x = residual + self.out(seen)
+        gate, up = self.gate_up(rms_norm(x, self.mlp_norm.to(x.dtype), self.config.norm_eps)).chunk(2, dim=-1)
+        return x + self.down(F.silu(gate) * up)  # type: ignore[no-any-return]
+
+
+class EagleHead(nn.Module, ABC):
+    """What the two kinds share; `embedding` and `head` are the target's rows and `kept_ids` maps ids of the head.
+
+    `output` proposes: by the same rows, and by those of a prompt if it has taken one in.
+    """
+
+    kept_ids: Tensor
+
+    def __init__(self, target_config: ModelConfig, vocab_size: int, input_size: int) -> None:
+        super().__init__()
+        self.config = config = replace(target_config, num_layers=1, tie_embeddings=False)
+        self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layer = EagleLayer(config, input_size)
+        self.head = nn.Linear(config.hidden_size, vocab_size, bias=False)
+        self.rotary = Rotary(config, config.max_position)
+        self.register_buffer("kept_ids", torch.arange(vocab_size))
+        self.output = OutputRows(self.kept_ids, self.head.weight)
+
+    @abstractmethod
+    def enter(self, features: Tensor) -> Tensor:
+        """The feature to be fed [..., D], made of the target's normalised features [..., E]."""
+
+    @abstractmethod
+    def read(self, embedded: Tensor, feature: Tensor) -> LayerInput:
+        """What the layer reads of token embeddings and the features of the positions before, [..., D] each."""
+
+    @abstractmethod
+    def leave(self, feature: Tensor) -> Tensor:
+        """What `head` reads of a feature, [..., D]."""
+
+    def forward(
+        self, ids_BT: Tensor, feature_BTD: Tensor, *, positions: Tensor, mask: Tensor | None, cache: KVCache | None
+    ) -> Tensor:
+        """Features [B, T, D] of the rows' own positions.
+
+        Args:
+            ids_BT: target token ids.
+            feature_BTD: features of the positions before: of `enter`, or of an earlier call.
+            positions: rotary positions [T].
+            mask: additive mask [T, S]; None lets every row see every key.
+            cache: keys and values are written at its cursor; None attends within this call only.
+        """
+        attended, residual = self.read(self.embedding(ids_BT), feature_BTD)
+        q_BTNH, k_BTKH, v_BTKH = self.layer.project(attended, self.rotary(positions, attended.dtype))
+        k_BKSH, v_BKSH = k_BTKH.transpose(1, 2), v_BTKH.transpose(1, 2)
+        if cache is not None:
+            k_BKSH, v_BKSH = cache.write(0, k_BKSH, v_BKSH)
+        if mask is not None:
+            mask = mask.repeat(self.config.num_queries_per_kv, 1)
+        return self.layer.finish(residual, attention(q_BTNH, k_BKSH, v_BKSH, mask))
+
+    def share(
+        self, embedding_VD: Tensor, head_KD: Tensor, kept_ids: Tensor, *, target_head_VD: Tensor | None = None
+    ) -> None:
+        """Use these rows, frozen, in their own dtype.
+
+        Args:
+            embedding_VD: the target's embedding.
+            head_KD: one row for each kept id.
+            kept_ids: target ids, ascending.
+            target_head_VD: the target's head, if `head_KD` is some of its rows.
+        """
+        self.kept_ids = kept_ids
+        self.embedding.weight = nn.Parameter(embedding_VD, requires_grad=False)
+        self.head.weight = nn.Parameter(head_KD, requires_grad=False)
+        self.output = OutputRows(kept_ids, head_KD.detach(), target_head_VD)
+
+
+class Eagle1(EagleHead):
+    """EAGLE-1; `target_norm` is the target's final norm, so that its features may travel at unit scale."""
+
+    target_norm: Tensor
+
+    def __init__(self, target_config: ModelConfig, vocab_size: int) -> None:
+        size = target_config.hidden_size
+        super().__init__(target_config, vocab_size, size)
+        self.fuse = nn.Linear(2 * size, size, bias=False)
+        self.register_buffer("target_norm", torch.ones(size), persistent=False)
+
+    def enter(self, features: Tensor) -> Tensor:
+        """What the target's head reads."""
+        return features * self.target_norm.to(features.dtype)
+
+    def read(self, embedded: Tensor, feature: Tensor) -> LayerInput:
+        """Both fused into one."""
+        x = self.fuse(torch.cat([embedded, feature], dim=-1))
+        return LayerInput(x, x)
+
+    def leave(self, feature: Tensor) -> Tensor:
+        """The feature itself."""
+        return feature
+
+
+class Eagle3(EagleHead):
+    """EAGLE-3 over the states after `num_taps` layers of the target."""
+
+    def __init__(self, target_config: ModelConfig, vocab_size: int, num_taps: int) -> None:
+        size = target_config.hidden_size
+        super().__init__(target_config, vocab_size, 2 * size)
+        self.fuse = nn.Linear(num_taps * size, size, bias=False)
+        self.token_norm = nn.Parameter(torch.ones(size))
+        self.feature_norm = nn.Parameter(torch.ones(size))
+        self.output_norm = nn.Parameter(torch.ones(size))
+
+    def enter(self, features: Tensor) -> Tensor:
+        """All taps fused into one."""
+        return self.fuse(features)  # type: ignore[no-any-return]
+
+    def read(self, embedded: Tensor, feature: Tensor) -> LayerInput:
+        """Both normalised apart and side by side; the feature is passed on."""
+        return LayerInput(
+            torch.cat([self._normalise(embedded, self.token_norm), self._normalise(feature, self.feature_norm)], -1),
+            feature,
+        )
+
+    def leave(self, feature: Tensor) -> Tensor:
+        """The feature behind a norm of its own."""
+        return self._normalise(feature, self.output_norm)
+
+    def _normalise(self, x: Tensor, weight: Tensor) -> Tensor:
+        return rms_norm(x, weight.to(x.dtype), self.config.norm_eps)

@@ -1,0 +1,173 @@
+"""EAGLE-3 heads as their authors publish them (github.com/SafeAILab/EAGLE), read from safetensors alone.
+
+`config.json` is that of a Llama of one layer (`LlamaForCausalLMEagle3`) with a `draft_vocab_size`. The features are
+the target's states as its layers left them, after layers 2, N / 2 and N - 3 of N unless the config has
+`eagle_config.eagle_aux_hidden_state_layer_ids` (there counted from 0: the layer whose output it is).
+Shapes: legend of `runtime.drafters.eagle.model`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from decoding.errors import ModelError, ModelFormatError
+from runtime.drafters.eagle.drafter import EagleDrafter
+from runtime.drafters.eagle.model import Eagle3
+from runtime.models.config import ModelConfig
+from runtime.models.decoder import Decoder, Rotary
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+ARCHITECTURE = "LlamaForCausalLMEagle3"
+_PICKLED_FILE = "pytorch_model.bin"
+_TENSORS: Mapping[str, tuple[str, ...]] = {
+    "fuse.weight": ("fc.weight",),
+    "token_norm": ("midlayer.input_layernorm.weight",),
+    "feature_norm": ("midlayer.hidden_norm.weight",),
+    "layer.qkv.weight": tuple(f"midlayer.self_attn.{part}_proj.weight" for part in "qkv"),
+    "layer.out.weight": ("midlayer.self_attn.o_proj.weight",),
+    "layer.mlp_norm": ("midlayer.post_attention_layernorm.weight",),
+    "layer.gate_up.weight": ("midlayer.mlp.gate_proj.weight", "midlayer.mlp.up_proj.weight"),
+    "layer.down.weight": ("midlayer.mlp.down_proj.weight",),
+    "output_norm": ("norm.weight",),
+    "head.weight": ("lm_head.weight",),
+}
+"""Our parameters, and the tensors that are stacked into each of them."""
+_EMBEDDING = "embed_tokens.weight"
+
+
+def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) -> EagleDrafter:
+    """The head of a published checkpoint in `dtype`, on the target's device.
+
+    Without an embedding of its own it shares the target's.
+
+    Raises:
+        ModelError: the head is for a target of another width, depth or vocabulary.
+        ModelFormatError: a file is missing, damaged or pickled, or a tensor is missing or unknown.
+    """
+    path = folder / CONFIG_FILE
+    raw = _read_config(path)
+    config = ModelConfig.from_hf(raw | {"architectures": ["LlamaForCausalLM"]}, source=str(path))
+    vocab_size = _draft_vocab_size(raw, config, target, path)
+    layers = _feature_layers(raw, target, path)
+    with torch.device("meta"):
+        head = Eagle3(replace(config, num_layers=1), vocab_size, len(layers))
+    path = folder / WEIGHTS_FILE
+    tensors = _read_tensors(path)
+    kept_ids = _take_kept_ids(tensors, vocab_size, target, path)
+    embedding_VD = tensors.pop(_EMBEDDING, target.embedding.weight)
+    _require_shape(_EMBEDDING, embedding_VD, (target.config.vocab_size, config.hidden_size), path)
+    weights = {name: _take(tensors, name, head.get_parameter(name).shape, path) for name in _TENSORS}
+    if tensors:
+        msg = f"{path}: unknown tensor {min(tensors)!r}; expected only {', '.join(_names())}, d2t, t2d, {_EMBEDDING}"
+        raise ModelFormatError(msg)
+    head.load_state_dict({name: weight.to(dtype) for name, weight in weights.items()}, strict=False, assign=True)
+    head.share(embedding_VD.to(dtype), head.head.weight, kept_ids)
+    head.rotary = Rotary(config, len(target.rotary.cos_PH))
+    head.to(target.embedding.weight.device).eval().requires_grad_(requires_grad=False)
+    return EagleDrafter(head, method="eagle3", feature_layers=layers, raw_features=True)
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        raw = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        msg = f"{path}: no such file; a published EAGLE-3 head comes with one"
+        raise ModelFormatError(msg) from error
+    except (OSError, ValueError) as error:
+        msg = f"{path}: cannot be read as JSON ({error})"
+        raise ModelFormatError(msg) from error
+    found = raw.get("architectures") if isinstance(raw, dict) else None
+    if found != [ARCHITECTURE]:
+        msg = f"{path}: architectures is {found}, not that of a published EAGLE-3 head, ['{ARCHITECTURE}']"
+        raise ModelFormatError(msg)
+    if raw.get("norm_before_residual") or raw.get("num_hidden_layers", 1) != 1:
+        msg = f"{path}: heads with norm_before_residual or more than one layer are not supported"
+        raise ModelFormatError(msg)
+    return {str(name): value for name, value in raw.items()} | {"num_hidden_layers": 1}
+
+
+def _draft_vocab_size(raw: Mapping[str, Any], config: ModelConfig, target: Decoder, path: Path) -> int:
+    if config.vocab_size != target.config.vocab_size:
+        msg = f"{path}: the head is for a vocabulary of {config.vocab_size}; this target has {target.config.vocab_size}"
+        raise ModelError(msg)
+    size = raw.get("draft_vocab_size", config.vocab_size)
+    if type(size) is not int or not 0 < size <= config.vocab_size:
+        msg = f"{path}: draft_vocab_size is {size!r}; expected 1..{config.vocab_size}"
+        raise ModelFormatError(msg)
+    return size
+
+
+def _feature_layers(raw: Mapping[str, Any], target: Decoder, path: Path) -> tuple[int, ...]:
+    """Target layers, counted from 1, whose output the head reads."""
+    num_layers = target.config.num_layers
+    ids = (raw.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
+    layers = (2, num_layers // 2, num_layers - 3) if ids is None else tuple(layer + 1 for layer in ids)
+    if list(layers) != sorted({*layers}) or not layers or not 1 <= layers[0] <= layers[-1] <= num_layers:
+        msg = f"{path}: the head reads layers {list(layers)}; expected ascending ones of the target's 1..{num_layers}"
+        raise ModelError(msg)
+    return layers
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    if not path.is_file() and (path.parent / _PICKLED_FILE).is_file():
+        msg = (
+            f"{path.parent / _PICKLED_FILE}: pickled weights can run code and are not read; convert them, if you trust "
+            f'them: safetensors.torch.save_file(torch.load("{_PICKLED_FILE}", weights_only=True), "{WEIGHTS_FILE}")'
+        )
+        raise ModelFormatError(msg)
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        msg = f"{path}: missing, truncated, damaged, or not a safetensors file ({error})"
+        raise ModelFormatError(msg) from error
+
+
+def _take_kept_ids(tensors: dict[str, Tensor], vocab_size: int, target: Decoder, path: Path) -> Tensor:
+    """The target id of every id of the head; without maps the two are the same."""
+    if vocab_size == target.config.vocab_size and "d2t" not in tensors:
+        return torch.arange(vocab_size)
+    for name in ("d2t", "t2d"):
+        if name not in tensors:
+            msg = f"{path}: the tensor {name!r} is missing"
+            raise ModelFormatError(msg)
+    d2t, t2d = tensors.pop("d2t"), tensors.pop("t2d")
+    _require_shape("d2t", d2t, (vocab_size,), path)
+    _require_shape("t2d", t2d, (target.config.vocab_size,), path)
+    kept_ids = d2t.long() + torch.arange(vocab_size)
+    if not torch.equal(t2d.nonzero().flatten(), kept_ids):
+        msg = f"{path}: t2d and d2t do not map {vocab_size} draft ids to target ids and back"
+        raise ModelFormatError(msg)
+    return kept_ids
+
+
+def _take(tensors: dict[str, Tensor], name: str, shape: Sequence[int], path: Path) -> Tensor:
+    """One of our parameters, taken out of the tensors of the file."""
+    parts = []
+    for theirs in _TENSORS[name]:
+        if theirs not in tensors:
+            msg = f"{path}: the tensor {theirs!r} is missing"
+            raise ModelFormatError(msg)
+        parts.append(tensors.pop(theirs))
+    whole = torch.cat(parts)
+    _require_shape(" + ".join(_TENSORS[name]), whole, shape, path)
+    return whole
+
+
+def _require_shape(name: str, tensor: Tensor, shape: Sequence[int], path: Path) -> None:
+    if tuple(tensor.shape) != tuple(shape):
+        msg = f"{path}: {name} has shape {list(tensor.shape)}; {CONFIG_FILE} and this target ask for {list(shape)}"
+        raise ModelError(msg)
+
+
+def _names() -> list[str]:
+    return [name for parts in _TENSORS.values() for name in parts]

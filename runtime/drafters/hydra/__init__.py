@@ -1,0 +1,1 @@
+"""Hydra heads: Medusa heads that see the tokens drafted before them."""

@@ -1,0 +1,145 @@
+"""Hydra++ heads (arXiv 2402.05109): Medusa's, but each head also sees the tokens drafted before it.
+
+A decoder layer over the target's last hidden states (prefix attention) makes h'_t of h_t; head i proposes the
+token i + 1 places after t from h'_t and the embeddings of the i tokens between.
+
+Where it differs from the paper: the prefix layer's MLP is narrower than the target's; the four layers of a head
+are the linear map of its concatenated inputs and three residual blocks, of which only the first is the head's
+own, and the map of an embedding depends on its distance from the proposed token instead of on the head; all
+heads read out through the target's own rows of the kept vocabulary.
+Shapes: legend of `runtime.models.decoder`, plus M rows, K heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from decoding.errors import ModelError
+from runtime.models.config import ModelConfig
+from runtime.models.decoder import Decoder, Layer, Rotary, rms_norm
+from runtime.models.kv_cache import KVCache
+from runtime.models.vocabulary import OutputRows
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HydraConfig:
+    """Sizes of the heads.
+
+    Attributes:
+        num_heads: head i (from 1) proposes the token i + 1 places after the state it reads.
+        prefix_width: neurons of the prefix layer's MLP.
+        head_width: neurons of the block that each head has for itself.
+        shared_widths: neurons of each block that all heads share.
+        vocab_size: size of the reduced output vocabulary.
+    """
+
+    num_heads: int
+    prefix_width: int
+    head_width: int
+    shared_widths: tuple[int, ...]
+    vocab_size: int
+
+    def __post_init__(self) -> None:
+        if min(self.num_heads, self.prefix_width, self.head_width, self.vocab_size, *self.shared_widths) < 1:
+            msg = f"every size of Hydra heads must be at least 1, found {self}"
+            raise ModelError(msg)
+
+
+class ResidualBlock(nn.Module):
+    """x + down(SiLU(up(norm(x)))); starts as the identity, for `down` starts at zero."""
+
+    def __init__(self, hidden_size: int, width: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.norm = nn.Parameter(torch.ones(hidden_size))
+        self.up = nn.Linear(hidden_size, width)
+        self.down = nn.Linear(width, hidden_size)
+        nn.init.zeros_(self.down.weight)
+        nn.init.zeros_(self.down.bias)
+
+    def forward(self, x_MD: Tensor) -> Tensor:
+        """Hidden states [M, D] -> [M, D]."""
+        unit_MD = rms_norm(x_MD.to(self.norm.dtype), self.norm, self.eps)
+        return x_MD + self.down(F.silu(self.up(unit_MD)))  # type: ignore[no-any-return]
+
+
+class HydraModel(nn.Module):
+    """The prefix layer and K heads over one reduced vocabulary: `kept_ids` maps its ids to the target's.
+
+    `output` proposes: by the rows of `head_VD`, and by those of a prompt if it has taken one in.
+    """
+
+    kept_ids: Tensor
+    head_VD: Tensor
+    embedding_VD: Tensor
+    target_norm: Tensor
+
+    def __init__(self, target_config: ModelConfig, config: HydraConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.layer_config = replace(target_config, num_layers=1, intermediate_size=config.prefix_width)
+        hidden_size, eps = target_config.hidden_size, target_config.norm_eps
+        self.prefix = Layer(self.layer_config)
+        self.by_distance = nn.ModuleList(
+            nn.Linear(hidden_size, hidden_size, bias=False) for _ in range(config.num_heads)
+        )
+        for weight in self.by_distance.parameters():
+            nn.init.zeros_(weight)
+        self.own = nn.ModuleList(ResidualBlock(hidden_size, config.head_width, eps) for _ in range(config.num_heads))
+        self.shared = nn.ModuleList(ResidualBlock(hidden_size, width, eps) for width in config.shared_widths)
+        self.register_buffer("kept_ids", torch.arange(config.vocab_size), persistent=False)
+        self.register_buffer("head_VD", torch.zeros(config.vocab_size, hidden_size), persistent=False)
+        self.output = OutputRows(self.kept_ids, self.head_VD)
+        self.register_buffer("embedding_VD", torch.zeros(target_config.vocab_size, hidden_size), persistent=False)
+        self.register_buffer("target_norm", torch.ones(hidden_size), persistent=False)
+        self.rotary = Rotary(self.layer_config, target_config.max_position)
+
+    def share(self, target: Decoder, kept_ids: Tensor) -> None:
+        """Use the target's embedding, final norm and kept rows of its output head, which stay as they are."""
+        self.kept_ids = kept_ids
+        self.head_VD = target.head.weight.detach()[kept_ids]
+        self.output = OutputRows(kept_ids, self.head_VD, target.head.weight.detach())
+        self.embedding_VD = target.embedding.weight.detach()
+        self.target_norm = target.final_norm.detach()
+        self.rotary = Rotary(self.layer_config, len(target.rotary.cos_PH)).to(self.embedding_VD.device)
+
+    def read_prefix(
+        self, x_BTD: Tensor, *, positions: Tensor, mask: Tensor | None, cache: KVCache | None = None
+    ) -> Tensor:
+        """Normalised last hidden states of the target -> h' [B, T, D].
+
+        Args:
+            x_BTD: one row per committed position.
+            positions: rotary positions [T] or [B, T].
+            mask: additive mask [T, S]; None lets every row see every key.
+            cache: of one layer; keys and values are written at its cursor.
+        """
+        rotary = self.rotary(positions, x_BTD.dtype)
+        if mask is not None:
+            mask = mask.repeat(self.layer_config.num_queries_per_kv, 1)
+        return self.prefix(x_BTD, rotary, mask, cache, 0)  # type: ignore[no-any-return]
+
+    def embed(self, ids_M: Tensor) -> Tensor:
+        """Embeddings at unit scale [M, D]: what `forward` sees of a token."""
+        rows = self.embedding_VD[ids_M]
+        return rms_norm(rows, rows.new_ones(rows.shape[-1]), self.layer_config.norm_eps)
+
+    def forward(self, prefix_MD: Tensor, tokens_MD: Sequence[Tensor]) -> Tensor:
+        """States for `head_VD` [M, D] of the head that sees as many tokens as are given.
+
+        Args:
+            prefix_MD: h' of the last position whose state is known.
+            tokens_MD: what `embed` says of the tokens behind it, the last one first; one or more, one per head at
+                most.
+        """
+        x_MD = prefix_MD
+        for projection, token_MD in zip(self.by_distance, tokens_MD, strict=False):
+            x_MD = x_MD + projection(token_MD)
+        for block in (self.own[len(tokens_MD) - 1], *self.shared):
+            x_MD = block(x_MD)
+        return x_MD

@@ -1,0 +1,1 @@
+"""A small language model as the draft."""

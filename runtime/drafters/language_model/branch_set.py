@@ -1,0 +1,156 @@
+"""Continuations for likely outcomes of a round, drafted side by side while the target verifies.
+
+What a step computes is part of the contract, as in `runtime.drafters.language_model.drafter`:
+
+- Without features the first step is one row, at once: the window's last token, so that every row of the window is
+  cached and its last row has alternatives. Draft-sourced roots start at the next step, exit-sourced ones at the
+  first step after their message came. One step advances every unfinished branch by one token, one row each.
+- With features nothing runs before the message. The first step feeds the window again, each token with the
+  feature of its predecessor, together with all roots: window + R rows. Later steps are R rows.
+- A branch is finished after as many steps as a window has tokens; its root is fed in the first of them.
+- Taking a branch (a hit) gathers its keys behind the text and drafts the rest of its window by steps of one row.
+  Without such a branch (a miss) everything is dropped and a fresh rollout starts. Should a branch be taken before
+  its first step, its window is drafted by the steps of a fresh rollout, and it still is a hit.
+
+Shapes: legend of `runtime.models.decoder`, plus R branches; E width of all features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from decoding.messages import ExitSignal, Outcome, Root
+from decoding.roots import choose_roots
+from decoding.schedule import Schedule
+from runtime.drafters.language_model.drafter import Drafter, Proposal
+from runtime.drafters.window_drafter import Steps
+from runtime.models.masks import TreeMask
+
+
+@dataclass(slots=True, kw_only=True)
+class _Branch:
+    """One continuation: its place among the rows of the mask, and what is drafted so far."""
+
+    root: Root
+    index: int
+    slots: list[int] = field(default_factory=list)
+    proposals: list[Proposal] = field(default_factory=list)
+
+    @property
+    def next_token(self) -> int:
+        return self.proposals[-1].token if self.proposals else self.root.token
+
+
+class BranchSet:
+    """All branches of one round. `step` until nothing is unfinished, then or earlier `take`."""
+
+    def __init__(self, drafter: Drafter, schedule: Schedule) -> None:
+        self._drafter = drafter
+        self._schedule = schedule
+        self._window = drafter.window
+        num_roots = sum(schedule.draft_roots_per_row) + sum(schedule.exit_roots_per_row)
+        self._num_committed = len(drafter.text)
+        self._mask = TreeMask(
+            num_committed=self._num_committed,
+            num_window=len(self._window.tokens),
+            num_branches=num_roots,
+            num_tokens=drafter.num_tokens,
+            dtype=drafter.dtype,
+        )
+        self._branches: dict[Root, _Branch] = {}
+        self._features_TE: Tensor | None = None
+        self._window_is_cached = False
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is a step to do before another message comes."""
+        if not self._window_is_cached and not self._schedule.exit_features:
+            return True
+        return any(self._is_unfinished(branch) for branch in self._branches.values())
+
+    def join(self, signal: ExitSignal) -> None:
+        """Add the exit's roots; `signal.features` [T, E] of the window's rows, where the schedule has features."""
+        self._features_TE = signal.features
+        self._add(signal.candidates, self._schedule.exit_roots_per_row)
+
+    def step(self) -> int:
+        """Do one step; the rows it had."""
+        if not self._window_is_cached and not self._schedule.exit_features:
+            return self._feed_last_drafted()
+        active = [branch for branch in self._branches.values() if self._is_unfinished(branch)]
+        cursor = self._drafter.cache.cursor if self._window_is_cached else self._mask.base
+        mask_RS = self._mask.step([branch.index for branch in active], cursor)
+        positions = [self._num_committed + branch.root.row + len(branch.proposals) for branch in active]
+        ids = [branch.next_token for branch in active]
+        if self._window_is_cached:
+            hidden_RD = self._drafter.forward(ids, positions=torch.tensor(positions), mask=mask_RS)
+            num_rows = len(active)
+        else:
+            hidden_RD, num_rows = self._feed_with_window(ids, positions, mask_RS, active)
+        proposals = self._drafter.propose(hidden_RD, [position + 1 for position in positions])
+        for slot, (branch, proposal) in enumerate(zip(active, proposals, strict=True), cursor):
+            branch.slots.append(slot)
+            branch.proposals.append(proposal)
+        return num_rows
+
+    def take(self, outcome: Outcome) -> tuple[bool, Steps]:
+        """Whether a branch has this outcome, and the steps still missing from the next window."""
+        num_accepted, next_token = outcome
+        committed = (*self._window.tokens[:num_accepted], next_token)
+        branch = self._branches.get(Root(num_accepted, next_token))
+        if branch is None or not branch.proposals:
+            features_TE = None if self._features_TE is None else self._features_TE[: len(committed)]
+            return branch is not None, self._drafter.rollout(committed, features_TE)
+        return True, self._keep(branch, committed)
+
+    def _keep(self, branch: _Branch, committed: Sequence[int]) -> Steps:
+        drafter = self._drafter
+        drafter.text += committed
+        destination = len(drafter.text) - 1
+        fed = [proposal.token for proposal in branch.proposals[:-1]]
+        drafter.truncate(destination)
+        drafter.cache.gather(branch.slots, destination)
+        drafter.cached += [branch.root.token, *fed]
+        return (yield from drafter.finish(branch.proposals))
+
+    def _is_unfinished(self, branch: _Branch) -> bool:
+        return len(branch.proposals) < self._drafter.num_tokens
+
+    def _add(self, candidates: Sequence[Sequence[int]], roots_per_row: Sequence[int]) -> None:
+        roots = choose_roots(self._window.tokens, candidates, roots_per_row, known=self._branches.keys())
+        self._mask.add([root.row for root in roots])
+        for root in roots:
+            self._branches[root] = _Branch(root=root, index=len(self._branches))
+
+    def _feed_last_drafted(self) -> int:
+        proposal = self._drafter.linear_step(self._window.tokens[-1:])
+        self._window_is_cached = True
+        self._add((*self._window.alternatives, proposal.alternatives), self._schedule.draft_roots_per_row)
+        return 1
+
+    def _feed_with_window(
+        self, ids: list[int], positions: list[int], mask_RS: Tensor, active: Sequence[_Branch]
+    ) -> tuple[Tensor, int]:
+        """The first step of a draft with features: hidden states of the roots [R, D], and all rows fed."""
+        assert self._features_TE is not None, "a schedule with features has them in its signal"
+        drafter, tokens = self._drafter, self._window.tokens
+        num_window, base = len(tokens), self._mask.base
+        drafter.truncate(self._num_committed)
+        window_mask = drafter.masks.behind(self._num_committed, num_window)
+        if window_mask is None:
+            window_mask = mask_RS.new_zeros(1, base)
+        blind = mask_RS.new_full((num_window, len(ids)), float("-inf"))
+        predecessors = [*range(num_window), *(branch.root.row for branch in active)]
+        hidden_TD = drafter.forward(
+            [*tokens, *ids],
+            positions=torch.tensor([*range(self._num_committed, base), *positions]),
+            mask=torch.cat([torch.cat([window_mask, blind], dim=1), mask_RS]),
+            features_TE=self._features_TE[predecessors],
+        )
+        drafter.cached += tokens
+        self._window_is_cached = True
+        return hidden_TD[num_window:], num_window + len(ids)

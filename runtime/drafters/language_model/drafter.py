@@ -1,0 +1,327 @@
+"""The draft of one sequence: prefill, fresh rollouts, and what branches (`branch_set` beside this) need from it.
+
+What a step computes is part of the contract: the simulator plays the same steps with the same rows.
+
+- A fresh rollout has as many steps as drafted tokens. Its first step feeds the committed tokens whose keys are
+  missing: one row, or two behind a window that was accepted whole (its last token has never been fed). A draft
+  with features feeds every token committed since its last window again, each with its feature:
+  `num_accepted` + 1 rows. Every later step is one row.
+- Features: position t is fed token t and the target's features of position t - 1; a drafted token whose
+  predecessor is not verified has none.
+- A draft with streams (`Schedule.draft_streams`) feeds what they guess behind its last proposal in the same step, as
+  far as the window has room: 1 row and one for each guess. Its own proposals verify them: rows behind a guess that
+  is none of its own are forgotten. So the window is the one drafted without streams, in fewer steps (Speculative
+  Streaming inside the draft, arXiv 2510.13161, section 3.3). The first step of a rollout, the steps of branches and
+  the first one behind a branch that was taken have no guesses.
+- Each step proposes by `Sampling`: the argmax, or a draw of the text position's own from the truncated
+  distribution; so a branch and a fresh rollout from the same text propose the same.
+
+A step is never cut in the middle: steppers are generators that yield the rows of every step done.
+Shapes: legend of `runtime.models.decoder`; E width of all features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from decoding.errors import LaneError
+from decoding.messages import Candidates, Window
+from decoding.schedule import Method, Schedule
+from runtime.drafters.language_model.model import DraftModel
+from runtime.drafters.streams.model import keys_of
+from runtime.drafters.window_drafter import Steps
+from runtime.models.kv_cache import KVCache
+from runtime.models.masks import CausalMasks, TreeMask, prefill_pieces
+from runtime.models.ranking import ranked_ids
+from runtime.verification.distributions import draw_from, truncated
+from runtime.verification.draws import uniform
+from runtime.verification.rules import GREEDY, Sampling
+
+NUM_SAMPLED_FROM = 64
+"""Ids a sampled draft chooses among; with their probabilities they cross the channel in less than 1 kB."""
+
+
+class Proposal(NamedTuple):
+    """What one row of a step proposes as the next token."""
+
+    token: int
+    alternatives: tuple[int, ...] = ()
+    distribution: Candidates | None = None
+
+
+def as_window(proposals: Sequence[Proposal]) -> Window:
+    """The proposals of successive positions as a window."""
+    return Window(
+        tuple(proposal.token for proposal in proposals),
+        tuple(proposal.alternatives for proposal in proposals if proposal.alternatives),
+        tuple(proposal.distribution for proposal in proposals if proposal.distribution is not None),
+    )
+
+
+class Drafter:
+    """A draft model and the state of the sequence it drafts for; a `runtime.drafters.window_drafter.WindowDrafter`.
+
+    `text` is the committed text; `cached` holds the token of every cache slot that lies in text order (branches
+    keep theirs behind).
+    """
+
+    raw_features = False
+    methods: tuple[Method, ...] = ("speculative", "mirror")
+
+    def __init__(self, model: DraftModel) -> None:
+        self.model = model
+        self.feature_layers = model.config.exit_features
+        self.dtype = model.decoder.embedding.weight.dtype
+        self.cache = KVCache(model.decoder.config, 0, dtype=self.dtype)
+        self.masks = CausalMasks(0, self.dtype)
+        self.text: list[int] = []
+        self.cached: list[int] = []
+        self.window = Window(())
+        self.num_tokens = 0
+        self._num_alternatives = self._num_streams = 0
+        self._entering_TD = torch.empty(0)
+        self._sampling = GREEDY
+        self._ids: list[int] = model.output.ids.tolist()
+        self._prompt_feature: Tensor | None = None
+
+    @torch.inference_mode()
+    def prefill(
+        self,
+        prompt: Sequence[int],
+        *,
+        schedule: Schedule,
+        capacity: int,
+        sampling: Sampling = GREEDY,
+        features_TE: Tensor | None = None,
+    ) -> None:
+        """Start a sequence: read all prompt tokens but the last.
+
+        Args:
+            prompt: at least one token id.
+            schedule: how long windows are, and which alternatives are wanted.
+            capacity: tokens that the text may grow to.
+            sampling: how this sequence's tokens are chosen.
+            features_TE: the target's features of all positions but the last, if the schedule has features.
+
+        Raises:
+            LaneError: the schedule asks for more streams than the draft has.
+        """
+        sizes = self.model.config.streams
+        if schedule.draft_streams > (sizes.num_streams if sizes else 0):
+            msg = f"draft_streams is {schedule.draft_streams}: this draft has {sizes.num_streams if sizes else 'none'}"
+            raise LaneError(msg)
+        self._num_streams = schedule.draft_streams
+        num_slots = slots_needed(schedule, capacity)
+        if self.cache.capacity < num_slots:
+            self.cache = KVCache(self.model.decoder.config, num_slots, dtype=self.dtype)
+            self.masks = CausalMasks(num_slots, self.dtype)
+        self.cache.roll_back(0)
+        self.num_tokens, self._num_alternatives = schedule.num_speculative_tokens, schedule.num_alternatives
+        self._sampling = sampling
+        self.text, self.cached = list(prompt), list(prompt[:-1])
+        self.model.output.take_in(prompt)
+        self._ids = self.model.output.ids.tolist()
+        self._prompt_feature = None
+        if features_TE is not None:
+            features_TE = torch.cat([features_TE.new_zeros(1, features_TE.shape[1]), features_TE])
+            self._prompt_feature = features_TE[-1:]
+        for start, stop, mask in prefill_pieces(len(prompt) - 1, self.dtype):
+            self.forward(
+                self.text[start:stop],
+                positions=torch.arange(start, stop),
+                mask=mask,
+                features_TE=None if features_TE is None else features_TE[start:stop],
+            )
+
+    def rollout(self, committed: Sequence[int] = (), features_TE: Tensor | None = None) -> Steps:
+        """Draft a window from the committed text.
+
+        Args:
+            committed: tokens committed since the last window was drafted; none right after `prefill`.
+            features_TE: for each of them the target's features of the position before, if the schedule has any.
+        """
+        first = self._missing(committed, with_features=features_TE is not None)
+        features_TE = features_TE if committed else self._prompt_feature
+        proposals = [self.linear_step(first, features_TE)]
+        yield len(first)
+        return (yield from self.finish(proposals, self._entering_TD[-1:]))
+
+    def finish(self, proposals: list[Proposal], entering_1D: Tensor | None = None) -> Steps:
+        """Draft on behind the proposals there are, until the window is full.
+
+        Args:
+            proposals: of the window so far; the last one follows from the row last cached.
+            entering_1D: what that row's streams start from; None if it is not known.
+        """
+        while len(proposals) < self.num_tokens:
+            num_guesses = min(self._num_streams, self.num_tokens - len(proposals) - 1)
+            guesses = [] if entering_1D is None else self._guess(entering_1D, num_guesses)
+            verified = self._verified_step([proposals[-1].token, *guesses])
+            proposals += verified
+            entering_1D = self._entering_TD[len(verified) - 1 : len(verified)]
+            yield 1 + len(guesses)
+        self.window = as_window(proposals)
+        return self.window
+
+    def linear_step(self, ids: Sequence[int], features_TE: Tensor | None = None) -> Proposal:
+        """Feed tokens behind those cached in text order; what the last of them proposes."""
+        hidden_TD = self._linear_forward(ids, features_TE)
+        return self.propose(hidden_TD[-1:], [self.cache.cursor])[0]
+
+    def _verified_step(self, ids: Sequence[int]) -> list[Proposal]:
+        """Feed a proposal and guesses behind it; what the rows propose whose guesses are the draft's own."""
+        stop = self.cache.cursor + len(ids)
+        proposals = self.propose(self._linear_forward(ids), range(stop - len(ids) + 1, stop + 1))
+        num_kept = 1
+        while num_kept < len(ids) and ids[num_kept] == proposals[num_kept - 1].token:
+            num_kept += 1
+        self.truncate(stop - len(ids) + num_kept)
+        return proposals[:num_kept]
+
+    @torch.inference_mode()
+    def _guess(self, entering_1D: Tensor, count: int) -> list[int]:
+        """What the streams of the row last cached take to stand behind its proposal."""
+        if not count or self.model.streams is None:
+            return []
+        hidden_BRJD = self.model.streams(
+            entering_1D[None],
+            positions=torch.tensor([self.cache.cursor - 1]),
+            mask=self.masks.behind(self.cache.cursor, count),
+            keys=keys_of(self.cache),
+            num_streams=count,
+        )
+        best: list[int] = self.model.output.logits(hidden_BRJD[0, 0]).float().argmax(dim=-1).tolist()
+        return [self._ids[index] for index in best]
+
+    def _linear_forward(self, ids: Sequence[int], features_TE: Tensor | None = None) -> Tensor:
+        start, stop = self.cache.cursor, self.cache.cursor + len(ids)
+        assert start == len(self.cached), "a step in text order needs a cache in text order"
+        hidden_TD = self.forward(
+            ids,
+            positions=torch.arange(start, stop),
+            mask=self.masks.behind(start, len(ids)),
+            features_TE=features_TE,
+        )
+        self.cached += ids
+        return hidden_TD
+
+    @torch.inference_mode()
+    def forward(
+        self, ids: Sequence[int], *, positions: Tensor, mask: Tensor | None, features_TE: Tensor | None = None
+    ) -> Tensor:
+        """One step at the cache's cursor, which moves behind it: normalised hidden states [T, D]."""
+        entering_BTD = self.model.enter(
+            torch.tensor([ids]),
+            positions=positions,
+            mask=mask,
+            cache=self.cache,
+            features_BTE=None if features_TE is None else features_TE[None],
+        )
+        hidden_BTD = self.model.leave(entering_BTD, positions=positions, mask=mask, cache=self.cache)
+        self.cache.advance(len(ids))
+        self._entering_TD = entering_BTD[0]
+        return hidden_BTD[0]
+
+    @torch.inference_mode()
+    def propose(self, hidden_RD: Tensor, positions: Sequence[int]) -> list[Proposal]:
+        """Next tokens of rows [R, D], to stand at the given text positions."""
+        logits_RV, ids = self.model.output.logits(hidden_RD), self._ids
+        if self._num_alternatives:
+            best = ranked_ids(logits_RV, self._num_alternatives).tolist()
+            alternatives = [tuple(ids[index] for index in row) for row in best]
+        else:
+            # argmax of bfloat16 is several times slower than converting first
+            alternatives = [(ids[index],) for index in logits_RV.float().argmax(dim=-1).tolist()]
+        if self._sampling.drafts_are_sampled:
+            return [self._sample(*row) for row in zip(logits_RV, alternatives, positions, strict=True)]
+        return [Proposal(row[0], row if self._num_alternatives else ()) for row in alternatives]
+
+    def measure_step(
+        self,
+        rows: int,
+        context: int,
+        *,
+        num_proposals: int | None = None,
+        num_alternatives: int = 0,
+        with_features: bool = False,
+    ) -> Callable[[], object]:
+        """One step of so many rows side by side behind a made-up text, to be run again and again.
+
+        Args:
+            rows: fed at once.
+            context: cached positions before them.
+            num_proposals: rows that propose a token, the last ones; None means all.
+            num_alternatives: ids that each of them keeps, 0 for its token alone.
+            with_features: whether the rows carry features.
+
+        Raises:
+            LaneError: features are asked for, and this draft takes none.
+        """
+        if with_features and self.model.fuse is None:
+            raise LaneError("a step with_features cannot be timed: this draft takes none")
+        schedule = Schedule(method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=1)
+        self.prefill([0], schedule=schedule, capacity=context + rows)
+        self._num_alternatives = num_alternatives
+        self.cache.make_up(context)
+        ids = torch.randint(self.model.decoder.config.vocab_size, (rows,)).tolist()
+        positions = [context] * rows
+        mask = TreeMask(num_committed=context, num_window=0, num_branches=rows, num_tokens=1, dtype=self.dtype)
+        mask.add([0] * rows)
+        features_TE = None
+        if with_features and self.model.fuse is not None:
+            features_TE = torch.randn(rows, self.model.fuse.in_features, dtype=self.dtype)
+        first = rows - (num_proposals or rows)
+
+        def run() -> None:
+            self.cache.roll_back(context)
+            mask_RS = mask.step(list(range(rows)), context) if rows > 1 else None
+            hidden_TD = self.forward(ids, positions=torch.tensor(positions), mask=mask_RS, features_TE=features_TE)
+            self.propose(hidden_TD[first:], positions[first:])
+
+        return run
+
+    def measure_streams(self, count: int, context: int) -> Callable[[], object]:
+        """So many guesses behind a made-up text, to be run again and again.
+
+        Raises:
+            LaneError: the draft has fewer streams.
+        """
+        schedule = Schedule(
+            method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=1, draft_streams=count
+        )
+        self.prefill([0], schedule=schedule, capacity=context + 1)
+        self.cache.make_up(context)
+        entering_1D = torch.randn(1, self.model.decoder.config.hidden_size, dtype=self.dtype)
+        return lambda: self._guess(entering_1D, count)
+
+    def _sample(self, logits_V: Tensor, alternatives: tuple[int, ...], position: int) -> Proposal:
+        best = truncated(logits_V, self._sampling.temperature, NUM_SAMPLED_FROM)
+        candidates = best._replace(tokens=tuple(self._ids[index] for index in best.tokens))
+        token = draw_from(candidates, uniform(self._sampling.seed, "draft", position))
+        return Proposal(token, alternatives if self._num_alternatives else (), candidates)
+
+    def _missing(self, committed: Sequence[int], *, with_features: bool) -> list[int]:
+        """Extend the text; forget what the cache holds beyond it; return the tokens it lacks."""
+        keep = min(len(self.text), len(self.cached))
+        self.text += committed
+        if not with_features:
+            last = len(self.text) - 1  # fed in any case: the window follows from its hidden state
+            while keep < min(len(self.cached), last) and self.cached[keep] == self.text[keep]:
+                keep += 1
+        self.truncate(keep)
+        return self.text[keep:]
+
+    def truncate(self, num_slots: int) -> None:
+        """Forget every slot from `num_slots` on; those before it lie in text order."""
+        del self.cached[num_slots:]
+        self.cache.roll_back(num_slots)
+
+
+def slots_needed(schedule: Schedule, length: int) -> int:
+    """Cache slots for a text of `length` tokens, the windows behind it, and all branches' rows."""
+    num_roots = sum(schedule.draft_roots_per_row) + sum(schedule.exit_roots_per_row)
+    return length + 2 * schedule.num_rows + num_roots * schedule.num_speculative_tokens

@@ -1,0 +1,152 @@
+"""A trained draft model on disk; the layout is that of `runtime.storage.weight_folder`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
+
+from decoding.errors import ModelError, ModelFormatError
+from runtime.drafters.language_model.model import DraftConfig, DraftModel
+from runtime.drafters.streams.model import StreamConfig, StreamModel
+from runtime.models.decoder import Decoder, Rotary
+from runtime.storage.quantization import pack, unpack
+from runtime.storage.weight_folder import (
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    FolderConfig,
+    common_fields,
+    load_folder,
+    require_layers,
+    save_folder,
+    take_kept_ids,
+    target_tensors,
+)
+
+DRAFT_KIND: Final = "mirrorsd_draft"
+_OF_THE_TARGET = ("decoder.embedding.weight", "decoder.head.weight")
+_OF_STREAMS = "streams."
+
+
+class StreamFields(BaseModel):
+    """`StreamConfig` as a folder holds it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    num_streams: int
+    start_layer: int
+    rank: int
+
+
+class DrafterFolderConfig(FolderConfig):
+    """`config.json` of a draft model: fields of `DraftConfig` beside those of every folder."""
+
+    speculators_model_type: Literal["mirrorsd_draft"] = DRAFT_KIND
+    source_layers: tuple[int, ...]
+    exit_features: tuple[int, ...]
+    feature_layer: int
+    streams: StreamFields | None = None
+
+    @property
+    def draft(self) -> DraftConfig:
+        """What `DraftModel` is built from."""
+        return DraftConfig(
+            source_layers=self.source_layers,
+            vocab_size=self.draft_vocab_size,
+            exit_features=self.exit_features,
+            feature_layer=self.feature_layer,
+            streams=StreamConfig(**self.streams.model_dump()) if self.streams else None,
+        )
+
+
+def save_draft(draft: DraftModel, folder: Path, *, target_name: str, metadata: Mapping[str, Any]) -> None:
+    """Write a draft without streams, whose embedding and head are its target's; matrices become int8.
+
+    Args:
+        draft: the trained model.
+        folder: created if it is not there; an older draft in it is replaced.
+        target_name: what a user calls the target.
+        metadata: anything JSON can hold: how the draft was trained.
+
+    Raises:
+        ModelError: the folder cannot be written.
+    """
+    config = DrafterFolderConfig(
+        **common_fields(DRAFT_KIND, draft.decoder.config, target_name, metadata),
+        draft_vocab_size=draft.config.vocab_size,
+        source_layers=draft.config.source_layers,
+        exit_features=draft.config.exit_features,
+        feature_layer=draft.config.feature_layer,
+    )
+    weights = {name: weight for name, weight in draft.named_parameters() if name not in _OF_THE_TARGET}
+    save_folder(folder, config, pack(weights) | target_tensors(draft.decoder.embedding.weight, draft.kept_ids))
+
+
+def add_streams(source: Path, streams: StreamModel, folder: Path, *, training: Mapping[str, Any]) -> None:
+    """Write the draft of `source` to `folder` as it is, with streams that were trained for it.
+
+    Args:
+        source: folder of a draft; streams it has are replaced.
+        streams: the trained streams.
+        folder: created if it is not there; an older draft in it is replaced.
+        training: anything JSON can hold: how the streams were trained; the metadata's `streams`.
+
+    Raises:
+        ModelError: `folder` cannot be written.
+        ModelFormatError: `source` is not the folder of a draft.
+    """
+    config, tensors = load_folder(source, DrafterFolderConfig)
+    kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(_OF_STREAMS)}
+    added = {_OF_STREAMS + name: tensor for name, tensor in pack(streams.trained).items()}
+    metadata = config.metadata | {"streams": dict(training)}
+    sizes = StreamFields(**asdict(streams.config))
+    config = config.model_copy(update={"streams": sizes, "metadata": metadata})
+    save_folder(folder, config, kept | added)
+
+
+def load_draft(folder: Path, target: Decoder, *, dtype: torch.dtype) -> DraftModel:
+    """The draft of a folder, on the target's device and sharing its embedding (memory too, where dtypes agree).
+
+    Raises:
+        ModelError: the target is not the one the draft was trained for.
+        ModelFormatError: a file is missing, damaged, or of another kind.
+    """
+    config, tensors = load_folder(folder, DrafterFolderConfig)
+    require_layers(config.source_layers, target, "source_layers", folder)
+    require_layers(config.exit_features, target, "exit_features", folder)
+    kept_ids = take_kept_ids(tensors, config, target, folder)
+    try:
+        own_config = config.draft
+    except ModelError as error:
+        msg = f"{folder / CONFIG_FILE}: {error}"
+        raise ModelFormatError(msg) from error
+    with torch.device("meta"):
+        draft = DraftModel(target.config, own_config)
+    shapes = {name: weight.shape for name, weight in draft.named_parameters() if name not in _OF_THE_TARGET}
+    of_streams = {name: tensors.pop(name) for name in list(tensors) if name.startswith(_OF_STREAMS)}
+    state = unpack(tensors, shapes, dtype, source=str(folder / WEIGHTS_FILE))
+    draft.load_state_dict(state, strict=False, assign=True)
+    draft.share(target, kept_ids)
+    for rows in (draft.decoder.embedding, draft.decoder.head):
+        rows.weight = nn.Parameter(rows.weight.to(dtype), requires_grad=False)
+    draft.decoder.rotary = Rotary(target.config, len(target.rotary.cos_PH))
+    _load_streams(draft, of_streams, dtype, source=str(folder / WEIGHTS_FILE))
+    draft.to(target.embedding.weight.device)
+    return draft.eval().requires_grad_(requires_grad=False)
+
+
+def _load_streams(draft: DraftModel, tensors: Mapping[str, Tensor], dtype: torch.dtype, *, source: str) -> None:
+    """Give a draft whose layers are loaded its streams, if its config has any."""
+    if draft.config.streams is None:
+        unpack(tensors, {}, dtype, source=source)  # refuses what is there all the same
+        return
+    streams = draft.add_streams()
+    shapes = {_OF_STREAMS + name: weight.shape for name, weight in streams.trained.items()}
+    state = unpack(tensors, shapes, dtype, source=source)
+    state = {name.removeprefix(_OF_STREAMS): weight for name, weight in state.items()}
+    streams.load_state_dict(state, strict=False, assign=True)

@@ -1,0 +1,151 @@
+"""The draft language model: a few of the target's layers, its embeddings, a reduced output vocabulary.
+
+With `exit_features` the draft also reads hidden states that the target has at an early exit. They are fused
+before one of its middle layers and belong to the *previous* position; drafted positions have none, so the same
+weights serve with features and without. With `streams` (`runtime.drafters.streams.model`) it also guesses tokens
+behind the next one; they change nothing of what it says itself.
+
+Shapes: legend of `runtime.models.decoder`, plus E exit-feature layers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from decoding.errors import ModelError
+from runtime.drafters.streams.model import StreamConfig, StreamModel
+from runtime.models.config import ModelConfig
+from runtime.models.decoder import Decoder, rms_norm
+from runtime.models.kv_cache import KVCache
+from runtime.models.vocabulary import OutputRows
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DraftConfig:
+    """What distinguishes a draft from its target.
+
+    Attributes:
+        source_layers: layers of the target (counted from 1) that initialise the draft's.
+        vocab_size: size of the reduced output vocabulary.
+        exit_features: target layers whose output is fused; empty for a token-only draft.
+        feature_layer: draft layers done before the features are added.
+        streams: sizes of its streams, which begin where features are added or above; None without streams.
+    """
+
+    source_layers: tuple[int, ...]
+    vocab_size: int
+    exit_features: tuple[int, ...] = ()
+    feature_layer: int = 0
+    streams: StreamConfig | None = None
+
+    def __post_init__(self) -> None:
+        if not self.source_layers:
+            msg = "source_layers is empty: a draft needs at least one layer"
+            raise ModelError(msg)
+        if not 0 <= self.feature_layer < len(self.source_layers):
+            msg = f"feature_layer {self.feature_layer} is outside 0..{len(self.source_layers) - 1}"
+            raise ModelError(msg)
+        lowest, highest = max(1, self.feature_layer), len(self.source_layers) - 1
+        if self.streams is not None and not lowest <= self.streams.start_layer <= highest:
+            msg = f"start_layer {self.streams.start_layer} of the streams is outside {lowest}..{highest}"
+            raise ModelError(msg)
+
+
+class DraftModel(nn.Module):
+    """A `Decoder` with few layers, a reduced head, and optional fusion of exit features.
+
+    `embedding` and `head` are the target's own rows and never trained; `kept_ids` maps draft ids to target ids.
+    `output` proposes: by the same rows, and by those of a prompt if it has taken one in.
+    `streams` are there once `add_streams` was called.
+    """
+
+    kept_ids: Tensor
+
+    def __init__(self, target_config: ModelConfig, config: DraftConfig) -> None:
+        super().__init__()
+        self.config = config
+        shape = replace(target_config, num_layers=len(config.source_layers), tie_embeddings=False)
+        self.decoder = Decoder(shape)
+        self.decoder.head = nn.Linear(shape.hidden_size, config.vocab_size, bias=False)
+        width = len(config.exit_features) * shape.hidden_size
+        self.fuse = nn.Linear(width, shape.hidden_size, bias=False) if width else None
+        self.streams: StreamModel | None = None
+        self.register_buffer("kept_ids", torch.arange(config.vocab_size))
+        self.output = OutputRows(self.kept_ids, self.decoder.head.weight)
+
+    def share(self, target: Decoder, kept_ids: Tensor) -> None:
+        """Use the target's embedding and the kept rows of its output head, frozen."""
+        weight = target.embedding.weight
+        self.kept_ids = kept_ids
+        self.decoder.embedding.weight = nn.Parameter(weight, requires_grad=False)
+        self.decoder.head.weight = nn.Parameter(target.head.weight[kept_ids].to(weight.dtype), requires_grad=False)
+        self.output = OutputRows(kept_ids, self.decoder.head.weight.detach(), target.head.weight.detach())
+
+    def forward(
+        self,
+        ids_BT: Tensor,
+        *,
+        positions: Tensor,
+        mask: Tensor | None,
+        cache: KVCache | None = None,
+        features_BTE: Tensor | None = None,
+    ) -> Tensor:
+        """Normalised hidden states [B, T, D]; `decoder.head` turns them into reduced logits.
+
+        Args:
+            ids_BT: target token ids.
+            positions: rotary positions [T] or [B, T].
+            mask: additive mask, as in `Decoder.run_layers`.
+            cache: static cache, or None.
+            features_BTE: what `normalise_features` returned for the previous positions, zero where there are
+                none, [B, T, E * D]. A row of zeros and no features at all are the same thing.
+        """
+        x_BTD = self.enter(ids_BT, positions=positions, mask=mask, cache=cache, features_BTE=features_BTE)
+        return self.leave(x_BTD, positions=positions, mask=mask, cache=cache)
+
+    @property
+    def half_layer(self) -> int:
+        """Layers that `enter` runs: streams begin behind them, or features are added."""
+        return self.config.streams.start_layer if self.config.streams else self.config.feature_layer
+
+    def enter(
+        self,
+        ids_BT: Tensor,
+        *,
+        positions: Tensor,
+        mask: Tensor | None,
+        cache: KVCache | None = None,
+        features_BTE: Tensor | None = None,
+    ) -> Tensor:
+        """The first half of `forward`: hidden states that enter layer `half_layer` + 1, [B, T, D]."""
+        decoder, done = self.decoder, 0
+        x_BTD = decoder.embedding(ids_BT)
+        if self.fuse is not None and features_BTE is not None:
+            done = self.config.feature_layer
+            x_BTD = decoder.run_layers(x_BTD, 0, done, positions=positions, mask=mask, cache=cache)
+            x_BTD = x_BTD + self.fuse(features_BTE)
+        if done < self.half_layer:
+            x_BTD = decoder.run_layers(x_BTD, done, self.half_layer, positions=positions, mask=mask, cache=cache)
+        return x_BTD  # type: ignore[no-any-return]
+
+    def leave(self, x_BTD: Tensor, *, positions: Tensor, mask: Tensor | None, cache: KVCache | None = None) -> Tensor:
+        """The second half of `forward`: normalised hidden states [B, T, D]."""
+        decoder = self.decoder
+        top = decoder.config.num_layers
+        x_BTD = decoder.run_layers(x_BTD, self.half_layer, top, positions=positions, mask=mask, cache=cache)
+        return decoder.normalise(x_BTD)
+
+    def add_streams(self) -> StreamModel:
+        """Streams of the sizes in `config`, untrained, beside the weights that the layers have now."""
+        assert self.config.streams is not None, "a draft without sizes of streams"
+        self.streams = StreamModel(self.decoder, self.config.streams)
+        return self.streams
+
+
+def normalise_features(hidden_TED: Tensor, eps: float) -> Tensor:
+    """Exit features as the channel carries them: each layer's hidden state at unit scale, [T, E * D]."""
+    unit = hidden_TED.new_ones(hidden_TED.shape[-1])
+    return rms_norm(hidden_TED, unit, eps).flatten(-2)

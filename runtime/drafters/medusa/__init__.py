@@ -1,0 +1,1 @@
+"""Medusa heads: each drafts one position ahead, independently."""

@@ -1,0 +1,101 @@
+"""Medusa-1 heads (arXiv 2401.10774): what follows the next token, from the target's last hidden state alone.
+
+Where it differs from the paper: instead of a language-model head of its own, each head has a trained square
+projection (it starts as the identity) and reads out through the target's own rows of the kept vocabulary.
+Shapes: legend of `runtime.models.decoder`, plus M rows, K heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from decoding.errors import ModelError
+from runtime.models.decoder import Decoder
+from runtime.models.vocabulary import OutputRows
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MedusaConfig:
+    """Sizes of the heads.
+
+    Attributes:
+        num_heads: head k (from 1) proposes the token k + 1 places after the state it reads.
+        num_blocks: residual blocks of each head.
+        vocab_size: size of the reduced output vocabulary.
+    """
+
+    num_heads: int
+    num_blocks: int
+    vocab_size: int
+
+    def __post_init__(self) -> None:
+        if min(self.num_heads, self.num_blocks, self.vocab_size) < 1:
+            msg = f"num_heads, num_blocks and vocab_size must be at least 1, found {self}"
+            raise ModelError(msg)
+
+
+class MedusaHead(nn.Module):
+    """Residual blocks x + SiLU(Wx + b), then x + Px; starts as the identity, for W, b and P start at zero."""
+
+    def __init__(self, hidden_size: int, num_blocks: int) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(hidden_size, hidden_size) for _ in range(num_blocks))
+        self.projection = nn.Linear(hidden_size, hidden_size, bias=False)
+        for parameter in self.parameters():
+            nn.init.zeros_(parameter)
+
+    def forward(self, x_MD: Tensor) -> Tensor:
+        """Normalised last hidden states -> states for the target's output head, [M, D]."""
+        for block in self.blocks:
+            x_MD = x_MD + F.silu(block(x_MD))
+        return x_MD + self.projection(x_MD)  # type: ignore[no-any-return]
+
+
+class MedusaModel(nn.Module):
+    """K heads over one reduced vocabulary: `kept_ids` maps its ids to the target's.
+
+    They propose by the rows of `output`, which has those of a prompt too if it has taken one in.
+    """
+
+    kept_ids: Tensor
+    head_VD: Tensor
+    target_norm: Tensor
+
+    def __init__(self, hidden_size: int, config: MedusaConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.heads = nn.ModuleList(MedusaHead(hidden_size, config.num_blocks) for _ in range(config.num_heads))
+        self.register_buffer("kept_ids", torch.arange(config.vocab_size), persistent=False)
+        self.register_buffer("head_VD", torch.zeros(config.vocab_size, hidden_size), persistent=False)
+        self.output = OutputRows(self.kept_ids, self.head_VD)
+        self.register_buffer("target_norm", torch.ones(hidden_size), persistent=False)
+
+    @property
+    def num_heads(self) -> int:
+        """Heads there are."""
+        return self.config.num_heads
+
+    def share(self, target: Decoder, kept_ids: Tensor) -> None:
+        """Use the target's final norm and the kept rows of its output head, which stay as they are."""
+        self.kept_ids = kept_ids
+        self.head_VD = target.head.weight.detach()[kept_ids]
+        self.output = OutputRows(kept_ids, self.head_VD, target.head.weight.detach())
+        self.target_norm = target.final_norm.detach()
+
+    def forward(self, x_MD: Tensor, num_heads: int) -> list[Tensor]:
+        """Normalised last hidden states [M, D] -> logits of the first heads over the ids of `output`, [M, V] each."""
+        return [self.output.logits(head(x_MD)) for head in self.heads[:num_heads]]
+
+    @property
+    def ids(self) -> Tensor:
+        """Target ids of the logits, [V]."""
+        return self.output.ids
+
+    def take_in(self, prompt: Sequence[int]) -> None:
+        """Propose the tokens of this prompt too."""
+        self.output.take_in(prompt)

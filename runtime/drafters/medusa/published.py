@@ -1,0 +1,199 @@
+"""Medusa heads as their authors publish them (github.com/FasterDecoding/Medusa), read from safetensors alone.
+
+Head k has residual blocks `{k}.{layer}.linear.weight` and `.bias`, and an output matrix over the whole vocabulary
+of its own, `{k}.{medusa_num_layers}.weight`; all names may begin with `medusa_head.`. Later checkpoints leave the
+output matrices out: their heads read out through the target's.
+Shapes: legend of `runtime.drafters.medusa.model`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from pydantic import BaseModel, Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+from torch.nn import functional as F
+
+from decoding.errors import ModelError, ModelFormatError
+from decoding.tree_shape import Path as TreePath
+from runtime.drafters.medusa.drafter import MedusaDrafter
+from runtime.models.decoder import Decoder
+from runtime.trees.static_tree import grow
+
+CONFIG_FILE = "config.json"
+WEIGHT_FILES = ("medusa_lm_head.safetensors", "model.safetensors")
+_PICKLED_FILE = "medusa_lm_head.pt"
+_PREFIX = "medusa_head."
+
+_TOP1_BY_HEAD = (0.56, 0.32, 0.20, 0.15, 0.12)
+"""Accuracy of each head's best token (Medusa, arXiv 2401.10774, on a target of 7B)."""
+_NUM_NODES = 63
+"""As many as the paper's tree."""
+
+
+class PublishedConfig(BaseModel):
+    """What `config.json` says of the heads; the rest of it is of no use here."""
+
+    medusa_num_heads: Annotated[int, Field(ge=1, le=16)]
+    medusa_num_layers: Annotated[int, Field(ge=1, le=16)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedHead:
+    """One head: weight [D, D] and bias [D] of every block, and the output matrix [V, D]."""
+
+    blocks: tuple[tuple[Tensor, Tensor], ...]
+    output_VD: Tensor
+
+    def __call__(self, x_MD: Tensor) -> Tensor:
+        """Normalised last hidden states -> logits, [M, V]."""
+        for weight, bias in self.blocks:
+            x_MD = x_MD + F.silu(F.linear(x_MD, weight, bias))
+        return x_MD @ self.output_VD.T
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> PublishedHead:
+        """The same head there and in that type."""
+        return PublishedHead(
+            blocks=tuple((weight.to(device, dtype), bias.to(device, dtype)) for weight, bias in self.blocks),
+            output_VD=self.output_VD.to(device, dtype),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedMedusa:
+    """All heads of a checkpoint; a `runtime.drafters.medusa.drafter.MedusaHeads`."""
+
+    heads: tuple[PublishedHead, ...]
+    ids: Tensor
+    target_norm: Tensor
+
+    @property
+    def num_heads(self) -> int:
+        """Heads there are."""
+        return len(self.heads)
+
+    def __call__(self, x_MD: Tensor, num_heads: int) -> list[Tensor]:
+        """Logits of the first heads over the whole vocabulary, [M, V] each."""
+        return [head(x_MD) for head in self.heads[:num_heads]]
+
+    def take_in(self, prompt: Sequence[int]) -> None:
+        """Nothing to be done: the whole vocabulary is there."""
+
+
+def load_published_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) -> MedusaDrafter:
+    """The heads of a published checkpoint in `dtype` on the target's device, drafting `default_tree`.
+
+    Raises:
+        ModelError: the heads are for a target of another width or vocabulary.
+        ModelFormatError: a file is missing, damaged or pickled, or a tensor is missing or unknown.
+    """
+    config = _read_config(folder / CONFIG_FILE)
+    path = _weights_path(folder)
+    tensors = _read_tensors(path)
+    embedding = target.embedding.weight
+    suffix = f".{config.medusa_num_layers}.weight"
+    shared_VD = None if any(name.endswith(suffix) for name in tensors) else target.head.weight.detach()
+    heads = [_take_head(tensors, head, config, target, path, shared_VD) for head in range(config.medusa_num_heads)]
+    if tensors:
+        msg = f"{path}: unknown tensor {min(tensors)!r}; {CONFIG_FILE} announces {_announced(config)}"
+        raise ModelFormatError(msg)
+    medusa = PublishedMedusa(
+        heads=tuple(head.to(embedding.device, dtype) for head in heads),
+        ids=torch.arange(target.config.vocab_size, device=embedding.device),
+        target_norm=target.final_norm.detach().to(dtype),
+    )
+    return MedusaDrafter(medusa, default_tree(medusa.num_heads), num_layers=target.config.num_layers)
+
+
+def default_tree(num_heads: int) -> tuple[TreePath, ...]:
+    """A tree for heads whose accuracy nobody has measured on this target.
+
+    It grows from the accuracy that the paper gives for each head's best token; lower ranks are taken to fall with
+    the square of their place, for the paper has no figures of them, and heads to be right independently.
+    """
+
+    def share(path: TreePath) -> float:
+        return prod(_TOP1_BY_HEAD[level] / (rank + 1) ** 2 for level, rank in enumerate(path))
+
+    return grow(share, _NUM_NODES, min(num_heads, len(_TOP1_BY_HEAD)))
+
+
+def _take_head(
+    tensors: dict[str, Tensor],
+    head: int,
+    config: PublishedConfig,
+    target: Decoder,
+    path: Path,
+    shared_VD: Tensor | None,
+) -> PublishedHead:
+    """Take a head's tensors out of those of the file; `shared_VD` stands in for output matrices where none has one."""
+    size, vocab_size = target.config.hidden_size, target.config.vocab_size
+
+    def take(name: str, *shape: int) -> Tensor:
+        if name not in tensors:
+            msg = f"{path}: the tensor {name!r} is missing; {CONFIG_FILE} announces {_announced(config)}"
+            raise ModelFormatError(msg)
+        tensor = tensors.pop(name)
+        if tuple(tensor.shape) != shape or not tensor.is_floating_point():
+            found = f"{name} is {tensor.dtype} of shape {list(tensor.shape)}"
+            msg = f"{path}: {found}; this target (hidden size {size}, vocabulary {vocab_size}) needs {list(shape)}"
+            raise ModelError(msg)
+        return tensor
+
+    blocks = tuple(
+        (take(f"{head}.{layer}.linear.weight", size, size), take(f"{head}.{layer}.linear.bias", size))
+        for layer in range(config.medusa_num_layers)
+    )
+    output_VD = take(f"{head}.{config.medusa_num_layers}.weight", vocab_size, size) if shared_VD is None else shared_VD
+    return PublishedHead(blocks=blocks, output_VD=output_VD)
+
+
+def _announced(config: PublishedConfig) -> str:
+    return f"medusa_num_heads {config.medusa_num_heads} and medusa_num_layers {config.medusa_num_layers}"
+
+
+def _read_config(path: Path) -> PublishedConfig:
+    try:
+        return PublishedConfig.model_validate_json(path.read_bytes())
+    except FileNotFoundError as error:
+        msg = f"{path}: no such file; published Medusa heads come with one"
+        raise ModelFormatError(msg) from error
+    except OSError as error:
+        msg = f"{path}: cannot be read ({error})"
+        raise ModelFormatError(msg) from error
+    except ValidationError as error:
+        lines = [
+            f"{path}: {'.'.join(map(str, item['loc'])) or '(whole file)'}: {item['msg']}"
+            for item in error.errors(include_url=False)
+        ]
+        raise ModelFormatError("\n".join(lines)) from error
+
+
+def _weights_path(folder: Path) -> Path:
+    for name in WEIGHT_FILES:
+        if (folder / name).is_file():
+            return folder / name
+    if (folder / _PICKLED_FILE).is_file():
+        msg = (
+            f"{folder / _PICKLED_FILE}: pickled weights can run code and are not read; convert them, if you trust them:"
+            f' safetensors.torch.save_file(torch.load("{_PICKLED_FILE}", weights_only=True), "{WEIGHT_FILES[0]}")'
+        )
+        raise ModelFormatError(msg)
+    msg = f"{folder}: holds no weights; expected {' or '.join(WEIGHT_FILES)}"
+    raise ModelFormatError(msg)
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    """The file's tensors by their names without prefix."""
+    try:
+        return {name.removeprefix(_PREFIX): tensor for name, tensor in load_file(path).items()}
+    except (SafetensorError, OSError) as error:
+        msg = f"{path}: truncated, damaged, or not a safetensors file ({error})"
+        raise ModelFormatError(msg) from error

@@ -1,0 +1,114 @@
+"""Trees that the streams of a decoder draft: one pass of a row's streams through the top layers drafts a whole tree.
+
+Every stream's best ids are the candidates of one level, whatever stands before them (`runtime.trees.static_tree`).
+Shapes: legend of `runtime.drafters.streams.model`, plus N places of a text, C candidates, V kept ids.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decoding.messages import Window
+from decoding.tree_shape import Path
+from runtime.drafters.streams.model import Keys, StreamModel, keys_of, run_along, stream_mask
+from runtime.models.decoder import Decoder
+from runtime.models.kv_cache import KVCache
+from runtime.models.masks import CausalMasks
+from runtime.models.ranking import ranked_ids
+from runtime.models.vocabulary import OutputRows
+from runtime.trees.static_tree import MOST_RANKS, Ranks, candidates_per_level, following, ranks_of, window_of
+
+_ROWS_PER_PIECE = 64
+"""Rows of a text whose streams are computed at once: their masks grow with the square."""
+
+
+class StreamTree:
+    """The streams of one decoder, the kept rows of its head that read them, and their tree.
+
+    The candidates are the streams' best ids at any temperature: they stand before the target draws.
+    """
+
+    def __init__(self, model: StreamModel, decoder: Decoder, kept_ids: Tensor, paths: Sequence[Path]) -> None:
+        """Args: the streams; whose they are; target ids they may guess; nodes of the tree in their order."""
+        self.model, self.paths = model, tuple(paths)
+        self._decoder = decoder
+        head_VD = decoder.head.weight.detach()
+        self.output = OutputRows(kept_ids, head_VD[kept_ids], head_VD)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the decoder and of the hidden states that streams start from."""
+        return self._decoder.head.weight.dtype
+
+    @property
+    def start_layer(self) -> int:
+        """Layers of the decoder done before the streams begin."""
+        return self.model.config.start_layer
+
+    @property
+    def num_streams(self) -> int:
+        """Depth of the deepest tree."""
+        return self.model.config.num_streams
+
+    @torch.inference_mode()
+    def draft(self, x_1D: Tensor, cache: KVCache, masks: CausalMasks, paths: Sequence[Path]) -> Window:
+        """The tree behind the row last cached.
+
+        Args:
+            x_1D: its hidden state behind `start_layer`, [1, D].
+            cache: keys of the decoder's rows up to it; nothing is written.
+            masks: for as many slots as the cache has, and this dtype.
+            paths: nodes of the tree.
+        """
+        hidden_BRJD = self.model(
+            x_1D[None],
+            positions=torch.tensor([cache.cursor - 1]),
+            mask=masks.behind(cache.cursor, self.num_streams),
+            keys=keys_of(cache),
+        )
+        counts = candidates_per_level(paths)
+        best_JC = self._best(hidden_BRJD[0, 0, : len(counts)], max(counts)).tolist()
+        return window_of(paths, best_JC)
+
+    @torch.inference_mode()
+    def level_ranks(self, ids: Sequence[int], *, start: int, x_TD: Tensor) -> Ranks:
+        """For each place from `start` on, and each stream, the rank of the text's token among its best, [N, J].
+
+        Args:
+            ids: a text.
+            start: first place that is drafted for: all before it is the prompt.
+            x_TD: hidden states of its rows behind `start_layer`; none is needed of the last two.
+
+        Returns:
+            -1 where the token is not among the `MOST_RANKS` best, or behind the text.
+        """
+        self.output.take_in(ids[:start])
+        wanted_NJ = following(ids, start, self.num_streams)
+        ranks_NJ = torch.full_like(wanted_NJ, -1)
+        first = max(start, 2)
+        _, keys = run_along(self._decoder, x_TD[None], self.start_layer)
+        best = []
+        for begin in range(first - 2, len(ids) - 2, _ROWS_PER_PIECE):
+            positions_R = torch.arange(begin, min(begin + _ROWS_PER_PIECE, len(ids) - 2))
+            best.append(self._best(self._along(x_TD, positions_R, keys), MOST_RANKS))
+        if best:
+            for stream, best_NC in enumerate(torch.cat(best).unbind(1)):
+                ranks_NJ[first - start :, stream] = ranks_of(best_NC.cpu(), wanted_NJ[first - start :, stream])
+        return ranks_NJ.numpy().astype(np.int32)
+
+    def _along(self, x_TD: Tensor, positions_R: Tensor, keys: Keys) -> Tensor:
+        """Normalised hidden states of the streams of some rows of a text, [R, J, D]."""
+        visible_RS = x_TD.new_zeros(len(positions_R), len(x_TD))
+        visible_RS.masked_fill_(torch.arange(len(x_TD)) > positions_R[:, None], -math.inf)
+        mask = stream_mask(visible_RS, self.num_streams)
+        return self.model(x_TD[None, positions_R], positions=positions_R, mask=mask, keys=keys)[0]  # type: ignore[no-any-return]
+
+    def _best(self, hidden_RD: Tensor, count: int) -> Tensor:
+        """The best target ids of each row, best first, [..., count]."""
+        logits = self.output.logits(hidden_RD).flatten(0, -2)
+        return self.output.ids[ranked_ids(logits, count)].view(*hidden_RD.shape[:-1], count)

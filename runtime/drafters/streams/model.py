@@ -1,0 +1,191 @@
+"""Speculative streams: extra rows in a decoder's top layers that guess the tokens behind the next one.
+
+Stream j of row t starts as that row's hidden state behind layer `start_layer` plus a trained embedding of j. In
+the layers above it sees the keys that row t sees, and streams 1..j of its own row; its own keys are never kept.
+It guesses the token j places behind the one that row t itself predicts (Speculative Streaming, arXiv 2402.11131,
+section 3: multi-stream attention).
+
+The decoder's own rows never pass through anything here and its weights stay what they are: low-rank changes of
+its matrices (LoRA) apply to stream rows alone. So its output cannot change (the paper's lossless mode).
+Where the paper leaves it open: stream j has the rotary position j places behind its row.
+
+Shapes: legend of `runtime.models.decoder`, plus R rows that have streams, J streams of each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from decoding.errors import ModelError
+from runtime.models.decoder import Decoder, Layer, causal_mask, rms_norm
+from runtime.models.kv_cache import KVCache
+
+_MATRICES = ("qkv", "out", "gate_up", "down")
+_NORMS = ("input_norm", "mlp_norm", "q_norm", "k_norm")
+
+Keys = Callable[[int], tuple[Tensor, Tensor]]
+"""Keys and values of the decoder's own rows, [B, K, S, H] each, by the layer's index."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StreamConfig:
+    """Sizes of a decoder's streams.
+
+    Attributes:
+        num_streams: tokens guessed behind the one that a row itself predicts.
+        start_layer: layers of the decoder done before the streams begin.
+        rank: of the low-rank changes.
+    """
+
+    num_streams: int
+    start_layer: int
+    rank: int
+
+    def __post_init__(self) -> None:
+        for name in ("num_streams", "start_layer", "rank"):
+            if getattr(self, name) < 1:
+                msg = f"{name} {getattr(self, name)} is not at least 1"
+                raise ModelError(msg)
+
+
+class LowRank(nn.Module):
+    """A frozen linear layer plus a trained low-rank one that starts at zero."""
+
+    def __init__(self, base: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.base = base
+        self.narrow = nn.Linear(base.in_features, rank, bias=False)
+        self.widen = nn.Linear(rank, base.out_features, bias=False)
+        with torch.no_grad():
+            self.widen.weight.zero_()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., out] of [..., in]."""
+        return self.base(x) + self.widen(self.narrow(x))  # type: ignore[no-any-return]
+
+
+class StreamModel(nn.Module):
+    """The streams of one decoder; norms, matrices and head stay the decoder's own, frozen.
+
+    Raises:
+        ModelError: `start_layer` leaves no layer above it.
+    """
+
+    def __init__(self, decoder: Decoder, config: StreamConfig) -> None:
+        super().__init__()
+        shape = decoder.config
+        if config.start_layer >= shape.num_layers:
+            msg = f"start_layer {config.start_layer} is outside 1..{shape.num_layers - 1}"
+            raise ModelError(msg)
+        self.config, self._shape = config, shape
+        self.embedding = nn.Parameter(torch.zeros(config.num_streams, shape.hidden_size))
+        # hidden states are large, and a trained weight moves by little more than the learning rate a step
+        self._scale = math.sqrt(shape.hidden_size)
+        above = range(config.start_layer, shape.num_layers)
+        self.layers = nn.ModuleList(_changed(cast("Layer", decoder.layers[index]), config.rank) for index in above)
+        self.final_norm, self.rotary = decoder.final_norm, decoder.rotary
+
+    @property
+    def trained(self) -> dict[str, nn.Parameter]:
+        """The parameters that are not the decoder's own, by name."""
+        own = ("embedding", ".narrow.weight", ".widen.weight")
+        return {name: weight for name, weight in self.named_parameters() if name.endswith(own)}
+
+    def forward(
+        self, x_BRD: Tensor, *, positions: Tensor, mask: Tensor | None, keys: Keys, num_streams: int | None = None
+    ) -> Tensor:
+        """Normalised hidden states of the streams, [B, R, J, D]; the decoder's head turns them into logits.
+
+        Args:
+            x_BRD: the rows' hidden states behind layer `start_layer`.
+            positions: the rows' text positions, [R] or [B, R].
+            mask: what the streams see (`stream_mask`), [R * J, S + R * J] or with leading [B, 1]; None is everything.
+            keys: what the decoder's own rows left in each layer; nothing is added to it.
+            num_streams: the first so many streams alone, which do not see the others anyway; None is all.
+        """
+        num_streams = num_streams or self.config.num_streams
+        embedding_JD = (self.embedding[:num_streams] * self._scale).to(x_BRD.dtype)
+        x_BTD = (x_BRD.unsqueeze(-2) + embedding_JD).flatten(-3, -2)
+        ahead = torch.arange(1, num_streams + 1, device=positions.device)
+        # nothing can be committed behind the last position, so what is guessed for it does not matter
+        last = len(self.rotary.cos_PH) - 1
+        rotary = self.rotary((positions.unsqueeze(-1) + ahead).clamp(max=last).flatten(-2), x_BTD.dtype)
+        if mask is not None:
+            mask = mask.repeat(*[1] * (mask.dim() - 2), self._shape.num_queries_per_kv, 1)
+        borrowed = _Borrowed(keys)
+        for index, layer in enumerate(self.layers, self.config.start_layer):
+            x_BTD = layer(x_BTD, rotary, mask, borrowed, index)
+        x_BTD = rms_norm(x_BTD, self.final_norm, self._shape.norm_eps)
+        return x_BTD.view(*x_BRD.shape[:-1], num_streams, -1)
+
+
+def stream_mask(visible_RS: Tensor, num_streams: int) -> Tensor:
+    """What streams see, from what their rows see: additive [.., R, S] -> [.., R * J, S + R * J]."""
+    stream_T = torch.arange(visible_RS.shape[-2] * num_streams, device=visible_RS.device)
+    row_T = stream_T // num_streams
+    is_hidden_TT = (row_T != row_T[:, None]) | (stream_T > stream_T[:, None])
+    own_TT = visible_RS.new_zeros(is_hidden_TT.shape).masked_fill_(is_hidden_TT, -math.inf)
+    own = own_TT.expand(*visible_RS.shape[:-2], -1, -1)
+    return torch.cat([visible_RS.repeat_interleave(num_streams, dim=-2), own], dim=-1)
+
+
+def keys_of(cache: KVCache) -> Keys:
+    """The rows that a cache holds up to its cursor."""
+    return lambda layer: (cache.keys[layer, :, :, : cache.cursor], cache.values[layer, :, :, : cache.cursor])
+
+
+def run_along(decoder: Decoder, x_BTD: Tensor, start: int) -> tuple[Tensor, Keys]:
+    """The layers above `start` over whole texts: their states in the end [B, T, D], and what they leave in each.
+
+    Args:
+        decoder: whose layers.
+        x_BTD: states behind layer `start`.
+        start: layers already done.
+    """
+    recorder = _Recorder()
+    width = x_BTD.shape[1]
+    mask = causal_mask(width, x_BTD.dtype).to(x_BTD.device)
+    positions = torch.arange(width, device=x_BTD.device)
+    x_BTD = decoder.run_layers(x_BTD, start, decoder.config.num_layers, positions=positions, mask=mask, cache=recorder)
+    return x_BTD, recorder.by_layer.__getitem__
+
+
+class _Borrowed(KVCache):
+    """What a layer takes for a cache: the stream rows' keys follow the decoder's, in this call only."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
+        """The decoder's rows and then these."""
+        keys, values = self._keys(layer)
+        return torch.cat([keys, k_BKTH], dim=2), torch.cat([values, v_BKTH], dim=2)
+
+
+class _Recorder(KVCache):
+    """What a layer takes for a cache: one call's keys and values, of any number of sequences."""
+
+    def __init__(self) -> None:
+        self.by_layer: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
+        """Keep the rows; they are all there is to see."""
+        self.by_layer[layer] = k_BKTH, v_BKTH
+        return k_BKTH, v_BKTH
+
+
+def _changed(base: Layer, rank: int) -> Layer:
+    """A layer with the base's norms, and its matrices with low-rank changes."""
+    with torch.device("meta"):
+        layer = Layer(base.config)
+    for name in _NORMS:
+        setattr(layer, name, getattr(base, name))
+    for name in _MATRICES:
+        setattr(layer, name, LowRank(getattr(base, name), rank))
+    return layer

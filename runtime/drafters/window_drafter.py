@@ -1,0 +1,79 @@
+"""What a draft lane runs: anything that drafts windows behind a committed text, chains or trees.
+
+The draft language model (`runtime.drafters.language_model.drafter`) is one; heads that read the target's states are
+others. Shapes: T rows, E width of all features a row has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+from decoding.messages import Window
+from decoding.schedule import Method, Schedule
+from runtime.verification.rules import Sampling
+
+Steps = Generator[int, None, Window]
+"""A window under way: yields the rows of every step done, returns the window."""
+
+
+class WindowDrafter(Protocol):
+    """A drafter and the state of the sequence it drafts for."""
+
+    @property
+    def feature_layers(self) -> tuple[int, ...]:
+        """Target layers whose states it can read, ascending; `num_layers` is the state before the final norm."""
+        ...
+
+    @property
+    def raw_features(self) -> bool:
+        """Whether features come as the layers left them; else each layer's has unit scale (`normalise_features`)."""
+        ...
+
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        """Methods of a schedule that may use it."""
+        ...
+
+    def prefill(
+        self,
+        prompt: Sequence[int],
+        *,
+        schedule: Schedule,
+        capacity: int,
+        sampling: Sampling,
+        features_TE: Tensor | None,
+    ) -> None:
+        """Start a sequence: read all prompt tokens but the last.
+
+        Args:
+            prompt: at least one token id.
+            schedule: which windows are wanted.
+            capacity: tokens that the text may grow to; room for what is drafted behind it is the drafter's own
+                business.
+            sampling: how this sequence's tokens are chosen.
+            features_TE: the target's features of all positions but the last, [len(prompt) - 1, E]; None if the
+                schedule reads none.
+        """
+        ...
+
+    def rollout(self, committed: Sequence[int] = (), features_TE: Tensor | None = None) -> Steps:
+        """Draft a window from the committed text.
+
+        At temperature 0 it is a function of the committed text alone.
+
+        Args:
+            committed: tokens committed since the last window was drafted; none right after `prefill`.
+            features_TE: row t is the target's features of the position *before* committed token t,
+                [len(committed), E]; the last row is that of the state which chose the last token.
+        """
+        ...
+
+    def measure_step(self, rows: int, context: int) -> Callable[[], object]:
+        """One step of so many rows behind a made-up text of `context` tokens, to be run again and again.
+
+        The sequence under way is lost.
+        """
+        ...

@@ -1,0 +1,228 @@
+"""The engine of the real world: text by any schedule, from lane processes that stay between calls."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from decoding.errors import ConfigError, LaneDiedError
+from decoding.methods import METHODS
+from decoding.schedule import Schedule
+from decoding.sequence import DecodedSequence
+from decoding.trace import Trace
+from runtime.lanes.draft_lane import DraftVerbs
+from runtime.lanes.driver import drive
+from runtime.lanes.lane import Lane, LaneSpec
+from runtime.lanes.lane_set import DrafterTraits, Dtype, LaneSet
+from runtime.lanes.sequence_lanes import OnTokens, RuntimeLanes
+from runtime.lanes.target_lane import TargetVerbs
+from runtime.lanes.trace_writer import TraceWriter
+from runtime.models.config import ModelConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Generation:
+    """A decoded sequence: the new tokens, EOS included if it came, and the record of how they were made."""
+
+    tokens: tuple[int, ...]
+    trace: Trace
+
+
+class Engine:
+    """One target, and lanes that run it with its drafts; a context manager.
+
+    Lane processes start when a schedule first needs them and stay until `close`; each loads a model once. A lane
+    that was lost is started again by the next call that needs it.
+    """
+
+    def __init__(
+        self,
+        target_folder: Path,
+        *,
+        lanes: Sequence[LaneSpec],
+        drafter_folder: Path | None = None,
+        exits_folder: Path | None = None,
+        dtype: Dtype = "bfloat16",
+        draft_deadline_s: float = 2.0,
+    ) -> None:
+        """Prepare an engine; nothing is started yet.
+
+        Args:
+            target_folder: Hugging Face folder of the target.
+            lanes: where to run; schedules call them by name.
+            drafter_folder: the draft of schedules that name none.
+            exits_folder: trained exit adapters; without them exits are read with the final norm and head alone.
+            dtype: of all weights and caches.
+            draft_deadline_s: a draft lane that does not answer for so long is given up.
+
+        Raises:
+            ConfigError: two lanes share a name.
+            ModelError: the target's folder is not that of a supported model.
+        """
+        self.config = ModelConfig.from_folder(target_folder)
+        self._lanes = LaneSet(lanes, target=target_folder, drafter=drafter_folder, exits=exits_folder, dtype=dtype)
+        self._draft_deadline_s = draft_deadline_s
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all lane processes."""
+        self._lanes.close()
+
+    def lane(self, name: str) -> Lane:
+        """A lane by name; it can measure what `load_target` and `load_draft` gave it.
+
+        Raises:
+            ConfigError: there is no such lane.
+        """
+        return self._lanes[name]
+
+    def load_target(self, lane: str) -> Lane:
+        """Start a lane and load the target and its exits into it, where that is not done yet.
+
+        Raises:
+            MirrorsdError: the lane or a model is not to be had.
+        """
+        return self._lanes.load_target(lane)
+
+    def load_draft(self, lane: str, drafter: str | None = None) -> Lane:
+        """Start a lane and load a draft into it (by name or folder; None for the engine's own).
+
+        Raises:
+            MirrorsdError: the lane or a model is not to be had.
+        """
+        return self._lanes.load_draft(lane, drafter)[0]
+
+    def load_streams(self, lane: str, drafter: str | None = None) -> Lane:
+        """Start a lane and load the target into it, and streams of the target beside it.
+
+        Raises:
+            MirrorsdError: the lane or a model is not to be had.
+        """
+        return self._lanes.load_streams(lane, drafter)
+
+    def generate(
+        self,
+        schedule: Schedule,
+        prompt: Sequence[int],
+        *,
+        max_new_tokens: int,
+        temperature: float = 0.0,
+        seed: int = 0,
+        eos_token_ids: Collection[int] | None = None,
+        on_tokens: OnTokens | None = None,
+    ) -> Generation:
+        """Decode one sequence by a schedule, loading first what that needs.
+
+        Args:
+            schedule: how.
+            prompt: token ids, at least one.
+            max_new_tokens: stop after exactly so many, unless an EOS token comes first.
+            temperature: 0 is greedy.
+            seed: of all draws at temperature > 0.
+            eos_token_ids: where to stop; None means the model's own.
+            on_tokens: called with the tokens of every round as they are committed.
+
+        Raises:
+            ConfigError: an argument is wrong, or the schedule does not fit these models and lanes.
+            LaneDiedError: the target's lane was lost; its `tokens` are those committed until then.
+        """
+        self._check(schedule, prompt, max_new_tokens, temperature)
+        target_lane = self.load_target(schedule.target_lane)
+        if schedule.method == "speculative_streaming":
+            self.load_streams(schedule.target_lane, schedule.drafter)
+        draft_lane, traits = self._load_draft_of(schedule)
+        writer = TraceWriter()
+        draft = None
+        if draft_lane is not None:
+            draft = DraftVerbs(draft_lane, schedule, writer, deadline_s=self._draft_deadline_s)
+        sequence = DecodedSequence(
+            prompt,
+            max_new_tokens=max_new_tokens,
+            eos_token_ids=self.config.eos_token_ids if eos_token_ids is None else eos_token_ids,
+        )
+        request = {
+            "prompt": list(prompt),
+            "max_new_tokens": max_new_tokens,
+            "sampling": [schedule.verification, temperature, seed],
+            "feature_layers": traits.feature_layers if traits is not None and schedule.reads_features else (),
+            "raw_features": traits is not None and traits.raw_features,
+            "schedule": schedule.model_dump(mode="json"),
+        }
+        lanes = RuntimeLanes(
+            target=TargetVerbs(target_lane, schedule, writer),
+            draft=draft,
+            sequence=sequence,
+            writer=writer,
+            on_tokens=on_tokens,
+        )
+        try:
+            _prefill(target_lane, draft, request, writer)
+            drive(METHODS[schedule.method](lanes, schedule))
+        except LaneDiedError as error:
+            raise LaneDiedError(str(error), tokens=sequence.tokens) from error
+        finally:
+            if draft is not None:
+                draft.drop()
+        writer.finish()
+        return Generation(tokens=tuple(sequence.tokens), trace=writer.trace)
+
+    def _load_draft_of(self, schedule: Schedule) -> tuple[Lane | None, DrafterTraits | None]:
+        """The draft's lane, and what the drafter in it says of itself."""
+        if schedule.draft_lane is None:
+            return None, None
+        lane, traits = self._lanes.load_draft(schedule.draft_lane, schedule.drafter)
+        if schedule.method not in traits.methods:
+            raise ConfigError(
+                f"method is {schedule.method}, but the drafter {traits.folder.name} is one for "
+                f"{' or '.join(traits.methods)}"
+            )
+        layers = traits.feature_layers
+        if schedule.exit_features and not layers:
+            raise ConfigError("exit_features is true, but this draft reads no features of its target")
+        if schedule.exit_features and schedule.exit_layer is not None and max(layers) > schedule.exit_layer:
+            raise ConfigError(
+                f"exit_layer is {schedule.exit_layer}, but this draft reads features of layers {list(layers)}"
+            )
+        return lane, traits
+
+    def _check(self, schedule: Schedule, prompt: Sequence[int], max_new_tokens: int, temperature: float) -> None:
+        config = self.config
+        for name in filter(None, (schedule.target_lane, schedule.draft_lane)):
+            self.lane(name)
+        if schedule.exit_layer is not None and schedule.exit_layer >= config.num_layers:
+            raise ConfigError(
+                f"exit_layer {schedule.exit_layer} is not before the target's last layer {config.num_layers}"
+            )
+        if not prompt or not all(0 <= token < config.vocab_size for token in prompt):
+            raise ConfigError(f"the prompt must be token ids from 0 to {config.vocab_size - 1}, at least one")
+        if max_new_tokens < 1:
+            raise ConfigError(f"max_new_tokens is {max_new_tokens}, it must be at least 1")
+        # drafted tokens reach beyond the end by a window, those of branches by another one
+        needed = len(prompt) + max_new_tokens + 2 * (schedule.num_speculative_tokens + 1)
+        if needed > config.max_position:
+            raise ConfigError(
+                f"prompt ({len(prompt)} tokens), max_new_tokens ({max_new_tokens}) and windows need {needed} "
+                f"positions; the target has {config.max_position}"
+            )
+        if temperature < 0 or (temperature > 0 and schedule.verification == "greedy"):
+            raise ConfigError(f"temperature is {temperature}: it must be at least 0, and 0 with verification greedy")
+
+
+def _prefill(target: Lane, draft: DraftVerbs | None, request: dict[str, Any], writer: TraceWriter) -> None:
+    """Read the prompt in both lanes: at once, or the draft behind the target if it reads its features."""
+    with_features = bool(request["feature_layers"])
+    target_reply = target.request("prefill_target", request)
+    draft_reply = draft.prefill(request, None) if draft is not None and not with_features else None
+    message = target_reply.result()
+    if draft is not None:
+        if draft_reply is None:
+            draft_reply = draft.prefill(request, message.blocks[0])
+        draft.finish_prefill(draft_reply, message.fields["end_s"] - message.fields["start_s"])
+    writer.begin()

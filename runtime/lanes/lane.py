@@ -1,0 +1,230 @@
+"""The parent's handle on the process of one lane: start it, talk to it, time it, end it.
+
+Losing a lane never raises where something is sent: it comes out of `Reply.result`, where somebody waits.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from decoding import errors
+from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutError, MirrorsdError
+from runtime.wire.channel import Block, Channel, Message
+from runtime.wire.measurement import Measurement
+from runtime.worker.process import THREAD_VARIABLES
+
+_ROOT: Final = Path(__file__).parents[2]
+_SEND_TIMEOUT_S: Final = 2.0
+"""A lane that reads nothing for so long hangs: messages are small against a socket's buffer."""
+_EXIT_TIMEOUT_S: Final = 5.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaneSpec:
+    """Where a lane runs.
+
+    Attributes:
+        name: as schedules call it.
+        cores: CPU cores it is pinned to; empty leaves that to the system.
+        num_threads: threads of its own.
+    """
+
+    name: str
+    cores: tuple[int, ...] = ()
+    num_threads: int = 1
+
+    def __post_init__(self) -> None:
+        if self.num_threads < 1:
+            msg = f"lane {self.name!r}: num_threads is {self.num_threads}, it must be at least 1"
+            raise ConfigError(msg)
+        available = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(self.cores)
+        if not available.issuperset(self.cores):
+            msg = f"lane {self.name!r}: cores {list(self.cores)} are not all among those available, {sorted(available)}"
+            raise ConfigError(msg)
+
+
+class Lane:
+    """One lane, started or not. Requests are answered in the order they were sent."""
+
+    def __init__(self, spec: LaneSpec) -> None:
+        self.spec = spec
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: Channel | None = None
+        self._arrived: dict[int, Message] = {}
+        self._next_id = 0
+        self._loss = "it was never started"
+
+    @property
+    def name(self) -> str:
+        """As schedules call it."""
+        return self.spec.name
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can be talked to, as far as is known."""
+        return self._channel is not None
+
+    @property
+    def process_id(self) -> int | None:
+        """Of the running process."""
+        return self._process.pid if self._process is not None else None
+
+    def start(self) -> None:
+        """Start the process; it loads torch while the parent goes on."""
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-P", "-m", "runtime.worker.process", "--socket", str(theirs.fileno())]
+        command += ["--threads", str(self.spec.num_threads)]
+        if self.spec.cores:
+            command += ["--cores", *map(str, self.spec.cores)]
+        paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        threads = dict.fromkeys(THREAD_VARIABLES, str(self.spec.num_threads))
+        environment = os.environ | threads | {"PYTHONPATH": os.pathsep.join(paths)}
+        with theirs:
+            self._process = subprocess.Popen(
+                command, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+            )
+        self._channel = Channel(ours)
+        self._arrived = {}
+
+    def request(self, op: str, fields: Mapping[str, Any] | None = None, blocks: Sequence[Block] = ()) -> Reply:
+        """Ask for an operation; the answer comes from `Reply.result`."""
+        self._next_id += 1
+        self._send({**(fields or {}), "op": op, "id": self._next_id}, blocks)
+        return Reply(lane=self, id=self._next_id)
+
+    def post(self, op: str, fields: Mapping[str, Any] | None = None, blocks: Sequence[Block] = ()) -> None:
+        """Ask for an operation that has no answer; if it fails, the next answer says so."""
+        self._send({**(fields or {}), "op": op}, blocks)
+
+    def receive(self, request_id: int, timeout_s: float | None) -> Message:
+        """Wait for one answer; those that come before it are kept.
+
+        Raises:
+            LaneDiedError: the lane is gone, or was lost before.
+            LaneTimeoutError: the answer has not come for `timeout_s`.
+            MirrorsdError: the operation failed.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while request_id not in self._arrived:
+            if self._channel is None:
+                raise LaneDiedError(f"lane {self.name!r} is lost: {self._loss}")
+            left = None if deadline is None else deadline - time.monotonic()
+            try:
+                message = self._channel.receive(left)
+            except EOFError:
+                self._lose("its process ended")
+            except TimeoutError:
+                raise LaneTimeoutError(f"lane {self.name!r} has not answered for {timeout_s} s") from None
+            else:
+                self._arrived[message.fields["id"]] = message
+        message = self._arrived.pop(request_id)
+        if "error" in message.fields:
+            raise _error(self.name, message)
+        return message
+
+    def ping(self, repeats: int) -> list[float]:
+        """Seconds of round trips of an empty message."""
+        return [self._time_ping() for _ in range(repeats)]
+
+    def measure(self, measurement: Measurement) -> list[float]:
+        """Seconds of every run, taken in the lane.
+
+        Raises:
+            LaneError: the lane has not loaded what is to be timed, or is lost.
+        """
+        reply = self.request("measure", {"measurement": asdict(measurement)})
+        seconds: list[float] = reply.result().fields["seconds"]
+        return seconds
+
+    @contextmanager
+    def busy(self, measurement: Measurement) -> Iterator[list[float]]:
+        """Keep the lane at one part while the caller measures another lane.
+
+        Yields a list that on return holds the seconds of every run in between.
+
+        Raises:
+            LaneError: as in `measure`, on return.
+        """
+        reply = self.request("keep_busy", {"measurement": asdict(measurement)})
+        seconds: list[float] = []
+        try:
+            yield seconds
+        finally:
+            self.post("stop")
+            seconds += reply.result().fields["seconds"]
+
+    def forget_answers(self) -> None:
+        """Drop answers that nobody waits for any more."""
+        self._arrived.clear()
+
+    def kill(self, reason: str) -> None:
+        """End the process at once; whoever waits for it is told the reason."""
+        if self._process is not None:
+            self._process.kill()
+        self._lose(reason)
+
+    def close(self) -> None:
+        """Let the process end by itself, and see to it that it does."""
+        self._lose("it was closed")
+
+    def _lose(self, reason: str) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+            self._loss = reason
+        if self._process is not None:
+            try:
+                code = self._process.wait(_EXIT_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                code = self._process.wait()
+            self._process = None
+            if code:
+                self._loss = f"{reason} (exit code {code})"
+
+    def _send(self, fields: Mapping[str, Any], blocks: Sequence[Block]) -> None:
+        if self._channel is None:
+            return
+        try:
+            self._channel.send(fields, blocks, timeout_s=_SEND_TIMEOUT_S)
+        except EOFError:
+            self._lose("its process ended")
+        except TimeoutError:
+            self.kill(f"it has taken no message for {_SEND_TIMEOUT_S} s")
+
+    def _time_ping(self) -> float:
+        start_s = time.perf_counter()
+        self.request("ping").result()
+        return time.perf_counter() - start_s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reply:
+    """An answer under way."""
+
+    lane: Lane
+    id: int
+    sent_s: float = field(default_factory=time.perf_counter)
+    """When the request had been handed to the socket."""
+
+    def result(self, timeout_s: float | None = None) -> Message:
+        """Wait for it; raises what `Lane.receive` raises."""
+        return self.lane.receive(self.id, timeout_s)
+
+
+def _error(lane: str, message: Message) -> MirrorsdError:
+    """The error of an operation: of its own kind if it is one of ours."""
+    kind = getattr(errors, message.fields["error"], None)
+    text = message.fields["text"]
+    if isinstance(kind, type) and issubclass(kind, MirrorsdError) and kind is not LaneError:
+        return kind(text)
+    return LaneError(f"lane {lane!r}: {text if kind is LaneError else message.fields['error'] + ': ' + text}")

@@ -1,0 +1,133 @@
+"""The lanes of one target: processes started when first needed, each model loaded where it is used and once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from decoding.errors import ConfigError
+from decoding.schedule import Method
+from runtime.drafters.shipped import find_drafter
+from runtime.lanes.lane import Lane, LaneSpec
+
+Dtype = Literal["bfloat16", "float32"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DrafterTraits:
+    """What a drafter says of itself once it is loaded; see `runtime.drafters.window_drafter.WindowDrafter`."""
+
+    folder: Path
+    feature_layers: tuple[int, ...]
+    raw_features: bool
+    methods: tuple[Method, ...]
+
+
+class LaneSet:
+    """Lanes by name, and what they have loaded. A lane that was lost is started again when it is next needed."""
+
+    def __init__(
+        self, specs: Sequence[LaneSpec], *, target: Path, drafter: Path | None, exits: Path | None, dtype: Dtype
+    ) -> None:
+        self._lanes = {spec.name: Lane(spec) for spec in specs}
+        if len(self._lanes) < len(specs):
+            msg = f"two lanes share a name: {', '.join(spec.name for spec in specs)}"
+            raise ConfigError(msg)
+        self._target = target
+        self._drafter = drafter
+        self._exits = exits
+        self._dtype = dtype
+        self._has_target: set[str] = set()
+        self._drafts: dict[str, Path] = {}
+        self._streams: dict[str, Path] = {}
+        self._traits: dict[Path, DrafterTraits] = {}
+
+    def __getitem__(self, name: str) -> Lane:
+        """A lane, running or not.
+
+        Raises:
+            ConfigError: there is no such lane.
+        """
+        if name not in self._lanes:
+            msg = f"there is no lane {name!r}; lanes: {', '.join(self._lanes)}"
+            raise ConfigError(msg)
+        return self._lanes[name]
+
+    def load_target(self, name: str) -> Lane:
+        """The lane with the target and its exits loaded.
+
+        Raises:
+            MirrorsdError: the lane or a model is not to be had.
+        """
+        lane = self._running(name)
+        if name not in self._has_target:
+            exits = None if self._exits is None else str(self._exits)
+            fields = {"target": str(self._target), "exits": exits, "dtype": self._dtype}
+            lane.request("load_target", fields).result()
+            self._has_target.add(name)
+        return lane
+
+    def load_draft(self, name: str, drafter: str | None = None) -> tuple[Lane, DrafterTraits]:
+        """The lane with a drafter loaded, and what that says of itself.
+
+        Args:
+            name: of the lane.
+            drafter: name or folder; None for the one given at the start.
+
+        Raises:
+            MirrorsdError: the lane or a model is not to be had.
+        """
+        folder = self._folder(drafter)
+        lane = self._running(name)
+        if self._drafts.get(name) != folder:
+            fields = {"target": str(self._target), "drafter": str(folder), "dtype": self._dtype}
+            said = lane.request("load_draft", fields).result().fields
+            self._traits[folder] = DrafterTraits(
+                folder=folder,
+                feature_layers=tuple(said["feature_layers"]),
+                raw_features=said["raw_features"],
+                methods=tuple(said["methods"]),
+            )
+            self._drafts[name] = folder
+        return lane, self._traits[folder]
+
+    def load_streams(self, name: str, drafter: str | None = None) -> Lane:
+        """The lane with the target loaded, and streams of the target beside it.
+
+        Args:
+            name: of the lane.
+            drafter: name or folder of the streams; None for the drafter given at the start.
+
+        Raises:
+            MirrorsdError: the lane or a model is not to be had, or the folder holds no streams.
+        """
+        folder = self._folder(drafter)
+        lane = self.load_target(name)
+        if self._streams.get(name) != folder:
+            lane.request("load_streams", {"drafter": str(folder)}).result()
+            self._streams[name] = folder
+        return lane
+
+    def close(self) -> None:
+        """End all processes."""
+        for lane in self._lanes.values():
+            lane.close()
+
+    def _folder(self, drafter: str | None) -> Path:
+        folder = self._drafter if drafter is None else find_drafter(drafter)
+        if folder is None:
+            msg = "there is no draft to run: neither the schedule nor the engine has a drafter"
+            raise ConfigError(msg)
+        return folder
+
+    def _running(self, name: str) -> Lane:
+        lane = self[name]
+        if not lane.is_alive:
+            self._has_target.discard(name)
+            self._drafts.pop(name, None)
+            self._streams.pop(name, None)
+            lane.start()
+        lane.forget_answers()
+        return lane

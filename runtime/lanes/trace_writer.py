@@ -1,0 +1,73 @@
+"""Turns what lanes report about their own time into a trace.
+
+Work is timed in the lanes alone; the driver's clock tells when rounds begin and end, as in the simulated world.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+
+from decoding.messages import Verdict, Window
+from decoding.trace import LaneEvent, Span, Trace, Work
+from runtime.wire.channel import Message
+
+
+class TraceWriter:
+    """Writes one sequence's trace; all processes of a machine share the clock (`time.perf_counter`)."""
+
+    def __init__(self) -> None:
+        self.trace = Trace(world="measured")
+        self._origin_s = time.perf_counter()
+        self._signal_ready_s = 0.0
+
+    def begin(self) -> None:
+        """Decoding starts now; what happened until now was prefill."""
+        self.trace.prefill_s = time.perf_counter() - self._origin_s
+        self._origin_s = time.perf_counter()
+
+    def operation(self, lane: str, work: Work, message: Message, rows: int) -> None:
+        """An operation of the target, as its answer tells."""
+        start_s, end_s = message.fields["start_s"], message.fields["end_s"]
+        self._span(lane, work, start_s, end_s, rows)
+
+    def steps(self, lane: str, message: Message) -> None:
+        """The draft's steps, as the answer that ended them tells."""
+        for work, start_s, end_s, rows in message.fields["spans"]:
+            self._span(lane, Work(work), start_s, end_s, rows)
+
+    def exit_message(self, message: Message) -> None:
+        """The exit message has left the target's lane."""
+        self._signal_ready_s = message.fields["end_s"]
+
+    def transfer(self, origin: str, destination: str, rows: int) -> None:
+        """The exit message has been handed to the draft's lane."""
+        self._span(f"{origin}->{destination}", Work.TRANSFER, self._signal_ready_s, time.perf_counter(), rows)
+
+    def begin_round(self, sent_s: float) -> None:
+        """The window was handed to the target."""
+        self.trace.begin_round(sent_s - self._origin_s)
+
+    def end_round(self, window: Window, verdict: Verdict, num_committed: int) -> None:
+        """The verdict is committed."""
+        self.trace.decode_s = time.perf_counter() - self._origin_s
+        self.trace.end_round(self.trace.decode_s, window, verdict, num_committed)
+
+    def event(self, lane: str, text: str) -> None:
+        """Something a user should know."""
+        self.trace.events.append(LaneEvent(time.perf_counter() - self._origin_s, lane, text))
+
+    def finish(self) -> None:
+        """Sort the spans, give each its round, and leave out what started after the last commit.
+
+        A span belongs to the round whose verdict is the next to come: a fresh rollout after a miss belongs to
+        the round it drafts for.
+        """
+        trace = self.trace
+        ends = [entry.end_s for entry in trace.rounds]
+        kept = sorted((span for span in trace.spans if ends and span.start_s < ends[-1]), key=lambda span: span.start_s)
+        trace.spans[:] = [span._replace(round=bisect_right(ends, span.start_s)) for span in kept]
+
+    def _span(self, lane: str, work: Work, start_s: float, end_s: float, rows: int) -> None:
+        origin_s = self._origin_s
+        self.trace.spans.append(Span(lane, work, start_s - origin_s, end_s - origin_s, 0, rows))

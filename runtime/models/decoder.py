@@ -1,0 +1,195 @@
+"""One readable transformer for the Llama, Mistral and Qwen families, run in slices of layers.
+
+Shape legend: B sequences, T rows of this call, S key/value rows seen, D hidden size, N query heads,
+K key/value heads, G query heads per key/value head, H head dimension, V vocabulary.
+
+Loading weights lives in `runtime.models.weights`; keys and values live in `runtime.models.kv_cache`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from runtime.models.config import Llama3Rope, ModelConfig
+from runtime.models.kv_cache import KVCache
+
+
+class Rotary(nn.Module):
+    """Rotary position embedding, tables computed once in float32."""
+
+    cos_PH: Tensor
+    sin_PH: Tensor
+
+    def __init__(self, config: ModelConfig, max_position: int) -> None:
+        super().__init__()
+        half = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
+        frequencies = _scale(config.rope_theta**-half, config.rope_scaling)
+        angles = torch.arange(max_position, dtype=torch.float64)[:, None] * frequencies
+        angles = torch.cat([angles, angles], dim=-1)
+        self.register_buffer("cos_PH", angles.cos().float(), persistent=False)
+        self.register_buffer("sin_PH", angles.sin().float(), persistent=False)
+
+    def forward(self, positions_T: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [T, 1, H] (or [B, T, 1, H] for positions [B, T]) of the given positions."""
+        return self.cos_PH[positions_T].unsqueeze(-2).to(dtype), self.sin_PH[positions_T].unsqueeze(-2).to(dtype)
+
+
+class Layer(nn.Module):
+    """One pre-norm block: grouped-query attention, then a gated MLP."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        width = config.num_heads * config.head_dim
+        heads = config.num_heads + 2 * config.num_kv_heads
+        self.input_norm = nn.Parameter(torch.ones(config.hidden_size))
+        self.qkv = nn.Linear(config.hidden_size, heads * config.head_dim, bias=config.attention_bias)
+        self.q_norm = nn.Parameter(torch.ones(config.head_dim)) if config.qk_norm else None
+        self.k_norm = nn.Parameter(torch.ones(config.head_dim)) if config.qk_norm else None
+        self.out = nn.Linear(width, config.hidden_size, bias=config.attention_out_bias)
+        self.mlp_norm = nn.Parameter(torch.ones(config.hidden_size))
+        self.gate_up = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=config.mlp_bias)
+        self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
+
+    def forward(
+        self,
+        x_BTD: Tensor,
+        rotary: tuple[Tensor, Tensor],
+        mask: Tensor | None,
+        cache: KVCache | None,
+        index: int,
+    ) -> Tensor:
+        """Hidden states after this layer [B, T, D]; keys and values go to layer `index` of the cache."""
+        eps = self.config.norm_eps
+        x_BTD = x_BTD + self._attend(rms_norm(x_BTD, self.input_norm, eps), rotary, mask, cache, index)
+        gate, up = self.gate_up(rms_norm(x_BTD, self.mlp_norm, eps)).chunk(2, dim=-1)
+        return x_BTD + self.down(F.silu(gate) * up)  # type: ignore[no-any-return]
+
+    def _attend(
+        self,
+        x_BTD: Tensor,
+        rotary: tuple[Tensor, Tensor],
+        mask: Tensor | None,
+        cache: KVCache | None,
+        index: int,
+    ) -> Tensor:
+        config = self.config
+        num_sequences, num_rows, _ = x_BTD.shape
+        qkv = self.qkv(x_BTD).view(num_sequences, num_rows, -1, config.head_dim)
+        qk, v_BTKH = qkv.split_with_sizes([config.num_heads + config.num_kv_heads, config.num_kv_heads], dim=2)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = qk.split_with_sizes([config.num_heads, config.num_kv_heads], dim=2)
+            qk = torch.cat(
+                [rms_norm(q, self.q_norm, config.norm_eps), rms_norm(k, self.k_norm, config.norm_eps)], dim=2
+            )
+        qk = rotate(qk, *rotary)
+        q_BTNH, k_BTKH = qk.split_with_sizes([config.num_heads, config.num_kv_heads], dim=2)
+        k_BKSH, v_BKSH = k_BTKH.transpose(1, 2), v_BTKH.transpose(1, 2)
+        if cache is not None:
+            k_BKSH, v_BKSH = cache.write(index, k_BKSH, v_BKSH)
+        return self.out(attention(q_BTNH, k_BKSH, v_BKSH, mask))  # type: ignore[no-any-return]
+
+
+class Decoder(nn.Module):
+    """A decoder-only language model whose layers can be run in slices.
+
+    `head_rows` restricts the output head to some vocabulary rows (a reduced vocabulary).
+    """
+
+    def __init__(self, config: ModelConfig, *, max_position: int | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
+        self.final_norm = nn.Parameter(torch.ones(config.hidden_size))
+        self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        if config.tie_embeddings:
+            self.head.weight = self.embedding.weight
+        self.rotary = Rotary(config, max_position or config.max_position)
+
+    def run_layers(
+        self,
+        x_BTD: Tensor,
+        start: int,
+        stop: int,
+        *,
+        positions: Tensor,
+        mask: Tensor | None = None,
+        cache: KVCache | None = None,
+    ) -> Tensor:
+        """Hidden states after layer `stop` (layers are counted from 1, so `start=0, stop=num_layers` is all).
+
+        Args:
+            x_BTD: hidden states entering layer `start` + 1, [B, T, D].
+            start: layers already done.
+            stop: layers done on return.
+            positions: rotary positions [T] or [B, T].
+            mask: additive mask, broadcastable to [B, 1, T, S]; None lets every row see every key.
+            cache: keys and values are written at its cursor; None attends within this call only.
+        """
+        rotary = self.rotary(positions, x_BTD.dtype)
+        if mask is not None:
+            mask = _for_groups(mask, self.config.num_queries_per_kv)
+        for index in range(start, stop):
+            x_BTD = self.layers[index](x_BTD, rotary, mask, cache, index)
+        return x_BTD
+
+    def logits(self, x_BTD: Tensor) -> Tensor:
+        """Final norm and output head: logits over the vocabulary [B, T, V] in the weights' dtype."""
+        return self.head(self.normalise(x_BTD))  # type: ignore[no-any-return]
+
+    def normalise(self, x_BTD: Tensor) -> Tensor:
+        """The final norm alone [B, T, D]: what the output head reads."""
+        return rms_norm(x_BTD, self.final_norm, self.config.norm_eps)
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Root-mean-square norm over the last dimension."""
+    return F.rms_norm(x, (x.shape[-1],), weight, eps)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate [B, T, heads, H] by its positions (half-split layout of Hugging Face)."""
+    low, high = x.chunk(2, dim=-1)
+    return x * cos + torch.cat([-high, low], dim=-1) * sin
+
+
+def attention(q_BTNH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor, mask: Tensor | None) -> Tensor:
+    """Grouped-query attention [B, T, N * H].
+
+    The G query heads of a key/value head are laid out as extra rows, so keys are never repeated in memory; the
+    mask has G times the rows too.
+    """
+    num_sequences, num_rows, num_heads, head_dim = q_BTNH.shape
+    num_kv_heads = k_BKSH.shape[1]
+    group = num_heads // num_kv_heads
+    q = q_BTNH.reshape(num_sequences, num_rows, num_kv_heads, group, head_dim)
+    q = q.permute(0, 2, 3, 1, 4).reshape(num_sequences, num_kv_heads, group * num_rows, head_dim)
+    x = F.scaled_dot_product_attention(q, k_BKSH, v_BKSH, attn_mask=mask)
+    x = x.view(num_sequences, num_kv_heads, group, num_rows, head_dim)
+    return x.permute(0, 3, 1, 2, 4).reshape(num_sequences, num_rows, num_heads * head_dim)
+
+
+def causal_mask(num_rows: int, dtype: torch.dtype, *, context: int = 0) -> Tensor:
+    """Additive mask [T, context + T]: row t sees the context and rows 0..t."""
+    full = torch.full((num_rows, context + num_rows), -math.inf, dtype=dtype)
+    return full.triu_(diagonal=context + 1)
+
+
+def _for_groups(mask: Tensor, num_queries_per_kv: int) -> Tensor:
+    """The mask's rows once for every query head of a key/value head: done once for all layers."""
+    return mask.repeat(*[1] * (mask.dim() - 2), num_queries_per_kv, 1)
+
+
+def _scale(frequencies: Tensor, scaling: Llama3Rope | None) -> Tensor:
+    if scaling is None:
+        return frequencies
+    wavelengths = 2 * math.pi / frequencies
+    rotations = scaling.original_max_position / wavelengths
+    smooth = (rotations - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
+    smooth = smooth.clamp(0.0, 1.0)
+    return (1 - smooth) * frequencies / scaling.factor + smooth * frequencies

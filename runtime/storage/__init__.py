@@ -1,0 +1,1 @@
+"""Folders of weights: what a drafter or exit looks like on disk."""

@@ -1,0 +1,72 @@
+"""Folders of trained weights that draft the same tree at every step; the layout is that of `weight_folder`.
+
+What the weights are is the business of `runtime.drafters.medusa.folder`, `runtime.drafters.hydra.folder` and
+`runtime.drafters.streams.folder`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from decoding.errors import ModelError, ModelFormatError
+from decoding.tree_shape import Path as TreePath
+from runtime.models.decoder import Decoder
+from runtime.storage.quantization import unpack
+from runtime.storage.weight_folder import CONFIG_FILE, WEIGHTS_FILE, FolderConfig, load_folder, take_kept_ids
+from runtime.trees.static_tree import require_tree
+
+
+class TreeFolderConfig(FolderConfig):
+    """`config.json` of weights with a tree; `paths` are its nodes, see `decoding.tree_shape`."""
+
+    paths: tuple[TreePath, ...]
+
+    @property
+    @abstractmethod
+    def depth(self) -> int:
+        """Levels that the weights can draft."""
+
+
+C = TypeVar("C", bound=TreeFolderConfig)
+M = TypeVar("M", bound=nn.Module)
+
+
+def load_tree(
+    folder: Path, kind: type[C], target: Decoder, build: Callable[[C], M], *, dtype: torch.dtype
+) -> tuple[C, M, Tensor]:
+    """Config of a folder, the frozen model it describes, and the target ids that the model may guess.
+
+    Args:
+        folder: of this kind.
+        kind: its config.
+        target: what the ids count, and lie beside.
+        build: the model of a config; it is called with the meta device for default: the weights that it makes itself
+            are the stored ones.
+        dtype: of the stored weights, once loaded.
+
+    Raises:
+        ModelError: the target is not the one the weights were trained for.
+        ModelFormatError: a file is missing, damaged, or of another kind.
+    """
+    config, tensors = load_folder(folder, kind)
+    kept_ids = take_kept_ids(tensors, config, target, folder)
+    path = folder / CONFIG_FILE
+    require_tree(config.paths, config.depth, source=str(path))
+    try:
+        with torch.device("meta"):
+            model = build(config)
+    except ModelError as error:
+        msg = f"{path}: {error}"
+        raise ModelFormatError(msg) from error
+    # what the model has of the target's is real already
+    shapes = {name: weight.shape for name, weight in model.named_parameters() if weight.is_meta}
+    state = unpack(tensors, shapes, dtype, source=str(folder / WEIGHTS_FILE))
+    model.load_state_dict(state, strict=False, assign=True)
+    model.eval().requires_grad_(requires_grad=False)
+    return config, model, kept_ids.to(target.embedding.weight.device)

@@ -1,0 +1,234 @@
+"""A folder of trained weights that lean on a target: `config.json` and `model.safetensors`.
+
+The layout follows vLLM's speculators: the config names its kind and its verifier, and two maps, `t2d` and
+`d2t`, tie the reduced vocabulary to the target's. Embedding and head rows are the target's own and are not
+stored; a few embedding rows (`target_probe`) tell whether a target is the right one.
+What the weights are is the business of `runtime.drafters.language_model.folder` and `runtime.target.exit_folder`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from decoding.errors import ModelError, ModelFormatError
+from decoding.files import replace_file
+from runtime.models.config import ModelConfig
+from runtime.models.decoder import Decoder
+from runtime.storage.quantization import QUANTIZATION_FORMAT
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+_PROBE_ROWS = 16
+_LEAST_SIMILARITY = 0.9
+"""Cosine of stored and present probe rows: other roundings of one model stay above, other models far below."""
+
+
+class Verifier(BaseModel):
+    """The target that checks what is drafted."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name_or_path: str
+
+
+class SpeculatorsConfig(BaseModel):
+    """The part of the config that vLLM's speculators calls by this name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    algorithm: str
+    verifier: Verifier
+
+
+class TargetShape(BaseModel):
+    """What a target must have in common with the one that was trained for."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rope_theta: float
+    norm_eps: float
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> TargetShape:
+        """The shape of a target, or of a draft made for it."""
+        return cls(**{name: getattr(config, name) for name in cls.model_fields})
+
+
+class FolderConfig(BaseModel):
+    """What every `config.json` of this layout says; kinds add their own fields."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    speculators_model_type: str
+    speculators_config: SpeculatorsConfig
+    target_shape: TargetShape
+    draft_vocab_size: int
+    quantization_format: Literal["int8-symmetric-per-row"] = QUANTIZATION_FORMAT
+    weights_sha256: str = ""
+    metadata: dict[str, Any]
+
+
+C = TypeVar("C", bound=FolderConfig)
+
+
+def common_fields(kind: str, target: ModelConfig, target_name: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What a `FolderConfig` says of the weights whatever their kind, but for the size of their vocabulary.
+
+    Args:
+        kind: of the folder.
+        target: shape of the target they were trained for.
+        target_name: what a user calls the target.
+        metadata: anything JSON can hold: how they were trained.
+    """
+    return {
+        "speculators_config": SpeculatorsConfig(algorithm=kind, verifier=Verifier(name_or_path=target_name)),
+        "target_shape": TargetShape.of(target),
+        "metadata": dict(metadata),
+    }
+
+
+def save_folder(folder: Path, config: FolderConfig, tensors: Mapping[str, Tensor]) -> None:
+    """Write both files, each of them atomically; `config.weights_sha256` is filled in.
+
+    Raises:
+        ModelError: the folder cannot be written.
+    """
+    weights = save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()})
+    config = config.model_copy(update={"weights_sha256": hashlib.sha256(weights).hexdigest()})
+    text = config.model_dump_json(indent=2) + "\n"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(folder / WEIGHTS_FILE, weights)
+        replace_file(folder / CONFIG_FILE, text.encode())
+    except OSError as error:
+        msg = f"{folder}: cannot be written ({error})"
+        raise ModelError(msg) from error
+
+
+def load_folder(folder: Path, kind: type[C]) -> tuple[C, dict[str, Tensor]]:
+    """Config and tensors of a folder.
+
+    Raises:
+        ModelFormatError: a file is missing, damaged, of another kind, or the two do not belong together.
+    """
+    path = folder / CONFIG_FILE
+    try:
+        config = kind.model_validate_json(_read(path))
+    except ValidationError as error:
+        lines = [f"{path}: {_describe(item)}" for item in error.errors(include_url=False)]
+        raise ModelFormatError("\n".join(lines)) from error
+    path = folder / WEIGHTS_FILE
+    content = _read(path)
+    if hashlib.sha256(content).hexdigest() != config.weights_sha256:
+        msg = f"{path}: truncated, damaged, or not the file that {CONFIG_FILE} describes; copy it again"
+        raise ModelFormatError(msg)
+    try:
+        return config, load(content)
+    except SafetensorError as error:
+        msg = f"{path}: not a safetensors file ({error})"
+        raise ModelFormatError(msg) from error
+
+
+def target_tensors(embedding_VD: Tensor, kept_ids: Tensor) -> dict[str, Tensor]:
+    """The tensors that tie the weights to a target: `t2d`, `d2t` and `target_probe`."""
+    kept_ids = kept_ids.cpu()
+    t2d = torch.zeros(len(embedding_VD), dtype=torch.bool)
+    t2d[kept_ids] = True
+    return {
+        "t2d": t2d,
+        "d2t": kept_ids - torch.arange(len(kept_ids)),
+        "target_probe": _probe(embedding_VD).to(torch.bfloat16),
+    }
+
+
+def take_kept_ids(tensors: dict[str, Tensor], config: FolderConfig, target: Decoder, folder: Path) -> Tensor:
+    """The kept target ids [draft_vocab_size], once the target has proven to be the right one.
+
+    The three tensors of `target_tensors` are removed from `tensors`.
+
+    Raises:
+        ModelError: the target is not the one that was trained for.
+        ModelFormatError: one of the three is missing, or the maps contradict each other.
+    """
+    path = folder / WEIGHTS_FILE
+    _require_shape(config, target, folder)
+    missing = [name for name in ("t2d", "d2t", "target_probe") if name not in tensors]
+    if missing:
+        msg = f"{path}: the tensor {missing[0]!r} is missing"
+        raise ModelFormatError(msg)
+    t2d, d2t, probe = (tensors.pop(name) for name in ("t2d", "d2t", "target_probe"))
+    kept_ids = d2t + torch.arange(len(d2t))
+    if len(d2t) != config.draft_vocab_size or not torch.equal(t2d.nonzero().flatten(), kept_ids):
+        msg = f"{path}: t2d and d2t do not map {config.draft_vocab_size} draft ids to target ids and back"
+        raise ModelFormatError(msg)
+    own = _probe(target.embedding.weight)
+    similarity = float(torch.cosine_similarity(own, probe.float(), dim=-1).mean()) if own.shape == probe.shape else 0.0
+    if similarity < _LEAST_SIMILARITY:
+        name = config.speculators_config.verifier.name_or_path
+        msg = f"{folder}: was trained for {name}; the embedding of this target is another (similarity {similarity:.2f})"
+        raise ModelError(msg)
+    return kept_ids
+
+
+def require_layers(layers: Sequence[int], target: Decoder, what: str, folder: Path) -> None:
+    """Refuse layers that the target does not have.
+
+    Raises:
+        ModelError: a layer is outside 1..num_layers.
+    """
+    num_layers = target.config.num_layers
+    wrong = [layer for layer in layers if not 1 <= layer <= num_layers]
+    if wrong:
+        msg = f"{folder / CONFIG_FILE}: {what} {wrong[0]} is outside the target's layers 1..{num_layers}"
+        raise ModelError(msg)
+
+
+def _require_shape(config: FolderConfig, target: Decoder, folder: Path) -> None:
+    trained_for, present = config.target_shape.model_dump(), TargetShape.of(target.config).model_dump()
+    for name, wanted in trained_for.items():
+        if present[name] != wanted:
+            msg = (
+                f"{folder}: was trained for {config.speculators_config.verifier.name_or_path} with {name} {wanted}; "
+                f"this target has {name} {present[name]}"
+            )
+            raise ModelError(msg)
+
+
+def _probe(embedding_VD: Tensor) -> Tensor:
+    """Evenly spread rows of the embedding, float32."""
+    rows = torch.linspace(0, len(embedding_VD) - 1, _PROBE_ROWS).long().to(embedding_VD.device)
+    return embedding_VD.detach()[rows].float().cpu()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        msg = f"{path}: no such file; a drafter folder holds {CONFIG_FILE} and {WEIGHTS_FILE}"
+        raise ModelFormatError(msg) from error
+    except OSError as error:
+        msg = f"{path}: cannot be read ({error})"
+        raise ModelFormatError(msg) from error
+
+
+def _describe(item: Any) -> str:
+    place = ".".join(str(part) for part in item["loc"]) or "(whole file)"
+    value = item.get("input")
+    return f"{place}: {item['msg']}" + (
+        "" if isinstance(value, dict | list | str) and len(value) > 60 else f", found {value!r}"
+    )

@@ -1,0 +1,1 @@
+"""The target: its operations, exits and streams."""

@@ -1,0 +1,50 @@
+"""Reading a middle layer: an exit's best ids and their log-probabilities, under a reduced vocabulary.
+
+Shapes: legend of `runtime.models.decoder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from runtime.models.decoder import Decoder
+from runtime.models.ranking import ranked_ids
+from runtime.models.vocabulary import OutputRows
+from runtime.target.exit_folder import ExitHeads
+
+Rows = tuple[tuple[int, ...], ...]
+
+
+class EarlyExit:
+    """The exits of one target. A layer without a trained adapter is read with the final norm and head alone."""
+
+    def __init__(self, decoder: Decoder, heads: ExitHeads | None = None) -> None:
+        self._decoder = decoder
+        self._adapters = dict(heads.adapters) if heads else {}
+        head_VD = decoder.head.weight.detach()
+        kept_ids = heads.kept_ids if heads else torch.arange(len(head_VD), device=head_VD.device)
+        # rows of their own: gathering them for every message would cost more than the product
+        self._output = OutputRows(kept_ids, head_VD[kept_ids] if heads else head_VD, head_VD if heads else None)
+
+    def take_in(self, prompt: Sequence[int]) -> None:
+        """Name the tokens of this prompt too, besides those of the adapters' vocabulary."""
+        self._output.take_in(prompt)
+
+    @torch.inference_mode()
+    def read(self, x_BTD: Tensor, layer: int, num_candidates: int) -> tuple[Rows, tuple[tuple[float, ...], ...]]:
+        """Best target ids of every row of the only sequence, best first, and log-probabilities beside them.
+
+        Args:
+            x_BTD: hidden states after `layer`, [1, T, D].
+            layer: the exit layer, counted from 1.
+            num_candidates: ids per row.
+        """
+        if layer in self._adapters:
+            x_BTD = self._adapters[layer](x_BTD)
+        logits_TV = self._output.logits(self._decoder.normalise(x_BTD))[0].float()
+        ids_TK = ranked_ids(logits_TV, num_candidates)
+        log_probs_TK = logits_TV.gather(-1, ids_TK) - logits_TV.logsumexp(dim=-1, keepdim=True)
+        return tuple(map(tuple, self._output.ids[ids_TK].tolist())), tuple(map(tuple, log_probs_TK.tolist()))

@@ -1,0 +1,38 @@
+"""An early-exit head: a small adapter that makes a middle layer's hidden state speak the final layer's language.
+
+Shapes: legend of `runtime.models.decoder`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from runtime.models.decoder import rms_norm
+
+
+class ExitAdapter(nn.Module):
+    """An affine map, then a gated-free residual MLP; starts as the identity (the plain logit lens).
+
+    The adapter only proposes candidates: it never touches the target's own computation, so it cannot change
+    any output.
+    """
+
+    def __init__(self, hidden_size: int, width: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.affine = nn.Linear(hidden_size, hidden_size)
+        self.norm = nn.Parameter(torch.ones(hidden_size))
+        self.up = nn.Linear(hidden_size, width, bias=False)
+        self.down = nn.Linear(width, hidden_size, bias=False)
+        with torch.no_grad():
+            self.affine.weight.copy_(torch.eye(hidden_size))
+            self.affine.bias.zero_()
+            self.down.weight.zero_()
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        """Hidden states after the exit layer -> states for the target's final norm and head, [B, T, D]."""
+        x_BTD = self.affine(x_BTD)
+        unit_BTD = rms_norm(x_BTD.to(self.norm.dtype), self.norm, self.eps)
+        return x_BTD + self.down(F.silu(self.up(unit_BTD)))  # type: ignore[no-any-return]

@@ -1,0 +1,48 @@
+"""A target that drafts for itself: the pass that verifies a tree drafts the next one (speculative streaming).
+
+The paper (arXiv 2402.11131, section 3) gives every row of the pass its streams, because accelerators have
+arithmetic to spare, and drops those of the rows that are refused. Here the streams of the one row that stands last
+follow its verdict, through the top layers alone: same tree, same text, and a few rows instead of a few per node. On
+one core, with six layers of thirty and three streams, they add 12 ms to the verification of any tree; streams of all
+rows add 28 ms behind 16 nodes and 84 ms behind 63.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from decoding.messages import Verdict, Window
+from decoding.tree_shape import cut
+from runtime.drafters.streams.drafter import StreamTree
+from runtime.models.decoder import Decoder
+from runtime.target.exit_folder import ExitHeads
+from runtime.target.target_model import TargetModel
+
+
+class StreamingTarget(TargetModel):
+    """A `TargetModel` whose streams draft; its verdicts are those of `verify`, computed by the same calls."""
+
+    def __init__(self, decoder: Decoder, streams: StreamTree, heads: ExitHeads | None = None) -> None:
+        super().__init__(decoder, heads)
+        self.streams = streams
+        self._tree = streams.paths
+
+    def plant(self, *, size: int, depth: int) -> None:
+        """From now on draft trees of so many nodes, on paths of at most `depth`."""
+        self._tree = cut(self.streams.paths, size, depth)
+
+    def take_in(self, prompt: Sequence[int]) -> None:
+        """Let exits and streams say the tokens of this prompt too."""
+        super().take_in(prompt)
+        self.streams.output.take_in(prompt)
+
+    @torch.inference_mode()
+    def stream(self, window: Window) -> Verdict:
+        """All layers over the last committed token and the window; the verdict carries the next window."""
+        half_way = self.advance(self.enter(window), self.streams.start_layer)
+        verdict = self.leave(self.advance(half_way, self.num_layers))
+        last = verdict.path[-1] + 1 if verdict.path else verdict.num_accepted
+        x_1D = half_way.x_BTD[0, last : last + 1]
+        return verdict._replace(window=self.streams.draft(x_1D, self.cache, self._masks, self._tree))

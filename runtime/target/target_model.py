@@ -1,0 +1,183 @@
+"""The target of one sequence: prefill, verification, and the two halves around an early exit.
+
+The target decides what is committed, so its cache is rolled back by its own verdicts: behind every verdict it
+holds the committed text but the last token, which is the first row of the next verification. Of a tree the keys of
+the path that stands are moved behind that text.
+
+Shapes: legend of `runtime.models.decoder`; T = len(window) + 1 rows, E tapped layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
+from runtime.drafters.language_model.model import normalise_features
+from runtime.models.decoder import Decoder
+from runtime.models.kv_cache import KVCache
+from runtime.models.masks import CausalMasks, prefill_pieces, tree_rows
+from runtime.target.early_exit import EarlyExit
+from runtime.target.exit_folder import ExitHeads
+from runtime.verification.rules import GREEDY, Sampling, decide
+
+
+class RowsUnderWay(NamedTuple):
+    """Rows on their way through the layers."""
+
+    window: Window
+    x_BTD: Tensor
+    layers_done: int
+    positions: Tensor
+    mask: Tensor | None
+
+
+class TargetModel:
+    """A decoder, its exits, and the state of the sequence it is working on."""
+
+    def __init__(self, decoder: Decoder, heads: ExitHeads | None = None) -> None:
+        self.decoder = decoder
+        self.early_exit = EarlyExit(decoder, heads)
+        self.dtype = decoder.embedding.weight.dtype
+        self.cache = KVCache(decoder.config, 0, dtype=self.dtype)
+        self._masks = CausalMasks(0, self.dtype)
+        self._last_token = 0
+        self._sampling = GREEDY
+        self._feature_layers: tuple[int, ...] = ()
+        self._raw_features = False
+        self._taps: list[Tensor] = []
+        self._waiting: RowsUnderWay | None = None
+
+    @property
+    def num_layers(self) -> int:
+        """Layers of the decoder."""
+        return self.decoder.config.num_layers
+
+    @torch.inference_mode()
+    def prefill(
+        self,
+        prompt: Sequence[int],
+        *,
+        capacity: int,
+        sampling: Sampling = GREEDY,
+        feature_layers: tuple[int, ...] = (),
+        raw_features: bool = False,
+    ) -> Tensor | None:
+        """Start a sequence: read all prompt tokens but the last.
+
+        Args:
+            prompt: at least one token id.
+            capacity: slots that the whole sequence and a window behind it need.
+            sampling: how this sequence's tokens are chosen.
+            feature_layers: layers whose hidden states `verify`, `prefix` and this reply; ascending. The last layer
+                is read before the final norm.
+            raw_features: whether they are replied as they are; else at unit scale (`normalise_features`).
+
+        Returns:
+            Features of all positions but the last, [len(prompt) - 1, E * D]; None without `feature_layers`.
+        """
+        if self.cache.capacity < capacity:
+            self.cache = KVCache(self.decoder.config, capacity, dtype=self.dtype)
+            self._masks = CausalMasks(capacity, self.dtype)
+        self.cache.roll_back(0)
+        self._sampling, self._waiting = sampling, None
+        self._feature_layers, self._raw_features = feature_layers, raw_features
+        self._last_token = prompt[-1]
+        self.take_in(prompt)
+        width = len(feature_layers) * self.decoder.config.hidden_size
+        features = [torch.empty(0, width, dtype=self.dtype)]
+        for start, stop, mask in prefill_pieces(len(prompt) - 1, self.dtype):
+            self.advance(self._embed(prompt[start:stop], torch.arange(start, stop), mask), self.num_layers)
+            self.cache.advance(stop - start)
+            if feature_layers:
+                features.append(self._features())
+        return torch.cat(features) if feature_layers else None
+
+    def take_in(self, prompt: Sequence[int]) -> None:
+        """Let exits name the tokens of this prompt too."""
+        self.early_exit.take_in(prompt)
+
+    @torch.inference_mode()
+    def verify(self, window: Window) -> Verdict:
+        """All layers over the last committed token and the window; features of the rows that stand."""
+        verdict = self.leave(self.advance(self.enter(window), self.num_layers))
+        if not self._feature_layers:
+            return verdict
+        nodes = range(verdict.num_accepted) if not window.parents else verdict.path
+        return verdict._replace(features=self._features([0, *[node + 1 for node in nodes]]))
+
+    @torch.inference_mode()
+    def prefix(self, window: Window, exit_layer: int, num_candidates: int) -> ExitSignal:
+        """The layers up to `exit_layer` and the exit's candidates; features of all rows."""
+        rows = self.advance(self.enter(window), exit_layer)
+        self._waiting = rows
+        candidates, log_probs = self.early_exit.read(rows.x_BTD, exit_layer, num_candidates)
+        return ExitSignal(candidates, log_probs, self._features() if self._feature_layers else None)
+
+    @torch.inference_mode()
+    def suffix(self) -> Verdict:
+        """The remaining layers of the rows given to `prefix`."""
+        assert self._waiting is not None, "suffix without a prefix"
+        rows, self._waiting = self._waiting, None
+        return self.leave(self.advance(rows, self.num_layers))
+
+    @torch.inference_mode()
+    def enter(self, window: Window) -> RowsUnderWay:
+        """Embed the last committed token and the window."""
+        ids, context = (self._last_token, *window.tokens), self.cache.cursor
+        if window.parents:
+            tree = tree_rows(window.parents, self.dtype)
+            return self._embed(ids, tree.depths + context, tree.mask(context), window)
+        positions = torch.arange(context, context + len(ids))
+        return self._embed(ids, positions, self._masks.behind(context, len(ids)), window)
+
+    @torch.inference_mode()
+    def advance(self, rows: RowsUnderWay, stop: int) -> RowsUnderWay:
+        """Run on to layer `stop`, keeping what tapped layers say on the way."""
+        x_BTD, done = rows.x_BTD, rows.layers_done
+        for layer in [layer for layer in self._feature_layers if done < layer <= stop]:
+            x_BTD, done = self._run(x_BTD, done, layer, rows), layer
+            self._taps.append(x_BTD[0])
+        return rows._replace(x_BTD=self._run(x_BTD, done, stop, rows), layers_done=stop)
+
+    @torch.inference_mode()
+    def leave(self, rows: RowsUnderWay) -> Verdict:
+        """Decide on rows that have passed all layers, and keep the keys of those that stand."""
+        logits_TV = self.decoder.logits(rows.x_BTD)[0]
+        verdict = decide(logits_TV, rows.window, self._sampling, self.cache.cursor + 1)
+        self.keep(verdict)
+        return verdict
+
+    def keep(self, verdict: Verdict) -> None:
+        """Keep the keys of the rows that stand, in text order, and the token that follows them."""
+        first = self.cache.cursor + 1
+        if verdict.path:
+            self.cache.gather([first + node for node in verdict.path], first)
+        self.cache.roll_back(first + verdict.num_accepted)
+        self._last_token = verdict.next_token
+
+    def _embed(
+        self, ids: Sequence[int], positions: Tensor, mask: Tensor | None, window: Window = NO_WINDOW
+    ) -> RowsUnderWay:
+        self._taps = []
+        return RowsUnderWay(
+            window=window,
+            x_BTD=self.decoder.embedding(torch.tensor([ids])),
+            layers_done=0,
+            positions=positions,
+            mask=mask,
+        )
+
+    def _run(self, x_BTD: Tensor, start: int, stop: int, rows: RowsUnderWay) -> Tensor:
+        return self.decoder.run_layers(x_BTD, start, stop, positions=rows.positions, mask=rows.mask, cache=self.cache)
+
+    def _features(self, rows: Sequence[int] | None = None) -> Tensor:
+        """What the draft may read of the rows under way, or of some of them, [T, E * D]."""
+        taps = self._taps if rows is None else [tap[rows] for tap in self._taps]
+        hidden_TED = torch.stack(taps, dim=1)
+        if self._raw_features:
+            return hidden_TED.flatten(-2)
+        return normalise_features(hidden_TED, self.decoder.config.norm_eps)

@@ -1,0 +1,1 @@
+"""Which drafted tokens are accepted, and the distributions behind that."""

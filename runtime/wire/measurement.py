@@ -1,0 +1,44 @@
+"""What a lane can be asked to time. The parts are those a latency model adds up; see `runtime.worker.timing`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Part = Literal["verify", "verify_tree", "stream", "head", "exit", "draft_step", "draft_streams", "head_step"]
+"""verify: a whole verification, what its reply holds included. verify_tree: that of a drafted tree of `rows` - 1
+nodes, a path of which stands and is moved behind the text. stream: the same by a target whose streams draft the
+next tree, the largest they have. head: what a verification does behind its last layer, right behind it. exit: what
+a prefix does behind its exit layer, right behind it, candidates and their message included. draft_step: one step of
+the draft model under a tree mask, proposals included. draft_streams: what it takes to guess `rows` tokens by the
+streams of one row of the draft. head_step: one step of any other drafter at so many rows
+(`runtime.drafters.window_drafter.WindowDrafter.measure_step`)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measurement:
+    """One part at one size, timed `repeats` times after `warm_up` runs that do not count.
+
+    Attributes:
+        part: what is timed.
+        rows: rows fed at once; of a tree its nodes and the last committed token (verify_tree and stream).
+        context: cached positions before them.
+        repeats: times kept.
+        warm_up: runs before the first of them.
+        exit_layer: layers done before an exit.
+        num_candidates: ids per row that the exit sends.
+        num_proposals: rows of a draft step that propose a token, the last ones; None means all.
+        num_alternatives: ids that each of them keeps, 0 for its token alone.
+        with_features: whether the rows of a draft step carry exit features.
+    """
+
+    part: Part
+    rows: int = 1
+    context: int = 0
+    repeats: int = 1
+    warm_up: int = 2
+    exit_layer: int | None = None
+    num_candidates: int = 9
+    num_proposals: int | None = None
+    num_alternatives: int = 0
+    with_features: bool = False

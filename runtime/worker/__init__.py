@@ -1,0 +1,1 @@
+"""The lane's process: what it serves, runs and times."""

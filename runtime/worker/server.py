@@ -1,0 +1,130 @@
+"""The loop inside a lane's process: first in, first out, and draft steps while no message is there.
+
+A message with an ``id`` is answered by one with the same id. One without is not; should it fail, the next answer
+says so. Every answer tells when its operation started and ended (`time.perf_counter`, one clock for all processes
+of a machine).
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import torch
+
+from decoding.errors import LaneError
+from runtime.drafters.registry import load_drafter, require_streams
+from runtime.drafters.streams.folder import load_streams
+from runtime.models.decoder import Decoder
+from runtime.models.weights import load_decoder
+from runtime.target.exit_folder import ExitHeads, load_exits
+from runtime.target.streaming_target import StreamingTarget
+from runtime.target.target_model import TargetModel
+from runtime.wire.channel import Channel, Message
+from runtime.worker.roles import NOTHING, DraftRole, Operation, TargetRole
+from runtime.worker.timing import MeasureRole
+
+
+class LaneServer:
+    """A lane with the roles it was asked to load: target, draft, or both."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._decoder: Decoder | None = None
+        self._heads: ExitHeads | None = None
+        self._draft: DraftRole | None = None
+        self._measure = MeasureRole(channel)
+        self._failure: Exception | None = None
+        self._operations: dict[str, Operation] = {
+            "ping": lambda _: NOTHING,
+            "load_target": self._load_target,
+            "load_draft": self._load_draft,
+            "load_streams": self._load_streams,
+            **self._measure.operations,
+        }
+
+    def serve(self) -> None:
+        """Answer until the other end is gone."""
+        try:
+            while True:
+                self._serve_one()
+        except EOFError:
+            return
+
+    def _serve_one(self) -> None:
+        if self._draft is not None and self._draft.has_work and not self._channel.has_message():
+            self._step(self._draft)
+            return
+        self._answer(self._channel.receive())
+
+    def _answer(self, message: Message) -> None:
+        start_s = time.perf_counter()
+        reply = NOTHING
+        try:
+            reply = self._operation(message.fields["op"])(message)
+        except EOFError:
+            raise
+        except Exception as error:  # noqa: BLE001  the parent is told and raises it there
+            self._fail(error)
+        if "id" not in message.fields:
+            return
+        times = {"id": message.fields["id"], "start_s": start_s}
+        if self._failure is None:
+            self._channel.send({**reply.fields, **times, "end_s": time.perf_counter()}, reply.blocks)
+            return
+        failure, self._failure = self._failure, None
+        self._channel.send({**times, "error": type(failure).__name__, "text": str(failure)})
+
+    def _step(self, draft: DraftRole) -> None:
+        try:
+            draft.step()
+        except Exception as error:  # noqa: BLE001  the answer to the next message tells
+            self._fail(error)
+            draft.forget()
+
+    def _fail(self, error: Exception) -> None:
+        """Keep the first failure: those behind it are mostly its consequences."""
+        self._failure = self._failure or error
+
+    def _operation(self, name: str) -> Operation:
+        if name not in self._operations:
+            known = ", ".join(sorted(self._operations))
+            raise LaneError(f"this lane has no operation {name!r}; it has loaded those of: {known}")
+        return self._operations[name]
+
+    def _load_target(self, message: Message) -> Message:
+        fields = message.fields
+        dtype = getattr(torch, fields["dtype"])
+        self._decoder = decoder = load_decoder(Path(fields["target"]), dtype=dtype)
+        self._heads = load_exits(Path(fields["exits"]), decoder, dtype=dtype) if fields["exits"] else None
+        self._run_target(TargetModel(decoder, self._heads))
+        return NOTHING
+
+    def _load_streams(self, message: Message) -> Message:
+        """From now on the target is one that can draft for itself."""
+        assert self._decoder is not None, "streams without their target"
+        folder = Path(message.fields["drafter"])
+        require_streams(folder)
+        self._run_target(StreamingTarget(self._decoder, load_streams(folder, self._decoder), self._heads))
+        return NOTHING
+
+    def _run_target(self, model: TargetModel) -> None:
+        self._measure.target = model
+        self._operations |= TargetRole(model).operations
+
+    def _load_draft(self, message: Message) -> Message:
+        """Replies what the drafter reads of the target, and which methods it is for."""
+        fields = message.fields
+        dtype = getattr(torch, fields["dtype"])
+        # a lane of its own needs no more of the target than what a drafter shares with it
+        target = self._decoder or load_decoder(Path(fields["target"]), dtype=dtype, with_layers=False)
+        self._measure.drafter = drafter = load_drafter(Path(fields["drafter"]), target, dtype=dtype)
+        self._draft = DraftRole(drafter)
+        self._operations |= self._draft.operations
+        return Message(
+            {
+                "feature_layers": drafter.feature_layers,
+                "raw_features": drafter.raw_features,
+                "methods": drafter.methods,
+            }
+        )

@@ -1,0 +1,172 @@
+"""Timing parts of the models inside their lane, by the very code that decodes, on made-up text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, get_args
+
+import torch
+
+from decoding.errors import LaneError
+from decoding.messages import ExitSignal, Verdict, Window
+from decoding.schedule import MAX_TREE, MAX_WINDOW
+from runtime.drafters.language_model.drafter import Drafter
+from runtime.drafters.window_drafter import WindowDrafter
+from runtime.target.streaming_target import StreamingTarget
+from runtime.target.target_model import RowsUnderWay, TargetModel
+from runtime.wire.channel import Channel, Message
+from runtime.wire.measurement import Measurement, Part
+from runtime.wire.wire_messages import write_signal, write_verdict
+from runtime.worker.roles import NOTHING, Operation
+
+
+class MeasureRole:
+    """Operations that time the models a lane has loaded."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self.target: TargetModel | None = None
+        self.drafter: WindowDrafter | None = None
+
+    @property
+    def operations(self) -> dict[str, Operation]:
+        """By the name a message calls them; `stop` ends a background measurement by merely being there."""
+        return {"measure": self.measure, "keep_busy": self.keep_busy, "stop": lambda _: NOTHING}
+
+    def measure(self, message: Message) -> Message:
+        """Time a part some number of times; replies ``seconds``."""
+        measurement = Measurement(**message.fields["measurement"])
+        seconds = _timed(self._prepare(measurement), measurement)
+        return Message({"seconds": [next(seconds) for _ in range(measurement.repeats)]})
+
+    def keep_busy(self, message: Message) -> Message:
+        """Time a part again and again until another message comes; replies ``seconds``."""
+        measurement = Measurement(**message.fields["measurement"])
+        seconds = _timed(self._prepare(measurement), measurement)
+        found = []
+        while not self._channel.has_message():
+            found.append(next(seconds))
+        return Message({"seconds": found})
+
+    def _prepare(self, measurement: Measurement) -> Prepared:
+        if measurement.part in ("draft_step", "draft_streams", "head_step"):
+            if self.drafter is None:
+                raise LaneError(f"{measurement.part} cannot be timed: this lane has loaded no draft")
+            return Prepared(_drafters_step(self.drafter, measurement))
+        if measurement.part not in get_args(Part):
+            raise LaneError(f"part {measurement.part!r} is unknown; known: {', '.join(get_args(Part))}")
+        if self.target is None:
+            raise LaneError(f"{measurement.part} cannot be timed: this lane has loaded no target")
+        return TargetParts(self.target, measurement).prepare()
+
+
+class Prepared(NamedTuple):
+    """A run to be timed, and what must happen before each of them, outside the clock."""
+
+    run: Callable[[], object]
+    before: Callable[[], object] = lambda: None
+
+
+def _timed(prepared: Prepared, measurement: Measurement) -> Iterator[float]:
+    """Seconds of one part, run after run."""
+    for _ in range(measurement.warm_up):
+        prepared.before()
+        prepared.run()
+    while True:
+        prepared.before()
+        start_s = time.perf_counter()
+        prepared.run()
+        yield time.perf_counter() - start_s
+
+
+def _drafters_step(drafter: WindowDrafter, measurement: Measurement) -> Callable[[], object]:
+    if measurement.part == "head_step":
+        return drafter.measure_step(measurement.rows, measurement.context)
+    if not isinstance(drafter, Drafter):
+        part = measurement.part
+        raise LaneError(f"{part} cannot be timed: the drafter of this lane is a head, its part is head_step")
+    if measurement.part == "draft_streams":
+        return drafter.measure_streams(measurement.rows, measurement.context)
+    return drafter.measure_step(
+        measurement.rows,
+        measurement.context,
+        num_proposals=measurement.num_proposals,
+        num_alternatives=measurement.num_alternatives,
+        with_features=measurement.with_features,
+    )
+
+
+class TargetParts:
+    """The target's parts at one size; each private method prepares the part of its name."""
+
+    def __init__(self, model: TargetModel, measurement: Measurement) -> None:
+        self._model = model
+        self._measurement = measurement
+        self._window = Window(tuple(torch.randint(model.decoder.config.vocab_size, (measurement.rows - 1,)).tolist()))
+        model.prefill([0], capacity=measurement.context + measurement.rows)
+        model.cache.make_up(measurement.context)
+
+    def prepare(self) -> Prepared:
+        """The run to be timed."""
+        parts: dict[Part, Callable[[], Prepared]] = {
+            "verify": self._verify,
+            "verify_tree": lambda: self._tree(self._model.verify),
+            "stream": self._stream,
+            "head": self._head,
+            "exit": self._exit,
+        }
+        return parts[self._measurement.part]()
+
+    def _verify(self) -> Prepared:
+        return self._operation(lambda: write_verdict(self._model.verify(self._window)))
+
+    def _stream(self) -> Prepared:
+        if not isinstance(self._model, StreamingTarget):
+            raise LaneError("stream cannot be timed: this lane has loaded no streams of its target")
+        self._model.plant(size=MAX_TREE, depth=MAX_WINDOW)
+        return self._tree(self._model.stream)
+
+    def _tree(self, verify: Callable[[Window], Verdict]) -> Prepared:
+        """Verify a made-up tree, and move a path of it as if that stood."""
+        model, first = self._model, self._measurement.context + 1
+        # every node has two children; the path to the last of them stands
+        parents = tuple(node // 2 - 1 for node in range(len(self._window.tokens)))
+        window = self._window._replace(parents=parents)
+        path: list[int] = []
+        node = len(parents) - 1
+        while node >= 0:
+            path.insert(0, first + node)
+            node = parents[node]
+
+        def operation() -> None:
+            write_verdict(verify(window))
+            model.cache.gather(path, first)
+
+        return self._operation(operation)
+
+    def _head(self) -> Prepared:
+        model = self._model
+        return self._behind(model.num_layers, lambda rows: write_verdict(model.leave(rows)))
+
+    def _exit(self) -> Prepared:
+        model, layer, count = self._model, self._measurement.exit_layer, self._measurement.num_candidates
+        if layer is None:
+            raise LaneError("exit cannot be timed without an exit_layer")
+        return self._behind(
+            layer, lambda rows: write_signal(ExitSignal(*model.early_exit.read(rows.x_BTD, layer, count)))
+        )
+
+    def _behind(self, layer: int, tail: Callable[[RowsUnderWay], object]) -> Prepared:
+        """The end of an operation, behind its layers: they leave none of its weights in the processor's cache."""
+        model, waiting = self._model, list[RowsUnderWay]()
+
+        def before() -> None:
+            model.cache.roll_back(self._measurement.context)
+            waiting[:] = [model.advance(model.enter(self._window), layer)]
+
+        return Prepared(lambda: tail(waiting[0]), before)
+
+    def _operation(self, operation: Callable[[], object]) -> Prepared:
+        """One on the same text every time, though its verdict moves the cache."""
+        return Prepared(operation, lambda: self._model.cache.roll_back(self._measurement.context))

@@ -1,0 +1,290 @@
+"""Rollouts, stepwise and in branches, propose what the draft says about a text read from scratch."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decoding.messages import ExitSignal
+from decoding.schedule import Schedule
+from runtime.drafters.language_model.branch_set import BranchSet
+from runtime.drafters.language_model.drafter import Drafter
+from runtime.verification.rules import Sampling
+from tests.runtime import plain
+from tests.tiny_heads import say_the_same_behind_every_prompt
+from tests.tiny_models import VOCAB_SIZE, tiny_draft, tiny_target
+
+PROMPT = [5, 17, 3, 44, 8]
+FEATURE_LAYERS = (1, 3)
+
+
+def speculative(num_tokens, **options):
+    return Schedule(
+        method="speculative",
+        target_lane="t",
+        draft_lane="d",
+        num_speculative_tokens=num_tokens,
+        **options,
+    )
+
+
+def mirror(num_tokens, **options):
+    return Schedule(method="mirror", target_lane="t", draft_lane="d", num_speculative_tokens=num_tokens, **options)
+
+
+def begin(model, schedule, prompt=PROMPT, *, sampling=Sampling(), features_TE=None):  # noqa: B008
+    drafter = Drafter(model)
+    drafter.prefill(
+        prompt,
+        schedule=schedule,
+        capacity=len(prompt) + 60,
+        sampling=sampling,
+        features_TE=features_TE,
+    )
+    return drafter
+
+
+def run(steps):
+    """The rows of every step, and the window."""
+    rows = []
+    while True:
+        try:
+            rows.append(next(steps))
+        except StopIteration as stop:
+            return rows, stop.value
+
+
+def draft_model(*, with_features=False, seed=0):
+    return tiny_draft(tiny_target(seed), exit_features=FEATURE_LAYERS if with_features else (), feature_layer=1)
+
+
+def made_up_features(length, width=32):
+    return torch.randn(length, width, generator=torch.Generator().manual_seed(length))
+
+
+@given(
+    prompt=st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=6),
+    num_tokens=st.integers(1, 5),
+    outcomes=st.lists(st.tuples(st.integers(0, 5), st.integers(0, VOCAB_SIZE - 1)), max_size=5),
+)
+@settings(deadline=None, max_examples=60)
+def test_rollouts_follow_the_committed_text(prompt, num_tokens, outcomes) -> None:
+    model = draft_model()
+    drafter = begin(model, speculative(num_tokens), prompt)
+    text = list(prompt)
+    rows, window = run(drafter.rollout())
+    assert rows == [1] * num_tokens
+    for accepted, token in outcomes:
+        num_accepted = min(accepted, num_tokens)
+        own = window.tokens[num_accepted] if num_accepted < num_tokens else None
+        next_token = (token + 1) % VOCAB_SIZE if token == own else token
+        committed = [*window.tokens[:num_accepted], next_token]
+        text += committed
+        rows, window = run(drafter.rollout(committed))
+        assert rows == [2 if num_accepted == num_tokens else 1] + [1] * (num_tokens - 1)
+        assert list(window.tokens) == plain.draft_text(model, text, num_tokens)[0]
+
+
+def test_features_are_fed_with_the_position_behind_them() -> None:
+    model = draft_model(with_features=True)
+    features = made_up_features(20)
+    drafter = begin(model, speculative(3, exit_features=True), features_TE=features[:4])
+    rows, window = run(drafter.rollout())
+    assert rows == [1, 1, 1]
+    assert list(window.tokens) == plain.draft_text(model, PROMPT, 3, features_TE=features)[0]
+    assert list(window.tokens) != plain.draft_text(model, PROMPT, 3)[0]
+    text = [*PROMPT, *window.tokens[:2], 11]
+    rows, window = run(drafter.rollout(text[5:], features[4:7]))
+    assert rows == [3, 1, 1]
+    assert list(window.tokens) == plain.draft_text(model, text, 3, features_TE=features)[0]
+    text += [*window.tokens, 23]
+    rows, window = run(drafter.rollout(text[8:], features[7:11]))
+    assert rows == [4, 1, 1]
+    assert list(window.tokens) == plain.draft_text(model, text, 3, features_TE=features)[0]
+
+
+def test_the_first_token_of_a_text_has_no_feature() -> None:
+    model = draft_model(with_features=True)
+    drafter = begin(model, speculative(2, exit_features=True), [7], features_TE=made_up_features(0))
+    assert list(run(drafter.rollout())[1].tokens) == plain.draft_text(model, [7], 2)[0]
+
+
+def test_alternatives_are_the_drafts_best_ids_in_order() -> None:
+    model = draft_model()
+    drafter = begin(model, mirror(3, root_source="draft", draft_top_k=4))
+    _, window = run(drafter.rollout())
+    tokens, ranked = plain.draft_text(model, PROMPT, 3)
+    assert list(window.tokens) == tokens
+    assert [list(ids) for ids in window.alternatives] == [ids[:5] for ids in ranked]
+
+
+def test_a_sampled_draft_sends_what_it_sampled_from() -> None:
+    model = draft_model()
+    sampling = Sampling("ratio", 0.9, seed=4)
+    _, window = run(begin(model, speculative(4), sampling=sampling).rollout())
+    assert len(window.distributions) == 4
+    for token, candidates in zip(window.tokens, window.distributions, strict=True):
+        assert token in candidates.tokens
+        assert sum(candidates.probabilities) == pytest.approx(1.0)
+        assert set(candidates.tokens) == {*model.kept_ids.tolist(), *PROMPT}  # fewer than 64: all of them
+
+
+def test_sampled_tokens_are_distributed_as_sent() -> None:
+    model = draft_model()
+    counts: dict[int, int] = {}
+    drafter = Drafter(model)
+    for seed in range(3000):
+        schedule = speculative(1)
+        drafter.prefill([5], schedule=schedule, capacity=40, sampling=Sampling("ratio", 1.5, seed))
+        _, window = run(drafter.rollout())
+        counts[window.tokens[0]] = counts.get(window.tokens[0], 0) + 1
+    expected = dict(zip(*window.distributions[0], strict=True))
+    statistic = sum((counts.get(token, 0) - 3000 * p) ** 2 / (3000 * p) for token, p in expected.items())
+    degrees = len(expected) - 1
+    assert statistic < degrees + 3.5 * np.sqrt(2 * degrees) + 10
+
+
+# Branches
+
+ROOT_SOURCES = [
+    {"root_source": "draft", "draft_top_k": 2},
+    {"root_source": "exit", "exit_layer": 2, "exit_top_k": 2},
+    {"root_source": "hybrid", "exit_layer": 2, "exit_top_k": 2, "draft_top_k": 1},
+    {"root_source": "draft", "roots_per_row": (3, 0, 1)},
+    {"root_source": "exit", "exit_layer": 2, "exit_top_k": 2, "exit_features": True},
+]
+
+
+def made_up_signal(num_rows, seed, features):
+    rng = np.random.default_rng(seed)
+    candidates = tuple(tuple(rng.permutation(VOCAB_SIZE)[:4].tolist()) for _ in range(num_rows))
+    return ExitSignal(candidates, (), features)
+
+
+@pytest.mark.parametrize("options", ROOT_SOURCES, ids=lambda options: str(sorted(options.values(), key=str)))
+@given(
+    num_tokens=st.integers(2, 4),
+    steps_before=st.integers(0, 3),
+    steps_after=st.integers(0, 6),
+    choice=st.integers(0, 1000),
+    rounds=st.integers(1, 3),
+    rule=st.sampled_from(["match", "ratio"]),
+)
+@settings(deadline=None, max_examples=60)
+def test_a_branch_taken_at_any_moment_equals_a_fresh_rollout(
+    options, num_tokens, steps_before, steps_after, choice, rounds, rule
+) -> None:
+    """Its window, its alternatives, its distributions, and the keys it leaves behind."""
+    schedule = mirror(num_tokens, **options)
+    with_features = schedule.exit_features
+    model = draft_model(with_features=with_features)
+    say_the_same_behind_every_prompt(model)
+    all_features = made_up_features(80) if with_features else None
+    sampling = Sampling(rule, 0.8, 3)
+    drafter = begin(model, schedule, sampling=sampling, features_TE=all_features[:4] if with_features else None)
+    text = list(PROMPT)
+    _, window = run(drafter.rollout())
+    for round_ in range(rounds):
+        branches = BranchSet(drafter, schedule)
+        row_features = all_features[len(text) - 1 :][: num_tokens + 1] if with_features else None
+        for _ in range(steps_before):
+            if branches.has_work:
+                branches.step()
+        if schedule.uses_exit:
+            branches.join(made_up_signal(num_tokens + 1, choice + round_, row_features))
+        for _ in range(steps_after):
+            if branches.has_work:
+                branches.step()
+        roots = [tuple(root) for root in branches._branches]
+        misses = [
+            (row, 60)
+            for row in range(num_tokens + 1)
+            if (row, 60) not in roots and window.tokens[row : row + 1] != (60,)
+        ]
+        outcomes = [*roots, *misses[:1]]
+        num_accepted, next_token = outcomes[(choice + round_) % len(outcomes)]
+        hit, steps = branches.take((num_accepted, next_token))
+        assert hit == ((num_accepted, next_token) in roots)
+        _, found = run(steps)
+
+        text += [*window.tokens[:num_accepted], next_token]
+        fresh = begin(
+            model,
+            schedule,
+            text,
+            sampling=sampling,
+            features_TE=all_features[: len(text) - 1] if with_features else None,
+        )
+        _, window = run(fresh.rollout())
+        assert found.tokens == window.tokens
+        assert found.alternatives == window.alternatives
+        for one, other in zip(found.distributions, window.distributions, strict=True):
+            assert one.tokens == other.tokens
+            assert one.probabilities == pytest.approx(other.probabilities, rel=1e-4)
+        assert drafter.cached == fresh.cached == [*text, *window.tokens[:-1]]
+        assert drafter.cache.cursor == fresh.cache.cursor == len(fresh.cached)
+        length = fresh.cache.cursor
+        assert torch.allclose(drafter.cache.keys[..., :length, :], fresh.cache.keys[..., :length, :], atol=1e-4)
+        assert torch.allclose(drafter.cache.values[..., :length, :], fresh.cache.values[..., :length, :], atol=1e-4)
+
+
+def steps_of(branches):
+    rows = []
+    while branches.has_work:
+        rows.append(branches.step())
+    return rows
+
+
+def after_rollout(schedule, **options):
+    model = draft_model(with_features=schedule.exit_features)
+    drafter = begin(model, schedule, **options)
+    run(drafter.rollout())
+    return drafter
+
+
+def test_draft_sourced_branches_start_behind_the_last_drafted_token() -> None:
+    schedule = mirror(3, root_source="draft", draft_top_k=2)
+    assert steps_of(BranchSet(after_rollout(schedule), schedule)) == [1, 8, 8, 8]
+
+
+def test_exit_sourced_branches_wait_for_their_message() -> None:
+    schedule = mirror(3, root_source="exit", exit_layer=2, exit_top_k=2)
+    branches = BranchSet(after_rollout(schedule), schedule)
+    assert steps_of(branches) == [1]
+    branches.join(made_up_signal(4, 0, None))
+    assert steps_of(branches) == [8, 8, 8]
+
+
+def test_hybrid_branches_of_the_exit_join_those_under_way() -> None:
+    schedule = mirror(3, root_source="hybrid", exit_layer=2, exit_top_k=1, draft_top_k=1)
+    branches = BranchSet(after_rollout(schedule), schedule)
+    assert [branches.step(), branches.step()] == [1, 4]
+    # candidates the draft cannot have named: it keeps even ids only
+    branches.join(ExitSignal(((1, 3),) * 4))
+    assert steps_of(branches) == [8, 8, 4]
+
+
+def test_branches_with_features_read_the_window_again_beside_their_roots() -> None:
+    schedule = mirror(3, root_source="exit", exit_layer=2, exit_top_k=2, exit_features=True)
+    branches = BranchSet(after_rollout(schedule, features_TE=made_up_features(4)), schedule)
+    assert not branches.has_work
+    branches.join(made_up_signal(4, 0, made_up_features(4)))
+    assert steps_of(branches) == [3 + 8, 8, 8]
+
+
+def test_a_hit_before_the_end_is_finished_alone() -> None:
+    schedule = mirror(4, root_source="draft", draft_top_k=1)
+    branches = BranchSet(after_rollout(schedule), schedule)
+    branches.step()
+    branches.step()
+    hit, steps = branches.take(next(iter(branches._branches)))
+    assert (hit, run(steps)[0]) == (True, [1, 1, 1])
+
+
+def test_a_miss_feeds_one_row_for_every_outcome_once_the_window_is_read() -> None:
+    schedule = mirror(3, root_source="draft", draft_top_k=1)
+    branches = BranchSet(after_rollout(schedule), schedule)
+    branches.step()
+    hit, steps = branches.take((3, 59))
+    assert (hit, run(steps)[0]) == (False, [1, 1, 1])

@@ -1,0 +1,53 @@
+from pathlib import Path
+
+import pytest
+
+from decoding.errors import ModelError
+from runtime.drafters import shipped
+from runtime.drafters.shipped import find_drafter, shipped_names
+
+
+@pytest.fixture(autouse=True)
+def shipped_folder(tmp_path: Path, monkeypatch) -> Path:
+    """Two drafters ship, and a folder that was never finished."""
+    folder = tmp_path / "drafters"
+    for name in ("small-exits", "small-draft4"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "config.json").write_text("{}")
+    (folder / "unfinished").mkdir()
+    monkeypatch.setattr(shipped, "SHIPPED_FOLDER", folder)
+    return folder
+
+
+def test_finished_drafters_are_listed_by_name() -> None:
+    assert shipped_names() == ("small-draft4", "small-exits")
+
+
+def test_a_shipped_drafter_is_found_by_name(shipped_folder) -> None:
+    assert find_drafter("small-draft4") == shipped_folder / "small-draft4"
+
+
+def test_any_other_drafter_is_found_by_path(tmp_path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "config.json").write_text("{}")
+    assert find_drafter(str(own)) == own
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("medium-draft4", r"'medium-draft4' is not a shipped drafter \(small-draft4, small-exits\), and there is no"),
+        (".", r"'\.' is not a shipped drafter .*, and the folder has no config.json"),
+    ],
+)
+def test_a_drafter_that_is_nowhere_is_answered_with_the_names_there_are(name, message, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError, match=message):
+        find_drafter(name)
+
+
+def test_nothing_ships_with_a_package_that_has_no_drafters(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(shipped, "SHIPPED_FOLDER", tmp_path / "absent")
+    with pytest.raises(ModelError, match=r"not a shipped drafter \(none\)"):
+        find_drafter("small-draft4")

@@ -1,0 +1,215 @@
+"""A lane's process is where it was told to be, does what it is asked in order, and ends with its parent."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutError
+from runtime.lanes.lane import Lane, LaneSpec
+from runtime.lanes.lane_set import LaneSet
+from runtime.target.target_model import TargetModel
+from runtime.wire.measurement import Measurement
+from runtime.worker.timing import TargetParts
+from tests.tiny_models import tiny_target
+
+ROOT = Path(__file__).parents[3]
+
+
+def new_lanes(folders):
+    specs = [LaneSpec(name="big", cores=(min(os.sched_getaffinity(0)),)), LaneSpec(name="small", num_threads=2)]
+    return LaneSet(specs, target=folders.target, drafter=folders.feature_drafter, exits=folders.exits, dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def lanes(tiny_folders):
+    lanes = new_lanes(tiny_folders)
+    lanes.load_target("big")
+    lanes.load_draft("small")
+    yield lanes
+    lanes.close()
+
+
+@pytest.fixture
+def sleeper():
+    """A lane that has not yet loaded anything."""
+    lane = Lane(LaneSpec(name="sleeper"))
+    lane.start()
+    yield lane
+    lane.close()
+
+
+def environment_of(lane):
+    content = Path(f"/proc/{lane.process_id}/environ").read_bytes()
+    return dict(entry.split(b"=", 1) for entry in content.split(b"\0") if b"=" in entry)
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs Linux's /proc")
+def test_a_lane_is_pinned_and_told_its_threads(lanes) -> None:
+    assert os.sched_getaffinity(lanes["big"].process_id) == {min(os.sched_getaffinity(0))}
+    assert os.sched_getaffinity(lanes["small"].process_id) == os.sched_getaffinity(0)
+    assert environment_of(lanes["big"])[b"OMP_NUM_THREADS"] == b"1"
+    assert environment_of(lanes["small"])[b"MKL_NUM_THREADS"] == b"2"
+
+
+def test_thread_counts_are_set_before_torch_is_there() -> None:
+    code = (
+        "import os, sys; from runtime.worker.process import pin; pin([], 3); "
+        "print(os.environ['OMP_NUM_THREADS'], 'torch' in sys.modules)"
+    )
+    environment = {key: value for key, value in os.environ.items() if not key.endswith("_NUM_THREADS")}
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["3", "False"]
+
+
+def test_the_parent_of_lanes_needs_no_torch() -> None:
+    code = "import sys, runtime.engine; print('torch' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"
+
+
+def test_answers_come_in_any_order_they_are_waited_for(sleeper) -> None:
+    first, second = sleeper.request("ping"), sleeper.request("ping")
+    later = second.result()
+    assert first.result().fields["end_s"] <= later.fields["start_s"]
+
+
+def test_the_failure_of_what_has_no_answer_is_told_by_the_next_one(sleeper) -> None:
+    sleeper.post("dance")
+    with pytest.raises(LaneError, match="no operation 'dance'"):
+        sleeper.request("ping").result()
+    assert sleeper.request("ping").result()
+
+
+def test_waiting_has_an_end(sleeper) -> None:
+    os.kill(sleeper.process_id, signal.SIGSTOP)
+    reply = sleeper.request("ping")
+    with pytest.raises(LaneTimeoutError, match=r"'sleeper' has not answered for 0\.05 s"):
+        reply.result(timeout_s=0.05)
+    os.kill(sleeper.process_id, signal.SIGCONT)
+    assert reply.result()
+
+
+def test_a_killed_lane_says_so_to_whoever_waits(sleeper) -> None:
+    reply = sleeper.request("ping")
+    reply.result()
+    os.kill(sleeper.process_id, signal.SIGKILL)
+    with pytest.raises(LaneDiedError, match=r"its process ended \(exit code -9\)"):
+        sleeper.request("ping").result()
+    assert not sleeper.is_alive
+    sleeper.post("ping")  # into the void
+    sleeper.start()
+    assert sleeper.request("ping").result()
+
+
+def test_an_interrupt_from_the_keyboard_is_left_to_the_parent(sleeper) -> None:
+    sleeper.request("ping").result()
+    os.kill(sleeper.process_id, signal.SIGINT)
+    assert sleeper.request("ping").result()
+
+
+def test_a_lane_ends_with_its_parent() -> None:
+    code = (
+        "import os; from runtime.lanes.lane import Lane, LaneSpec; lane = Lane(LaneSpec(name='orphan')); lane.start(); "
+        "lane.request('ping').result(); print(lane.process_id, flush=True); os.kill(os.getpid(), 9)"
+    )
+    # the lane inherits the pipe of this output, which ends only when the lane has ended too
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert found.returncode == -signal.SIGKILL
+    assert int(found.stdout) > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"num_threads": 0}, "num_threads is 0"), ({"cores": (0, 9999)}, "9999.*not all among those available")],
+)
+def test_impossible_lanes_are_refused(options, message) -> None:
+    with pytest.raises(ConfigError, match=message):
+        LaneSpec(name="odd", **options)
+
+
+def test_lanes_have_names_of_their_own(tiny_folders) -> None:
+    specs = [LaneSpec(name="same"), LaneSpec(name="same")]
+    with pytest.raises(ConfigError, match="share a name"):
+        LaneSet(specs, target=tiny_folders.target, drafter=None, exits=None, dtype="float32")
+
+
+# Measuring
+
+
+@pytest.mark.parametrize("part", ["verify", "verify_tree", "head", "exit"])
+def test_every_part_of_the_target_can_be_timed(lanes, part) -> None:
+    seconds = lanes["big"].measure(Measurement(part=part, rows=3, context=20, repeats=4, exit_layer=2))
+    assert len(seconds) == 4
+    assert all(0 < each < 10 for each in seconds)
+
+
+@pytest.mark.parametrize(("tree_size", "depth"), [(1, 1), (2, 1), (7, 3), (64, 6)])
+def test_a_path_of_a_timed_tree_is_moved_behind_the_text(tree_size, depth) -> None:
+    model, moved = TargetModel(tiny_target()), []
+    measurement = Measurement(part="verify_tree", rows=tree_size + 1, context=20)
+    before, run = TargetParts(model, measurement).prepare()[::-1]
+    before()
+    model.cache.gather = lambda slots, destination: moved.append((slots, destination))
+    run()
+    slots, destination = moved[-1]
+    assert (slots[-1], destination, len(slots)) == (20 + tree_size, 21, depth)
+
+
+@pytest.mark.parametrize(("part", "layers"), [("head", 4), ("exit", 2), ("verify", 0)])
+def test_layers_before_a_head_or_an_exit_are_passed_outside_the_clock(part, layers) -> None:
+    model, passed = TargetModel(tiny_target()), []
+    advance = model.advance
+    model.advance = lambda rows, stop: passed.append(stop) or advance(rows, stop)
+    prepared = TargetParts(model, Measurement(part=part, rows=3, context=20, exit_layer=2)).prepare()
+    for _ in range(2):
+        passed.clear()
+        prepared.before()
+        assert passed == [layers] * bool(layers)
+        prepared.run()
+        assert passed == [layers or 4]
+        assert model.cache.cursor >= 20 or part == "exit"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rows": 1},
+        {"rows": 6, "num_alternatives": 4},
+        {"rows": 7, "num_proposals": 4, "with_features": True},
+        {"part": "head_step", "rows": 5},
+    ],
+)
+def test_steps_of_the_draft_can_be_timed(lanes, options) -> None:
+    assert len(lanes["small"].measure(Measurement(**{"part": "draft_step"} | options, context=15, repeats=3))) == 3
+
+
+def test_a_lane_can_be_kept_busy_while_another_is_timed(lanes) -> None:
+    step = Measurement(part="draft_step", rows=4, context=10)
+    with lanes["small"].busy(step) as beside:
+        lanes["big"].measure(Measurement(part="verify", rows=3, context=20, repeats=20))
+    assert len(beside) >= 1
+    assert len(lanes["small"].measure(step)) == 1
+
+
+def test_pings_are_timed_by_the_parent(lanes) -> None:
+    assert len(lanes["big"].ping(5)) == 5
+
+
+@pytest.mark.parametrize(
+    ("lane", "measurement", "message"),
+    [
+        ("small", Measurement(part="verify"), "loaded no target"),
+        ("big", Measurement(part="draft_step"), "loaded no draft"),
+        ("big", Measurement(part="exit"), "without an exit_layer"),
+        ("big", Measurement(part="lunch"), "part 'lunch' is unknown; known: verify, verify_tree"),
+    ],
+)
+def test_what_cannot_be_timed_is_refused(lanes, lane, measurement, message) -> None:
+    with pytest.raises(LaneError, match=message):
+        lanes[lane].measure(measurement)

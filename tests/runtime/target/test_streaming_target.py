@@ -1,0 +1,157 @@
+"""A target that drafts for itself says what it would have said, and drafts what its streams say."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decoding.messages import NO_WINDOW, Window
+from runtime.drafters.streams.drafter import StreamTree
+from runtime.target.streaming_target import StreamingTarget
+from runtime.target.target_model import TargetModel
+from runtime.trees.static_tree import places_along
+from tests.runtime import plain
+from tests.runtime.drafters.streams.test_model import streams_of_row
+from tests.tiny_models import VOCAB_SIZE, tiny_streams, tiny_target
+
+PATHS = ((0,), (1,), (0, 0), (2,), (0, 1), (0, 0, 0), (1, 0), (0, 0, 1))
+PROMPT = [5, 17, 3, 44]
+KEPT = torch.arange(0, VOCAB_SIZE, 2)
+SAID = torch.cat([KEPT, torch.tensor([3, 5, 17])])
+"""What streams may guess behind the prompt."""
+DECODER = tiny_target()
+STREAMS = tiny_streams(DECODER)
+
+
+def streaming(prompt, *, size=8, depth=3, paths=PATHS):
+    target = StreamingTarget(DECODER, StreamTree(STREAMS, DECODER, KEPT, paths))
+    target.plant(size=size, depth=depth)
+    target.prefill(prompt, capacity=100)
+    return target
+
+
+def best_of_streams(text, row, count):
+    """Best ids of every stream of a row, by the plain reference."""
+    logits = streams_of_row(DECODER, STREAMS, text, row) @ DECODER.head.weight[SAID].T
+    return SAID[logits.argsort(dim=-1, descending=True, stable=True)[:, :count]].tolist()
+
+
+def expected_window(text, paths):
+    """The tree drafted behind `text`, whose last token was chosen by the row before it."""
+    best = best_of_streams(text[:-1], len(text) - 2, 3)
+    return [best[len(path) - 1][path[-1]] for path in paths]
+
+
+def ranks_along(target, text, *, start):
+    """What a record holds of a text: places of the nodes that stand for it, three deep."""
+    (x_TD,) = plain.hidden_states(DECODER, text, layers=[STREAMS.config.start_layer])
+    return places_along(target.streams.level_ranks(text, start=start, x_TD=x_TD), target.streams.paths, 3)
+
+
+def decode(target, prompt, num_tokens):
+    """The text that rounds of `stream` commit, and every window with the text it was drafted behind."""
+    text, window, drafted = list(prompt), NO_WINDOW, []
+    while len(text) < len(prompt) + num_tokens:
+        verdict = target.stream(window)
+        text += [*window.accepted(verdict), verdict.next_token]
+        window = verdict.window
+        drafted.append((list(text), window))
+    return text[len(prompt) :][:num_tokens], drafted
+
+
+@given(
+    prompt=st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=6),
+    size=st.integers(1, 8),
+    depth=st.integers(1, 3),
+)
+@settings(deadline=None, max_examples=10)
+def test_the_text_is_that_of_plain_decoding(prompt, size, depth) -> None:
+    text, _ = decode(streaming(prompt, size=size, depth=depth), prompt, 12)
+    assert text == plain.continue_text(DECODER, prompt, 12)
+
+
+def test_every_window_holds_the_best_ids_of_the_streams_of_the_row_that_chose_the_last_token() -> None:
+    _, drafted = decode(streaming(PROMPT), PROMPT, 10)
+    assert len(drafted) > 3
+    for text, window in drafted:
+        assert list(window.tokens) == expected_window(text, PATHS)
+        assert window.parents == (-1, -1, 0, -1, 0, 2, 1, 2)
+
+
+def test_a_window_that_is_accepted_in_part_is_followed_by_the_streams_of_its_last_row_that_stands() -> None:
+    first, second = plain.continue_text(DECODER, PROMPT, 3)[1:]
+    target = streaming(PROMPT)
+    token = target.stream(NO_WINDOW).next_token
+    wrong = (first + 1) % VOCAB_SIZE
+    window = Window((wrong, first, second, (second + 1) % VOCAB_SIZE), parents=(-1, -1, 1, 2))
+    verdict = target.stream(window)
+    assert verdict.path == (1, 2)
+    text = [*PROMPT, token, first, second, verdict.next_token]
+    assert list(verdict.window.tokens) == expected_window(text, PATHS)
+
+
+@pytest.mark.parametrize(("size", "depth"), [(1, 3), (4, 3), (8, 2), (8, 1)])
+def test_trees_are_cut_to_size_and_depth(size, depth) -> None:
+    _, drafted = decode(streaming(PROMPT, size=size, depth=depth), PROMPT, 3)
+    kept = [path for path in PATHS if len(path) <= depth][:size]
+    for text, window in drafted:
+        assert list(window.tokens) == expected_window(text, kept)
+
+
+def test_verdicts_are_those_of_verify_bit_for_bit() -> None:
+    """The rows of the target pass through the same calls; a window of any shape leaves the same keys."""
+    own, other = streaming(PROMPT), TargetModel(DECODER)
+    other.prefill(PROMPT, capacity=100)
+    window = NO_WINDOW
+    for _ in range(5):
+        verdict = own.stream(window)
+        assert other.verify(window) == verdict._replace(window=None)
+        stop = own.cache.cursor
+        assert torch.equal(own.cache.keys[..., :stop, :], other.cache.keys[..., :stop, :])
+        assert torch.equal(own.cache.values[..., :stop, :], other.cache.values[..., :stop, :])
+        window = verdict.window
+
+
+def test_streams_write_nothing_into_the_cache() -> None:
+    target = streaming(PROMPT)
+    with torch.inference_mode():
+        target.cache.keys[..., len(PROMPT) :, :] = 7.0
+    target.stream(NO_WINDOW)
+    untouched = target.cache.keys[..., len(PROMPT) :, :]
+    assert torch.equal(untouched, torch.full_like(untouched, 7.0))
+
+
+def test_a_record_holds_the_places_of_the_nodes_that_stand_for_the_text() -> None:
+    text = PROMPT + plain.continue_text(DECODER, PROMPT, 12)
+    found = ranks_along(streaming(PROMPT), text, start=len(PROMPT))
+    assert found.shape == (12, 3)
+    for place in range(len(PROMPT), len(text)):
+        best = best_of_streams(text[: place - 1], place - 2, 10)
+        path, expected = (), []
+        for level in range(3):
+            token = text[place + level] if place + level < len(text) else None
+            path = (*path, best[level].index(token) if token in best[level] else -1)
+            expected.append(PATHS.index(path) if path in PATHS else -1)
+        assert found[place - len(PROMPT)].tolist() == expected
+
+
+def test_rounds_accept_what_the_record_says() -> None:
+    paths = (*((rank,) for rank in range(9)), *((0, rank) for rank in range(9)))
+    target = streaming(PROMPT, size=18, paths=paths)
+    text = PROMPT + plain.continue_text(DECODER, PROMPT, 40)
+    ranks = ranks_along(target, text, start=len(PROMPT))
+    place, window, accepted = len(PROMPT), NO_WINDOW, []
+    while place < len(text) - 4:
+        verdict = target.stream(window)
+        if window is not NO_WINDOW:
+            row = ranks[place - len(PROMPT)].tolist()
+            assert verdict.num_accepted == next((d for d, rank in enumerate(row) if rank < 0), 3)
+            accepted.append(verdict.num_accepted)
+        window = verdict.window
+        place += verdict.num_accepted + 1
+    assert sum(accepted) > 0, "the streams of this test accept something"
+
+
+def test_a_text_too_short_for_streams_has_no_ranks() -> None:
+    found = ranks_along(streaming([5]), [5, 7], start=1)
+    assert found.tolist() == [[-1, -1, -1]]

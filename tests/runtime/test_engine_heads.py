@@ -1,0 +1,181 @@
+"""Every kind of head from its own folder, and streams of the target: the text is that of plain decoding."""
+
+import json
+
+import pytest
+import torch
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from decoding import metrics
+from decoding.errors import ConfigError, LaneError, ModelError, ModelFormatError
+from decoding.schedule import Schedule
+from decoding.trace import Work
+from runtime.drafters.eagle.folder import save_eagle
+from runtime.drafters.hydra.folder import save_hydra
+from runtime.drafters.medusa.folder import save_medusa
+from runtime.drafters.registry import load_drafter
+from runtime.drafters.streams.folder import save_streams
+from runtime.engine import Engine
+from runtime.lanes.lane import LaneSpec
+from runtime.verification.rules import Sampling
+from runtime.wire.measurement import Measurement
+from tests.runtime import plain
+from tests.runtime.thread_lanes import thread_engine
+from tests.tiny_eagle import tiny_eagle1, tiny_eagle3
+from tests.tiny_heads import KEPT, PATHS, tiny_hydra, tiny_medusa
+from tests.tiny_models import EOS, VOCAB_SIZE, tiny_streams
+
+PROMPT = [5, 17, 3, 44, 8]
+NEAR_TIE = 1e-4
+HEADS = ("medusa", "hydra", "eagle2", "eagle3")
+METHODS = (*HEADS, "speculative_streaming")
+
+
+@pytest.fixture(scope="module")
+def folders(tiny_folders, tmp_path_factory):
+    """By method: the folder of its drafter."""
+    root, target = tmp_path_factory.mktemp("heads"), tiny_folders.decoder
+    common = {"target_name": "tiny", "metadata": {}}
+    save_medusa(tiny_medusa(target), PATHS, root / "medusa", target=target, **common)
+    save_hydra(tiny_hydra(target), PATHS, root / "hydra", target=target, **common)
+    save_eagle(tiny_eagle1(target), root / "eagle2", feature_layers=(), **common)
+    save_eagle(tiny_eagle3(target), root / "eagle3", feature_layers=(1, 2, 3), **common)
+    paths = tuple(path for path in PATHS if len(path) <= 3)
+    streams = tiny_streams(target)
+    save_streams(streams, paths, root / "speculative_streaming", kept_ids=KEPT, target=target, **common)
+    return root
+
+
+def schedule_of(folders, method, **options):
+    fields = {
+        "draft_lane": None if method == "speculative_streaming" else "small",
+        "num_speculative_tokens": 3,
+        "tree_size": 9,
+        "tree_top_k": 3 if method in ("eagle2", "eagle3") else 0,
+        "drafter": str(folders / method),
+    }
+    return Schedule(method=method, target_lane="big", **fields | options)
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_folders):
+    with thread_engine(tiny_folders.target) as engine:
+        yield engine
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(prompt=st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=8), max_new_tokens=st.integers(1, 25))
+@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_greedy_text_is_that_of_plain_decoding(engine, folders, tiny_folders, method, prompt, max_new_tokens) -> None:
+    expected = plain.continue_text(tiny_folders.decoder, prompt, max_new_tokens, eos=(EOS,))
+    assume(plain.smallest_margin(tiny_folders.decoder, prompt, expected) > NEAR_TIE)
+    found = engine.generate(schedule_of(folders, method), prompt, max_new_tokens=max_new_tokens)
+    assert list(found.tokens) == expected
+    assert found.trace.events == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_drafted_trees_are_accepted_in_part(engine, folders, method) -> None:
+    traces = [
+        engine.generate(schedule_of(folders, method), [token, 9, 4], max_new_tokens=25).trace for token in range(6)
+    ]
+    assert metrics.mean_acceptance_length(traces) > 1.03
+    assert max(entry.num_drafted for trace in traces for entry in trace.rounds) == 9
+
+
+@pytest.mark.parametrize("method", HEADS)
+def test_a_head_in_the_targets_own_lane_says_the_same(engine, folders, method) -> None:
+    split, pooled = (
+        engine.generate(schedule_of(folders, method, draft_lane=lane), PROMPT, max_new_tokens=25, eos_token_ids=())
+        for lane in ("small", "big")
+    )
+    assert split.tokens == pooled.tokens
+    assert [entry[2:] for entry in split.trace.rounds] == [entry[2:] for entry in pooled.trace.rounds]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_sampled_text_under_match_is_that_of_plain_sampling(engine, folders, tiny_folders, method) -> None:
+    for seed in range(3):
+        expected = plain.continue_text(tiny_folders.decoder, PROMPT, 20, Sampling("match", 1.0, seed), eos=(EOS,))
+        found = engine.generate(schedule_of(folders, method), PROMPT, max_new_tokens=20, temperature=1.0, seed=seed)
+        assert list(found.tokens) == expected
+
+
+def test_every_round_of_streaming_is_one_span(engine, folders) -> None:
+    found = engine.generate(schedule_of(folders, "speculative_streaming"), PROMPT, max_new_tokens=20, eos_token_ids=())
+    rounds, spans = found.trace.rounds, found.trace.spans
+    assert {span.work for span in spans} == {Work.STREAM}
+    assert [span.round for span in spans] == list(range(len(rounds)))
+    assert [entry.num_drafted for entry in rounds] == [0] + [9] * (len(rounds) - 1)
+    assert [span.rows for span in spans] == [entry.num_drafted + 1 for entry in rounds]
+
+
+@pytest.mark.parametrize("method", ["eagle3", "speculative_streaming"])
+def test_lanes_that_are_processes_run_heads_too(tiny_folders, folders, method) -> None:
+    expected = plain.continue_text(tiny_folders.decoder, PROMPT, 20)
+    lanes = [LaneSpec(name="big"), LaneSpec(name="small")]
+    with Engine(tiny_folders.target, lanes=lanes, dtype="float32", draft_deadline_s=60.0) as engine:
+        found = engine.generate(schedule_of(folders, method), PROMPT, max_new_tokens=20, eos_token_ids=())
+    assert (list(found.tokens), found.trace.events) == (expected, [])
+
+
+@pytest.mark.parametrize(
+    ("method", "folder", "message"),
+    [
+        ("medusa", "hydra", "method is medusa, but the drafter hydra is one for hydra"),
+        ("eagle2", "eagle3", "method is eagle2, but the drafter eagle3 is one for eagle3"),
+        ("eagle3", "speculative_streaming", "by the method speculative_streaming"),
+        ("speculative_streaming", "medusa", "needs streams of the target .mirrorsd_streams., found 'mirrorsd_medusa'"),
+    ],
+)
+def test_a_method_and_a_drafter_that_do_not_fit_are_refused(engine, folders, method, folder, message) -> None:
+    schedule = schedule_of(folders, method, drafter=str(folders / folder))
+    with pytest.raises(ConfigError, match=message):
+        engine.generate(schedule, PROMPT, max_new_tokens=4)
+
+
+@pytest.mark.parametrize("kind", ["mirrorsd_exits", "eagle9", None])
+def test_a_folder_of_no_known_kind_is_refused(tiny_folders, tmp_path, kind) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"speculators_model_type": kind}))
+    with pytest.raises(ModelFormatError, match=f"config.json: .*{kind}.* known kinds: mirrorsd_draft, mirrorsd_medusa"):
+        load_drafter(tmp_path, tiny_folders.decoder, dtype=torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        ({"medusa_num_heads": 3, "medusa_num_layers": 1}, "expected medusa_lm_head.safetensors"),
+        ({"architectures": ["LlamaForCausalLMEagle3"]}, "config.json"),
+        ({"architectures": ["Eagle3MixtralForCausalLM"]}, "not that of a published EAGLE-3 head"),
+    ],
+)
+def test_published_heads_are_known_by_their_configs(tiny_folders, tmp_path, config, complaint) -> None:
+    """Their loaders complain here, for there is nothing else in the folder."""
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=complaint) as caught:
+        load_drafter(tmp_path, tiny_folders.decoder, dtype=torch.float32)
+    assert "known kinds" not in str(caught.value)
+
+
+def test_a_config_that_is_no_json_is_refused(tiny_folders, tmp_path) -> None:
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ModelFormatError, match=r"config\.json: cannot be read as JSON"):
+        load_drafter(tmp_path, tiny_folders.decoder, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("method", HEADS)
+def test_a_step_of_every_head_can_be_timed(engine, folders, method) -> None:
+    lane = engine.load_draft("small", str(folders / method))
+    for rows, context in [(1, 30), (6, 8)]:
+        measurement = Measurement(part="head_step", rows=rows, context=context, repeats=2)
+        assert len(lane.measure(measurement)) == 2
+
+
+def test_streaming_can_be_timed_where_there_are_streams(tiny_folders, folders) -> None:
+    measurement = Measurement(part="stream", rows=9, context=20, repeats=2)
+    with thread_engine(tiny_folders.target) as engine:
+        lane = engine.load_target("big")
+        with pytest.raises(LaneError, match="loaded no streams"):
+            lane.measure(measurement)
+        assert len(engine.load_streams("big", str(folders / "speculative_streaming")).measure(measurement)) == 2

@@ -1,0 +1,174 @@
+"""Trees through engine, lanes and messages: any tree gives the text of plain decoding."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from decoding import metrics
+from decoding.errors import ConfigError, LaneError
+from decoding.schedule import Schedule
+from decoding.trace import Work
+from runtime.drafters import registry as drafter_kinds
+from runtime.verification.rules import Sampling
+from runtime.wire.measurement import Measurement
+from tests.runtime import plain
+from tests.runtime.thread_lanes import thread_engine
+from tests.runtime.tree_doubles import TreeDrafter
+from tests.tiny_models import EOS, VOCAB_SIZE
+
+PROMPT = [5, 17, 3, 44, 8]
+NEAR_TIE = 1e-4
+
+
+@pytest.fixture(scope="module")
+def folders(tiny_folders, tmp_path_factory):
+    """By name: folders whose kinds are the doubles'."""
+    root = tmp_path_factory.mktemp("doubles")
+    for name in ("trees", "raw"):
+        (root / name).mkdir()
+        (root / name / "config.json").write_text(f'{{"speculators_model_type": "{name}"}}')
+    return root
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_folders, folders):
+    decoder = tiny_folders.decoder
+    doubles = {
+        "trees": lambda folder, target, dtype: TreeDrafter(decoder),
+        "raw": lambda folder, target, dtype: TreeDrafter(decoder, raw_features=True),
+    }
+    with pytest.MonkeyPatch.context() as patch, thread_engine(tiny_folders.target) as engine:
+        for name, load in doubles.items():
+            patch.setitem(drafter_kinds.LOADERS, name, load)
+        yield engine
+
+
+def schedule_of(folders, drafter="trees", *, draft_lane="small", **options):
+    fields = {"num_speculative_tokens": 4, "tree_size": 10} | options
+    return Schedule(method="medusa", target_lane="big", draft_lane=draft_lane, drafter=str(folders / drafter), **fields)
+
+
+@pytest.fixture
+def run(engine, folders):
+    """Decode; options of `generate`, and of the schedule."""
+
+    def run(prompt=PROMPT, max_new_tokens=24, **options):
+        names = ("temperature", "seed", "eos_token_ids", "on_tokens")
+        of_engine = {name: options.pop(name) for name in names if name in options}
+        return engine.generate(schedule_of(folders, **options), prompt, max_new_tokens=max_new_tokens, **of_engine)
+
+    return run
+
+
+@pytest.mark.parametrize("draft_lane", ["small", "big"])
+@pytest.mark.parametrize("drafter", ["trees", "raw"])
+@given(
+    prompt=st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=8),
+    max_new_tokens=st.integers(1, 30),
+    tree_size=st.integers(4, 24),
+)
+@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_greedy_text_is_that_of_plain_decoding(
+    run, tiny_folders, draft_lane, drafter, *, prompt, max_new_tokens, tree_size
+) -> None:
+    expected = plain.continue_text(tiny_folders.decoder, prompt, max_new_tokens, eos=(EOS,))
+    assume(plain.smallest_margin(tiny_folders.decoder, prompt, expected) > NEAR_TIE)
+    found = run(prompt, max_new_tokens, drafter=drafter, draft_lane=draft_lane, tree_size=tree_size)
+    assert list(found.tokens) == expected
+    assert found.trace.events == []
+
+
+@pytest.mark.parametrize("rule", ["match", "one-hot", "typical", "greedy"])
+def test_temperature_zero_is_greedy_under_every_rule(run, tiny_folders, rule) -> None:
+    found = run(verification=rule)
+    assert list(found.tokens) == plain.continue_text(tiny_folders.decoder, PROMPT, 24)
+    assert metrics.mean_acceptance_length([found.trace]) > 1.5
+
+
+@pytest.mark.parametrize("draft_lane", ["small", "big"])
+@pytest.mark.parametrize("seed", range(5))
+def test_sampled_text_under_match_is_that_of_plain_sampling(run, tiny_folders, draft_lane, seed) -> None:
+    expected = plain.continue_text(tiny_folders.decoder, PROMPT, 24, Sampling("match", 1.0, seed), eos=(EOS,))
+    found = run(draft_lane=draft_lane, temperature=1.0, seed=seed)
+    assert list(found.tokens) == expected
+
+
+def chi_square(run, decoder, count=300, **options):
+    """Statistic and degrees of freedom of the second new token against plain sampling at temperature 2."""
+    prompt = [5, 17]
+
+    def distribution(text):
+        return plain.target_logits(decoder, text)[-1].double().div(2.0).softmax(-1)
+
+    first = distribution(prompt)
+    expected = sum(first[token] * distribution([*prompt, token]) for token in range(VOCAB_SIZE)).tolist()
+    options |= {"num_speculative_tokens": 2, "tree_size": 16, "temperature": 2.0, "eos_token_ids": ()}
+    texts = [run(prompt, 2, seed=seed, **options) for seed in range(count)]
+    counts = Counter(found.tokens[1] for found in texts)
+    likely = [token for token in range(VOCAB_SIZE) if expected[token] * count >= 5]
+    cells = [(counts[token], count * expected[token]) for token in likely]
+    cells.append((count - sum(seen for seen, _ in cells), count - sum(wanted for _, wanted in cells)))
+    assert any(entry.num_accepted for found in texts for entry in found.trace.rounds)
+    return sum((seen - wanted) ** 2 / wanted for seen, wanted in cells), len(likely)
+
+
+def test_sampled_text_under_one_hot_is_distributed_as_plain_sampling(run, tiny_folders) -> None:
+    """The second new token, whose distribution depends on what was accepted before it."""
+    statistic, degrees = chi_square(run, tiny_folders.decoder, verification="one-hot")
+    assert degrees >= 8
+    assert statistic < degrees + 3.1 * (2 * degrees) ** 0.5 + 5  # beyond the 99.9th percentile
+
+
+def test_typical_text_is_not(run, tiny_folders) -> None:
+    statistic, degrees = chi_square(run, tiny_folders.decoder, verification="typical")
+    assert statistic > 3 * degrees
+
+
+def test_the_trace_tells_trees_as_it_tells_chains(run) -> None:
+    trace = run().trace
+    assert sum(entry.num_committed for entry in trace.rounds) == 24
+    verified = [span for span in trace.spans if span.work is Work.VERIFY]
+    assert [span.rows for span in verified] == [entry.num_drafted + 1 for entry in trace.rounds]
+    assert [span.round for span in verified] == list(range(len(trace.rounds)))
+    assert max(entry.num_accepted for entry in trace.rounds) >= 3
+    assert max(entry.num_drafted for entry in trace.rounds) == 10
+
+
+@pytest.mark.parametrize("rounds_before", [0, 2])
+def test_a_dead_drafter_leaves_the_text_as_it_was(run, engine, tiny_folders, rounds_before) -> None:
+    expected = plain.continue_text(tiny_folders.decoder, PROMPT, 24)
+    rounds = []
+
+    def kill(tokens):
+        rounds.append(tokens)
+        if len(rounds) == rounds_before + 1:
+            engine.lane("small").die()
+
+    found = run(eos_token_ids=(), on_tokens=kill)
+    assert list(found.tokens) == expected
+    (event,) = found.trace.events
+    assert event.lane == "small"
+    assert "the target goes on alone" in event.text
+    assert [entry.num_drafted > 0 for entry in found.trace.rounds][rounds_before + 1 :] == [False] * (
+        len(found.trace.rounds) - rounds_before - 1
+    )
+
+
+def test_a_drafter_refuses_methods_that_it_is_not_for(engine, folders, tiny_folders) -> None:
+    hydra = schedule_of(folders).model_copy(update={"method": "hydra"})
+    with pytest.raises(ConfigError, match="method is hydra, but the drafter trees is one for medusa or eagle2"):
+        engine.generate(hydra, PROMPT, max_new_tokens=4)
+    chain = schedule_of(folders).model_copy(update={"drafter": str(tiny_folders.drafter)})
+    with pytest.raises(ConfigError, match="method is medusa, but the drafter drafter is one for speculative or mirror"):
+        engine.generate(chain, PROMPT, max_new_tokens=4)
+
+
+def test_steps_of_a_head_can_be_timed_and_those_of_a_draft_model_cannot(engine, folders) -> None:
+    lane = engine.load_draft("small", str(folders / "trees"))
+    assert len(lane.measure(Measurement(part="head_step", rows=3, context=8, repeats=2))) == 2
+    with pytest.raises(LaneError, match="is a head, its part is head_step"):
+        lane.measure(Measurement(part="draft_step"))
+    with pytest.raises(LaneError, match="draft_streams cannot be timed"):
+        lane.measure(Measurement(part="draft_streams"))

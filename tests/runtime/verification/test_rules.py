@@ -1,0 +1,196 @@
+"""Every rule leaves the target's distribution untouched: integrated exactly over all draws, on five tokens.
+
+A rule is piecewise constant in its draws. Its pieces end at numbers that follow from the distributions alone, so
+one evaluation per piece, weighted with the piece's length, is the exact integral.
+"""
+
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decoding.messages import Candidates, Window
+from runtime.verification.distributions import draw_from, probabilities, residual, sample, truncated
+from runtime.verification.rules import GREEDY, Sampling, decide, verify_greedy, verify_match, verify_ratio
+
+VOCAB = 5
+TEMPERATURE = 0.7
+
+
+def random_logits(seed, *shape):
+    return torch.tensor(np.random.default_rng(seed).normal(0.0, 1.5, shape))
+
+
+def pieces(*weights):
+    """Midpoints and lengths of the intervals in which sampling from any of the `weights` is constant."""
+    ends = np.unique(np.concatenate([[0.0, 1.0], *[np.cumsum(w / w.sum())[:-1] for w in weights]]))
+    return [((low + high) / 2, high - low) for low, high in pairwise(ends) if high > low]
+
+
+class Pair:
+    """A target and a draft that depend on the tokens before: distributions of two places and the bonus."""
+
+    def __init__(self, seed, *, draft_width=VOCAB):
+        self.target = random_logits(seed, VOCAB + 1, VOCAB + 1, VOCAB)
+        self.draft = random_logits(seed + 1, VOCAB + 1, VOCAB)
+        self.width = draft_width
+
+    def logits(self, tokens):
+        first, second = tokens
+        return torch.stack([self.target[0, 0], self.target[first + 1, 0], self.target[first + 1, second + 1]])
+
+    def p(self, *before):
+        first, second = (*[token + 1 for token in before], 0, 0)[:2]
+        return probabilities(self.target[first, second], TEMPERATURE)
+
+    def q(self, *before):
+        return truncated(self.draft[before[0] + 1 if before else 0], TEMPERATURE, self.width)
+
+
+def target_texts(pair):
+    """Probability of every three-token text under the target alone."""
+    texts = {}
+    for a, b, c in product(range(VOCAB), repeat=3):
+        texts[a, b, c] = pair.p()[a] * pair.p(a)[b] * pair.p(a, b)[c]
+    return texts
+
+
+def speculative_texts(pair, verdicts):
+    """Probability of every text when a window of two is verified by `verdicts(tokens, distributions)`.
+
+    `verdicts` yields (probability, verdict); what the round did not decide follows the target.
+    """
+    texts = dict.fromkeys(product(range(VOCAB), repeat=3), 0.0)
+    for first, second in product(range(VOCAB), repeat=2):
+        one, two = pair.q(), pair.q(first)
+        if first not in one.tokens or second not in two.tokens:
+            continue
+        drafted = one.probabilities[one.tokens.index(first)] * two.probabilities[two.tokens.index(second)]
+        for chance, verdict in verdicts((first, second), (one, two)):
+            known = (*(first, second)[: verdict.num_accepted], verdict.next_token)
+            for text in texts:
+                if text[: len(known)] == known:
+                    rest = [pair.p(*text[:place])[text[place]] for place in range(len(known), 3)]
+                    texts[text] += drafted * chance * float(np.prod(rest))
+    return texts
+
+
+def total_variation(left, right):
+    return sum(abs(left[text] - right[text]) for text in left) / 2
+
+
+def ratio_verdicts(pair, tokens, distributions):
+    """Every verdict of the rule and its probability."""
+    logits = pair.logits(tokens)
+    rows = [pair.p(), pair.p(tokens[0]), pair.p(*tokens)]
+    ratios = [
+        min(1.0, p[token] / q.probabilities[q.tokens.index(token)])
+        for p, q, token in zip(rows, distributions, tokens, strict=False)
+    ]
+    accept = [[(r / 2, r), ((1 + r) / 2, 1 - r)] if r < 1 else [(0.5, 1.0)] for r in ratios]
+    own = [
+        pieces(residual(rows[0], distributions[0])),
+        pieces(residual(rows[1], distributions[1])),
+        pieces(rows[2]),
+    ]
+    for cells in product(*accept, *own):
+        draws = [middle for middle, _ in cells]
+        verdict = verify_ratio(logits, Window(tokens, (), distributions), TEMPERATURE, draws[2:], [*draws[:2], 0.0])
+        yield float(np.prod([length for _, length in cells])), verdict
+
+
+@pytest.mark.parametrize(("seed", "width"), [(0, 2), (1, 4), (2, VOCAB)])
+def test_ratio_reproduces_the_target_exactly(seed, width) -> None:
+    pair = Pair(seed, draft_width=width)
+
+    def verdicts(tokens, distributions):
+        return ratio_verdicts(pair, tokens, distributions)
+
+    assert total_variation(speculative_texts(pair, verdicts), target_texts(pair)) < 1e-12
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_match_reproduces_the_target_exactly(seed) -> None:
+    pair = Pair(seed)
+
+    def verdicts(tokens, distributions):
+        rows = [pair.p(), pair.p(tokens[0]), pair.p(*tokens)]
+        for cells in product(*[pieces(row) for row in rows]):
+            verdict = verify_match(pair.logits(tokens), tokens, TEMPERATURE, [middle for middle, _ in cells])
+            yield float(np.prod([length for _, length in cells])), verdict
+
+    assert total_variation(speculative_texts(pair, verdicts), target_texts(pair)) < 1e-12
+
+
+def test_the_integral_notices_a_draft_that_names_the_wrong_distribution() -> None:
+    pair = Pair(0)
+    uniform = Candidates(tuple(range(VOCAB)), (1 / VOCAB,) * VOCAB)
+
+    def verdicts(tokens, distributions):
+        return ratio_verdicts(pair, tokens, (uniform, uniform))
+
+    assert total_variation(speculative_texts(pair, verdicts), target_texts(pair)) > 0.01
+
+
+@given(seed=st.integers(0, 10_000), drafted=st.lists(st.integers(0, VOCAB - 1), max_size=6))
+def test_greedy_accepts_the_longest_prefix_of_argmaxes(seed, drafted) -> None:
+    logits = random_logits(seed, len(drafted) + 1, VOCAB)
+    best = logits.argmax(-1).tolist()
+    verdict = verify_greedy(logits, drafted)
+    assert drafted[: verdict.num_accepted] == best[: verdict.num_accepted]
+    assert verdict.next_token == best[verdict.num_accepted]
+    if verdict.num_accepted < len(drafted):
+        assert drafted[verdict.num_accepted] != verdict.next_token
+
+
+def test_greedy_takes_the_lowest_id_of_equal_logits() -> None:
+    logits = torch.tensor([[0.0, 3.0, 3.0, 1.0]], dtype=torch.bfloat16)
+    assert verify_greedy(logits, ()).next_token == 1
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 10_000), drafted=st.lists(st.integers(0, VOCAB - 1), max_size=6))
+def test_match_commits_what_plain_sampling_commits(seed, drafted) -> None:
+    """The text decided so far is the same with any window, for every seed and temperature."""
+    logits = random_logits(seed, len(drafted) + 1, VOCAB)
+    sampling = Sampling("match", 0.9, seed)
+    verdict = decide(logits, Window(tuple(drafted)), sampling, position=5)
+    plain = [decide(logits[row : row + 1], Window(()), sampling, 5 + row).next_token for row in range(len(logits))]
+    decided = [*drafted[: verdict.num_accepted], verdict.next_token]
+    assert decided == plain[: len(decided)]
+
+
+@given(seed=st.integers(0, 10_000), draw=st.floats(0.0, 1.0, exclude_max=True))
+def test_ratio_accepts_whatever_was_drawn_from_the_targets_own_distribution(seed, draw) -> None:
+    logits = random_logits(seed, 2, VOCAB)
+    own = truncated(logits[0], TEMPERATURE, VOCAB)
+    window = Window((draw_from(own, draw),), (), (own,))
+    assert verify_ratio(logits, window, TEMPERATURE, [0.5, 0.5], [0.999_999, 0.5]).num_accepted == 1
+
+
+@given(seed=st.integers(0, 10_000), draw=st.floats(0.0, 1.0, exclude_max=True))
+def test_a_token_without_weight_is_never_sampled(seed, draw) -> None:
+    rng = np.random.default_rng(seed)
+    weights = rng.random(8) * (rng.random(8) < 0.5)
+    weights[rng.integers(8)] = 0.25
+    assert weights[sample(weights, draw)] > 0
+
+
+def test_a_truncated_draft_sums_to_one_best_first() -> None:
+    candidates = truncated(random_logits(1, VOCAB), TEMPERATURE, 3)
+    assert len(candidates.tokens) == 3
+    assert sum(candidates.probabilities) == pytest.approx(1.0, abs=1e-15)
+    assert list(candidates.probabilities) == sorted(candidates.probabilities, reverse=True)
+
+
+@pytest.mark.parametrize("rule", ["greedy", "match", "ratio"])
+def test_temperature_zero_is_greedy_under_every_rule(rule) -> None:
+    logits = random_logits(4, 3, VOCAB)
+    best = logits.argmax(-1).tolist()
+    window = Window(tuple(best[:2]))
+    sampling = Sampling(rule, 0.0, seed=1)
+    assert decide(logits, window, sampling, 9) == decide(logits, window, GREEDY, 9)
+    assert decide(logits, window, sampling, 9).outcome == (2, best[2])

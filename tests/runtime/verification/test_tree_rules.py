@@ -1,0 +1,322 @@
+"""Rules for trees leave the target's distribution untouched: integrated exactly over all draws, on five tokens.
+
+A rule is piecewise constant in every draw it asks for, and the ends of its pieces follow from the distributions
+alone. So a run that asks for an unknown draw is repeated once for each piece, weighted with the piece's length.
+"""
+
+from collections import defaultdict
+from functools import cache
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decoding.messages import Verdict, Window
+from runtime.verification import tree_rules as trees
+from runtime.verification.distributions import probabilities
+from runtime.verification.rules import Sampling, decide, verify_greedy, verify_match
+
+VOCAB = 5
+TEMPERATURE = 0.7
+
+
+def random_tree(rng, num_nodes, max_depth):
+    """A window of at most so many nodes whose siblings differ, and the tokens from the root to each node."""
+    texts, parents = [], []
+    for _ in range(num_nodes):
+        parent = int(rng.integers(-1, len(texts)))
+        before = texts[parent] if parent >= 0 else ()
+        text = (*before, int(rng.integers(VOCAB)))
+        if len(text) <= max_depth and text not in texts:
+            texts.append(text)
+            parents.append(parent)
+    return Window(tuple(text[-1] for text in texts), parents=tuple(parents)), texts
+
+
+class Target:
+    """A target whose distribution depends on all tokens before."""
+
+    def __init__(self, seed):
+        self.seed = seed
+        self.logits = cache(self._logits)
+        self.p = cache(lambda *text: probabilities(self.logits(*text), TEMPERATURE))
+
+    def _logits(self, *text):
+        rng = np.random.default_rng((self.seed, *[token + 1 for token in text]))
+        return torch.tensor(rng.normal(0.0, 1.5, VOCAB))
+
+    def rows(self, texts):
+        return torch.stack([self.logits(), *[self.logits(*text) for text in texts]])
+
+    def texts(self, length):
+        """Probability of every text of a length."""
+        return {
+            text: float(np.prod([self.p(*text[:place])[text[place]] for place in range(length)]))
+            for text in product(range(VOCAB), repeat=length)
+        }
+
+
+class AskedError(Exception):
+    """A rule wants a draw that is not fixed yet."""
+
+
+def integrate(rule, pieces):
+    """(probability, verdict) of every piece of the space of draws that the rule asks for.
+
+    `rule(draw)` decides with `draw(*key)`; `pieces(*key)` names the middle and the length of each piece of a draw.
+    """
+    stack = [(1.0, {})]
+    while stack:
+        chance, known = stack.pop()
+
+        def draw(*key, known=known):
+            if key not in known:
+                raise AskedError(key)
+            return known[key]
+
+        try:
+            yield chance, rule(draw)
+        except AskedError as asked:
+            (key,) = asked.args
+            stack += [(chance * length, known | {key: middle}) for middle, length in pieces(*key)]
+
+
+def decided_texts(target, window, verdicts, length):
+    """Probability of every text of a length when a round is decided so and the target goes on alone."""
+    known = defaultdict(float)
+    for chance, verdict in verdicts:
+        known[(*window.accepted(verdict), verdict.next_token)] += chance
+    texts = dict.fromkeys(product(range(VOCAB), repeat=length), 0.0)
+    for text in texts:
+        for start in range(1, length + 1):
+            rest = [target.p(*text[:place])[text[place]] for place in range(start, length)]
+            texts[text] += known.get(text[:start], 0.0) * float(np.prod(rest))
+    return texts
+
+
+def total_variation(left, right):
+    return sum(abs(left[text] - right[text]) for text in left) / 2
+
+
+def cut(ends):
+    """Middle and length of what lies between the ends and 0 and 1."""
+    ends = np.unique(np.clip([0.0, 1.0, *ends], 0.0, 1.0))
+    return [((low + high) / 2, high - low) for low, high in pairwise(ends) if high > low]
+
+
+def contexts(texts, depth):
+    """Token paths to the nodes of a depth, and what is drafted behind each."""
+    for text in {(), *texts}:
+        if len(text) == depth:
+            yield text, [other[-1] for other in texts if other[:-1] == text]
+
+
+def shares(weights):
+    return np.cumsum(weights / weights.sum())
+
+
+def one_hot_pieces(target, texts):
+    def pieces(kind, depth, rank=None):
+        ends = []
+        for text, drafted in contexts(texts, depth):
+            left = target.p(*text).copy()
+            for token in drafted[:rank]:
+                left[token] = 0.0
+            if kind == "own":
+                ends += list(shares(left)) if left.any() else []
+            elif rank < len(drafted):
+                ends.append(left[drafted[rank]] / left.sum())
+        return cut(ends)
+
+    return pieces
+
+
+def own_pieces(target, texts):
+    def pieces(_kind, depth):
+        return cut([end for text, _ in contexts(texts, depth) for end in shares(target.p(*text))])
+
+    return pieces
+
+
+def one_hot_rule(target, window, texts):
+    rows = target.rows(texts)
+
+    def rule(draw):
+        return trees.verify_one_hot(
+            rows,
+            window,
+            TEMPERATURE,
+            lambda depth: draw("own", depth),
+            lambda depth, rank: draw("accept", depth, rank),
+        )
+
+    return rule
+
+
+def own_rule(verify, target, window, texts):
+    rows = target.rows(texts)
+    return lambda draw: verify(rows, window, TEMPERATURE, lambda depth: draw("own", depth))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_one_hot_reproduces_the_target_exactly(seed) -> None:
+    rng, target = np.random.default_rng(seed), Target(seed)
+    window, texts = random_tree(rng, int(rng.integers(1, 12)), 2)
+    verdicts = integrate(one_hot_rule(target, window, texts), one_hot_pieces(target, texts))
+    assert total_variation(decided_texts(target, window, verdicts, 3), target.texts(3)) < 1e-12
+
+
+def test_one_hot_is_exact_where_a_tree_holds_every_token() -> None:
+    target, texts = Target(3), [(3,), (0,), (4,), (1,), (2,)]
+    window = Window((3, 0, 4, 1, 2), parents=(-1,) * 5)
+    verdicts = list(integrate(one_hot_rule(target, window, texts), one_hot_pieces(target, texts)))
+    assert {verdict.num_accepted for _, verdict in verdicts} == {1}
+    assert total_variation(decided_texts(target, window, verdicts, 2), target.texts(2)) < 1e-12
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_match_reproduces_the_target_exactly(seed) -> None:
+    rng, target = np.random.default_rng(seed), Target(seed)
+    window, texts = random_tree(rng, int(rng.integers(1, 12)), 2)
+    verdicts = integrate(own_rule(trees.verify_match, target, window, texts), own_pieces(target, texts))
+    assert total_variation(decided_texts(target, window, verdicts, 3), target.texts(3)) < 1e-12
+
+
+def test_typical_does_not_reproduce_the_target() -> None:
+    """It is offered as lossy; this shows that it is, and that the integral would notice."""
+    far = []
+    for seed in range(6):
+        target = Target(seed)
+        window, texts = random_tree(np.random.default_rng(seed), 6, 2)
+        verdicts = list(integrate(own_rule(trees.verify_typical, target, window, texts), own_pieces(target, texts)))
+        assert sum(chance for chance, _ in verdicts) == pytest.approx(1.0)
+        far.append(total_variation(decided_texts(target, window, verdicts, 3), target.texts(3)))
+    assert min(far) > 0.01
+
+
+def test_the_integral_notices_one_draw_for_all_siblings() -> None:
+    target, texts = Target(1), [(3,), (0,), (4,)]
+    window = Window((3, 0, 4), parents=(-1,) * 3)
+    rows = target.rows(texts)
+
+    def rule(draw):
+        return trees.verify_one_hot(
+            rows, window, TEMPERATURE, lambda depth: draw("own", depth), lambda depth, rank: draw("accept", depth)
+        )
+
+    pieces = one_hot_pieces(target, texts)
+
+    def shared(kind, depth):
+        if kind == "own":
+            return pieces(kind, depth)
+        left, ends = target.p().copy(), []
+        for token in window.tokens:
+            ends.append(left[token] / left.sum())
+            left[token] = 0.0
+        return cut(ends)
+
+    found = decided_texts(target, window, integrate(rule, shared), 2)
+    assert total_variation(found, target.texts(2)) > 0.01
+
+
+# Against rules written by enumerating paths
+
+trees_and_logits = st.tuples(st.integers(0, 10_000), st.integers(1, 12), st.integers(1, 4))
+
+
+def paths_of(window):
+    """The nodes from the root to each node, the empty path among them."""
+    paths = [()]
+    for node in range(len(window.tokens)):
+        path = [node]
+        while window.parents[path[0]] >= 0:
+            path.insert(0, window.parents[path[0]])
+        paths.append(tuple(path))
+    return paths
+
+
+def rows_along(path):
+    """The row that decides each node of a path, and the one that decides what follows."""
+    return [0, *[node + 1 for node in path]]
+
+
+@settings(deadline=None)
+@given(trees_and_logits)
+def test_greedy_takes_the_longest_path_of_argmaxes(case) -> None:
+    rng = np.random.default_rng(case)
+    window, _ = random_tree(rng, *case[1:])
+    logits = torch.tensor(rng.integers(0, 4, (len(window.tokens) + 1, VOCAB))).bfloat16()  # ties are frequent
+    best = [int(np.flatnonzero(row == row.max())[0]) for row in logits.float().numpy()]
+    right = [
+        path
+        for path in paths_of(window)
+        if all(best[row] == window.tokens[node] for row, node in zip(rows_along(path), path, strict=False))
+    ]
+    path = max(right, key=len)
+    expected = Verdict(len(path), best[rows_along(path)[-1]], path=path)
+    assert decide(logits, window, Sampling("greedy"), 9) == expected
+    for rule in ("match", "one-hot", "typical"):
+        assert decide(logits, window, Sampling(rule, 0.0, seed=3), 9) == expected
+
+
+@settings(deadline=None)
+@given(trees_and_logits)
+def test_typical_takes_the_deepest_path_of_plausible_tokens(case) -> None:
+    rng = np.random.default_rng(case)
+    window, _ = random_tree(rng, *case[1:])
+    logits = torch.tensor(rng.normal(0.0, 2.0, (len(window.tokens) + 1, VOCAB)))
+
+    def is_plausible(row, token):
+        p = torch.softmax(logits[row] / 0.9, -1)
+        entropy = torch.distributions.Categorical(p).entropy()
+        return bool(p[token] > torch.minimum(torch.tensor(0.09), 0.3 * torch.exp(-entropy)))
+
+    good = [
+        path
+        for path in paths_of(window)
+        if all(is_plausible(row, window.tokens[node]) for row, node in zip(rows_along(path), path, strict=False))
+    ]
+    verdict = decide(logits, window, Sampling("typical", 0.9, seed=case[0]), 9)
+    assert verdict.path == max(good, key=len)
+    after = logits[rows_along(verdict.path)[-1]][None]
+    plain = decide(after, Window(()), Sampling("match", 0.9, seed=case[0]), 9 + verdict.num_accepted)
+    assert verdict.next_token == plain.next_token
+
+
+@settings(deadline=None)
+@given(trees_and_logits)
+def test_match_commits_what_plain_sampling_commits(case) -> None:
+    rng = np.random.default_rng(case)
+    window, _ = random_tree(rng, *case[1:])
+    logits = torch.tensor(rng.normal(0.0, 1.0, (len(window.tokens) + 1, VOCAB)))
+    sampling = Sampling("match", 0.9, case[0])
+    verdict = decide(logits, window, sampling, position=5)
+    rows = rows_along(verdict.path)
+    plain = [decide(logits[row][None], Window(()), sampling, 5 + place).next_token for place, row in enumerate(rows)]
+    assert [*window.accepted(verdict), verdict.next_token] == plain
+
+
+@given(seed=st.integers(0, 10_000), drafted=st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=6))
+def test_a_chain_written_as_a_tree_is_decided_as_a_chain(seed, drafted) -> None:
+    logits = torch.tensor(np.random.default_rng(seed).normal(0.0, 1.0, (len(drafted) + 1, VOCAB)))
+    window = Window(tuple(drafted), parents=tuple(range(-1, len(drafted) - 1)))
+    draws = np.random.default_rng(seed + 1).random(len(drafted) + 1).tolist()
+    for chain, tree in [
+        (verify_greedy(logits, drafted), trees.verify_greedy(logits, window)),
+        (
+            verify_match(logits, drafted, TEMPERATURE, draws),
+            trees.verify_match(logits, window, TEMPERATURE, draws.__getitem__),
+        ),
+    ]:
+        assert tree == chain._replace(path=tuple(range(chain.num_accepted)))
+
+
+@pytest.mark.parametrize("rule", ["match", "one-hot", "typical"])
+def test_without_a_window_every_rule_samples_as_plain_decoding(rule) -> None:
+    logits = Target(5).logits()[None]
+    for position in range(20):
+        found = decide(logits, Window(()), Sampling(rule, 0.8, seed=2), position)
+        assert found == decide(logits, Window(()), Sampling("match", 0.8, seed=2), position)
