@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 
 from calibrate.prompts import EncodedPrompt, bundled_prompts, load_prompts
-from calibrate.record_text import greedy_text
+from calibrate.recording.recorded_text import greedy_text
 from decoding.yaml_file import write_atomically
 from hwprofiles.host import describe_host
 from mirrorsd.pair import find_pair

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 
 from calibrate.prompts import EncodedPrompt, bundled_prompts, encode_prompts, load_prompts
-from calibrate.record_text import greedy_text
+from calibrate.recording.recorded_text import greedy_text
 from decoding.yaml_file import write_atomically
 from mirrorsd.pair import find_pair
 from runtime.drafters.language_model.folder import load_draft

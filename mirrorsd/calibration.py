@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from mirrorsd.pair import ModelPair, Progress
 
 if TYPE_CHECKING:
-    from calibrate.profile import CalibrationTask
+    from calibrate.profiling.calibration import CalibrationTask
+    from calibrate.profiling.model_sizes import ModelSizes
     from calibrate.prompts import EncodedPrompt
-    from calibrate.sizes import ModelSizes
     from hwprofiles.profile import Profile
     from runtime.engine import Engine
     from runtime.lanes.lane import LaneSpec
@@ -44,7 +44,7 @@ def calibrate(
         LaneError: a lane was lost.
         ModelError: a model cannot be loaded.
     """
-    from calibrate.profile import calibrate as measure
+    from calibrate.profiling.calibration import calibrate as measure
     from hwprofiles.profile import save_profile
     from mirrorsd.text_engine import lane_specs, new_engine
 
@@ -69,8 +69,8 @@ def calibration_task(
     time_s: float | None = None,
 ) -> CalibrationTask:
     """What `calibrate` measures with an engine at hand; arguments as there."""
-    from calibrate.profile import CalibrationTask
-    from calibrate.sizes import ModelSizes
+    from calibrate.profiling.calibration import CalibrationTask
+    from calibrate.profiling.model_sizes import ModelSizes
     from planner.space import SearchSpace
 
     sizes = ModelSizes.of(engine.config, pair.drafter_folder, pair.exits_folder, pair.dtype)

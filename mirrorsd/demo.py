@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from calibrate.drift import DriftWatch, drift_in_words
+from calibrate.profiling.drift import DriftWatch, drift_in_words
 from calibrate.prompts import Prompt
 from decoding.errors import ConfigError
 from decoding.record import AcceptanceRecord
@@ -108,7 +108,7 @@ class Demo:
         return self._report(plan, candidates, measured)
 
     def _calibrate(self, engine: Engine) -> Profile:
-        from calibrate.profile import calibrate
+        from calibrate.profiling.calibration import calibrate
 
         settings, progress = self._settings, self._stages.begin(CALIBRATE)
         progress("loading the models", 0.0)
@@ -147,7 +147,7 @@ class Demo:
 
     def _num_prompts(self, profile: Profile) -> int:
         """As many as fit in the time that is left; tells the stages what to expect."""
-        from calibrate.record import USUAL_TREES
+        from calibrate.recording.recorder import USUAL_TREES
 
         settings, stages = self._settings, self._stages
         cost = prompt_cost(

@@ -60,8 +60,8 @@ def record(
     if pair.drafter is None or pair.drafter_folder is None:
         msg = f"no drafter ships for {pair.target}: name one, or train one with `mirrorsd train draft`"
         raise ConfigError(msg)
-    from calibrate.record import USUAL_TREES, RecordSettings, record_acceptance
-    from calibrate.record_models import NamedFolder, load_models
+    from calibrate.recording.recorded_models import NamedFolder, load_models
+    from calibrate.recording.recorder import USUAL_TREES, RecordSettings, record_acceptance
 
     encoded = encode(prompts, pair.target_folder)
     progress("loading the models", 0.0)

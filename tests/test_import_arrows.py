@@ -29,7 +29,7 @@ FOR_EVERYONE = ("decoding.errors", "decoding.yaml_file")
 
 ONLY_IN = {
     "simpy": ("sim/",),
-    "torch": ("runtime/", "training/", "calibrate/measure", "calibrate/record"),
+    "torch": ("runtime/", "training/", "calibrate/profiling/visits", "calibrate/recording/"),
     "plotly": ("planner/report",),
     "transformers": (),
 }
@@ -85,7 +85,7 @@ def test_folder_follows_the_arrows(folder: str) -> None:
         ("hwprofiles/reader.py", "from decoding import schedule"),
         ("planner/search.py", "def f():\n    import torch.nn"),
         ("planner/search.py", "import plotly.express"),
-        ("calibrate/profile.py", "if True:\n    from torch import Tensor"),
+        ("calibrate/profiling/calibration.py", "if True:\n    from torch import Tensor"),
         ("runtime/lanes/lane.py", "import simpy"),
         ("training/recipe.py", "from transformers import AutoModel"),
         ("decoding/schedule.py", "import networkx"),
@@ -100,7 +100,7 @@ def test_each_kind_of_wrong_import_is_found(path: str, source: str) -> None:
     [
         ("hwprofiles/reader.py", "from decoding.errors import ProfileError\nfrom decoding.yaml_file import load_yaml"),
         ("planner/report/page.py", "import plotly.graph_objects"),
-        ("calibrate/measure_layers.py", "import torch"),
+        ("calibrate/recording/recorder.py", "import torch"),
         ("mirrorsd/cli/run.py", "from runtime import decoder"),
         ("decoding/trace.py", "import json\nfrom numpy import typing\nfrom . import verdict"),
     ],

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from calibrate.prompts import EncodedPrompt
-from calibrate.record_text import greedy_text
+from calibrate.recording.recorded_text import greedy_text
 from runtime.models.decoder import causal_mask
 from runtime.target.exit_adapter import ExitAdapter
 from runtime.target.exit_folder import ExitHeads, load_exits

@@ -1,0 +1,1 @@
+"""Measures lanes, links and contention into a profile."""

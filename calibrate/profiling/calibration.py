@@ -1,0 +1,316 @@
+"""Calibration: measures every lane of this machine with these models, and writes it down as a `Profile`.
+
+::
+
+    heads in turn   -> steps of heads, and what streams add                   (head_parts)
+    visits in turn  -> medians of whole operations -> tables of their parts   (measure, lane_parts, fit)
+    pairs of lanes  -> what they cost each other                              (contend)
+    short decodings -> the level of the tables in a real run                  (runs)
+    other decodings -> how far the result is off                              (runs)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from statistics import median
+
+from calibrate.profiling.decodings import Run, decode, gaps_s, level_factor, residual
+from calibrate.profiling.fit import LaneTables, Level
+from calibrate.profiling.grid import Effort, full_effort, quick_effort
+from calibrate.profiling.head_parts import HeadParts, HeadTables, measure_heads
+from calibrate.profiling.lane_pairs import Pair, PairSlowdown, measure_pairs
+from calibrate.profiling.lane_parts import LaneParts
+from calibrate.profiling.model_sizes import ModelSizes, PartBytes
+from calibrate.profiling.placements import PlacedLane, check_schedules, fit_schedules, split_pairs
+from calibrate.profiling.time_budget import Passes
+from calibrate.profiling.visits import MeasurableEngine, MeasurableLane, Progress, message_costs, visit_in_turn
+from decoding.schedule import Method, Schedule
+from decoding.trace import Work
+from hwprofiles.host import describe_host
+from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
+
+_DEVICE = "generic-cpu"
+_MESSAGE_ROWS = 5
+_MESSAGE_CANDIDATES = 9
+_MESSAGE_REPEATS = 40
+_LEAST_WIDTH = 1024
+"""A smaller payload would cost too little to tell the bandwidth from."""
+_BYTES_PER_CANDIDATE = 8
+"""As the simulator counts them: a 32-bit id and a 32-bit log-prob."""
+_QUICK_S = 60.0
+_TIMED_BY, _PAIRED_BY = 0.65, 0.75
+"""Shares of the time by which the parts and then the pairs of lanes are timed; decoding takes the rest."""
+_HEAD_PASSES = 1
+_HOPS = 2
+"""An exit message goes from the target's lane to the driver, and from there to the draft's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CalibrationTask:
+    """What is to be calibrated.
+
+    Attributes:
+        target, drafter: what a user calls the models; drafter None calibrates plain decoding only.
+        sizes: their shapes.
+        lanes: lanes of the engine; all of them will load both models.
+        exit_layers: exits that schedules may take.
+        contexts: the fewest and the most cached tokens that schedules will meet.
+        max_window: most drafted tokens per round, of chains.
+        heads: heads and streams of the target by name, and the method that each is for.
+        max_tree: nodes of the largest tree that schedules may draft with them.
+        quick: whether a rougher profile in less time is wanted.
+        time_s: in which to be done. Repeats that do not fit are left out; everything is measured once in any case.
+            None is a minute for a quick calibration, and no limit for a full one.
+    """
+
+    target: str
+    drafter: str | None
+    sizes: ModelSizes
+    lanes: tuple[PlacedLane, ...]
+    exit_layers: tuple[int, ...]
+    contexts: tuple[int, int]
+    max_window: int = 8
+    heads: Mapping[str, Method] = field(default_factory=dict)
+    max_tree: int = 32
+    quick: bool = False
+    time_s: float | None = None
+
+    @property
+    def limit_s(self) -> float:
+        """The time it may take."""
+        if self.time_s is not None:
+            return self.time_s
+        return _QUICK_S if self.quick else inf
+
+    @property
+    def effort(self) -> Effort:
+        """What is measured how often."""
+        max_tree = self.max_tree if self.heads else 0
+        return (quick_effort if self.quick else full_effort)(self.max_window, self.contexts, max_tree)
+
+    @property
+    def draft_kinds(self) -> tuple[bool, ...]:
+        """Whether draft steps have features: without only, both, or (no draft) neither."""
+        if self.drafter is None:
+            return ()
+        return (False, True) if self.sizes.feature_width else (False,)
+
+
+def calibrate(
+    engine: MeasurableEngine,
+    task: CalibrationTask,
+    progress: Progress = lambda _step, _share: None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> Profile:
+    """Measure everything; `Profile.calibration_s` says how long it took, loading the models included.
+
+    Where the task's time ran short, `Profile.notes` says what was measured less often than wanted.
+
+    Raises:
+        ConfigError: the contexts are no range.
+        LaneError: a lane was lost.
+        ModelError: a model cannot be loaded.
+    """
+    start_s = clock()
+    profile = _Calibration(engine, task, progress, clock).run()
+    progress("done", 1.0)
+    return profile.model_copy(update={"calibration_s": clock() - start_s})
+
+
+class _Calibration:
+    """One calibration under way."""
+
+    def __init__(
+        self, engine: MeasurableEngine, task: CalibrationTask, progress: Progress, clock: Callable[[], float]
+    ) -> None:
+        self._engine = engine
+        self._task = task
+        self._effort = task.effort
+        self._progress = progress
+        self._part_passes = self._passes(clock, _TIMED_BY)
+        self._pair_passes = self._passes(clock, _PAIRED_BY)
+        self._num_layers: int = engine.config.num_layers
+        self._source = f"calibration on this machine ({'quick' if task.quick else 'full'})"
+        self._parts = LaneParts(
+            effort=self._effort,
+            num_layers=self._num_layers,
+            exit_layers=task.exit_layers,
+            draft_kinds=task.draft_kinds,
+            num_streams=task.sizes.num_draft_streams,
+            source=self._source,
+        )
+
+    def run(self) -> Profile:
+        task = self._task
+        self._progress("loading the models", 0.0)
+        heads = self._measure_heads()
+        lanes = {spec.name: self._load(spec.name) for spec in task.lanes}
+        samples = visit_in_turn(
+            lanes,
+            [cell for name in lanes for cell in self._parts.cells(name)],
+            passes=self._part_passes,
+            progress=lambda share: self._progress("timing parts", 0.1 + 0.5 * share),
+        )
+        dispatch_s = {name: median(taken) for name, taken in samples.dispatch_s.items()}
+        tables = {name: replace(self._parts.tables(name, samples), **heads[name]._asdict()) for name in lanes}
+        pairs = split_pairs(task.lanes) if task.draft_kinds else []
+        self._progress("timing lanes side by side", 0.6)
+        slowdowns = self._measure_pairs(lanes, pairs)
+        links = tuple(self._links(lanes, pairs))
+        self._progress("decoding", 0.7)
+        runs = [self._decode(schedule) for schedule in self._fit_schedules()]
+        tables, slowdowns = self._levelled(tables, slowdowns, runs)
+        self._progress("checking", 0.9)
+        checks = [self._decode(schedule) for schedule in self._check_schedules()] or runs
+        errors = [residual(run, tables, slowdowns, self._num_layers) for run in checks]
+        traffic = task.sizes.part_bytes(sum(task.contexts) // 2)
+        return Profile(
+            host=describe_host(),
+            target=task.target,
+            drafter=task.drafter,
+            dtype=task.sizes.dtype,
+            num_layers=self._num_layers,
+            lanes=tuple(_lane(spec, tables[spec.name], dispatch_s[spec.name], traffic) for spec in task.lanes),
+            links=links,
+            contention=tuple(self._contention(pair, found) for pair, found in slowdowns.items()),
+            round_overhead_s=_round_overhead_s(runs, dispatch_s),
+            features_bytes_per_row=task.sizes.features_bytes_per_row,
+            relative_error=max((abs(error) for error in errors if error is not None), default=0.0),
+            notes=tuple(self._notes(pairs)),
+        )
+
+    def _passes(self, clock: Callable[[], float], share: float) -> Passes:
+        """As many as are wanted, if they are done in this share of the time, which starts now."""
+        return Passes(count=self._effort.passes, end_s=clock() + share * self._task.limit_s, clock=clock)
+
+    def _notes(self, pairs: Sequence[Pair]) -> Iterator[str]:
+        measured = {"parts": self._part_passes} | ({"pairs of lanes": self._pair_passes} if pairs else {})
+        least = self._effort.least_passes
+        if any(passes.num_done < least for passes in measured.values()):
+            told = ", ".join(f"{what} {passes.num_done} of {least} times" for what, passes in measured.items())
+            yield f"Calibration had {self._task.limit_s:g} s, too few here for all repeats: it timed {told}."
+
+    def _load(self, name: str) -> MeasurableLane:
+        """The target first: a draft then shares its embedding."""
+        lane = self._engine.load_target(name)
+        return self._engine.load_draft(name) if self._task.draft_kinds else lane
+
+    def _measure_heads(self) -> dict[str, HeadTables]:
+        """Before the draft is loaded, in whose place they come."""
+        task = self._task
+        parts = HeadParts(
+            effort=self._effort,
+            contexts=task.contexts,
+            is_quick=task.quick,
+            most_rows=task.max_tree + 1,
+            source=self._source,
+        )
+        for spec in task.lanes:
+            self._engine.load_target(spec.name)
+        if task.heads:
+            self._progress("timing heads", 0.05)
+        return measure_heads(self._engine, task.lanes, task.heads, parts, lambda: Passes(count=_HEAD_PASSES))
+
+    def _measure_pairs(self, lanes: Mapping[str, MeasurableLane], pairs: Sequence[Pair]) -> dict[Pair, PairSlowdown]:
+        return measure_pairs(
+            lanes,
+            pairs,
+            context=self._effort.contexts[0],
+            max_rows=self._effort.target_rows[-1],
+            passes=self._pair_passes,
+        )
+
+    def _links(self, lanes: Mapping[str, MeasurableLane], pairs: Sequence[Pair]) -> Iterator[LinkProfile]:
+        """One link for every two lanes, from what messages cost on their way to the draft's lane."""
+        width = max(self._task.sizes.feature_width, _LEAST_WIDTH)
+        plain_bytes = _MESSAGE_ROWS * _MESSAGE_CANDIDATES * _BYTES_PER_CANDIDATE
+        features_bytes = _MESSAGE_ROWS * width * 2
+        for target_lane, draft_lane in pairs:
+            if target_lane > draft_lane:
+                continue
+            plain_s, loaded_s = message_costs(
+                lanes[draft_lane], _MESSAGE_ROWS, _MESSAGE_CANDIDATES, width, _MESSAGE_REPEATS
+            )
+            byte_s = max(loaded_s - plain_s, 1e-3 * plain_s, 1e-9) / features_bytes
+            yield LinkProfile(
+                lanes=(target_lane, draft_lane),
+                latency_s=_HOPS * max(0.0, plain_s - plain_bytes * byte_s),
+                bytes_per_s=1 / (_HOPS * byte_s),
+                source=self._source,
+            )
+
+    def _fit_schedules(self) -> list[Schedule]:
+        task = self._task
+        return fit_schedules(task.lanes, task.max_window, task.draft_kinds, task.exit_layers)
+
+    def _check_schedules(self) -> list[Schedule]:
+        task = self._task
+        return check_schedules(task.lanes, task.max_window, task.draft_kinds, task.exit_layers)
+
+    def _decode(self, schedule: Schedule) -> Run:
+        return decode(self._engine, schedule, self._task.contexts, self._effort.run_tokens)
+
+    def _levelled(
+        self, tables: Mapping[str, LaneTables], slowdowns: Mapping[Pair, PairSlowdown], runs: Sequence[Run]
+    ) -> tuple[dict[str, LaneTables], dict[Pair, PairSlowdown]]:
+        """Tables at the level of real runs, and slowdowns relative to them."""
+        plain = [run for run in runs if not run.schedule.exit_features]
+        featured = [run for run in runs if run.schedule.exit_features]
+
+        def factor(of: Sequence[Run], lane: str, work: Work, beside: Mapping[Pair, PairSlowdown]) -> float | None:
+            return level_factor(of, lane, work, tables, beside, self._num_layers)
+
+        steps = {lane: factor(plain, lane, Work.ROLLOUT_STEP, slowdowns) or 1.0 for lane in tables}
+        # a draft that finds its cache used by the target is slowed once, whether beside the target or behind it
+        relative = {pair: one._replace(draft=one.draft / steps[pair[1]]) for pair, one in slowdowns.items()}
+        levels = {
+            lane: Level(
+                target=factor(runs, lane, Work.VERIFY, relative) or 1.0,
+                step=steps[lane],
+                features_step=factor(featured, lane, Work.ROLLOUT_STEP, relative) or steps[lane],
+                branch_step=factor(plain, lane, Work.BRANCH_STEP, relative) or steps[lane],
+            )
+            for lane in tables
+        }
+        return {lane: own.levelled(levels[lane]) for lane, own in tables.items()}, relative
+
+    def _contention(self, pair: Pair, found: PairSlowdown) -> Contention:
+        return Contention(
+            lanes=pair,
+            slowdown=(found.target, found.draft),
+            relative_error=found.relative_error,
+            source=self._source,
+        )
+
+
+def _lane(spec: PlacedLane, tables: LaneTables, dispatch_s: float, traffic: PartBytes) -> LaneProfile:
+    def reading(table: LatencyTable | None, num_bytes: float) -> LatencyTable | None:
+        return table and table.model_copy(update={"bytes_per_call": num_bytes})
+
+    exits = {layer: reading(table, traffic.exit) for layer, table in tables.target.exits.items()}
+    return LaneProfile(
+        name=spec.name,
+        device=_DEVICE,
+        cores=spec.cores,
+        num_threads=spec.num_threads,
+        dispatch_s=dispatch_s,
+        layer=reading(tables.target.layer, traffic.layer),
+        head=reading(tables.target.head, traffic.head),
+        exit={layer: table for layer, table in exits.items() if table is not None},
+        draft_step=reading(tables.draft_step, traffic.draft_step),
+        draft_step_features=reading(tables.draft_step_features, traffic.draft_step),
+        draft_streams=tables.draft_streams,
+        heads=dict(tables.heads),
+        streams=dict(tables.streams),
+    )
+
+
+def _round_overhead_s(runs: Sequence[Run], dispatch_s: Mapping[str, float]) -> float:
+    """What lies between two verifications of plain decoding beyond the dispatch, over all lanes."""
+    plain = [run for run in runs if run.schedule.method == "autoregressive"]
+    beyond = [gap_s - dispatch_s[run.schedule.target_lane] for run in plain for gap_s in gaps_s(run)]
+    return max(0.0, median(beyond)) if beyond else 0.0

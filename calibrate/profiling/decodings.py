@@ -1,0 +1,152 @@
+"""Short decodings of made-up text: what parts cost in a real run, beside what the tables say.
+
+Parts measured in a loop meet warm caches and a lane that does nothing else. Decoding alternates models and waits
+for messages. The runs here set the level of the tables (`level_factor`) and, on other schedules, tell how far
+off they still are (`residual`). None of them is a run that anybody will ask a prediction for.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from statistics import fmean, median
+
+from calibrate.profiling.fit import LaneTables
+from calibrate.profiling.lane_pairs import Pair, PairSlowdown
+from calibrate.profiling.visits import MeasurableEngine
+from decoding.schedule import Schedule
+from decoding.trace import Span, Trace, Work
+from hwprofiles.profile import LatencyTable
+
+_TARGET_WORK = frozenset({Work.VERIFY, Work.PREFIX, Work.SUFFIX})
+_DRAFT_WORK = frozenset({Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP})
+Slowdowns = Mapping[Pair, PairSlowdown]
+_STRIDE = 7919
+"""Prime, so that the ids of made-up text visit the whole vocabulary."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """A decoded text and how it was made."""
+
+    schedule: Schedule
+    prompt_length: int
+    trace: Trace
+
+    def contexts(self) -> list[int]:
+        """Tokens in the target's cache at every round, and once more behind the last."""
+        committed = accumulate((entry.num_committed for entry in self.trace.rounds), initial=0)
+        return [self.prompt_length - 1 + count for count in committed]
+
+
+def decode(engine: MeasurableEngine, schedule: Schedule, contexts: tuple[int, int], num_tokens: int) -> Run:
+    """Decode made-up text whose contexts lie within the given ones.
+
+    Raises:
+        MirrorsdError: a lane or model is not to be had.
+    """
+    first, last = contexts
+    num_tokens = min(num_tokens, last - first)
+    length = min(first + 1 + (last - first) // 3, last + 1 - num_tokens)
+    vocab_size = engine.config.vocab_size
+    prompt = [(place + 1) * _STRIDE % vocab_size for place in range(length)]
+    generation = engine.generate(schedule, prompt, max_new_tokens=num_tokens, eos_token_ids=())
+    return Run(schedule=schedule, prompt_length=length, trace=generation.trace)
+
+
+def level_factor(
+    runs: Sequence[Run], lane: str, work: Work, tables: Mapping[str, LaneTables], slowdowns: Slowdowns, num_layers: int
+) -> float | None:
+    """Time of one kind of work on a lane in the runs, over what the tables say; None if no run has any.
+
+    Spans of one round count together: the first step behind a verification finds the cache as that left it.
+    Of branches only steps of several count, since those of a single one cost what rollouts do.
+    """
+    ratios = []
+    for run in runs:
+        taken, expected = defaultdict[int, float](float), defaultdict[int, float](float)
+        for span, expected_s in _expected(run, lane, frozenset({work}), tables, slowdowns, num_layers):
+            if work is not Work.BRANCH_STEP or span.rows > 1:
+                taken[span.round] += span.end_s - span.start_s
+                expected[span.round] += expected_s
+        if taken:
+            ratios.append(median(taken[place] / expected[place] for place in taken))
+    return fmean(ratios) if ratios else None
+
+
+def rollout_level(run: Run, table: LatencyTable) -> float | None:
+    """Time of rollouts in a run over what a table says of their steps; None for a run of a single round."""
+    taken, expected = defaultdict[int, float](float), defaultdict[int, float](float)
+    for span, context in _settled_spans(run, run.schedule.draft_lane or "", frozenset({Work.ROLLOUT_STEP})):
+        taken[span.round] += span.end_s - span.start_s
+        expected[span.round] += table.at(span.rows, context)
+    return median(taken[place] / expected[place] for place in taken) if taken else None
+
+
+def gaps_s(run: Run) -> list[float]:
+    """Times between one verification and the next, in a run that does nothing else."""
+    spans = [span for span, _ in _settled_spans(run, run.schedule.target_lane, _TARGET_WORK)]
+    return [after.start_s - before.end_s for before, after in pairwise(spans)]
+
+
+def residual(run: Run, tables: Mapping[str, LaneTables], slowdowns: Slowdowns, num_layers: int) -> float | None:
+    """What the tables say of all work in a run over what it took, minus one; None for a run of a single round."""
+    taken_s = expected_s = 0.0
+    for lane in {run.schedule.target_lane, run.schedule.draft_lane or run.schedule.target_lane}:
+        for span, seconds in _expected(run, lane, _TARGET_WORK | _DRAFT_WORK, tables, slowdowns, num_layers):
+            taken_s += span.end_s - span.start_s
+            expected_s += seconds
+    return expected_s / taken_s - 1 if taken_s else None
+
+
+def span_seconds(schedule: Schedule, span: Span, context: int, tables: LaneTables, num_layers: int) -> float:
+    """What the tables say of one span.
+
+    Raises:
+        OutOfRangeError: its rows or context were not measured.
+    """
+    if span.work in _DRAFT_WORK:
+        table = tables.draft_step_features if schedule.exit_features else tables.draft_step
+        assert table is not None, "a draft step on a lane without a draft"
+        return table.at(span.rows, context)
+    layer_s = tables.target.layer.at(span.rows, context)
+    head_s = tables.target.head.at(span.rows, context)
+    if span.work is Work.VERIFY:
+        return num_layers * layer_s + head_s
+    assert schedule.exit_layer is not None, "a prefix without an exit"
+    if span.work is Work.SUFFIX:
+        return (num_layers - schedule.exit_layer) * layer_s + head_s
+    return schedule.exit_layer * layer_s + tables.target.exits[schedule.exit_layer].at(span.rows, context)
+
+
+def _expected(
+    run: Run,
+    lane: str,
+    works: frozenset[Work],
+    tables: Mapping[str, LaneTables],
+    slowdowns: Slowdowns,
+    num_layers: int,
+) -> Iterator[tuple[Span, float]]:
+    """Spans of a lane, and the seconds they should take beside what the other lane did at the time."""
+    schedule = run.schedule
+    slowdown = slowdowns.get((schedule.target_lane, schedule.draft_lane or schedule.target_lane), PairSlowdown())
+    factor = slowdown.target if lane == schedule.target_lane else slowdown.draft
+    others = [span for span in run.trace.spans if span.lane != lane and span.work in _TARGET_WORK | _DRAFT_WORK]
+    for span, context in _settled_spans(run, lane, works):
+        share = _shared_s(span, others) / (span.end_s - span.start_s)
+        alone_s = span_seconds(schedule, span, context, tables[lane], num_layers)
+        yield span, alone_s / (1 - share + share / factor)
+
+
+def _settled_spans(run: Run, lane: str, works: frozenset[Work]) -> Iterator[tuple[Span, int]]:
+    """Spans of a lane with their contexts; the first round is left out, since it wakes everything up."""
+    contexts = run.contexts()
+    for span in run.trace.spans:
+        if span.lane == lane and span.work in works and span.round > 0:
+            yield span, contexts[min(span.round, len(contexts) - 1)]
+
+
+def _shared_s(span: Span, others: Sequence[Span]) -> float:
+    return sum(max(0.0, min(span.end_s, other.end_s) - max(span.start_s, other.start_s)) for other in others)

@@ -1,0 +1,213 @@
+"""From times of whole operations to the parts that a latency model adds up.
+
+The parts add up to the operations again: verify = layers + head, prefix = layers up to the exit + exit, suffix =
+the other layers + head. Head and exit read their weights once and then do the same for every row: a straight line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import linear_regression
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrate.profiling.noise import Noise
+from hwprofiles.profile import LatencyTable
+
+Size = tuple[int, int]
+"""(rows, context)."""
+
+ROLLOUT_ROWS = 2
+"""Most rows of a rollout's step: one, or two behind a window that was accepted whole. More are branches."""
+
+CATCH_UP_ROWS = 6
+"""The same with exit features, where a rollout's first step feeds all that its last round committed. It may be
+more than that for windows beyond five, but then branches are more likely."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TargetTimes:
+    """Median seconds of the target's operations on one lane.
+
+    Attributes:
+        verify: by (rows, context).
+        head: of what is behind the last layer, by rows; at some of the rows of `verify`.
+        exit: of what is behind an exit layer, likewise; empty without exits.
+        exit_layers: the exits, all of which cost the same.
+    """
+
+    verify: Mapping[Size, float]
+    head: Mapping[int, float]
+    exit: Mapping[int, float]
+    exit_layers: Sequence[int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TargetTables:
+    """The target's parts on one lane."""
+
+    layer: LatencyTable
+    head: LatencyTable
+    exits: dict[int, LatencyTable]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Level:
+    """What parts take in a real run, over what they take in a loop.
+
+    Attributes:
+        target: all of the target's parts.
+        step: steps of a rollout.
+        features_step: steps of a rollout with exit features.
+        branch_step: steps of several branches.
+    """
+
+    target: float = 1.0
+    step: float = 1.0
+    features_step: float = 1.0
+    branch_step: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaneTables:
+    """The parts of all models on one lane; None where there is no draft, or none with features.
+
+    Attributes:
+        target, draft_step, draft_step_features, draft_streams: as in `LaneProfile`.
+        heads, streams: by the drafter's name, likewise; heads are at the level of real runs already.
+    """
+
+    target: TargetTables
+    draft_step: LatencyTable | None = None
+    draft_step_features: LatencyTable | None = None
+    draft_streams: LatencyTable | None = None
+    heads: Mapping[str, LatencyTable] = field(default_factory=dict)
+    streams: Mapping[str, LatencyTable] = field(default_factory=dict)
+
+    def levelled(self, level: Level) -> LaneTables:
+        """The tables with all times multiplied by the factors that belong to them."""
+        target = self.target
+        return LaneTables(
+            target=TargetTables(
+                layer=scaled(target.layer, level.target),
+                head=scaled(target.head, level.target),
+                exits={layer: scaled(table, level.target) for layer, table in target.exits.items()},
+            ),
+            draft_step=self.draft_step and scaled(self.draft_step, level.step, level.branch_step, ROLLOUT_ROWS),
+            draft_step_features=self.draft_step_features
+            and scaled(self.draft_step_features, level.features_step, level.branch_step, CATCH_UP_ROWS),
+            draft_streams=self.draft_streams and scaled(self.draft_streams, level.step),
+            heads=self.heads,
+            streams={name: scaled(table, level.target) for name, table in self.streams.items()},
+        )
+
+
+def fit_target(
+    times: TargetTimes, num_layers: int, contexts: Sequence[int], *, noise: Noise, source: str
+) -> TargetTables:
+    """The parts whose sums are the operations timed; only layers depend on the context.
+
+    What verify takes beyond its head are the layers.
+    """
+    rows = sorted({size[0] for size in times.verify})
+    whole_s = grow(times.verify, (rows,), contexts, noise)
+    head_s = {
+        count: min(seconds, line[0])
+        for (count, seconds), line in zip(_straight(times.head, rows).items(), whole_s, strict=True)
+    }
+
+    def table(seconds: Mapping[int, float]) -> LatencyTable:
+        lines = [[seconds[count]] for count in rows]
+        return make_table(rows, (0,), lines, relative_error=noise.relative_error, source=source)
+
+    layers_s = [
+        [(seconds - head_s[count]) / num_layers for seconds in line] for count, line in zip(rows, whole_s, strict=True)
+    ]
+    return TargetTables(
+        layer=make_table(rows, contexts, layers_s, relative_error=noise.relative_error, source=source),
+        head=table(head_s),
+        exits={layer: table(_straight(times.exit, rows)) for layer in times.exit_layers},
+    )
+
+
+def grow(
+    times: Mapping[Size, float], groups: Sequence[Sequence[int]], contexts: Sequence[int], noise: Noise
+) -> list[list[float]]:
+    """Seconds [rows][contexts] from times at every row count for the first context, and at some for the others.
+
+    Over the rows of each group, which differ in nothing else, what noise explains is taken out (`Noise.smoothed`).
+    What a longer context adds is reading its keys once and comparing every row with them: (once + each * rows)
+    * added context, fitted to all sizes at once. It is a few percent of an operation, less than a single size's
+    noise.
+    """
+    first = contexts[0]
+    added = {
+        (count, context): seconds - times[count, first]
+        for (count, context), seconds in times.items()
+        if context != first and (count, first) in times
+    }
+    once, each = _growth({(count, context - first): seconds for (count, context), seconds in added.items()})
+    base = dict[int, float]()
+    for rows in groups:
+        base |= noise.smoothed({count: times[count, first] for count in rows})
+    return [[seconds + (once + each * count) * (at - first) for at in contexts] for count, seconds in base.items()]
+
+
+def make_table(
+    rows: Sequence[int],
+    contexts: Sequence[int],
+    lines: Sequence[Sequence[float]],
+    *,
+    relative_error: float,
+    source: str,
+) -> LatencyTable:
+    """A latency table of plain numbers."""
+    return LatencyTable(
+        rows=tuple(rows),
+        contexts=tuple(contexts),
+        seconds=tuple(map(tuple, lines)),
+        relative_error=relative_error,
+        source=source,
+    )
+
+
+def _straight(points: Mapping[int, float], rows: Sequence[int]) -> dict[int, float]:
+    """The least-squares line through the points, at all the rows; nowhere negative."""
+    if len(points) == 1:
+        return dict.fromkeys(rows, max(0.0, *points.values()))
+    slope, start = linear_regression(list(points), list(points.values()))
+    return {count: max(0.0, start + slope * count) for count in rows}
+
+
+def scaled(
+    table: LatencyTable, factor: float, factor_beyond: float | None = None, last_rows: int | None = None
+) -> LatencyTable:
+    """All times multiplied; those of more than `last_rows` rows by another factor."""
+    factors = [factor if last_rows is None or rows <= last_rows else factor_beyond or factor for rows in table.rows]
+    lines = tuple(tuple(seconds * own for seconds in line) for own, line in zip(factors, table.seconds, strict=True))
+    return LatencyTable(**table.model_dump(exclude={"seconds"}), seconds=lines)
+
+
+def _growth(added: Mapping[Size, float]) -> tuple[float, float]:
+    """(once, each) of `grow` by least squares, from seconds by (rows, added context); neither below nothing.
+
+    More keys are more work; what says otherwise is noise.
+    """
+    if not added:
+        return 0.0, 0.0
+    design = np.array([(span, rows * span) for rows, span in added], dtype=np.float64)
+    seconds = np.array(list(added.values()))
+    fits = [_least_squares(design[:, kept], seconds, kept) for kept in ([0, 1], [0], [1])]
+    allowed = [fit for fit in fits if min(fit) >= 0] or [(0.0, 0.0)]
+    return min(allowed, key=lambda fit: float(((design @ np.array(fit) - seconds) ** 2).sum()))
+
+
+def _least_squares(design: NDArray[np.float64], seconds: NDArray[np.float64], kept: list[int]) -> tuple[float, float]:
+    """Both coefficients, of which those not kept are zero."""
+    solved = np.linalg.lstsq(design, seconds, rcond=None)[0]
+    coefficients = [0.0, 0.0]
+    for place, value in zip(kept, solved, strict=True):
+        coefficients[place] = float(value)
+    return coefficients[0], coefficients[1]

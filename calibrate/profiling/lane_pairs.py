@@ -1,0 +1,61 @@
+"""What two lanes cost each other: both parts alone and side by side, in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import NamedTuple
+
+from calibrate.profiling.noise import spread
+from calibrate.profiling.time_budget import Passes
+from calibrate.profiling.visits import MeasurableLane, visit
+from runtime.wire.measurement import Measurement
+
+Pair = tuple[str, str]
+"""(target's lane, draft's lane)."""
+
+_VERIFY_RUNS = 2
+_STEP_RUNS = 10
+_TARGET_ROWS = 4
+_DRAFT_ROWS = 8
+
+
+class PairSlowdown(NamedTuple):
+    """Latency of target and draft beside each other over their latency alone, and the spread of the ratios."""
+
+    target: float = 1.0
+    draft: float = 1.0
+    relative_error: float = 0.0
+
+
+def measure_pairs(
+    lanes: Mapping[str, MeasurableLane], pairs: Sequence[Pair], *, context: int, max_rows: int, passes: Passes
+) -> dict[Pair, PairSlowdown]:
+    """Slowdowns of every pair of lanes, pair after pair in every pass.
+
+    Raises:
+        LaneError: a lane is lost, or lacks a model.
+    """
+    verify = Measurement(part="verify", rows=min(_TARGET_ROWS, max_rows), context=context, repeats=_VERIFY_RUNS)
+    step = Measurement(part="draft_step", rows=_DRAFT_ROWS, context=context, repeats=_STEP_RUNS)
+    target: dict[Pair, list[float]] = {pair: [] for pair in pairs}
+    draft: dict[Pair, list[float]] = {pair: [] for pair in pairs}
+    for _ in passes:
+        for pair in pairs:
+            one, two = lanes[pair[0]], lanes[pair[1]]
+            target[pair].append(_beside_over_alone(one, verify, two, step))
+            draft[pair].append(_beside_over_alone(two, step, one, verify))
+    return {
+        pair: PairSlowdown(median(target[pair]), median(draft[pair]), spread([target[pair], draft[pair]]))
+        for pair in pairs
+    }
+
+
+def _beside_over_alone(
+    lane: MeasurableLane, measurement: Measurement, other: MeasurableLane, load: Measurement
+) -> float:
+    alone, _ = visit(lane, measurement)
+    with other.busy(replace(load, repeats=1)):
+        beside, _ = visit(lane, measurement)
+    return median(beside) / median(alone)

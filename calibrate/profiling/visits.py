@@ -1,0 +1,167 @@
+"""Visits every part of every lane in turn, again and again, and keeps what each visit took.
+
+Parts are whole operations wherever possible: a layer run alone stays in the processor's cache, in a whole pass it
+never does. Taking turns (A B C A B C, then backwards) lets a drift of the machine hit all parts alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any, NamedTuple, Protocol
+
+from calibrate.profiling.time_budget import Passes
+from decoding.messages import ExitSignal
+from decoding.schedule import Schedule
+from decoding.trace import Trace
+from runtime.wire.channel import Block, Message
+from runtime.wire.measurement import Measurement
+from runtime.wire.wire_messages import write_signal
+
+Progress = Callable[[str, float], None]
+"""Called with what is under way and the share that is done, 0 to 1."""
+
+
+class Waiting(Protocol):
+    """An answer under way."""
+
+    def result(self) -> Message:
+        """Wait for it."""
+        ...
+
+
+class MeasurableLane(Protocol):
+    """What is asked of a lane (`runtime.lanes.lane.Lane` is one)."""
+
+    def request(self, op: str, fields: Mapping[str, Any] | None = None, blocks: Sequence[Block] = (), /) -> Waiting:
+        """Ask for an operation."""
+        ...
+
+    def busy(self, measurement: Measurement, /) -> AbstractContextManager[list[float]]:
+        """Keep the lane at one part; the list holds its times afterwards."""
+        ...
+
+
+class Decoded(Protocol):
+    """A decoded sequence."""
+
+    @property
+    def trace(self) -> Trace:
+        """How it was made."""
+        ...
+
+
+class MeasurableEngine(Protocol):
+    """What is asked of an engine (`runtime.engine.Engine` is one)."""
+
+    @property
+    def config(self) -> Any:
+        """The target's `ModelConfig`."""
+        ...
+
+    def load_target(self, lane: str, /) -> MeasurableLane:
+        """A lane with the target."""
+        ...
+
+    def load_draft(self, lane: str, drafter: str | None = None, /) -> MeasurableLane:
+        """A lane with the draft, or with the head of that name."""
+        ...
+
+    def load_streams(self, lane: str, drafter: str, /) -> MeasurableLane:
+        """A lane with the target and its streams."""
+        ...
+
+    def generate(
+        self, schedule: Schedule, prompt: Sequence[int], *, max_new_tokens: int, eos_token_ids: Sequence[int]
+    ) -> Decoded:
+        """Decode one sequence."""
+        ...
+
+
+class Cell(NamedTuple):
+    """One part at one size on one lane."""
+
+    lane: str
+    measurement: Measurement
+
+
+@dataclass(slots=True)
+class Samples:
+    """What was measured.
+
+    Attributes:
+        seconds: times of every cell, in the order taken.
+        dispatch_s: by lane, what visits took beyond the lane's own time: sending, waking up, answering.
+    """
+
+    seconds: defaultdict[Cell, list[float]] = field(default_factory=lambda: defaultdict(list))
+    dispatch_s: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+
+def visit_in_turn(
+    lanes: Mapping[str, MeasurableLane],
+    cells: Sequence[Cell],
+    *,
+    passes: Passes,
+    progress: Callable[[float], None] = lambda _share: None,
+) -> Samples:
+    """Measure all cells once in every pass, every second pass backwards, neighbours on different lanes.
+
+    Raises:
+        LaneError: a lane is lost, or has not loaded what is to be timed.
+    """
+    samples = Samples()
+    order = _in_turn(cells)
+    for index in passes:
+        for place, cell in enumerate(order if index % 2 == 0 else order[::-1]):
+            progress((index + place / len(order)) / passes.count)
+            seconds, dispatch_s = visit(lanes[cell.lane], cell.measurement)
+            samples.seconds[cell] += seconds
+            samples.dispatch_s[cell.lane].append(dispatch_s)
+    return samples
+
+
+def visit(lane: MeasurableLane, measurement: Measurement) -> tuple[list[float], float]:
+    """Times of the part, and what the visit took beyond the lane's own time."""
+    start_s = time.perf_counter()
+    fields = lane.request("measure", {"measurement": asdict(measurement)}).result().fields
+    wall_s = time.perf_counter() - start_s
+    return fields["seconds"], wall_s - (fields["end_s"] - fields["start_s"])
+
+
+def message_costs(lane: MeasurableLane, num_rows: int, num_candidates: int, features: int, repeats: int) -> list[float]:
+    """Seconds that one hop of an exit message costs beyond one of an empty message: without and with features.
+
+    A ping that carries the message is compared with one that does not, in turn. `features` is their width.
+    """
+    signal = ExitSignal(
+        ((0,) * num_candidates,) * num_rows,
+        ((0.0,) * num_candidates,) * num_rows,
+    )
+    features_block = Block("bfloat16", (num_rows, features), bytes(2 * num_rows * features))
+    messages = [Message({}), write_signal(signal), write_signal(signal._replace(features=features_block))]
+    times: list[list[float]] = [[] for _ in messages]
+    for _ in range(repeats):
+        for taken, message in zip(times, messages, strict=True):
+            taken.append(_round_trip_s(lane, message))
+    empty_s, *loaded_s = map(median, times)
+    return [max(0.0, seconds - empty_s) for seconds in loaded_s]
+
+
+def _round_trip_s(lane: MeasurableLane, message: Message) -> float:
+    start_s = time.perf_counter()
+    lane.request("ping", message.fields, message.blocks).result()
+    return time.perf_counter() - start_s
+
+
+def _in_turn(cells: Sequence[Cell]) -> list[Cell]:
+    """One cell of each lane after the other; lanes with fewer cells run out first."""
+    by_lane: dict[str, list[Cell]] = {}
+    for cell in cells:
+        by_lane.setdefault(cell.lane, []).append(cell)
+    longest = max(map(len, by_lane.values()), default=0)
+    return [line[place] for place in range(longest) for line in by_lane.values() if place < len(line)]

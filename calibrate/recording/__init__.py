@@ -1,0 +1,1 @@
+"""Runs a model pair over prompts into an acceptance record."""

@@ -1,0 +1,79 @@
+"""The models of a record, loaded from their folders into this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+import torch
+
+from calibrate.recording.recorded_trees import RecordedHead, TreeDrafter, digest_of
+from calibrate.recording.recorder import RecordedModels
+from decoding.errors import ModelFormatError
+from runtime.drafters.eagle.drafter import EagleDrafter
+from runtime.drafters.hydra.drafter import HydraDrafter
+from runtime.drafters.language_model.folder import load_draft
+from runtime.drafters.medusa.drafter import MedusaDrafter
+from runtime.drafters.registry import kind_of, load_drafter
+from runtime.drafters.streams.folder import STREAM_KIND, load_streams
+from runtime.models.decoder import Decoder
+from runtime.models.weights import load_decoder
+from runtime.target.exit_folder import load_exits
+
+_DTYPES: Final = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+
+
+class NamedFolder(NamedTuple):
+    """A model's folder, and what a user calls it."""
+
+    name: str
+    folder: Path
+
+
+def load_models(
+    target: NamedFolder,
+    drafter: NamedFolder,
+    exits_folder: Path | None,
+    *,
+    heads: Sequence[NamedFolder] = (),
+    dtype: Literal["bfloat16", "float32"],
+    num_threads: int | None = None,
+) -> RecordedModels:
+    """Load a pair and the target's exits, if it has any.
+
+    Args:
+        target: who speaks.
+        drafter: who guesses.
+        exits_folder: trained exit adapters.
+        heads: the target's heads and streams.
+        dtype: of all weights.
+        num_threads: torch's in this process, from now on; None leaves them alone.
+
+    Raises:
+        ModelError: a folder is missing, damaged, or does not fit the target.
+    """
+    if num_threads is not None:
+        torch.set_num_threads(num_threads)
+    decoder = load_decoder(target.folder, dtype=_DTYPES[dtype])
+    return RecordedModels(
+        target_name=target.name,
+        drafter_name=drafter.name,
+        target=decoder,
+        draft=load_draft(drafter.folder, decoder, dtype=_DTYPES[dtype]),
+        exits=None if exits_folder is None else load_exits(exits_folder, decoder, dtype=_DTYPES[dtype]),
+        heads=tuple(
+            RecordedHead(head.name, _load_head(head.folder, decoder, _DTYPES[dtype]), digest_of(head.folder))
+            for head in heads
+        ),
+    )
+
+
+def _load_head(folder: Path, target: Decoder, dtype: torch.dtype) -> TreeDrafter:
+    if kind_of(folder) == STREAM_KIND:
+        return load_streams(folder, target)
+    drafter = load_drafter(folder, target, dtype=dtype)
+    if not isinstance(drafter, EagleDrafter | HydraDrafter | MedusaDrafter):
+        msg = f"{folder}: is a draft language model, not a head of the target"
+        raise ModelFormatError(msg)
+    return drafter

@@ -1,0 +1,267 @@
+"""Records what a model pair would do at every position of its own texts: the input of every replay.
+
+A record is made in this process, one prompt after the other, and can be interrupted: finished prompts are kept
+in a file beside the record and a rerun with the same models, prompts and settings goes on behind them.
+
+In float32 a replay of the record equals the real rounds exactly. In bfloat16 a verification of several rows
+rounds differently from the single rows the text was written with, so where the target's two best logits nearly
+tie, a real run may take the other token; such a run parts from its replay there.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from calibrate.prompts import EncodedPrompt
+from calibrate.recording.recorded_text import greedy_text
+from calibrate.recording.recorded_trees import DynamicShape, RecordedHead
+from decoding.errors import RecordError
+from decoding.record import FORMAT, AcceptanceRecord, Ids, PromptRecord
+from runtime.drafters.language_model.model import DraftModel, normalise_features
+from runtime.drafters.language_model.rollouts import rollouts_everywhere
+from runtime.models.decoder import Decoder
+from runtime.target.early_exit import EarlyExit
+from runtime.target.exit_folder import ExitHeads
+
+Progress = Callable[[str, float], None]
+"""Called with the prompt under way and the share that is done, 0 to 1."""
+
+USUAL_TREES: Final[tuple[DynamicShape, ...]] = ((2, 4), (3, 4), (5, 4), (5, 8))
+"""Shallow ones for devices where every step of a head counts, wide ones for those where it does not."""
+_PROMPTS_PER_SAVE = 8
+_VALUES_PER_WEIGHT = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordSettings:
+    """How far a record reaches.
+
+    Attributes:
+        exit_layers: exits to record, counted from 1; a layer without an adapter is read by the plain logit lens.
+        max_new_tokens: cut of every text.
+        max_window: longest window that can be replayed.
+        num_alternatives: the draft's own ids per position, its drafted token included.
+        num_exit_candidates: ids per position and exit, best first.
+        trees: depth and top_k of every dynamic tree to record; static trees have a shape of their own.
+    """
+
+    exit_layers: tuple[int, ...]
+    max_new_tokens: int = 64
+    max_window: int = 8
+    num_alternatives: int = 9
+    num_exit_candidates: int = 17
+    trees: tuple[DynamicShape, ...] = USUAL_TREES
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedModels:
+    """What is recorded: a target, a draft made for it, the target's trained exits if it has any, and its heads."""
+
+    target_name: str
+    drafter_name: str
+    target: Decoder
+    draft: DraftModel
+    exits: ExitHeads | None = None
+    heads: tuple[RecordedHead, ...] = ()
+
+    @property
+    def dtype(self) -> str:
+        """Type of the weights, such as `bfloat16`."""
+        return str(self.target.embedding.weight.dtype).removeprefix("torch.")
+
+
+def record_acceptance(
+    models: RecordedModels,
+    prompts: Sequence[EncodedPrompt],
+    settings: RecordSettings,
+    path: Path,
+    progress: Progress = lambda _step, _share: None,
+) -> AcceptanceRecord:
+    """Record every prompt and write the result to `path`.
+
+    The work is done by as many threads as torch has in this process.
+
+    Raises:
+        RecordError: an exit layer is not the target's, a prompt is too long, or a file cannot be written.
+    """
+    recorder = Recorder(models, settings)
+    partial = _Partial(path, fingerprint(models, prompts, settings))
+    done = partial.load()
+    try:
+        for index in range(len(done), len(prompts)):
+            progress(prompts[index].name, index / len(prompts))
+            done.append(recorder.record(prompts[index]))
+            if len(done) % _PROMPTS_PER_SAVE == 0:
+                partial.save(recorder.assemble(done))
+    except BaseException:
+        if done:
+            partial.save(recorder.assemble(done))
+        raise
+    record = recorder.assemble(done)
+    record.save(path)
+    partial.remove()
+    progress("done", 1.0)
+    return record
+
+
+class Recorder:
+    """Records prompt by prompt.
+
+    Raises:
+        RecordError: an exit layer is not the target's.
+    """
+
+    def __init__(self, models: RecordedModels, settings: RecordSettings) -> None:
+        num_layers = models.target.config.num_layers
+        wrong = [layer for layer in settings.exit_layers if not 1 <= layer < num_layers]
+        if wrong:
+            msg = f"exit layer {wrong[0]} is outside 1..{num_layers - 1}: the target has {num_layers} layers"
+            raise RecordError(msg)
+        self.models, self.settings = models, settings
+        self._early_exit = EarlyExit(models.target, models.exits)
+        self._trees = [(head, tree) for head in models.heads for tree in head.trees(settings.trees)]
+
+    def record(self, prompt: EncodedPrompt) -> PromptRecord:
+        """Everything that schedules could ask about one prompt.
+
+        Raises:
+            RecordError: prompt and text do not fit in the target's positions.
+        """
+        target, settings = self.models.target, self.settings
+        feature_layers = self.models.draft.config.exit_features
+        head_layers = [layer for head in self.models.heads for layer in head.layers]
+        layers = (*settings.exit_layers, *feature_layers, *head_layers)
+        try:
+            text = greedy_text(target, prompt.ids, max_new_tokens=settings.max_new_tokens, layers=layers)
+        except RecordError as error:
+            msg = f"prompt {prompt.name}: {error}"
+            raise RecordError(msg) from error
+        ids = [*prompt.ids, *text.tokens]
+        rollouts = self._roll_out(ids, len(prompt.ids), None)
+        feature_rollouts = rollouts.up_to(0)
+        if feature_layers:
+            hidden_TED = torch.stack([text.states[layer] for layer in feature_layers], dim=1)
+            features_TE = normalise_features(hidden_TED, target.config.norm_eps)
+            feature_rollouts = self._roll_out(ids, len(prompt.ids), features_TE)
+        self._early_exit.take_in(prompt.ids)
+        behind_prompt = slice(len(prompt.ids) - 1, None)
+        return PromptRecord(
+            name=prompt.name,
+            category=prompt.category,
+            prompt_length=len(prompt.ids),
+            text=np.array(text.tokens, dtype=np.int32),
+            rollouts=rollouts.tokens,
+            feature_rollouts=feature_rollouts.tokens,
+            alternatives=rollouts.alternatives,
+            feature_alternatives=feature_rollouts.alternatives,
+            stream_hits=rollouts.stream_hits,
+            feature_stream_hits=feature_rollouts.stream_hits,
+            exits={layer: self._read_exit(text.states[layer][behind_prompt], layer) for layer in settings.exit_layers},
+            tree_ranks=tuple(self._grow(ids, len(prompt.ids), text.states)),
+            margins=np.array(text.margins, dtype=np.float32),
+        )
+
+    def assemble(self, prompts: Sequence[PromptRecord]) -> AcceptanceRecord:
+        """A record of the prompts given."""
+        return AcceptanceRecord(
+            target=self.models.target_name,
+            drafter=self.models.drafter_name,
+            dtype=self.models.dtype,
+            max_window=self.settings.max_window,
+            max_new_tokens=self.settings.max_new_tokens,
+            exit_layers=self.settings.exit_layers,
+            feature_layers=self.models.draft.config.exit_features,
+            num_streams=streams.num_streams if (streams := self.models.draft.config.streams) else 0,
+            prompts=tuple(prompts),
+            trees=tuple(tree for _, tree in self._trees),
+        )
+
+    def _roll_out(self, ids: Sequence[int], start: int, features_TE: Tensor | None) -> _Rollouts:
+        """What is drafted behind every prefix of the text."""
+        result = rollouts_everywhere(
+            self.models.draft,
+            ids,
+            start=start,
+            num_tokens=self.settings.max_window,
+            num_alternatives=self.settings.num_alternatives,
+            features_TE=features_TE,
+        )
+        hits = result.stream_hits if self.models.draft.streams is not None else result.stream_hits[:0]
+        return _Rollouts(_ids(result.tokens), _ids(result.alternatives[:, 0]), _ids(hits))
+
+    def _grow(self, ids: Sequence[int], start: int, states: Mapping[int, Tensor]) -> Iterator[Ids]:
+        """Places of the nodes that stand for the text in every tree, [N, depth] each."""
+        norm_eps = self.models.target.config.norm_eps
+        for head, tree in self._trees:
+            yield head.ranks(tree, ids, start=start, states=states, norm_eps=norm_eps)
+
+    def _read_exit(self, x_ND: Tensor, layer: int) -> Ids:
+        """The exit's best ids for the place behind each state, [N, K]."""
+        candidates, _ = self._early_exit.read(x_ND[None], layer, self.settings.num_exit_candidates)
+        return np.array(candidates, dtype=np.int32)
+
+
+class _Rollouts(NamedTuple):
+    """Drafted tokens [N, W], alternatives for the first of them [N, F], and right guesses of streams [N, W]."""
+
+    tokens: Ids
+    alternatives: Ids
+    stream_hits: Ids
+
+    def up_to(self, count: int) -> _Rollouts:
+        """The first so many positions alone."""
+        return _Rollouts(*(ids[:count] for ids in self))
+
+
+def fingerprint(models: RecordedModels, prompts: Sequence[EncodedPrompt], settings: RecordSettings) -> str:
+    """16 hexadecimal digits that change with anything a record depends on; of the weights a sample is read."""
+    digest = hashlib.sha256(json.dumps([FORMAT, asdict(settings), [prompt._asdict() for prompt in prompts]]).encode())
+    digest.update(f"{models.target_name} {models.drafter_name} {models.target.config} {models.draft.config}".encode())
+    digest.update(json.dumps([(head.name, head.digest) for head in models.heads]).encode())
+    adapters = models.exits.adapters if models.exits is not None else {}
+    for module in (models.target, models.draft, *(adapters[layer] for layer in sorted(adapters))):
+        for name, weight in module.named_parameters():
+            digest.update(name.encode())
+            digest.update(_sample(weight).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+class _Partial:
+    """The prompts recorded so far, in a file whose name says of what."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._final_name = path.name
+        self.path = path.with_name(f".{path.name}.{name}.npz")
+
+    def load(self) -> list[PromptRecord]:
+        """What an interrupted run left, or nothing."""
+        return list(AcceptanceRecord.load(self.path).prompts) if self.path.exists() else []
+
+    def save(self, record: AcceptanceRecord) -> None:
+        record.save(self.path)
+
+    def remove(self) -> None:
+        """Remove it, and whatever interrupted runs of other settings left for the same record."""
+        for file in self.path.parent.glob(f".{glob.escape(self._final_name)}.*.npz"):
+            file.unlink(missing_ok=True)
+
+
+def _sample(weight: nn.Parameter) -> Tensor:
+    """A few evenly spread values, float32."""
+    flat = weight.detach().flatten()
+    places = torch.arange(_VALUES_PER_WEIGHT) * (len(flat) - 1) // (_VALUES_PER_WEIGHT - 1)
+    return flat[places].float()
+
+
+def _ids(ids: Tensor) -> Ids:
+    return ids.numpy().astype(np.int32)

@@ -1,0 +1,319 @@
+"""Calibration of a machine whose laws are known."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from calibrate.profiling.calibration import CalibrationTask, calibrate
+from calibrate.profiling.grid import full_effort, quick_effort
+from calibrate.profiling.model_sizes import ModelSizes
+from decoding.errors import ConfigError
+from hwprofiles.profile import Profile, load_profile, save_profile
+from runtime.drafters.language_model.folder import DrafterFolderConfig, StreamFields
+from runtime.storage.weight_folder import SpeculatorsConfig, TargetShape, Verifier
+from tests.calibrate.profiling.fake_heads import LEVEL, STREAMS_S, HeadEngine
+from tests.calibrate.profiling.fake_machine import GAP_S, GUESS_S, LANES, FakeEngine, Laws
+from tests.tiny_models import tiny_config
+
+CONTEXTS = (20, 220)
+SPEEDS = {"cpu0": 1.0, "cpu1": 0.8, "cpu0+1": 1.7}
+TOLERANCE = {"rel": 1e-6}
+
+
+def draft_config(exit_features: tuple[int, ...] = (), num_streams: int = 0) -> DrafterFolderConfig:
+    return DrafterFolderConfig(
+        speculators_config=SpeculatorsConfig(algorithm="x", verifier=Verifier(name_or_path="t")),
+        target_shape=TargetShape.of(tiny_config()),
+        draft_vocab_size=40,
+        metadata={},
+        source_layers=(1, 2),
+        exit_features=exit_features,
+        feature_layer=0,
+        streams=StreamFields(num_streams=num_streams, start_layer=1, rank=2) if num_streams else None,
+    )
+
+
+def task(*, exit_features: tuple[int, ...] = (), num_streams: int = 0, **changes: object) -> CalibrationTask:
+    draft = draft_config(exit_features, num_streams)
+    sizes = ModelSizes(config=tiny_config(), draft=draft, exits=None, dtype="bfloat16")
+    usual = CalibrationTask(
+        target="t", drafter="d", sizes=sizes, lanes=LANES, exit_layers=(4, 6), contexts=CONTEXTS, quick=True
+    )
+    return replace(usual, **changes)
+
+
+def machine(surprise: float = 1.0, **laws: float) -> FakeEngine:
+    """The second core is slower, both together are faster; in runs all lanes behave alike."""
+    return FakeEngine({name: Laws(speed=speed, **laws) for name, speed in SPEEDS.items()}, surprise=surprise)
+
+
+def pairs_of(profile: Profile) -> dict[tuple[str, str], tuple[float, float]]:
+    return {entry.lanes: entry.slowdown for entry in profile.contention}
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_every_part_of_every_lane_follows_its_law(quick: bool) -> None:
+    engine = machine()
+    profile = calibrate(engine, task(quick=quick))
+    for lane in profile.lanes:
+        laws = engine.laws[lane.name]
+        for rows in (1, 2, 5, 6, 9):
+            assert lane.head.at(rows, 100) == pytest.approx(laws.head_s(rows), **TOLERANCE)
+            for context in (20, 71, 220):
+                assert lane.layer.at(rows, context) == pytest.approx(laws.layer_s(rows, context), **TOLERANCE)
+            for layer in (4, 6):
+                assert lane.exit[layer].at(rows, 0) == pytest.approx(laws.exit_s(rows), **TOLERANCE)
+        for rows in (1, 7, 16, 32):
+            assert lane.draft_step.at(rows, 150) == pytest.approx(laws.step_s(rows, 150), **TOLERANCE)
+        assert lane.draft_step_features is None
+
+
+def test_steps_with_features_have_a_table_of_their_own() -> None:
+    engine = machine()
+    profile = calibrate(engine, task(exit_features=(1, 3)))
+    for lane in profile.lanes:
+        laws = engine.laws[lane.name]
+        assert lane.draft_step_features.at(1, 20) == pytest.approx(laws.step_s(1, 20), **TOLERANCE)
+        for rows in (4, 32):
+            with_features = laws.step_s(rows, 20, with_features=True)
+            assert lane.draft_step_features.at(rows, 20) == pytest.approx(with_features, **TOLERANCE)
+    assert profile.features_bytes_per_row == 2 * 16 * 2
+
+
+def test_streams_of_the_draft_are_timed_where_it_has_some_at_the_level_of_its_steps_in_runs() -> None:
+    engine = machine(step_in_run=1.2)
+    for lane in calibrate(engine, task(num_streams=2)).lanes:
+        alone_s = GUESS_S / SPEEDS[lane.name]
+        assert lane.draft_streams.rows == (1, 2)
+        assert lane.draft_streams.at(1, 100) == pytest.approx(1.2 * 2 * alone_s, rel=0.02)
+        assert lane.draft_streams.at(2, 100) == pytest.approx(1.2 * 3 * alone_s, rel=0.02)
+    assert all(lane.draft_streams is None for lane in calibrate(machine(), task()).lanes)
+
+
+def test_tables_are_at_the_level_of_real_runs() -> None:
+    engine = machine(target_in_run=1.04, step_in_run=1.2)
+    profile = calibrate(engine, task(exit_features=(1, 3)))
+    for lane in profile.lanes:
+        laws = engine.laws[lane.name]
+        assert lane.layer.at(3, 100) == pytest.approx(1.04 * laws.layer_s(3, 100), **TOLERANCE)
+        assert lane.head.at(3, 100) == pytest.approx(1.04 * laws.head_s(3), **TOLERANCE)
+        assert lane.exit[6].at(3, 100) == pytest.approx(1.04 * laws.exit_s(3), **TOLERANCE)
+        assert lane.draft_step.at(4, 100) == pytest.approx(1.2 * laws.step_s(4, 100), **TOLERANCE)
+        in_run = 1.2 * laws.step_s(4, 100, with_features=True)
+        assert lane.draft_step_features.at(4, 100) == pytest.approx(in_run, rel=0.03)
+
+
+def test_steps_of_branches_have_a_level_of_their_own() -> None:
+    engine = machine(step_in_run=1.2, branch_in_run=1.1, step_beside=1.3)
+    profile = calibrate(engine, task(exit_features=(1, 3)))
+    for name in ("cpu0", "cpu1"):
+        lane, laws = profile.lane(name), engine.laws[name]
+        assert lane.draft_step.at(2, 100) == pytest.approx(1.2 * laws.step_s(2, 100), **TOLERANCE)
+        for rows in (4, 32):
+            in_run = 1.2 * 1.1 * laws.step_s(rows, 100)
+            assert lane.draft_step.at(rows, 100) == pytest.approx(in_run, **TOLERANCE)
+        in_run = 1.2 * 1.1 * laws.step_s(32, 100, with_features=True)
+        assert lane.draft_step_features.at(32, 100) == pytest.approx(in_run, **TOLERANCE)
+    pooled = profile.lane("cpu0+1").draft_step.at(8, 100)
+    assert pooled == pytest.approx(1.2 * engine.laws["cpu0+1"].step_s(8, 100), **TOLERANCE)
+
+
+def test_slowdowns_are_measured_both_ways_round_and_relative_to_the_level_of_runs() -> None:
+    profile = calibrate(machine(target_beside=1.1, step_beside=1.3, step_in_run=1.25), task())
+    assert pairs_of(profile) == {
+        ("cpu0", "cpu1"): pytest.approx((1.1, 1.3 / 1.25)),
+        ("cpu1", "cpu0"): pytest.approx((1.1, 1.3 / 1.25)),
+    }
+
+
+def test_a_machine_that_keeps_its_laws_leaves_no_error() -> None:
+    laws = {"target_in_run": 1.04, "step_in_run": 1.2, "target_beside": 1.1, "step_beside": 1.3, "branch_in_run": 1.1}
+    assert calibrate(machine(**laws), task()).relative_error == pytest.approx(0, abs=1e-6)
+
+
+def test_the_error_is_that_of_runs_which_were_not_fitted() -> None:
+    engine = machine(surprise=1.25)
+    profile = calibrate(engine, task())
+    assert profile.relative_error == pytest.approx(0.2, rel=1e-3)
+    assert profile.lane("cpu0").head.at(1, 20) == pytest.approx(engine.laws["cpu0"].head_s(1), **TOLERANCE)
+
+
+def test_the_driver_has_what_lies_between_verifications_beyond_the_dispatch() -> None:
+    profile = calibrate(machine(), task())
+    assert all(0 <= lane.dispatch_s < GAP_S / 2 for lane in profile.lanes)
+    assert GAP_S / 2 < profile.round_overhead_s <= GAP_S
+
+
+def test_lanes_take_turns_and_every_second_pass_runs_backwards() -> None:
+    engine = machine()
+    calibrate(engine, task())
+    assert [name for name, _ in engine.visits[:6]] == ["cpu0", "cpu1", "cpu0+1"] * 2
+    last_of_first_pass = next(place for place, (one, two) in enumerate(pairwise(engine.visits)) if one == two)
+    first_pass = engine.visits[: last_of_first_pass + 1]
+    assert len(first_pass) == len(set(first_pass))
+    assert engine.visits[len(first_pass) : 2 * len(first_pass)] == first_pass[::-1]
+
+
+HEADS = {"eagle": "eagle3", "medusa": "medusa", "streams": "speculative_streaming"}
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_heads_streams_and_wide_trees_follow_their_laws_on_every_lane(quick: bool) -> None:
+    engine = HeadEngine({name: Laws(speed=speed) for name, speed in SPEEDS.items()})
+    profile = calibrate(engine, task(heads=HEADS, quick=quick))
+    for lane in profile.lanes:
+        laws = engine.laws[lane.name]
+        for rows in (1, 9, 17, 33):
+            for context in (20, 150):
+                verify_s = 10 * lane.layer.at(rows, context) + lane.head.at(rows, context)
+                expected_s = 10 * laws.layer_s(rows, context) + laws.head_s(rows)
+                assert verify_s == pytest.approx(expected_s, **TOLERANCE)
+        for name in ("eagle", "medusa"):
+            expected_s = LEVEL * engine.head_s(name, 8) / SPEEDS[lane.name]
+            assert lane.heads[name].at(8, 100) == pytest.approx(expected_s, **TOLERANCE)
+        assert lane.streams["streams"].at(33, 100) == pytest.approx(STREAMS_S / SPEEDS[lane.name], **TOLERANCE)
+        assert lane.draft_step.at(7, 150) == pytest.approx(laws.step_s(7, 150), **TOLERANCE)
+    assert profile.relative_error == pytest.approx(0, abs=1e-6)
+
+
+def test_streams_are_at_the_level_of_the_target_in_runs() -> None:
+    engine = HeadEngine({name: Laws(speed=speed, target_in_run=1.04) for name, speed in SPEEDS.items()})
+    profile = calibrate(engine, task(heads={"streams": "speculative_streaming"}))
+    assert profile.lane("cpu0").streams["streams"].at(1, 20) == pytest.approx(1.04 * STREAMS_S, **TOLERANCE)
+
+
+def test_without_heads_nothing_wider_than_chains_is_measured() -> None:
+    profile = calibrate(machine(), task())
+    for lane in profile.lanes:
+        assert lane.layer.rows[-1] == 9
+        assert (lane.heads, lane.streams) == ({}, {})
+
+
+def test_a_plain_target_is_calibrated_without_a_draft() -> None:
+    sizes = ModelSizes(config=tiny_config(), draft=None, exits=None, dtype="float32")
+    engine = machine(target_in_run=1.1)
+    profile = calibrate(engine, task(drafter=None, sizes=sizes, exit_layers=()))
+    assert profile.drafter is None
+    assert {model for _, model in engine.loaded} == {"target"}
+    assert all(lane.draft_step is None and lane.exit == {} for lane in profile.lanes)
+    assert profile.links == profile.contention == ()
+    assert profile.lane("cpu1").layer.at(9, 220) == pytest.approx(1.1 * engine.laws["cpu1"].layer_s(9, 220))
+    assert profile.relative_error == pytest.approx(0, abs=1e-6)
+
+
+def test_one_core_is_one_lane_that_runs_both_models() -> None:
+    profile = calibrate(machine(), task(lanes=LANES[:1]))
+    assert [lane.name for lane in profile.lanes] == ["cpu0"]
+    assert profile.links == profile.contention == ()
+    assert profile.lane("cpu0").draft_step is not None
+
+
+def test_texts_for_calibration_stay_within_the_contexts_that_were_measured() -> None:
+    engine = machine()
+    calibrate(engine, task(contexts=(3, 9)))
+    assert all(length - 1 >= 3 and length - 1 + tokens - 1 <= 9 for _, length, tokens in engine.decoded)
+
+
+def test_contexts_too_few_for_a_second_round_leave_the_tables_as_timed() -> None:
+    engine = machine(target_in_run=1.5)
+    profile = calibrate(engine, task(contexts=(3, 4)))
+    assert profile.relative_error == profile.round_overhead_s == 0
+    assert profile.lane("cpu0").layer.at(2, 4) == pytest.approx(engine.laws["cpu0"].layer_s(2, 4))
+
+
+def test_the_profile_says_where_it_is_from_and_survives_its_file(tmp_path: Path) -> None:
+    profile = calibrate(machine(), task(exit_features=(1, 3)))
+    assert (profile.target, profile.drafter, profile.dtype, profile.num_layers) == ("t", "d", "bfloat16", 10)
+    assert profile.host["fingerprint"]
+    assert profile.calibration_s > 0
+    assert profile.lane("cpu0").layer.bytes_per_call > 0
+    assert [link.lanes for link in profile.links] == [("cpu0", "cpu1")]
+    save_profile(profile, tmp_path / "p.yaml")
+    assert load_profile(tmp_path / "p.yaml") == profile
+
+
+def test_progress_only_rises_and_ends_at_one() -> None:
+    shares: list[float] = []
+    calibrate(machine(), task(), lambda _step, share: shares.append(share))
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kinds"), [({}, (False,)), ({"exit_features": (1, 3)}, (False, True)), ({"drafter": None}, ())]
+)
+def test_steps_are_measured_in_every_kind_the_draft_has(changes: dict, kinds: tuple[bool, ...]) -> None:
+    assert task(**changes).draft_kinds == kinds
+
+
+def test_a_task_makes_the_effort_it_is_asked_for() -> None:
+    assert task(quick=True, max_window=3).effort == quick_effort(3, CONTEXTS)
+    assert task(quick=False, max_window=3).effort == full_effort(3, CONTEXTS)
+
+
+# Under load
+
+
+def calibrated_in(time_s: float | None, *, quick: bool = True, slowness: float = 1.0) -> tuple[FakeEngine, Profile]:
+    """A calibration by the machine's own clock, on a machine that much slower than usual."""
+    engine = machine()
+    for laws in engine.laws.values():
+        laws.speed /= slowness
+    return engine, calibrate(engine, task(quick=quick, time_s=time_s), clock=engine.clock)
+
+
+def visits_by_cell(engine: FakeEngine) -> Counter:
+    """How often every part was timed, contention left out."""
+    return Counter(visit for visit in engine.visits if visit[1].warm_up == 1)
+
+
+def test_where_there_is_time_all_repeats_are_made_and_there_is_nothing_to_note() -> None:
+    for quick, num_passes in ((True, 6), (False, 5)):
+        engine, profile = calibrated_in(1000.0, quick=quick)
+        assert set(visits_by_cell(engine).values()) == {num_passes}
+        assert profile.notes == ()
+
+
+def test_where_time_is_short_everything_is_timed_once_and_the_profile_says_so(tmp_path: Path) -> None:
+    engine, profile = calibrated_in(0.1)
+    assert set(visits_by_cell(engine).values()) == {1}
+    (note,) = profile.notes
+    assert note.startswith("Calibration had 0.1 s, too few here for all repeats")
+    assert note.endswith("it timed parts 1 of 2 times, pairs of lanes 1 of 2 times.")
+    save_profile(profile, tmp_path / "p.yaml")
+    assert load_profile(tmp_path / "p.yaml").notes == (note,)
+    laws = engine.laws["cpu0"]
+    assert profile.lane("cpu0").layer.at(5, 100) == pytest.approx(laws.layer_s(5, 100), **TOLERANCE)
+    assert pairs_of(profile)["cpu0", "cpu1"] == pytest.approx((1.0, 1.0))
+
+
+def test_a_quick_calibration_has_a_minute_and_a_full_one_all_the_time_it_needs() -> None:
+    slowness = 20.0
+    assert calibrated_in(None, slowness=slowness)[1].notes != ()
+    assert calibrated_in(1000.0, slowness=slowness)[1].notes == ()
+    _, profile = calibrated_in(None, quick=False, slowness=slowness)
+    assert profile.calibration_s > 60
+    assert profile.notes == ()
+
+
+def test_more_time_is_used_for_more_repeats_until_it_is_what_timing_may_take() -> None:
+    limits_s = (0.1, 30, 45, 60, 75, 90, 120)
+    calibrations = [calibrated_in(limit_s, quick=False) for limit_s in limits_s]
+    repeats = [set(visits_by_cell(engine).values()) for engine, _ in calibrations]
+    assert [len(found) for found in repeats] == [1] * len(limits_s)
+    counts = [min(found) for found in repeats]
+    assert counts == sorted(counts)
+    assert (counts[0], counts[-1]) == (1, 5)
+    assert len(set(counts)) > 3
+    shortest_s = calibrations[0][0].timed_s
+    for limit_s, (engine, profile) in zip(limits_s, calibrations, strict=True):
+        assert engine.timed_s <= max(shortest_s, 0.75 * limit_s)
+        assert profile.calibration_s == pytest.approx(engine.clock())
+
+
+def test_contexts_that_are_no_range_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"contexts are 50\.\.50"):
+        calibrate(machine(), task(contexts=(50, 50)))

@@ -1,0 +1,47 @@
+from collections.abc import Iterator, Mapping, Sequence
+
+import pytest
+
+from calibrate.profiling.drift import DriftWatch, drift_in_words
+from runtime.wire.channel import Message
+
+
+class FakeLane:
+    """A lane whose every measurement takes what the next number says."""
+
+    def __init__(self, *seconds: float) -> None:
+        self._seconds: Iterator[float] = iter(seconds)
+
+    def request(self, op: str, fields: Mapping[str, object] | None = None, blocks: Sequence[object] = ()) -> "FakeLane":
+        assert op == "measure"
+        assert fields is not None
+        assert fields["measurement"]["rows"] == 1  # type: ignore[index]
+        return self
+
+    def result(self) -> Message:
+        taken = next(self._seconds)
+        return Message({"seconds": [taken, taken, 9.0], "start_s": 0.0, "end_s": 0.0})
+
+
+def test_drift_compares_the_runs_with_both_sides_of_the_calibration() -> None:
+    watch = DriftWatch({"a": FakeLane(1.0, 1.0, 1.1, 1.1), "b": FakeLane(2.0, 2.0, 1.0, 1.0)}, context=8)
+    for stage in ("calibration", "calibration", "runs", "runs"):
+        watch.look(stage)
+    assert watch.drift() == pytest.approx({"a": 0.1, "b": -0.5})
+
+
+def test_one_disturbed_look_does_not_count() -> None:
+    watch = DriftWatch({"a": FakeLane(1.0, 1.0, 1.0, 7.0, 1.0)}, context=8)
+    for stage in ("calibration", "calibration", "runs", "runs", "runs"):
+        watch.look(stage)
+    assert watch.drift() == pytest.approx({"a": 0.0})
+
+
+def test_nothing_is_said_before_both_stages_were_looked_at() -> None:
+    watch = DriftWatch({"a": FakeLane(1.0)}, context=8)
+    watch.look("calibration")
+    assert watch.drift() == {}
+
+
+def test_drift_reads_as_signed_percent() -> None:
+    assert "cpu0 +1.0 %, cpu1 -12.5 %" in drift_in_words({"cpu0": 0.01, "cpu1": -0.125})

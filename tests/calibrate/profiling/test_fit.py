@@ -1,0 +1,156 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibrate.profiling.fit import (
+    CATCH_UP_ROWS,
+    ROLLOUT_ROWS,
+    LaneTables,
+    Level,
+    TargetTimes,
+    fit_target,
+    grow,
+    make_table,
+)
+from calibrate.profiling.noise import Noise
+
+LAYERS = 12
+ROWS = (1, 2, 4, 9)
+CONTEXTS = (10, 50, 90)
+SECONDS = st.floats(1e-4, 1e-2)
+
+
+QUIET = Noise(relative_error=0.0, num_samples=4)
+EXITS = (4, 8)
+
+
+def operations(layer_s, head_s, exit_s, *, noise=lambda: 1.0) -> TargetTimes:
+    """Times of operations whose layer takes longer with rows and context."""
+
+    def one_layer(rows: int, context: int) -> float:
+        return layer_s * (1 + 0.1 * rows + 1e-4 * rows * (context - 10))
+
+    return TargetTimes(
+        verify={(r, c): (LAYERS * one_layer(r, c) + head_s) * noise() for r in ROWS for c in CONTEXTS},
+        head={r: head_s * noise() for r in ROWS},
+        exit={r: exit_s * noise() for r in ROWS},
+        exit_layers=EXITS,
+    )
+
+
+def fitted(times: TargetTimes, noise: Noise = QUIET):
+    return fit_target(times, LAYERS, CONTEXTS, noise=noise, source="test")
+
+
+@given(SECONDS, SECONDS, SECONDS)
+def test_parts_are_found_again(layer_s: float, head_s: float, exit_s: float) -> None:
+    tables = fitted(operations(layer_s, head_s, exit_s))
+    assert tables.head.at(4, 10) == pytest.approx(head_s, rel=1e-6, abs=1e-9)
+    assert tables.exits.keys() == set(EXITS)
+    assert tables.exits[4].at(9, 10) == pytest.approx(exit_s, rel=1e-6, abs=1e-9)
+    assert tables.layer.at(2, 90) == pytest.approx(layer_s * (1.2 + 2e-4 * 80), rel=1e-6)
+
+
+@given(st.randoms(use_true_random=False))
+def test_sums_of_parts_are_the_operations_even_if_the_parts_are_noisy(random) -> None:
+    times = operations(1e-3, 5e-3, 3e-3, noise=lambda: random.uniform(0.97, 1.03))
+    tables = fitted(times)
+    for rows in ROWS:
+        layer_s, head_s = tables.layer.at(rows, 10), tables.head.at(rows, 10)
+        assert LAYERS * layer_s + head_s == pytest.approx(times.verify[rows, 10])
+        assert head_s == pytest.approx(times.head[rows], rel=0.1)
+        assert tables.exits[8].at(rows, 10) == pytest.approx(times.exit[rows], rel=0.1)
+
+
+def test_what_noise_explains_is_taken_out_of_verifications() -> None:
+    times = operations(1e-3, 5e-3, 3e-3)
+    times.verify[4, 10] *= 1.1
+    noisy = Noise(relative_error=0.2, num_samples=4)
+    believed = {name: fitted(times, noise) for name, noise in (("quiet", QUIET), ("noisy", noisy))}
+    verify_s = {name: LAYERS * one.layer.at(4, 10) + one.head.at(4, 10) for name, one in believed.items()}
+    assert verify_s["quiet"] == pytest.approx(times.verify[4, 10])
+    assert verify_s["noisy"] < 0.95 * verify_s["quiet"]
+    assert believed["noisy"].layer.relative_error == 0.2
+
+
+def test_heads_and_exits_are_straight_lines_over_the_rows() -> None:
+    times = operations(1e-3, 5e-3, 3e-3)
+    times.head[4] *= 1.01
+    tables = fitted(times)
+    steps = [tables.head.at(rows + 1, 10) - tables.head.at(rows, 10) for rows in range(1, 9)]
+    assert steps == pytest.approx([steps[0]] * 8)
+    assert tables.head.at(4, 10) != pytest.approx(5e-3, rel=1e-3)
+
+
+def test_verification_is_kept_even_if_noise_makes_a_layer_impossible() -> None:
+    times = TargetTimes(verify={(1, 10): 3.0}, head={1: 9.9}, exit={}, exit_layers=())
+    tables = fit_target(times, LAYERS, (10,), noise=QUIET, source="test")
+    assert (tables.layer.at(1, 10), tables.head.at(1, 10)) == (0.0, 3.0)
+
+
+def test_growth_with_the_context_is_a_reading_of_keys_and_a_share_of_every_row() -> None:
+    base_s = {1: 1.0, 2: 2.0, 5: 3.0}
+    times = {(rows, 10): seconds for rows, seconds in base_s.items()}
+    times |= {(rows, 50): base_s[rows] + 40 * (0.01 + 0.002 * rows) for rows in (1, 5)}
+    table = grow(times, ((1, 2), (5,)), (10, 50), QUIET)
+    assert [line[0] for line in table] == [1.0, 2.0, 3.0]
+    assert [line[1] - line[0] for line in table] == pytest.approx([40 * (0.01 + 0.002 * rows) for rows in base_s])
+
+
+def test_noise_is_taken_out_within_groups_of_rows_alone() -> None:
+    times = {(rows, 10): seconds for rows, seconds in {1: 5.0, 2: 1.0, 3: 1.2, 4: 1.0}.items()}
+    noisy = Noise(relative_error=0.3, num_samples=2)
+    (alone,), *others = grow(times, ((1,), (2, 3, 4)), (10,), noisy)
+    assert alone == 5.0
+    assert max(line[0] for line in others) < 1.15
+
+
+def test_one_noisy_size_cannot_bend_the_growth_alone() -> None:
+    times = {(rows, context): 1.0 for rows in (1, 4, 9) for context in (10, 50)} | {(1, 50): 1.3}
+    (one_row, *_) = grow(times, ((1, 4, 9),), (10, 50), QUIET)
+    assert 1.0 < one_row[1] < 1.15
+
+
+def test_a_longer_context_never_takes_less() -> None:
+    assert grow({(1, 10): 1.0, (1, 50): 0.9}, ((1,),), (10, 50), QUIET) == [[1.0, 1.0]]
+    falling = {(1, 10): 1.0, (1, 50): 1.4, (5, 10): 2.0, (5, 50): 2.0}
+    assert all(line[1] >= line[0] for line in grow(falling, ((1, 5),), (10, 50), QUIET))
+
+
+# Levels
+
+
+def flat(rows: tuple[int, ...], seconds: float = 1.0):
+    return make_table(rows, (10,), [[seconds]] * len(rows), relative_error=0.01, source="test")
+
+
+@given(SECONDS, SECONDS, SECONDS, SECONDS)
+def test_every_table_is_brought_to_the_level_of_its_work(
+    target: float, step: float, features_step: float, branch_step: float
+) -> None:
+    """Steps of more rows than a rollout ever feeds are branches; with features a rollout may feed more."""
+    rows = tuple(range(1, CATCH_UP_ROWS + 3))
+    parts = fitted(operations(1e-3, 5e-3, 3e-3))
+    tables = LaneTables(target=parts, draft_step=flat(rows), draft_step_features=flat(rows), draft_streams=flat(rows))
+    level = Level(target=target, step=step, features_step=features_step, branch_step=branch_step)
+    levelled = tables.levelled(level)
+    assert levelled.target.layer.at(4, 50) == pytest.approx(target * parts.layer.at(4, 50))
+    assert levelled.target.head.at(2, 10) == pytest.approx(target * parts.head.at(2, 10))
+    assert levelled.target.exits[4].at(9, 10) == pytest.approx(target * parts.exits[4].at(9, 10))
+    for count in rows:
+        assert levelled.draft_streams.at(count, 10) == step
+        assert levelled.draft_step.at(count, 10) == (step if count <= ROLLOUT_ROWS else branch_step)
+        assert levelled.draft_step_features.at(count, 10) == (features_step if count <= CATCH_UP_ROWS else branch_step)
+    assert levelled.draft_step.relative_error == 0.01
+    assert levelled.draft_step.source == "test"
+
+
+def test_a_lane_without_a_draft_stays_without() -> None:
+    levelled = LaneTables(target=fitted(operations(1e-3, 5e-3, 3e-3))).levelled(Level(step=2.0, branch_step=3.0))
+    assert levelled.draft_step is levelled.draft_step_features is levelled.draft_streams is None
+
+
+def test_a_table_holds_what_it_is_given() -> None:
+    table = make_table([1, 3], [10, 20], [[1.0, 2.0], [3.0, 5.0]], relative_error=0.1, source="a test")
+    assert (table.at(1, 20), table.at(3, 10), table.at(2, 15)) == (2.0, 3.0, 2.75)
+    assert (table.relative_error, table.source) == (0.1, "a test")

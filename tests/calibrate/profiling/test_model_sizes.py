@@ -1,0 +1,87 @@
+"""Bytes that parts read are those that their weights and keys and values have."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from calibrate.profiling.model_sizes import ModelSizes, PartBytes
+from decoding.errors import ModelFormatError
+from runtime.drafters.language_model.folder import load_draft
+from runtime.models.kv_cache import KVCache
+from runtime.target.exit_folder import load_exits
+from tests.runtime.tiny_folders import save_draft_of, save_exits_of
+from tests.tiny_models import tiny_target
+
+CONTEXT = 30
+
+
+@pytest.fixture(scope="module")
+def target():
+    return tiny_target()
+
+
+@pytest.fixture(scope="module")
+def folders(target, tmp_path_factory) -> tuple[Path, Path]:
+    """Folders of a draft with features and of exits."""
+    root = tmp_path_factory.mktemp("sizes")
+    return save_draft_of(target, root / "draft", exit_features=(1, 2)), save_exits_of(target, root / "exits")
+
+
+@pytest.fixture(scope="module")
+def sizes(target, folders) -> ModelSizes:
+    return ModelSizes.of(target.config, *folders, "float32")
+
+
+def matrix_bytes(module) -> int:
+    return sum(weight.nbytes for weight in module.parameters() if weight.dim() == 2)
+
+
+def test_a_layer_reads_its_matrices_and_the_keys_and_values_of_the_context(target, sizes) -> None:
+    layer = target.layers[0]
+    cached = KVCache(replace(target.config, num_layers=1), CONTEXT, dtype=layer.down.weight.dtype)
+    cache_bytes = cached.keys.nbytes + cached.values.nbytes
+    assert sizes.part_bytes(CONTEXT).layer == matrix_bytes(layer) + cache_bytes
+    assert sizes.part_bytes(0).layer == matrix_bytes(layer)
+
+
+def test_a_draft_step_reads_its_layers_and_the_head_rows_it_keeps(target, folders, sizes) -> None:
+    draft = load_draft(folders[0], target, dtype=target.embedding.weight.dtype)
+    layers = sum(matrix_bytes(layer) for layer in draft.decoder.layers)
+    assert sizes.part_bytes(0).draft_step == layers + draft.decoder.head.weight.nbytes
+
+
+def test_an_exit_reads_its_adapter_and_the_head_rows_it_keeps(target, folders, sizes) -> None:
+    exits = load_exits(folders[1], target, dtype=target.embedding.weight.dtype)
+    head_rows = target.head.weight[exits.kept_ids].nbytes
+    assert sizes.part_bytes(CONTEXT).exit == matrix_bytes(exits.adapters[2]) + head_rows
+
+
+def test_what_is_not_there_reads_nothing_and_a_plain_exit_reads_the_whole_head(target) -> None:
+    plain = ModelSizes.of(target.config, None, None, "float32").part_bytes(CONTEXT)
+    assert plain.draft_step == 0
+    assert plain.exit == plain.head == target.head.weight.nbytes
+
+
+def test_half_the_precision_is_half_the_bytes(sizes) -> None:
+    whole, half = sizes.part_bytes(CONTEXT), replace(sizes, dtype="bfloat16").part_bytes(CONTEXT)
+    assert half == PartBytes(
+        layer=whole.layer / 2, head=whole.head / 2, exit=whole.exit / 2, draft_step=whole.draft_step / 2
+    )
+
+
+def test_features_are_as_wide_as_the_hidden_states_they_are_made_of(target, folders, sizes) -> None:
+    assert sizes.feature_width == 2 * target.config.hidden_size
+    assert sizes.features_bytes_per_row == 4 * sizes.feature_width
+    without = replace(sizes, draft=None)
+    assert without.feature_width == without.features_bytes_per_row == 0
+
+
+def test_a_folder_of_something_else_is_named(target, folders, tmp_path) -> None:
+    draft, exits = folders
+    with pytest.raises(ModelFormatError, match=r"exits/config\.json: not the configuration of"):
+        ModelSizes.of(target.config, exits, None, "float32")
+    with pytest.raises(ModelFormatError, match=r"draft/config\.json: not the configuration of"):
+        ModelSizes.of(target.config, None, draft, "float32")
+    with pytest.raises(ModelFormatError, match=r"nowhere/config\.json"):
+        ModelSizes.of(target.config, tmp_path / "nowhere", None, "float32")

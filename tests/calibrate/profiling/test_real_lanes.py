@@ -1,0 +1,61 @@
+"""Calibration of real lane processes with tiny models: what comes out is whole, whatever the times are."""
+
+from pathlib import Path
+
+from calibrate.profiling.calibration import CalibrationTask, calibrate
+from calibrate.profiling.model_sizes import ModelSizes
+from hwprofiles.host import LaneCores
+from hwprofiles.profile import load_profile, save_profile
+from runtime.drafters.eagle.folder import save_eagle
+from runtime.drafters.streams.folder import save_streams
+from runtime.engine import Engine
+from runtime.lanes.lane import LaneSpec
+from runtime.models.config import ModelConfig
+from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
+from tests.tiny_eagle import KEPT, tiny_eagle3
+from tests.tiny_models import tiny_streams, tiny_target
+
+
+def test_two_real_lanes_give_a_profile_of_every_part(tmp_path: Path) -> None:
+    """Heads that ship with others are named by their folders."""
+    decoder = tiny_target()
+    target = save_target(decoder, tmp_path / "target")
+    drafter = save_draft_of(decoder, tmp_path / "drafter", exit_features=(1, 2))
+    exits = save_exits_of(decoder, tmp_path / "exits")
+    eagle, streams = str(tmp_path / "eagle"), str(tmp_path / "streams")
+    facts = {"target_name": "tiny", "metadata": {}}
+    save_eagle(tiny_eagle3(decoder, num_taps=2), Path(eagle), feature_layers=(1, 3), **facts)
+    save_streams(tiny_streams(decoder), ((0,), (1,), (0, 0)), Path(streams), kept_ids=KEPT, target=decoder, **facts)
+    lanes = tuple(LaneCores(name=name, cores=(), num_threads=1) for name in ("one", "two"))
+    task = CalibrationTask(
+        target="tiny",
+        drafter="drafter",
+        sizes=ModelSizes.of(ModelConfig.from_folder(target), drafter, exits, "float32"),
+        lanes=lanes,
+        exit_layers=(2, 3),
+        contexts=(4, 40),
+        max_window=3,
+        heads={eagle: "eagle3", streams: "speculative_streaming"},
+        max_tree=12,
+        quick=True,
+    )
+    specs = [LaneSpec(name=lane.name) for lane in lanes]
+    with Engine(target, lanes=specs, drafter_folder=drafter, exits_folder=exits, dtype="float32") as engine:
+        profile = calibrate(engine, task)
+    save_profile(profile, tmp_path / "profile.yaml")
+    assert load_profile(tmp_path / "profile.yaml") == profile
+    assert profile.features_bytes_per_row == 2 * 16 * 4
+    assert [pair.lanes for pair in profile.contention] == [("one", "two"), ("two", "one")]
+    for lane in profile.lanes:
+        assert lane.dispatch_s > 0
+        assert sorted(lane.exit) == [2, 3]
+        for table in (lane.layer, lane.draft_step, lane.draft_step_features):
+            assert table is not None
+            assert table.rows[0] == 1
+            assert (table.contexts[0], table.contexts[-1]) == (4, 40)
+        assert all(seconds > 0 for line in lane.draft_step.seconds for seconds in line)
+        assert (lane.layer.rows[-1], lane.draft_step.rows[-1]) == (13, 32)
+        assert lane.heads[eagle].at(4, 40) > 0
+        assert lane.streams[streams].rows == (1, 13)
+        verify_s = 4 * lane.layer.at(2, 4) + lane.head.at(2, 4)
+        assert verify_s > 0

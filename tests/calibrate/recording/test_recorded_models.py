@@ -1,0 +1,54 @@
+"""The models of a record come from their folders as a user named them."""
+
+import pytest
+import torch
+
+from calibrate.recording.recorded_models import NamedFolder, load_models
+from decoding.errors import ModelError
+from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
+from tests.tiny_models import tiny_target
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("models")
+    target = tiny_target()
+    named = NamedFolder("a target", save_target(target, root / "t")), NamedFolder("a draft", root / "d")
+    save_draft_of(target, root / "d", exit_features=(1, 2))
+    return (*named, save_exits_of(target, root / "exits"))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_target_draft_and_exits_are_loaded_in_the_type_asked_for(folders, dtype) -> None:
+    models = load_models(*folders, dtype=dtype)
+    assert (models.target_name, models.drafter_name, models.dtype) == ("a target", "a draft", dtype)
+    loaded = [models.target, models.draft, *models.exits.adapters.values()]
+    assert {weight.dtype for model in loaded for weight in model.parameters()} == {getattr(torch, dtype)}
+    assert models.draft.config.exit_features == (1, 2)
+    assert sorted(models.exits.adapters) == [2, 3]
+
+
+def test_a_draft_shares_its_targets_embedding(folders) -> None:
+    models = load_models(*folders, dtype="float32")
+    own, shared = models.draft.decoder.embedding.weight, models.target.embedding.weight
+    assert own.data_ptr() == shared.data_ptr()
+
+
+def test_exits_may_be_left_out(folders) -> None:
+    target, drafter, _ = folders
+    assert load_models(target, drafter, None, dtype="float32").exits is None
+
+
+def test_threads_are_set_only_where_a_number_is_given(folders, monkeypatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    load_models(*folders, dtype="float32")
+    assert asked == []
+    load_models(*folders, dtype="float32", num_threads=3)
+    assert asked == [3]
+
+
+def test_a_draft_of_another_target_is_refused(folders, tmp_path) -> None:
+    other = NamedFolder("another", save_target(tiny_target(seed=9), tmp_path / "other"))
+    with pytest.raises(ModelError, match="was trained for tiny"):
+        load_models(other, *folders[1:], dtype="float32")

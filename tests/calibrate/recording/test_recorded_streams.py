@@ -1,0 +1,122 @@
+"""What is recorded of a draft's streams tells every step that it takes for real."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from calibrate.recording.recorder import RecordedModels, Recorder, RecordSettings
+from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule
+from runtime.drafters.language_model.branch_set import BranchSet
+from runtime.drafters.language_model.rollouts import Rollouts, rollouts_everywhere
+from sim.acceptance.replay import Replay
+from tests.calibrate.recording.test_recorder import PROMPTS
+from tests.runtime.drafters.language_model.test_draft_streams import draft_model
+from tests.runtime.drafters.language_model.test_drafter import begin, mirror, run, speculative
+from tests.tiny_models import tiny_target
+
+WINDOW = 6
+IDS = [5, 17, 3, 44, 8, 8, 60, 1, 29, 12, 33, 7, 20]
+START = 3
+SETTINGS = RecordSettings(exit_layers=(), max_new_tokens=8, max_window=WINDOW, num_alternatives=3)
+
+
+def rollouts(model, ids=IDS, features_TE=None) -> Rollouts:
+    return rollouts_everywhere(model, ids, start=START, num_tokens=WINDOW, num_alternatives=1, features_TE=features_TE)
+
+
+def record_of(found: Rollouts, *, with_features: bool) -> AcceptanceRecord:
+    """A record of the streams over a text; of the rest nothing is asked here."""
+    models = RecordedModels(target_name="t", drafter_name="d", target=tiny_target(), draft=draft_model())
+    recorder = Recorder(models, SETTINGS)
+    one = recorder.record(PROMPTS[0])
+    size = len(found.tokens)
+    hits = found.stream_hits.numpy().astype(np.int32)
+    fields = {
+        "prompt_length": START,
+        "text": np.zeros(size, dtype=np.int32),
+        "rollouts": found.tokens.numpy().astype(np.int32),
+        "feature_rollouts": found.tokens.numpy().astype(np.int32),
+        "alternatives": np.zeros((size, 3), dtype=np.int32),
+        "stream_hits": np.where(with_features, 0, hits),
+        "feature_stream_hits": hits,
+        "margins": np.zeros(0, dtype=np.float32),
+    }
+    return replace(recorder.assemble([one]), prompts=(replace(one, **fields),), max_new_tokens=size)
+
+
+def guessing(schedule: Schedule, found: Rollouts):
+    return Replay(record_of(found, with_features=schedule.exit_features)).guessing(schedule)
+
+
+@pytest.mark.parametrize("num_streams", [1, 2, 3])
+@pytest.mark.parametrize("window", [1, 2, 4, 6])
+@pytest.mark.parametrize("with_features", [False, True])
+def test_steps_of_fresh_rollouts(num_streams, window, with_features) -> None:
+    model = draft_model(with_features=with_features)
+    features = torch.randn(len(IDS), 32, generator=torch.Generator().manual_seed(1)) if with_features else None
+    schedule = speculative(window, draft_streams=num_streams, exit_features=with_features)
+    subject = guessing(schedule, rollouts(model, IDS, features))
+    for length in range(START, len(IDS)):
+        known = features[: length - 1] if with_features else None
+        drafter = begin(model, schedule, IDS[:START], features_TE=known[: START - 1] if with_features else None)
+        rows, _ = run(drafter.rollout())
+        if length > START:
+            committed = IDS[START:length]
+            rows, _ = run(drafter.rollout(committed, known[START - 1 :] if with_features else None))
+        assert tuple(rows[1:]) == subject.rows(0, length - START, 1)
+
+
+def test_some_guesses_of_these_models_are_right_and_some_wrong() -> None:
+    """Else the tests beside this one would say little."""
+    hits = rollouts(draft_model()).stream_hits[:, :-1]
+    assert (hits == 0).any()
+    assert (hits > 0).any()
+
+
+@pytest.mark.parametrize("num_steps", [2, 3, 5])
+@pytest.mark.parametrize("row", [0, 2, 5])
+def test_steps_behind_a_branch_that_was_taken(num_steps, row) -> None:
+    model = draft_model()
+    schedule = mirror(5, root_source="draft", draft_top_k=1, draft_streams=2)
+    drafter = begin(model, schedule, IDS[:START])
+    _, window = run(drafter.rollout())
+    branches = BranchSet(drafter, schedule)
+    for _ in range(num_steps):
+        branches.step()
+    root = next(root for root in branches._branches if root.row == row)
+    rows, _ = run(branches.take(root)[1])
+    text = [*IDS[:START], *window.tokens[:row], root.token]
+    subject = guessing(schedule, rollouts(model, [*text, 0]))
+    # the first step fed the last drafted token, so the branch has as many tokens as there were steps behind it
+    assert tuple(rows) == (1, *subject.rows(0, len(text) - START, num_steps))
+
+
+def test_the_recorder_keeps_them_with_features_and_without() -> None:
+    models = RecordedModels(
+        target_name="t", drafter_name="d", target=tiny_target(), draft=draft_model(with_features=True)
+    )
+    recorder = Recorder(models, SETTINGS)
+    one = recorder.record(PROMPTS[0])
+    record = recorder.assemble([one])
+    assert record.num_streams == 3
+    assert one.stream_hits.shape == one.feature_stream_hits.shape == (len(one.text), WINDOW)
+    ids = [*PROMPTS[0].ids, *one.text.tolist()]
+    start = len(PROMPTS[0].ids)
+    again = rollouts_everywhere(models.draft, ids, start=start, num_tokens=WINDOW, num_alternatives=1, features_TE=None)
+    assert one.stream_hits.tolist() == again.stream_hits.tolist()
+
+
+def test_a_draft_without_streams_has_none(tmp_path) -> None:
+    model = draft_model()
+    model.config = replace(model.config, streams=None)
+    model.streams = None
+    models = RecordedModels(target_name="t", drafter_name="d", target=tiny_target(), draft=model)
+    recorder = Recorder(models, SETTINGS)
+    record = recorder.assemble([recorder.record(PROMPTS[0])])
+    assert record.num_streams == 0
+    assert record.prompts[0].stream_hits.shape == (0, WINDOW)
+    record.save(tmp_path / "record.npz")
+    assert AcceptanceRecord.load(tmp_path / "record.npz").num_streams == 0

@@ -1,0 +1,297 @@
+"""Records of tiny float32 models, held against decoding the whole text anew for every single position."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from calibrate.prompts import EncodedPrompt
+from calibrate.recording.recorded_text import greedy_text
+from calibrate.recording.recorder import RecordedModels, Recorder, RecordSettings, fingerprint, record_acceptance
+from decoding.errors import RecordError
+from decoding.messages import NO_WINDOW, Window
+from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule
+from runtime.drafters.language_model.drafter import Drafter
+from runtime.drafters.language_model.model import DraftConfig, DraftModel, normalise_features
+from runtime.drafters.window_drafter import Steps
+from runtime.models.decoder import Decoder, causal_mask
+from runtime.target.exit_folder import ExitHeads
+from runtime.target.target_model import TargetModel
+from tests.tiny_models import EOS, tiny_adapters, tiny_target
+
+PROMPTS = tuple(
+    EncodedPrompt(f"prompt {seed}", "qa", tuple(np.random.default_rng(seed).integers(3, 61, 5 + seed).tolist()))
+    for seed in range(4)
+)
+NOISE = 0.04
+SETTINGS = RecordSettings(
+    exit_layers=(1, 3), max_new_tokens=12, max_window=4, num_alternatives=3, num_exit_candidates=5
+)
+
+
+def models(*, features: bool = True, adapters: bool = True) -> RecordedModels:
+    target = tiny_target()
+    kept_ids = torch.arange(0, 61, 3)
+    return RecordedModels(
+        target_name="tiny-target",
+        drafter_name="tiny-draft",
+        target=target,
+        draft=imperfect_copy(target, (1, 2) if features else ()),
+        exits=ExitHeads(adapters=tiny_adapters(target, (3,)), kept_ids=kept_ids) if adapters else None,
+    )
+
+
+def imperfect_copy(target: Decoder, exit_features: tuple[int, ...]) -> DraftModel:
+    """A draft that is the target plus noise: it agrees about half the time."""
+    config = DraftConfig(source_layers=(1, 2, 3, 4), vocab_size=61, exit_features=exit_features, feature_layer=1)
+    torch.manual_seed(7)
+    draft = DraftModel(target.config, config)
+    draft.decoder.load_state_dict(target.state_dict())
+    for parameter in draft.parameters():
+        parameter.data += NOISE * torch.randn_like(parameter)
+    if draft.fuse is not None:
+        torch.nn.init.normal_(draft.fuse.weight, std=NOISE)
+    draft.share(target, torch.arange(61))
+    return draft.eval().requires_grad_(requires_grad=False)
+
+
+def states_of(target, ids: list[int], layer: int) -> torch.Tensor:
+    """States after `layer` of a whole text in one uncached pass, [T, D]."""
+    x = target.embedding(torch.tensor([ids]))
+    mask = causal_mask(len(ids), torch.float32)
+    return target.run_layers(x, 0, layer, positions=torch.arange(len(ids)), mask=mask)[0]
+
+
+def best(logits: torch.Tensor, count: int) -> list[int]:
+    return sorted(range(len(logits)), key=lambda token: -float(logits[token]))[:count]
+
+
+def said_behind(kept_ids: torch.Tensor, prompt: list[int]) -> list[int]:
+    """The kept ids, and those of the prompt that are not among them."""
+    return [*kept_ids.tolist(), *sorted(set(prompt) - set(kept_ids.tolist()))]
+
+
+@torch.inference_mode()
+def draft_naively(
+    pair, prompt: list[int], ids: list[int], count: int, features: torch.Tensor | None
+) -> tuple[list[int], list[int]]:
+    """`count` drafted tokens behind `ids`, everything recomputed for each; and the best ids for the first."""
+    draft, said = pair.draft, said_behind(pair.draft.kept_ids, prompt)
+    text, ranked = list(ids), []
+    for _ in range(count):
+        rows = None
+        if features is not None:
+            rows = torch.zeros(1, len(text), features.shape[-1])
+            rows[0, 1 : len(ids)] = features[: len(ids) - 1]
+        mask = causal_mask(len(text), torch.float32)
+        hidden = draft(torch.tensor([text]), positions=torch.arange(len(text)), mask=mask, features_BTE=rows)
+        logits = pair.target.head.weight[said] @ hidden[0, -1]
+        ranked.append([said[token] for token in best(logits, SETTINGS.num_alternatives)])
+        text.append(ranked[-1][0])
+    return text[len(ids) :], ranked[0]
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> AcceptanceRecord:
+    return record_acceptance(models(), PROMPTS, SETTINGS, tmp_path_factory.mktemp("record") / "r.npz")
+
+
+def test_the_text_is_that_of_the_runtime_to_the_last_token(record: AcceptanceRecord) -> None:
+    target = TargetModel(models().target)
+    for prompt, recorded in zip(PROMPTS, record.prompts, strict=True):
+        target.prefill(prompt.ids, capacity=64)
+        assert [target.verify(NO_WINDOW).next_token for _ in recorded.text] == recorded.text.tolist()
+        assert EOS not in recorded.text[:-1]
+        assert len(recorded.margins) == len(recorded.text)
+        assert (recorded.margins > 0).all()
+        assert len(recorded.text) == SETTINGS.max_new_tokens or recorded.text[-1] == EOS
+
+
+def test_a_text_ends_with_eos() -> None:
+    target = tiny_target()
+    whole = greedy_text(target, PROMPTS[0].ids, max_new_tokens=12, layers=()).tokens
+    stop = whole[4]
+    assert stop not in whole[:4]
+    target.config = replace(target.config, eos_token_ids=(stop,))
+    assert greedy_text(target, PROMPTS[0].ids, max_new_tokens=12, layers=()).tokens == whole[:5]
+
+
+def test_states_and_margins_are_those_of_one_pass_over_the_text() -> None:
+    target, prompt = tiny_target(), PROMPTS[1].ids
+    text = greedy_text(target, prompt, max_new_tokens=12, layers=(3, 1))
+    ids = [*prompt, *text.tokens[:-1]]
+    for layer in (1, 3):
+        assert torch.allclose(text.states[layer], states_of(target, ids, layer), atol=1e-4)
+    logits = target.logits(states_of(target, ids, 4)[None])[0, len(prompt) - 1 :]
+    first, second = logits.topk(2).values.T
+    assert text.margins == pytest.approx((first - second).tolist(), abs=1e-3)
+
+
+@pytest.mark.parametrize("with_features", [False, True])
+def test_drafts_are_those_made_one_position_at_a_time(record: AcceptanceRecord, with_features: bool) -> None:
+    pair = models()
+    for prompt, recorded in zip(PROMPTS, record.prompts, strict=True):
+        ids = [*prompt.ids, *recorded.text.tolist()]
+        hidden = torch.stack([states_of(pair.target, ids, layer) for layer in (1, 2)], dim=1)
+        features = normalise_features(hidden, 1e-5) if with_features else None
+        ranked = recorded.feature_alternatives if with_features else recorded.alternatives
+        for position in range(len(recorded.text)):
+            drafted, first = draft_naively(pair, prompt.ids, ids[: len(prompt.ids) + position], 4, features)
+            assert recorded.drafts(with_features=with_features)[position].tolist() == drafted
+            assert ranked[position].tolist() == first
+
+
+def test_exits_are_read_through_their_adapter_or_the_plain_head(record: AcceptanceRecord) -> None:
+    pair = models()
+    assert pair.exits is not None
+    for prompt, recorded in zip(PROMPTS, record.prompts, strict=True):
+        said = said_behind(pair.exits.kept_ids, prompt.ids)
+        ids = [*prompt.ids, *recorded.text.tolist()[:-1]]
+        for layer in (1, 3):
+            states = states_of(pair.target, ids, layer)
+            states = pair.exits.adapters[3](states) if layer == 3 else states
+            logits = pair.target.logits(states[None])[0][:, said]
+            wanted = [[said[token] for token in best(row, 5)] for row in logits[len(prompt.ids) - 1 :]]
+            assert recorded.exits[layer].tolist() == wanted
+
+
+@pytest.mark.parametrize("with_features", [False, True])
+def test_the_draft_is_sometimes_right_and_sometimes_wrong(record: AcceptanceRecord, with_features: bool) -> None:
+    """Or the tests of this file would show little."""
+    lengths = np.concatenate([prompt.match_lengths(with_features=with_features) for prompt in record.prompts])
+    assert set(lengths) >= {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("with_features", [False, True])
+@pytest.mark.parametrize("window", [1, 3])
+def test_real_rounds_are_what_the_record_says(record: AcceptanceRecord, window: int, with_features: bool) -> None:
+    """Speculative rounds with an exit, by the runtime's own models."""
+    pair = models()
+    layers = pair.draft.config.exit_features if with_features else ()
+    schedule = Schedule(
+        method="speculative",
+        target_lane="a",
+        draft_lane="b",
+        num_speculative_tokens=window,
+        exit_features=with_features,
+    )
+    for prompt, recorded in zip(PROMPTS, record.prompts, strict=True):
+        target, drafter = TargetModel(pair.target, pair.exits), Drafter(pair.draft)
+        features = target.prefill(prompt.ids, capacity=64, feature_layers=layers)
+        drafter.prefill(prompt.ids, schedule=schedule, capacity=64, features_TE=features)
+        lengths = recorded.match_lengths(with_features=with_features)
+        position, committed, features = 0, (), None
+        while position + window < len(recorded.text):
+            drafted = run(drafter.rollout(committed, features))
+            assert list(drafted.tokens) == recorded.drafts(with_features=with_features)[position, :window].tolist()
+            signal = target.prefix(drafted, 3, SETTINGS.num_exit_candidates)
+            verdict = target.suffix()
+            assert verdict.num_accepted == min(lengths[position], window)
+            rows = slice(position, position + verdict.num_accepted + 1)
+            assert list(map(list, signal.candidates[: verdict.num_accepted + 1])) == recorded.exits[3][rows].tolist()
+            committed = (*drafted.tokens[: verdict.num_accepted], verdict.next_token)
+            assert list(committed) == recorded.text[rows].tolist()
+            features = signal.features[: len(committed)] if with_features else None
+            position += len(committed)
+
+
+def run(steps: Steps) -> Window:
+    """The window at the end of a rollout's steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def test_a_record_on_disk_is_the_one_returned(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "r.npz"
+    made = record_acceptance(models(), PROMPTS[:2], SETTINGS, path)
+    read = AcceptanceRecord.load(path)
+    assert (read.target, read.drafter, read.dtype, read.exit_layers) == ("tiny-target", "tiny-draft", "float32", (1, 3))
+    for ours, theirs in zip(made.prompts, read.prompts, strict=True):
+        assert (ours.name, ours.category, ours.prompt_length) == (theirs.name, theirs.category, theirs.prompt_length)
+        for name in ("text", "rollouts", "feature_rollouts", "alternatives", "feature_alternatives"):
+            assert np.array_equal(getattr(ours, name), getattr(theirs, name))
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_draft_without_features_has_no_rollouts_with_them(tmp_path: Path) -> None:
+    pair = models(features=False, adapters=False)
+    prompt = record_acceptance(pair, PROMPTS[:1], SETTINGS, tmp_path / "r.npz").prompts[0]
+    assert prompt.feature_rollouts.shape == (0, 4)
+    with pytest.raises(RecordError, match="takes none"):
+        prompt.drafts(with_features=True)
+
+
+def test_a_recorder_assembles_the_prompts_it_is_given(record: AcceptanceRecord) -> None:
+    recorder = Recorder(models(), SETTINGS)
+    chosen = [recorder.record(prompt) for prompt in (PROMPTS[2], PROMPTS[0])]
+    assembled = recorder.assemble(chosen)
+    assert [prompt.name for prompt in assembled.prompts] == ["prompt 2", "prompt 0"]
+    assert np.array_equal(assembled.prompts[0].rollouts, record.prompts[2].rollouts)
+    kept = ("target", "drafter", "dtype", "max_window", "max_new_tokens", "exit_layers", "feature_layers")
+    assert all(getattr(assembled, name) == getattr(record, name) for name in kept)
+
+
+class Interrupted:
+    """Progress that stops the recording at a prompt, once, and notes which prompts were begun."""
+
+    def __init__(self, stop_at: str | None) -> None:
+        self.stop_at = stop_at
+        self.begun: list[str] = []
+
+    def __call__(self, step: str, share: float) -> None:
+        assert 0 <= share <= 1
+        if step == self.stop_at:
+            raise KeyboardInterrupt
+        self.begun.append(step)
+
+
+def test_an_interrupted_recording_goes_on_where_it_stopped(tmp_path: Path, record: AcceptanceRecord) -> None:
+    path = tmp_path / "r.npz"
+    with pytest.raises(KeyboardInterrupt):
+        record_acceptance(models(), PROMPTS, SETTINGS, path, Interrupted("prompt 2"))
+    assert not path.exists()
+    again = Interrupted(None)
+    resumed = record_acceptance(models(), PROMPTS, SETTINGS, path, again)
+    assert again.begun == ["prompt 2", "prompt 3", "done"]
+    for ours, theirs in zip(resumed.prompts, record.prompts, strict=True):
+        assert np.array_equal(ours.rollouts, theirs.rollouts)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_was_recorded_with_other_settings_or_models_is_not_reused(tmp_path: Path) -> None:
+    path = tmp_path / "r.npz"
+    with pytest.raises(KeyboardInterrupt):
+        record_acceptance(models(), PROMPTS, SETTINGS, path, Interrupted("prompt 2"))
+    again = Interrupted(None)
+    record_acceptance(models(), PROMPTS, replace(SETTINGS, max_window=3), path, again)
+    assert again.begun[0] == "prompt 0"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_fingerprint_follows_weights_prompts_and_settings() -> None:
+    pair = models()
+    base = fingerprint(pair, PROMPTS, SETTINGS)
+    assert fingerprint(models(), PROMPTS, SETTINGS) == base
+    changed = models()
+    with torch.no_grad():
+        changed.draft.decoder.layers[1].down.weight += 0.01
+    others = {
+        fingerprint(changed, PROMPTS, SETTINGS),
+        fingerprint(pair, PROMPTS[:3], SETTINGS),
+        fingerprint(pair, PROMPTS, replace(SETTINGS, max_new_tokens=11)),
+        fingerprint(models(adapters=False), PROMPTS, SETTINGS),
+    }
+    assert len(others | {base}) == 5
+
+
+def test_layers_and_lengths_the_target_does_not_have_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"exit layer 4 is outside 1\.\.3"):
+        record_acceptance(models(), PROMPTS, replace(SETTINGS, exit_layers=(1, 4)), tmp_path / "r.npz")
+    with pytest.raises(RecordError, match="prompt 0: 5 prompt and 500 new tokens exceed the target's 128"):
+        record_acceptance(models(), PROMPTS, replace(SETTINGS, max_new_tokens=500), tmp_path / "r.npz")
