@@ -34,7 +34,7 @@ from mirrorsd.recording import Reach, record
 from mirrorsd.text_engine import Decoding, TextEngine, lane_specs
 from runtime.drafters.shipped import find_drafter
 from sim.acceptance.replay import Replay
-from training.card import AcceptanceByTask, TaskAcceptance, add_acceptance
+from training.judging.card import AcceptanceByTask, TaskAcceptance, add_acceptance
 
 RESULTS = Path(__file__).parent / "results"
 METHODS: dict[str, Method] = {

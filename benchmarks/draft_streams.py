@@ -35,7 +35,7 @@ from runtime.models.embedded import embedded_folder
 from runtime.models.tokenizer import Tokenizer
 from runtime.models.weights import load_decoder
 from runtime.target.target_model import TargetModel
-from training.card import add_benchmark
+from training.judging.card import add_benchmark
 
 RESULT = Path(__file__).parent / "results" / "draft-streams.json"
 PAGE = Path(__file__).parents[1] / "docs" / "training.md"

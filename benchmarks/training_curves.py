@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, TypeVar
 from decoding.yaml_file import write_atomically
 from planner.wording import listing
 from runtime.models.embedded import embedded_folder
-from training.card import Card, read_card
-from training.data import read_conversations
+from training.data.conversations import read_conversations
+from training.judging.card import Card, read_card
 from training.recipe import DraftRecipe, ExitRecipe, Optimisation, TrainingRecipe
 from training.run import DRAFTER_FOLDER, RunProgress, run_recipe
 

@@ -16,16 +16,11 @@ from decoding.files import replace_file
 from runtime.models.config import ModelConfig
 from runtime.models.weights import load_decoder
 from runtime.storage.weight_folder import WEIGHTS_FILE
-from training.card import AcceptanceCard, Card, DataCard, add_benchmark, read_card, write_card
 from training.curve import read_curve
-from training.data import Conversation, fingerprint, most_frequent_ids, read_conversations, split_held_out
-from training.draft import DraftTask
-from training.draft_streams import DraftStreamTask
-from training.eagle import EagleTask
-from training.exits import ExitTask
-from training.hydra import HydraTask
-from training.judgement import Coverage, Judgement
-from training.medusa import MedusaTask
+from training.data.conversations import Conversation, fingerprint, most_frequent_ids, read_conversations, split_held_out
+from training.data.states import TargetStates
+from training.judging.card import AcceptanceCard, Card, DataCard, add_benchmark, read_card, write_card
+from training.judging.judgement import Coverage, Judgement
 from training.recipe import (
     DraftRecipe,
     DraftStreamRecipe,
@@ -37,8 +32,13 @@ from training.recipe import (
     StreamRecipe,
     TrainingRecipe,
 )
-from training.states import TargetStates
-from training.streams import StreamTask
+from training.tasks.chain_draft import DraftTask
+from training.tasks.draft_streams import DraftStreamTask
+from training.tasks.eagle import EagleTask
+from training.tasks.exits import ExitTask
+from training.tasks.hydra import HydraTask
+from training.tasks.medusa import MedusaTask
+from training.tasks.target_streams import StreamTask
 from training.trainer import Report, Task, train
 
 RUN_FILE = "run.json"
@@ -82,7 +82,7 @@ def run_recipe(
     Args:
         recipe: what to train.
         target_folder: Hugging Face folder of the target; its name is the target's name on the card.
-        data_paths: token files of the target's own answers, see `training.data`.
+        data_paths: token files of the target's own answers, see `training.data.conversations`.
         out_folder: holds the checkpoint and, in the end, the drafter folder; its name is the drafter's.
         state_folder: for the target's hidden states; recipes on the same data may share one. Without it they
             go to a folder in `out_folder`.

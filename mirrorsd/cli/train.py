@@ -98,12 +98,12 @@ def generate(
     json: JsonOption = None,
 ) -> None:
     """Let the target make its own training text; run it again to go on where it was stopped."""
-    from training.text_recipe import load_text_recipe
+    from training.text.text_recipe import load_text_recipe
 
     wanted = load_text_recipe(_recipe_path(recipe))
     say("Loading torch and the target ...")
     from runtime.models.model_folder import resolve_model
-    from training.self_text import write_self_text
+    from training.text.self_text import write_self_text
 
     saved = [f"The batches that were finished are in {out}; the same command goes on behind them."]
     with telling_what_was_saved(saved), task("Generating") as report:
@@ -133,7 +133,7 @@ def _train(
     wanted = _recipe(recipe, kind)
     say("Loading torch and the target ...")
     from runtime.models.model_folder import resolve_model
-    from training.card import read_card
+    from training.judging.card import read_card
     from training.run import run_recipe
 
     saved = [f"What was finished is in {out}; the same command goes on from there."]

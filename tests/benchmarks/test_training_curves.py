@@ -4,7 +4,7 @@ import pytest
 
 from runtime.drafters.shipped import find_drafter
 from tests.benchmarks.scripts import load_script
-from training.card import read_card
+from training.judging.card import read_card
 
 
 @pytest.fixture(scope="module")

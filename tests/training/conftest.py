@@ -11,8 +11,8 @@ from safetensors.torch import save_file
 from runtime.models.decoder import Decoder, causal_mask
 from runtime.models.weights import decoder_tensors, load_decoder
 from tests.tiny_models import EOS, VOCAB_SIZE, tiny_target
-from training.data import read_conversations
-from training.states import TargetStates
+from training.data.conversations import read_conversations
+from training.data.states import TargetStates
 
 NUM_CONVERSATIONS = 14
 

@@ -10,7 +10,7 @@ from decoding.errors import TrainingError
 from runtime.drafters.language_model.folder import load_draft
 from runtime.target.exit_folder import load_exits
 from training import trainer
-from training.card import TaskAcceptance, add_acceptance, add_benchmark, read_card
+from training.judging.card import TaskAcceptance, add_acceptance, add_benchmark, read_card
 from training.recipe import DraftRecipe, ExitRecipe, Optimisation
 from training.run import run_recipe
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from training.card import read_card
+from training.judging.card import read_card
 
 COMMON = "vocab_size: 32\nnum_held_out: 2\noptimisation:\n  num_tokens: 40\n  conversations_per_step: 2\n"
 RECIPES = {

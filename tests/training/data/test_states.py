@@ -1,0 +1,86 @@
+import pytest
+import torch
+
+from decoding.errors import TrainingError
+from runtime.models.decoder import causal_mask
+from tests.tiny_models import tiny_target
+from training.data import states as states_module
+from training.data.conversations import read_conversations
+from training.data.states import TargetStates
+
+
+@pytest.fixture
+def conversations(data_path):
+    return read_conversations([data_path], vocab_size=61)
+
+
+def states_of(target, ids, layer):
+    """The states after a layer of one text alone."""
+    x = target.run_layers(
+        target.embedding(torch.tensor([ids])),
+        0,
+        layer,
+        positions=torch.arange(len(ids)),
+        mask=causal_mask(len(ids), torch.float32),
+    )
+    return (target.normalise(x) if layer == target.config.num_layers else x)[0]
+
+
+def assert_filled(states, layers):
+    for index, row in enumerate(states.conversations):
+        for layer in layers:
+            expected = states_of(states.target, row.ids, layer).to(torch.bfloat16)
+            assert torch.allclose(states.rows(layer, index).float(), expected.float(), rtol=0.02, atol=1e-3)
+
+
+def test_every_conversation_has_the_states_it_has_alone(tmp_path, target, conversations) -> None:
+    states = TargetStates(tmp_path, target, conversations, [1, 3])
+    states.fill()
+    assert_filled(states, [1, 3, 4])
+
+
+def test_an_interrupted_fill_goes_on_where_it_was(tmp_path, target, conversations, monkeypatch) -> None:
+    monkeypatch.setattr(states_module, "_CONVERSATIONS_PER_SAVE", 4)
+
+    def interrupt(done, total):
+        if done == 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        TargetStates(tmp_path, target, conversations, [2]).fill(interrupt)
+    seen = []
+    states = TargetStates(tmp_path, target, conversations, [2])
+    states.fill(lambda done, total: seen.append((done, total)))
+    assert seen == [(12, 14), (14, 14)]
+    assert_filled(states, [2, 4])
+    states.fill(lambda done, total: seen.append(None))
+    assert len(seen) == 2, "a filled folder is not filled again"
+
+
+def test_a_layer_can_be_added_to_a_folder(tmp_path, target, conversations) -> None:
+    TargetStates(tmp_path, target, conversations, [2]).fill()
+    states = TargetStates(tmp_path, target, conversations, [1])
+    states.fill()
+    assert_filled(states, [1, 4])
+    assert_filled(TargetStates(tmp_path, target, conversations, [2]), [2])
+
+
+def test_a_folder_of_another_target_or_of_other_data_is_refused(tmp_path, target, conversations) -> None:
+    TargetStates(tmp_path, target, conversations, [2])
+    for other, rows in ((tiny_target(5), conversations), (target, conversations[1:])):
+        with pytest.raises(TrainingError, match="holds the states of another target or other data"):
+            TargetStates(tmp_path, other, rows, [2])
+
+
+def test_a_layer_the_target_does_not_have_is_refused(tmp_path, target, conversations) -> None:
+    with pytest.raises(TrainingError, match=r"layers \[7\]: the target has layers 1\.\.4"):
+        TargetStates(tmp_path, target, conversations, [7])
+
+
+def test_a_disk_without_room_is_found_before_anything_is_computed(tmp_path, target, conversations, monkeypatch) -> None:
+    def full(file, offset, length):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(states_module.os, "posix_fallocate", full, raising=False)
+    with pytest.raises(TrainingError, match=r"cannot be written .*No space left.*2 layers need \d+ bytes each"):
+        TargetStates(tmp_path, target, conversations, [2])

@@ -1,0 +1,71 @@
+import pytest
+import torch
+
+from tests.tiny_models import tiny_draft, tiny_target
+from training.data.conversations import Conversation
+from training.judging.drafter_acceptance import Acceptance, accepted_by_round, judge_draft, match_lengths
+
+
+def test_drafted_tokens_match_up_to_the_first_that_differs_and_the_answers_end() -> None:
+    answer = [7, 8, 9, 9]
+    drafted = [[7, 8, 1], [8, 0, 9], [1, 9, 9], [9, 9, 9]]
+    assert match_lengths(drafted, answer) == [2, 1, 0, 1]
+
+
+def test_a_round_starts_where_the_last_one_ended() -> None:
+    # round 1 at place 0: 2 accepted and a bonus; round 2 at 3: 0 and a correction; round 3 at 4: 1
+    assert accepted_by_round([2, 9, 9, 0, 1], 4) == [2, 0, 1]
+    assert accepted_by_round([2, 0, 3, 0, 1], 1) == [1, 1, 1]
+
+
+def test_figures_follow_their_definitions() -> None:
+    result = Acceptance(num_tokens=3, with_features=False, num_committed=11, accepted=(3, 0, 1, 3))
+    assert result.mean_acceptance_length == pytest.approx(11 / 4)
+    assert result.conditional_acceptance_rate == pytest.approx((3 / 4, 2 / 3, 1.0))
+
+
+def test_no_round_gives_no_figure() -> None:
+    result = Acceptance(num_tokens=2, with_features=False, num_committed=0, accepted=())
+    assert result.mean_acceptance_length != result.mean_acceptance_length
+
+
+def play(draft, prompt, answer, window):
+    """Accepted tokens of each round, drafting token by token from the committed text."""
+    committed, accepted = list(prompt), []
+    full = [*prompt, *answer]
+    while len(committed) < len(full):
+        text = list(committed)
+        for _ in range(window):
+            positions = torch.arange(len(text))
+            mask = torch.full((len(text), len(text)), -torch.inf).triu(1)
+            x = draft(torch.tensor([text]), positions=positions, mask=mask)
+            text.append(int(draft.kept_ids[draft.decoder.head(x[0, -1]).argmax()]))
+        count = 0
+        while len(committed) + count < len(full) and count < window:
+            if text[len(committed) + count] != full[len(committed) + count]:
+                break
+            count += 1
+        accepted.append(count)
+        committed = full[: len(committed) + count + 1]
+    return accepted
+
+
+def test_a_draft_is_judged_as_if_rounds_were_played_one_by_one() -> None:
+    draft = tiny_draft(tiny_target())
+    prompts = ((3, 9), (17, 5, 5, 40), (8,))
+    conversations = []
+    for index, prompt in enumerate(prompts):
+        answer: list[int] = []
+        while len(answer) < 12:  # half of the tokens are the draft's own, so that some are accepted
+            text = [*prompt, *answer]
+            mask = torch.full((len(text), len(text)), -torch.inf).triu(1)
+            x = draft(torch.tensor([text]), positions=torch.arange(len(text)), mask=mask)
+            own = int(draft.kept_ids[draft.decoder.head(x[0, -1]).argmax()])
+            answer.append(own if (len(answer) + index) % 4 else (own + 1) % 61)
+        conversations.append(Conversation(prompt, tuple(answer)))
+    found = judge_draft(draft, conversations, [0, 2], windows=(2, 4), features=None)
+    for result in found:
+        expected = [play(draft, *conversations[index][:2], result.num_tokens) for index in (0, 2)]
+        assert result.accepted == tuple(expected[0] + expected[1])
+        assert result.num_committed == 24
+    assert found[1].mean_acceptance_length > found[0].mean_acceptance_length > 1.0

@@ -1,0 +1,225 @@
+"""The reference feeds one chain of rows for every root, and sums losses position by position."""
+
+import math
+
+import pytest
+import torch
+
+from decoding.errors import TrainingError
+from runtime.models.decoder import rms_norm
+from tests.tiny_eagle import plain_entered, plain_features, plain_log_probs, tiny_eagle1, tiny_eagle3
+from training.data.conversations import read_conversations
+from training.data.states import TargetStates
+from training.recipe import Eagle1Recipe, Eagle3Recipe, Optimisation
+from training.tasks.eagle import EagleTask
+from training.tasks.eagle_rows import EagleRows, root_states, row_features, unroll
+from training.tasks.eagle_start import initial_head
+
+KEPT = torch.arange(0, 61, 2)
+COMMON = {
+    "source_layer": 4,
+    "vocab_size": len(KEPT),
+    "num_held_out": 4,
+    "tree_depth": 3,
+    "tree_top_k": 2,
+    "tree_sizes": (4, 8),
+    "optimisation": Optimisation(num_tokens=50),
+}
+
+
+def eagle1(**changes):
+    return Eagle1Recipe(**COMMON | changes)
+
+
+def eagle3(**changes):
+    return Eagle3Recipe(**COMMON | {"feature_layers": (1, 2, 3)} | changes)
+
+
+@pytest.fixture
+def states(target, data_path, tmp_path):
+    states = TargetStates(tmp_path / "states", target, read_conversations([data_path], vocab_size=61), (1, 2, 3))
+    states.fill()
+    return states
+
+
+@pytest.fixture(params=["eagle1", "eagle3"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def task(kind, target, states):
+    """A task whose head is far from its start."""
+    task = EagleTask(eagle1(noise=0) if kind == "eagle1" else eagle3(num_steps=3), target, KEPT, states)
+    other = tiny_eagle1(target) if kind == "eagle1" else tiny_eagle3(target)
+    with torch.no_grad():
+        for parameter, value in zip(task.module.parameters(), other.parameters(), strict=True):
+            parameter.copy_(value)
+    return task
+
+
+def taps(states, index, kind):
+    """Features of every position of a conversation at unit scale, [T, E]."""
+    norm = states.target.final_norm
+    layers = (4,) if kind == "eagle1" else (1, 2, 3)
+    rows = [states.rows(layer, index).float() / (norm if layer == 4 else 1.0) for layer in layers]
+    return torch.cat([rms_norm(row, torch.ones(16), 1e-5) for row in rows], dim=-1)
+
+
+def plain_steps(task, kind, index, num_steps):
+    """By step, for each root: its position and the feature behind it, on the head's own features from step 1 on."""
+    row = task.states.conversations[index]
+    entered = plain_entered(task.module, taps(task.states, index, kind))
+    steps = [[] for _ in range(num_steps)]
+    for root in range(max(len(row.prompt) - 1, 1), len(row.ids) - 1):
+        fed = entered[:root]
+        for step in range(num_steps):
+            if root + step == len(row.ids) - 1:
+                break
+            done = plain_features(task.module, row.ids[1 : root + step + 1], fed)
+            steps[step].append((root + step, done[-1]))
+            fed = torch.cat([fed, done[-1:]])
+    return steps
+
+
+def teacher(states, index, position):
+    """The target's probabilities of the kept ids behind a position."""
+    return (states.target.head.weight[KEPT] @ states.rows(4, index)[position].float()).softmax(0)
+
+
+def test_rows_are_all_positions_with_a_feature_before_them_and_an_answer_token_behind(states) -> None:
+    rows = EagleRows.of(states, [1, 2])
+    first, second = states.conversations[1], states.conversations[2]
+    assert rows.ids.tolist() == [*first.ids[1:-1], *second.ids[1:-1]]
+    assert rows.positions.tolist() == [*range(1, len(first.ids) - 1), *range(1, len(second.ids) - 1)]
+    predicted = [rows.positions[root].item() + 1 for root in rows.roots]
+    expected = [range(len(row.prompt), len(row.ids)) for row in (first, second)]
+    assert predicted == [position for positions in expected for position in positions]
+    assert rows.left.tolist() == [*range(len(first.answer) - 1, -1, -1), *range(len(second.answer) - 1, -1, -1)]
+    alive = rows.surviving(2)
+    assert len(alive) == len(first.answer) + len(second.answer) - 4
+
+
+def test_features_belong_to_the_position_before_and_have_unit_scale(states) -> None:
+    features = row_features(states, [3], (2, 4)).float()
+    state = states.rows(2, 3).float()[: len(states.conversations[3].ids) - 2]
+    assert torch.allclose(features[:, :16], rms_norm(state, torch.ones(16), 1e-5), atol=0.02)
+    last = states.rows(4, 3).float()[: len(features)]
+    assert torch.allclose(features[:, 16:] * states.target.final_norm, last, atol=0.05)
+
+
+def test_what_the_targets_head_reads_at_the_roots(states) -> None:
+    rows = EagleRows.of(states, [0, 5])
+    found = root_states(states, [0, 5], rows)
+    expected = []
+    for index in (0, 5):
+        row = states.conversations[index]
+        expected += [states.rows(4, index)[position] for position in range(len(row.prompt) - 1, len(row.ids) - 1)]
+    assert torch.equal(found, torch.stack(expected))
+
+
+def test_every_step_goes_on_as_if_its_chain_had_been_drafted(task, kind, states) -> None:
+    batch = [0, 3, 4]
+    rows = EagleRows.of(states, batch)
+    entered = plain_entered(task.module, torch.cat([taps(states, index, kind)[:-2] for index in batch]))
+    with torch.no_grad():
+        found = list(unroll(task.module, rows, entered, 3))
+    plain = [plain_steps(task, kind, index, 3) for index in batch]
+    for step, features in enumerate(found):
+        expected = [feature for steps in plain for _, feature in steps[step]]
+        assert torch.allclose(features[rows.surviving(step)], torch.stack(expected), rtol=1e-3, atol=1e-4), step
+
+
+def test_the_loss_of_eagle1_is_the_distance_of_features_and_some_cross_entropy(target, states) -> None:
+    task = EagleTask(eagle1(noise=0, cross_entropy_weight=0.3), target, KEPT, states)
+    torch.nn.init.normal_(task.module.layer.out.weight, std=0.3)
+    distances, entropies = [], []
+    for index in (2, 6):
+        for position, feature in plain_steps(task, "eagle1", index, 1)[0]:
+            off = (feature - states.rows(4, index)[position].float()).abs().tolist()
+            distances += [0.5 * x * x if x < 1 else x - 0.5 for x in off]
+            entropies.append(-float(teacher(states, index, position) @ plain_log_probs(task.module, feature)))
+    loss, num_tokens = task.loss([2, 6], torch.Generator())
+    assert num_tokens == len(entropies) == sum(len(states.conversations[index].answer) for index in (2, 6))
+    expected = sum(distances) / len(distances) + 0.3 * sum(entropies) / len(entropies)
+    assert float(loss.detach()) == pytest.approx(expected, rel=0.03)
+
+
+def test_noise_moves_what_eagle1_is_fed(target, states) -> None:
+    task = EagleTask(eagle1(noise=0.5), target, KEPT, states)
+    first, second = (float(task.loss([0], torch.Generator().manual_seed(seed))[0].detach()) for seed in (0, 1))
+    assert first != second
+    assert first == float(task.loss([0], torch.Generator().manual_seed(0))[0].detach())
+
+
+def test_the_loss_of_eagle3_is_the_cross_entropy_of_all_steps_each_worth_less(target, states) -> None:
+    task = EagleTask(eagle3(num_steps=3, step_weight=0.5), target, KEPT, states)
+    torch.nn.init.normal_(task.module.layer.out.weight, std=0.3)
+    entropies = [[], [], []]
+    for index in (2, 6):
+        for step, rows in enumerate(plain_steps(task, "eagle3", index, 3)):
+            for position, feature in rows:
+                log_probs = plain_log_probs(task.module, feature)
+                entropies[step].append(-float(teacher(states, index, position) @ log_probs))
+    loss, num_tokens = task.loss([2, 6], torch.Generator())
+    assert num_tokens == len(entropies[0])
+    expected = sum(0.5**step * sum(values) / len(values) for step, values in enumerate(entropies))
+    assert float(loss.detach()) == pytest.approx(expected, rel=0.03)
+
+
+def test_held_out_agreement_is_counted_step_by_step(task, kind, states) -> None:
+    found = task.evaluate()
+    hits = [[] for _ in range(4)]
+    for index in range(10, 14):
+        for step, rows in enumerate(plain_steps(task, kind, index, 4)):
+            for position, feature in rows:
+                best = plain_log_probs(task.module, feature).argmax()
+                hits[step].append(bool(best == teacher(states, index, position).argmax()))
+    for step, values in enumerate(hits):
+        share = sum(values) / len(values)
+        assert found[f"agreement_step{step + 1}"] == pytest.approx(share, abs=2.5 / len(values)), step
+
+
+def test_a_head_starts_as_the_least_squares_guess_of_what_is_wanted(kind, target, states) -> None:
+    head = initial_head(eagle1() if kind == "eagle1" else eagle3(), target, KEPT, states)
+    batch = list(range(len(states.conversations)))
+    rows = EagleRows.of(states, batch)
+    features = torch.cat([taps(states, index, kind)[:-2] for index in batch])
+    wanted = torch.cat([states.rows(4, index)[1:-1].float() for index in batch])
+    if kind == "eagle1":
+        inputs = torch.cat([head.embedding(rows.ids), features * target.final_norm], dim=-1)
+    else:
+        inputs, wanted = features, wanted / target.final_norm
+    best = torch.linalg.lstsq(inputs, wanted).solution
+    least = float((inputs @ best - wanted).square().mean())
+    with torch.no_grad():
+        entered = head.enter(features)
+        (found,) = unroll(head, rows, entered, 1)
+        guess = inputs @ head.fuse.weight.T
+    assert torch.allclose(found, guess[rows.roots], atol=1e-5), "the layer adds nothing yet"
+    assert float((guess - wanted).square().mean()) == pytest.approx(least, rel=0.1)
+
+
+def test_a_head_trains_in_float32_on_frozen_rows_of_the_target(kind, target, states) -> None:
+    lower = type(target)(target.config)
+    lower.load_state_dict(target.state_dict())
+    head = initial_head(eagle1() if kind == "eagle1" else eagle3(), lower.to(torch.bfloat16), KEPT, states)
+    assert {weight.dtype for weight in head.parameters()} == {torch.float32}
+    frozen = {name for name, weight in head.named_parameters() if not weight.requires_grad}
+    assert frozen == {"embedding.weight", "head.weight"}
+    assert torch.equal(head.head.weight, target.head.weight[KEPT])
+
+
+@pytest.mark.parametrize(("recipe", "layer"), [(eagle1(source_layer=9), 9), (eagle3(feature_layers=(1, 7)), 7)])
+def test_a_layer_the_target_does_not_have_is_refused(target, states, recipe, layer) -> None:
+    with pytest.raises(TrainingError, match=rf"layer {layer}: the target has layers 1\.\.4"):
+        initial_head(recipe, target, KEPT, states)
+
+
+def test_the_finished_head_is_judged_as_it_lies_on_disk(task, states, tmp_path) -> None:
+    judgement = task.finish(tmp_path / "eagle", target_name="tiny", metadata={}, progress=lambda *_: None)
+    assert [(result.num_tokens, result.tree_size) for result in judgement.acceptance] == [(3, 4), (3, 8)]
+    greedy = [row for row in states.conversations[10:] if row.temperature == 0]
+    for result in judgement.acceptance:
+        assert result.num_committed == sum(len(row.answer) for row in greedy)
+        assert 1 <= result.mean_acceptance_length <= 4 or math.isnan(result.mean_acceptance_length)

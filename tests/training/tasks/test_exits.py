@@ -1,0 +1,107 @@
+import pytest
+import torch
+from torch import nn
+
+from runtime.models.decoder import rms_norm
+from training.data.conversations import read_conversations
+from training.data.states import TargetStates
+from training.recipe import ExitRecipe, Optimisation
+from training.tasks.exits import COVERAGE_TOP_K, ExitTask, exit_coverage
+
+KEPT = torch.arange(0, 61, 2)
+
+
+@pytest.fixture
+def states(target, data_path, tmp_path):
+    states = TargetStates(tmp_path / "states", target, read_conversations([data_path], vocab_size=61), (2, 3))
+    states.fill()
+    return states
+
+
+@pytest.fixture
+def task(target, states):
+    recipe = ExitRecipe(
+        exit_layers=(2, 3),
+        width=8,
+        vocab_size=len(KEPT),
+        num_held_out=4,
+        optimisation=Optimisation(num_tokens=50),
+    )
+    return ExitTask(recipe, target, KEPT, states)
+
+
+def coverage_by_hand(adapters, states, top_k):
+    """Layer -> share of held-out positions whose wanted token is among the k best, one position at a time."""
+    target = states.target
+    norm, head = target.final_norm, target.head.weight.to(torch.bfloat16)
+    shares = {}
+    for layer, adapter in adapters.items():
+        hits = []
+        for index in range(10, 14):
+            row = states.conversations[index]
+            for position in range(len(row.prompt) - 1, len(row.ids) - 1):
+                wanted = int((states.rows(4, index)[position] @ head.T).argmax())
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    x = adapter(states.rows(layer, index)[position])
+                    logits = (rms_norm(x.float(), norm, 1e-5) @ head[KEPT].T).tolist()
+                ranked = sorted(range(len(KEPT)), key=lambda token, row=logits: -row[token])
+                hits.append(wanted in [int(KEPT[token]) for token in ranked[:top_k]])
+        shares[layer] = sum(hits) / len(hits)
+    return shares
+
+
+def test_an_exit_starts_as_final_norm_and_head_alone(task, states) -> None:
+    nothing = dict.fromkeys((2, 3), nn.Identity())
+    untrained = exit_coverage(nothing, KEPT, states, range(10, 14))
+    figures = task.evaluate()
+    assert figures == {f"coverage_layer{n}_top{k}": untrained[n][k] for n in (2, 3) for k in COVERAGE_TOP_K}
+
+
+@pytest.mark.parametrize("top_k", [1, 4])
+def test_coverage_is_the_share_of_positions_whose_token_is_among_the_best(task, states, top_k) -> None:
+    for adapter in task.adapters.values():
+        nn.init.normal_(adapter.down.weight, std=0.3)
+    expected = coverage_by_hand(task.adapters, states, top_k)
+    found = exit_coverage(task.adapters, KEPT, states, range(10, 14))
+    for layer in (2, 3):
+        assert found[layer][top_k] == pytest.approx(expected[layer], abs=0.06)
+
+
+def test_coverage_grows_with_k_and_ends_where_the_kept_vocabulary_ends(task, states) -> None:
+    for shares in exit_coverage(task.adapters, KEPT, states, range(10, 14)).values():
+        values = list(shares.values())
+        assert values == sorted(values)
+        assert values[-1] < 1, "tokens outside the kept vocabulary are never covered"
+
+
+def test_learning_lowers_the_loss_of_every_exit_and_leaves_the_target_alone(task, target) -> None:
+    before = {name: weight.clone() for name, weight in target.named_parameters()}
+    generator = torch.Generator()
+    optimizer = torch.optim.AdamW(task.module.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(60):
+        loss, _ = task.loss(list(range(10)), generator)
+        losses.append(float(loss.detach()))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert losses[-1] < 0.9 * losses[0]
+    assert all(torch.equal(weight, before[name]) for name, weight in target.named_parameters())
+
+
+def test_the_same_seed_starts_with_the_same_adapters(task, target, states) -> None:
+    torch.rand(3)
+    again = ExitTask(task.recipe, target, KEPT, states)
+    for name, weight in again.module.state_dict().items():
+        assert torch.equal(weight, task.module.state_dict()[name]), name
+
+
+def test_trained_and_untrained_coverage_are_reported_apart(task, tmp_path, states) -> None:
+    for adapter in task.adapters.values():
+        nn.init.normal_(adapter.down.weight, std=1.0)
+    judgement = task.finish(tmp_path / "exits", target_name="tiny", metadata={}, progress=lambda *_: None)
+    assert judgement.untrained_exit_coverage == exit_coverage(
+        dict.fromkeys((2, 3), nn.Identity()), KEPT, states, range(10, 14)
+    )
+    assert judgement.exit_coverage.keys() == {2, 3}
+    assert judgement.exit_coverage != judgement.untrained_exit_coverage

@@ -1,0 +1,102 @@
+"""Medusa and Hydra heads learn and are judged alike; the reference computes one head at one position at a time."""
+
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+from decoding.tree_shape import parents_of
+from runtime.drafters.hydra.folder import load_hydra
+from runtime.drafters.medusa.folder import load_medusa
+from tests.training.tasks.tiny_head_tasks import hydra_task, medusa_task, pairs_by_hand
+from training.tasks.lookahead import predicting_positions
+
+
+class Kind(NamedTuple):
+    name: str
+    make: Any
+    load: Any
+    weights: tuple[float, ...]
+
+
+KINDS = [
+    Kind("medusa", medusa_task, load_medusa, (1, 0.8, 0.64)),
+    Kind("hydra", hydra_task, load_hydra, (1, 1, 1)),
+]
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def task(kind, target, states):
+    return kind.make(target, states)
+
+
+def shake(task) -> None:
+    torch.manual_seed(1)
+    for parameter in task.module.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+
+
+def test_the_loss_is_the_weighted_mean_of_the_cross_entropy_of_the_heads(kind, task) -> None:
+    shake(task)
+    batch, total = [2, 5, 7], 0.0
+    for head, weight in enumerate(kind.weights, 1):
+        losses = [
+            -float((teacher.softmax(-1) * student.log_softmax(-1)).sum())
+            for student, teacher in pairs_by_hand(task, batch, head)
+        ]
+        total += weight * sum(losses) / len(losses)
+    loss, num_tokens = task.loss(batch, torch.Generator())
+    assert float(loss.detach()) == pytest.approx(total / sum(kind.weights), rel=0.03)
+    assert num_tokens == sum(len(predicting_positions(task.states, index, 3)) for index in batch)
+
+
+def test_agreement_is_the_share_of_tokens_that_a_head_ranks_among_its_best(task) -> None:
+    shake(task)
+    figures = task.evaluate()
+    for head in (1, 2, 3):
+        pairs = list(pairs_by_hand(task, range(10, 14), head))
+        for top_k in (1, 3):
+            hits = sum(int(teacher.argmax()) in student.topk(top_k).indices for student, teacher in pairs)
+            assert figures[f"agreement_head{head}_top{top_k}"] == pytest.approx(hits / len(pairs), abs=0.06)
+
+
+def test_learning_lowers_the_loss_and_leaves_the_target_alone(task, target) -> None:
+    before = {name: weight.clone() for name, weight in target.named_parameters()}
+    optimizer = torch.optim.AdamW(task.module.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(40):
+        loss, _ = task.loss(list(range(10)), torch.Generator())
+        losses.append(float(loss.detach()))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert losses[-1] < 0.8 * losses[0]
+    assert all(torch.equal(weight, before[name]) for name, weight in target.named_parameters())
+
+
+def test_the_run_ends_with_heads_and_a_tree_that_load_and_with_rounds_for_every_size(
+    kind, task, target, tmp_path
+) -> None:
+    shake(task)
+    seen = []
+    judgement = task.finish(
+        tmp_path / "heads", target_name="tiny", metadata={}, progress=lambda done, total: seen.append((done, total))
+    )
+    drafter = kind.load(tmp_path / "heads", target, dtype=torch.float32)
+    assert len(drafter.paths) == 12
+    parents_of(drafter.paths)
+    greedy = [row for row in task.states.conversations[10:] if row.temperature == 0]
+    assert [(row.tree_size, row.num_tokens, row.with_features) for row in judgement.acceptance] == [
+        (12, 3, True),
+        (4, 3, True),
+        (0, 3, True),
+    ]
+    assert {row.num_committed for row in judgement.acceptance} == {sum(len(row.answer) for row in greedy)}
+    big, small, _ = (row.mean_acceptance_length for row in judgement.acceptance)
+    assert big >= small >= 1
+    assert seen == [(done, 10 + len(greedy)) for done in range(10 + len(greedy))]

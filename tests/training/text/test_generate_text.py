@@ -1,0 +1,169 @@
+import gzip
+import json
+from itertools import pairwise
+
+import pytest
+import torch
+
+from decoding.errors import TrainingError
+from tests.tiny_models import EOS, tiny_target
+from tests.training.conftest import NumberTokenizer, greedy_answer
+from training.data.conversations import read_conversations
+from training.text import generate_text as generate
+from training.text.generate_text import generate_conversations
+from training.text.text_recipe import SelfTextRecipe
+
+RECIPE = SelfTextRecipe(
+    num_conversations=20,
+    openers=("7", "8 9", "11 40 3"),
+    max_user_tokens=5,
+    max_answer_tokens=8,
+    batch_size=6,
+    seed=4,
+)
+
+
+@pytest.fixture
+def make(tmp_path):
+    def generate_it(recipe=RECIPE, name="text.jsonl.gz", **options):
+        path = tmp_path / name
+        generate_conversations(recipe, tiny_target(), NumberTokenizer(), path, target_name="tiny-target", **options)
+        return path
+
+    return generate_it
+
+
+def test_the_file_holds_as_many_distinct_conversations_as_asked_for(make) -> None:
+    seen = []
+    path = make(progress=lambda done, total: seen.append((done, total)))
+    rows = read_conversations([path], vocab_size=61)
+    assert len(rows) == len({row.prompt for row in rows}) == 20
+    assert seen[-1] == (20, 20)
+    assert all(earlier <= later for earlier, later in pairwise(seen))
+
+
+def test_a_user_turn_begins_with_an_opener_and_stands_in_the_chat_template(make) -> None:
+    for row in read_conversations([make()], vocab_size=61):
+        assert row.prompt[0] == 1
+        assert row.prompt[-4:] == (EOS, 4, 1, 3)
+        content = row.prompt[1:-4]
+        assert any(content[: len(start)] == start for start in ((7,), (8, 9), (11, 40, 3)))
+        assert EOS not in content
+
+
+def test_greedy_answers_are_what_the_target_says_and_answers_end_with_their_turn(make) -> None:
+    target = tiny_target()
+    rows = read_conversations([make()], vocab_size=61)
+    greedy = [row for row in rows if row.temperature == 0]
+    assert 0 < len(greedy) < len(rows)
+    for row in greedy:
+        expected = greedy_answer(target, list(row.prompt), 8)
+        if EOS in expected:
+            expected = expected[: expected.index(EOS) + 1]
+        assert list(row.answer) == expected
+    assert {row.temperature for row in rows} == {0.0, 0.8}
+
+
+def test_the_same_seed_gives_the_same_file_and_another_seed_another(make) -> None:
+    first, second = make(name="a.jsonl"), make(name="b.jsonl")
+    other = make(RECIPE.model_copy(update={"seed": 5}), name="c.jsonl")
+    assert first.read_bytes() == second.read_bytes()
+    assert first.read_bytes() != other.read_bytes()
+
+
+class InterruptError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("name", ["text.jsonl", "text.jsonl.gz"])
+def test_an_interrupted_file_is_finished_as_if_nothing_had_happened(make, name) -> None:
+    whole = make(name=f"whole-{name}")
+
+    def interrupt(done, total):
+        if done >= 10:
+            raise InterruptError
+
+    with pytest.raises(InterruptError):
+        make(name=name, progress=interrupt)
+    path = whole.with_name(name)
+    with path.open("ab") as file:
+        file.write(b'{"prompt":[1,7,')  # a batch that was being written when the power went
+    assert make(name=name).read_bytes() == whole.read_bytes()
+
+
+def test_a_finished_file_is_left_as_it_is(make) -> None:
+    path = make()
+    before = path.read_bytes()
+    calls = []
+    make(progress=lambda *call: calls.append(call))
+    assert path.read_bytes() == before
+    assert calls == []
+
+
+def test_the_provenance_names_model_dtype_recipe_and_extent(make) -> None:
+    path = make()
+    provenance = json.loads((path.parent / "text.jsonl.gz.provenance.json").read_text())
+    assert provenance["model"] == "tiny-target"
+    assert provenance["dtype"] == "torch.float32"
+    assert provenance["recipe"]["seed"] == 4
+    assert provenance["num_conversations"] == 20 == len(gzip.decompress(path.read_bytes()).splitlines())
+    assert provenance["num_bytes"] == path.stat().st_size
+
+
+def test_a_file_of_another_recipe_or_of_unknown_origin_is_not_touched(make, tmp_path) -> None:
+    path = make()
+    before = path.read_bytes()
+    with pytest.raises(TrainingError, match="was begun with another recipe: name another file"):
+        make(RECIPE.model_copy(update={"num_conversations": 30}))
+    assert path.read_bytes() == before
+    (tmp_path / "mine.jsonl").write_text("precious")
+    with pytest.raises(TrainingError, match=r"mine.jsonl: is there, but not mine.jsonl.provenance.json"):
+        make(name="mine.jsonl")
+
+
+def test_a_file_that_lost_its_end_is_named(make) -> None:
+    path = make()
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(TrainingError, match=r"text.jsonl.gz: shorter than .* says"):
+        make()
+
+
+def test_a_target_with_nothing_new_to_say_ends_in_an_error(make) -> None:
+    silent = RECIPE.model_copy(update={"openers": ("7",), "user_temperature": 1e-6, "max_user_tokens": 1})
+    with pytest.raises(TrainingError, match="tiny-target repeats itself: name more openers"):
+        make(silent)
+
+
+def test_a_full_disk_keeps_what_is_complete(make, monkeypatch) -> None:
+    whole = make(name="whole.jsonl")
+    original = generate.replace_file
+    saves = []
+
+    def fill_up(path, content):
+        if len(saves) == 2:
+            raise OSError(28, "No space left on device")
+        saves.append(path)
+        original(path, content)
+
+    monkeypatch.setattr(generate, "replace_file", fill_up)
+    with pytest.raises(TrainingError, match=r"text.jsonl: cannot be written .*No space left"):
+        make(name="text.jsonl")
+    monkeypatch.undo()
+    assert make(name="text.jsonl").read_bytes() == whole.read_bytes()
+
+
+def test_the_embedded_model_goes_on_from_an_opener_and_answers(embedded_model_folder, tmp_path) -> None:
+    from runtime.models.tokenizer import Tokenizer
+    from runtime.models.weights import load_decoder
+
+    tokenizer = Tokenizer.from_folder(embedded_model_folder)
+    recipe = SelfTextRecipe(
+        num_conversations=2, openers=("What is the capital of",), max_user_tokens=6, max_answer_tokens=4, batch_size=3
+    )
+    target = load_decoder(embedded_model_folder, dtype=torch.bfloat16, max_position=128)
+    path = tmp_path / "text.jsonl"
+    generate_conversations(recipe, target, tokenizer, path, target_name="smollm2")
+    for row in read_conversations([path], vocab_size=target.config.vocab_size):
+        text = tokenizer.decode(row.prompt, skip_special_tokens=False)
+        assert "<|im_start|>user\nWhat is the capital of" in text
+        assert text.endswith("<|im_start|>assistant\n")

@@ -1,0 +1,1 @@
+"""Conversations, the states of the target over them, and batches."""

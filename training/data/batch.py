@@ -1,0 +1,85 @@
+"""Conversations as padded tensors, with the target's states beside them.
+
+Shapes: B conversations, T tokens, D hidden size, E exit-feature layers, M answer positions of the batch, V kept
+output tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from runtime.drafters.language_model.model import normalise_features
+from training.data.states import TargetStates
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Batch:
+    """Some conversations, padded on the right.
+
+    Attributes:
+        ids: token ids [B, T].
+        predicting: positions whose next token belongs to the answer, [B, T] bool, M of them true.
+        final_MD: the target's normalised final states at those positions: its softmax is the teacher.
+    """
+
+    ids: Tensor
+    predicting: Tensor
+    final_MD: Tensor
+
+
+def make_batch(states: TargetStates, indices: Sequence[int]) -> Batch:
+    """The batch of the given conversations, on the target's device."""
+    rows = [states.conversations[index] for index in indices]
+    width = max(len(row.ids) for row in rows)
+    ids = torch.zeros(len(rows), width, dtype=torch.long)
+    predicting = torch.zeros(len(rows), width, dtype=torch.bool)
+    for at, row in enumerate(rows):
+        ids[at, : len(row.ids)] = torch.tensor(row.ids)
+        predicting[at, len(row.prompt) - 1 : len(row.ids) - 1] = True
+    return Batch(
+        ids=ids.to(states.device),
+        predicting=predicting.to(states.device),
+        final_MD=answer_states(states, indices, states.layers[-1]),
+    )
+
+
+def answer_states(states: TargetStates, indices: Sequence[int], layer: int) -> Tensor:
+    """States after `layer` at the positions that predict an answer token, conversation by conversation, [M, D]."""
+    parts = []
+    for index in indices:
+        row = states.conversations[index]
+        parts.append(states.rows(layer, index)[len(row.prompt) - 1 : len(row.ids) - 1])
+    return torch.cat(parts).to(states.device)
+
+
+def exit_features(states: TargetStates, indices: Sequence[int], layers: Sequence[int]) -> Tensor:
+    """What `normalise_features` makes of the states after `layers`, zero-padded, [B, T, E * D] bfloat16."""
+    width = max(len(states.conversations[index].ids) for index in indices)
+    hidden_BTED = torch.zeros(len(indices), width, len(layers), states.target.config.hidden_size, dtype=torch.bfloat16)
+    for at, index in enumerate(indices):
+        for place, layer in enumerate(layers):
+            rows = states.rows(layer, index)
+            hidden_BTED[at, : len(rows), place] = rows
+    return normalise_features(hidden_BTED.to(states.device), states.target.config.norm_eps)
+
+
+def shifted_features(
+    states: TargetStates, indices: Sequence[int], layers: Sequence[int], present: Tensor
+) -> Tensor | None:
+    """Features of the previous position, zero where `present` [B, T] is false and at position 0; None if no layers."""
+    if not layers:
+        return None
+    unit = exit_features(states, indices, layers)
+    shifted = torch.zeros_like(unit)
+    shifted[:, 1:] = unit[:, :-1]
+    return shifted * present.to(unit.device).unsqueeze(-1)
+
+
+def soft_cross_entropy(student_logits_MV: Tensor, teacher_logits_MV: Tensor) -> Tensor:
+    """Mean cross-entropy to the teacher's softmax: KL divergence plus a constant."""
+    teacher = teacher_logits_MV.float().softmax(-1)
+    return -(teacher * student_logits_MV.float().log_softmax(-1)).sum(-1).mean()

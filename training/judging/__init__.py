@@ -1,0 +1,1 @@
+"""How good a trained drafter is, and the card that says so."""

@@ -1,0 +1,279 @@
+"""The card of a trained drafter: what it is, what it was trained on, what it is worth. `card.json` and `card.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isnan
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from decoding.errors import TrainingError
+from decoding.files import replace_file
+from training.curve import CurvePoint
+from training.judging.drafter_acceptance import Acceptance
+from training.judging.judgement import Coverage
+
+CARD_FILE = "card.json"
+TEXT_FILE = "card.md"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataCard(_Strict):
+    """What was trained on: names of the files, and a SHA-256 of prompts and answers."""
+
+    files: tuple[str, ...]
+    fingerprint: str
+    num_conversations: int
+    num_held_out: int
+
+
+class AcceptanceCard(_Strict):
+    """Simulated rounds on held-out greedy answers; see `training.judging.drafter_acceptance`.
+
+    `num_tokens` of a tree of `tree_size` nodes (0: a chain) are those along its longest path.
+    `conditional_acceptance_rate` ends with the last place that a round ever came to.
+    """
+
+    num_tokens: int
+    with_features: bool
+    num_rounds: int
+    mean_acceptance_length: float
+    conditional_acceptance_rate: tuple[float, ...]
+    tree_size: int = 0
+
+    @classmethod
+    def of(cls, result: Acceptance) -> AcceptanceCard:
+        """The figures of one judgement."""
+        return cls(
+            num_tokens=result.num_tokens,
+            with_features=result.with_features,
+            num_rounds=len(result.accepted),
+            mean_acceptance_length=round(result.mean_acceptance_length, 4),
+            conditional_acceptance_rate=tuple(
+                round(rate, 4) for rate in result.conditional_acceptance_rate if not isnan(rate)
+            ),
+            tree_size=result.tree_size,
+        )
+
+
+class TaskAcceptance(_Strict):
+    """Rounds on the prompts of one kind of task, or on all of them.
+
+    `conditional_acceptance_rate` ends with the last place that a round ever came to.
+    """
+
+    mean_acceptance_length: float
+    conditional_acceptance_rate: tuple[float, ...]
+
+
+AcceptanceByTask = dict[str, dict[str, TaskAcceptance]]
+"""By setting of the drafter, then by kind of task."""
+
+
+class Card(_Strict):
+    """Everything a user may ask of a trained drafter.
+
+    Attributes:
+        name: of the drafter.
+        kind: of the recipe, see `training.recipe`.
+        target: what it was trained for.
+        recipe: the recipe in full.
+        data: what was trained on.
+        num_parameters: trained ones; embedding and head are the target's.
+        num_bytes: size of the weights on disk.
+        num_training_tokens: answer tokens seen, repeats included.
+        training_minutes: wall time, over all resumptions.
+        device: where it was trained, "cpu" or "cuda".
+        held_out: figures of the last evaluation, before weights were rounded to int8.
+        curve: held-out figures along the way.
+        acceptance: of the drafter as it is on disk.
+        exit_coverage: of the adapters as they are on disk.
+        untrained_exit_coverage: of the same exits with final norm and head alone.
+        acceptance_on: what was measured later on other prompts, by their name.
+        benchmarks: figures of another kind measured later, by name of the benchmark.
+    """
+
+    name: str
+    kind: Literal["draft", "exit", "medusa", "hydra", "eagle1", "eagle3", "streams"]
+    target: str
+    recipe: dict[str, Any]
+    data: DataCard
+    num_parameters: int
+    num_bytes: int
+    num_training_tokens: int
+    training_minutes: float
+    device: str
+    held_out: dict[str, float]
+    curve: tuple[CurvePoint, ...] = ()
+    acceptance: tuple[AcceptanceCard, ...] = ()
+    exit_coverage: Coverage = {}
+    untrained_exit_coverage: Coverage = {}
+    acceptance_on: dict[str, AcceptanceByTask] = {}
+    benchmarks: dict[str, dict[str, float]] = {}
+
+    @property
+    def text(self) -> str:
+        """The card in Markdown."""
+        return "\n\n".join(block for block in _blocks(self) if block) + "\n"
+
+
+def write_card(card: Card, folder: Path) -> None:
+    """Write both files, each of them atomically.
+
+    Raises:
+        TrainingError: the folder cannot be written.
+    """
+    try:
+        replace_file(folder / CARD_FILE, (card.model_dump_json(indent=2) + "\n").encode())
+        replace_file(folder / TEXT_FILE, card.text.encode())
+    except OSError as error:
+        msg = f"{folder}: the card cannot be written ({error})"
+        raise TrainingError(msg) from error
+
+
+def read_card(folder: Path) -> Card:
+    """The card of a drafter folder.
+
+    Raises:
+        TrainingError: there is none, or it is not a card.
+    """
+    path = folder / CARD_FILE
+    try:
+        return Card.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        msg = f"{path}: not a readable card ({error})"
+        raise TrainingError(msg) from error
+
+
+def add_benchmark(folder: Path, name: str, figures: Mapping[str, float]) -> None:
+    """Put figures that were measured later on the card; earlier ones of the same benchmark give way.
+
+    Raises:
+        TrainingError: there is no card, or it cannot be written.
+    """
+    card = read_card(folder)
+    write_card(card.model_copy(update={"benchmarks": card.benchmarks | {name: dict(figures)}}), folder)
+
+
+def add_acceptance(folder: Path, prompts: str, found: AcceptanceByTask) -> None:
+    """Put acceptance on other prompts on the card; what it said of the same prompts gives way.
+
+    Raises:
+        TrainingError: there is no card, or it cannot be written.
+    """
+    card = read_card(folder)
+    write_card(card.model_copy(update={"acceptance_on": card.acceptance_on | {prompts: found}}), folder)
+
+
+_TITLES = {
+    "draft": "Draft model",
+    "exit": "Exit adapters",
+    "medusa": "Medusa-1 heads",
+    "hydra": "Hydra++ heads",
+    "eagle1": "EAGLE head",
+    "eagle3": "EAGLE-3 head",
+    "streams": "Speculative streams",
+}
+
+
+def _blocks(card: Card) -> list[str]:
+    blocks = [
+        f"# {card.name}\n\n{_TITLES[card.kind]} for {card.target}.",
+        _table(
+            ("", ""),
+            [
+                ("trained parameters", f"{card.num_parameters:,}"),
+                ("bytes on disk", f"{card.num_bytes:,}"),
+                ("answer tokens seen", f"{card.num_training_tokens:,}"),
+                ("minutes", f"{card.training_minutes:.0f} ({card.device})"),
+                ("seed", str(card.recipe["optimisation"]["seed"])),
+                ("data", ", ".join(card.data.files)),
+                ("conversations (held out)", f"{card.data.num_conversations:,} ({card.data.num_held_out:,})"),
+                ("SHA-256 of the data", card.data.fingerprint),
+            ],
+        ),
+    ]
+    if card.kind != "exit":
+        rows = [(name, f"{value:.3f}") for name, value in card.held_out.items()]
+        blocks.append("## Held-out answers, before rounding to int8\n\n" + _table(("figure", "value"), rows))
+    if card.curve:
+        blocks.append("## Held-out answers by tokens seen\n\n" + _curve(card.curve))
+    if card.acceptance:
+        blocks.append("## Acceptance, simulated round by round on held-out greedy answers\n\n" + _acceptance(card))
+    if card.exit_coverage:
+        blocks.append("## Exit coverage on held-out answers\n\n" + _coverage(card))
+    for prompts, found in card.acceptance_on.items():
+        blocks.append(f"## Acceptance on {prompts}, by kind of task\n\n" + _by_task(found))
+    for name, figures in card.benchmarks.items():
+        rows = [(figure, f"{value:.3f}") for figure, value in figures.items()]
+        blocks.append(f"## {name}\n\n" + _table(("figure", "value"), rows))
+    return blocks
+
+
+def _curve(curve: Sequence[CurvePoint]) -> str:
+    names = tuple(curve[-1].scores)
+    rows = [
+        (f"{point.num_tokens:,}", *(f"{point.scores[name]:.3f}" if name in point.scores else "" for name in names))
+        for point in curve
+    ]
+    return _table(("answer tokens", *names), rows)
+
+
+def _acceptance(card: Card) -> str:
+    header = (
+        "drafted tokens",
+        "depth",
+        "features",
+        "rounds",
+        "mean acceptance length",
+        "conditional acceptance by place",
+    )
+    rows = [
+        (
+            str(result.tree_size or result.num_tokens),
+            str(result.num_tokens) if result.tree_size else "chain",
+            "yes" if result.with_features else "no",
+            f"{result.num_rounds:,}",
+            f"{result.mean_acceptance_length:.2f}",
+            _rates(result.conditional_acceptance_rate),
+        )
+        for result in card.acceptance
+    ]
+    return _table(header, rows)
+
+
+def _by_task(found: AcceptanceByTask) -> str:
+    rows = [
+        (setting, task, f"{one.mean_acceptance_length:.2f}", _rates(one.conditional_acceptance_rate))
+        for setting, tasks in found.items()
+        for task, one in tasks.items()
+    ]
+    return _table(("setting", "task", "mean acceptance length", "conditional acceptance by place"), rows)
+
+
+def _rates(rates: Sequence[float]) -> str:
+    return " ".join(f"{rate:.2f}" for rate in rates)
+
+
+def _coverage(card: Card) -> str:
+    top_ks = list(next(iter(card.exit_coverage.values())))
+    header = ("exit after layer", *(f"top-{top_k}" for top_k in top_ks))
+    rows = [
+        (f"{layer}, {state}", *(f"{shares[top_k]:.2f}" for top_k in top_ks))
+        for layer in sorted(card.exit_coverage)
+        for state, shares in (
+            ("untrained", card.untrained_exit_coverage[layer]),
+            ("trained", card.exit_coverage[layer]),
+        )
+    ]
+    return _table(header, rows)
+
+
+def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = [header, ("---",) * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -1,0 +1,142 @@
+"""How many drafted tokens, of chains or trees, would be accepted: rounds simulated on held-out greedy answers.
+
+The target has already spoken: a drafted token is accepted when it equals the answer's next token. No target runs.
+Shapes: legend of `runtime.drafters.language_model.rollouts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from runtime.drafters.language_model.model import DraftModel
+from runtime.drafters.language_model.rollouts import rollouts_everywhere
+from training.data.conversations import Conversation
+
+Features = Callable[[int], Tensor]
+"""Exit features of every position of a conversation given by index, [T, E]."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Acceptance:
+    """What became of the drafted tokens of some answers.
+
+    Attributes:
+        num_tokens: drafted tokens per round; of a tree the most along any path.
+        with_features: whether committed positions had exit features.
+        num_committed: tokens of the answers.
+        accepted: accepted drafted tokens of every round.
+        tree_size: drafted nodes of a tree; 0 for a chain.
+    """
+
+    num_tokens: int
+    with_features: bool
+    num_committed: int
+    accepted: tuple[int, ...]
+    tree_size: int = 0
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """Committed tokens per round, bonus included; NaN without a round."""
+        return self.num_committed / len(self.accepted) if self.accepted else float("nan")
+
+    @property
+    def conditional_acceptance_rate(self) -> tuple[float, ...]:
+        """For each drafted place: acceptance among the rounds that accepted every place before it."""
+        reached = [sum(count >= place for count in self.accepted) for place in range(self.num_tokens + 1)]
+        return tuple(now / before if before else float("nan") for before, now in pairwise(reached))
+
+
+def judge_draft(
+    draft: DraftModel,
+    conversations: Sequence[Conversation],
+    indices: Sequence[int],
+    *,
+    windows: Sequence[int],
+    features: Features | None,
+) -> list[Acceptance]:
+    """Acceptance on the conversations of the given indices, one result per window length.
+
+    Args:
+        draft: the draft to judge.
+        conversations: what `indices` refer to; their answers should be greedy ones.
+        indices: conversations to use.
+        windows: numbers of drafted tokens per round.
+        features: exit features of a conversation, or None to judge the draft without them.
+    """
+    rounds: dict[int, list[int]] = {window: [] for window in windows}
+    num_committed = 0
+    for index in indices:
+        prompt, answer = conversations[index].prompt, conversations[index].answer
+        drafted = rollouts_everywhere(
+            draft,
+            prompt + answer,
+            start=len(prompt),
+            num_tokens=max(windows),
+            num_alternatives=1,
+            features_TE=features(index) if features else None,
+        )
+        lengths = match_lengths(drafted.tokens.tolist(), answer)
+        num_committed += len(answer)
+        for window in windows:
+            rounds[window] += accepted_by_round(lengths, window)
+    return [
+        Acceptance(
+            num_tokens=window,
+            with_features=features is not None,
+            num_committed=num_committed,
+            accepted=tuple(rounds[window]),
+        )
+        for window in windows
+    ]
+
+
+def judge_trees(ranks: Sequence[NDArray[np.int32]], *, sizes: Sequence[int]) -> list[Acceptance]:
+    """Acceptance of trees of several sizes that were drafted with the target's features.
+
+    Args:
+        ranks: for each answer, at each of its places, the places in the tree's order of the nodes that stand for
+            the tokens from there on, [N, depth]; -1 for a token that is in no tree (`AcceptanceRecord`).
+        sizes: numbers of drafted nodes.
+    """
+    num_committed = sum(map(len, ranks))
+    results = []
+    for size in sizes:
+        rounds: list[int] = []
+        for answer in ranks:
+            lengths = np.cumprod((answer >= 0) & (answer < size), axis=1).sum(axis=1)
+            rounds += accepted_by_round(lengths.tolist(), answer.shape[1])
+        results.append(
+            Acceptance(
+                num_tokens=ranks[0].shape[1],
+                with_features=True,
+                num_committed=num_committed,
+                accepted=tuple(rounds),
+                tree_size=size,
+            )
+        )
+    return results
+
+
+def match_lengths(drafted: Sequence[Sequence[int]], answer: Sequence[int]) -> list[int]:
+    """For each place of the answer, how many tokens drafted there agree with it, up to the first that does not."""
+    lengths = []
+    for place, tokens in enumerate(drafted):
+        agree = [token == wanted for token, wanted in zip(tokens, answer[place:], strict=False)]
+        lengths.append(agree.index(False) if False in agree else len(agree))
+    return lengths
+
+
+def accepted_by_round(lengths: Sequence[int], num_tokens: int) -> list[int]:
+    """Accepted tokens of each round, when every round drafts `num_tokens` where the last one ended."""
+    accepted = []
+    place = 0
+    while place < len(lengths):
+        accepted.append(min(lengths[place], num_tokens))
+        place += accepted[-1] + 1
+    return accepted

@@ -1,0 +1,153 @@
+"""Distil a draft language model on the target's own text.
+
+The loss is the cross-entropy to the target's softmax over the kept vocabulary, at answer positions. Exit
+features are dropped in random runs, because drafted positions have none when the draft is used.
+Shapes: legend of `training.data.batch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from decoding.errors import TrainingError
+from runtime.drafters.language_model.folder import load_draft, save_draft
+from runtime.drafters.language_model.model import DraftConfig, DraftModel
+from runtime.models.decoder import Decoder, causal_mask
+from training.data.batch import Batch, exit_features, make_batch, shifted_features, soft_cross_entropy
+from training.data.states import TargetStates
+from training.judging.drafter_acceptance import Acceptance, judge_draft
+from training.judging.judgement import Judgement, Progress
+from training.recipe import DraftRecipe
+
+_LONGEST_RUN_WITHOUT = 4
+_LONGEST_RUN_WITH = 16
+_EVALUATION_BATCH = 8
+
+
+class DraftTask:
+    """`training.trainer.Task` for a `DraftModel`; it trains where the target lies."""
+
+    def __init__(self, recipe: DraftRecipe, target: Decoder, kept_ids: Tensor, states: TargetStates) -> None:
+        self.recipe, self.states = recipe, states
+        self.module = initial_draft(recipe, target, kept_ids).to(states.device)
+        self._head_VD = self.module.decoder.head.weight.to(torch.bfloat16)
+        self.num_conversations = len(states.conversations) - recipe.num_held_out
+
+    def conversation_length(self, index: int) -> int:
+        """Tokens of the conversation."""
+        return len(self.states.conversations[index].ids)
+
+    def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
+        """Soft cross-entropy at the answer positions, features dropped at random."""
+        rows = make_batch(self.states, batch)
+        present = random_presence(rows.ids.shape, self.recipe.featureless_share, generator)
+        student = self._logits(rows, batch, present)
+        return soft_cross_entropy(student, self._teacher(rows)), len(rows.final_MD)
+
+    @torch.no_grad()
+    def evaluate(self) -> Mapping[str, float]:
+        """Held-out top-1 agreement with the target: without features, with all, with every second."""
+        held_out = range(self.num_conversations, len(self.states.conversations))
+        patterns = {"agreement_without_features": 0}
+        if self.recipe.exit_features:
+            patterns |= {"agreement_with_features": 1, "agreement_alternating_features": 2}
+        hits = dict.fromkeys(patterns, 0)
+        total = 0
+        for start in range(0, len(held_out), _EVALUATION_BATCH):
+            batch = list(held_out[start : start + _EVALUATION_BATCH])
+            rows = make_batch(self.states, batch)
+            wanted = self._teacher(rows).argmax(-1)
+            total += len(wanted)
+            for name, period in patterns.items():
+                present = torch.zeros(rows.ids.shape, dtype=torch.bool)
+                if period:
+                    present[:, ::period] = True
+                hits[name] += int((self._logits(rows, batch, present).argmax(-1) == wanted).sum())
+        return {name: count / total for name, count in hits.items()}
+
+    def finish(self, folder: Path, *, target_name: str, metadata: Mapping[str, Any], progress: Progress) -> Judgement:
+        """Save the draft, load it again, and simulate rounds on the held-out greedy answers."""
+        states, layers = self.states, self.recipe.exit_features
+        save_draft(self.module, folder, target_name=target_name, metadata=metadata)
+        draft = load_draft(folder, states.target, dtype=torch.float32)
+        held_out = range(self.num_conversations, len(states.conversations))
+        greedy = [index for index in held_out if states.conversations[index].temperature == 0]
+
+        def features(index: int) -> Tensor:
+            return exit_features(states, [index], layers)[0]
+
+        sources = [None, features] if layers else [None]
+        results: list[Acceptance] = []
+        for done, source in enumerate(sources):
+            progress(done, len(sources))
+            results += judge_draft(draft, states.conversations, greedy, windows=self.recipe.windows, features=source)
+        return Judgement(acceptance=tuple(results) if greedy else ())
+
+    def _teacher(self, rows: Batch) -> Tensor:
+        """The target's logits over the kept vocabulary, [M, V]."""
+        return rows.final_MD @ self._head_VD.T
+
+    def _logits(self, rows: Batch, batch: list[int], present: Tensor) -> Tensor:
+        """The draft's logits at the answer positions, [M, V]."""
+        width, device = rows.ids.shape[1], rows.ids.device
+        features = shifted_features(self.states, batch, self.recipe.exit_features, present)
+        with torch.autocast(device.type, dtype=torch.bfloat16):
+            mask = causal_mask(width, torch.bfloat16).to(device)
+            positions = torch.arange(width, device=device)
+            x_BTD = self.module(rows.ids, positions=positions, mask=mask, features_BTE=features)
+            return self.module.decoder.head(x_BTD[rows.predicting])  # type: ignore[no-any-return]
+
+
+def initial_draft(recipe: DraftRecipe, target: Decoder, kept_ids: Tensor) -> DraftModel:
+    """A draft in float32 whose layers are copies of the target's; the features' weight starts at zero.
+
+    Raises:
+        TrainingError: a source layer is not one of the target's.
+    """
+    wrong = [layer for layer in recipe.source_layers if layer > target.config.num_layers]
+    if wrong:
+        msg = f"source_layers {wrong[0]}: the target has layers 1..{target.config.num_layers}"
+        raise TrainingError(msg)
+    config = DraftConfig(
+        source_layers=recipe.source_layers,
+        vocab_size=recipe.vocab_size,
+        exit_features=recipe.exit_features,
+        feature_layer=recipe.feature_layer,
+    )
+    draft = DraftModel(target.config, config)
+    for own, source in zip(draft.decoder.layers, recipe.source_layers, strict=True):
+        own.load_state_dict(target.layers[source - 1].state_dict())
+    with torch.no_grad():
+        draft.decoder.final_norm.copy_(target.final_norm)
+    if draft.fuse is not None:
+        nn.init.zeros_(draft.fuse.weight)
+    draft.share(target, kept_ids)
+    for rows in (draft.decoder.embedding, draft.decoder.head):
+        rows.weight = nn.Parameter(rows.weight.float(), requires_grad=False)
+    return draft
+
+
+def random_presence(shape: torch.Size, featureless_share: float, generator: torch.Generator) -> Tensor:
+    """Alternating runs of 1-16 positions with features and 1-4 without; some conversations have none at all.
+
+    When the draft is used, committed text has features everywhere and only the tokens of one window have none.
+    """
+    num_rows, width = shape
+    present = torch.zeros(num_rows, width, dtype=torch.bool)
+    for row in range(num_rows):
+        if float(torch.rand((), generator=generator)) < featureless_share:
+            continue
+        runs = torch.stack(
+            [
+                torch.randint(1, _LONGEST_RUN_WITH + 1, (width,), generator=generator),
+                torch.randint(1, _LONGEST_RUN_WITHOUT + 1, (width,), generator=generator),
+            ],
+            dim=1,
+        ).flatten()
+        present[row] = (torch.arange(2 * width) % 2 == 0).repeat_interleave(runs)[:width]
+    return present

@@ -1,0 +1,121 @@
+"""Train early-exit adapters on the target's cached states; measure exit coverage.
+
+Every adapter learns to predict the target's softmax over the kept vocabulary from the hidden state after its
+layer. The target is frozen and its output untouched. Shapes: legend of `training.data.batch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from runtime.models.decoder import Decoder, rms_norm
+from runtime.target.exit_adapter import ExitAdapter
+from runtime.target.exit_folder import ExitHeads, load_exits, save_exits
+from training.data.batch import answer_states, soft_cross_entropy
+from training.data.states import TargetStates
+from training.judging.judgement import Coverage, Judgement, Progress
+from training.recipe import ExitRecipe
+
+COVERAGE_TOP_K = (1, 2, 4, 8, 16)
+_EVALUATION_BATCH = 8
+
+
+class ExitTask:
+    """`training.trainer.Task` for the adapters of several exit layers at once; it trains where the target lies."""
+
+    def __init__(self, recipe: ExitRecipe, target: Decoder, kept_ids: Tensor, states: TargetStates) -> None:
+        self.recipe, self.states, self.target = recipe, states, target
+        config = target.config
+        generator = torch.Generator().manual_seed(recipe.optimisation.seed)
+        self.adapters = {
+            layer: ExitAdapter(config.hidden_size, recipe.width, config.norm_eps) for layer in recipe.exit_layers
+        }
+        for adapter in self.adapters.values():
+            nn.init.normal_(adapter.up.weight, std=config.hidden_size**-0.5, generator=generator)
+        self.module: nn.Module = nn.ModuleDict({str(layer): adapter for layer, adapter in self.adapters.items()})
+        self.module.to(states.device)
+        self.kept_ids = kept_ids.to(states.device)
+        self._head_VD = target.head.weight[self.kept_ids].to(torch.bfloat16)
+        self.num_conversations = len(states.conversations) - recipe.num_held_out
+
+    def conversation_length(self, index: int) -> int:
+        """Tokens of the conversation."""
+        return len(self.states.conversations[index].ids)
+
+    def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:  # noqa: ARG002
+        """Mean soft cross-entropy over the exits."""
+        final_MD = answer_states(self.states, batch, self.states.layers[-1])
+        teacher = final_MD @ self._head_VD.T
+        losses = []
+        for layer, adapter in self.adapters.items():
+            logits_MV = exit_logits(adapter, answer_states(self.states, batch, layer), self.target, self._head_VD)
+            losses.append(soft_cross_entropy(logits_MV, teacher))
+        return torch.stack(losses).mean(), len(final_MD)
+
+    def evaluate(self) -> Mapping[str, float]:
+        """Held-out `exit_coverage`, one figure per layer and k."""
+        held_out = range(self.num_conversations, len(self.states.conversations))
+        coverage = exit_coverage(self.adapters, self.kept_ids, self.states, held_out)
+        return {
+            f"coverage_layer{layer}_top{top_k}": share
+            for layer, shares in coverage.items()
+            for top_k, share in shares.items()
+        }
+
+    def finish(self, folder: Path, *, target_name: str, metadata: Mapping[str, Any], progress: Progress) -> Judgement:
+        """Save the adapters, load them again, and measure what the exits cover with and without them."""
+        states = self.states
+        exits = ExitHeads(adapters=self.adapters, kept_ids=self.kept_ids)
+        save_exits(exits, folder, target=self.target, target_name=target_name, metadata=metadata)
+        loaded = load_exits(folder, self.target, dtype=torch.float32)
+        held_out = range(self.num_conversations, len(states.conversations))
+        progress(0, 2)
+        trained = exit_coverage(loaded.adapters, loaded.kept_ids, states, held_out)
+        progress(1, 2)
+        nothing = dict.fromkeys(loaded.adapters, nn.Identity())
+        untrained = exit_coverage(nothing, loaded.kept_ids, states, held_out)
+        return Judgement(exit_coverage=trained, untrained_exit_coverage=untrained)
+
+
+def exit_logits(adapter: nn.Module, x_MD: Tensor, target: Decoder, head_VD: Tensor) -> Tensor:
+    """Logits [M, V] of an exit from hidden states after its layer, in bfloat16 arithmetic."""
+    with torch.autocast(x_MD.device.type, dtype=torch.bfloat16):
+        norm = target.final_norm
+        return rms_norm(adapter(x_MD).to(norm.dtype), norm, target.config.norm_eps) @ head_VD.T
+
+
+@torch.no_grad()
+def exit_coverage(
+    adapters: Mapping[int, nn.Module], kept_ids: Tensor, states: TargetStates, indices: Sequence[int]
+) -> Coverage:
+    """`exit_coverage` on the answers of the given conversations, at `COVERAGE_TOP_K`.
+
+    The wanted token is the argmax of the target's whole vocabulary; `nn.Identity` in place of an adapter gives
+    the coverage of an untrained exit (final norm and head alone).
+    """
+    head = states.target.head.weight.to(torch.bfloat16)
+    kept_ids = kept_ids.to(states.device)
+    kept_head = head[kept_ids]
+    hits: dict[int, dict[int, int]] = {layer: dict.fromkeys(COVERAGE_TOP_K, 0) for layer in adapters}
+    total = 0
+    for start in range(0, len(indices), _EVALUATION_BATCH):
+        batch = indices[start : start + _EVALUATION_BATCH]
+        wanted = (answer_states(states, batch, states.layers[-1]) @ head.T).argmax(-1)
+        total += len(wanted)
+        for layer, adapter in adapters.items():
+            logits_MV = exit_logits(adapter, answer_states(states, batch, layer), states.target, kept_head)
+            for top_k, count in coverage_hits(logits_MV, kept_ids, wanted).items():
+                hits[layer][top_k] += count
+    return {layer: {top_k: count / total for top_k, count in counts.items()} for layer, counts in hits.items()}
+
+
+def coverage_hits(logits_MV: Tensor, kept_ids: Tensor, wanted_M: Tensor) -> dict[int, int]:
+    """For each k: rows whose wanted token (a target id) is among the k best kept ids."""
+    best = kept_ids[logits_MV.topk(min(max(COVERAGE_TOP_K), logits_MV.shape[-1]), dim=-1).indices]
+    found = best == wanted_M[:, None]
+    return {top_k: int(found[:, :top_k].any(-1).sum()) for top_k in COVERAGE_TOP_K}

@@ -1,0 +1,1 @@
+"""Makes training text by the target itself."""

@@ -1,0 +1,169 @@
+"""The target's own data: its answers to user turns that come from the target as well (`training.text.user_turns`).
+
+Written batch by batch as token files (see `training.data.conversations`), with a provenance file beside it. The same
+recipe, target and machine give the same file, however often the making was cut off.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from decoding.errors import TrainingError
+from decoding.files import replace_file
+from runtime.models.decoder import Decoder
+from training.data.conversations import Conversation, fingerprint, read_conversations
+from training.text.batched_decoding import Sampling, decode_batch
+from training.text.text_recipe import SelfTextRecipe, TextRecipe
+from training.text.user_turns import ChatTokenizer, OpenedTurns, PassageTurns, UserTurns
+
+Progress = Callable[[int, int], None]
+PROVENANCE_SUFFIX = ".provenance.json"
+_MOST_EMPTY_BATCHES = 10
+
+
+def generate_conversations(
+    recipe: TextRecipe,
+    target: Decoder,
+    tokenizer: ChatTokenizer,
+    path: Path,
+    *,
+    target_name: str,
+    sources: Sequence[Conversation] = (),
+    progress: Progress = lambda *_: None,
+) -> None:
+    """Write `recipe.num_conversations` conversations with distinct prompts to `path`, or go on doing so.
+
+    Args:
+        recipe: how many, how long, how sampled.
+        target: who speaks, in the dtype and on the device of its weights.
+        tokenizer: the target's.
+        path: a token file, gzipped if it ends in ".gz". `path` + ".provenance.json" says where it comes from.
+        target_name: what a user calls the target.
+        sources: conversations that passages are taken from, for a recipe of kind "passages".
+        progress: called after each batch with conversations done and wanted.
+
+    Raises:
+        TrainingError: the file there is another recipe's, it cannot be written, the target has nothing new to
+            say, or sources are missing or not asked for.
+    """
+    origin = {
+        "model": target_name,
+        "dtype": str(target.embedding.weight.dtype),
+        "recipe": recipe.model_dump(mode="json"),
+    }
+    if sources:
+        origin["sources"] = fingerprint(sources)
+    speaker = _Speaker(recipe, target, tokenizer, _user_turns(recipe, target, tokenizer, sources))
+    try:
+        output = _Output(path, origin, target.config.vocab_size)
+        num_empty = 0
+        while len(output.prompts) < recipe.num_conversations:
+            rows = speaker.speak(output.num_batches, output.prompts)
+            num_empty = 0 if rows else num_empty + 1
+            if num_empty > _MOST_EMPTY_BATCHES:
+                msg = f"{path}: {target_name} repeats itself: name more openers or templates, or raise user_temperature"
+                raise TrainingError(msg)
+            output.append(rows[: recipe.num_conversations - len(output.prompts)])
+            progress(len(output.prompts), recipe.num_conversations)
+    except OSError as error:
+        msg = f"{path}: cannot be written ({error})"
+        raise TrainingError(msg) from error
+
+
+def _user_turns(
+    recipe: TextRecipe, target: Decoder, tokenizer: ChatTokenizer, sources: Sequence[Conversation]
+) -> UserTurns:
+    if isinstance(recipe, SelfTextRecipe):
+        if sources:
+            raise TrainingError("a recipe of kind 'selfgen' takes no passages: leave the token files away")
+        return OpenedTurns(recipe, target, tokenizer)
+    if not sources:
+        raise TrainingError("a recipe of kind 'passages' needs conversations to take them from: name token files")
+    return PassageTurns(recipe, tokenizer, sources)
+
+
+class _Speaker:
+    """Makes one batch of conversations after the other; a batch depends on the recipe and its number alone."""
+
+    def __init__(self, recipe: TextRecipe, target: Decoder, tokenizer: ChatTokenizer, turns: UserTurns) -> None:
+        self._recipe, self._target, self._tokenizer, self._turns = recipe, target, tokenizer, turns
+        self._longest_prompt = len(target.rotary.cos_PH) - recipe.max_answer_tokens
+
+    def speak(self, number: int, known: set[tuple[int, ...]]) -> list[Conversation]:
+        """Batch `number`, without prompts that are known or too long."""
+        recipe = self._recipe
+        generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + number)
+        turns = self._turns.draw(recipe.batch_size, generator)
+        prompts = [tuple(self._tokenizer.encode_chat([{"role": "user", "content": turn}])) for turn in turns]
+        new = [
+            prompt for prompt in dict.fromkeys(prompts) if prompt not in known and len(prompt) <= self._longest_prompt
+        ]
+        if not new:
+            return []
+        greedy = (torch.rand(len(new), generator=generator) < recipe.greedy_share).tolist()
+        temperatures = [0.0 if is_greedy else recipe.answer_temperature for is_greedy in greedy]
+        answers = decode_batch(
+            self._target,
+            new,
+            Sampling(temperatures=temperatures, top_p=recipe.answer_top_p),
+            stop_ids=set(self._target.config.eos_token_ids),
+            max_new_tokens=recipe.max_answer_tokens,
+            generator=generator,
+        )
+        rows = zip(new, answers, temperatures, strict=True)
+        return [Conversation(prompt, tuple(answer), temperature) for prompt, answer, temperature in rows]
+
+
+class _Output:
+    """The token file: grows by whole batches; whatever a cut-off batch left behind is removed."""
+
+    def __init__(self, path: Path, origin: dict[str, Any], vocab_size: int) -> None:
+        self.path, self._origin = path, origin
+        self._provenance = path.with_name(path.name + PROVENANCE_SUFFIX)
+        self.num_batches = self._num_bytes = 0
+        self.prompts: set[tuple[int, ...]] = set()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if self._provenance.is_file():
+            self._resume(vocab_size)
+        elif path.exists():
+            msg = f"{path}: is there, but not {self._provenance.name}: name another file"
+            raise TrainingError(msg)
+
+    def append(self, rows: Sequence[Conversation]) -> None:
+        """Write a batch, then the fact that it is complete."""
+        lines = [json.dumps(row._asdict(), separators=(",", ":")) + "\n" for row in rows]
+        content = "".join(lines).encode()
+        if content and self.path.suffix == ".gz":
+            content = gzip.compress(content, mtime=0)
+        with self.path.open("ab") as file:
+            file.write(content)
+        self._num_bytes += len(content)
+        self.num_batches += 1
+        self.prompts |= {row.prompt for row in rows}
+        state = {"num_batches": self.num_batches, "num_bytes": self._num_bytes, "num_conversations": len(self.prompts)}
+        replace_file(self._provenance, (json.dumps(self._origin | state, indent=2) + "\n").encode())
+
+    def _resume(self, vocab_size: int) -> None:
+        try:
+            state = json.loads(self._provenance.read_bytes())
+            self.num_batches, self._num_bytes = int(state["num_batches"]), int(state["num_bytes"])
+        except (ValueError, KeyError, TypeError) as error:
+            msg = f"{self._provenance}: damaged ({error!r})"
+            raise TrainingError(msg) from error
+        differing = [key for key, value in self._origin.items() if state.get(key) != value]
+        if differing:
+            msg = f"{self._provenance}: the file was begun with another {differing[0]}: name another file"
+            raise TrainingError(msg)
+        if not self.path.is_file() or self.path.stat().st_size < self._num_bytes:
+            msg = f"{self.path}: shorter than {self._provenance.name} says: remove both"
+            raise TrainingError(msg)
+        with self.path.open("r+b") as file:
+            file.truncate(self._num_bytes)
+        if self._num_bytes:
+            self.prompts = {row.prompt for row in read_conversations([self.path], vocab_size=vocab_size)}
