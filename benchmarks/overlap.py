@@ -29,8 +29,8 @@ from mirrorsd.both_worlds import matching_prompts, run_in_turn
 from mirrorsd.pair import find_pair
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.text_engine import lane_specs, new_engine
-from planner.search import Candidate, search
-from planner.space import SearchSpace
+from planner.search.search import Candidate, search
+from planner.search.space import SearchSpace
 from runtime.engine import Engine
 from runtime.lanes.lane import Lane
 from runtime.wire.measurement import Measurement

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from mirrorsd.text_engine import generate as generate
     from planner.plan import Plan as Plan
     from planner.plan import make_plan as make_plan
-    from planner.search import search as search
-    from planner.space import SearchSpace as SearchSpace
+    from planner.search.search import search as search
+    from planner.search.space import SearchSpace as SearchSpace
     from runtime.engine import Engine as Engine
     from sim.evaluator import predict as predict
     from sim.world import simulate as simulate
@@ -57,8 +57,8 @@ _HOMES = {
     "mirrorsd.recording": ("record",),
     "mirrorsd.text_engine": ("Decoding", "TextEngine", "generate"),
     "planner.plan": ("Plan", "make_plan"),
-    "planner.search": ("search",),
-    "planner.space": ("SearchSpace",),
+    "planner.search.search": ("search",),
+    "planner.search.space": ("SearchSpace",),
     "runtime.engine": ("Engine",),
     "sim.evaluator": ("predict",),
     "sim.world": ("simulate",),

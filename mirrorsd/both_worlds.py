@@ -12,8 +12,8 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
-from planner.report_data import ScheduleResult
-from planner.search import Candidate, rank
+from planner.report.report_data import ScheduleResult
+from planner.search.search import Candidate, rank
 from sim.world import simulate
 
 if TYPE_CHECKING:

@@ -71,7 +71,7 @@ def calibration_task(
     """What `calibrate` measures with an engine at hand; arguments as there."""
     from calibrate.profiling.calibration import CalibrationTask
     from calibrate.profiling.model_sizes import ModelSizes
-    from planner.space import SearchSpace
+    from planner.search.space import SearchSpace
 
     sizes = ModelSizes.of(engine.config, pair.drafter_folder, pair.exits_folder, pair.dtype)
     return CalibrationTask(

@@ -26,8 +26,8 @@ from mirrorsd.recording import Reach, record
 from mirrorsd.stages import StageReport, Stages
 from mirrorsd.text_engine import lane_specs, new_engine
 from planner.plan import Plan, make_plan
-from planner.search import Candidate, pick_demo_schedules
-from planner.space import SearchSpace
+from planner.search.search import Candidate, pick_demo_schedules
+from planner.search.space import SearchSpace
 from runtime.engine import Engine
 
 CALIBRATE: Final = "Calibrating this machine"

@@ -9,7 +9,7 @@ from calibrate.validate import Comparison, Divergence, accuracy
 from decoding.trace import NOT_COMMITTED, Round
 from mirrorsd.figures import measured_figures, predicted_figures
 from mirrorsd.pair import ModelPair
-from planner.report_data import ScheduleResult
+from planner.report.report_data import ScheduleResult
 from planner.wording import counted, error_percent, milliseconds
 
 _DOUBTFUL_MARGIN = 0.5

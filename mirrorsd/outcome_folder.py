@@ -23,10 +23,10 @@ from mirrorsd.outcome import accuracy_entry, rounds_in_words, schedule_entries
 from mirrorsd.trace_file import load_traces, save_traces
 from planner.chrome_trace import save_chrome_trace
 from planner.plan import Plan, make_plan
-from planner.report import write_report
-from planner.report_data import ReportData, ScheduleResult
-from planner.search import rank
-from planner.space import SearchSpace
+from planner.report.report import write_report
+from planner.report.report_data import ReportData, ScheduleResult
+from planner.search.search import rank
+from planner.search.space import SearchSpace
 
 _TRACES: Final = "traces.json.gz"
 REPORT: Final = "report.html"

@@ -18,8 +18,8 @@ from mirrorsd.pair import Dtype, ModelPair, find_pair
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.text_engine import lane_specs, new_engine
 from planner.plan import make_plan
-from planner.search import rank
-from planner.space import SearchSpace
+from planner.search.search import rank
+from planner.search.space import SearchSpace
 
 if TYPE_CHECKING:
     from calibrate.prompts import Prompt

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from decoding.record import AcceptanceRecord
 from hwprofiles.profile import Profile
-from planner.comparison import comparer
-from planner.search import SearchResult, search
-from planner.sensitivity import Sensitivity, analyse
-from planner.space import SearchSpace
+from planner.search.comparison import comparer
+from planner.search.search import SearchResult, search
+from planner.search.space import SearchSpace
 from planner.upper_bounds import OverlapBound, overlap_bound
 from planner.verdict import PlanVerdict, judge
+from planner.what_if.sensitivity import Sensitivity, analyse
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

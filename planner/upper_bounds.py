@@ -8,7 +8,7 @@ from decoding.errors import ProfileError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import LatencyTable, Profile
-from planner.pricing import RecordReach
+from planner.search.pricing import RecordReach
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,11 +9,11 @@ from typing import Literal
 
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
-from planner.comparison import Compare
 from planner.kinds import KINDS, Kind, kind_of
-from planner.search import Candidate, SearchResult
-from planner.sensitivity import BreakEven, Sensitivity
+from planner.search.comparison import Compare
+from planner.search.search import Candidate, SearchResult
 from planner.upper_bounds import OverlapBound
+from planner.what_if.sensitivity import BreakEven, Sensitivity
 from planner.wording import (
     KIND,
     METHOD,

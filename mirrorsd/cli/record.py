@@ -95,7 +95,7 @@ def record(
 
 
 def _summary(made: AcceptanceRecord, out: Path) -> dict[str, Any]:
-    from planner.mixed_record import token_acceptance
+    from planner.what_if.mixed_record import token_acceptance
 
     return {
         "record": str(out),

@@ -20,7 +20,7 @@ def report(
 ) -> None:
     """Write the HTML page of a demo or a validation again, from what it saved; nothing is run."""
     from mirrorsd.outcome_folder import read_report_data
-    from planner.report import write_report
+    from planner.report.report import write_report
 
     write_report(read_report_data(result), out)
     if write_json({"report": str(out)}, json):

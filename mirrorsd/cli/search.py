@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from planner.plan import Plan
-    from planner.search import Candidate
+    from planner.search.search import Candidate
 
 EXAMPLE = "mirrorsd search --profile profile.yaml --record record.npz --out best.yaml"
 
@@ -42,7 +42,7 @@ def search(
     from decoding.yaml_file import load_yaml
     from hwprofiles.profile import load_profile
     from planner.plan import make_plan
-    from planner.space import SearchSpace
+    from planner.search.space import SearchSpace
 
     wanted = SearchSpace() if space is None else load_yaml(space, SearchSpace)
     found = make_plan(wanted, load_profile(profile), AcceptanceRecord.load(record))

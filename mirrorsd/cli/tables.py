@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from planner.search import Candidate
+from planner.search.search import Candidate
 from planner.wording import milliseconds, percent, schedule_name
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from planner.report_data import ReportData
-from planner.space import SearchSpace
+from planner.report.report_data import ReportData
+from planner.search.space import SearchSpace
+from tests.planner.report.synthetic_report import report_data
 from tests.planner.synthetic import TREES, acceptance_record
-from tests.planner.synthetic_report import report_data
 
 SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=(8,), tree_sizes=(4, 8, 16))
 

@@ -4,8 +4,8 @@ import pytest
 
 from decoding.errors import ProfileError
 from decoding.schedule import Schedule
-from planner.search import search
-from planner.space import SearchSpace
+from planner.search.search import search
+from planner.search.space import SearchSpace
 from planner.upper_bounds import overlap_bound
 from sim.evaluator import predict
 from tests.planner.synthetic import acceptance_record, machine

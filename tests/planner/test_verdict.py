@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from planner.comparison import comparer
 from planner.plan import make_plan
-from planner.sensitivity import BreakEven, Sensitivity
-from planner.space import SearchSpace
+from planner.search.comparison import comparer
+from planner.search.space import SearchSpace
 from planner.verdict import judge, per_token
+from planner.what_if.sensitivity import BreakEven, Sensitivity
 from tests.planner.synthetic import TREES, acceptance_record, machine
 
 SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(4,), uneven_roots=(8,))

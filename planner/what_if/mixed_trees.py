@@ -1,4 +1,4 @@
-"""Places in drafted trees by a better or worse draft than the recorded one; see `planner.mixed_record`.
+"""Places in drafted trees by a better or worse draft than the recorded one; see `planner.what_if.mixed_record`.
 
 A tree knows a token if one of its nodes stands for it. A token that is forgotten is in no tree; one that is learned
 is the best child of the node before it, and behind it the tree goes on as the one that was recorded there begins.

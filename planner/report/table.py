@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 from hwprofiles.profile import LaneProfile, LatencyTable, Profile
 from planner.kinds import kind_of
-from planner.report_data import ReportData, ScheduleResult
-from planner.report_figure import KIND_COLOUR
+from planner.report.figure import KIND_COLOUR
+from planner.report.report_data import ReportData, ScheduleResult
 from planner.verdict import per_token
 from planner.wording import PART, capital, milliseconds, percent
 

@@ -3,15 +3,15 @@
 import pytest
 
 from decoding.metrics import exposed_draft_s, hidden_draft_s, per_position_acceptance_rate
-from planner.report_acceptance import acceptance, longest_windows
-from planner.report_break_even import break_even_figures
-from planner.report_figure import spread_apart
-from planner.report_landscape import exit_layers, landscape
-from planner.report_table import result_rows, time_rows
-from planner.report_timeline import COLOUR, TARGET_WORK, common_end_s, pieces, timeline
-from planner.space import SearchSpace
+from planner.report.acceptance_figure import acceptance, longest_windows
+from planner.report.break_even import break_even_figures
+from planner.report.figure import spread_apart
+from planner.report.landscape import exit_layers, landscape
+from planner.report.table import result_rows, time_rows
+from planner.report.timeline import COLOUR, TARGET_WORK, common_end_s, pieces, timeline
+from planner.search.space import SearchSpace
+from tests.planner.report.synthetic_report import report_data
 from tests.planner.synthetic import TREES, acceptance_record
-from tests.planner.synthetic_report import report_data
 
 SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=())
 

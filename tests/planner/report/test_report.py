@@ -8,10 +8,10 @@ from html.parser import HTMLParser
 import pytest
 
 from decoding.errors import ConfigError
-from planner.report import render_report, write_report
-from planner.space import SearchSpace
+from planner.report.report import render_report, write_report
+from planner.search.space import SearchSpace
+from tests.planner.report.synthetic_report import report_data
 from tests.planner.synthetic import acceptance_record, machine
-from tests.planner.synthetic_report import report_data
 
 SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=(8,))
 VOID = {"meta", "br"}

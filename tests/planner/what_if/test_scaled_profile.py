@@ -3,7 +3,7 @@
 import pytest
 
 from decoding.schedule import Schedule
-from planner.scaled_profile import with_speed
+from planner.what_if.scaled_profile import with_speed
 from sim.evaluator import predict
 from tests.planner.synthetic import TREES, acceptance_record, machine
 

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from decoding.schedule import Schedule
 from decoding.trace import Span, Trace, Work
-from planner.report_data import ScheduleResult
-from planner.report_figure import INK, LINE, PAPER, Figure, Key, axis, layout, note, plotly_text
+from planner.report.figure import INK, LINE, PAPER, Figure, Key, axis, layout, note, plotly_text
+from planner.report.report_data import ScheduleResult
 from planner.wording import counted, milliseconds
 
 NUM_ROUNDS: Final = 10

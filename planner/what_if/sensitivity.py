@@ -15,9 +15,9 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from planner.kinds import Kind, kind_of
-from planner.mixed_record import token_acceptance, with_acceptance
-from planner.scaled_profile import Part, with_speed
-from planner.search import SearchResult
+from planner.search.search import SearchResult
+from planner.what_if.mixed_record import token_acceptance, with_acceptance
+from planner.what_if.scaled_profile import Part, with_speed
 from sim.evaluator import evaluate
 
 Quantity = Literal["acceptance", "draft_speed"]

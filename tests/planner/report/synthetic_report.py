@@ -9,10 +9,10 @@ from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
 from planner.plan import make_plan
-from planner.report_data import ReportData, ScheduleResult
-from planner.scaled_profile import with_speed
-from planner.search import pick_demo_schedules
-from planner.space import SearchSpace
+from planner.report.report_data import ReportData, ScheduleResult
+from planner.search.search import pick_demo_schedules
+from planner.search.space import SearchSpace
+from planner.what_if.scaled_profile import with_speed
 from sim.world import simulate
 from tests.planner.synthetic import acceptance_record, machine
 

@@ -3,8 +3,8 @@
 import pytest
 
 from decoding.errors import PlanError
-from planner.search import pick_demo_schedules, rank, search
-from planner.space import SearchSpace, enumerate_schedules
+from planner.search.search import pick_demo_schedules, rank, search
+from planner.search.space import SearchSpace, enumerate_schedules
 from sim.evaluator import predict
 from tests.planner.synthetic import HEADS_S, TREES, acceptance_record, machine, table
 

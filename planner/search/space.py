@@ -13,8 +13,8 @@ from decoding.record import AcceptanceRecord, RecordedTree
 from decoding.schedule import DYNAMIC_TREES, MAX_TREE, MAX_WINDOW, TREE_METHODS, Method, RootSource, Schedule
 from decoding.tree_shape import cut
 from hwprofiles.profile import LaneProfile, Profile
-from planner.pricing import RecordReach, is_priced
-from planner.root_budget import correction_ranks, uneven_budget
+from planner.search.pricing import RecordReach, is_priced
+from planner.search.root_budget import correction_ranks, uneven_budget
 from sim.cost.round_shape import pool_size
 
 Placement = Literal["split", "pooled"]

@@ -7,8 +7,8 @@ from typing import Any, Final, Literal
 
 from decoding.metrics import per_position_acceptance_rate
 from decoding.trace import Trace
-from planner.report_data import ScheduleResult
-from planner.report_figure import Figure, Key, axis, layout
+from planner.report.figure import Figure, Key, axis, layout
+from planner.report.report_data import ScheduleResult
 from planner.wording import METHOD, percent
 
 Drafting = Literal["draft alone", "draft with exit features", "tree"]

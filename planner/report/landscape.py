@@ -7,8 +7,8 @@ from typing import Any
 
 from decoding.schedule import MAX_WINDOW
 from planner.kinds import kind_of
-from planner.report_figure import KIND_COLOUR, PAPER, SOFT, Figure, axis, end_labels, layout, short_kind
-from planner.search import Candidate, SearchResult
+from planner.report.figure import KIND_COLOUR, PAPER, SOFT, Figure, axis, end_labels, layout, short_kind
+from planner.search.search import Candidate, SearchResult
 from planner.wording import milliseconds
 
 DASH = {"exit": "solid", "draft": "dot", "hybrid": "dash", "split": "dot", "pooled": "solid"} | {

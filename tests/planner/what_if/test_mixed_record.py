@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from planner.mixed_record import token_acceptance, with_acceptance
+from planner.what_if.mixed_record import token_acceptance, with_acceptance
 from tests.planner.synthetic import acceptance_record
 
 

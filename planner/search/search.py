@@ -10,7 +10,7 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import TREE_METHODS, Method, RootSource, Schedule
 from hwprofiles.profile import Profile
 from planner.kinds import Kind, kind_of
-from planner.space import Placement, SearchSpace, enumerate_schedules, placement_name
+from planner.search.space import Placement, SearchSpace, enumerate_schedules, placement_name
 from sim.evaluator import Prediction, evaluate
 
 LEADING_METHODS = 3

@@ -2,9 +2,9 @@
 
 import pytest
 
-from planner.search import search
-from planner.sensitivity import ACCEPTANCES, DRAFT_SPEEDS, analyse, best_times, break_evens, shortlist, sweep
-from planner.space import SearchSpace
+from planner.search.search import search
+from planner.search.space import SearchSpace
+from planner.what_if.sensitivity import ACCEPTANCES, DRAFT_SPEEDS, analyse, best_times, break_evens, shortlist, sweep
 from tests.planner.synthetic import TREES, acceptance_record, machine
 
 SMALL = SearchSpace(windows=(1, 2, 4), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=())
@@ -93,7 +93,7 @@ def test_ties_really_are_ties(result, found):
     schedules = shortlist(result)
     tie = found.break_even("autoregressive", "acceptance")
     assert 0 < tie.at < tie.now, "speculation pays on this machine, until acceptance falls"
-    from planner.mixed_record import with_acceptance
+    from planner.what_if.mixed_record import with_acceptance
 
     times_s = best_times(schedules, machine(), with_acceptance(acceptance_record(), tie.at))
     others = min(time_s for method, time_s in times_s.items() if method != "autoregressive")

@@ -13,17 +13,17 @@ from plotly.offline import get_plotlyjs
 
 from decoding.yaml_file import write_atomically
 from planner.kinds import Kind
-from planner.report_acceptance import acceptance, acceptance_keys, longest_windows
-from planner.report_break_even import break_even_figures
-from planner.report_data import ReportData, ScheduleResult
-from planner.report_figure import Figure, Key
-from planner.report_landscape import exit_layers, landscape
-from planner.report_notes import facts, notes, results_heading, tiles
-from planner.report_page import TEMPLATE
-from planner.report_script import JAVASCRIPT
-from planner.report_style import CSS
-from planner.report_table import calibration_rows, result_rows, scale_end_s, time_rows, used_parts
-from planner.report_timeline import common_end_s, keys, timeline
+from planner.report.acceptance_figure import acceptance, acceptance_keys, longest_windows
+from planner.report.break_even import break_even_figures
+from planner.report.figure import Figure, Key
+from planner.report.landscape import exit_layers, landscape
+from planner.report.notes import facts, notes, results_heading, tiles
+from planner.report.page import TEMPLATE
+from planner.report.report_data import ReportData, ScheduleResult
+from planner.report.script import JAVASCRIPT
+from planner.report.style import CSS
+from planner.report.table import calibration_rows, result_rows, scale_end_s, time_rows, used_parts
+from planner.report.timeline import common_end_s, keys, timeline
 from planner.upper_bounds import OverlapBound
 from planner.wording import capital, factor, milliseconds
 

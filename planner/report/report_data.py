@@ -9,7 +9,7 @@ from decoding.metrics import tpot_s
 from decoding.trace import Trace
 from planner.kinds import Kind, kind_of
 from planner.plan import Plan
-from planner.search import Candidate
+from planner.search.search import Candidate
 from planner.wording import schedule_name
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decoding.record import AcceptanceRecord, Ids, PromptRecord
-from planner.mixed_trees import mixed_ranks
+from planner.what_if.mixed_trees import mixed_ranks
 
 Booleans = NDArray[np.bool_]
 Floats = NDArray[np.float64]

@@ -6,8 +6,8 @@ from math import log10
 from typing import Any
 
 from planner.kinds import Kind
-from planner.report_figure import INK, KIND_COLOUR, PAPER, SOFT, Figure, axis, end_labels, layout, note
-from planner.sensitivity import BreakEven, Sensitivity, Sweep
+from planner.report.figure import INK, KIND_COLOUR, PAPER, SOFT, Figure, axis, end_labels, layout, note
+from planner.what_if.sensitivity import BreakEven, Sensitivity, Sweep
 
 NAME: dict[Kind, str] = {"autoregressive": "plain", "speculative": "synchronous", "tree": "tree", "mirror": "mirror"}
 

@@ -7,7 +7,7 @@ from statistics import median
 from typing import NamedTuple
 
 from hwprofiles.profile import Contention
-from planner.report_data import ReportData, ScheduleResult
+from planner.report.report_data import ReportData, ScheduleResult
 from planner.wording import (
     counted,
     error_percent,

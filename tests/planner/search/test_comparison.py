@@ -3,8 +3,8 @@
 import pytest
 
 from decoding.schedule import Schedule
-from planner.comparison import Comparison, comparer
-from planner.scaled_profile import with_speed
+from planner.search.comparison import Comparison, comparer
+from planner.what_if.scaled_profile import with_speed
 from sim.evaluator import predict
 from tests.planner.synthetic import acceptance_record, machine
 

@@ -6,8 +6,8 @@ import pytest
 from decoding.methods import METHODS
 from decoding.record import RecordedTree
 from decoding.schedule import Schedule
-from planner.pricing import RecordReach, is_priced, max_branches
-from planner.space import SearchSpace, enumerate_schedules, placement_name
+from planner.search.pricing import RecordReach, is_priced, max_branches
+from planner.search.space import SearchSpace, enumerate_schedules, placement_name
 from tests.planner.synthetic import EXIT_LAYERS, PATHS, TREES, acceptance_record, lane, machine, table
 
 SMALL = SearchSpace(windows=(2, 4), exit_top_k=(1, 4), draft_top_k=(2,), uneven_roots=(6,))

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from planner.mixed_record import token_acceptance, with_acceptance
-from planner.mixed_trees import mixed_ranks
+from planner.what_if.mixed_record import token_acceptance, with_acceptance
+from planner.what_if.mixed_trees import mixed_ranks
 from tests.planner.synthetic import TREES, acceptance_record
 
 RANKS = np.array([[2, 5, 9], [3, -1, -1], [-1, -1, -1], [0, 4, -1], [1, -1, -1]], dtype=np.int32)

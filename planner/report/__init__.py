@@ -1,0 +1,1 @@
+"""The page that shows a plan and what was measured."""

@@ -1,0 +1,1 @@
+"""All schedules of a space, priced and ranked."""

@@ -1,0 +1,1 @@
+"""What another draft, target or text would change."""
