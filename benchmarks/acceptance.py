@@ -29,8 +29,8 @@ from calibrate.prompts import Prompt, bundled_prompts, load_prompts
 from decoding.schedule import Method, Schedule
 from decoding.yaml_file import write_atomically
 from hwprofiles.host import describe_host, local_lanes
-from mirrorsd.pair import ModelPair, find_pair
-from mirrorsd.recording import Reach, record
+from mirrorsd.model_pair import ModelPair, find_pair
+from mirrorsd.record_pair import Reach, record
 from mirrorsd.text_engine import Decoding, TextEngine, lane_specs
 from runtime.drafters.shipped import find_drafter
 from sim.acceptance.replay import Replay

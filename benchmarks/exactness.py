@@ -24,8 +24,8 @@ from decoding.trace import Trace
 from decoding.yaml_file import write_atomically
 from hwprofiles.host import describe_host
 from hwprofiles.profile import load_profile
-from mirrorsd.pair import find_pair
-from mirrorsd.recording import Reach, record
+from mirrorsd.model_pair import find_pair
+from mirrorsd.record_pair import Reach, record
 from mirrorsd.text_engine import Decoding, TextEngine, lane_specs
 from sim.cost.cost_model import ConstantCost, PartKind
 from sim.world import simulate

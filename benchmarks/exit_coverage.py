@@ -25,7 +25,7 @@ from calibrate.prompts import EncodedPrompt, bundled_prompts, load_prompts
 from calibrate.recording.recorded_text import greedy_text
 from decoding.yaml_file import write_atomically
 from hwprofiles.host import describe_host
-from mirrorsd.pair import find_pair
+from mirrorsd.model_pair import find_pair
 from mirrorsd.prompt_tokens import encode
 from runtime.models.decoder import Decoder
 from runtime.models.weights import load_decoder

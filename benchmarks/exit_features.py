@@ -20,11 +20,11 @@ from typing import Any
 from calibrate.prompts import bundled_prompts, take_per_category
 from decoding.schedule import Schedule
 from decoding.yaml_file import write_atomically
+from mirrorsd.compare.outcome import schedule_entries
+from mirrorsd.compare.validate_pair import Evidence, validate
 from mirrorsd.json_text import json_text
-from mirrorsd.outcome import schedule_entries
-from mirrorsd.pair import find_pair
-from mirrorsd.recording import Reach, record
-from mirrorsd.validation import Evidence, validate
+from mirrorsd.model_pair import find_pair
+from mirrorsd.record_pair import Reach, record
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "exit-features.json"

@@ -25,8 +25,8 @@ from decoding.trace import Trace
 from decoding.yaml_file import write_atomically
 from hwprofiles.host import describe_host
 from hwprofiles.profile import Profile, load_profile
-from mirrorsd.both_worlds import matching_prompts, run_in_turn
-from mirrorsd.pair import find_pair
+from mirrorsd.compare.both_worlds import matching_prompts, run_in_turn
+from mirrorsd.model_pair import find_pair
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.text_engine import lane_specs, new_engine
 from planner.search.search import Candidate, search

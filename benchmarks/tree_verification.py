@@ -26,7 +26,7 @@ import torch
 from decoding.messages import Window
 from decoding.yaml_file import write_atomically
 from hwprofiles.host import describe_host
-from mirrorsd.pair import find_pair
+from mirrorsd.model_pair import find_pair
 from runtime.models.decoder import Decoder, causal_mask
 from runtime.models.weights import load_decoder
 from runtime.target.target_model import TargetModel

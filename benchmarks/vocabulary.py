@@ -22,7 +22,7 @@ import torch
 from calibrate.prompts import EncodedPrompt, bundled_prompts, encode_prompts, load_prompts
 from calibrate.recording.recorded_text import greedy_text
 from decoding.yaml_file import write_atomically
-from mirrorsd.pair import find_pair
+from mirrorsd.model_pair import find_pair
 from runtime.drafters.language_model.folder import load_draft
 from runtime.models.decoder import Decoder
 from runtime.models.tokenizer import Tokenizer

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from decoding.trace import Trace as Trace
     from hwprofiles.profile import Profile as Profile
     from hwprofiles.profile import load_profile as load_profile
-    from mirrorsd.calibration import calibrate as calibrate
-    from mirrorsd.calibration import contexts_of as contexts_of
-    from mirrorsd.pair import ModelPair as ModelPair
-    from mirrorsd.pair import find_pair as find_pair
+    from mirrorsd.calibrate_pair import calibrate as calibrate
+    from mirrorsd.calibrate_pair import contexts_of as contexts_of
+    from mirrorsd.model_pair import ModelPair as ModelPair
+    from mirrorsd.model_pair import find_pair as find_pair
     from mirrorsd.prompt_tokens import encode as encode
-    from mirrorsd.recording import record as record
+    from mirrorsd.record_pair import record as record
     from mirrorsd.text_engine import Decoding as Decoding
     from mirrorsd.text_engine import TextEngine as TextEngine
     from mirrorsd.text_engine import generate as generate
@@ -51,10 +51,10 @@ _HOMES = {
     "decoding.schedule": ("Schedule", "load_schedule", "save_schedule"),
     "decoding.trace": ("Trace",),
     "hwprofiles.profile": ("Profile", "load_profile"),
-    "mirrorsd.calibration": ("calibrate", "contexts_of"),
-    "mirrorsd.pair": ("ModelPair", "find_pair"),
+    "mirrorsd.calibrate_pair": ("calibrate", "contexts_of"),
+    "mirrorsd.model_pair": ("ModelPair", "find_pair"),
     "mirrorsd.prompt_tokens": ("encode",),
-    "mirrorsd.recording": ("record",),
+    "mirrorsd.record_pair": ("record",),
     "mirrorsd.text_engine": ("Decoding", "TextEngine", "generate"),
     "planner.plan": ("Plan", "make_plan"),
     "planner.search.search": ("search",),

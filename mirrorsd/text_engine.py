@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from calibrate.prompts import Prompt
 from decoding.schedule import Schedule
 from decoding.trace import Trace
-from mirrorsd.pair import Dtype, ModelPair, find_pair
+from mirrorsd.model_pair import Dtype, ModelPair, find_pair
 from mirrorsd.prompt_tokens import encode_with
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec

@@ -101,7 +101,7 @@ def test_each_kind_of_wrong_import_is_found(path: str, source: str) -> None:
         ("hwprofiles/reader.py", "from decoding.errors import ProfileError\nfrom decoding.yaml_file import load_yaml"),
         ("planner/report/page.py", "import plotly.graph_objects"),
         ("calibrate/recording/recorder.py", "import torch"),
-        ("mirrorsd/cli/run.py", "from runtime import decoder"),
+        ("mirrorsd/cli/verbs/run.py", "from runtime import decoder"),
         ("decoding/trace.py", "import json\nfrom numpy import typing\nfrom . import verdict"),
     ],
 )

@@ -8,12 +8,12 @@ import typer
 from typer.core import TyperGroup
 
 from decoding.errors import MirrorsdError
-from mirrorsd.cli import calibrate, demo, record, report, run, search, simulate, validate
 from mirrorsd.cli.console import INTERRUPTED, WRONG_INPUT, escaped, say
 from mirrorsd.cli.json_option import with_default_destination
-from mirrorsd.cli.models import models
 from mirrorsd.cli.options import example
-from mirrorsd.cli.train import train
+from mirrorsd.cli.verbs import calibrate, demo, record, report, run, search, simulate, validate
+from mirrorsd.cli.verbs.models import models
+from mirrorsd.cli.verbs.train import train
 
 
 class Verbs(TyperGroup):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from mirrorsd.cli.console import escaped, messages, say
 
 if TYPE_CHECKING:
-    from mirrorsd.stages import StageReport
+    from mirrorsd.demo.stages import StageReport
 
 Report = Callable[[str, float], None]
 """Called along the way with the name of the step under way and the share that is done, 0 to 1."""

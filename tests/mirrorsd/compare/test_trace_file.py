@@ -5,7 +5,7 @@ import pytest
 from decoding.errors import TraceError
 from decoding.schedule import Schedule
 from decoding.trace import LaneEvent
-from mirrorsd.trace_file import load_traces, save_traces
+from mirrorsd.compare.trace_file import load_traces, save_traces
 from sim.world import simulate
 from tests.planner.synthetic import acceptance_record, machine
 

@@ -46,8 +46,8 @@ def demo(
 ) -> None:
     """Calibrate, record, search, run the best schedules for real, and lay predicted beside measured."""
     from mirrorsd.cli.tables import outcome_table
-    from mirrorsd.demo import Demo, DemoSettings
-    from mirrorsd.pair import find_pair
+    from mirrorsd.demo.demo import Demo, DemoSettings
+    from mirrorsd.model_pair import find_pair
 
     wanted = chosen_prompts(prompts, None)
     with task("Finding the models") as report:

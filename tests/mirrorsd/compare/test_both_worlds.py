@@ -6,8 +6,8 @@ from calibrate.prompts import EncodedPrompt
 from decoding.errors import RecordError
 from decoding.schedule import Schedule
 from decoding.trace import Trace
-from mirrorsd.both_worlds import Measured, compare_all, matching_prompts, put_together, run_in_turn
-from mirrorsd.outcome import rounds_in_words
+from mirrorsd.compare.both_worlds import Measured, compare_all, matching_prompts, put_together, run_in_turn
+from mirrorsd.compare.outcome import rounds_in_words
 from planner.search.search import rank
 from sim.world import simulate
 from tests.planner.synthetic import acceptance_record, machine

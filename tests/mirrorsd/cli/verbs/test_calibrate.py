@@ -41,7 +41,7 @@ def test_the_time_it_may_take_is_passed_on_and_what_was_left_out_is_shown(
         asked.append(options["time_s"])
         return machine().model_copy(update={"notes": ("Too few repeats [of all].",)})
 
-    monkeypatch.setattr("mirrorsd.calibration.calibrate", measure)
+    monkeypatch.setattr("mirrorsd.calibrate_pair.calibrate", measure)
     result = mirrorsd(*words, "--out", tmp_path / "profile.yaml", *given)
     assert result.exit_code == 0, result.stderr
     assert asked == [time_s]

@@ -56,9 +56,9 @@ def record(
     json: JsonOption = None,
 ) -> None:
     """Run target and drafter over prompts, so that any schedule can be replayed; resumes where it was stopped."""
-    from mirrorsd.pair import find_pair
-    from mirrorsd.recording import Reach
-    from mirrorsd.recording import record as make
+    from mirrorsd.model_pair import find_pair
+    from mirrorsd.record_pair import Reach
+    from mirrorsd.record_pair import record as make
 
     wanted = chosen_prompts(prompts, per_category)
     trees = None if tree is None else tuple(map(_shape, tree))

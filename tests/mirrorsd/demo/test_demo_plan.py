@@ -1,7 +1,7 @@
 import pytest
 
 from calibrate.prompts import Prompt
-from mirrorsd.demo_plan import NUM_SCHEDULES, NUM_TREES, PromptCost, num_prompts_that_fit, prompt_cost, take_turns
+from mirrorsd.demo.demo_plan import NUM_SCHEDULES, NUM_TREES, PromptCost, num_prompts_that_fit, prompt_cost, take_turns
 from planner.what_if.scaled_profile import with_speed
 from tests.planner.synthetic import machine
 

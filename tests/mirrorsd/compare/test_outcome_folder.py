@@ -8,9 +8,9 @@ import pytest
 
 from decoding.errors import MirrorsdError
 from hwprofiles.profile import save_profile
-from mirrorsd.both_worlds import compare_all
 from mirrorsd.cli.json_option import write_json
-from mirrorsd.outcome_folder import REPORT, Outcome, read_report_data, unique_names, write_outcome
+from mirrorsd.compare.both_worlds import compare_all
+from mirrorsd.compare.outcome_folder import REPORT, Outcome, read_report_data, unique_names, write_outcome
 from tests.planner.report.synthetic_report import report_data
 from tests.planner.synthetic import acceptance_record
 

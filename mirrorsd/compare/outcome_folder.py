@@ -17,10 +17,10 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.yaml_file import write_atomically
 from hwprofiles.profile import load_profile
-from mirrorsd.both_worlds import Measured, put_together
+from mirrorsd.compare.both_worlds import Measured, put_together
+from mirrorsd.compare.outcome import accuracy_entry, rounds_in_words, schedule_entries
+from mirrorsd.compare.trace_file import load_traces, save_traces
 from mirrorsd.json_text import json_text, path_from
-from mirrorsd.outcome import accuracy_entry, rounds_in_words, schedule_entries
-from mirrorsd.trace_file import load_traces, save_traces
 from planner.chrome_trace import save_chrome_trace
 from planner.plan import Plan, make_plan
 from planner.report.report import write_report

@@ -27,9 +27,9 @@ def validate(
     """Run schedules in both worlds over the recorded prompts: times side by side, rounds compared one by one."""
     from decoding.schedule import load_schedule
     from mirrorsd.cli.tables import outcome_table
-    from mirrorsd.outcome_folder import write_outcome
-    from mirrorsd.validation import Evidence
-    from mirrorsd.validation import validate as run
+    from mirrorsd.compare.outcome_folder import write_outcome
+    from mirrorsd.compare.validate_pair import Evidence
+    from mirrorsd.compare.validate_pair import validate as run
 
     schedules = [load_schedule(path) for path in schedule]
     evidence, wanted = Evidence.load(profile, record), chosen_prompts(prompts, None)

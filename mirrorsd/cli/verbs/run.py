@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from calibrate.prompts import Prompt
     from decoding.schedule import Schedule
-    from mirrorsd.pair import ModelPair
+    from mirrorsd.model_pair import ModelPair
     from mirrorsd.text_engine import Answer, Decoding, TextEngine
 
 EXAMPLE = 'mirrorsd run --schedule best.yaml --prompt "Why is the sky blue?"'
@@ -64,7 +64,7 @@ def run(
     """Decode prompts as a schedule says, on real lanes; the text streams to stdout."""
     from decoding.schedule import load_schedule
     from hwprofiles.profile import load_profile
-    from mirrorsd.pair import find_pair
+    from mirrorsd.model_pair import find_pair
     from mirrorsd.text_engine import Decoding, TextEngine, lane_specs
 
     wanted, asked = load_schedule(schedule), _asked(prompt, prompts)
@@ -163,7 +163,7 @@ def _plain(schedule: Schedule) -> dict[str, Any]:
 
 
 def _row(prompt: Prompt, answer: Answer) -> dict[str, Any]:
-    from mirrorsd.figures import prompt_figures
+    from mirrorsd.compare.numbers import prompt_figures
 
     return {
         "prompt_id": prompt.prompt_id,

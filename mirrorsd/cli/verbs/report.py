@@ -19,7 +19,7 @@ def report(
     json: JsonOption = None,
 ) -> None:
     """Write the HTML page of a demo or a validation again, from what it saved; nothing is run."""
-    from mirrorsd.outcome_folder import read_report_data
+    from mirrorsd.compare.outcome_folder import read_report_data
     from planner.report.report import write_report
 
     write_report(read_report_data(result), out)

@@ -51,9 +51,9 @@ def calibrate(
     json: JsonOption = None,
 ) -> None:
     """Measure this machine with these models; the prompts only say how long contexts get."""
-    from mirrorsd.calibration import calibrate as measure
-    from mirrorsd.calibration import contexts_of
-    from mirrorsd.pair import find_pair
+    from mirrorsd.calibrate_pair import calibrate as measure
+    from mirrorsd.calibrate_pair import contexts_of
+    from mirrorsd.model_pair import find_pair
     from mirrorsd.prompt_tokens import encode
 
     wanted = chosen_prompts(prompts, None)

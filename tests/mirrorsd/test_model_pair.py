@@ -3,7 +3,7 @@ import json
 import pytest
 
 from decoding.errors import ModelError, ModelFormatError
-from mirrorsd.pair import find_pair
+from mirrorsd.model_pair import find_pair
 
 
 def test_what_is_named_is_found_and_paths_become_lasting(tiny_folders, monkeypatch):

@@ -7,8 +7,8 @@ from typing import Any
 
 from calibrate.validate import Comparison, Divergence, accuracy
 from decoding.trace import NOT_COMMITTED, Round
-from mirrorsd.figures import measured_figures, predicted_figures
-from mirrorsd.pair import ModelPair
+from mirrorsd.compare.numbers import measured_figures, predicted_figures
+from mirrorsd.model_pair import ModelPair
 from planner.report.report_data import ScheduleResult
 from planner.wording import counted, error_percent, milliseconds
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from decoding.errors import ConfigError
-from mirrorsd.pair import ModelPair, Progress
+from mirrorsd.model_pair import ModelPair, Progress
 from mirrorsd.prompt_tokens import encode
 
 if TYPE_CHECKING:

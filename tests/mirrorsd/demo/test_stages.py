@@ -1,6 +1,6 @@
 import pytest
 
-from mirrorsd.stages import Stages
+from mirrorsd.demo.stages import Stages
 
 
 class Clock:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mirrorsd.pair import ModelPair, Progress
+from mirrorsd.model_pair import ModelPair, Progress
 
 if TYPE_CHECKING:
     from calibrate.profiling.calibration import CalibrationTask

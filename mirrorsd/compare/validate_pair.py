@@ -11,10 +11,10 @@ from decoding.errors import ConfigError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile, load_profile
-from mirrorsd.both_worlds import Progress, compare_all, matching_prompts, put_together, run_in_turn
-from mirrorsd.outcome import platform_entry
-from mirrorsd.outcome_folder import Outcome, unique_names
-from mirrorsd.pair import Dtype, ModelPair, find_pair
+from mirrorsd.compare.both_worlds import Progress, compare_all, matching_prompts, put_together, run_in_turn
+from mirrorsd.compare.outcome import platform_entry
+from mirrorsd.compare.outcome_folder import Outcome, unique_names
+from mirrorsd.model_pair import Dtype, ModelPair, find_pair
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.text_engine import lane_specs, new_engine
 from planner.plan import make_plan

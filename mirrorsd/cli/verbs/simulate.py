@@ -54,7 +54,7 @@ def simulate(
 
 
 def _figures(prediction: Prediction) -> dict[str, Any]:
-    from mirrorsd.figures import predicted_figures
+    from mirrorsd.compare.numbers import predicted_figures
 
     return {
         **predicted_figures(prediction),
@@ -65,7 +65,7 @@ def _figures(prediction: Prediction) -> dict[str, Any]:
 
 def _by_prompt(record: AcceptanceRecord, traces: list[Trace]) -> list[dict[str, Any]]:
     """The rows that `mirrorsd run` would write, but for the text, which takes a tokenizer."""
-    from mirrorsd.figures import prompt_figures
+    from mirrorsd.compare.numbers import prompt_figures
 
     rows = []
     for prompt, trace in zip(record.prompts, traces, strict=True):

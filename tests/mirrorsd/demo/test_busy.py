@@ -1,6 +1,6 @@
 import pytest
 
-from mirrorsd.busy import note_on
+from mirrorsd.demo.busy import note_on
 
 
 @pytest.mark.parametrize(("load", "num_cores"), [(0.0, 1), (0.3, 1), (0.6, 2), (2.0, 8)])

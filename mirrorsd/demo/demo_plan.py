@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from calibrate.prompts import Prompt
 
 NUM_SCHEDULES, NUM_TREES = 9, 2
-"""Schedules that `planner.search.search.pick_demo_schedules` usually picks: without heads, and how many more with them."""
+"""Schedules that `pick_demo_schedules` usually picks: without heads, and how many more with them."""
 
 _GROWN_SHARE = 0.5
 """Most trees are given up before they are grown: the text has left them."""

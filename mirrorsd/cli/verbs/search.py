@@ -66,7 +66,7 @@ def _result(found: Plan) -> dict[str, Any]:
 
 
 def _candidate(one: Candidate) -> dict[str, Any]:
-    from mirrorsd.figures import predicted_figures
+    from mirrorsd.compare.numbers import predicted_figures
     from planner.wording import schedule_name
 
     return {

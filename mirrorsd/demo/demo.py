@@ -14,16 +14,16 @@ from decoding.errors import ConfigError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import DYNAMIC_TREES, save_schedule
 from hwprofiles.profile import Profile, save_profile
-from mirrorsd.both_worlds import Measured, compare_all, put_together, run_in_turn
-from mirrorsd.busy import busy_note
-from mirrorsd.calibration import calibration_task, contexts_of
-from mirrorsd.demo_plan import num_prompts_that_fit, prompt_cost, take_turns
-from mirrorsd.outcome import measured_in_words, platform_entry
-from mirrorsd.outcome_folder import Outcome, file_name, unique_names, write_outcome
-from mirrorsd.pair import ModelPair
+from mirrorsd.calibrate_pair import calibration_task, contexts_of
+from mirrorsd.compare.both_worlds import Measured, compare_all, put_together, run_in_turn
+from mirrorsd.compare.outcome import measured_in_words, platform_entry
+from mirrorsd.compare.outcome_folder import Outcome, file_name, unique_names, write_outcome
+from mirrorsd.demo.busy import busy_note
+from mirrorsd.demo.demo_plan import num_prompts_that_fit, prompt_cost, take_turns
+from mirrorsd.demo.stages import StageReport, Stages
+from mirrorsd.model_pair import ModelPair
 from mirrorsd.prompt_tokens import encode
-from mirrorsd.recording import Reach, record
-from mirrorsd.stages import StageReport, Stages
+from mirrorsd.record_pair import Reach, record
 from mirrorsd.text_engine import lane_specs, new_engine
 from planner.plan import Plan, make_plan
 from planner.search.search import Candidate, pick_demo_schedules

@@ -1,0 +1,1 @@
+"""Both worlds side by side, and files of what came out."""

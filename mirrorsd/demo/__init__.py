@@ -1,0 +1,1 @@
+"""All steps on this machine, within a given time."""
