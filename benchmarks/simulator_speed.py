@@ -186,7 +186,7 @@ def _lane(name: str) -> LaneProfile:
         device="cpu",
         dispatch_s=1.2e-4,
         layer=_table(1.2e-3),
-        head=_table(5e-3),
+        lm_head=_table(5e-3),
         exit={layer: _table(1.5e-3) for layer in EXIT_LAYERS},
         draft_step=_table(6e-3),
     )

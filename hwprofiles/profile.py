@@ -97,7 +97,7 @@ class Contention(_Strict):
 class LaneProfile(_Strict):
     """One lane: where it runs and what each model part costs on it.
 
-    Parts: `layer` (one target layer), `head` (all that follows the last layer of a verification), `exit` per
+    Parts: `layer` (one target layer), `lm_head` (all that follows the last layer of a verification), `exit` per
     exit layer, `draft_step` (a whole step of the draft, selection included), `draft_step_features` (with exit
     features), `draft_streams` (the streams of one row of the draft, if it has any; their rows are guesses), `heads` (a
     whole step of a head, by the drafter's name), `streams` (what the target's streams add to a verification, by their
@@ -111,7 +111,7 @@ class LaneProfile(_Strict):
     num_threads: Annotated[int, Field(ge=1)] = 1
     dispatch_s: Seconds
     layer: LatencyTable | None = None
-    head: LatencyTable | None = None
+    lm_head: LatencyTable | None = None
     exit: dict[int, LatencyTable] = {}
     draft_step: LatencyTable | None = None
     draft_step_features: LatencyTable | None = None
@@ -144,7 +144,7 @@ class Profile(_Strict):
         notes: remarks on how it was measured, for people.
     """
 
-    format: Literal["mirrorsd-profile-1"] = "mirrorsd-profile-1"
+    format: Literal["mirrorsd-profile-2"] = "mirrorsd-profile-2"
     host: dict[str, Any]
     target: str
     drafter: str | None

@@ -44,7 +44,7 @@ def overlap_bound(
     draft = profile.lane(str(schedule.draft_lane))
     step = draft.draft_step_features if schedule.exit_features else draft.draft_step
     rows = schedule.num_rows
-    verify_s = profile.num_layers * _at(target.layer, rows, context) + _at(target.head, rows, context)
+    verify_s = profile.num_layers * _at(target.layer, rows, context) + _at(target.lm_head, rows, context)
     draft_s = schedule.num_speculative_tokens * _at(step, 1, context)
     prefix_s = 0.0
     if schedule.exit_layer is not None:
@@ -53,7 +53,9 @@ def overlap_bound(
     share, exit_share = draft_s / verify_s, min(1.0, prefix_s / verify_s)
     waits = exit_share if schedule.root_source == "exit" else 0.0
     round_bytes = (
-        profile.num_layers * _bytes(target.layer) + _bytes(target.head) + schedule.num_speculative_tokens * _bytes(step)
+        profile.num_layers * _bytes(target.layer)
+        + _bytes(target.lm_head)
+        + schedule.num_speculative_tokens * _bytes(step)
     )
     pool = profile.memory_pool_bytes_per_s
     return OverlapBound(

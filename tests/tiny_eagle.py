@@ -30,7 +30,7 @@ def _filled(head, target):
             nn.init.normal_(parameter, std=0.3)
         else:
             nn.init.normal_(parameter, mean=1.0, std=0.2)
-    head.share(target.embedding.weight, target.head.weight[KEPT], KEPT)
+    head.share(target.embedding.weight, target.lm_head.weight[KEPT], KEPT)
     return head.eval().requires_grad_(requires_grad=False)
 
 
@@ -82,4 +82,4 @@ def plain_entered(head: EagleHead, features_TE):
 def plain_log_probs(head: EagleHead, feature):
     """Log-probabilities over the kept ids behind a feature [D]."""
     read = feature if isinstance(head, Eagle1) else norm(feature, head.output_norm, head.config.norm_eps)
-    return (head.head.weight @ read).log_softmax(0)
+    return (head.lm_head.weight @ read).log_softmax(0)

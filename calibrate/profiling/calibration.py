@@ -299,7 +299,7 @@ def _lane(spec: PlacedLane, tables: LaneTables, dispatch_s: float, traffic: Part
         num_threads=spec.num_threads,
         dispatch_s=dispatch_s,
         layer=reading(tables.target.layer, traffic.layer),
-        head=reading(tables.target.head, traffic.head),
+        lm_head=reading(tables.target.lm_head, traffic.lm_head),
         exit={layer: table for layer, table in exits.items() if table is not None},
         draft_step=reading(tables.draft_step, traffic.draft_step),
         draft_step_features=reading(tables.draft_step_features, traffic.draft_step),

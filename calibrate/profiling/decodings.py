@@ -112,7 +112,7 @@ def span_seconds(schedule: Schedule, span: Span, context: int, tables: LaneTable
         assert table is not None, "a draft step on a lane without a draft"
         return table.at(span.rows, context)
     layer_s = tables.target.layer.at(span.rows, context)
-    head_s = tables.target.head.at(span.rows, context)
+    head_s = tables.target.lm_head.at(span.rows, context)
     if span.work is Work.VERIFY:
         return num_layers * layer_s + head_s
     assert schedule.exit_layer is not None, "a prefix without an exit"

@@ -39,7 +39,7 @@ class TargetTimes:
     """
 
     verify: Mapping[Size, float]
-    head: Mapping[int, float]
+    lm_head: Mapping[int, float]
     exit: Mapping[int, float]
     exit_layers: Sequence[int]
 
@@ -49,7 +49,7 @@ class TargetTables:
     """The target's parts on one lane."""
 
     layer: LatencyTable
-    head: LatencyTable
+    lm_head: LatencyTable
     exits: dict[int, LatencyTable]
 
 
@@ -92,7 +92,7 @@ class LaneTables:
         return LaneTables(
             target=TargetTables(
                 layer=scaled(target.layer, level.target),
-                head=scaled(target.head, level.target),
+                lm_head=scaled(target.lm_head, level.target),
                 exits={layer: scaled(table, level.target) for layer, table in target.exits.items()},
             ),
             draft_step=self.draft_step and scaled(self.draft_step, level.step, level.branch_step, ROLLOUT_ROWS),
@@ -115,7 +115,7 @@ def fit_target(
     whole_s = grow(times.verify, (rows,), contexts, noise)
     head_s = {
         count: min(seconds, line[0])
-        for (count, seconds), line in zip(_straight(times.head, rows).items(), whole_s, strict=True)
+        for (count, seconds), line in zip(_straight(times.lm_head, rows).items(), whole_s, strict=True)
     }
 
     def table(seconds: Mapping[int, float]) -> LatencyTable:
@@ -127,7 +127,7 @@ def fit_target(
     ]
     return TargetTables(
         layer=make_table(rows, contexts, layers_s, relative_error=noise.relative_error, source=source),
-        head=table(head_s),
+        lm_head=table(head_s),
         exits={layer: table(_straight(times.exit, rows)) for layer in times.exit_layers},
     )
 

@@ -71,7 +71,7 @@ class LaneParts:
         rows, part_rows = (*self.effort.target_rows, *self.effort.tree_rows), self.effort.part_rows
         times = TargetTimes(
             verify={(count, at): medians[self._verify(count, at)] for count in rows for at in self._contexts(count)},
-            head={count: medians[self._head(count)] for count in part_rows},
+            lm_head={count: medians[self._head(count)] for count in part_rows},
             exit={count: medians[self._exit(count)] for count in part_rows} if self.exit_layers else {},
             exit_layers=self.exit_layers,
         )
@@ -112,7 +112,7 @@ class LaneParts:
         return Measurement(part=part, rows=rows, context=context, repeats=self.effort.repeats, warm_up=1)
 
     def _head(self, rows: int) -> Measurement:
-        return replace(self._verify(rows, self.effort.contexts[0]), part="head")
+        return replace(self._verify(rows, self.effort.contexts[0]), part="lm_head")
 
     def _exit(self, rows: int) -> Measurement:
         """An exit costs the same behind whichever layer: the first one is reached soonest."""

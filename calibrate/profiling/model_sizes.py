@@ -23,7 +23,7 @@ class PartBytes:
     """Weights and keys and values that one call of a part reads; zero for a model that is not there."""
 
     layer: float
-    head: float
+    lm_head: float
     exit: float
     draft_step: float
 
@@ -84,7 +84,7 @@ class ModelSizes:
         step = 0 if draft is None else len(draft.source_layers) * layer + draft.draft_vocab_size * hidden
         return PartBytes(
             layer=layer * self._item_bytes,
-            head=head * self._item_bytes,
+            lm_head=head * self._item_bytes,
             exit=exit_ * self._item_bytes,
             draft_step=step * self._item_bytes,
         )

@@ -165,7 +165,7 @@ def _ordered(parts: dict[str, float]) -> list[tuple[str, float]]:
 def _tables(lane: LaneProfile) -> Iterator[tuple[str, LatencyTable]]:
     named = {
         "one target layer": lane.layer,
-        "target head": lane.head,
+        "target head": lane.lm_head,
         **{f"exit after layer {layer}": table for layer, table in sorted(lane.exit.items())},
         "draft step": lane.draft_step,
         "draft step, exit features": lane.draft_step_features,

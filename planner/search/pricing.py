@@ -103,7 +103,7 @@ def _costs(schedule: Schedule, profile: Profile, reach: RecordReach) -> Iterator
         yield from _tree_costs(schedule, target, profile, reach)
         return
     yield target.layer, schedule.num_rows
-    yield target.head, schedule.num_rows
+    yield target.lm_head, schedule.num_rows
     if schedule.exit_layer is not None:
         yield target.exit.get(schedule.exit_layer), schedule.num_rows
     if schedule.draft_lane is not None:
@@ -121,7 +121,7 @@ def _tree_costs(
     shape = tree_shape(schedule, recorded.paths if recorded is not None else ())
     num_rows = shape.num_drafted + 1
     yield target.layer, num_rows
-    yield target.head, num_rows
+    yield target.lm_head, num_rows
     drafter = schedule.drafter or ""
     if schedule.draft_lane is None:
         yield target.streams.get(drafter), num_rows

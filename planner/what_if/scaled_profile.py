@@ -28,7 +28,7 @@ def _faster_target(lane: LaneProfile, factor: float) -> LaneProfile:
     return lane.model_copy(
         update={
             "layer": _faster(lane.layer, factor),
-            "head": _faster(lane.head, factor),
+            "lm_head": _faster(lane.lm_head, factor),
             "exit": _all_faster(lane.exit, factor),
         }
     )

@@ -106,9 +106,9 @@ class Decoder(nn.Module):
         self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
         self.final_norm = nn.Parameter(torch.ones(config.hidden_size))
-        self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         if config.tie_embeddings:
-            self.head.weight = self.embedding.weight
+            self.lm_head.weight = self.embedding.weight
         self.rotary = Rotary(config, max_position or config.max_position)
 
     def run_layers(
@@ -140,7 +140,7 @@ class Decoder(nn.Module):
 
     def logits(self, x_BTD: Tensor) -> Tensor:
         """Final norm and output head: logits over the vocabulary [B, T, V] in the weights' dtype."""
-        return self.head(self.normalise(x_BTD))  # type: ignore[no-any-return]
+        return self.lm_head(self.normalise(x_BTD))  # type: ignore[no-any-return]
 
     def normalise(self, x_BTD: Tensor) -> Tensor:
         """The final norm alone [B, T, D]: what the output head reads."""

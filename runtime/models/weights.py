@@ -61,7 +61,7 @@ def load_decoder(
             raise ModelError(msg)
     decoder.load_state_dict(state, strict=False, assign=True)
     if config.tie_embeddings:
-        decoder.head.weight = decoder.embedding.weight
+        decoder.lm_head.weight = decoder.embedding.weight
     decoder.rotary = Rotary(config, max_position or config.max_position)
     return decoder.eval().requires_grad_(requires_grad=False)
 

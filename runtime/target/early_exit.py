@@ -24,7 +24,7 @@ class EarlyExit:
     def __init__(self, decoder: Decoder, heads: ExitHeads | None = None) -> None:
         self._decoder = decoder
         self._adapters = dict(heads.adapters) if heads else {}
-        head_VD = decoder.head.weight.detach()
+        head_VD = decoder.lm_head.weight.detach()
         kept_ids = heads.kept_ids if heads else torch.arange(len(head_VD), device=head_VD.device)
         # rows of their own: gathering them for every message would cost more than the product
         self._output = OutputRows(kept_ids, head_VD[kept_ids] if heads else head_VD, head_VD if heads else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Part = Literal["verify", "verify_tree", "stream", "head", "exit", "draft_step", "draft_streams", "head_step"]
+Part = Literal["verify", "verify_tree", "stream", "lm_head", "exit", "draft_step", "draft_streams", "head_step"]
 """verify: a whole verification, what its reply holds included. verify_tree: that of a drafted tree of `rows` - 1
 nodes, a path of which stands and is moved behind the text. stream: the same by a target whose streams draft the
 next tree, the largest they have. head: what a verification does behind its last layer, right behind it. exit: what

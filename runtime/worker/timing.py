@@ -113,7 +113,7 @@ class TargetParts:
             "verify": self._verify,
             "verify_tree": lambda: self._tree(self._model.verify),
             "stream": self._stream,
-            "head": self._head,
+            "lm_head": self._head,
             "exit": self._exit,
         }
         return parts[self._measurement.part]()

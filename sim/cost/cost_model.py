@@ -18,7 +18,7 @@ from hwprofiles.profile import LaneProfile, LatencyTable
 
 Floats = NDArray[np.float64]
 PartKind = Literal[
-    "layer", "head", "exit", "draft_step", "draft_step_features", "draft_streams", "head_step", "streams"
+    "layer", "lm_head", "exit", "draft_step", "draft_step_features", "draft_streams", "head_step", "streams"
 ]
 
 
@@ -132,7 +132,7 @@ class ConstantCost:
         return PartFacts(self.relative_error, self.bytes_by_kind.get(part.kind, 0.0), "constant")
 
 
-_PLAIN_KINDS: tuple[PartKind, ...] = ("layer", "head", "draft_step", "draft_step_features", "draft_streams")
+_PLAIN_KINDS: tuple[PartKind, ...] = ("layer", "lm_head", "draft_step", "draft_step_features", "draft_streams")
 
 
 def _at_rows(table: LatencyTable, rows: float) -> Floats:

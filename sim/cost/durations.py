@@ -179,7 +179,7 @@ class DurationTables:
     def _operations(self, schedule: Schedule, shape: RoundShape) -> list[Operation]:
         """The target's operations of a round, without what streams add to them."""
         num_layers, exit_layer, rows = self.profile.num_layers, schedule.exit_layer, shape.num_drafted + 1
-        verify = Operation({LAYER: num_layers, HEAD: 1}, rows)
+        verify = Operation({LAYER: num_layers, LM_HEAD: 1}, rows)
         if schedule.method == "speculative_streaming":
             return [verify._replace(rows=1), verify]
         if exit_layer is None:
@@ -188,7 +188,7 @@ class DurationTables:
             msg = f"exit_layer is {exit_layer}, but the profile's target has {num_layers} layers: 1..{num_layers - 1}"
             raise ConfigError(msg)
         prefix = Operation({LAYER: exit_layer, Part("exit", exit_layer): 1}, rows)
-        return [prefix, Operation({LAYER: num_layers - exit_layer, HEAD: 1}, rows)]
+        return [prefix, Operation({LAYER: num_layers - exit_layer, LM_HEAD: 1}, rows)]
 
     def _streams(self, schedule: Schedule, operations: Sequence[Operation]) -> list[Floats]:
         """What drafting adds to each of the target's operations."""
@@ -276,7 +276,7 @@ def step_rows(schedule: Schedule, num_exit_roots: int) -> dict[StepKind, int]:
     return rows
 
 
-LAYER, HEAD = Part("layer"), Part("head")
+LAYER, LM_HEAD = Part("layer"), Part("lm_head")
 
 
 def _most_tokens_to_read(schedule: Schedule) -> int:

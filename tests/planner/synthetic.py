@@ -47,7 +47,7 @@ def lane(name: str, cores: tuple[int, ...], *, speed: float = 1.0, draft_step_s:
         num_threads=max(1, len(cores)),
         dispatch_s=1.2e-4,
         layer=table(1.2e-3, speed=speed),
-        head=table(5e-3, speed=speed),
+        lm_head=table(5e-3, speed=speed),
         exit={layer: table(1.5e-3, speed=speed) for layer in EXIT_LAYERS},
         draft_step=table(draft_step_s, speed=speed),
         draft_step_features=table(draft_step_s * 1.1, speed=speed),

@@ -80,7 +80,9 @@ def test_perfect_overlap_gains_at_most_what_theory_allows(draft_share: float) ->
 def test_an_early_exit_gains_less(draft_share: float, exit_layer: int) -> None:
     """(1 + d) / (f + max(1 - f, d)), f = share of the target's time before the exit."""
     num_tokens = 16
-    profile = machine(lane("target", layer=1, head=0, exit=0), lane("draft", draft_step=draft_share * 10 / num_tokens))
+    profile = machine(
+        lane("target", layer=1, lm_head=0, exit=0), lane("draft", draft_step=draft_share * 10 / num_tokens)
+    )
     acceptance = Bernoulli(0.9, hit_rate=1, num_tokens=2000)
     sync = predict(speculative(num_tokens), profile, acceptance)
     overlapped = predict(mirror("exit", num_tokens=num_tokens, exit_layer=exit_layer), profile, acceptance)
@@ -94,7 +96,7 @@ def test_two_lanes_on_a_saturated_memory_gain_nothing() -> None:
     target, draft = lane("target"), lane("draft", draft_step=2.0)
     saturating = {
         "layer": target.layer.model_copy(update={"bytes_per_call": 1.0}),
-        "head": target.head.model_copy(update={"bytes_per_call": 1.0}),
+        "lm_head": target.lm_head.model_copy(update={"bytes_per_call": 1.0}),
     }
     step = draft.draft_step.model_copy(update={"bytes_per_call": 2.0})
     profile = machine(

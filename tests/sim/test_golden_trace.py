@@ -24,7 +24,7 @@ def uneven_machine() -> Profile:
         rows=(1, 4, 16), contexts=(0, 32), seconds=((0.011, 0.013), (0.012, 0.016), (0.017, 0.023)), source="made up"
     )
     return machine(
-        lane("target", dispatch_s=0.0002, layer=0.0051, head=0.0073, exit=0.0047),
+        lane("target", dispatch_s=0.0002, layer=0.0051, lm_head=0.0073, exit=0.0047),
         lane("draft", dispatch_s=0.0003).model_copy(update={"draft_step": step}),
         links=(LinkProfile(lanes=("target", "draft"), latency_s=0.0001, bytes_per_s=1e6, source="made up"),),
         contention=(Contention(lanes=("target", "draft"), slowdown=(1.07, 1.13), source="made up"),),

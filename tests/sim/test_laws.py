@@ -26,7 +26,7 @@ def constant_machines(draw: st.DrawFn) -> Profile:
     """Lanes whose parts cost the same for any rows and contexts."""
     link = LinkProfile(lanes=("target", "draft"), latency_s=draw(SECONDS), bytes_per_s=1e3, source="random")
     return machine(
-        lane("target", dispatch_s=draw(SECONDS), layer=draw(SECONDS), head=draw(SECONDS), exit=draw(SECONDS)),
+        lane("target", dispatch_s=draw(SECONDS), layer=draw(SECONDS), lm_head=draw(SECONDS), exit=draw(SECONDS)),
         lane("draft", dispatch_s=draw(SECONDS), draft_step=(step := draw(SECONDS)), draft_step_features=step),
         links=(link,),
         round_overhead_s=draw(SECONDS),
@@ -73,7 +73,7 @@ def test_more_hits_never_slow_a_run(
 def test_a_faster_target_never_slows_a_run(
     schedule: Schedule, profile: Profile, rate: float, hit_rate: float, share: float
 ) -> None:
-    faster = with_lane_parts(profile, 0, share, "layer", "head")
+    faster = with_lane_parts(profile, 0, share, "layer", "lm_head")
     assert decode_s(schedule, faster, rate, hit_rate) <= decode_s(schedule, profile, rate, hit_rate) + SLACK_S
 
 

@@ -92,7 +92,7 @@ def test_after_a_hit_the_branch_goes_on_alone() -> None:
 
 
 def test_a_step_that_would_begin_when_the_request_arrives_does_not() -> None:
-    profile = machine(lane("target", head=2), lane("draft", draft_step=4))
+    profile = machine(lane("target", lm_head=2), lane("draft", draft_step=4))
     trace = play(mirror("draft", num_tokens=3), profile, record(prompt("00")))
     assert drafting(trace)[3:8] == [
         ("branch_step", 12, 16, 1),

@@ -14,7 +14,7 @@ from tests.sim.worlds import AUTOREGRESSIVE, PATHS, lane, machine, mirror, promp
 
 
 def test_plain_decoding_is_one_verification_after_another() -> None:
-    profile = machine(lane("target", dispatch_s=2, head=2), round_overhead_s=1)
+    profile = machine(lane("target", dispatch_s=2, lm_head=2), round_overhead_s=1)
     trace = play(AUTOREGRESSIVE, profile, record(prompt("000")))
     # one second to the lane, ten layers and the head, one second back, one second in the driver
     assert spans(trace) == [

@@ -40,7 +40,7 @@ def constant(seconds: float, *, num_bytes: float = 0.0) -> LatencyTable:
 
 def lane(name: str, *, dispatch_s: float = 0.0, **parts: float) -> LaneProfile:
     """A lane whose parts cost constant seconds; what is not named costs one second."""
-    names = ("layer", "head", "exit", "draft_step", "draft_step_features", "draft_streams", "head_step", "streams")
+    names = ("layer", "lm_head", "exit", "draft_step", "draft_step_features", "draft_streams", "head_step", "streams")
     seconds = dict.fromkeys(names, 1.0) | parts
     exit_s, head_step_s, streams_s = (seconds.pop(part) for part in ("exit", "head_step", "streams"))
     return LaneProfile(
@@ -251,7 +251,7 @@ def profiles(draw: st.DrawFn, *, contended: bool | None = None) -> Profile:
             device="cpu",
             dispatch_s=random.choice([0.0, seconds(1.0)]),
             layer=table(1.0),
-            head=table(1.0),
+            lm_head=table(1.0),
             exit={layer: table(1.0) for layer in EXIT_LAYERS},
             draft_step=table(draft_share),
             draft_step_features=table(draft_share),

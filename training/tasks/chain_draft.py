@@ -35,7 +35,7 @@ class DraftTask:
     def __init__(self, recipe: DraftRecipe, target: Decoder, kept_ids: Tensor, states: TargetStates) -> None:
         self.recipe, self.states = recipe, states
         self.module = initial_draft(recipe, target, kept_ids).to(states.device)
-        self._head_VD = self.module.decoder.head.weight.to(torch.bfloat16)
+        self._head_VD = self.module.decoder.lm_head.weight.to(torch.bfloat16)
         self.num_conversations = len(states.conversations) - recipe.num_held_out
 
     def conversation_length(self, index: int) -> int:
@@ -100,7 +100,7 @@ class DraftTask:
             mask = causal_mask(width, torch.bfloat16).to(device)
             positions = torch.arange(width, device=device)
             x_BTD = self.module(rows.ids, positions=positions, mask=mask, features_BTE=features)
-            return self.module.decoder.head(x_BTD[rows.predicting])  # type: ignore[no-any-return]
+            return self.module.decoder.lm_head(x_BTD[rows.predicting])  # type: ignore[no-any-return]
 
 
 def initial_draft(recipe: DraftRecipe, target: Decoder, kept_ids: Tensor) -> DraftModel:
@@ -127,7 +127,7 @@ def initial_draft(recipe: DraftRecipe, target: Decoder, kept_ids: Tensor) -> Dra
     if draft.fuse is not None:
         nn.init.zeros_(draft.fuse.weight)
     draft.share(target, kept_ids)
-    for rows in (draft.decoder.embedding, draft.decoder.head):
+    for rows in (draft.decoder.embedding, draft.decoder.lm_head):
         rows.weight = nn.Parameter(rows.weight.float(), requires_grad=False)
     return draft
 

@@ -48,7 +48,7 @@ class DraftStreamTask:
         self.draft.config = replace(draft.config, streams=stream_config(recipe))
         self.module: StreamModel = self.draft.add_streams().to(states.device)
         start_streams(self.module, self.draft.decoder, recipe.optimisation.seed)
-        self._learner = StreamLearner(self.module, self.draft.decoder.head.weight.to(torch.bfloat16), recipe)
+        self._learner = StreamLearner(self.module, self.draft.decoder.lm_head.weight.to(torch.bfloat16), recipe)
         self.num_conversations = len(states.conversations) - recipe.num_held_out
 
     def conversation_length(self, index: int) -> int:

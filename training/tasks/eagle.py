@@ -42,7 +42,7 @@ class EagleTask:
     ) -> None:
         self.recipe, self.states = recipe, states
         self.module: EagleHead = initial_head(recipe, target, kept_ids, states).to(states.device)
-        self._head_VD = self.module.head.weight.to(torch.bfloat16)
+        self._head_VD = self.module.lm_head.weight.to(torch.bfloat16)
         self.num_conversations = len(states.conversations) - recipe.num_held_out
 
     def conversation_length(self, index: int) -> int:
@@ -84,7 +84,7 @@ class EagleTask:
                 entered = self.module.enter(self._features(batch))
                 for step, feature_MD in enumerate(unroll(self.module, rows, entered, _EVALUATED_STEPS)):
                     at = rows.surviving(step)
-                    found = self.module.head(self.module.leave(feature_MD[at])).argmax(-1)
+                    found = self.module.lm_head(self.module.leave(feature_MD[at])).argmax(-1)
                     hits[step] += int((found == wanted[at + step]).sum())
                     totals[step] += len(at)
         return {f"agreement_step{step + 1}": hits[step] / max(totals[step], 1) for step in range(_EVALUATED_STEPS)}

@@ -39,7 +39,7 @@ def initial_head(
     head: EagleHead
     with torch.no_grad():
         head = _initial_eagle1(recipe, target) if isinstance(recipe, Eagle1Recipe) else _initial_eagle3(recipe, target)
-        head.share(target.embedding.weight.float(), target.head.weight[kept_ids].float(), kept_ids)
+        head.share(target.embedding.weight.float(), target.lm_head.weight[kept_ids].float(), kept_ids)
         head.to(states.device)
         _fit(head, states, recipe.state_layers or (config.num_layers,))
     return head

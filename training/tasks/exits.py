@@ -40,7 +40,7 @@ class ExitTask:
         self.module: nn.Module = nn.ModuleDict({str(layer): adapter for layer, adapter in self.adapters.items()})
         self.module.to(states.device)
         self.kept_ids = kept_ids.to(states.device)
-        self._head_VD = target.head.weight[self.kept_ids].to(torch.bfloat16)
+        self._head_VD = target.lm_head.weight[self.kept_ids].to(torch.bfloat16)
         self.num_conversations = len(states.conversations) - recipe.num_held_out
 
     def conversation_length(self, index: int) -> int:
@@ -98,7 +98,7 @@ def exit_coverage(
     The wanted token is the argmax of the target's whole vocabulary; `nn.Identity` in place of an adapter gives
     the coverage of an untrained exit (final norm and head alone).
     """
-    head = states.target.head.weight.to(torch.bfloat16)
+    head = states.target.lm_head.weight.to(torch.bfloat16)
     kept_ids = kept_ids.to(states.device)
     kept_head = head[kept_ids]
     hits: dict[int, dict[int, int]] = {layer: dict.fromkeys(COVERAGE_TOP_K, 0) for layer in adapters}

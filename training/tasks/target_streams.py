@@ -38,7 +38,7 @@ class StreamTask:
         self.module = StreamModel(target, stream_config(recipe)).to(states.device)
         start_streams(self.module, target, recipe.optimisation.seed)
         self.kept_ids = kept_ids.to(states.device)
-        self._learner = StreamLearner(self.module, target.head.weight[self.kept_ids].to(torch.bfloat16), recipe)
+        self._learner = StreamLearner(self.module, target.lm_head.weight[self.kept_ids].to(torch.bfloat16), recipe)
         self.num_conversations = len(states.conversations) - recipe.num_held_out
 
     def conversation_length(self, index: int) -> int:

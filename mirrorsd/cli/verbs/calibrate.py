@@ -83,7 +83,7 @@ def _told(profile: Profile, out: Path) -> str:
     ]
     for lane in profile.lanes:
         context = lane.layer.contexts[0] if lane.layer else 0
-        parts = [("layer", lane.layer), ("head", lane.head), ("draft step", lane.draft_step)]
+        parts = [("layer", lane.layer), ("output head", lane.lm_head), ("draft step", lane.draft_step)]
         parts.append(("streams of the draft", lane.draft_streams))
         parts += [(f"step of {name}", table) for name, table in lane.heads.items()]
         parts += [(f"streams of {name}", table) for name, table in lane.streams.items()]

@@ -113,7 +113,7 @@ def _fill(
     shapes = {name: weight.shape for name, weight in head.named_parameters() if name not in _OF_THE_TARGET}
     weights = unpack(tensors, shapes, dtype, source=str(folder / WEIGHTS_FILE))
     head.load_state_dict(weights, strict=False, assign=True)
-    head_VD = target.head.weight.detach()
+    head_VD = target.lm_head.weight.detach()
     head.share(target.embedding.weight.to(dtype), head_VD[kept_ids].to(dtype), kept_ids, target_head_VD=head_VD)
     head.rotary = Rotary(target.config, len(target.rotary.cos_PH))
     head.to(target.embedding.weight.device).eval().requires_grad_(requires_grad=False)

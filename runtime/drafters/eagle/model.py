@@ -77,10 +77,10 @@ class EagleHead(nn.Module, ABC):
         self.config = config = replace(target_config, num_layers=1, tie_embeddings=False)
         self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layer = EagleLayer(config, input_size)
-        self.head = nn.Linear(config.hidden_size, vocab_size, bias=False)
+        self.lm_head = nn.Linear(config.hidden_size, vocab_size, bias=False)
         self.rotary = Rotary(config, config.max_position)
         self.register_buffer("kept_ids", torch.arange(vocab_size))
-        self.output = OutputRows(self.kept_ids, self.head.weight)
+        self.output = OutputRows(self.kept_ids, self.lm_head.weight)
 
     @abstractmethod
     def enter(self, features: Tensor) -> Tensor:
@@ -128,7 +128,7 @@ class EagleHead(nn.Module, ABC):
         """
         self.kept_ids = kept_ids
         self.embedding.weight = nn.Parameter(embedding_VD, requires_grad=False)
-        self.head.weight = nn.Parameter(head_KD, requires_grad=False)
+        self.lm_head.weight = nn.Parameter(head_KD, requires_grad=False)
         self.output = OutputRows(kept_ids, head_KD.detach(), target_head_VD)
 
 

@@ -71,7 +71,7 @@ def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) 
         msg = f"{path}: unknown tensor {min(tensors)!r}; expected only {', '.join(_names())}, d2t, t2d, {_EMBEDDING}"
         raise ModelFormatError(msg)
     head.load_state_dict({name: weight.to(dtype) for name, weight in weights.items()}, strict=False, assign=True)
-    head.share(embedding_VD.to(dtype), head.head.weight, kept_ids)
+    head.share(embedding_VD.to(dtype), head.lm_head.weight, kept_ids)
     head.rotary = Rotary(config, len(target.rotary.cos_PH))
     head.to(target.embedding.weight.device).eval().requires_grad_(requires_grad=False)
     return EagleDrafter(head, method="eagle3", feature_layers=layers, raw_features=True)

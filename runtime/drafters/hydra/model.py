@@ -102,8 +102,8 @@ class HydraModel(nn.Module):
     def share(self, target: Decoder, kept_ids: Tensor) -> None:
         """Use the target's embedding, final norm and kept rows of its output head, which stay as they are."""
         self.kept_ids = kept_ids
-        self.head_VD = target.head.weight.detach()[kept_ids]
-        self.output = OutputRows(kept_ids, self.head_VD, target.head.weight.detach())
+        self.head_VD = target.lm_head.weight.detach()[kept_ids]
+        self.output = OutputRows(kept_ids, self.head_VD, target.lm_head.weight.detach())
         self.embedding_VD = target.embedding.weight.detach()
         self.target_norm = target.final_norm.detach()
         self.rotary = Rotary(self.layer_config, len(target.rotary.cos_PH)).to(self.embedding_VD.device)

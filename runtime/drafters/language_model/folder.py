@@ -29,7 +29,7 @@ from runtime.storage.weight_folder import (
 )
 
 DRAFT_KIND: Final = "mirrorsd_draft"
-_OF_THE_TARGET = ("decoder.embedding.weight", "decoder.head.weight")
+_OF_THE_TARGET = ("decoder.embedding.weight", "decoder.lm_head.weight")
 _OF_STREAMS = "streams."
 
 
@@ -132,7 +132,7 @@ def load_draft(folder: Path, target: Decoder, *, dtype: torch.dtype) -> DraftMod
     state = unpack(tensors, shapes, dtype, source=str(folder / WEIGHTS_FILE))
     draft.load_state_dict(state, strict=False, assign=True)
     draft.share(target, kept_ids)
-    for rows in (draft.decoder.embedding, draft.decoder.head):
+    for rows in (draft.decoder.embedding, draft.decoder.lm_head):
         rows.weight = nn.Parameter(rows.weight.to(dtype), requires_grad=False)
     draft.decoder.rotary = Rotary(target.config, len(target.rotary.cos_PH))
     _load_streams(draft, of_streams, dtype, source=str(folder / WEIGHTS_FILE))

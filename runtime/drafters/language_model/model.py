@@ -69,20 +69,22 @@ class DraftModel(nn.Module):
         self.config = config
         shape = replace(target_config, num_layers=len(config.source_layers), tie_embeddings=False)
         self.decoder = Decoder(shape)
-        self.decoder.head = nn.Linear(shape.hidden_size, config.vocab_size, bias=False)
+        self.decoder.lm_head = nn.Linear(shape.hidden_size, config.vocab_size, bias=False)
         width = len(config.exit_features) * shape.hidden_size
         self.fuse = nn.Linear(width, shape.hidden_size, bias=False) if width else None
         self.streams: StreamModel | None = None
         self.register_buffer("kept_ids", torch.arange(config.vocab_size))
-        self.output = OutputRows(self.kept_ids, self.decoder.head.weight)
+        self.output = OutputRows(self.kept_ids, self.decoder.lm_head.weight)
 
     def share(self, target: Decoder, kept_ids: Tensor) -> None:
         """Use the target's embedding and the kept rows of its output head, frozen."""
         weight = target.embedding.weight
         self.kept_ids = kept_ids
         self.decoder.embedding.weight = nn.Parameter(weight, requires_grad=False)
-        self.decoder.head.weight = nn.Parameter(target.head.weight[kept_ids].to(weight.dtype), requires_grad=False)
-        self.output = OutputRows(kept_ids, self.decoder.head.weight.detach(), target.head.weight.detach())
+        self.decoder.lm_head.weight = nn.Parameter(
+            target.lm_head.weight[kept_ids].to(weight.dtype), requires_grad=False
+        )
+        self.output = OutputRows(kept_ids, self.decoder.lm_head.weight.detach(), target.lm_head.weight.detach())
 
     def forward(
         self,
@@ -93,7 +95,7 @@ class DraftModel(nn.Module):
         cache: KVCache | None = None,
         features_BTE: Tensor | None = None,
     ) -> Tensor:
-        """Normalised hidden states [B, T, D]; `decoder.head` turns them into reduced logits.
+        """Normalised hidden states [B, T, D]; `decoder.lm_head` turns them into reduced logits.
 
         Args:
             ids_BT: target token ids.

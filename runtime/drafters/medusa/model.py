@@ -83,8 +83,8 @@ class MedusaModel(nn.Module):
     def share(self, target: Decoder, kept_ids: Tensor) -> None:
         """Use the target's final norm and the kept rows of its output head, which stay as they are."""
         self.kept_ids = kept_ids
-        self.head_VD = target.head.weight.detach()[kept_ids]
-        self.output = OutputRows(kept_ids, self.head_VD, target.head.weight.detach())
+        self.head_VD = target.lm_head.weight.detach()[kept_ids]
+        self.output = OutputRows(kept_ids, self.head_VD, target.lm_head.weight.detach())
         self.target_norm = target.final_norm.detach()
 
     def forward(self, x_MD: Tensor, num_heads: int) -> list[Tensor]:

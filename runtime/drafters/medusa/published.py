@@ -99,7 +99,7 @@ def load_published_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) 
     tensors = _read_tensors(path)
     embedding = target.embedding.weight
     suffix = f".{config.medusa_num_layers}.weight"
-    shared_VD = None if any(name.endswith(suffix) for name in tensors) else target.head.weight.detach()
+    shared_VD = None if any(name.endswith(suffix) for name in tensors) else target.lm_head.weight.detach()
     heads = [_take_head(tensors, head, config, target, path, shared_VD) for head in range(config.medusa_num_heads)]
     if tensors:
         msg = f"{path}: unknown tensor {min(tensors)!r}; {CONFIG_FILE} announces {_announced(config)}"

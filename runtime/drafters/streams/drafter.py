@@ -37,13 +37,13 @@ class StreamTree:
         """Args: the streams; whose they are; target ids they may guess; nodes of the tree in their order."""
         self.model, self.paths = model, tuple(paths)
         self._decoder = decoder
-        head_VD = decoder.head.weight.detach()
+        head_VD = decoder.lm_head.weight.detach()
         self.output = OutputRows(kept_ids, head_VD[kept_ids], head_VD)
 
     @property
     def dtype(self) -> torch.dtype:
         """Of the decoder and of the hidden states that streams start from."""
-        return self._decoder.head.weight.dtype
+        return self._decoder.lm_head.weight.dtype
 
     @property
     def start_layer(self) -> int:

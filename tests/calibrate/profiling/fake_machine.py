@@ -55,7 +55,7 @@ class Laws:
 
     def target_s(self, part: str, rows: int, context: int, exit_layer: int | None) -> float:
         layer_s, head_s = self.layer_s(rows, context), self.head_s(rows)
-        if part == "head":
+        if part == "lm_head":
             return head_s
         if part == "exit":
             return self.exit_s(rows)

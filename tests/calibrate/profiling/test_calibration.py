@@ -61,7 +61,7 @@ def test_every_part_of_every_lane_follows_its_law(quick: bool) -> None:
     for lane in profile.lanes:
         laws = engine.laws[lane.name]
         for rows in (1, 2, 5, 6, 9):
-            assert lane.head.at(rows, 100) == pytest.approx(laws.head_s(rows), **TOLERANCE)
+            assert lane.lm_head.at(rows, 100) == pytest.approx(laws.head_s(rows), **TOLERANCE)
             for context in (20, 71, 220):
                 assert lane.layer.at(rows, context) == pytest.approx(laws.layer_s(rows, context), **TOLERANCE)
             for layer in (4, 6):
@@ -99,7 +99,7 @@ def test_tables_are_at_the_level_of_real_runs() -> None:
     for lane in profile.lanes:
         laws = engine.laws[lane.name]
         assert lane.layer.at(3, 100) == pytest.approx(1.04 * laws.layer_s(3, 100), **TOLERANCE)
-        assert lane.head.at(3, 100) == pytest.approx(1.04 * laws.head_s(3), **TOLERANCE)
+        assert lane.lm_head.at(3, 100) == pytest.approx(1.04 * laws.head_s(3), **TOLERANCE)
         assert lane.exit[6].at(3, 100) == pytest.approx(1.04 * laws.exit_s(3), **TOLERANCE)
         assert lane.draft_step.at(4, 100) == pytest.approx(1.2 * laws.step_s(4, 100), **TOLERANCE)
         in_run = 1.2 * laws.step_s(4, 100, with_features=True)
@@ -168,7 +168,7 @@ def test_heads_streams_and_wide_trees_follow_their_laws_on_every_lane(quick: boo
         laws = engine.laws[lane.name]
         for rows in (1, 9, 17, 33):
             for context in (20, 150):
-                verify_s = 10 * lane.layer.at(rows, context) + lane.head.at(rows, context)
+                verify_s = 10 * lane.layer.at(rows, context) + lane.lm_head.at(rows, context)
                 expected_s = 10 * laws.layer_s(rows, context) + laws.head_s(rows)
                 assert verify_s == pytest.approx(expected_s, **TOLERANCE)
         for name in ("eagle", "medusa"):

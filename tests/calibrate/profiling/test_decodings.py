@@ -35,7 +35,7 @@ def tables_of(laws: Laws) -> LaneTables:
     return LaneTables(
         target=TargetTables(
             layer=table(laws.layer_s),
-            head=table(lambda count, _: laws.head_s(count), (0,)),
+            lm_head=table(lambda count, _: laws.head_s(count), (0,)),
             exits=dict.fromkeys((4, 6), table(lambda count, _: laws.exit_s(count), (0,))),
         ),
         draft_step=table(laws.step_s),

@@ -32,7 +32,7 @@ def operations(layer_s, head_s, exit_s, *, noise=lambda: 1.0) -> TargetTimes:
 
     return TargetTimes(
         verify={(r, c): (LAYERS * one_layer(r, c) + head_s) * noise() for r in ROWS for c in CONTEXTS},
-        head={r: head_s * noise() for r in ROWS},
+        lm_head={r: head_s * noise() for r in ROWS},
         exit={r: exit_s * noise() for r in ROWS},
         exit_layers=EXITS,
     )
@@ -45,7 +45,7 @@ def fitted(times: TargetTimes, noise: Noise = QUIET):
 @given(SECONDS, SECONDS, SECONDS)
 def test_parts_are_found_again(layer_s: float, head_s: float, exit_s: float) -> None:
     tables = fitted(operations(layer_s, head_s, exit_s))
-    assert tables.head.at(4, 10) == pytest.approx(head_s, rel=1e-6, abs=1e-9)
+    assert tables.lm_head.at(4, 10) == pytest.approx(head_s, rel=1e-6, abs=1e-9)
     assert tables.exits.keys() == set(EXITS)
     assert tables.exits[4].at(9, 10) == pytest.approx(exit_s, rel=1e-6, abs=1e-9)
     assert tables.layer.at(2, 90) == pytest.approx(layer_s * (1.2 + 2e-4 * 80), rel=1e-6)
@@ -56,9 +56,9 @@ def test_sums_of_parts_are_the_operations_even_if_the_parts_are_noisy(random) ->
     times = operations(1e-3, 5e-3, 3e-3, noise=lambda: random.uniform(0.97, 1.03))
     tables = fitted(times)
     for rows in ROWS:
-        layer_s, head_s = tables.layer.at(rows, 10), tables.head.at(rows, 10)
+        layer_s, head_s = tables.layer.at(rows, 10), tables.lm_head.at(rows, 10)
         assert LAYERS * layer_s + head_s == pytest.approx(times.verify[rows, 10])
-        assert head_s == pytest.approx(times.head[rows], rel=0.1)
+        assert head_s == pytest.approx(times.lm_head[rows], rel=0.1)
         assert tables.exits[8].at(rows, 10) == pytest.approx(times.exit[rows], rel=0.1)
 
 
@@ -67,7 +67,7 @@ def test_what_noise_explains_is_taken_out_of_verifications() -> None:
     times.verify[4, 10] *= 1.1
     noisy = Noise(relative_error=0.2, num_samples=4)
     believed = {name: fitted(times, noise) for name, noise in (("quiet", QUIET), ("noisy", noisy))}
-    verify_s = {name: LAYERS * one.layer.at(4, 10) + one.head.at(4, 10) for name, one in believed.items()}
+    verify_s = {name: LAYERS * one.layer.at(4, 10) + one.lm_head.at(4, 10) for name, one in believed.items()}
     assert verify_s["quiet"] == pytest.approx(times.verify[4, 10])
     assert verify_s["noisy"] < 0.95 * verify_s["quiet"]
     assert believed["noisy"].layer.relative_error == 0.2
@@ -75,17 +75,17 @@ def test_what_noise_explains_is_taken_out_of_verifications() -> None:
 
 def test_heads_and_exits_are_straight_lines_over_the_rows() -> None:
     times = operations(1e-3, 5e-3, 3e-3)
-    times.head[4] *= 1.01
+    times.lm_head[4] *= 1.01
     tables = fitted(times)
-    steps = [tables.head.at(rows + 1, 10) - tables.head.at(rows, 10) for rows in range(1, 9)]
+    steps = [tables.lm_head.at(rows + 1, 10) - tables.lm_head.at(rows, 10) for rows in range(1, 9)]
     assert steps == pytest.approx([steps[0]] * 8)
-    assert tables.head.at(4, 10) != pytest.approx(5e-3, rel=1e-3)
+    assert tables.lm_head.at(4, 10) != pytest.approx(5e-3, rel=1e-3)
 
 
 def test_verification_is_kept_even_if_noise_makes_a_layer_impossible() -> None:
-    times = TargetTimes(verify={(1, 10): 3.0}, head={1: 9.9}, exit={}, exit_layers=())
+    times = TargetTimes(verify={(1, 10): 3.0}, lm_head={1: 9.9}, exit={}, exit_layers=())
     tables = fit_target(times, LAYERS, (10,), noise=QUIET, source="test")
-    assert (tables.layer.at(1, 10), tables.head.at(1, 10)) == (0.0, 3.0)
+    assert (tables.layer.at(1, 10), tables.lm_head.at(1, 10)) == (0.0, 3.0)
 
 
 def test_growth_with_the_context_is_a_reading_of_keys_and_a_share_of_every_row() -> None:
@@ -135,7 +135,7 @@ def test_every_table_is_brought_to_the_level_of_its_work(
     level = Level(target=target, step=step, features_step=features_step, branch_step=branch_step)
     levelled = tables.levelled(level)
     assert levelled.target.layer.at(4, 50) == pytest.approx(target * parts.layer.at(4, 50))
-    assert levelled.target.head.at(2, 10) == pytest.approx(target * parts.head.at(2, 10))
+    assert levelled.target.lm_head.at(2, 10) == pytest.approx(target * parts.lm_head.at(2, 10))
     assert levelled.target.exits[4].at(9, 10) == pytest.approx(target * parts.exits[4].at(9, 10))
     for count in rows:
         assert levelled.draft_streams.at(count, 10) == step

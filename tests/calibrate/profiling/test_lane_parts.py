@@ -81,7 +81,7 @@ def test_trees_wider_than_chains_are_verified_as_trees_at_the_first_context() ->
     assert measurements(parts, "verify") == measurements(PARTS, "verify")
     tables = parts.tables("a", samples_of(parts, Laws(), "a"))
     for context in CONTEXTS:
-        verify_s = NUM_LAYERS * tables.target.layer.at(33, context) + tables.target.head.at(33, context)
+        verify_s = NUM_LAYERS * tables.target.layer.at(33, context) + tables.target.lm_head.at(33, context)
         assert verify_s == pytest.approx(NUM_LAYERS * Laws().layer_s(33, context) + Laws().head_s(33))
 
 
@@ -94,7 +94,7 @@ def test_streams_of_the_draft_are_timed_for_every_number_of_guesses() -> None:
 
 
 def test_heads_and_the_first_exit_are_timed_alone() -> None:
-    for part, exit_layers in (("head", {None}), ("exit", {4})):
+    for part, exit_layers in (("lm_head", {None}), ("exit", {4})):
         timed = measurements(PARTS, part)
         assert {one.exit_layer for one in timed} == exit_layers
         assert [one.rows for one in timed] == list(PARTS.effort.part_rows)
@@ -120,7 +120,7 @@ def test_tables_state_the_medians_of_the_lane_they_are_asked_for() -> None:
         tables = PARTS.tables(name, samples)
         for rows in (1, 3, 5):
             assert tables.target.layer.at(rows, 120) == pytest.approx(law.layer_s(rows, 120))
-            assert tables.target.head.at(rows, 120) == pytest.approx(law.head_s(rows))
+            assert tables.target.lm_head.at(rows, 120) == pytest.approx(law.head_s(rows))
             assert tables.target.exits[6].at(rows, 120) == pytest.approx(law.exit_s(rows))
         assert tables.draft_step.at(16, 120) == pytest.approx(law.step_s(16, 120))
         assert tables.draft_step_features.at(16, 20) == pytest.approx(law.step_s(16, 20, with_features=True))
@@ -128,5 +128,5 @@ def test_tables_state_the_medians_of_the_lane_they_are_asked_for() -> None:
 
 def test_tables_tell_the_spread_of_their_samples_and_their_source() -> None:
     tables = PARTS.tables("a", samples_of(PARTS, Laws(), "a"))
-    assert tables.draft_step.relative_error == tables.target.head.relative_error == pytest.approx(0.5)
+    assert tables.draft_step.relative_error == tables.target.lm_head.relative_error == pytest.approx(0.5)
     assert tables.draft_step.source == tables.target.layer.source == "a test"

@@ -48,25 +48,25 @@ def test_a_layer_reads_its_matrices_and_the_keys_and_values_of_the_context(targe
 def test_a_draft_step_reads_its_layers_and_the_head_rows_it_keeps(target, folders, sizes) -> None:
     draft = load_draft(folders[0], target, dtype=target.embedding.weight.dtype)
     layers = sum(matrix_bytes(layer) for layer in draft.decoder.layers)
-    assert sizes.part_bytes(0).draft_step == layers + draft.decoder.head.weight.nbytes
+    assert sizes.part_bytes(0).draft_step == layers + draft.decoder.lm_head.weight.nbytes
 
 
 def test_an_exit_reads_its_adapter_and_the_head_rows_it_keeps(target, folders, sizes) -> None:
     exits = load_exits(folders[1], target, dtype=target.embedding.weight.dtype)
-    head_rows = target.head.weight[exits.kept_ids].nbytes
+    head_rows = target.lm_head.weight[exits.kept_ids].nbytes
     assert sizes.part_bytes(CONTEXT).exit == matrix_bytes(exits.adapters[2]) + head_rows
 
 
 def test_what_is_not_there_reads_nothing_and_a_plain_exit_reads_the_whole_head(target) -> None:
     plain = ModelSizes.of(target.config, None, None, "float32").part_bytes(CONTEXT)
     assert plain.draft_step == 0
-    assert plain.exit == plain.head == target.head.weight.nbytes
+    assert plain.exit == plain.lm_head == target.lm_head.weight.nbytes
 
 
 def test_half_the_precision_is_half_the_bytes(sizes) -> None:
     whole, half = sizes.part_bytes(CONTEXT), replace(sizes, dtype="bfloat16").part_bytes(CONTEXT)
     assert half == PartBytes(
-        layer=whole.layer / 2, head=whole.head / 2, exit=whole.exit / 2, draft_step=whole.draft_step / 2
+        layer=whole.layer / 2, lm_head=whole.lm_head / 2, exit=whole.exit / 2, draft_step=whole.draft_step / 2
     )
 
 

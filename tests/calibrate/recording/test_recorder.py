@@ -88,7 +88,7 @@ def draft_naively(
             rows[0, 1 : len(ids)] = features[: len(ids) - 1]
         mask = causal_mask(len(text), torch.float32)
         hidden = draft(torch.tensor([text]), positions=torch.arange(len(text)), mask=mask, features_BTE=rows)
-        logits = pair.target.head.weight[said] @ hidden[0, -1]
+        logits = pair.target.lm_head.weight[said] @ hidden[0, -1]
         ranked.append([said[token] for token in best(logits, SETTINGS.num_alternatives)])
         text.append(ranked[-1][0])
     return text[len(ids) :], ranked[0]

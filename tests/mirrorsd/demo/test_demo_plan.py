@@ -23,7 +23,7 @@ def test_as_many_prompts_as_fit_but_at_least_one(left_s, count):
 def test_running_costs_at_least_plain_decoding_on_one_core_for_every_schedule():
     cost = prompt_cost(machine(), prompt_length=50, max_new_tokens=40, max_window=8)
     one_core = machine().lane("target")
-    token_s = 30 * one_core.layer.seconds[0][0] + one_core.head.seconds[0][0]
+    token_s = 30 * one_core.layer.seconds[0][0] + one_core.lm_head.seconds[0][0]
     assert cost.run_s > NUM_SCHEDULES * 40 * token_s
     assert cost.record_s < cost.run_s
 

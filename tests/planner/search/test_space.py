@@ -111,7 +111,7 @@ def test_depths_and_top_k_of_trees_can_be_narrowed(profile):
 def test_rows_outside_the_tables_of_a_tree_are_not_asked_for(profile):
     def narrowed(one):
         heads = one.heads | {"eagle-3": table(2e-3, rows=(1, 4))}
-        return one.model_copy(update={"head": table(5e-3, rows=(1, 16)), "heads": heads})
+        return one.model_copy(update={"lm_head": table(5e-3, rows=(1, 16)), "heads": heads})
 
     narrow = profile.model_copy(update={"lanes": tuple(map(narrowed, profile.lanes))})
     assert max(schedule.tree_size for schedule in trees_of("eagle2", narrow)) == 12

@@ -87,8 +87,8 @@ def test_a_slower_part_never_helps(record, part):
 
 
 def test_lanes_without_tables_keep_having_none():
-    bare = machine().lane("draft").model_copy(update={"layer": None, "head": None, "draft_step_features": None})
+    bare = machine().lane("draft").model_copy(update={"layer": None, "lm_head": None, "draft_step_features": None})
     profile = machine()
     profile = profile.model_copy(update={"lanes": (profile.lanes[0], bare, profile.lanes[2])})
     scaled = with_speed(with_speed(profile, "target", 2.0), "draft", 2.0).lane("draft")
-    assert (scaled.layer, scaled.head, scaled.draft_step_features) == (None, None, None)
+    assert (scaled.layer, scaled.lm_head, scaled.draft_step_features) == (None, None, None)

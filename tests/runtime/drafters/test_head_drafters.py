@@ -55,7 +55,7 @@ def test_tokens_of_the_prompt_may_be_drafted_and_those_of_the_answer_may_not(kin
     assert output.ids.tolist() == said_behind(TEXT[:6])
     drafter.level_ranks(TEXT, start=2, features_TE=features(target, TEXT, [LAYERS]))
     assert output.ids.tolist() == said_behind(TEXT[:2])
-    assert torch.equal(output.rows, target.head.weight[output.ids])
+    assert torch.equal(output.rows, target.lm_head.weight[output.ids])
 
 
 def test_a_schedule_takes_the_beginning_of_the_tree_without_what_is_too_deep(kind, drafter, target) -> None:

@@ -142,7 +142,7 @@ def test_lanes_have_names_of_their_own(tiny_folders) -> None:
 # Measuring
 
 
-@pytest.mark.parametrize("part", ["verify", "verify_tree", "head", "exit"])
+@pytest.mark.parametrize("part", ["verify", "verify_tree", "lm_head", "exit"])
 def test_every_part_of_the_target_can_be_timed(lanes, part) -> None:
     seconds = lanes["big"].measure(Measurement(part=part, rows=3, context=20, repeats=4, exit_layer=2))
     assert len(seconds) == 4
@@ -161,7 +161,7 @@ def test_a_path_of_a_timed_tree_is_moved_behind_the_text(tree_size, depth) -> No
     assert (slots[-1], destination, len(slots)) == (20 + tree_size, 21, depth)
 
 
-@pytest.mark.parametrize(("part", "layers"), [("head", 4), ("exit", 2), ("verify", 0)])
+@pytest.mark.parametrize(("part", "layers"), [("lm_head", 4), ("exit", 2), ("verify", 0)])
 def test_layers_before_a_head_or_an_exit_are_passed_outside_the_clock(part, layers) -> None:
     model, passed = TargetModel(tiny_target()), []
     advance = model.advance

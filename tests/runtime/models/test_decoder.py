@@ -93,7 +93,7 @@ def test_a_shell_has_what_a_draft_shares_and_no_layers(reference) -> None:
     assert len(shell.layers) == 0
     assert shell.config == whole.config
     assert torch.equal(shell.embedding.weight, whole.embedding.weight)
-    assert torch.equal(shell.head.weight, whole.head.weight)
+    assert torch.equal(shell.lm_head.weight, whole.lm_head.weight)
     assert torch.equal(shell.final_norm, whole.final_norm)
 
 

@@ -32,7 +32,7 @@ def streaming(prompt, *, size=8, depth=3, paths=PATHS):
 
 def best_of_streams(text, row, count):
     """Best ids of every stream of a row, by the plain reference."""
-    logits = streams_of_row(DECODER, STREAMS, text, row) @ DECODER.head.weight[SAID].T
+    logits = streams_of_row(DECODER, STREAMS, text, row) @ DECODER.lm_head.weight[SAID].T
     return SAID[logits.argsort(dim=-1, descending=True, stable=True)[:, :count]].tolist()
 
 

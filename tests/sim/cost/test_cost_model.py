@@ -70,4 +70,4 @@ def test_constant_costs_ignore_rows_and_context() -> None:
     assert cost.facts(LAYER) == (0.2, 5, "constant")
     assert cost.facts(Part("exit", 1)).bytes_per_call == 0
     with pytest.raises(ProfileError, match="no constant cost is given for head; given are: layer, exit"):
-        cost.seconds(Part("head"), 1, np.array([0.0]))
+        cost.seconds(Part("lm_head"), 1, np.array([0.0]))

@@ -24,7 +24,7 @@ def durations(schedule: Schedule, profile: Profile, *, num_exit_roots: int = 0) 
 
 
 def test_target_operations_are_sums_of_parts() -> None:
-    profile = machine(lane("target", layer=2, head=3, exit=5), lane("draft"))
+    profile = machine(lane("target", layer=2, lm_head=3, exit=5), lane("draft"))
     assert [segment.tolist() for segment in durations(speculative(), profile).segments_s] == [[23] * 3]
     prefix, suffix = durations(mirror("exit"), profile, num_exit_roots=3).segments_s
     assert (prefix.tolist(), suffix.tolist()) == ([4 * 2 + 5] * 3, [6 * 2 + 3] * 3)
@@ -32,7 +32,7 @@ def test_target_operations_are_sums_of_parts() -> None:
 
 def test_costs_follow_rows_and_context() -> None:
     layer = LatencyTable(rows=(1, 5), contexts=(3, 5), seconds=((1, 3), (5, 7)), source="by hand")
-    profile = machine(lane("target", head=0).model_copy(update={"layer": layer}), lane("draft"))
+    profile = machine(lane("target", lm_head=0).model_copy(update={"layer": layer}), lane("draft"))
     assert durations(AUTOREGRESSIVE, profile).segments_s[0] == pytest.approx([10, 20, 30])
     assert durations(speculative(4), profile).segments_s[0] == pytest.approx([50, 60, 70])
 
@@ -167,7 +167,7 @@ def test_the_profile_must_cover_every_context_in_which_a_round_could_start() -> 
 
 
 def test_other_cost_models_replace_a_lane() -> None:
-    cost = ConstantCost(seconds_by_kind={"layer": 0.5, "head": 2.0})
+    cost = ConstantCost(seconds_by_kind={"layer": 0.5, "lm_head": 2.0})
     [trace] = simulate(AUTOREGRESSIVE, machine(), record(prompt("0")), costs={"target": cost})
     assert trace.decode_s == 7
 
@@ -177,9 +177,9 @@ def test_spread_is_weighted_by_time_and_sources_are_named_once() -> None:
         assert table is not None
         return table.model_copy(update=changes)
 
-    target = lane("target", head=10)
+    target = lane("target", lm_head=10)
     target = target.model_copy(update={"layer": measured(target.layer, relative_error=0.1, source="a")})
-    target = target.model_copy(update={"head": measured(target.head, relative_error=0.3, source="b")})
+    target = target.model_copy(update={"lm_head": measured(target.lm_head, relative_error=0.3, source="b")})
     found = durations(AUTOREGRESSIVE, machine(target))
     assert found.target_relative_error == pytest.approx(0.2)
     assert found.sources == ("a", "b")

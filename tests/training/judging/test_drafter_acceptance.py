@@ -39,7 +39,7 @@ def play(draft, prompt, answer, window):
             positions = torch.arange(len(text))
             mask = torch.full((len(text), len(text)), -torch.inf).triu(1)
             x = draft(torch.tensor([text]), positions=positions, mask=mask)
-            text.append(int(draft.kept_ids[draft.decoder.head(x[0, -1]).argmax()]))
+            text.append(int(draft.kept_ids[draft.decoder.lm_head(x[0, -1]).argmax()]))
         count = 0
         while len(committed) + count < len(full) and count < window:
             if text[len(committed) + count] != full[len(committed) + count]:
@@ -60,7 +60,7 @@ def test_a_draft_is_judged_as_if_rounds_were_played_one_by_one() -> None:
             text = [*prompt, *answer]
             mask = torch.full((len(text), len(text)), -torch.inf).triu(1)
             x = draft(torch.tensor([text]), positions=torch.arange(len(text)), mask=mask)
-            own = int(draft.kept_ids[draft.decoder.head(x[0, -1]).argmax()])
+            own = int(draft.kept_ids[draft.decoder.lm_head(x[0, -1]).argmax()])
             answer.append(own if (len(answer) + index) % 4 else (own + 1) % 61)
         conversations.append(Conversation(prompt, tuple(answer)))
     found = judge_draft(draft, conversations, [0, 2], windows=(2, 4), features=None)

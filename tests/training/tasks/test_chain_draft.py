@@ -52,13 +52,13 @@ def logits_alone(task, index, present):
             mask=causal_mask(len(row.ids), torch.bfloat16),
             features_BTE=features,
         )
-        return task.module.decoder.head(x[0, len(row.prompt) - 1 : -1])
+        return task.module.decoder.lm_head(x[0, len(row.prompt) - 1 : -1])
 
 
 def teacher_logits(task, index):
     row = task.states.conversations[index]
     final = task.states.rows(4, index)[len(row.prompt) - 1 : len(row.ids) - 1]
-    return final @ task.states.target.head.weight[KEPT].to(torch.bfloat16).T
+    return final @ task.states.target.lm_head.weight[KEPT].to(torch.bfloat16).T
 
 
 def test_the_initial_draft_is_made_of_the_targets_layers_embedding_and_head(target) -> None:
@@ -67,7 +67,7 @@ def test_the_initial_draft_is_made_of_the_targets_layers_embedding_and_head(targ
         for name, weight in own.named_parameters():
             assert torch.equal(weight, dict(target.layers[source].named_parameters())[name])
     assert torch.equal(draft.decoder.final_norm, target.final_norm)
-    assert torch.equal(draft.decoder.head.weight, target.head.weight[KEPT])
+    assert torch.equal(draft.decoder.lm_head.weight, target.lm_head.weight[KEPT])
     assert not draft.fuse.weight.any(), "features change nothing before training"
     trained = {name for name, weight in draft.named_parameters() if weight.requires_grad}
     assert not [name for name in trained if "embedding" in name or "head" in name]

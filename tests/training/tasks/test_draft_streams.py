@@ -55,8 +55,8 @@ def test_the_loss_compares_each_stream_with_what_the_draft_says_later(target, da
             hidden = streams_of_row(draft.decoder, task.module, list(row.ids), position)
             for stream, values in losses.items():
                 if position + stream + 1 < len(row.ids) - 1:
-                    wanted = draft.decoder.head(final[position + stream + 1]).softmax(-1)
-                    own = draft.decoder.head(hidden[stream]).log_softmax(-1)
+                    wanted = draft.decoder.lm_head(final[position + stream + 1]).softmax(-1)
+                    own = draft.decoder.lm_head(hidden[stream]).log_softmax(-1)
                     values.append(float(-(wanted * own).sum()))
     first, second = (sum(values) / len(values) for values in losses.values())
     loss, num_rows = task.loss([5], torch.Generator())

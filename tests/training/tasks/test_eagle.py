@@ -84,7 +84,7 @@ def plain_steps(task, kind, index, num_steps):
 
 def teacher(states, index, position):
     """The target's probabilities of the kept ids behind a position."""
-    return (states.target.head.weight[KEPT] @ states.rows(4, index)[position].float()).softmax(0)
+    return (states.target.lm_head.weight[KEPT] @ states.rows(4, index)[position].float()).softmax(0)
 
 
 def test_rows_are_all_positions_with_a_feature_before_them_and_an_answer_token_behind(states) -> None:
@@ -207,7 +207,7 @@ def test_a_head_trains_in_float32_on_frozen_rows_of_the_target(kind, target, sta
     assert {weight.dtype for weight in head.parameters()} == {torch.float32}
     frozen = {name for name, weight in head.named_parameters() if not weight.requires_grad}
     assert frozen == {"embedding.weight", "head.weight"}
-    assert torch.equal(head.head.weight, target.head.weight[KEPT])
+    assert torch.equal(head.lm_head.weight, target.lm_head.weight[KEPT])
 
 
 @pytest.mark.parametrize(("recipe", "layer"), [(eagle1(source_layer=9), 9), (eagle3(feature_layers=(1, 7)), 7)])

@@ -33,7 +33,7 @@ def task(target, states):
 def coverage_by_hand(adapters, states, top_k):
     """Layer -> share of held-out positions whose wanted token is among the k best, one position at a time."""
     target = states.target
-    norm, head = target.final_norm, target.head.weight.to(torch.bfloat16)
+    norm, head = target.final_norm, target.lm_head.weight.to(torch.bfloat16)
     shares = {}
     for layer, adapter in adapters.items():
         hits = []

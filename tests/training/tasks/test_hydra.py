@@ -11,7 +11,7 @@ def test_every_head_starts_as_the_targets_own_output_head(target, states) -> Non
     task = hydra_task(target, states)
     for head in (1, 2, 3):
         stored = [task.states.rows(4, 0)[at - head] for at in predicting_positions(task.states, 0, 3)]
-        rows = task.states.target.head.weight[KEPT].to(torch.bfloat16)
+        rows = task.states.target.lm_head.weight[KEPT].to(torch.bfloat16)
         found = [student for student, _ in pairs_by_hand(task, [0], head)]
         assert torch.equal(torch.stack(found), (torch.stack(stored) @ rows.T).float())
 

@@ -55,7 +55,7 @@ def pairs_by_hand(task, index):
     """(stream, its logits, the target's logits) of every position of an answer that has something to guess."""
     target, states = task.target, task.states
     row = states.conversations[index]
-    head = target.head.weight[KEPT]
+    head = target.lm_head.weight[KEPT]
     final = states.rows(4, index).float()
     for position in range(len(row.prompt) - 1, len(row.ids) - 2):
         hidden = streams_of_row(target, task.module, list(row.ids), position)

@@ -32,7 +32,7 @@ def hydra_task(target, states):
 def pairs_by_hand(task, batch, head):
     """Logits of a head and of the target for the same token, pair by pair."""
     state_of = medusa_state if isinstance(task, MedusaTask) else hydra_state
-    rows = task.states.target.head.weight[KEPT].to(torch.bfloat16)
+    rows = task.states.target.lm_head.weight[KEPT].to(torch.bfloat16)
     for index in batch:
         stored = task.states.rows(4, index)
         for position in predicting_positions(task.states, index, 3):

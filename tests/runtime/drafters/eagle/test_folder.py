@@ -64,7 +64,7 @@ def test_a_head_comes_back_up_to_the_rounding_of_its_matrices(folder, head, targ
 def test_rows_of_the_target_are_shared_and_not_stored(folder, target, load) -> None:
     loaded = load(folder, target, dtype=torch.float32).head
     assert loaded.embedding.weight.data_ptr() == target.embedding.weight.data_ptr()
-    assert torch.equal(loaded.head.weight, target.head.weight[KEPT])
+    assert torch.equal(loaded.lm_head.weight, target.lm_head.weight[KEPT])
     tensors = load_file(folder / "model.safetensors")
     assert {"embedding.weight", "head.weight"}.isdisjoint(tensors)
 

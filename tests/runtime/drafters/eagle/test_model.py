@@ -35,7 +35,7 @@ def test_every_row_goes_on_from_its_token_and_the_feature_before(head, features)
     expected = plain_features(head, IDS, entered)
     assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5)
     for row, feature in zip(found, expected, strict=True):
-        log_probs = head.head(head.leave(row)).log_softmax(-1)
+        log_probs = head.lm_head(head.leave(row)).log_softmax(-1)
         assert torch.allclose(log_probs, plain_log_probs(head, feature), rtol=1e-4, atol=1e-4)
 
 

@@ -61,7 +61,7 @@ def best_by_hand(heads, target, text, drafted):
     for block in heads.shared:
         x = block_by_hand(block, x)
     ids = heads.output.ids
-    order = (target.head.weight[ids] @ x).argsort(descending=True, stable=True)
+    order = (target.lm_head.weight[ids] @ x).argsort(descending=True, stable=True)
     return ids[order].tolist()
 
 

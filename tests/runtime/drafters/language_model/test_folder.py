@@ -76,7 +76,7 @@ def test_a_loaded_draft_speaks_like_the_one_that_was_saved(folder, draft, target
 def test_embedding_and_head_are_the_targets_own_and_are_not_stored(folder, draft, target) -> None:
     loaded = load_draft(folder, target, dtype=torch.float32)
     assert loaded.decoder.embedding.weight.data_ptr() == target.embedding.weight.data_ptr()
-    assert torch.equal(loaded.decoder.head.weight, target.head.weight[draft.kept_ids])
+    assert torch.equal(loaded.decoder.lm_head.weight, target.lm_head.weight[draft.kept_ids])
     names = load_file(folder / "model.safetensors").keys()
     assert not [name for name in names if "embedding" in name or "head" in name]
 

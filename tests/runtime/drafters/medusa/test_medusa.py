@@ -37,7 +37,7 @@ def best_by_hand(heads, target, text):
             x = [old + value / (1 + 2.718281828459045**-value) for old, value in zip(x, z, strict=True)]
         projected = [float(sum(head.projection.weight[row] * torch.tensor(x))) for row in range(16)]
         x = torch.tensor([old + more for old, more in zip(x, projected, strict=True)])
-        scores = {int(token): float(target.head.weight[token] @ x) for token in KEPT}
+        scores = {int(token): float(target.lm_head.weight[token] @ x) for token in KEPT}
         ranked.append(sorted(scores, key=lambda token, scores=scores: -scores[token]))
     return ranked
 

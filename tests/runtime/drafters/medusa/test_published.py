@@ -72,7 +72,7 @@ def test_heads_draft_with_their_own_output_matrices_over_the_whole_vocabulary(ta
 def test_heads_without_output_matrices_read_out_through_the_targets(target, tmp_path) -> None:
     tensors = {name: tensor for name, tensor in checkpoint().items() if "linear" in name}
     drafter = load_published_medusa(write(tmp_path / "medusa", tensors), target, dtype=torch.float32)
-    best = best_by_hand(target, tensors, TEXT, 0, target.head.weight)
+    best = best_by_hand(target, tensors, TEXT, 0, target.lm_head.weight)
     assert [node for node in drafted(drafter, target) if len(node) == 1] == [(token,) for token in best[:10]]
 
 
