@@ -25,7 +25,7 @@ from runtime.storage.weight_folder import (
 
 EAGLE1_KIND: Final = "mirrorsd_eagle1"
 EAGLE3_KIND: Final = "mirrorsd_eagle3"
-_OF_THE_TARGET = ("embedding.weight", "head.weight")
+_OF_THE_TARGET = ("embedding.weight", "lm_head.weight")
 
 
 class Eagle1FolderConfig(FolderConfig):

@@ -39,7 +39,7 @@ _TENSORS: Mapping[str, tuple[str, ...]] = {
     "layer.gate_up.weight": ("midlayer.mlp.gate_proj.weight", "midlayer.mlp.up_proj.weight"),
     "layer.down.weight": ("midlayer.mlp.down_proj.weight",),
     "output_norm": ("norm.weight",),
-    "head.weight": ("lm_head.weight",),
+    "lm_head.weight": ("lm_head.weight",),
 }
 """Our parameters, and the tensors that are stacked into each of them."""
 _EMBEDDING = "embed_tokens.weight"
