@@ -55,7 +55,7 @@ def greedy_text(target: Decoder, prompt: Sequence[int], *, max_new_tokens: int, 
     margins, last = [], prompt[-1]
     while sequence.unfinished:
         logits_TV = target.logits(reader.read([last]))[0]
-        verdict = verify_greedy(logits_TV, ())
+        verdict = verify_greedy(logits_TV, NO_WINDOW)
         best, second = logits_TV[0].float().topk(2).values.tolist()
         margins.append(best - second)
         last = verdict.next_token

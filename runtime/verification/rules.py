@@ -1,26 +1,45 @@
-"""Which drafted tokens stand: how tokens are chosen, and the rules greedy, match and ratio for chains.
+"""Which drafted tokens are accepted: how tokens are chosen, and the rules greedy, match, ratio, one-hot and typical.
 
-A rule sees the target's logits of a window's rows (row r decides the token behind r drafted ones) and the draws
-of their positions; it holds no state and draws nothing itself. Probabilities are computed row by row, so that
-rows behind the first refusal cost nothing. Rules for trees live in `runtime.verification.tree_rules`.
-Shapes: T = len(window) + 1 rows, V vocabulary.
+A window is a tree; a chain is one whose parents are -1, 0, 1, ... Row 0 of the target's logits decides what follows
+the last committed token, row i + 1 what follows drafted token i. All rules but typical choose a token at every place
+that is reached, and the window is followed for as long as it holds that token; they leave the target's distribution
+as it is, provided a tree and the order of its siblings were fixed before the draws. Rules hold no state and draw
+nothing themselves; rows that are not reached cost nothing. Shapes: T = len(window) + 1 rows, V vocabulary.
 
-Rules and their proofs: Leviathan 2211.17192 and Chen 2302.01318 (ratio); match accepts while the target's own
-sample agrees, so its text is that of plain sampling, whatever was drafted.
+Rules and their proofs: Leviathan 2211.17192 and Chen 2302.01318 (ratio, for chains alone); match accepts while the
+target's own sample agrees, so its text is that of plain sampling, whatever was drafted. Typical acceptance (Medusa,
+2401.10774, section 3.3) follows what is plausible instead of what the target would have chosen: it is lossy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from decoding.messages import Candidates, Verdict, Window
 from decoding.schedule import Verification
-from runtime.verification import tree_rules as trees
-from runtime.verification.distributions import probabilities, residual, sample
+from runtime.verification.distributions import Probabilities, probabilities, residual, sample
 from runtime.verification.draws import uniform
+
+ROOT: Final = -1
+"""The parent of a window's first tokens: the last committed token."""
+
+TYPICAL_PROBABILITY: Final = 0.09
+TYPICAL_ENTROPY_SHARE: Final = 0.3
+"""Epsilon and alpha of typical acceptance, as Medusa's authors use them."""
+
+Draw = Callable[[int], float]
+"""The draw in [0, 1) for the token after a path of so many drafted ones."""
+SiblingDraw = Callable[[int, int], float]
+"""The same for the decision on one sibling: tokens before it, and its rank among the siblings."""
+Choose = Callable[[int, int, Sequence[int]], int]
+"""The token that follows: from the row, the drafted tokens before it, and what is drafted for its place."""
 
 
 class Sampling(NamedTuple):
@@ -45,7 +64,7 @@ GREEDY = Sampling()
 
 
 def decide(logits_TV: Tensor, window: Window, sampling: Sampling, position: int) -> Verdict:
-    """Apply the rule asked for, with the draws of the rows' text positions.
+    """Apply the rule asked for, with the draws of the text positions that the window's tokens are for.
 
     Args:
         logits_TV: the target's logits, one row more than the window has tokens.
@@ -53,75 +72,127 @@ def decide(logits_TV: Tensor, window: Window, sampling: Sampling, position: int)
         sampling: rule, temperature and seed.
         position: place in the text of the token that row 0 decides.
     """
-    if window.parents or sampling.rule in ("one-hot", "typical"):
-        return _decide_tree(logits_TV, window, sampling, position)
-    if sampling.is_greedy:
-        return verify_greedy(logits_TV, window.tokens)
-    places = range(position, position + len(logits_TV))
-    own = [uniform(sampling.seed, "target", place) for place in places]
-    if sampling.rule == "match":
-        return verify_match(logits_TV, window.tokens, sampling.temperature, own)
-    accept = [uniform(sampling.seed, "accept", place) for place in places]
-    return verify_ratio(logits_TV, window, sampling.temperature, own, accept)
-
-
-def _decide_tree(logits_TV: Tensor, window: Window, sampling: Sampling, position: int) -> Verdict:
-    seed, temperature = sampling.seed, sampling.temperature
+    rule, temperature, seed = sampling
 
     def own(depth: int) -> float:
         return uniform(seed, "target", position + depth)
 
-    def accept(depth: int, sibling: int) -> float:
-        return uniform(seed, "accept", position + depth, sibling)
+    def accept(depth: int, *rank: int) -> float:
+        return uniform(seed, "accept", position + depth, *rank)
 
     if sampling.is_greedy:
-        return trees.verify_greedy(logits_TV, window)
-    if sampling.rule == "match":
-        return trees.verify_match(logits_TV, window, temperature, own)
-    if sampling.rule == "one-hot":
-        return trees.verify_one_hot(logits_TV, window, temperature, own, accept)
-    assert sampling.rule == "typical", f"rule {sampling.rule} is not for trees"
-    return trees.verify_typical(logits_TV, window, temperature, own)
+        return verify_greedy(logits_TV, window)
+    if rule == "match":
+        return verify_match(logits_TV, window, temperature, own)
+    if rule == "ratio":
+        return verify_ratio(logits_TV, window, temperature, own, accept)
+    if rule == "one-hot":
+        return verify_one_hot(logits_TV, window, temperature, own, accept)
+    return verify_typical(logits_TV, window, temperature, own)
 
 
-def verify_greedy(logits_TV: Tensor, drafted: Sequence[int]) -> Verdict:
-    """Accept while the drafted token is the target's argmax; of equal logits the lowest id is it."""
-    # argmax of bfloat16 is several times slower than converting first
-    best = logits_TV.float().argmax(dim=-1).tolist()
-    num_accepted = 0
-    while num_accepted < len(drafted) and drafted[num_accepted] == best[num_accepted]:
-        num_accepted += 1
-    return Verdict(num_accepted, best[num_accepted])
+def verify_greedy(logits_TV: Tensor, window: Window) -> Verdict:
+    """Follow the target's argmax; of equal logits the lowest id is it."""
+
+    def choose(row: int, _depth: int, _drafted: Sequence[int]) -> int:
+        # argmax of bfloat16 is several times slower than converting first
+        return int(logits_TV[row].float().argmax())
+
+    return _follow(window, choose)
 
 
-def verify_match(logits_TV: Tensor, drafted: Sequence[int], temperature: float, draws: Sequence[float]) -> Verdict:
-    """Sample the target's token of every row from the row's own draw; accept while the drafted one equals it."""
-    for row, token in enumerate(drafted):
-        sampled = sample(probabilities(logits_TV[row], temperature), draws[row])
-        if sampled != token:
-            return Verdict(row, sampled)
-    last = len(drafted)
-    return Verdict(last, sample(probabilities(logits_TV[last], temperature), draws[last]))
+def verify_match(logits_TV: Tensor, window: Window, temperature: float, own: Draw) -> Verdict:
+    """Follow the target's own samples, as plain decoding draws them."""
+
+    def choose(row: int, depth: int, _drafted: Sequence[int]) -> int:
+        return sample(probabilities(logits_TV[row], temperature), own(depth))
+
+    return _follow(window, choose)
 
 
-def verify_ratio(
-    logits_TV: Tensor,
-    window: Window,
-    temperature: float,
-    draws: Sequence[float],
-    accept_draws: Sequence[float],
-) -> Verdict:
+def verify_ratio(logits_TV: Tensor, window: Window, temperature: float, own: Draw, accept: Draw) -> Verdict:
     """Accept a drafted token with the ratio of its two probabilities; on refusal sample what the draft missed.
 
-    Exact if every token of the window was drawn from its entry in `window.distributions`.
+    Exact if every token of the chain was drawn from its entry in `window.distributions`.
     """
-    for row, (token, drafted_from) in enumerate(zip(window.tokens, window.distributions, strict=True)):
+    assert not window.parents, "the ratio rule is not for trees"
+
+    def choose(row: int, depth: int, drafted: Sequence[int]) -> int:
         target = probabilities(logits_TV[row], temperature)
-        if accept_draws[row] * _probability(drafted_from, token) >= target[token]:
-            return Verdict(row, sample(residual(target, drafted_from), draws[row]))
-    last = len(window.tokens)
-    return Verdict(last, sample(probabilities(logits_TV[last], temperature), draws[last]))
+        if not drafted:
+            return sample(target, own(depth))
+        (token,), drafted_from = drafted, window.distributions[depth]
+        if accept(depth) * _probability(drafted_from, token) < target[token]:
+            return token
+        return sample(residual(target, drafted_from), own(depth))
+
+    return _follow(window, choose)
+
+
+def verify_one_hot(logits_TV: Tensor, window: Window, temperature: float, own: Draw, accept: SiblingDraw) -> Verdict:
+    """Offer siblings in order: each is accepted with the target's probability once those refused are ruled out.
+
+    When all are refused, the next token is sampled from the rest.
+    """
+
+    def choose(row: int, depth: int, drafted: Sequence[int]) -> int:
+        left = probabilities(logits_TV[row], temperature)
+        for rank, token in enumerate(drafted):
+            # a last token with weight is its own sum, so it is always accepted and something is always left
+            if accept(depth, rank) * left.sum() < left[token]:
+                return token
+            left[token] = 0.0
+        return sample(left, own(depth))
+
+    return _follow(window, choose)
+
+
+def verify_typical(logits_TV: Tensor, window: Window, temperature: float, own: Draw) -> Verdict:
+    """The deepest path of plausible tokens, the first of several; after it a sample of the target's. Lossy."""
+    paths: dict[int, tuple[int, ...]] = {ROOT: ()}
+    plausible: dict[int, NDArray[np.bool_]] = {}
+    for node, (token, parent) in enumerate(zip(window.tokens, _parents(window), strict=True)):
+        if parent not in paths:
+            continue
+        if parent not in plausible:
+            plausible[parent] = _plausible(probabilities(logits_TV[parent + 1], temperature))
+        if plausible[parent][token]:
+            paths[node] = (*paths[parent], node)
+    last, path = max(paths.items(), key=lambda item: len(item[1]))
+    return _verdict(window, path, sample(probabilities(logits_TV[last + 1], temperature), own(len(path))))
+
+
+def _follow(window: Window, choose: Choose) -> Verdict:
+    """Go from the last committed token to the child that is chosen, until what is chosen is none of them."""
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    for node, parent in enumerate(_parents(window)):
+        children[parent].append(node)
+    at = ROOT
+    path: list[int] = []
+    while True:
+        drafted = [window.tokens[child] for child in children[at]]
+        token = choose(at + 1, len(path), drafted)
+        if token not in drafted:
+            return _verdict(window, path, token)
+        at = children[at][drafted.index(token)]
+        path.append(at)
+
+
+def _parents(window: Window) -> Sequence[int]:
+    return window.parents or range(ROOT, len(window.tokens) - 1)
+
+
+def _verdict(window: Window, path: Sequence[int], next_token: int) -> Verdict:
+    """With a path only where the window is a tree: that of a chain follows from its length."""
+    return Verdict(len(path), next_token, path=tuple(path) if window.parents else ())
 
 
 def _probability(candidates: Candidates, token: int) -> float:
     return candidates.probabilities[candidates.tokens.index(token)]
+
+
+def _plausible(target: Probabilities) -> NDArray[np.bool_]:
+    """Which tokens typical acceptance takes, [V]: those above a bar that sinks as the distribution widens."""
+    likely = target[target > 0]
+    entropy = -float(np.sum(likely * np.log(likely)))
+    return target > min(TYPICAL_PROBABILITY, TYPICAL_ENTROPY_SHARE * math.exp(-entropy))

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoding.messages import Candidates, Window
+from decoding.messages import NO_WINDOW, Candidates, Window
 from runtime.verification.distributions import draw_from, probabilities, residual, sample, truncated
 from runtime.verification.rules import GREEDY, Sampling, decide, verify_greedy, verify_match, verify_ratio
 
@@ -98,7 +98,13 @@ def ratio_verdicts(pair, tokens, distributions):
     ]
     for cells in product(*accept, *own):
         draws = [middle for middle, _ in cells]
-        verdict = verify_ratio(logits, Window(tokens, (), distributions), TEMPERATURE, draws[2:], [*draws[:2], 0.0])
+        verdict = verify_ratio(
+            logits,
+            Window(tokens, (), distributions),
+            TEMPERATURE,
+            draws[2:].__getitem__,
+            draws[:2].__getitem__,
+        )
         yield float(np.prod([length for _, length in cells])), verdict
 
 
@@ -119,7 +125,9 @@ def test_match_reproduces_the_target_exactly(seed) -> None:
     def verdicts(tokens, distributions):
         rows = [pair.p(), pair.p(tokens[0]), pair.p(*tokens)]
         for cells in product(*[pieces(row) for row in rows]):
-            verdict = verify_match(pair.logits(tokens), tokens, TEMPERATURE, [middle for middle, _ in cells])
+            verdict = verify_match(
+                pair.logits(tokens), Window(tokens), TEMPERATURE, [middle for middle, _ in cells].__getitem__
+            )
             yield float(np.prod([length for _, length in cells])), verdict
 
     assert total_variation(speculative_texts(pair, verdicts), target_texts(pair)) < 1e-12
@@ -139,7 +147,7 @@ def test_the_integral_notices_a_draft_that_names_the_wrong_distribution() -> Non
 def test_greedy_accepts_the_longest_prefix_of_argmaxes(seed, drafted) -> None:
     logits = random_logits(seed, len(drafted) + 1, VOCAB)
     best = logits.argmax(-1).tolist()
-    verdict = verify_greedy(logits, drafted)
+    verdict = verify_greedy(logits, Window(tuple(drafted)))
     assert drafted[: verdict.num_accepted] == best[: verdict.num_accepted]
     assert verdict.next_token == best[verdict.num_accepted]
     if verdict.num_accepted < len(drafted):
@@ -148,7 +156,7 @@ def test_greedy_accepts_the_longest_prefix_of_argmaxes(seed, drafted) -> None:
 
 def test_greedy_takes_the_lowest_id_of_equal_logits() -> None:
     logits = torch.tensor([[0.0, 3.0, 3.0, 1.0]], dtype=torch.bfloat16)
-    assert verify_greedy(logits, ()).next_token == 1
+    assert verify_greedy(logits, NO_WINDOW).next_token == 1
 
 
 @settings(deadline=None)
@@ -168,7 +176,7 @@ def test_ratio_accepts_whatever_was_drawn_from_the_targets_own_distribution(seed
     logits = random_logits(seed, 2, VOCAB)
     own = truncated(logits[0], TEMPERATURE, VOCAB)
     window = Window((draw_from(own, draw),), (), (own,))
-    assert verify_ratio(logits, window, TEMPERATURE, [0.5, 0.5], [0.999_999, 0.5]).num_accepted == 1
+    assert verify_ratio(logits, window, TEMPERATURE, lambda _: 0.5, [0.999_999].__getitem__).num_accepted == 1
 
 
 @given(seed=st.integers(0, 10_000), draw=st.floats(0.0, 1.0, exclude_max=True))

@@ -5,7 +5,7 @@ alone. So a run that asks for an unknown draw is repeated once for each piece, w
 """
 
 from collections import defaultdict
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise, product
 
 import numpy as np
@@ -15,9 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.messages import Verdict, Window
-from runtime.verification import tree_rules as trees
 from runtime.verification.distributions import probabilities
-from runtime.verification.rules import Sampling, decide, verify_greedy, verify_match
+from runtime.verification.rules import (
+    Sampling,
+    decide,
+    verify_greedy,
+    verify_match,
+    verify_one_hot,
+    verify_typical,
+)
 
 VOCAB = 5
 TEMPERATURE = 0.7
@@ -145,7 +151,7 @@ def one_hot_rule(target, window, texts):
     rows = target.rows(texts)
 
     def rule(draw):
-        return trees.verify_one_hot(
+        return verify_one_hot(
             rows,
             window,
             TEMPERATURE,
@@ -181,7 +187,7 @@ def test_one_hot_is_exact_where_a_tree_holds_every_token() -> None:
 def test_match_reproduces_the_target_exactly(seed) -> None:
     rng, target = np.random.default_rng(seed), Target(seed)
     window, texts = random_tree(rng, int(rng.integers(1, 12)), 2)
-    verdicts = integrate(own_rule(trees.verify_match, target, window, texts), own_pieces(target, texts))
+    verdicts = integrate(own_rule(verify_match, target, window, texts), own_pieces(target, texts))
     assert total_variation(decided_texts(target, window, verdicts, 3), target.texts(3)) < 1e-12
 
 
@@ -191,7 +197,7 @@ def test_typical_does_not_reproduce_the_target() -> None:
     for seed in range(6):
         target = Target(seed)
         window, texts = random_tree(np.random.default_rng(seed), 6, 2)
-        verdicts = list(integrate(own_rule(trees.verify_typical, target, window, texts), own_pieces(target, texts)))
+        verdicts = list(integrate(own_rule(verify_typical, target, window, texts), own_pieces(target, texts)))
         assert sum(chance for chance, _ in verdicts) == pytest.approx(1.0)
         far.append(total_variation(decided_texts(target, window, verdicts, 3), target.texts(3)))
     assert min(far) > 0.01
@@ -203,7 +209,7 @@ def test_the_integral_notices_one_draw_for_all_siblings() -> None:
     rows = target.rows(texts)
 
     def rule(draw):
-        return trees.verify_one_hot(
+        return verify_one_hot(
             rows, window, TEMPERATURE, lambda depth: draw("own", depth), lambda depth, rank: draw("accept", depth)
         )
 
@@ -302,16 +308,24 @@ def test_match_commits_what_plain_sampling_commits(case) -> None:
 @given(seed=st.integers(0, 10_000), drafted=st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=6))
 def test_a_chain_written_as_a_tree_is_decided_as_a_chain(seed, drafted) -> None:
     logits = torch.tensor(np.random.default_rng(seed).normal(0.0, 1.0, (len(drafted) + 1, VOCAB)))
-    window = Window(tuple(drafted), parents=tuple(range(-1, len(drafted) - 1)))
-    draws = np.random.default_rng(seed + 1).random(len(drafted) + 1).tolist()
-    for chain, tree in [
-        (verify_greedy(logits, drafted), trees.verify_greedy(logits, window)),
-        (
-            verify_match(logits, drafted, TEMPERATURE, draws),
-            trees.verify_match(logits, window, TEMPERATURE, draws.__getitem__),
-        ),
-    ]:
-        assert tree == chain._replace(path=tuple(range(chain.num_accepted)))
+    chain = Window(tuple(drafted))
+    tree = Window(tuple(drafted), parents=tuple(range(-1, len(drafted) - 1)))
+    draws = np.random.default_rng(seed + 1).random((2, len(drafted) + 1)).tolist()
+
+    def own(depth):
+        return draws[0][depth]
+
+    def accept(depth, _rank):
+        return draws[1][depth]
+
+    for rule in (
+        verify_greedy,
+        partial(verify_match, temperature=TEMPERATURE, own=own),
+        partial(verify_one_hot, temperature=TEMPERATURE, own=own, accept=accept),
+        partial(verify_typical, temperature=TEMPERATURE, own=own),
+    ):
+        found = rule(logits, chain)
+        assert rule(logits, tree) == found._replace(path=tuple(range(found.num_accepted)))
 
 
 @pytest.mark.parametrize("rule", ["match", "one-hot", "typical"])
