@@ -97,7 +97,7 @@ def cover(target: Decoder, exits: ExitHeads, prompt: EncodedPrompt, *, max_new_t
     hits: Counter[Reading] = Counter()
     for state, heads in (("trained", exits), ("untrained", untrained)):
         early_exit = EarlyExit(target, heads)
-        early_exit.take_in(prompt.ids)
+        early_exit.add_prompt_tokens(prompt.ids)
         for layer in layers:
             behind_prompt_ND = text.states[layer][len(prompt.ids) - 1 :]
             ranked, _ = early_exit.read(behind_prompt_ND[None], layer, max(TOP_K))

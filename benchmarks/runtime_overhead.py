@@ -108,7 +108,7 @@ def _bare_loop(folder: Path, ids: list[int], options: argparse.Namespace) -> Dec
 
     @torch.inference_mode()
     def decode() -> tuple[list[int], float]:
-        cache.roll_back(0)
+        cache.keep(0)
         tokens = [step(ids)]
         start_s = time.perf_counter()
         while len(tokens) < options.tokens:

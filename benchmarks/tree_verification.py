@@ -95,7 +95,7 @@ def plain_forward(decoder: Decoder) -> Callable[[], object]:
     ids = torch.randint(decoder.config.vocab_size, (1, NUM_NODES))
     positions = torch.arange(CONTEXT, CONTEXT + NUM_NODES)
     mask = causal_mask(NUM_NODES, model.dtype, context=CONTEXT)
-    model.cache.make_up(CONTEXT)
+    model.cache.fill_random(CONTEXT)
 
     @torch.inference_mode()
     def run() -> None:
@@ -115,10 +115,10 @@ def tree_verification(
     model.prefill([0], capacity=CONTEXT + NUM_NODES + 1, feature_layers=feature_layers)
     windows = cycle(list(_trees(decoder.config.vocab_size, num_trees)))
     path = [CONTEXT + 1 + node for node in np.linspace(1, NUM_NODES - 1, PATH_LENGTH).astype(int).tolist()]
-    model.cache.make_up(CONTEXT)
+    model.cache.fill_random(CONTEXT)
 
     def run() -> None:
-        model.cache.roll_back(CONTEXT)
+        model.cache.keep(CONTEXT)
         model.verify(next(windows))
         model.cache.gather(path, CONTEXT + 1)
 

@@ -153,7 +153,7 @@ class Recorder:
             hidden_TED = torch.stack([text.states[layer] for layer in feature_layers], dim=1)
             features_TE = normalise_features(hidden_TED, target.config.norm_eps)
             feature_rollouts = self._roll_out(ids, len(prompt.ids), features_TE)
-        self._early_exit.take_in(prompt.ids)
+        self._early_exit.add_prompt_tokens(prompt.ids)
         behind_prompt = slice(len(prompt.ids) - 1, None)
         return PromptRecord(
             name=prompt.name,

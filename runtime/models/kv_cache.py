@@ -46,9 +46,9 @@ class KVCache:
         Raises:
             ValueError: the cache is full.
         """
-        self.roll_back(self.cursor + num_rows)
+        self.keep(self.cursor + num_rows)
 
-    def roll_back(self, length: int) -> None:
+    def keep(self, length: int) -> None:
         """Forget every slot from `length` on: roll-back is a number, not a copy."""
         if not 0 <= length <= self.capacity:
             msg = f"length {length} is outside the cache's 0..{self.capacity}"
@@ -56,14 +56,14 @@ class KVCache:
         self.cursor = length
 
     @torch.inference_mode()
-    def make_up(self, length: int) -> None:
+    def fill_random(self, length: int) -> None:
         """Random keys and values in every slot, `length` of them to be seen: what a step is timed behind.
 
         All are written, for memory that never was is read from one page of zeros.
         """
         self.keys.normal_()
         self.values.normal_()
-        self.roll_back(length)
+        self.keep(length)
 
     @torch.inference_mode()
     def gather(self, slots: list[int], destination: int) -> None:
@@ -73,4 +73,4 @@ class KVCache:
             index = torch.tensor(slots)
             self.keys[:, :, :, destination:stop] = self.keys.index_select(3, index)
             self.values[:, :, :, destination:stop] = self.values.index_select(3, index)
-        self.roll_back(stop)
+        self.keep(stop)

@@ -30,7 +30,7 @@ class OutputRows:
         self._target_VD = target_VD
         self.ids, self.rows = self._kept
 
-    def take_in(self, prompt: Sequence[int]) -> None:
+    def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
         """Say the tokens of this prompt too, in place of those of the last one."""
         kept_ids, kept_KD = self._kept
         self.ids, self.rows = self._kept

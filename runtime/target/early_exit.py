@@ -29,9 +29,9 @@ class EarlyExit:
         # rows of their own: gathering them for every message would cost more than the product
         self._output = OutputRows(kept_ids, head_VD[kept_ids] if heads else head_VD, head_VD if heads else None)
 
-    def take_in(self, prompt: Sequence[int]) -> None:
+    def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
         """Name the tokens of this prompt too, besides those of the adapters' vocabulary."""
-        self._output.take_in(prompt)
+        self._output.add_prompt_tokens(prompt)
 
     @torch.inference_mode()
     def read(self, x_BTD: Tensor, layer: int, num_candidates: int) -> tuple[Rows, tuple[tuple[float, ...], ...]]:

@@ -29,20 +29,20 @@ class StreamingTarget(TargetModel):
         self.streams = streams
         self._tree = streams.paths
 
-    def plant(self, *, size: int, depth: int) -> None:
+    def set_tree(self, *, size: int, depth: int) -> None:
         """From now on draft trees of so many nodes, on paths of at most `depth`."""
         self._tree = cut(self.streams.paths, size, depth)
 
-    def take_in(self, prompt: Sequence[int]) -> None:
+    def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
         """Let exits and streams say the tokens of this prompt too."""
-        super().take_in(prompt)
-        self.streams.output.take_in(prompt)
+        super().add_prompt_tokens(prompt)
+        self.streams.output.add_prompt_tokens(prompt)
 
     @torch.inference_mode()
     def stream(self, window: Window) -> Verdict:
         """All layers over the last committed token and the window; the verdict carries the next window."""
-        half_way = self.advance(self.enter(window), self.streams.start_layer)
-        verdict = self.leave(self.advance(half_way, self.num_layers))
+        half_way = self.advance(self.embed(window), self.streams.start_layer)
+        verdict = self.decide(self.advance(half_way, self.num_layers))
         last = verdict.path[-1] + 1 if verdict.path else verdict.num_accepted
         x_1D = half_way.x_BTD[0, last : last + 1]
         return verdict._replace(window=self.streams.draft(x_1D, self.cache, self._masks, self._tree))

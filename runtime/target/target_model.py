@@ -82,11 +82,11 @@ class TargetModel:
         if self.cache.capacity < capacity:
             self.cache = KVCache(self.decoder.config, capacity, dtype=self.dtype)
             self._masks = CausalMasks(capacity, self.dtype)
-        self.cache.roll_back(0)
+        self.cache.keep(0)
         self._sampling, self._waiting = sampling, None
         self._feature_layers, self._raw_features = feature_layers, raw_features
         self._last_token = prompt[-1]
-        self.take_in(prompt)
+        self.add_prompt_tokens(prompt)
         width = len(feature_layers) * self.decoder.config.hidden_size
         features = [torch.empty(0, width, dtype=self.dtype)]
         for start, stop, mask in prefill_pieces(len(prompt) - 1, self.dtype):
@@ -96,14 +96,14 @@ class TargetModel:
                 features.append(self._features())
         return torch.cat(features) if feature_layers else None
 
-    def take_in(self, prompt: Sequence[int]) -> None:
+    def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
         """Let exits name the tokens of this prompt too."""
-        self.early_exit.take_in(prompt)
+        self.early_exit.add_prompt_tokens(prompt)
 
     @torch.inference_mode()
     def verify(self, window: Window) -> Verdict:
         """All layers over the last committed token and the window; features of the rows that stand."""
-        verdict = self.leave(self.advance(self.enter(window), self.num_layers))
+        verdict = self.decide(self.advance(self.embed(window), self.num_layers))
         if not self._feature_layers:
             return verdict
         nodes = range(verdict.num_accepted) if not window.parents else verdict.path
@@ -112,7 +112,7 @@ class TargetModel:
     @torch.inference_mode()
     def prefix(self, window: Window, exit_layer: int, num_candidates: int) -> ExitSignal:
         """The layers up to `exit_layer` and the exit's candidates; features of all rows."""
-        rows = self.advance(self.enter(window), exit_layer)
+        rows = self.advance(self.embed(window), exit_layer)
         self._waiting = rows
         candidates, log_probs = self.early_exit.read(rows.x_BTD, exit_layer, num_candidates)
         return ExitSignal(candidates, log_probs, self._features() if self._feature_layers else None)
@@ -122,10 +122,10 @@ class TargetModel:
         """The remaining layers of the rows given to `prefix`."""
         assert self._waiting is not None, "suffix without a prefix"
         rows, self._waiting = self._waiting, None
-        return self.leave(self.advance(rows, self.num_layers))
+        return self.decide(self.advance(rows, self.num_layers))
 
     @torch.inference_mode()
-    def enter(self, window: Window) -> RowsUnderWay:
+    def embed(self, window: Window) -> RowsUnderWay:
         """Embed the last committed token and the window."""
         ids, context = (self._last_token, *window.tokens), self.cache.cursor
         if window.parents:
@@ -144,7 +144,7 @@ class TargetModel:
         return rows._replace(x_BTD=self._run(x_BTD, done, stop, rows), layers_done=stop)
 
     @torch.inference_mode()
-    def leave(self, rows: RowsUnderWay) -> Verdict:
+    def decide(self, rows: RowsUnderWay) -> Verdict:
         """Decide on rows that have passed all layers, and keep the keys of those that stand."""
         logits_TV = self.decoder.logits(rows.x_BTD)[0]
         verdict = decide(logits_TV, rows.window, self._sampling, self.cache.cursor + 1)
@@ -156,7 +156,7 @@ class TargetModel:
         first = self.cache.cursor + 1
         if verdict.path:
             self.cache.gather([first + node for node in verdict.path], first)
-        self.cache.roll_back(first + verdict.num_accepted)
+        self.cache.keep(first + verdict.num_accepted)
         self._last_token = verdict.next_token
 
     def _embed(

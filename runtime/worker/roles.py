@@ -50,7 +50,7 @@ class TargetRole:
         fields = message.fields
         schedule = Schedule.model_validate(fields["schedule"])
         if isinstance(self.model, StreamingTarget):
-            self.model.plant(size=schedule.tree_size, depth=schedule.num_speculative_tokens)
+            self.model.set_tree(size=schedule.tree_size, depth=schedule.num_speculative_tokens)
         features_TE = self.model.prefill(
             fields["prompt"],
             capacity=len(fields["prompt"]) + fields["max_new_tokens"] + schedule.num_rows,

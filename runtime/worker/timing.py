@@ -105,7 +105,7 @@ class TargetParts:
         self._measurement = measurement
         self._window = Window(tuple(torch.randint(model.decoder.config.vocab_size, (measurement.rows - 1,)).tolist()))
         model.prefill([0], capacity=measurement.context + measurement.rows)
-        model.cache.make_up(measurement.context)
+        model.cache.fill_random(measurement.context)
 
     def prepare(self) -> Prepared:
         """The run to be timed."""
@@ -124,7 +124,7 @@ class TargetParts:
     def _stream(self) -> Prepared:
         if not isinstance(self._model, StreamingTarget):
             raise LaneError("stream cannot be timed: this lane has loaded no streams of its target")
-        self._model.plant(size=MAX_TREE, depth=MAX_WINDOW)
+        self._model.set_tree(size=MAX_TREE, depth=MAX_WINDOW)
         return self._tree(self._model.stream)
 
     def _tree(self, verify: Callable[[Window], Verdict]) -> Prepared:
@@ -147,7 +147,7 @@ class TargetParts:
 
     def _head(self) -> Prepared:
         model = self._model
-        return self._behind(model.num_layers, lambda rows: write_verdict(model.leave(rows)))
+        return self._behind(model.num_layers, lambda rows: write_verdict(model.decide(rows)))
 
     def _exit(self) -> Prepared:
         model, layer, count = self._model, self._measurement.exit_layer, self._measurement.num_candidates
@@ -162,11 +162,11 @@ class TargetParts:
         model, waiting = self._model, list[RowsUnderWay]()
 
         def before() -> None:
-            model.cache.roll_back(self._measurement.context)
-            waiting[:] = [model.advance(model.enter(self._window), layer)]
+            model.cache.keep(self._measurement.context)
+            waiting[:] = [model.advance(model.embed(self._window), layer)]
 
         return Prepared(lambda: tail(waiting[0]), before)
 
     def _operation(self, operation: Callable[[], object]) -> Prepared:
         """One on the same text every time, though its verdict moves the cache."""
-        return Prepared(operation, lambda: self._model.cache.roll_back(self._measurement.context))
+        return Prepared(operation, lambda: self._model.cache.keep(self._measurement.context))

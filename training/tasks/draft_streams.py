@@ -86,7 +86,7 @@ class DraftStreamTask:
         features = shifted_features(self.states, batch, self.draft.config.exit_features, present)
         width, device = rows.ids.shape[1], rows.ids.device
         with torch.autocast(device.type, dtype=torch.bfloat16):
-            x_BTD = self.draft.enter(
+            x_BTD = self.draft.lower_half(
                 rows.ids,
                 positions=torch.arange(width, device=device),
                 mask=causal_mask(width, torch.bfloat16).to(device),

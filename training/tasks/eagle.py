@@ -55,7 +55,7 @@ class EagleTask:
         wanted_MD = root_states(self.states, batch, rows)
         mean_MD = mean_rows(wanted_MD, self._head_VD)
         with torch.autocast(self.states.device.type, dtype=torch.bfloat16):
-            entered_RD = self.module.enter(self._features(batch))
+            entered_RD = self.module.input_feature(self._features(batch))
             if isinstance(self.recipe, Eagle1Recipe):
                 noise = torch.rand(entered_RD.shape, generator=generator).to(entered_RD) - 0.5
                 entered_RD = entered_RD + 2 * self.recipe.noise * noise
@@ -81,10 +81,10 @@ class EagleTask:
             rows = EagleRows.of(self.states, batch)
             wanted = (root_states(self.states, batch, rows) @ self._head_VD.T).argmax(-1)
             with torch.autocast(self.states.device.type, dtype=torch.bfloat16):
-                entered = self.module.enter(self._features(batch))
+                entered = self.module.input_feature(self._features(batch))
                 for step, feature_MD in enumerate(unroll(self.module, rows, entered, _EVALUATED_STEPS)):
                     at = rows.surviving(step)
-                    found = self.module.lm_head(self.module.leave(feature_MD[at])).argmax(-1)
+                    found = self.module.lm_head(self.module.output_state(feature_MD[at])).argmax(-1)
                     hits[step] += int((found == wanted[at + step]).sum())
                     totals[step] += len(at)
         return {f"agreement_step{step + 1}": hits[step] / max(totals[step], 1) for step in range(_EVALUATED_STEPS)}
@@ -119,4 +119,4 @@ class EagleTask:
         return Judgement(acceptance=tuple(judge_trees(ranks, sizes=recipe.tree_sizes)) if greedy else ())
 
     def _cross_entropy(self, feature_MD: Tensor, mean_MD: Tensor) -> Tensor:
-        return cross_entropy_to_mean_rows(self.module.leave(feature_MD), mean_MD, self._head_VD)
+        return cross_entropy_to_mean_rows(self.module.output_state(feature_MD), mean_MD, self._head_VD)

@@ -97,7 +97,7 @@ def unroll(head: EagleHead, rows: EagleRows, feature_RD: Tensor, num_steps: int)
     Args:
         head: its mode of arithmetic is the caller's (autocast).
         rows: what to feed.
-        feature_RD: `head.enter` of the target's features of the position before each row.
+        feature_RD: `head.input_feature` of the target's features of the position before each row.
         num_steps: how many steps to make.
     """
     layer, roots = head.layer, rows.roots

@@ -89,7 +89,7 @@ def _fit(head: EagleHead, states: TargetStates, layers: tuple[int, ...]) -> None
     wanted_RD = torch.cat(stored).to(states.device).float()
     features = row_features(states, indices, layers).float()
     if isinstance(head, Eagle1):
-        inputs = torch.cat([head.embedding(rows.ids), head.enter(features)], dim=-1)
+        inputs = torch.cat([head.embedding(rows.ids), head.input_feature(features)], dim=-1)
         head.fuse.weight.copy_(least_squares(inputs, wanted_RD))
     elif isinstance(head, Eagle3):
         head.fuse.weight.copy_(least_squares(features, wanted_RD / head.output_norm))

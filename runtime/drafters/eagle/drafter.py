@@ -64,7 +64,7 @@ class EagleDrafter:
         """
         self._depth, self._size = schedule.num_speculative_tokens, schedule.tree_size
         self._top_k = schedule.tree_top_k
-        self.head.output.take_in(prompt)
+        self.head.output.add_prompt_tokens(prompt)
         self._reserve(capacity + self._depth * self._top_k)
         ids, feature_TD = self._begin(prompt, _require(features_TE), prompt_length=len(prompt))
         self._read(ids[:-1], feature_TD[:-1])
@@ -74,8 +74,8 @@ class EagleDrafter:
         """Draft a tree behind the committed text (see `WindowDrafter`)."""
         if committed:
             self._num_before += len(self._last[0])
-            self._last = (committed, self._enter(_require(features_TE)))
-        self.cache.roll_back(self._num_before)
+            self._last = (committed, self._input_feature(_require(features_TE)))
+        self.cache.keep(self._num_before)
         ids, feature_TD = self._last
         mask = self._masks.behind(self._num_before, len(ids))
         feature_1D = self.feed(ids, feature_TD, positions=self._positions(len(ids)), mask=mask)[-1:]
@@ -88,7 +88,7 @@ class EagleDrafter:
     def measure_step(self, rows: int, context: int) -> Callable[[], object]:
         """One step of so many nodes side by side, as many children of each ranked (see `WindowDrafter`)."""
         self._reserve(context + rows)
-        self.cache.make_up(context)
+        self.cache.fill_random(context)
         config = self.head.config
         ids = torch.randint(config.vocab_size, (rows,)).tolist()
         feature_TD = torch.randn(rows, config.hidden_size, dtype=self.dtype)
@@ -96,7 +96,7 @@ class EagleDrafter:
         mask = _behind(context, _own(rows, self.dtype))
 
         def run() -> None:
-            self.cache.roll_back(context)
+            self.cache.keep(context)
             self.rank(self.feed(ids, feature_TD, positions=positions, mask=mask), rows)
 
         return run
@@ -116,13 +116,13 @@ class EagleDrafter:
             top_k: the schedule's `tree_top_k`.
         """
         ranks = np.full((len(ids) - start, depth), -1, dtype=np.int32)
-        self.head.output.take_in(ids[:start])
+        self.head.output.add_prompt_tokens(ids[:start])
         self._reserve(len(ids) + depth * top_k)
         feature_TD = self._read(*self._begin(ids[:-1], features_TE, prompt_length=start))
         # from the end on: nodes take the slots of text that has been dealt with
         for place in reversed(range(len(ranks))):
             slots = start + place - self._first_position
-            self.cache.roll_back(slots)
+            self.cache.keep(slots)
             growth = _Growth(self, feature_TD[slots - 1 : slots], top_k)
             found = _places_along(growth, ids[start + place :][:depth], depth)
             ranks[place, : len(found)] = found
@@ -140,7 +140,7 @@ class EagleDrafter:
     def rank(self, feature_RD: Tensor, count: int) -> tuple[list[list[int]], list[list[float]]]:
         """The best target ids behind every row, best first, and their log-probabilities."""
         output = self.head.output
-        logits_RV = output.logits(self.head.leave(feature_RD))
+        logits_RV = output.logits(self.head.output_state(feature_RD))
         best = ranked_ids(logits_RV, min(count, logits_RV.shape[-1]))
         log_probs = logits_RV.float().log_softmax(-1).gather(-1, best)
         return output.ids[best].tolist(), log_probs.tolist()
@@ -154,7 +154,7 @@ class EagleDrafter:
 
         Position 0 has nothing before it and is left out, except where the prompt is nothing else.
         """
-        feature_TD = self._enter(features_TE[: len(ids) - 1])
+        feature_TD = self._input_feature(features_TE[: len(ids) - 1])
         if prompt_length > 1:
             self._first_position = 1
             return ids[1:], feature_TD
@@ -163,7 +163,7 @@ class EagleDrafter:
 
     def _read(self, ids: Sequence[int], feature_TD: Tensor) -> Tensor:
         """Feed a text from its beginning on; features of its positions [T, D]."""
-        self.cache.roll_back(0)
+        self.cache.keep(0)
         parts = [feature_TD[:0]]
         for start, stop, mask in prefill_pieces(len(ids), self.dtype):
             positions = self._positions(stop - start)
@@ -176,8 +176,8 @@ class EagleDrafter:
         return torch.arange(start, start + count)
 
     @torch.inference_mode()
-    def _enter(self, features_TE: Tensor) -> Tensor:
-        return self.head.enter(features_TE.to(self.dtype))
+    def _input_feature(self, features_TE: Tensor) -> Tensor:
+        return self.head.input_feature(features_TE.to(self.dtype))
 
     def _reserve(self, num_slots: int) -> None:
         if self.cache.capacity < num_slots:

@@ -83,7 +83,7 @@ class EagleHead(nn.Module, ABC):
         self.output = OutputRows(self.kept_ids, self.lm_head.weight)
 
     @abstractmethod
-    def enter(self, features: Tensor) -> Tensor:
+    def input_feature(self, features: Tensor) -> Tensor:
         """The feature to be fed [..., D], made of the target's normalised features [..., E]."""
 
     @abstractmethod
@@ -91,7 +91,7 @@ class EagleHead(nn.Module, ABC):
         """What the layer reads of token embeddings and the features of the positions before, [..., D] each."""
 
     @abstractmethod
-    def leave(self, feature: Tensor) -> Tensor:
+    def output_state(self, feature: Tensor) -> Tensor:
         """What `head` reads of a feature, [..., D]."""
 
     def forward(
@@ -101,7 +101,7 @@ class EagleHead(nn.Module, ABC):
 
         Args:
             ids_BT: target token ids.
-            feature_BTD: features of the positions before: of `enter`, or of an earlier call.
+            feature_BTD: features of the positions before: of `input_feature`, or of an earlier call.
             positions: rotary positions [T].
             mask: additive mask [T, S]; None lets every row see every key.
             cache: keys and values are written at its cursor; None attends within this call only.
@@ -143,7 +143,7 @@ class Eagle1(EagleHead):
         self.fuse = nn.Linear(2 * size, size, bias=False)
         self.register_buffer("target_norm", torch.ones(size), persistent=False)
 
-    def enter(self, features: Tensor) -> Tensor:
+    def input_feature(self, features: Tensor) -> Tensor:
         """What the target's head reads."""
         return features * self.target_norm.to(features.dtype)
 
@@ -152,7 +152,7 @@ class Eagle1(EagleHead):
         x = self.fuse(torch.cat([embedded, feature], dim=-1))
         return LayerInput(x, x)
 
-    def leave(self, feature: Tensor) -> Tensor:
+    def output_state(self, feature: Tensor) -> Tensor:
         """The feature itself."""
         return feature
 
@@ -168,7 +168,7 @@ class Eagle3(EagleHead):
         self.feature_norm = nn.Parameter(torch.ones(size))
         self.output_norm = nn.Parameter(torch.ones(size))
 
-    def enter(self, features: Tensor) -> Tensor:
+    def input_feature(self, features: Tensor) -> Tensor:
         """All taps fused into one."""
         return self.fuse(features)  # type: ignore[no-any-return]
 
@@ -179,7 +179,7 @@ class Eagle3(EagleHead):
             feature,
         )
 
-    def leave(self, feature: Tensor) -> Tensor:
+    def output_state(self, feature: Tensor) -> Tensor:
         """The feature behind a norm of its own."""
         return self._normalise(feature, self.output_norm)
 

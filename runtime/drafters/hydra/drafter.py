@@ -66,10 +66,10 @@ class HydraDrafter:
         """
         if features_TE is None:
             raise LaneError("Hydra heads cannot draft without the target's features")
-        self.model.output.take_in(prompt)
+        self.model.output.add_prompt_tokens(prompt)
         self._reserve(capacity)
-        self.cache.roll_back(0)
-        self._plant(schedule.tree_size, schedule.num_speculative_tokens)
+        self.cache.keep(0)
+        self._set_tree(schedule.tree_size, schedule.num_speculative_tokens)
         self._last_token, self._prefix_1D = prompt[-1], None
         for start, stop, mask in prefill_pieces(len(features_TE), self.dtype):
             self._read(features_TE[start:stop], mask)
@@ -96,14 +96,14 @@ class HydraDrafter:
         """
         size = len(self.model.target_norm)
         self._reserve(context + rows)
-        self.cache.make_up(context)
+        self.cache.fill_random(context)
         features_TD = torch.randn(rows, size, dtype=self.dtype)
         ids_R1 = torch.randint(len(self.model.embedding_VD), (rows, 1))
         mask = None if rows == 1 else causal_mask(rows, self.dtype, context=context)
 
         def step() -> Tensor:
             prefix_1D = self._read(features_TD, mask)
-            self.cache.roll_back(context)
+            self.cache.keep(context)
             return self._candidates(prefix_1D.expand(rows, -1), ids_R1, MOST_RANKS)
 
         return step
@@ -129,7 +129,7 @@ class HydraDrafter:
             -1 where the token is not among the `MOST_RANKS` best, or behind the text.
         """
         num_heads, count = self.model.config.num_heads, len(ids) - 2
-        self.model.output.take_in(ids[:start])
+        self.model.output.add_prompt_tokens(ids[:start])
         wanted_NK = following(ids, start, num_heads)
         ranks_NK = torch.full_like(wanted_NK, -1)
         first = max(start, 2)
@@ -152,7 +152,7 @@ class HydraDrafter:
         ranks = self.level_ranks(ids, start=start, features_TE=features_TE)
         return places_along(ranks, cut(self.paths, MAX_TREE, depth), depth)
 
-    def _plant(self, size: int, depth: int) -> None:
+    def _set_tree(self, size: int, depth: int) -> None:
         """Settle the tree that is drafted from now on."""
         self._tree = cut(self.paths, size, depth)
         self._counts = candidates_per_level(self._tree)

@@ -119,11 +119,11 @@ class Drafter:
         if self.cache.capacity < num_slots:
             self.cache = KVCache(self.model.decoder.config, num_slots, dtype=self.dtype)
             self.masks = CausalMasks(num_slots, self.dtype)
-        self.cache.roll_back(0)
+        self.cache.keep(0)
         self.num_tokens, self._num_alternatives = schedule.num_speculative_tokens, schedule.num_alternatives
         self._sampling = sampling
         self.text, self.cached = list(prompt), list(prompt[:-1])
-        self.model.output.take_in(prompt)
+        self.model.output.add_prompt_tokens(prompt)
         self._ids = self.model.output.ids.tolist()
         self._prompt_feature = None
         if features_TE is not None:
@@ -214,14 +214,14 @@ class Drafter:
         self, ids: Sequence[int], *, positions: Tensor, mask: Tensor | None, features_TE: Tensor | None = None
     ) -> Tensor:
         """One step at the cache's cursor, which moves behind it: normalised hidden states [T, D]."""
-        entering_BTD = self.model.enter(
+        entering_BTD = self.model.lower_half(
             torch.tensor([ids]),
             positions=positions,
             mask=mask,
             cache=self.cache,
             features_BTE=None if features_TE is None else features_TE[None],
         )
-        hidden_BTD = self.model.leave(entering_BTD, positions=positions, mask=mask, cache=self.cache)
+        hidden_BTD = self.model.upper_half(entering_BTD, positions=positions, mask=mask, cache=self.cache)
         self.cache.advance(len(ids))
         self._entering_TD = entering_BTD[0]
         return hidden_BTD[0]
@@ -266,7 +266,7 @@ class Drafter:
         schedule = Schedule(method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=1)
         self.prefill([0], schedule=schedule, capacity=context + rows)
         self._num_alternatives = num_alternatives
-        self.cache.make_up(context)
+        self.cache.fill_random(context)
         ids = torch.randint(self.model.decoder.config.vocab_size, (rows,)).tolist()
         positions = [context] * rows
         mask = TreeMask(num_committed=context, num_window=0, num_branches=rows, num_tokens=1, dtype=self.dtype)
@@ -277,7 +277,7 @@ class Drafter:
         first = rows - (num_proposals or rows)
 
         def run() -> None:
-            self.cache.roll_back(context)
+            self.cache.keep(context)
             mask_RS = mask.step(list(range(rows)), context) if rows > 1 else None
             hidden_TD = self.forward(ids, positions=torch.tensor(positions), mask=mask_RS, features_TE=features_TE)
             self.propose(hidden_TD[first:], positions[first:])
@@ -294,7 +294,7 @@ class Drafter:
             method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=1, draft_streams=count
         )
         self.prefill([0], schedule=schedule, capacity=context + 1)
-        self.cache.make_up(context)
+        self.cache.fill_random(context)
         entering_1D = torch.randn(1, self.model.decoder.config.hidden_size, dtype=self.dtype)
         return lambda: self._guess(entering_1D, count)
 
@@ -318,7 +318,7 @@ class Drafter:
     def truncate(self, num_slots: int) -> None:
         """Forget every slot from `num_slots` on; those before it lie in text order."""
         del self.cached[num_slots:]
-        self.cache.roll_back(num_slots)
+        self.cache.keep(num_slots)
 
 
 def slots_needed(schedule: Schedule, length: int) -> int:

@@ -105,15 +105,15 @@ class DraftModel(nn.Module):
             features_BTE: what `normalise_features` returned for the previous positions, zero where there are
                 none, [B, T, E * D]. A row of zeros and no features at all are the same thing.
         """
-        x_BTD = self.enter(ids_BT, positions=positions, mask=mask, cache=cache, features_BTE=features_BTE)
-        return self.leave(x_BTD, positions=positions, mask=mask, cache=cache)
+        x_BTD = self.lower_half(ids_BT, positions=positions, mask=mask, cache=cache, features_BTE=features_BTE)
+        return self.upper_half(x_BTD, positions=positions, mask=mask, cache=cache)
 
     @property
     def half_layer(self) -> int:
-        """Layers that `enter` runs: streams begin behind them, or features are added."""
+        """Layers that `lower_half` runs: streams begin behind them, or features are added."""
         return self.config.streams.start_layer if self.config.streams else self.config.feature_layer
 
-    def enter(
+    def lower_half(
         self,
         ids_BT: Tensor,
         *,
@@ -133,7 +133,9 @@ class DraftModel(nn.Module):
             x_BTD = decoder.run_layers(x_BTD, done, self.half_layer, positions=positions, mask=mask, cache=cache)
         return x_BTD  # type: ignore[no-any-return]
 
-    def leave(self, x_BTD: Tensor, *, positions: Tensor, mask: Tensor | None, cache: KVCache | None = None) -> Tensor:
+    def upper_half(
+        self, x_BTD: Tensor, *, positions: Tensor, mask: Tensor | None, cache: KVCache | None = None
+    ) -> Tensor:
         """The second half of `forward`: normalised hidden states [B, T, D]."""
         decoder = self.decoder
         top = decoder.config.num_layers

@@ -67,12 +67,12 @@ def rollouts_everywhere(
         msg = f"start {start} is outside 1..{len(ids) - 1}"
         raise ValueError(msg)
     context = len(ids) - 1
-    draft.output.take_in(ids[:start])
+    draft.output.add_prompt_tokens(ids[:start])
     states, cache = _encode(draft, ids[:context], features_TE, spare=_BLOCK_ROWS * (num_tokens - 1))
     blocks, guesses = [], []
     for first in range(start, len(ids), _BLOCK_ROWS):
         lengths_R = torch.arange(first, min(first + _BLOCK_ROWS, len(ids)), device=states.hidden_TD.device)
-        cache.roll_back(context)
+        cache.keep(context)
         block, guessed = _roll_out(draft, states.at(lengths_R - 1), lengths_R, cache, (num_tokens, num_alternatives))
         blocks.append(block)
         guesses.append(guessed)
@@ -116,8 +116,10 @@ def _states(
     features_BTE: Tensor | None = None,
 ) -> _States:
     """Feed rows behind what the cache holds."""
-    entering_BTD = draft.enter(ids_T[None], positions=positions_T, mask=mask, cache=cache, features_BTE=features_BTE)
-    hidden_BTD = draft.leave(entering_BTD, positions=positions_T, mask=mask, cache=cache)
+    entering_BTD = draft.lower_half(
+        ids_T[None], positions=positions_T, mask=mask, cache=cache, features_BTE=features_BTE
+    )
+    hidden_BTD = draft.upper_half(entering_BTD, positions=positions_T, mask=mask, cache=cache)
     cache.advance(len(ids_T))
     return _States(entering_BTD[0], hidden_BTD[0])
 

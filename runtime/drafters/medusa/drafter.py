@@ -38,7 +38,7 @@ class MedusaHeads(Protocol):
         """Target ids of their logits, [V]."""
         ...
 
-    def take_in(self, prompt: Sequence[int], /) -> None:
+    def add_prompt_tokens(self, prompt: Sequence[int], /) -> None:
         """Propose the tokens of this prompt too, if the vocabulary is a reduced one."""
         ...
 
@@ -91,7 +91,7 @@ class MedusaDrafter:
         """
         if features_TE is None:
             raise LaneError("Medusa heads cannot draft without the target's features")
-        self.heads.take_in(prompt)
+        self.heads.add_prompt_tokens(prompt)
         self._tree = cut(self.paths, schedule.tree_size, schedule.num_speculative_tokens)
         self._counts = candidates_per_level(self._tree)
         # behind a prompt of one token there is no state yet, and so no tree
@@ -124,7 +124,7 @@ class MedusaDrafter:
             -1 where the token is not among the `MOST_RANKS` best, or behind the text.
         """
         num_heads = self.heads.num_heads
-        self.heads.take_in(ids[:start])
+        self.heads.add_prompt_tokens(ids[:start])
         wanted_NK = following(ids, start, num_heads)
         ranks_NK = torch.full_like(wanted_NK, -1)
         first = max(start, 2)

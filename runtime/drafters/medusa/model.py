@@ -96,6 +96,6 @@ class MedusaModel(nn.Module):
         """Target ids of the logits, [V]."""
         return self.output.ids
 
-    def take_in(self, prompt: Sequence[int]) -> None:
+    def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
         """Propose the tokens of this prompt too."""
-        self.output.take_in(prompt)
+        self.output.add_prompt_tokens(prompt)

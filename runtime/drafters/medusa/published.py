@@ -83,7 +83,7 @@ class PublishedMedusa:
         """Logits of the first heads over the whole vocabulary, [M, V] each."""
         return [head(x_MD) for head in self.heads[:num_heads]]
 
-    def take_in(self, prompt: Sequence[int]) -> None:
+    def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
         """Nothing to be done: the whole vocabulary is there."""
 
 

@@ -87,7 +87,7 @@ class StreamTree:
         Returns:
             -1 where the token is not among the `MOST_RANKS` best, or behind the text.
         """
-        self.output.take_in(ids[:start])
+        self.output.add_prompt_tokens(ids[:start])
         wanted_NJ = following(ids, start, self.num_streams)
         ranks_NJ = torch.full_like(wanted_NJ, -1)
         first = max(start, 2)

@@ -138,7 +138,7 @@ def play_head(pair, tree, schedule, prompt):
 def play_streams(pair, tree, schedule, prompt):
     streams = next(head.drafter for head in pair.heads if head.name == tree.drafter)
     target = StreamingTarget(pair.target, streams)
-    target.plant(size=schedule.tree_size, depth=schedule.num_speculative_tokens)
+    target.set_tree(size=schedule.tree_size, depth=schedule.num_speculative_tokens)
     target.prefill(prompt.ids, capacity=120)
     window = NO_WINDOW
     while True:

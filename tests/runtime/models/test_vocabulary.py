@@ -19,8 +19,8 @@ def rows() -> OutputRows:
 @given(prompt=PROMPTS, earlier=PROMPTS)
 def test_every_id_of_vocabulary_and_prompt_is_said_once_with_the_targets_own_row(prompt, earlier) -> None:
     output = rows()
-    output.take_in(earlier)
-    output.take_in(prompt)
+    output.add_prompt_tokens(earlier)
+    output.add_prompt_tokens(prompt)
     ids = output.ids.tolist()
     assert ids[: len(KEPT)] == KEPT.tolist()
     assert ids[len(KEPT) :] == sorted(set(prompt) - set(KEPT.tolist()))
@@ -30,14 +30,14 @@ def test_every_id_of_vocabulary_and_prompt_is_said_once_with_the_targets_own_row
 def test_before_a_prompt_and_behind_one_of_kept_ids_nothing_is_added() -> None:
     output = rows()
     assert output.ids.tolist() == KEPT.tolist()
-    output.take_in([3, 3, 0, 39])
+    output.add_prompt_tokens([3, 3, 0, 39])
     assert torch.equal(output.rows, TARGET[KEPT])
 
 
 def test_rows_that_are_no_copies_of_the_targets_stay_alone() -> None:
     own = torch.randn(len(KEPT), 6)
     output = OutputRows(KEPT, own)
-    output.take_in([1, 2, 4])
+    output.add_prompt_tokens([1, 2, 4])
     assert output.ids.tolist() == KEPT.tolist()
     assert torch.equal(output.rows, own)
 
@@ -45,7 +45,7 @@ def test_rows_that_are_no_copies_of_the_targets_stay_alone() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_logits_are_in_the_dtype_of_the_states_in_the_order_of_the_ids(dtype) -> None:
     output = rows()
-    output.take_in([1, 7])
+    output.add_prompt_tokens([1, 7])
     states = torch.randn(2, 3, 6).to(dtype)
     logits = output.logits(states)
     assert (logits.shape, logits.dtype) == ((2, 3, len(KEPT) + 2), dtype)
@@ -56,7 +56,7 @@ def test_logits_are_in_the_dtype_of_the_states_in_the_order_of_the_ids(dtype) ->
 def test_kept_rows_are_never_changed() -> None:
     kept = TARGET[KEPT].clone()
     output = OutputRows(KEPT, kept, TARGET)
-    output.take_in([1])
-    output.take_in([])
+    output.add_prompt_tokens([1])
+    output.add_prompt_tokens([])
     assert torch.equal(output.rows, kept)
     assert torch.equal(kept, TARGET[KEPT])

@@ -25,7 +25,7 @@ STREAMS = tiny_streams(DECODER)
 
 def streaming(prompt, *, size=8, depth=3, paths=PATHS):
     target = StreamingTarget(DECODER, StreamTree(STREAMS, DECODER, KEPT, paths))
-    target.plant(size=size, depth=depth)
+    target.set_tree(size=size, depth=depth)
     target.prefill(prompt, capacity=100)
     return target
 

@@ -193,7 +193,7 @@ def test_a_head_starts_as_the_least_squares_guess_of_what_is_wanted(kind, target
     best = torch.linalg.lstsq(inputs, wanted).solution
     least = float((inputs @ best - wanted).square().mean())
     with torch.no_grad():
-        entered = head.enter(features)
+        entered = head.input_feature(features)
         (found,) = unroll(head, rows, entered, 1)
         guess = inputs @ head.fuse.weight.T
     assert torch.allclose(found, guess[rows.roots], atol=1e-5), "the layer adds nothing yet"

@@ -23,7 +23,7 @@ def features(head):
 
 
 def test_every_row_goes_on_from_its_token_and_the_feature_before(head, features) -> None:
-    entered = head.enter(features)
+    entered = head.input_feature(features)
     assert torch.allclose(entered, plain_entered(head, features), atol=1e-6)
     found = head(
         torch.tensor([IDS]),
@@ -35,12 +35,12 @@ def test_every_row_goes_on_from_its_token_and_the_feature_before(head, features)
     expected = plain_features(head, IDS, entered)
     assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5)
     for row, feature in zip(found, expected, strict=True):
-        log_probs = head.lm_head(head.leave(row)).log_softmax(-1)
+        log_probs = head.lm_head(head.output_state(row)).log_softmax(-1)
         assert torch.allclose(log_probs, plain_log_probs(head, feature), rtol=1e-4, atol=1e-4)
 
 
 def test_rows_fed_in_pieces_see_the_ones_before_in_the_cache(head, features) -> None:
-    entered = head.enter(features)[None]
+    entered = head.input_feature(features)[None]
     ids = torch.tensor([IDS])
     whole = head(ids, entered, positions=torch.arange(1, 7), mask=causal_mask(6, torch.float32), cache=None)
     cache = KVCache(head.config, 8, dtype=torch.float32)
@@ -58,4 +58,4 @@ def test_the_feature_of_eagle1_is_what_the_targets_output_head_reads() -> None:
     head = tiny_eagle1(target)
     state = torch.randn(3, 16, generator=torch.Generator().manual_seed(1))
     unit = state / (state.square().mean(-1, keepdim=True) + target.config.norm_eps).sqrt()
-    assert torch.allclose(head.leave(head.enter(unit)), target.normalise(state), atol=1e-5)
+    assert torch.allclose(head.output_state(head.input_feature(unit)), target.normalise(state), atol=1e-5)

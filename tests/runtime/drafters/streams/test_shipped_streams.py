@@ -42,7 +42,7 @@ def test_a_target_that_drafts_says_what_it_says_by_itself_in_fewer_passes(decode
     if not (SHIPPED_FOLDER / STREAMS).is_dir():
         pytest.skip(f"{STREAMS} is not among the drafters here")
     target = StreamingTarget(decoder, load_streams(find_drafter(STREAMS), decoder))
-    target.plant(size=16, depth=3)
+    target.set_tree(size=16, depth=3)
     target.prefill(prompt, capacity=len(prompt) + NUM_NEW + 17)
     found, window, num_passes = [], NO_WINDOW, 0
     while len(found) < NUM_NEW:
