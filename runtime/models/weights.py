@@ -73,7 +73,7 @@ def decoder_tensors(config: ModelConfig) -> dict[str, tuple[str, ...]]:
         "final_norm": ("model.norm.weight",),
     }
     if not config.tie_embeddings:
-        names["head.weight"] = ("lm_head.weight",)
+        names["lm_head.weight"] = ("lm_head.weight",)
     biased = {
         "qkv": config.attention_bias,
         "out": config.attention_out_bias,
