@@ -108,7 +108,7 @@ def _bare_loop(folder: Path, ids: list[int], options: argparse.Namespace) -> Dec
 
     @torch.inference_mode()
     def decode() -> tuple[list[int], float]:
-        cache.keep(0)
+        cache.set_length(0)
         tokens = [step(ids)]
         start_s = time.perf_counter()
         while len(tokens) < options.tokens:

@@ -118,7 +118,7 @@ def tree_verification(
     model.cache.fill_random(CONTEXT)
 
     def run() -> None:
-        model.cache.keep(CONTEXT)
+        model.cache.set_length(CONTEXT)
         model.verify(next(windows))
         model.cache.gather(path, CONTEXT + 1)
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from runtime.models.config import Llama3Rope, ModelConfig
-from runtime.models.kv_cache import KVCache
+from runtime.models.kv_cache import LayerKeys
 
 
 class Rotary(nn.Module):
@@ -60,7 +60,7 @@ class Layer(nn.Module):
         x_BTD: Tensor,
         rotary: tuple[Tensor, Tensor],
         mask: Tensor | None,
-        cache: KVCache | None,
+        cache: LayerKeys | None,
         index: int,
     ) -> Tensor:
         """Hidden states after this layer [B, T, D]; keys and values go to layer `index` of the cache."""
@@ -74,7 +74,7 @@ class Layer(nn.Module):
         x_BTD: Tensor,
         rotary: tuple[Tensor, Tensor],
         mask: Tensor | None,
-        cache: KVCache | None,
+        cache: LayerKeys | None,
         index: int,
     ) -> Tensor:
         config = self.config
@@ -119,7 +119,7 @@ class Decoder(nn.Module):
         *,
         positions: Tensor,
         mask: Tensor | None = None,
-        cache: KVCache | None = None,
+        cache: LayerKeys | None = None,
     ) -> Tensor:
         """Hidden states after layer `stop` (layers are counted from 1, so `start=0, stop=num_layers` is all).
 

@@ -1,4 +1,4 @@
-"""A static key/value cache: written at a cursor, rolled back by length, gathered by slot.
+"""A static key/value cache: written at a cursor that is a number to move, gathered by slot.
 
 Slots are rows of memory; positions are places in the text. They differ as soon as several branches share a
 prefix, so the cache knows slots only and the caller passes positions to the decoder.
@@ -6,17 +6,27 @@ prefix, so the cache knows slots only and the caller passes positions to the dec
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
 from runtime.models.config import ModelConfig
 
 
-class KVCache:
-    """Keys and values of one sequence for every layer.
+class LayerKeys(Protocol):
+    """What a layer needs of a cache."""
 
-    Shapes: [layers, 1, K, capacity, H]. `cursor` is the first slot that the next call writes; `length` counts
-    slots a row may see. Rows beyond `length` are garbage by definition.
+    def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor, /) -> tuple[Tensor, Tensor]:
+        """Take the keys and values of this call's rows; return all that the rows may see, [B, K, S, H] each."""
+        ...
+
+
+class KVCache:
+    """Keys and values of one sequence for every layer; implements `LayerKeys`.
+
+    Shapes: [layers, 1, K, capacity, H]. `cursor` is the first slot that the next call writes; what the slots from
+    it on hold is garbage by definition.
     """
 
     def __init__(self, config: ModelConfig, capacity: int, *, dtype: torch.dtype, device: str = "cpu") -> None:
@@ -46,10 +56,14 @@ class KVCache:
         Raises:
             ValueError: the cache is full.
         """
-        self.keep(self.cursor + num_rows)
+        self.set_length(self.cursor + num_rows)
 
-    def keep(self, length: int) -> None:
-        """Forget every slot from `length` on: roll-back is a number, not a copy."""
+    def set_length(self, length: int) -> None:
+        """Keep the first `length` slots, written last or long ago, and forget the others: a number, not a copy.
+
+        Raises:
+            ValueError: there are not so many.
+        """
         if not 0 <= length <= self.capacity:
             msg = f"length {length} is outside the cache's 0..{self.capacity}"
             raise ValueError(msg)
@@ -57,20 +71,20 @@ class KVCache:
 
     @torch.inference_mode()
     def fill_random(self, length: int) -> None:
-        """Random keys and values in every slot, `length` of them to be seen: what a step is timed behind.
+        """Random keys and values in every slot, `length` of them to be seen: a text to time a step after.
 
-        All are written, for memory that never was is read from one page of zeros.
+        All are written: untouched memory is read from one shared page of zeros and would time too fast.
         """
         self.keys.normal_()
         self.values.normal_()
-        self.keep(length)
+        self.set_length(length)
 
     @torch.inference_mode()
     def gather(self, slots: list[int], destination: int) -> None:
-        """Move the given slots to `destination`, `destination` + 1, ... and put the cursor behind them."""
+        """Move the given slots to `destination`, `destination` + 1, ... and put the cursor after them."""
         stop = destination + len(slots)
         if slots != list(range(destination, stop)):
             index = torch.tensor(slots)
             self.keys[:, :, :, destination:stop] = self.keys.index_select(3, index)
             self.values[:, :, :, destination:stop] = self.values.index_select(3, index)
-        self.keep(stop)
+        self.set_length(stop)

@@ -13,7 +13,7 @@ from runtime.models.decoder import rms_norm
 
 
 class ExitAdapter(nn.Module):
-    """An affine map, then a gated-free residual MLP; starts as the identity (the plain logit lens).
+    """An affine map, then a gate-free residual MLP; starts as the identity (the plain logit lens).
 
     The adapter only proposes candidates: it never touches the target's own computation, so it cannot change
     any output.

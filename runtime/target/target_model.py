@@ -26,13 +26,14 @@ from runtime.verification.rules import GREEDY, Sampling, decide
 
 
 class RowsUnderWay(NamedTuple):
-    """Rows on their way through the layers."""
+    """Rows on their way through the layers; `taps` are their states after the feature layers passed, [T, D] each."""
 
     window: Window
     x_BTD: Tensor
     layers_done: int
     positions: Tensor
     mask: Tensor | None
+    taps: tuple[Tensor, ...] = ()
 
 
 class TargetModel:
@@ -48,7 +49,6 @@ class TargetModel:
         self._sampling = GREEDY
         self._feature_layers: tuple[int, ...] = ()
         self._raw_features = False
-        self._taps: list[Tensor] = []
         self._waiting: RowsUnderWay | None = None
 
     @property
@@ -82,7 +82,7 @@ class TargetModel:
         if self.cache.capacity < capacity:
             self.cache = KVCache(self.decoder.config, capacity, dtype=self.dtype)
             self._masks = CausalMasks(capacity, self.dtype)
-        self.cache.keep(0)
+        self.cache.set_length(0)
         self._sampling, self._waiting = sampling, None
         self._feature_layers, self._raw_features = feature_layers, raw_features
         self._last_token = prompt[-1]
@@ -90,10 +90,11 @@ class TargetModel:
         width = len(feature_layers) * self.decoder.config.hidden_size
         features = [torch.empty(0, width, dtype=self.dtype)]
         for start, stop, mask in prefill_pieces(len(prompt) - 1, self.dtype):
-            self.advance(self._embed(prompt[start:stop], torch.arange(start, stop), mask), self.num_layers)
+            rows = self._embed(prompt[start:stop], torch.arange(start, stop), mask)
+            rows = self.advance(rows, self.num_layers)
             self.cache.advance(stop - start)
             if feature_layers:
-                features.append(self._features())
+                features.append(self._features(rows))
         return torch.cat(features) if feature_layers else None
 
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
@@ -103,19 +104,19 @@ class TargetModel:
     @torch.inference_mode()
     def verify(self, window: Window) -> Verdict:
         """All layers over the last committed token and the window; features of the rows that stand."""
-        verdict = self.decide(self.advance(self.embed(window), self.num_layers))
+        rows = self.advance(self.embed(window), self.num_layers)
+        verdict = self.decide(rows)
         if not self._feature_layers:
             return verdict
         nodes = range(verdict.num_accepted) if not window.parents else verdict.path
-        return verdict._replace(features=self._features([0, *[node + 1 for node in nodes]]))
+        return verdict._replace(features=self._features(rows, [0, *[node + 1 for node in nodes]]))
 
     @torch.inference_mode()
     def prefix(self, window: Window, exit_layer: int, num_candidates: int) -> ExitSignal:
         """The layers up to `exit_layer` and the exit's candidates; features of all rows."""
-        rows = self.advance(self.embed(window), exit_layer)
-        self._waiting = rows
+        rows = self._waiting = self.advance(self.embed(window), exit_layer)
         candidates, log_probs = self.early_exit.read(rows.x_BTD, exit_layer, num_candidates)
-        return ExitSignal(candidates, log_probs, self._features() if self._feature_layers else None)
+        return ExitSignal(candidates, log_probs, self._features(rows) if self._feature_layers else None)
 
     @torch.inference_mode()
     def suffix(self) -> Verdict:
@@ -136,12 +137,12 @@ class TargetModel:
 
     @torch.inference_mode()
     def advance(self, rows: RowsUnderWay, stop: int) -> RowsUnderWay:
-        """Run on to layer `stop`, keeping what tapped layers say on the way."""
-        x_BTD, done = rows.x_BTD, rows.layers_done
+        """Run on to layer `stop`, keeping the states after feature layers on the way."""
+        x_BTD, done, taps = rows.x_BTD, rows.layers_done, rows.taps
         for layer in [layer for layer in self._feature_layers if done < layer <= stop]:
             x_BTD, done = self._run(x_BTD, done, layer, rows), layer
-            self._taps.append(x_BTD[0])
-        return rows._replace(x_BTD=self._run(x_BTD, done, stop, rows), layers_done=stop)
+            taps = (*taps, x_BTD[0])
+        return rows._replace(x_BTD=self._run(x_BTD, done, stop, rows), layers_done=stop, taps=taps)
 
     @torch.inference_mode()
     def decide(self, rows: RowsUnderWay) -> Verdict:
@@ -156,13 +157,12 @@ class TargetModel:
         first = self.cache.cursor + 1
         if verdict.path:
             self.cache.gather([first + node for node in verdict.path], first)
-        self.cache.keep(first + verdict.num_accepted)
+        self.cache.set_length(first + verdict.num_accepted)
         self._last_token = verdict.next_token
 
     def _embed(
         self, ids: Sequence[int], positions: Tensor, mask: Tensor | None, window: Window = NO_WINDOW
     ) -> RowsUnderWay:
-        self._taps = []
         return RowsUnderWay(
             window=window,
             x_BTD=self.decoder.embedding(torch.tensor([ids])),
@@ -174,10 +174,9 @@ class TargetModel:
     def _run(self, x_BTD: Tensor, start: int, stop: int, rows: RowsUnderWay) -> Tensor:
         return self.decoder.run_layers(x_BTD, start, stop, positions=rows.positions, mask=rows.mask, cache=self.cache)
 
-    def _features(self, rows: Sequence[int] | None = None) -> Tensor:
+    def _features(self, rows: RowsUnderWay, some: Sequence[int] | None = None) -> Tensor:
         """What the draft may read of the rows under way, or of some of them, [T, E * D]."""
-        taps = self._taps if rows is None else [tap[rows] for tap in self._taps]
-        hidden_TED = torch.stack(taps, dim=1)
+        hidden_TED = torch.stack(rows.taps if some is None else [tap[some] for tap in rows.taps], dim=1)
         if self._raw_features:
             return hidden_TED.flatten(-2)
         return normalise_features(hidden_TED, self.decoder.config.norm_eps)

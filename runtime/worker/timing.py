@@ -162,11 +162,11 @@ class TargetParts:
         model, waiting = self._model, list[RowsUnderWay]()
 
         def before() -> None:
-            model.cache.keep(self._measurement.context)
+            model.cache.set_length(self._measurement.context)
             waiting[:] = [model.advance(model.embed(self._window), layer)]
 
         return Prepared(lambda: tail(waiting[0]), before)
 
     def _operation(self, operation: Callable[[], object]) -> Prepared:
         """One on the same text every time, though its verdict moves the cache."""
-        return Prepared(operation, lambda: self._model.cache.keep(self._measurement.context))
+        return Prepared(operation, lambda: self._model.cache.set_length(self._measurement.context))

@@ -75,7 +75,7 @@ class EagleDrafter:
         if committed:
             self._num_before += len(self._last[0])
             self._last = (committed, self._input_feature(_require(features_TE)))
-        self.cache.keep(self._num_before)
+        self.cache.set_length(self._num_before)
         ids, feature_TD = self._last
         mask = self._masks.behind(self._num_before, len(ids))
         feature_1D = self.feed(ids, feature_TD, positions=self._positions(len(ids)), mask=mask)[-1:]
@@ -96,7 +96,7 @@ class EagleDrafter:
         mask = _behind(context, _own(rows, self.dtype))
 
         def run() -> None:
-            self.cache.keep(context)
+            self.cache.set_length(context)
             self.rank(self.feed(ids, feature_TD, positions=positions, mask=mask), rows)
 
         return run
@@ -122,7 +122,7 @@ class EagleDrafter:
         # from the end on: nodes take the slots of text that has been dealt with
         for place in reversed(range(len(ranks))):
             slots = start + place - self._first_position
-            self.cache.keep(slots)
+            self.cache.set_length(slots)
             growth = _Growth(self, feature_TD[slots - 1 : slots], top_k)
             found = _places_along(growth, ids[start + place :][:depth], depth)
             ranks[place, : len(found)] = found
@@ -163,7 +163,7 @@ class EagleDrafter:
 
     def _read(self, ids: Sequence[int], feature_TD: Tensor) -> Tensor:
         """Feed a text from its beginning on; features of its positions [T, D]."""
-        self.cache.keep(0)
+        self.cache.set_length(0)
         parts = [feature_TD[:0]]
         for start, stop, mask in prefill_pieces(len(ids), self.dtype):
             positions = self._positions(stop - start)

@@ -68,7 +68,7 @@ class HydraDrafter:
             raise LaneError("Hydra heads cannot draft without the target's features")
         self.model.output.add_prompt_tokens(prompt)
         self._reserve(capacity)
-        self.cache.keep(0)
+        self.cache.set_length(0)
         self._set_tree(schedule.tree_size, schedule.num_speculative_tokens)
         self._last_token, self._prefix_1D = prompt[-1], None
         for start, stop, mask in prefill_pieces(len(features_TE), self.dtype):
@@ -103,7 +103,7 @@ class HydraDrafter:
 
         def step() -> Tensor:
             prefix_1D = self._read(features_TD, mask)
-            self.cache.keep(context)
+            self.cache.set_length(context)
             return self._candidates(prefix_1D.expand(rows, -1), ids_R1, MOST_RANKS)
 
         return step

@@ -26,7 +26,8 @@ from torch import Tensor
 from decoding.messages import ExitSignal, Outcome, Root
 from decoding.roots import choose_roots
 from decoding.schedule import Schedule
-from runtime.drafters.language_model.drafter import Drafter, Proposal
+from runtime.drafters.language_model.drafter import Drafter
+from runtime.drafters.language_model.proposals import Proposal
 from runtime.drafters.window_drafter import Steps
 from runtime.models.masks import TreeMask
 
@@ -87,10 +88,16 @@ class BranchSet:
         positions = [self._num_committed + branch.root.row + len(branch.proposals) for branch in active]
         ids = [branch.next_token for branch in active]
         if self._window_is_cached:
-            hidden_RD = self._drafter.forward(ids, positions=torch.tensor(positions), mask=mask_RS)
+            hidden_RD = self._drafter.feed(ids, positions=torch.tensor(positions), mask=mask_RS).hidden_TD
             num_rows = len(active)
         else:
-            hidden_RD, num_rows = self._feed_with_window(ids, positions, mask_RS, active)
+            assert self._features_TE is not None, "a schedule with features has them in its signal"
+            num_rows = len(self._window.tokens) + len(active)
+            predecessors = [*range(len(self._window.tokens)), *(branch.root.row for branch in active)]
+            hidden_RD = self._drafter.feed_with_window(
+                ids, positions=positions, mask_RS=mask_RS, features_TE=self._features_TE[predecessors]
+            )
+            self._window_is_cached = True
         proposals = self._drafter.propose(hidden_RD, [position + 1 for position in positions])
         for slot, (branch, proposal) in enumerate(zip(active, proposals, strict=True), cursor):
             branch.slots.append(slot)
@@ -105,17 +112,7 @@ class BranchSet:
         if branch is None or not branch.proposals:
             features_TE = None if self._features_TE is None else self._features_TE[: len(committed)]
             return branch is not None, self._drafter.rollout(committed, features_TE)
-        return True, self._keep(branch, committed)
-
-    def _keep(self, branch: _Branch, committed: Sequence[int]) -> Steps:
-        drafter = self._drafter
-        drafter.text += committed
-        destination = len(drafter.text) - 1
-        fed = [proposal.token for proposal in branch.proposals[:-1]]
-        drafter.truncate(destination)
-        drafter.cache.gather(branch.slots, destination)
-        drafter.cached += [branch.root.token, *fed]
-        return (yield from drafter.finish(branch.proposals))
+        return True, self._drafter.finish_branch(committed, branch.slots, branch.proposals)
 
     def _is_unfinished(self, branch: _Branch) -> bool:
         return len(branch.proposals) < self._drafter.num_tokens
@@ -127,30 +124,7 @@ class BranchSet:
             self._branches[root] = _Branch(root=root, index=len(self._branches))
 
     def _feed_last_drafted(self) -> int:
-        proposal = self._drafter.linear_step(self._window.tokens[-1:])
+        proposal = self._drafter.feed_last_drafted()
         self._window_is_cached = True
         self._add((*self._window.alternatives, proposal.alternatives), self._schedule.draft_roots_per_row)
         return 1
-
-    def _feed_with_window(
-        self, ids: list[int], positions: list[int], mask_RS: Tensor, active: Sequence[_Branch]
-    ) -> tuple[Tensor, int]:
-        """The first step of a draft with features: hidden states of the roots [R, D], and all rows fed."""
-        assert self._features_TE is not None, "a schedule with features has them in its signal"
-        drafter, tokens = self._drafter, self._window.tokens
-        num_window, base = len(tokens), self._mask.base
-        drafter.truncate(self._num_committed)
-        window_mask = drafter.masks.behind(self._num_committed, num_window)
-        if window_mask is None:
-            window_mask = mask_RS.new_zeros(1, base)
-        blind = mask_RS.new_full((num_window, len(ids)), float("-inf"))
-        predecessors = [*range(num_window), *(branch.root.row for branch in active)]
-        hidden_TD = drafter.forward(
-            [*tokens, *ids],
-            positions=torch.tensor([*range(self._num_committed, base), *positions]),
-            mask=torch.cat([torch.cat([window_mask, blind], dim=1), mask_RS]),
-            features_TE=self._features_TE[predecessors],
-        )
-        drafter.cached += tokens
-        self._window_is_cached = True
-        return hidden_TD[num_window:], num_window + len(ids)

@@ -1,4 +1,4 @@
-"""The draft of one sequence: prefill, fresh rollouts, and what branches (`branch_set` beside this) need from it.
+"""The draft of one sequence: prefill, fresh rollouts, and what branches (`branch_set`) need from it.
 
 What a step computes is part of the contract: the simulator plays the same steps with the same rows.
 
@@ -23,43 +23,20 @@ Shapes: legend of `runtime.models.decoder`; E width of all features.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from decoding.errors import LaneError
-from decoding.messages import Candidates, Window
+from decoding.messages import Window
 from decoding.schedule import Method, Schedule
-from runtime.drafters.language_model.model import DraftModel
+from runtime.drafters.language_model.model import DraftModel, DraftStates
+from runtime.drafters.language_model.proposals import Proposal, Proposer, as_window
 from runtime.drafters.streams.model import keys_of
 from runtime.drafters.window_drafter import Steps
 from runtime.models.kv_cache import KVCache
 from runtime.models.masks import CausalMasks, TreeMask, prefill_pieces
-from runtime.models.ranking import ranked_ids
-from runtime.verification.distributions import draw_from, truncated
-from runtime.verification.draws import uniform
 from runtime.verification.rules import GREEDY, Sampling
-
-NUM_SAMPLED_FROM = 64
-"""Ids a sampled draft chooses among; with their probabilities they cross the channel in less than 1 kB."""
-
-
-class Proposal(NamedTuple):
-    """What one row of a step proposes as the next token."""
-
-    token: int
-    alternatives: tuple[int, ...] = ()
-    distribution: Candidates | None = None
-
-
-def as_window(proposals: Sequence[Proposal]) -> Window:
-    """The proposals of successive positions as a window."""
-    return Window(
-        tuple(proposal.token for proposal in proposals),
-        tuple(proposal.alternatives for proposal in proposals if proposal.alternatives),
-        tuple(proposal.distribution for proposal in proposals if proposal.distribution is not None),
-    )
 
 
 class Drafter:
@@ -77,15 +54,13 @@ class Drafter:
         self.feature_layers = model.config.exit_features
         self.dtype = model.decoder.embedding.weight.dtype
         self.cache = KVCache(model.decoder.config, 0, dtype=self.dtype)
-        self.masks = CausalMasks(0, self.dtype)
+        self._masks = CausalMasks(0, self.dtype)
         self.text: list[int] = []
         self.cached: list[int] = []
         self.window = Window(())
         self.num_tokens = 0
-        self._num_alternatives = self._num_streams = 0
-        self._entering_TD = torch.empty(0)
-        self._sampling = GREEDY
-        self._ids: list[int] = model.output.ids.tolist()
+        self.propose = Proposer(model.output)
+        self._num_streams = 0
         self._prompt_feature: Tensor | None = None
 
     @torch.inference_mode()
@@ -118,19 +93,18 @@ class Drafter:
         num_slots = slots_needed(schedule, capacity)
         if self.cache.capacity < num_slots:
             self.cache = KVCache(self.model.decoder.config, num_slots, dtype=self.dtype)
-            self.masks = CausalMasks(num_slots, self.dtype)
-        self.cache.keep(0)
-        self.num_tokens, self._num_alternatives = schedule.num_speculative_tokens, schedule.num_alternatives
-        self._sampling = sampling
+            self._masks = CausalMasks(num_slots, self.dtype)
+        self.cache.set_length(0)
+        self.num_tokens = schedule.num_speculative_tokens
         self.text, self.cached = list(prompt), list(prompt[:-1])
         self.model.output.add_prompt_tokens(prompt)
-        self._ids = self.model.output.ids.tolist()
+        self.propose = Proposer(self.model.output, num_alternatives=schedule.num_alternatives, sampling=sampling)
         self._prompt_feature = None
         if features_TE is not None:
             features_TE = torch.cat([features_TE.new_zeros(1, features_TE.shape[1]), features_TE])
             self._prompt_feature = features_TE[-1:]
         for start, stop, mask in prefill_pieces(len(prompt) - 1, self.dtype):
-            self.forward(
+            self.feed(
                 self.text[start:stop],
                 positions=torch.arange(start, stop),
                 mask=mask,
@@ -146,12 +120,12 @@ class Drafter:
         """
         first = self._missing(committed, with_features=features_TE is not None)
         features_TE = features_TE if committed else self._prompt_feature
-        proposals = [self.linear_step(first, features_TE)]
+        last = self._feed_text(first, features_TE).at(slice(-1, None))
         yield len(first)
-        return (yield from self.finish(proposals, self._entering_TD[-1:]))
+        return (yield from self._finish(self.propose(last.hidden_TD, [self.cache.cursor]), last.entering_TD))
 
-    def finish(self, proposals: list[Proposal], entering_1D: Tensor | None = None) -> Steps:
-        """Draft on behind the proposals there are, until the window is full.
+    def _finish(self, proposals: list[Proposal], entering_1D: Tensor | None = None) -> Steps:
+        """Draft on after the proposals there are, until the window is full.
 
         Args:
             proposals: of the window so far; the last one follows from the row last cached.
@@ -160,85 +134,107 @@ class Drafter:
         while len(proposals) < self.num_tokens:
             num_guesses = min(self._num_streams, self.num_tokens - len(proposals) - 1)
             guesses = [] if entering_1D is None else self._guess(entering_1D, num_guesses)
-            verified = self._verified_step([proposals[-1].token, *guesses])
+            verified, entering_1D = self._verified_step([proposals[-1].token, *guesses])
             proposals += verified
-            entering_1D = self._entering_TD[len(verified) - 1 : len(verified)]
             yield 1 + len(guesses)
         self.window = as_window(proposals)
         return self.window
 
-    def linear_step(self, ids: Sequence[int], features_TE: Tensor | None = None) -> Proposal:
-        """Feed tokens behind those cached in text order; what the last of them proposes."""
-        hidden_TD = self._linear_forward(ids, features_TE)
-        return self.propose(hidden_TD[-1:], [self.cache.cursor])[0]
+    def feed_last_drafted(self) -> Proposal:
+        """Feed the last token of the window, which drafting it leaves out; what it proposes."""
+        states = self._feed_text(self.window.tokens[-1:])
+        return self.propose(states.hidden_TD, [self.cache.cursor])[0]
 
-    def _verified_step(self, ids: Sequence[int]) -> list[Proposal]:
-        """Feed a proposal and guesses behind it; what the rows propose whose guesses are the draft's own."""
+    def feed_with_window(
+        self, ids: Sequence[int], *, positions: Sequence[int], mask_RS: Tensor, features_TE: Tensor
+    ) -> Tensor:
+        """Feed the window again, now with features, and rows of branches after it: states of those rows [R, D].
+
+        Args:
+            ids: the rows' tokens.
+            positions: their places in the text.
+            mask_RS: what they see of the text, the window and each other, additive.
+            features_TE: the target's features of the position before each token, of the window's and of the rows'.
+        """
+        tokens, start = self.window.tokens, len(self.text)
+        stop = start + len(tokens)
+        self._truncate(start)
+        window_mask = self._masks.behind(start, len(tokens))
+        if window_mask is None:
+            window_mask = mask_RS.new_zeros(1, stop)
+        blind = mask_RS.new_full((len(tokens), len(ids)), float("-inf"))
+        states = self.feed(
+            [*tokens, *ids],
+            positions=torch.tensor([*range(start, stop), *positions]),
+            mask=torch.cat([torch.cat([window_mask, blind], dim=1), mask_RS]),
+            features_TE=features_TE,
+        )
+        self.cached += tokens
+        return states.hidden_TD[len(tokens) :]
+
+    def finish_branch(self, committed: Sequence[int], slots: list[int], proposals: list[Proposal]) -> Steps:
+        """Put a branch after the committed text, and draft the rest of its window.
+
+        Args:
+            committed: tokens committed since the last window was drafted; the branch starts with the last of them.
+            slots: of the branch's rows.
+            proposals: what they proposed.
+        """
+        self.text += committed
+        destination = len(self.text) - 1
+        self._truncate(destination)
+        self.cache.gather(slots, destination)
+        self.cached += [self.text[-1], *[proposal.token for proposal in proposals[:-1]]]
+        return (yield from self._finish(proposals))
+
+    def _verified_step(self, ids: Sequence[int]) -> tuple[list[Proposal], Tensor]:
+        """Feed a proposal and guesses after it.
+
+        Returns:
+            What the rows propose whose guesses are the draft's own, and what the streams of the last of them start
+            from, [1, D].
+        """
         stop = self.cache.cursor + len(ids)
-        proposals = self.propose(self._linear_forward(ids), range(stop - len(ids) + 1, stop + 1))
+        states = self._feed_text(ids)
+        proposals = self.propose(states.hidden_TD, range(stop - len(ids) + 1, stop + 1))
         num_kept = 1
         while num_kept < len(ids) and ids[num_kept] == proposals[num_kept - 1].token:
             num_kept += 1
-        self.truncate(stop - len(ids) + num_kept)
-        return proposals[:num_kept]
+        self._truncate(stop - len(ids) + num_kept)
+        return proposals[:num_kept], states.entering_TD[num_kept - 1 : num_kept]
 
     @torch.inference_mode()
     def _guess(self, entering_1D: Tensor, count: int) -> list[int]:
-        """What the streams of the row last cached take to stand behind its proposal."""
+        """The tokens that the streams of the row last cached expect after its proposal."""
         if not count or self.model.streams is None:
             return []
         hidden_BRJD = self.model.streams(
             entering_1D[None],
             positions=torch.tensor([self.cache.cursor - 1]),
-            mask=self.masks.behind(self.cache.cursor, count),
+            mask=self._masks.behind(self.cache.cursor, count),
             keys=keys_of(self.cache),
             num_streams=count,
         )
         best: list[int] = self.model.output.logits(hidden_BRJD[0, 0]).float().argmax(dim=-1).tolist()
-        return [self._ids[index] for index in best]
+        return [self.propose.ids[index] for index in best]
 
-    def _linear_forward(self, ids: Sequence[int], features_TE: Tensor | None = None) -> Tensor:
+    def _feed_text(self, ids: Sequence[int], features_TE: Tensor | None = None) -> DraftStates:
+        """Feed tokens after those cached in text order."""
         start, stop = self.cache.cursor, self.cache.cursor + len(ids)
         assert start == len(self.cached), "a step in text order needs a cache in text order"
-        hidden_TD = self.forward(
-            ids,
-            positions=torch.arange(start, stop),
-            mask=self.masks.behind(start, len(ids)),
-            features_TE=features_TE,
-        )
+        mask = self._masks.behind(start, len(ids))
+        states = self.feed(ids, positions=torch.arange(start, stop), mask=mask, features_TE=features_TE)
         self.cached += ids
-        return hidden_TD
+        return states
 
     @torch.inference_mode()
-    def forward(
+    def feed(
         self, ids: Sequence[int], *, positions: Tensor, mask: Tensor | None, features_TE: Tensor | None = None
-    ) -> Tensor:
-        """One step at the cache's cursor, which moves behind it: normalised hidden states [T, D]."""
-        entering_BTD = self.model.lower_half(
-            torch.tensor([ids]),
-            positions=positions,
-            mask=mask,
-            cache=self.cache,
-            features_BTE=None if features_TE is None else features_TE[None],
+    ) -> DraftStates:
+        """One step at the cache's cursor, which moves after it."""
+        return self.model.step(
+            torch.tensor(ids), positions=positions, mask=mask, cache=self.cache, features_TE=features_TE
         )
-        hidden_BTD = self.model.upper_half(entering_BTD, positions=positions, mask=mask, cache=self.cache)
-        self.cache.advance(len(ids))
-        self._entering_TD = entering_BTD[0]
-        return hidden_BTD[0]
-
-    @torch.inference_mode()
-    def propose(self, hidden_RD: Tensor, positions: Sequence[int]) -> list[Proposal]:
-        """Next tokens of rows [R, D], to stand at the given text positions."""
-        logits_RV, ids = self.model.output.logits(hidden_RD), self._ids
-        if self._num_alternatives:
-            best = ranked_ids(logits_RV, self._num_alternatives).tolist()
-            alternatives = [tuple(ids[index] for index in row) for row in best]
-        else:
-            # argmax of bfloat16 is several times slower than converting first
-            alternatives = [(ids[index],) for index in logits_RV.float().argmax(dim=-1).tolist()]
-        if self._sampling.drafts_are_sampled:
-            return [self._sample(*row) for row in zip(logits_RV, alternatives, positions, strict=True)]
-        return [Proposal(row[0], row if self._num_alternatives else ()) for row in alternatives]
 
     def measure_step(
         self,
@@ -265,7 +261,7 @@ class Drafter:
             raise LaneError("a step with_features cannot be timed: this draft takes none")
         schedule = Schedule(method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=1)
         self.prefill([0], schedule=schedule, capacity=context + rows)
-        self._num_alternatives = num_alternatives
+        self.propose = Proposer(self.model.output, num_alternatives=num_alternatives)
         self.cache.fill_random(context)
         ids = torch.randint(self.model.decoder.config.vocab_size, (rows,)).tolist()
         positions = [context] * rows
@@ -277,10 +273,10 @@ class Drafter:
         first = rows - (num_proposals or rows)
 
         def run() -> None:
-            self.cache.keep(context)
+            self.cache.set_length(context)
             mask_RS = mask.step(list(range(rows)), context) if rows > 1 else None
-            hidden_TD = self.forward(ids, positions=torch.tensor(positions), mask=mask_RS, features_TE=features_TE)
-            self.propose(hidden_TD[first:], positions[first:])
+            states = self.feed(ids, positions=torch.tensor(positions), mask=mask_RS, features_TE=features_TE)
+            self.propose(states.hidden_TD[first:], positions[first:])
 
         return run
 
@@ -298,12 +294,6 @@ class Drafter:
         entering_1D = torch.randn(1, self.model.decoder.config.hidden_size, dtype=self.dtype)
         return lambda: self._guess(entering_1D, count)
 
-    def _sample(self, logits_V: Tensor, alternatives: tuple[int, ...], position: int) -> Proposal:
-        best = truncated(logits_V, self._sampling.temperature, NUM_SAMPLED_FROM)
-        candidates = best._replace(tokens=tuple(self._ids[index] for index in best.tokens))
-        token = draw_from(candidates, uniform(self._sampling.seed, "draft", position))
-        return Proposal(token, alternatives if self._num_alternatives else (), candidates)
-
     def _missing(self, committed: Sequence[int], *, with_features: bool) -> list[int]:
         """Extend the text; forget what the cache holds beyond it; return the tokens it lacks."""
         keep = min(len(self.text), len(self.cached))
@@ -312,13 +302,13 @@ class Drafter:
             last = len(self.text) - 1  # fed in any case: the window follows from its hidden state
             while keep < min(len(self.cached), last) and self.cached[keep] == self.text[keep]:
                 keep += 1
-        self.truncate(keep)
+        self._truncate(keep)
         return self.text[keep:]
 
-    def truncate(self, num_slots: int) -> None:
+    def _truncate(self, num_slots: int) -> None:
         """Forget every slot from `num_slots` on; those before it lie in text order."""
         del self.cached[num_slots:]
-        self.cache.keep(num_slots)
+        self.cache.set_length(num_slots)
 
 
 def slots_needed(schedule: Schedule, length: int) -> int:

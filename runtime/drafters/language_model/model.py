@@ -11,6 +11,7 @@ Shapes: legend of `runtime.models.decoder`, plus E exit-feature layers.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -52,6 +53,17 @@ class DraftConfig:
         if self.streams is not None and not lowest <= self.streams.start_layer <= highest:
             msg = f"start_layer {self.streams.start_layer} of the streams is outside {lowest}..{highest}"
             raise ModelError(msg)
+
+
+class DraftStates(NamedTuple):
+    """Rows of a draft: what its streams start from, and what it proposes from; both [T, D]."""
+
+    entering_TD: Tensor
+    hidden_TD: Tensor
+
+    def at(self, rows: Tensor | slice) -> DraftStates:
+        """Some of the rows."""
+        return DraftStates(self.entering_TD[rows], self.hidden_TD[rows])
 
 
 class DraftModel(nn.Module):
@@ -107,6 +119,27 @@ class DraftModel(nn.Module):
         """
         x_BTD = self.lower_half(ids_BT, positions=positions, mask=mask, cache=cache, features_BTE=features_BTE)
         return self.upper_half(x_BTD, positions=positions, mask=mask, cache=cache)
+
+    def step(
+        self,
+        ids_T: Tensor,
+        *,
+        positions: Tensor,
+        mask: Tensor | None,
+        cache: KVCache,
+        features_TE: Tensor | None = None,
+    ) -> DraftStates:
+        """`forward` of the rows of one sequence at the cache's cursor, which moves after them."""
+        entering_BTD = self.lower_half(
+            ids_T[None],
+            positions=positions,
+            mask=mask,
+            cache=cache,
+            features_BTE=None if features_TE is None else features_TE[None],
+        )
+        hidden_BTD = self.upper_half(entering_BTD, positions=positions, mask=mask, cache=cache)
+        cache.advance(len(ids_T))
+        return DraftStates(entering_BTD[0], hidden_BTD[0])
 
     @property
     def half_layer(self) -> int:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from runtime.drafters.language_model.model import DraftModel
+from runtime.drafters.language_model.model import DraftModel, DraftStates
 from runtime.drafters.streams.model import keys_of, stream_mask
 from runtime.models.decoder import causal_mask
 from runtime.models.kv_cache import KVCache
@@ -72,7 +72,7 @@ def rollouts_everywhere(
     blocks, guesses = [], []
     for first in range(start, len(ids), _BLOCK_ROWS):
         lengths_R = torch.arange(first, min(first + _BLOCK_ROWS, len(ids)), device=states.hidden_TD.device)
-        cache.keep(context)
+        cache.set_length(context)
         block, guessed = _roll_out(draft, states.at(lengths_R - 1), lengths_R, cache, (num_tokens, num_alternatives))
         blocks.append(block)
         guesses.append(guessed)
@@ -81,51 +81,29 @@ def rollouts_everywhere(
     return Rollouts(tokens=tokens, alternatives=alternatives, stream_hits=_hits(tokens, torch.cat(guesses)))
 
 
-class _States(NamedTuple):
-    """Rows of the draft: what its streams start from, and what it proposes from; both [T, D]."""
-
-    entering_TD: Tensor
-    hidden_TD: Tensor
-
-    def at(self, rows: Tensor) -> _States:
-        return _States(self.entering_TD[rows], self.hidden_TD[rows])
-
-
 def _encode(
     draft: DraftModel, ids: Sequence[int], features_TE: Tensor | None, *, spare: int
-) -> tuple[_States, KVCache]:
+) -> tuple[DraftStates, KVCache]:
     """States of the committed text, and a cache that holds it with `spare` slots behind."""
     weight = draft.decoder.embedding.weight
     count = len(ids)
     cache = KVCache(draft.decoder.config, count + spare, dtype=weight.dtype, device=str(weight.device))
-    features_BTE = None
+    shifted_TE = None
     if features_TE is not None:
-        features_BTE = torch.zeros(1, count, features_TE.shape[-1], dtype=weight.dtype, device=weight.device)
-        features_BTE[0, 1:] = features_TE[: count - 1]
-    mask = causal_mask(count, weight.dtype).to(weight.device)
-    positions = torch.arange(count, device=weight.device)
-    return _states(draft, torch.tensor(ids, device=weight.device), positions, mask, cache, features_BTE), cache
-
-
-def _states(
-    draft: DraftModel,
-    ids_T: Tensor,
-    positions_T: Tensor,
-    mask: Tensor,
-    cache: KVCache,
-    features_BTE: Tensor | None = None,
-) -> _States:
-    """Feed rows behind what the cache holds."""
-    entering_BTD = draft.lower_half(
-        ids_T[None], positions=positions_T, mask=mask, cache=cache, features_BTE=features_BTE
+        shifted_TE = torch.zeros(count, features_TE.shape[-1], dtype=weight.dtype, device=weight.device)
+        shifted_TE[1:] = features_TE[: count - 1]
+    states = draft.step(
+        torch.tensor(ids, device=weight.device),
+        positions=torch.arange(count, device=weight.device),
+        mask=causal_mask(count, weight.dtype).to(weight.device),
+        cache=cache,
+        features_TE=shifted_TE,
     )
-    hidden_BTD = draft.upper_half(entering_BTD, positions=positions_T, mask=mask, cache=cache)
-    cache.advance(len(ids_T))
-    return _States(entering_BTD[0], hidden_BTD[0])
+    return states, cache
 
 
 def _roll_out(
-    draft: DraftModel, states: _States, lengths_R: Tensor, cache: KVCache, counts: tuple[int, int]
+    draft: DraftModel, states: DraftStates, lengths_R: Tensor, cache: KVCache, counts: tuple[int, int]
 ) -> tuple[Tensor, Tensor]:
     """Best target ids [R, N, F] after the prefixes of the given lengths, whose last rows had `states`.
 
@@ -144,7 +122,7 @@ def _roll_out(
         if step == num_tokens - 1:
             break
         mask = torch.cat([prefix, *[own] * (step + 1)], dim=1)
-        states = _states(draft, best[:, 0], lengths_R + step, mask, cache)
+        states = draft.step(best[:, 0], positions=lengths_R + step, mask=mask, cache=cache)
     return torch.stack(columns, dim=1), torch.stack(guesses, dim=1)
 
 

@@ -156,7 +156,7 @@ def run_along(decoder: Decoder, x_BTD: Tensor, start: int) -> tuple[Tensor, Keys
     return x_BTD, recorder.by_layer.__getitem__
 
 
-class _Borrowed(KVCache):
+class _Borrowed:
     """What a layer takes for a cache: the stream rows' keys follow the decoder's, in this call only."""
 
     def __init__(self, keys: Keys) -> None:
@@ -168,7 +168,7 @@ class _Borrowed(KVCache):
         return torch.cat([keys, k_BKTH], dim=2), torch.cat([values, v_BKTH], dim=2)
 
 
-class _Recorder(KVCache):
+class _Recorder:
     """What a layer takes for a cache: one call's keys and values, of any number of sequences."""
 
     def __init__(self) -> None:

@@ -59,7 +59,7 @@ def test_streams_come_back_up_to_rounding_with_their_tree(folder, target) -> Non
 def test_they_draft_in_the_dtype_of_their_target(folder, target) -> None:
     loaded = load_streams(folder, target.to(torch.bfloat16))
     cache = KVCache(target.config, 8, dtype=torch.bfloat16)
-    cache.keep(2)
+    cache.set_length(2)
     window = loaded.draft(torch.ones(1, 16, dtype=torch.bfloat16), cache, CausalMasks(8, torch.bfloat16), PATHS)
     assert len(window.tokens) == len(PATHS)
     assert set(window.tokens) <= set(KEPT.tolist())

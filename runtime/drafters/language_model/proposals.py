@@ -1,0 +1,69 @@
+"""What rows of a draft propose as next tokens: its argmax, or draws from its truncated distribution.
+
+Shapes: R rows, D hidden size, V ids that the draft may propose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from decoding.messages import Candidates, Window
+from runtime.models.ranking import ranked_ids
+from runtime.models.vocabulary import OutputRows
+from runtime.verification.distributions import draw_from, truncated
+from runtime.verification.draws import uniform
+from runtime.verification.rules import GREEDY, Sampling
+
+NUM_SAMPLED_FROM = 64
+"""Ids a sampled draft chooses among; with their probabilities they cross the channel in less than 1 kB."""
+
+
+class Proposal(NamedTuple):
+    """What one row of a step proposes as the next token."""
+
+    token: int
+    alternatives: tuple[int, ...] = ()
+    distribution: Candidates | None = None
+
+
+def as_window(proposals: Sequence[Proposal]) -> Window:
+    """The proposals of successive positions as a window."""
+    return Window(
+        tuple(proposal.token for proposal in proposals),
+        tuple(proposal.alternatives for proposal in proposals if proposal.alternatives),
+        tuple(proposal.distribution for proposal in proposals if proposal.distribution is not None),
+    )
+
+
+class Proposer:
+    """Next tokens of rows, with as many alternatives as are wanted; `ids` are those that `output` has now."""
+
+    def __init__(self, output: OutputRows, *, num_alternatives: int = 0, sampling: Sampling = GREEDY) -> None:
+        self.ids: list[int] = output.ids.tolist()
+        self._output = output
+        self._num_alternatives = num_alternatives
+        self._sampling = sampling
+
+    @torch.inference_mode()
+    def __call__(self, hidden_RD: Tensor, positions: Sequence[int]) -> list[Proposal]:
+        """Next tokens of rows [R, D], for the given text positions."""
+        logits_RV, ids = self._output.logits(hidden_RD), self.ids
+        if self._num_alternatives:
+            best = ranked_ids(logits_RV, self._num_alternatives).tolist()
+            alternatives = [tuple(ids[index] for index in row) for row in best]
+        else:
+            # argmax of bfloat16 is several times slower than converting first
+            alternatives = [(ids[index],) for index in logits_RV.float().argmax(dim=-1).tolist()]
+        if self._sampling.drafts_are_sampled:
+            return [self._sample(*row) for row in zip(logits_RV, alternatives, positions, strict=True)]
+        return [Proposal(row[0], row if self._num_alternatives else ()) for row in alternatives]
+
+    def _sample(self, logits_V: Tensor, alternatives: tuple[int, ...], position: int) -> Proposal:
+        best = truncated(logits_V, self._sampling.temperature, NUM_SAMPLED_FROM)
+        candidates = best._replace(tokens=tuple(self.ids[index] for index in best.tokens))
+        token = draw_from(candidates, uniform(self._sampling.seed, "draft", position))
+        return Proposal(token, alternatives if self._num_alternatives else (), candidates)
