@@ -14,6 +14,7 @@ import argparse
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -34,6 +35,7 @@ from planner.search.space import SearchSpace
 from runtime.engine import Engine
 from runtime.lanes.lane import Lane
 from runtime.wire.measurement import Measurement
+from runtime.wire.operations import Measure
 
 RESULT = Path(__file__).parent / "results" / "overlap.json"
 VERIFY = Measurement(part="verify", rows=4, context=128)
@@ -70,16 +72,15 @@ def _overlap(engine: Engine, target_name: str, draft_name: str, *, turns: int, s
     return medians | {"turns": turns, "overlap_efficiency": _summary(each)}
 
 
-def _filling(lane: Lane, measurement: Measurement, seconds: float) -> dict[str, Any]:
+def _filling(lane: Lane, measurement: Measurement, seconds: float) -> Measure:
     """A measurement repeated so often that it takes `seconds`."""
     once_s = median(lane.measure(Measurement(part=measurement.part, rows=measurement.rows, context=128, repeats=20)))
-    fields = {"part": measurement.part, "rows": measurement.rows, "context": measurement.context}
-    return {"measurement": fields | {"repeats": max(1, round(seconds / once_s))}}
+    return Measure(measurement=replace(measurement, repeats=max(1, round(seconds / once_s))))
 
 
-def _wall_s(works: Sequence[tuple[Lane, dict[str, Any]]]) -> float:
+def _wall_s(works: Sequence[tuple[Lane, Measure]]) -> float:
     start_s = time.perf_counter()
-    for reply in [lane.request("measure", fields) for lane, fields in works]:
+    for reply in [lane.request(operation) for lane, operation in works]:
         reply.result()
     return time.perf_counter() - start_s
 

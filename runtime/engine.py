@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from decoding.errors import ConfigError, LaneDiedError
 from decoding.methods import METHODS
@@ -13,13 +13,13 @@ from decoding.schedule import Schedule
 from decoding.sequence import DecodedSequence
 from decoding.trace import Trace
 from runtime.lanes.draft_lane import DraftVerbs
-from runtime.lanes.driver import drive
 from runtime.lanes.lane import Lane, LaneSpec
-from runtime.lanes.lane_set import DrafterTraits, Dtype, LaneSet
-from runtime.lanes.sequence_lanes import OnTokens, RuntimeLanes
+from runtime.lanes.lane_set import LaneSet
+from runtime.lanes.sequence_lanes import OnTokens, RuntimeLanes, drive
 from runtime.lanes.target_lane import TargetVerbs
 from runtime.lanes.trace_writer import TraceWriter
 from runtime.models.config import ModelConfig
+from runtime.wire.operations import DrafterTraits, Dtype, SequenceStart
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,47 +134,44 @@ class Engine:
             LaneDiedError: the target's lane was lost; its `tokens` are those committed until then.
         """
         self._check(schedule, prompt, max_new_tokens, temperature)
-        target_lane = self.load_target(schedule.target_lane)
-        if schedule.method == "speculative_streaming":
-            self.load_streams(schedule.target_lane, schedule.drafter)
-        draft_lane, traits = self._load_draft_of(schedule)
-        writer = TraceWriter()
-        draft = None
-        if draft_lane is not None:
-            draft = DraftVerbs(draft_lane, schedule, writer, deadline_s=self._draft_deadline_s)
         sequence = DecodedSequence(
             prompt,
             max_new_tokens=max_new_tokens,
             eos_token_ids=self.config.eos_token_ids if eos_token_ids is None else eos_token_ids,
         )
-        request = {
-            "prompt": list(prompt),
-            "max_new_tokens": max_new_tokens,
-            "sampling": [schedule.verification, temperature, seed],
-            "feature_layers": traits.feature_layers if traits is not None and schedule.reads_features else (),
-            "raw_features": traits is not None and traits.raw_features,
-            "schedule": schedule.model_dump(mode="json"),
-        }
-        lanes = RuntimeLanes(
-            target=TargetVerbs(target_lane, schedule, writer),
-            draft=draft,
-            sequence=sequence,
-            writer=writer,
-            on_tokens=on_tokens,
+        start = SequenceStart(
+            prompt=list(prompt),
+            max_new_tokens=max_new_tokens,
+            schedule=schedule,
+            temperature=temperature,
+            seed=seed,
         )
+        lanes, traits = self._lanes_of(schedule, sequence, on_tokens)
         try:
-            _prefill(target_lane, draft, request, writer)
+            lanes.prefill(start, traits)
             drive(METHODS[schedule.method](lanes, schedule))
         except LaneDiedError as error:
             raise LaneDiedError(str(error), tokens=sequence.tokens) from error
         finally:
-            if draft is not None:
-                draft.drop()
-        writer.finish()
-        return Generation(tokens=tuple(sequence.tokens), trace=writer.trace)
+            lanes.drop_draft()
+        return Generation(tokens=tuple(sequence.tokens), trace=lanes.finish())
+
+    def _lanes_of(
+        self, schedule: Schedule, sequence: DecodedSequence, on_tokens: OnTokens | None
+    ) -> tuple[RuntimeLanes, DrafterTraits | None]:
+        """The lanes of a sequence, with all loaded that its schedule needs, and the traits of its draft."""
+        target_lane = self.load_target(schedule.target_lane)
+        if schedule.method == "speculative_streaming":
+            self.load_streams(schedule.target_lane, schedule.drafter)
+        draft_lane, traits = self._load_draft_of(schedule)
+        writer, draft = TraceWriter(), None
+        if draft_lane is not None:
+            draft = DraftVerbs(draft_lane, schedule, writer, deadline_s=self._draft_deadline_s)
+        target = TargetVerbs(target_lane, schedule, writer)
+        return RuntimeLanes(target=target, draft=draft, sequence=sequence, writer=writer, on_tokens=on_tokens), traits
 
     def _load_draft_of(self, schedule: Schedule) -> tuple[Lane | None, DrafterTraits | None]:
-        """The draft's lane, and what the drafter in it says of itself."""
+        """The draft's lane, and the traits of the drafter in it."""
         if schedule.draft_lane is None:
             return None, None
         lane, traits = self._lanes.load_draft(schedule.draft_lane, schedule.drafter)
@@ -213,16 +210,3 @@ class Engine:
             )
         if temperature < 0 or (temperature > 0 and schedule.verification == "greedy"):
             raise ConfigError(f"temperature is {temperature}: it must be at least 0, and 0 with verification greedy")
-
-
-def _prefill(target: Lane, draft: DraftVerbs | None, request: dict[str, Any], writer: TraceWriter) -> None:
-    """Read the prompt in both lanes: at once, or the draft behind the target if it reads its features."""
-    with_features = bool(request["feature_layers"])
-    target_reply = target.request("prefill_target", request)
-    draft_reply = draft.prefill(request, None) if draft is not None and not with_features else None
-    message = target_reply.result()
-    if draft is not None:
-        if draft_reply is None:
-            draft_reply = draft.prefill(request, message.blocks[0])
-        draft.finish_prefill(draft_reply, message.fields["end_s"] - message.fields["start_s"])
-    writer.begin()

@@ -10,26 +10,29 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from calibrate.profiling.time_budget import Passes
 from decoding.messages import ExitSignal
 from decoding.schedule import Schedule
 from decoding.trace import Trace
-from runtime.wire.channel import Block, Message
+from runtime.wire import codec
+from runtime.wire.channel import Block
 from runtime.wire.measurement import Measurement
-from runtime.wire.wire_messages import write_signal
+from runtime.wire.operations import Answer, Measure, Operation, Ping
+
+R = TypeVar("R")
 
 Progress = Callable[[str, float], None]
 """Called with what is under way and the share that is done, 0 to 1."""
 
 
-class Waiting(Protocol):
+class Waiting(Protocol[R]):
     """An answer under way."""
 
-    def result(self) -> Message:
+    def result(self) -> Answer[R]:
         """Wait for it."""
         ...
 
@@ -37,7 +40,7 @@ class Waiting(Protocol):
 class MeasurableLane(Protocol):
     """What is asked of a lane (`runtime.lanes.lane.Lane` is one)."""
 
-    def request(self, op: str, fields: Mapping[str, Any] | None = None, blocks: Sequence[Block] = (), /) -> Waiting:
+    def request(self, operation: Operation[R], /) -> Waiting[R]:
         """Ask for an operation."""
         ...
 
@@ -128,9 +131,9 @@ def visit_in_turn(
 def visit(lane: MeasurableLane, measurement: Measurement) -> tuple[list[float], float]:
     """Times of the part, and what the visit took beyond the lane's own time."""
     start_s = time.perf_counter()
-    fields = lane.request("measure", {"measurement": asdict(measurement)}).result().fields
+    answer = lane.request(Measure(measurement=measurement)).result()
     wall_s = time.perf_counter() - start_s
-    return fields["seconds"], wall_s - (fields["end_s"] - fields["start_s"])
+    return answer.value, wall_s - (answer.end_s - answer.start_s)
 
 
 def message_costs(lane: MeasurableLane, num_rows: int, num_candidates: int, features: int, repeats: int) -> list[float]:
@@ -143,18 +146,19 @@ def message_costs(lane: MeasurableLane, num_rows: int, num_candidates: int, feat
         ((0.0,) * num_candidates,) * num_rows,
     )
     features_block = Block("bfloat16", (num_rows, features), bytes(2 * num_rows * features))
-    messages = [Message({}), write_signal(signal), write_signal(signal._replace(features=features_block))]
-    times: list[list[float]] = [[] for _ in messages]
+    loads = [(), codec.write(signal).blocks, codec.write(signal._replace(features=features_block)).blocks]
+    pings = [Ping(load=tuple(load)) for load in loads]
+    times: list[list[float]] = [[] for _ in pings]
     for _ in range(repeats):
-        for taken, message in zip(times, messages, strict=True):
-            taken.append(_round_trip_s(lane, message))
+        for taken, ping in zip(times, pings, strict=True):
+            taken.append(_round_trip_s(lane, ping))
     empty_s, *loaded_s = map(median, times)
     return [max(0.0, seconds - empty_s) for seconds in loaded_s]
 
 
-def _round_trip_s(lane: MeasurableLane, message: Message) -> float:
+def _round_trip_s(lane: MeasurableLane, ping: Ping) -> float:
     start_s = time.perf_counter()
-    lane.request("ping", message.fields, message.blocks).result()
+    lane.request(ping).result()
     return time.perf_counter() - start_s
 
 

@@ -7,15 +7,26 @@ then on it offers nothing, without being waited for. A draft in the target's own
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from decoding.errors import LaneError
 from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
-from runtime.lanes.handles import Pending
-from runtime.lanes.lane import Lane, Reply
+from runtime.lanes.lane import Lane, Pending, Reply
 from runtime.lanes.trace_writer import TraceWriter
-from runtime.wire.channel import Block, Message
-from runtime.wire.wire_messages import read_window, write_signal
+from runtime.wire.channel import Block
+from runtime.wire.operations import (
+    Branch,
+    Drafted,
+    Drop,
+    Join,
+    PrefillDraft,
+    Rollout,
+    SequenceStart,
+    Take,
+)
+
+R = TypeVar("R")
 
 
 class DraftVerbs:
@@ -30,64 +41,62 @@ class DraftVerbs:
         self.committed: Sequence[int] = ()
         """Tokens of the last commit: a rollout starts behind them."""
 
-    def prefill(self, fields: dict[str, object], features: Block | None) -> Reply:
+    def prefill(self, start: SequenceStart, features: Block | None) -> Reply[None]:
         """Start a sequence; `finish_prefill` waits for it."""
-        return self._lane.request("prefill_draft", fields, () if features is None else (features,))
+        return self._lane.request(PrefillDraft(start=start, features=features))
 
-    def finish_prefill(self, reply: Reply, target_s: float) -> None:
+    def finish_prefill(self, reply: Reply[None], target_s: float) -> None:
         """Wait for the draft to read the prompt: a deadline longer than the larger model took for it."""
         self._answer(reply, extra_s=target_s)
 
     def rollout(self, verdict: Verdict | None = None) -> Pending:
         """Draft a window serially from the committed text; replies `Window`."""
-        features = () if verdict is None or verdict.features is None else (verdict.features,)
-        reply = self._lane.request("rollout", {"committed": tuple(self.committed)}, features)
+        features = None if verdict is None else verdict.features
+        reply = self._lane.request(Rollout(committed=tuple(self.committed), features=features))
         return Pending(result=lambda: self._window(reply))
 
     def branch(self, window: Window) -> RuntimeBranches:
         """Start preparing for the outcomes of `window`, the one last drafted."""
         if window.tokens:
-            self._lane.post("branch")
+            self._lane.post(Branch())
         return RuntimeBranches(self)
 
     def join(self, signal: ExitSignal) -> None:
         """Add the exit's roots to the branches under way."""
         if self._is_lost:
             return
-        written = write_signal(signal)
-        self._lane.post("join", written.fields, written.blocks)
+        self._lane.post(Join(signal=signal))
         self._writer.transfer(self._schedule.target_lane, self._lane.name, len(signal.candidates))
 
     def take(self, verdict: Verdict) -> Pending:
         """The window behind a verdict, from a branch or afresh; replies `Window`."""
-        fields = {"num_accepted": verdict.num_accepted, "next_token": verdict.next_token}
-        reply = self._lane.request("take", fields)
+        reply = self._lane.request(Take(num_accepted=verdict.num_accepted, next_token=verdict.next_token))
         return Pending(result=lambda: self._window(reply))
 
     def drop(self) -> None:
         """The sequence has ended: stop preparing."""
         if not self._is_lost:
-            message = self._answer(self._lane.request("drop"))
-            if message is not None:
-                self._writer.steps(self._lane.name, message)
+            spans = self._answer(self._lane.request(Drop()))
+            if spans is not None:
+                self._writer.steps(self._lane.name, spans)
 
-    def _window(self, reply: Reply) -> Window:
-        message = self._answer(reply)
-        if message is None:
+    def _window(self, reply: Reply[Drafted]) -> Window:
+        drafted = self._answer(reply)
+        if drafted is None:
             return NO_WINDOW
-        self._writer.steps(self._lane.name, message)
-        if "hit" in message.fields:
-            self._writer.trace.mark_hit(hit=message.fields["hit"])
-        return read_window(message)
+        self._writer.steps(self._lane.name, drafted.spans)
+        if drafted.hit is not None:
+            self._writer.trace.mark_hit(hit=drafted.hit)
+        return drafted.window
 
-    def _answer(self, reply: Reply, *, extra_s: float = 0.0) -> Message | None:
-        """The answer; None if the lane is lost, or gets lost over it."""
+    def _answer(self, reply: Reply[R], *, extra_s: float = 0.0) -> R | None:
+        """What was replied; None if the lane is lost, or gets lost over it."""
         if self._schedule.is_pooled:
-            return reply.result()
+            return reply.result().value
         if self._is_lost:
             return None
         try:
-            return reply.result(self._deadline_s + extra_s)
+            return reply.result(self._deadline_s + extra_s).value
         except LaneError as error:
             # also where only an operation failed: what it left half done is nothing to go on from
             self._lane.kill("its draft was given up")

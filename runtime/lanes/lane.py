@@ -10,22 +10,25 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from decoding import errors
 from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutError, MirrorsdError
-from runtime.wire.channel import Block, Channel, Message
+from runtime.wire.channel import Channel, Message
 from runtime.wire.measurement import Measurement
+from runtime.wire.operations import Answer, KeepBusy, Measure, Operation, Ping, Stop
 from runtime.worker.process import THREAD_VARIABLES
 
 _ROOT: Final = Path(__file__).parents[2]
 _SEND_TIMEOUT_S: Final = 2.0
 """A lane that reads nothing for so long hangs: messages are small against a socket's buffer."""
 _EXIT_TIMEOUT_S: Final = 5.0
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,15 +98,15 @@ class Lane:
         self._channel = Channel(ours)
         self._arrived = {}
 
-    def request(self, op: str, fields: Mapping[str, Any] | None = None, blocks: Sequence[Block] = ()) -> Reply:
+    def request(self, operation: Operation[R]) -> Reply[R]:
         """Ask for an operation; the answer comes from `Reply.result`."""
         self._next_id += 1
-        self._send({**(fields or {}), "op": op, "id": self._next_id}, blocks)
-        return Reply(lane=self, id=self._next_id)
+        self._send(operation.message(self._next_id))
+        return Reply(lane=self, id=self._next_id, operation=type(operation))
 
-    def post(self, op: str, fields: Mapping[str, Any] | None = None, blocks: Sequence[Block] = ()) -> None:
-        """Ask for an operation that has no answer; if it fails, the next answer says so."""
-        self._send({**(fields or {}), "op": op}, blocks)
+    def post(self, operation: Operation[Any]) -> None:
+        """Ask for an operation without waiting for an answer; if it fails, the next answer is its error."""
+        self._send(operation.message(None))
 
     def receive(self, request_id: int, timeout_s: float | None) -> Message:
         """Wait for one answer; those that come before it are kept.
@@ -141,9 +144,7 @@ class Lane:
         Raises:
             LaneError: the lane has not loaded what is to be timed, or is lost.
         """
-        reply = self.request("measure", {"measurement": asdict(measurement)})
-        seconds: list[float] = reply.result().fields["seconds"]
-        return seconds
+        return self.request(Measure(measurement=measurement)).result().value
 
     @contextmanager
     def busy(self, measurement: Measurement) -> Iterator[list[float]]:
@@ -154,13 +155,13 @@ class Lane:
         Raises:
             LaneError: as in `measure`, on return.
         """
-        reply = self.request("keep_busy", {"measurement": asdict(measurement)})
+        reply = self.request(KeepBusy(measurement=measurement))
         seconds: list[float] = []
         try:
             yield seconds
         finally:
-            self.post("stop")
-            seconds += reply.result().fields["seconds"]
+            self.post(Stop())
+            seconds += reply.result().value
 
     def forget_answers(self) -> None:
         """Drop answers that nobody waits for any more."""
@@ -191,11 +192,11 @@ class Lane:
             if code:
                 self._loss = f"{reason} (exit code {code})"
 
-    def _send(self, fields: Mapping[str, Any], blocks: Sequence[Block]) -> None:
+    def _send(self, message: Message) -> None:
         if self._channel is None:
             return
         try:
-            self._channel.send(fields, blocks, timeout_s=_SEND_TIMEOUT_S)
+            self._channel.send(message.fields, message.blocks, timeout_s=_SEND_TIMEOUT_S)
         except EOFError:
             self._lose("its process ended")
         except TimeoutError:
@@ -203,22 +204,31 @@ class Lane:
 
     def _time_ping(self) -> float:
         start_s = time.perf_counter()
-        self.request("ping").result()
+        self.request(Ping()).result()
         return time.perf_counter() - start_s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reply:
+class Reply(Generic[R]):
     """An answer under way."""
 
     lane: Lane
     id: int
+    operation: type[Operation[R]]
     sent_s: float = field(default_factory=time.perf_counter)
     """When the request had been handed to the socket."""
 
-    def result(self, timeout_s: float | None = None) -> Message:
+    def result(self, timeout_s: float | None = None) -> Answer[R]:
         """Wait for it; raises what `Lane.receive` raises."""
-        return self.lane.receive(self.id, timeout_s)
+        return self.operation.answer(self.lane.receive(self.id, timeout_s))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pending:
+    """What verbs return to a method (`decoding.lanes.Handle`): work under way in a lane."""
+
+    result: Callable[[], Any]
+    """Waits for the reply and returns it."""
 
 
 def _error(lane: str, message: Message) -> MirrorsdError:

@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from decoding.errors import ConfigError
-from decoding.schedule import Method
 from runtime.drafters.shipped import find_drafter
 from runtime.lanes.lane import Lane, LaneSpec
-
-Dtype = Literal["bfloat16", "float32"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DrafterTraits:
-    """What a drafter says of itself once it is loaded; see `runtime.drafters.window_drafter.WindowDrafter`."""
-
-    folder: Path
-    feature_layers: tuple[int, ...]
-    raw_features: bool
-    methods: tuple[Method, ...]
+from runtime.wire.operations import DrafterTraits, Dtype, LoadDraft, LoadStreams, LoadTarget
 
 
 class LaneSet:
@@ -63,14 +49,12 @@ class LaneSet:
         """
         lane = self._running(name)
         if name not in self._has_target:
-            exits = None if self._exits is None else str(self._exits)
-            fields = {"target": str(self._target), "exits": exits, "dtype": self._dtype}
-            lane.request("load_target", fields).result()
+            lane.request(LoadTarget(target=self._target, exits=self._exits, dtype=self._dtype)).result()
             self._has_target.add(name)
         return lane
 
     def load_draft(self, name: str, drafter: str | None = None) -> tuple[Lane, DrafterTraits]:
-        """The lane with a drafter loaded, and what that says of itself.
+        """The lane with a drafter loaded, and its traits.
 
         Args:
             name: of the lane.
@@ -82,14 +66,8 @@ class LaneSet:
         folder = self._folder(drafter)
         lane = self._running(name)
         if self._drafts.get(name) != folder:
-            fields = {"target": str(self._target), "drafter": str(folder), "dtype": self._dtype}
-            said = lane.request("load_draft", fields).result().fields
-            self._traits[folder] = DrafterTraits(
-                folder=folder,
-                feature_layers=tuple(said["feature_layers"]),
-                raw_features=said["raw_features"],
-                methods=tuple(said["methods"]),
-            )
+            operation = LoadDraft(target=self._target, drafter=folder, dtype=self._dtype)
+            self._traits[folder] = lane.request(operation).result().value
             self._drafts[name] = folder
         return lane, self._traits[folder]
 
@@ -106,7 +84,7 @@ class LaneSet:
         folder = self._folder(drafter)
         lane = self.load_target(name)
         if self._streams.get(name) != folder:
-            lane.request("load_streams", {"drafter": str(folder)}).result()
+            lane.request(LoadStreams(drafter=folder)).result()
             self._streams[name] = folder
         return lane
 

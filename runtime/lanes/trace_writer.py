@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
+from typing import Any
 
 from decoding.messages import Verdict, Window
 from decoding.trace import LaneEvent, Span, Trace, Work
-from runtime.wire.channel import Message
+from runtime.wire.operations import Answer, Spans
 
 
 class TraceWriter:
@@ -26,19 +27,18 @@ class TraceWriter:
         self.trace.prefill_s = time.perf_counter() - self._origin_s
         self._origin_s = time.perf_counter()
 
-    def operation(self, lane: str, work: Work, message: Message, rows: int) -> None:
-        """An operation of the target, as its answer tells."""
-        start_s, end_s = message.fields["start_s"], message.fields["end_s"]
-        self._span(lane, work, start_s, end_s, rows)
+    def operation(self, lane: str, work: Work, answer: Answer[Any], rows: int) -> None:
+        """An operation of the target, at the times its answer gives."""
+        self._span(lane, work, answer.start_s, answer.end_s, rows)
 
-    def steps(self, lane: str, message: Message) -> None:
-        """The draft's steps, as the answer that ended them tells."""
-        for work, start_s, end_s, rows in message.fields["spans"]:
+    def steps(self, lane: str, spans: Spans) -> None:
+        """Steps of the draft, as it timed them."""
+        for work, start_s, end_s, rows in spans:
             self._span(lane, Work(work), start_s, end_s, rows)
 
-    def exit_message(self, message: Message) -> None:
+    def exit_message(self, answer: Answer[Any]) -> None:
         """The exit message has left the target's lane."""
-        self._signal_ready_s = message.fields["end_s"]
+        self._signal_ready_s = answer.end_s
 
     def transfer(self, origin: str, destination: str, rows: int) -> None:
         """The exit message has been handed to the draft's lane."""

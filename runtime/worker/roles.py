@@ -1,16 +1,16 @@
-"""What a lane does with its models: one method for every operation of a message, for the target and the draft.
+"""What a lane does with its models: one method for every operation, of the target and of the draft.
 
-An operation takes a `Message` and returns one. Times are read here, in the lane, and nowhere else; draft steps
-are listed one by one as ``spans`` of [work, start, end, rows] in the reply of the operation that ends them.
+Times are read here, in the lane, and nowhere else; draft steps are listed one by one as spans of [work, start, end,
+rows] in the reply of the operation that ends them (`runtime.wire.operations`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
 
-from decoding.messages import Verdict, Window
+from torch import Tensor
+
+from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
 from decoding.trace import Work
 from runtime.drafters.language_model.branch_set import BranchSet
@@ -19,13 +19,25 @@ from runtime.drafters.window_drafter import Steps, WindowDrafter
 from runtime.target.streaming_target import StreamingTarget
 from runtime.target.target_model import TargetModel
 from runtime.verification.rules import Sampling
-from runtime.wire.channel import Message
+from runtime.wire.channel import Block
+from runtime.wire.operations import (
+    Branch,
+    Drafted,
+    Drop,
+    Handler,
+    Join,
+    PrefillDraft,
+    PrefillTarget,
+    Prefix,
+    Rollout,
+    SequenceStart,
+    Spans,
+    Stream,
+    Suffix,
+    Take,
+    Verify,
+)
 from runtime.wire.tensor_block import to_block, to_tensor
-from runtime.wire.wire_messages import read_signal, read_window, write_signal, write_verdict, write_window
-
-Operation = Callable[[Message], Message]
-
-NOTHING = Message({})
 
 
 class TargetRole:
@@ -35,51 +47,48 @@ class TargetRole:
         self.model = model
 
     @property
-    def operations(self) -> dict[str, Operation]:
-        """By the name a message calls them."""
-        return {
-            "prefill_target": self.prefill,
-            "verify": self.verify,
-            "stream": self.stream,
-            "prefix": self.prefix,
-            "suffix": self.suffix,
-        }
+    def handlers(self) -> tuple[Handler, ...]:
+        """What handles each operation."""
+        return (
+            PrefillTarget.handled_by(self.prefill),
+            Verify.handled_by(self.verify),
+            Stream.handled_by(self.stream),
+            Prefix.handled_by(self.prefix),
+            Suffix.handled_by(self.suffix),
+        )
 
-    def prefill(self, message: Message) -> Message:
+    def prefill(self, operation: PrefillTarget) -> Block | None:
         """Start a sequence; replies its features if there are to be any."""
-        fields = message.fields
-        schedule = Schedule.model_validate(fields["schedule"])
+        start = operation.start
+        schedule = start.schedule
         if isinstance(self.model, StreamingTarget):
             self.model.set_tree(size=schedule.tree_size, depth=schedule.num_speculative_tokens)
         features_TE = self.model.prefill(
-            fields["prompt"],
-            capacity=len(fields["prompt"]) + fields["max_new_tokens"] + schedule.num_rows,
-            sampling=Sampling(*fields["sampling"]),
-            feature_layers=tuple(fields["feature_layers"]),
-            raw_features=fields["raw_features"],
+            start.prompt,
+            capacity=len(start.prompt) + start.max_new_tokens + schedule.num_rows,
+            sampling=_sampling(start),
+            feature_layers=operation.feature_layers,
+            raw_features=operation.raw_features,
         )
-        return NOTHING if features_TE is None else Message({}, (to_block(features_TE),))
+        return None if features_TE is None else to_block(features_TE)
 
-    def verify(self, message: Message) -> Message:
+    def verify(self, operation: Verify) -> Verdict:
         """All layers; replies the verdict."""
-        return _write_verdict(self.model.verify(read_window(message)))
+        return _for_the_wire(self.model.verify(operation.window))
 
-    def stream(self, message: Message) -> Message:
-        """All layers and the streams behind what stands; replies the verdict, the next window in it."""
+    def stream(self, operation: Stream) -> Verdict:
+        """All layers, and the streams after the last accepted token; replies the verdict, the next window in it."""
         assert isinstance(self.model, StreamingTarget), "streaming by a target without streams"
-        return _write_verdict(self.model.stream(read_window(message)))
+        return _for_the_wire(self.model.stream(operation.window))
 
-    def prefix(self, message: Message) -> Message:
+    def prefix(self, operation: Prefix) -> ExitSignal:
         """The layers up to the exit; replies the exit message."""
-        fields = message.fields
-        signal = self.model.prefix(read_window(message), fields["exit_layer"], fields["num_candidates"])
-        if signal.features is not None:
-            signal = signal._replace(features=to_block(signal.features))
-        return write_signal(signal)
+        signal = self.model.prefix(operation.window, operation.exit_layer, operation.num_candidates)
+        return signal if signal.features is None else signal._replace(features=to_block(signal.features))
 
-    def suffix(self, message: Message) -> Message:  # noqa: ARG002
-        """The layers behind the exit; replies the verdict."""
-        return _write_verdict(self.model.suffix())
+    def suffix(self, operation: Suffix) -> Verdict:  # noqa: ARG002
+        """The layers after the exit; replies the verdict."""
+        return _for_the_wire(self.model.suffix())
 
 
 class DraftRole:
@@ -92,16 +101,16 @@ class DraftRole:
         self._schedule: Schedule | None = None
 
     @property
-    def operations(self) -> dict[str, Operation]:
-        """By the name a message calls them."""
-        return {
-            "prefill_draft": self.prefill,
-            "rollout": self.rollout,
-            "branch": self.branch,
-            "join": self.join,
-            "take": self.take,
-            "drop": self.drop,
-        }
+    def handlers(self) -> tuple[Handler, ...]:
+        """What handles each operation."""
+        return (
+            PrefillDraft.handled_by(self.prefill),
+            Rollout.handled_by(self.rollout),
+            Branch.handled_by(self.branch),
+            Join.handled_by(self.join),
+            Take.handled_by(self.take),
+            Drop.handled_by(self.drop),
+        )
 
     @property
     def has_work(self) -> bool:
@@ -115,61 +124,54 @@ class DraftRole:
         num_rows = self._branches.step()
         self._spans.append((Work.BRANCH_STEP, start_s, time.perf_counter(), num_rows))
 
-    def prefill(self, message: Message) -> Message:
+    def prefill(self, operation: PrefillDraft) -> None:
         """Start a sequence, with the target's features of the prompt if the schedule has any."""
-        fields = message.fields
-        self._schedule = schedule = Schedule.model_validate(fields["schedule"])
+        start = operation.start
+        self._schedule = start.schedule
         self._branches, self._spans = None, []
         self.drafter.prefill(
-            fields["prompt"],
-            schedule=schedule,
-            capacity=len(fields["prompt"]) + fields["max_new_tokens"],
-            sampling=Sampling(*fields["sampling"]),
-            features_TE=to_tensor(message.blocks[0]) if message.blocks else None,
+            start.prompt,
+            schedule=start.schedule,
+            capacity=len(start.prompt) + start.max_new_tokens,
+            sampling=_sampling(start),
+            features_TE=_tensor(operation.features),
         )
-        return NOTHING
 
-    def rollout(self, message: Message) -> Message:
+    def rollout(self, operation: Rollout) -> Drafted:
         """Draft from the committed text; replies the window."""
-        features_TE = to_tensor(message.blocks[0]) if message.blocks else None
-        return self._finish(Work.ROLLOUT_STEP, self.drafter.rollout(message.fields["committed"], features_TE))
+        steps = self.drafter.rollout(operation.committed, _tensor(operation.features))
+        return Drafted(window=self._run(Work.ROLLOUT_STEP, steps), spans=self._take_spans())
 
-    def branch(self, message: Message) -> Message:  # noqa: ARG002
+    def branch(self, operation: Branch) -> None:  # noqa: ARG002
         """Start preparing for the outcomes of the window last drafted; a step that waits for nothing is done here."""
         assert self._schedule is not None, "branches without a sequence"
         assert isinstance(self.drafter, Drafter), "branches of a draft that is no language model"
         self._branches = BranchSet(self.drafter, self._schedule)
         if self.has_work:
             self.step()
-        return NOTHING
 
-    def join(self, message: Message) -> Message:
+    def join(self, operation: Join) -> None:
         """Add the exit's roots."""
         assert self._branches is not None, "an exit message without branches"
-        signal = read_signal(message)
-        if signal.features is not None:
-            signal = signal._replace(features=to_tensor(signal.features))
-        self._branches.join(signal)
-        return NOTHING
+        signal = operation.signal
+        self._branches.join(signal._replace(features=_tensor(signal.features)))
 
-    def take(self, message: Message) -> Message:
+    def take(self, operation: Take) -> Drafted:
         """Keep one branch or none, and finish the next window; replies it, and whether it was a hit."""
         assert self._branches is not None, "nothing to take"
-        hit, steps = self._branches.take((message.fields["num_accepted"], message.fields["next_token"]))
+        hit, steps = self._branches.take((operation.num_accepted, operation.next_token))
         self._branches = None
-        return self._finish(Work.FINISH_STEP if hit else Work.ROLLOUT_STEP, steps, hit=hit)
+        window = self._run(Work.FINISH_STEP if hit else Work.ROLLOUT_STEP, steps)
+        return Drafted(window=window, spans=self._take_spans(), hit=hit)
 
-    def drop(self, message: Message) -> Message:  # noqa: ARG002
+    def drop(self, operation: Drop) -> Spans:  # noqa: ARG002
         """Forget the branches: the sequence has ended."""
         self.forget()
-        return self._with_spans(NOTHING)
+        return self._take_spans()
 
     def forget(self) -> None:
         """Stop preparing."""
         self._branches = None
-
-    def _finish(self, work: Work, steps: Steps, **fields: Any) -> Message:
-        return self._with_spans(write_window(self._run(work, steps)), **fields)
 
     def _run(self, work: Work, steps: Steps) -> Window:
         while True:
@@ -181,12 +183,18 @@ class DraftRole:
                 return window
             self._spans.append((work, start_s, time.perf_counter(), num_rows))
 
-    def _with_spans(self, message: Message, **fields: Any) -> Message:
+    def _take_spans(self) -> Spans:
         spans, self._spans = self._spans, []
-        return message._replace(fields={**message.fields, **fields, "spans": spans})
+        return spans
 
 
-def _write_verdict(verdict: Verdict) -> Message:
-    if verdict.features is not None:
-        verdict = verdict._replace(features=to_block(verdict.features))
-    return write_verdict(verdict)
+def _sampling(start: SequenceStart) -> Sampling:
+    return Sampling(start.schedule.verification, start.temperature, start.seed)
+
+
+def _tensor(features: Block | None) -> Tensor | None:
+    return None if features is None else to_tensor(features)
+
+
+def _for_the_wire(verdict: Verdict) -> Verdict:
+    return verdict if verdict.features is None else verdict._replace(features=to_block(verdict.features))

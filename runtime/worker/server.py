@@ -8,7 +8,7 @@ of a machine).
 from __future__ import annotations
 
 import time
-from pathlib import Path
+from typing import Final
 
 import torch
 
@@ -21,8 +21,12 @@ from runtime.target.exit_folder import ExitHeads, load_exits
 from runtime.target.streaming_target import StreamingTarget
 from runtime.target.target_model import TargetModel
 from runtime.wire.channel import Channel, Message
-from runtime.worker.roles import NOTHING, DraftRole, Operation, TargetRole
+from runtime.wire.codec import Written
+from runtime.wire.operations import DrafterTraits, Dtype, Handler, LoadDraft, LoadStreams, LoadTarget, Ping
+from runtime.worker.roles import DraftRole, TargetRole
 from runtime.worker.timing import MeasureRole
+
+_DTYPES: Final[dict[Dtype, torch.dtype]] = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
 class LaneServer:
@@ -35,13 +39,14 @@ class LaneServer:
         self._draft: DraftRole | None = None
         self._measure = MeasureRole(channel)
         self._failure: Exception | None = None
-        self._operations: dict[str, Operation] = {
-            "ping": lambda _: NOTHING,
-            "load_target": self._load_target,
-            "load_draft": self._load_draft,
-            "load_streams": self._load_streams,
-            **self._measure.operations,
-        }
+        self._handlers: dict[str, Handler] = {}
+        self._handle(
+            Ping.handled_by(lambda _: None),
+            LoadTarget.handled_by(self._load_target),
+            LoadDraft.handled_by(self._load_draft),
+            LoadStreams.handled_by(self._load_streams),
+            *self._measure.handlers,
+        )
 
     def serve(self) -> None:
         """Answer until the other end is gone."""
@@ -59,18 +64,18 @@ class LaneServer:
 
     def _answer(self, message: Message) -> None:
         start_s = time.perf_counter()
-        reply = NOTHING
+        reply = Written(None, [])
         try:
-            reply = self._operation(message.fields["op"])(message)
+            reply = self._handler(message.fields["op"]).run(message)
         except EOFError:
             raise
         except Exception as error:  # noqa: BLE001  the parent is told and raises it there
             self._fail(error)
-        if "id" not in message.fields:
+        if message.fields["id"] is None:
             return
         times = {"id": message.fields["id"], "start_s": start_s}
         if self._failure is None:
-            self._channel.send({**reply.fields, **times, "end_s": time.perf_counter()}, reply.blocks)
+            self._channel.send({**times, "reply": reply.json, "end_s": time.perf_counter()}, reply.blocks)
             return
         failure, self._failure = self._failure, None
         self._channel.send({**times, "error": type(failure).__name__, "text": str(failure)})
@@ -86,45 +91,44 @@ class LaneServer:
         """Keep the first failure: those behind it are mostly its consequences."""
         self._failure = self._failure or error
 
-    def _operation(self, name: str) -> Operation:
-        if name not in self._operations:
-            known = ", ".join(sorted(self._operations))
+    def _handler(self, name: str) -> Handler:
+        if name not in self._handlers:
+            known = ", ".join(sorted(self._handlers))
             raise LaneError(f"this lane has no operation {name!r}; it has loaded those of: {known}")
-        return self._operations[name]
+        return self._handlers[name]
 
-    def _load_target(self, message: Message) -> Message:
-        fields = message.fields
-        dtype = getattr(torch, fields["dtype"])
-        self._decoder = decoder = load_decoder(Path(fields["target"]), dtype=dtype)
-        self._heads = load_exits(Path(fields["exits"]), decoder, dtype=dtype) if fields["exits"] else None
+    def _handle(self, *handlers: Handler) -> None:
+        """From now on answer to these operations too."""
+        self._handlers |= {handler.name: handler for handler in handlers}
+
+    def _load_target(self, operation: LoadTarget) -> None:
+        dtype = _DTYPES[operation.dtype]
+        self._decoder = decoder = load_decoder(operation.target, dtype=dtype)
+        self._heads = load_exits(operation.exits, decoder, dtype=dtype) if operation.exits else None
         self._run_target(TargetModel(decoder, self._heads))
-        return NOTHING
 
-    def _load_streams(self, message: Message) -> Message:
+    def _load_streams(self, operation: LoadStreams) -> None:
         """From now on the target is one that can draft for itself."""
         assert self._decoder is not None, "streams without their target"
-        folder = Path(message.fields["drafter"])
-        require_streams(folder)
-        self._run_target(StreamingTarget(self._decoder, load_streams(folder, self._decoder), self._heads))
-        return NOTHING
+        require_streams(operation.drafter)
+        streams = load_streams(operation.drafter, self._decoder)
+        self._run_target(StreamingTarget(self._decoder, streams, self._heads))
 
     def _run_target(self, model: TargetModel) -> None:
         self._measure.target = model
-        self._operations |= TargetRole(model).operations
+        self._handle(*TargetRole(model).handlers)
 
-    def _load_draft(self, message: Message) -> Message:
+    def _load_draft(self, operation: LoadDraft) -> DrafterTraits:
         """Replies what the drafter reads of the target, and which methods it is for."""
-        fields = message.fields
-        dtype = getattr(torch, fields["dtype"])
+        dtype = _DTYPES[operation.dtype]
         # a lane of its own needs no more of the target than what a drafter shares with it
-        target = self._decoder or load_decoder(Path(fields["target"]), dtype=dtype, with_layers=False)
-        self._measure.drafter = drafter = load_drafter(Path(fields["drafter"]), target, dtype=dtype)
+        target = self._decoder or load_decoder(operation.target, dtype=dtype, with_layers=False)
+        self._measure.drafter = drafter = load_drafter(operation.drafter, target, dtype=dtype)
         self._draft = DraftRole(drafter)
-        self._operations |= self._draft.operations
-        return Message(
-            {
-                "feature_layers": drafter.feature_layers,
-                "raw_features": drafter.raw_features,
-                "methods": drafter.methods,
-            }
+        self._handle(*self._draft.handlers)
+        return DrafterTraits(
+            folder=operation.drafter,
+            feature_layers=drafter.feature_layers,
+            raw_features=drafter.raw_features,
+            methods=drafter.methods,
         )

@@ -15,10 +15,10 @@ from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.target.streaming_target import StreamingTarget
 from runtime.target.target_model import RowsUnderWay, TargetModel
-from runtime.wire.channel import Channel, Message
+from runtime.wire import codec
+from runtime.wire.channel import Channel
 from runtime.wire.measurement import Measurement, Part
-from runtime.wire.wire_messages import write_signal, write_verdict
-from runtime.worker.roles import NOTHING, Operation
+from runtime.wire.operations import Handler, KeepBusy, Measure, Stop
 
 
 class MeasureRole:
@@ -30,24 +30,27 @@ class MeasureRole:
         self.drafter: WindowDrafter | None = None
 
     @property
-    def operations(self) -> dict[str, Operation]:
-        """By the name a message calls them; `stop` ends a background measurement by merely being there."""
-        return {"measure": self.measure, "keep_busy": self.keep_busy, "stop": lambda _: NOTHING}
+    def handlers(self) -> tuple[Handler, ...]:
+        """What handles each operation."""
+        return (
+            Measure.handled_by(self.measure),
+            KeepBusy.handled_by(self.keep_busy),
+            Stop.handled_by(lambda _: None),
+        )
 
-    def measure(self, message: Message) -> Message:
-        """Time a part some number of times; replies ``seconds``."""
-        measurement = Measurement(**message.fields["measurement"])
+    def measure(self, operation: Measure) -> list[float]:
+        """Time a part some number of times; replies the seconds of each."""
+        measurement = operation.measurement
         seconds = _timed(self._prepare(measurement), measurement)
-        return Message({"seconds": [next(seconds) for _ in range(measurement.repeats)]})
+        return [next(seconds) for _ in range(measurement.repeats)]
 
-    def keep_busy(self, message: Message) -> Message:
-        """Time a part again and again until another message comes; replies ``seconds``."""
-        measurement = Measurement(**message.fields["measurement"])
-        seconds = _timed(self._prepare(measurement), measurement)
+    def keep_busy(self, operation: KeepBusy) -> list[float]:
+        """Time a part again and again until another message comes; replies the seconds of each."""
+        seconds = _timed(self._prepare(operation.measurement), operation.measurement)
         found = []
         while not self._channel.has_message():
             found.append(next(seconds))
-        return Message({"seconds": found})
+        return found
 
     def _prepare(self, measurement: Measurement) -> Prepared:
         if measurement.part in ("draft_step", "draft_streams", "head_step"):
@@ -119,7 +122,7 @@ class TargetParts:
         return parts[self._measurement.part]()
 
     def _verify(self) -> Prepared:
-        return self._operation(lambda: write_verdict(self._model.verify(self._window)))
+        return self._operation(lambda: codec.write(self._model.verify(self._window)))
 
     def _stream(self) -> Prepared:
         if not isinstance(self._model, StreamingTarget):
@@ -140,21 +143,21 @@ class TargetParts:
             node = parents[node]
 
         def operation() -> None:
-            write_verdict(verify(window))
+            codec.write(verify(window))
             model.cache.gather(path, first)
 
         return self._operation(operation)
 
     def _head(self) -> Prepared:
         model = self._model
-        return self._behind(model.num_layers, lambda rows: write_verdict(model.decide(rows)))
+        return self._behind(model.num_layers, lambda rows: codec.write(model.decide(rows)))
 
     def _exit(self) -> Prepared:
         model, layer, count = self._model, self._measurement.exit_layer, self._measurement.num_candidates
         if layer is None:
             raise LaneError("exit cannot be timed without an exit_layer")
         return self._behind(
-            layer, lambda rows: write_signal(ExitSignal(*model.early_exit.read(rows.x_BTD, layer, count)))
+            layer, lambda rows: codec.write(ExitSignal(*model.early_exit.read(rows.x_BTD, layer, count)))
         )
 
     def _behind(self, layer: int, tail: Callable[[RowsUnderWay], object]) -> Prepared:

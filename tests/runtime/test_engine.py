@@ -16,6 +16,7 @@ from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.verification.rules import Sampling
 from tests.runtime import plain
+from tests.runtime.unknown_operation import Dance
 from tests.tiny_models import EOS, VOCAB_SIZE
 
 PROMPT = [5, 17, 3, 44, 8]
@@ -315,7 +316,7 @@ def test_an_error_inside_a_lane_comes_out_with_its_kind_and_text(engine, tiny_fo
     with pytest.raises(ModelError, match=r"config\.json"):
         engine.load_draft("small", str(tiny_folders.target))
     with pytest.raises(LaneError, match="lane 'small': this lane has no operation 'dance'"):
-        engine.lane("small").request("dance").result()
+        engine.lane("small").request(Dance()).result()
 
 
 def test_the_last_position_of_the_target_can_be_used(run, tiny_folders) -> None:

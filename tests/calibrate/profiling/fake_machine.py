@@ -12,8 +12,8 @@ from decoding.messages import Verdict, Window
 from decoding.schedule import Schedule
 from decoding.trace import Span, Trace, Work
 from hwprofiles.host import split_lanes
-from runtime.wire.channel import Message
 from runtime.wire.measurement import Measurement
+from runtime.wire.operations import Answer, Ping
 
 NUM_LAYERS = 10
 EXIT_S = 3e-3
@@ -68,11 +68,11 @@ class Laws:
 
 
 class Done:
-    def __init__(self, message: Message) -> None:
-        self.message = message
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
 
-    def result(self) -> Message:
-        return self.message
+    def result(self) -> Answer:
+        return self.answer
 
 
 @dataclass
@@ -83,16 +83,16 @@ class FakeLane:
     laws: Laws
     machine: FakeEngine
 
-    def request(self, op: str, fields=None, blocks=()) -> Done:
-        if op == "ping":
-            return Done(Message({}))
-        measurement = Measurement(**fields["measurement"])
+    def request(self, operation) -> Done:
+        if isinstance(operation, Ping):
+            return Done(Answer(None, 0.0, 0.0))
+        measurement = operation.measurement
         self.machine.visits.append((self.name, measurement))
         beside = bool(self.machine.busy_lanes - {self.name})
         now_s = time.perf_counter()
         seconds = self.seconds(measurement, beside=beside)
         self.machine.timed_s += seconds * measurement.repeats
-        return Done(Message({"seconds": [seconds] * measurement.repeats, "start_s": now_s, "end_s": now_s}))
+        return Done(Answer([seconds] * measurement.repeats, now_s, now_s))
 
     @contextmanager
     def busy(self, measurement: Measurement) -> Iterator[list[float]]:

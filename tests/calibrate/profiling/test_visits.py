@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from calibrate.profiling.time_budget import Passes
 from calibrate.profiling.visits import Cell, message_costs, visit, visit_in_turn
 from decoding.errors import LaneDiedError
-from runtime.wire.channel import Message
 from runtime.wire.measurement import Measurement
+from runtime.wire.operations import Answer, Measure, Ping
 from tests.calibrate.profiling.fake_machine import Done, FakeEngine, Laws
 
 LANE_NAMES = ("a", "b", "c")
@@ -97,10 +97,10 @@ def clock(monkeypatch) -> Clock:
 
 def test_a_visit_tells_the_times_of_the_part_and_what_lay_around_them(clock) -> None:
     class Lane:
-        def request(self, op, fields) -> Done:
-            assert (op, fields["measurement"]["rows"]) == ("measure", 3)
+        def request(self, operation) -> Done:
+            assert operation == Measure(measurement=verify(3))
             clock.now_s += 7.0
-            return Done(Message({"seconds": [1.0, 2.0], "start_s": 51.0, "end_s": 56.5}))
+            return Done(Answer([1.0, 2.0], 51.0, 56.5))
 
     assert visit(Lane(), verify(3)) == ([1.0, 2.0], 1.5)
 
@@ -113,12 +113,12 @@ class PingedLane:
         self.disturbed = disturbed
         self.asked: list[int] = []
 
-    def request(self, op, fields, blocks) -> Done:
-        assert op == "ping"
-        num_bytes = sum(len(block.data) for block in blocks)
+    def request(self, operation) -> Done:
+        assert isinstance(operation, Ping)
+        num_bytes = sum(len(block.data) for block in operation.load)
         self.clock.now_s += 1 + num_bytes / 1000 + self.disturbed.get(len(self.asked), 0.0)
         self.asked.append(num_bytes)
-        return Done(Message({}))
+        return Done(Answer(None, 0.0, 0.0))
 
 
 @pytest.mark.parametrize("disturbed", [{}, {0: 9.0, 4: 9.0, 8: 9.0}])

@@ -7,6 +7,7 @@ from decoding.schedule import Schedule
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from tests.runtime import plain
+from tests.runtime.unknown_operation import Dance
 
 PROMPT = [5, 17, 3, 44, 8]
 NUM_TOKENS = 20
@@ -41,7 +42,7 @@ def run(engine):
 
         def fail(_):
             if left[0] == 0 and lane is not None:
-                engine.lane(lane).post("dance")
+                engine.lane(lane).post(Dance())
             left[0] -= 1
 
         return engine.generate(schedule, PROMPT, max_new_tokens=NUM_TOKENS, eos_token_ids=(), on_tokens=fail)

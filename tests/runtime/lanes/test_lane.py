@@ -13,7 +13,9 @@ from runtime.lanes.lane import Lane, LaneSpec
 from runtime.lanes.lane_set import LaneSet
 from runtime.target.target_model import TargetModel
 from runtime.wire.measurement import Measurement
+from runtime.wire.operations import Ping
 from runtime.worker.timing import TargetParts
+from tests.runtime.unknown_operation import Dance
 from tests.tiny_models import tiny_target
 
 ROOT = Path(__file__).parents[3]
@@ -73,21 +75,21 @@ def test_the_parent_of_lanes_needs_no_torch() -> None:
 
 
 def test_answers_come_in_any_order_they_are_waited_for(sleeper) -> None:
-    first, second = sleeper.request("ping"), sleeper.request("ping")
+    first, second = sleeper.request(Ping()), sleeper.request(Ping())
     later = second.result()
-    assert first.result().fields["end_s"] <= later.fields["start_s"]
+    assert first.result().end_s <= later.start_s
 
 
 def test_the_failure_of_what_has_no_answer_is_told_by_the_next_one(sleeper) -> None:
-    sleeper.post("dance")
+    sleeper.post(Dance())
     with pytest.raises(LaneError, match="no operation 'dance'"):
-        sleeper.request("ping").result()
-    assert sleeper.request("ping").result()
+        sleeper.request(Ping()).result()
+    assert sleeper.request(Ping()).result()
 
 
 def test_waiting_has_an_end(sleeper) -> None:
     os.kill(sleeper.process_id, signal.SIGSTOP)
-    reply = sleeper.request("ping")
+    reply = sleeper.request(Ping())
     with pytest.raises(LaneTimeoutError, match=r"'sleeper' has not answered for 0\.05 s"):
         reply.result(timeout_s=0.05)
     os.kill(sleeper.process_id, signal.SIGCONT)
@@ -95,27 +97,28 @@ def test_waiting_has_an_end(sleeper) -> None:
 
 
 def test_a_killed_lane_says_so_to_whoever_waits(sleeper) -> None:
-    reply = sleeper.request("ping")
+    reply = sleeper.request(Ping())
     reply.result()
     os.kill(sleeper.process_id, signal.SIGKILL)
     with pytest.raises(LaneDiedError, match=r"its process ended \(exit code -9\)"):
-        sleeper.request("ping").result()
+        sleeper.request(Ping()).result()
     assert not sleeper.is_alive
-    sleeper.post("ping")  # into the void
+    sleeper.post(Ping())  # into the void
     sleeper.start()
-    assert sleeper.request("ping").result()
+    assert sleeper.request(Ping()).result()
 
 
 def test_an_interrupt_from_the_keyboard_is_left_to_the_parent(sleeper) -> None:
-    sleeper.request("ping").result()
+    sleeper.request(Ping()).result()
     os.kill(sleeper.process_id, signal.SIGINT)
-    assert sleeper.request("ping").result()
+    assert sleeper.request(Ping()).result()
 
 
 def test_a_lane_ends_with_its_parent() -> None:
     code = (
-        "import os; from runtime.lanes.lane import Lane, LaneSpec; lane = Lane(LaneSpec(name='orphan')); lane.start(); "
-        "lane.request('ping').result(); print(lane.process_id, flush=True); os.kill(os.getpid(), 9)"
+        "import os; from runtime.lanes.lane import Lane, LaneSpec; from runtime.wire.operations import Ping; "
+        "lane = Lane(LaneSpec(name='orphan')); lane.start(); "
+        "lane.request(Ping()).result(); print(lane.process_id, flush=True); os.kill(os.getpid(), 9)"
     )
     # the lane inherits the pipe of this output, which ends only when the lane has ended too
     command = [sys.executable, "-c", code]

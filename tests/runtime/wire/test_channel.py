@@ -5,20 +5,9 @@ import threading
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from decoding.messages import Candidates, ExitSignal, Verdict, Window
 from runtime.wire.channel import Block, Channel, Message
 from runtime.wire.tensor_block import to_block, to_tensor
-from runtime.wire.wire_messages import (
-    read_signal,
-    read_verdict,
-    read_window,
-    write_signal,
-    write_verdict,
-    write_window,
-)
 
 
 @pytest.fixture
@@ -93,52 +82,6 @@ def test_a_receiver_that_takes_nothing_is_noticed(ends) -> None:
     near, _ = ends
     with pytest.raises(TimeoutError):
         near.send({}, (Block("int32", (2_500_000,), bytes(10_000_000)),), timeout_s=0.01)
-
-
-ids = st.integers(0, 150_000)
-windows = st.builds(
-    lambda tokens, num_alternatives, distributions: Window(
-        tuple(tokens),
-        tuple(tuple(range(token, token + num_alternatives)) for token in tokens) if num_alternatives else (),
-        tuple(
-            Candidates((token, token + 1), (share, 1 - share))
-            for token, share in zip(tokens, distributions, strict=False)
-        ),
-    ),
-    st.lists(ids, max_size=8),
-    st.integers(0, 3),
-    st.lists(st.floats(0, 1), min_size=8, max_size=8) | st.just([]),
-)
-
-
-tree_windows = st.lists(ids, min_size=1, max_size=20).map(
-    lambda tokens: Window(tuple(tokens), parents=tuple(token % (place + 1) - 1 for place, token in enumerate(tokens)))
-)
-
-
-@given(windows | tree_windows)
-def test_windows_survive_exactly(window) -> None:
-    assert read_window(through(write_window(window))) == window
-
-
-@given(st.lists(st.lists(ids, min_size=2, max_size=2), min_size=1, max_size=5), st.booleans())
-def test_exit_signals_survive(rows, with_features) -> None:
-    log_probs = tuple((-0.5 * index, -2.25) for index, _ in enumerate(rows))
-    features = Block("bfloat16", (len(rows), 1), b"ab" * len(rows)) if with_features else None
-    signal = ExitSignal(tuple(map(tuple, rows)), log_probs, features)
-    assert read_signal(through(write_signal(signal))) == signal
-
-
-@given(
-    st.integers(0, 16),
-    ids,
-    st.none() | st.just(Block("float32", (1, 1), b"abcd")),
-    st.lists(st.integers(0, 63)),
-    st.none() | tree_windows | st.just(Window(())),
-)
-def test_verdicts_survive(num_accepted, next_token, features, path, window) -> None:
-    verdict = Verdict(num_accepted, next_token, features, tuple(path), window)
-    assert read_verdict(through(write_verdict(verdict))) == verdict
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])

@@ -1,0 +1,265 @@
+"""All that a lane can be asked: a class for each operation, with its fields, and the type of its reply.
+
+Both sides use these classes: the driver sends an operation (`runtime.lanes.lane.Lane.request`), the lane's roles name
+the method that handles it (`Operation.handled_by`). So a name, a field or a reply that does not fit is an error of
+types. How values cross is the business of `runtime.wire.codec`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar, get_args, get_origin
+
+from decoding.messages import ExitSignal, Verdict, Window
+from decoding.schedule import Method, Schedule
+from runtime.wire import codec
+from runtime.wire.channel import Block, Message
+from runtime.wire.measurement import Measurement
+
+Dtype = Literal["bfloat16", "float32"]
+Spans = Sequence[tuple[str, float, float, int]]
+"""Steps of the draft: `decoding.trace.Work`, start, end, rows."""
+
+R = TypeVar("R")
+
+
+class Answer(NamedTuple, Generic[R]):
+    """What a lane replied, and when the operation started and ended there (`time.perf_counter`)."""
+
+    value: R
+    start_s: float
+    end_s: float
+
+
+class Handler(NamedTuple):
+    """What a lane does when it is asked for the operation of a name."""
+
+    name: str
+    run: Callable[[Message], codec.Written]
+
+
+class Operation(Generic[R]):
+    """Something that a lane is asked to do, and to reply to with a value of type R."""
+
+    __slots__ = ()
+
+    name: ClassVar[str]
+
+    def message(self, request_id: int | None) -> Message:
+        """The operation on its way; without an id it is not answered."""
+        fields, blocks = codec.write(self)
+        return Message({"op": self.name, "id": request_id, "fields": fields}, tuple(blocks))
+
+    @classmethod
+    def answer(cls, message: Message) -> Answer[R]:
+        """What the answer to the operation holds."""
+        fields = message.fields
+        reply = codec.read(_reply_type(cls), fields["reply"], message.blocks)
+        return Answer(reply, fields["start_s"], fields["end_s"])
+
+    @classmethod
+    def handled_by(cls, handle: Callable[[Self], R]) -> Handler:
+        """What handles the operation in its lane."""
+        reply_type = _reply_type(cls)
+
+        def run(message: Message) -> codec.Written:
+            return codec.write(handle(codec.read(cls, message.fields["fields"], message.blocks)), reply_type)
+
+        return Handler(cls.name, run)
+
+
+def _reply_type(operation: type[Operation[Any]]) -> Any:
+    bases = [base for base in operation.__orig_bases__ if get_origin(base) is Operation]  # type: ignore[attr-defined]
+    return get_args(bases[0])[0]
+
+
+# Of every lane
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ping(Operation[None]):
+    """Nothing; `load` is something to carry on the way there."""
+
+    name = "ping"
+    load: tuple[Block, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadTarget(Operation[None]):
+    """Load the target, and its exits if there are trained ones; from then on its operations are there."""
+
+    name = "load_target"
+    target: Path
+    exits: Path | None
+    dtype: Dtype
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadStreams(Operation[None]):
+    """Load streams for the target that is there."""
+
+    name = "load_streams"
+    drafter: Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DrafterTraits:
+    """What a drafter needs and is for; see `runtime.drafters.window_drafter.WindowDrafter`."""
+
+    folder: Path
+    feature_layers: tuple[int, ...]
+    raw_features: bool
+    methods: tuple[Method, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadDraft(Operation[DrafterTraits]):
+    """Load a drafter of this target; from then on its operations are there."""
+
+    name = "load_draft"
+    target: Path
+    drafter: Path
+    dtype: Dtype
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measure(Operation[list[float]]):
+    """Time a part some number of times; replies the seconds of every run."""
+
+    name = "measure"
+    measurement: Measurement
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeepBusy(Operation[list[float]]):
+    """Time a part again and again until another message comes; replies the seconds of every run."""
+
+    name = "keep_busy"
+    measurement: Measurement
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stop(Operation[None]):
+    """Nothing: a message that ends `KeepBusy` by merely being there."""
+
+    name = "stop"
+
+
+# Of the target
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SequenceStart:
+    """The sequence that starts: its prompt, how long it may get, how it is decoded and sampled."""
+
+    prompt: Sequence[int]
+    max_new_tokens: int
+    schedule: Schedule
+    temperature: float
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrefillTarget(Operation[Block | None]):
+    """Read a prompt; replies the features of all its positions but the last, if there are feature layers."""
+
+    name = "prefill_target"
+    start: SequenceStart
+    feature_layers: tuple[int, ...]
+    raw_features: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verify(Operation[Verdict]):
+    """All layers over the window."""
+
+    name = "verify"
+    window: Window
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stream(Operation[Verdict]):
+    """`Verify` by a target whose streams draft the next window, which the verdict carries."""
+
+    name = "stream"
+    window: Window
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prefix(Operation[ExitSignal]):
+    """The layers up to an exit, and its best ids of every row."""
+
+    name = "prefix"
+    window: Window
+    exit_layer: int
+    num_candidates: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suffix(Operation[Verdict]):
+    """The remaining layers of the rows last given to `Prefix`."""
+
+    name = "suffix"
+
+
+# Of the draft
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrefillDraft(Operation[None]):
+    """Read a prompt, with the target's features of it where the schedule has any."""
+
+    name = "prefill_draft"
+    start: SequenceStart
+    features: Block | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drafted:
+    """A window, the steps done since the last reply, and whether a branch had the outcome (None without branches)."""
+
+    window: Window
+    spans: Spans
+    hit: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rollout(Operation[Drafted]):
+    """Draft a window after the tokens committed since the last one, with the target's features of them."""
+
+    name = "rollout"
+    committed: Sequence[int]
+    features: Block | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Branch(Operation[None]):
+    """Start preparing for the outcomes of the window last drafted."""
+
+    name = "branch"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Join(Operation[None]):
+    """Add the exit's roots to the branches."""
+
+    name = "join"
+    signal: ExitSignal
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Take(Operation[Drafted]):
+    """Keep the branch of an outcome, or none, and finish the next window."""
+
+    name = "take"
+    num_accepted: int
+    next_token: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drop(Operation[Spans]):
+    """Forget the branches: the sequence has ended; replies the steps done since the last reply."""
+
+    name = "drop"
