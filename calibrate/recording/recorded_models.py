@@ -15,7 +15,7 @@ from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.hydra.drafter import HydraDrafter
 from runtime.drafters.language_model.folder import load_draft
 from runtime.drafters.medusa.drafter import MedusaDrafter
-from runtime.drafters.registry import kind_of, load_drafter
+from runtime.drafters.registry import DrafterContext, kind_of, load_drafter
 from runtime.drafters.streams.folder import STREAM_KIND, load_streams
 from runtime.models.decoder import Decoder
 from runtime.models.weights import load_decoder
@@ -56,6 +56,7 @@ def load_models(
     if num_threads is not None:
         torch.set_num_threads(num_threads)
     decoder = load_decoder(target.folder, dtype=_DTYPES[dtype])
+    context = DrafterContext(target_folder=target.folder, dtype=_DTYPES[dtype], load_target=lambda: decoder)
     return RecordedModels(
         target_name=target.name,
         drafter_name=drafter.name,
@@ -63,16 +64,15 @@ def load_models(
         draft=load_draft(drafter.folder, decoder, dtype=_DTYPES[dtype]),
         exits=None if exits_folder is None else load_exits(exits_folder, decoder, dtype=_DTYPES[dtype]),
         heads=tuple(
-            RecordedHead(head.name, _load_head(head.folder, decoder, _DTYPES[dtype]), digest_of(head.folder))
-            for head in heads
+            RecordedHead(head.name, _load_head(head.folder, decoder, context), digest_of(head.folder)) for head in heads
         ),
     )
 
 
-def _load_head(folder: Path, target: Decoder, dtype: torch.dtype) -> TreeDrafter:
+def _load_head(folder: Path, target: Decoder, context: DrafterContext) -> TreeDrafter:
     if kind_of(folder) == STREAM_KIND:
         return load_streams(folder, target)
-    drafter = load_drafter(folder, target, dtype=dtype)
+    drafter = load_drafter(folder, context)
     if not isinstance(drafter, EagleDrafter | HydraDrafter | MedusaDrafter):
         msg = f"{folder}: is a draft language model, not a head of the target"
         raise ModelFormatError(msg)

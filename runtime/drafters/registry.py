@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -15,11 +17,27 @@ from runtime.drafters.window_drafter import WindowDrafter
 from runtime.models.decoder import Decoder
 from runtime.storage.weight_folder import CONFIG_FILE
 
-Loader = Callable[[Path, Decoder, torch.dtype], WindowDrafter]
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DrafterContext:
+    """What a drafter may use of its target.
+
+    Attributes:
+        target_folder: Hugging Face folder of the target.
+        dtype: of all weights.
+        load_target: returns the target, whose layers need not be there; called by kinds alone that share its weights.
+    """
+
+    target_folder: Path
+    dtype: torch.dtype
+    load_target: Callable[[], Decoder]
 
 
-def load_drafter(folder: Path, target: Decoder, *, dtype: torch.dtype) -> WindowDrafter:
-    """The drafter of a folder, for this target (its layers need not be there) and in `dtype`.
+Loader = Callable[[Path, DrafterContext], WindowDrafter]
+
+
+def load_drafter(folder: Path, context: DrafterContext) -> WindowDrafter:
+    """The drafter of a folder, for the target of the context.
 
     Raises:
         ConfigError: the folder holds streams of a target, which need no lane of their own.
@@ -34,7 +52,7 @@ def load_drafter(folder: Path, target: Decoder, *, dtype: torch.dtype) -> Window
     if kind not in LOADERS:
         msg = f"{path}: speculators_model_type is {kind!r}, not a kind of drafter; known kinds: {', '.join(LOADERS)}"
         raise ModelFormatError(msg)
-    return LOADERS[kind](folder, target, dtype)
+    return LOADERS[kind](folder, context)
 
 
 def require_streams(folder: Path) -> None:
@@ -51,60 +69,32 @@ def require_streams(folder: Path) -> None:
         raise ConfigError(msg)
 
 
-def _draft(folder: Path, target: Decoder, dtype: torch.dtype) -> WindowDrafter:
-    from runtime.drafters.language_model.drafter import Drafter
-    from runtime.drafters.language_model.folder import load_draft
+def _of_its_target(loader: str) -> Loader:
+    """What loads a drafter that shares weights of its target: `module:function(folder, target, dtype=dtype)`.
 
-    return Drafter(load_draft(folder, target, dtype=dtype))
+    The import waits until a kind is asked for: a lane loads what it runs, and nothing else.
+    """
 
+    def load(folder: Path, context: DrafterContext) -> WindowDrafter:
+        module, _, function = loader.partition(":")
+        drafter: WindowDrafter = getattr(import_module(module), function)(
+            folder, context.load_target(), dtype=context.dtype
+        )
+        return drafter
 
-def _medusa(folder: Path, target: Decoder, dtype: torch.dtype) -> WindowDrafter:
-    from runtime.drafters.medusa.folder import load_medusa
-
-    return load_medusa(folder, target, dtype=dtype)
-
-
-def _hydra(folder: Path, target: Decoder, dtype: torch.dtype) -> WindowDrafter:
-    from runtime.drafters.hydra.folder import load_hydra
-
-    return load_hydra(folder, target, dtype=dtype)
+    return load
 
 
-def _eagle1(folder: Path, target: Decoder, dtype: torch.dtype) -> WindowDrafter:
-    from runtime.drafters.eagle.folder import load_eagle1
-
-    return load_eagle1(folder, target, dtype=dtype)
-
-
-def _eagle3(folder: Path, target: Decoder, dtype: torch.dtype) -> WindowDrafter:
-    from runtime.drafters.eagle.folder import load_eagle3
-
-    return load_eagle3(folder, target, dtype=dtype)
-
-
-def _published_eagle3(folder: Path, target: Decoder, dtype: torch.dtype) -> WindowDrafter:
-    from runtime.drafters.eagle.published import load_published_eagle3
-
-    return load_published_eagle3(folder, target, dtype=dtype)
-
-
-def _published_medusa(folder: Path, target: Decoder, dtype: torch.dtype) -> WindowDrafter:
-    from runtime.drafters.medusa.published import load_published_medusa
-
-    return load_published_medusa(folder, target, dtype=dtype)
-
-
-# imports wait until a kind is asked for: a lane loads what it runs, and nothing else
 LOADERS: Final[Mapping[str, Loader]] = {
-    "mirrorsd_draft": _draft,
-    "mirrorsd_medusa": _medusa,
-    "mirrorsd_hydra": _hydra,
-    "mirrorsd_eagle1": _eagle1,
-    "mirrorsd_eagle3": _eagle3,
-    "published_eagle3": _published_eagle3,
-    "published_medusa": _published_medusa,
+    "mirrorsd_draft": _of_its_target("runtime.drafters.language_model.folder:load_language_model"),
+    "mirrorsd_medusa": _of_its_target("runtime.drafters.medusa.folder:load_medusa"),
+    "mirrorsd_hydra": _of_its_target("runtime.drafters.hydra.folder:load_hydra"),
+    "mirrorsd_eagle1": _of_its_target("runtime.drafters.eagle.folder:load_eagle1"),
+    "mirrorsd_eagle3": _of_its_target("runtime.drafters.eagle.folder:load_eagle3"),
+    "published_eagle3": _of_its_target("runtime.drafters.eagle.published:load_published_eagle3"),
+    "published_medusa": _of_its_target("runtime.drafters.medusa.published:load_published_medusa"),
 }
-"""By kind: `speculators_model_type` of a folder's config; published heads have none and are told by other fields."""
+"""By kind: `speculators_model_type` of a folder's config; published heads have none and are known by other fields."""
 
 
 def kind_of(folder: Path) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 import torch
 
 from decoding.errors import LaneError
-from runtime.drafters.registry import load_drafter, require_streams
+from runtime.drafters.registry import DrafterContext, load_drafter, require_streams
 from runtime.drafters.streams.folder import load_streams
 from runtime.models.decoder import Decoder
 from runtime.models.weights import load_decoder
@@ -121,9 +121,13 @@ class LaneServer:
     def _load_draft(self, operation: LoadDraft) -> DrafterTraits:
         """Replies what the drafter reads of the target, and which methods it is for."""
         dtype = _DTYPES[operation.dtype]
-        # a lane of its own needs no more of the target than what a drafter shares with it
-        target = self._decoder or load_decoder(operation.target, dtype=dtype, with_layers=False)
-        self._measure.drafter = drafter = load_drafter(operation.drafter, target, dtype=dtype)
+
+        def load_target() -> Decoder:
+            # a lane of its own needs no more of the target than what a drafter shares with it
+            return self._decoder or load_decoder(operation.target, dtype=dtype, with_layers=False)
+
+        context = DrafterContext(target_folder=operation.target, dtype=dtype, load_target=load_target)
+        self._measure.drafter = drafter = load_drafter(operation.drafter, context)
         self._draft = DraftRole(drafter)
         self._handle(*self._draft.handlers)
         return DrafterTraits(

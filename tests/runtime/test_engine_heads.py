@@ -14,7 +14,7 @@ from decoding.trace import Work
 from runtime.drafters.eagle.folder import save_eagle
 from runtime.drafters.hydra.folder import save_hydra
 from runtime.drafters.medusa.folder import save_medusa
-from runtime.drafters.registry import load_drafter
+from runtime.drafters.registry import DrafterContext, load_drafter
 from runtime.drafters.streams.folder import save_streams
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
@@ -135,11 +135,15 @@ def test_a_method_and_a_drafter_that_do_not_fit_are_refused(engine, folders, met
         engine.generate(schedule, PROMPT, max_new_tokens=4)
 
 
+def context_of(folders):
+    return DrafterContext(target_folder=folders.target, dtype=torch.float32, load_target=lambda: folders.decoder)
+
+
 @pytest.mark.parametrize("kind", ["mirrorsd_exits", "eagle9", None])
 def test_a_folder_of_no_known_kind_is_refused(tiny_folders, tmp_path, kind) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"speculators_model_type": kind}))
     with pytest.raises(ModelFormatError, match=f"config.json: .*{kind}.* known kinds: mirrorsd_draft, mirrorsd_medusa"):
-        load_drafter(tmp_path, tiny_folders.decoder, dtype=torch.float32)
+        load_drafter(tmp_path, context_of(tiny_folders))
 
 
 @pytest.mark.parametrize(
@@ -154,14 +158,14 @@ def test_published_heads_are_known_by_their_configs(tiny_folders, tmp_path, conf
     """Their loaders complain here, for there is nothing else in the folder."""
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ModelError, match=complaint) as caught:
-        load_drafter(tmp_path, tiny_folders.decoder, dtype=torch.float32)
+        load_drafter(tmp_path, context_of(tiny_folders))
     assert "known kinds" not in str(caught.value)
 
 
 def test_a_config_that_is_no_json_is_refused(tiny_folders, tmp_path) -> None:
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ModelFormatError, match=r"config\.json: cannot be read as JSON"):
-        load_drafter(tmp_path, tiny_folders.decoder, dtype=torch.float32)
+        load_drafter(tmp_path, context_of(tiny_folders))
 
 
 @pytest.mark.parametrize("method", HEADS)

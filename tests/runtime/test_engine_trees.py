@@ -36,8 +36,8 @@ def folders(tiny_folders, tmp_path_factory):
 def engine(tiny_folders, folders):
     decoder = tiny_folders.decoder
     doubles = {
-        "trees": lambda folder, target, dtype: TreeDrafter(decoder),
-        "raw": lambda folder, target, dtype: TreeDrafter(decoder, raw_features=True),
+        "trees": lambda folder, context: TreeDrafter(decoder),
+        "raw": lambda folder, context: TreeDrafter(decoder, raw_features=True),
     }
     with pytest.MonkeyPatch.context() as patch, thread_engine(tiny_folders.target) as engine:
         for name, load in doubles.items():

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from decoding.errors import ModelError, ModelFormatError
+from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.model import DraftConfig, DraftModel
 from runtime.drafters.streams.model import StreamConfig, StreamModel
 from runtime.models.decoder import Decoder, Rotary
@@ -107,6 +108,11 @@ def add_streams(source: Path, streams: StreamModel, folder: Path, *, training: M
     sizes = StreamFields(**asdict(streams.config))
     config = config.model_copy(update={"streams": sizes, "metadata": metadata})
     save_folder(folder, config, kept | added)
+
+
+def load_language_model(folder: Path, target: Decoder, *, dtype: torch.dtype) -> Drafter:
+    """What drafts with the draft of a folder (see `load_draft`)."""
+    return Drafter(load_draft(folder, target, dtype=dtype))
 
 
 def load_draft(folder: Path, target: Decoder, *, dtype: torch.dtype) -> DraftModel:
