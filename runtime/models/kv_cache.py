@@ -30,6 +30,7 @@ class KVCache:
     """
 
     def __init__(self, config: ModelConfig, capacity: int, *, dtype: torch.dtype, device: str = "cpu") -> None:
+        self.config = config
         shape = (config.num_layers, 1, config.num_kv_heads, capacity, config.head_dim)
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
         self.values = torch.zeros(shape, dtype=dtype, device=device)

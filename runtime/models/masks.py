@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from runtime.models.decoder import causal_mask
+from runtime.models.kv_cache import KVCache
 
 _PREFILL_ROWS = 512
 """Prompt rows per forward: enough to be bound by arithmetic, few enough for a small mask."""
@@ -42,6 +43,14 @@ class CausalMasks:
         if num_rows not in self._tables:
             self._tables[num_rows] = causal_mask(num_rows, self._dtype, context=self._capacity)
         return self._tables[num_rows][:, self._capacity - context :]
+
+
+def with_room(cache: KVCache, masks: CausalMasks, num_slots: int) -> tuple[KVCache, CausalMasks]:
+    """A cache and its masks if they reach so far, else larger ones with nothing in them."""
+    if cache.capacity >= num_slots:
+        return cache, masks
+    dtype = cache.keys.dtype
+    return KVCache(cache.config, num_slots, dtype=dtype), CausalMasks(num_slots, dtype)
 
 
 class TreeRows(NamedTuple):

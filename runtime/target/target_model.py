@@ -15,11 +15,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from decoding.errors import LaneError
 from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from runtime.drafters.language_model.model import normalise_features
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import KVCache
-from runtime.models.masks import CausalMasks, prefill_pieces, tree_rows
+from runtime.models.masks import CausalMasks, prefill_pieces, tree_rows, with_room
 from runtime.target.early_exit import EarlyExit
 from runtime.target.exit_folder import ExitHeads
 from runtime.verification.rules import GREEDY, Sampling, decide
@@ -79,9 +80,7 @@ class TargetModel:
         Returns:
             Features of all positions but the last, [len(prompt) - 1, E * D]; None without `feature_layers`.
         """
-        if self.cache.capacity < capacity:
-            self.cache = KVCache(self.decoder.config, capacity, dtype=self.dtype)
-            self._masks = CausalMasks(capacity, self.dtype)
+        self.cache, self._masks = with_room(self.cache, self._masks, capacity)
         self.cache.set_length(0)
         self._sampling, self._waiting = sampling, None
         self._feature_layers, self._raw_features = feature_layers, raw_features
@@ -100,6 +99,17 @@ class TargetModel:
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
         """Let exits name the tokens of this prompt too."""
         self.early_exit.add_prompt_tokens(prompt)
+
+    def set_tree(self, *, size: int, depth: int) -> None:
+        """Which trees to draft, for a target that drafts (`runtime.target.streaming_target`)."""
+
+    def stream(self, window: Window) -> Verdict:  # noqa: ARG002
+        """Verify, and draft the next window in the same pass.
+
+        Raises:
+            LaneError: this is a target without streams.
+        """
+        raise LaneError("this lane has loaded no streams of its target, so that it cannot draft for itself")
 
     @torch.inference_mode()
     def verify(self, window: Window) -> Verdict:

@@ -6,7 +6,7 @@ Shapes: N places of a text, K levels, C candidates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -94,6 +94,30 @@ def following(ids: Sequence[int], start: int, depth: int) -> Tensor:
     """Row i is what the text goes on with from `ids[start + i]`, [N, depth]; -1 behind its end."""
     padded = torch.tensor([*ids[start:], *[-1] * (depth - 1)])
     return padded.unfold(0, depth, 1)
+
+
+def ranks_by_level(
+    ids: Sequence[int], start: int, depth: int, candidates_from: Callable[[int], Iterable[Tensor]]
+) -> Ranks:
+    """For each place of a text from `start` on, and each level, the rank of its token among the best, [N, depth].
+
+    Args:
+        ids: the text.
+        start: first place that is drafted for: all before it is the prompt.
+        depth: levels that are drafted.
+        candidates_from: the candidates of every level for all places from the one given on, [places, C] each. It is
+            at least 2: what is drafted from the state of the token before the last needs two tokens before it.
+
+    Returns:
+        -1 where the token is not among the candidates, or after the text.
+    """
+    wanted_NK = following(ids, start, depth)
+    ranks_NK = torch.full_like(wanted_NK, -1)
+    first = max(start, 2)
+    if first < len(ids):
+        for level, candidates_NC in enumerate(candidates_from(first)):
+            ranks_NK[first - start :, level] = ranks_of(candidates_NC.cpu(), wanted_NK[first - start :, level])
+    return ranks_NK.numpy().astype(np.int32)
 
 
 def places_along(ranks: Ranks, paths: Sequence[Path], depth: int) -> Ranks:

@@ -16,7 +16,6 @@ from decoding.trace import Work
 from runtime.drafters.language_model.branch_set import BranchSet
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.window_drafter import Steps, WindowDrafter
-from runtime.target.streaming_target import StreamingTarget
 from runtime.target.target_model import TargetModel
 from runtime.verification.rules import Sampling
 from runtime.wire.channel import Block
@@ -61,8 +60,7 @@ class TargetRole:
         """Start a sequence; replies its features if there are to be any."""
         start = operation.start
         schedule = start.schedule
-        if isinstance(self.model, StreamingTarget):
-            self.model.set_tree(size=schedule.tree_size, depth=schedule.num_speculative_tokens)
+        self.model.set_tree(size=schedule.tree_size, depth=schedule.num_speculative_tokens)
         features_TE = self.model.prefill(
             start.prompt,
             capacity=len(start.prompt) + start.max_new_tokens + schedule.num_rows,
@@ -78,7 +76,6 @@ class TargetRole:
 
     def stream(self, operation: Stream) -> Verdict:
         """All layers, and the streams after the last accepted token; replies the verdict, the next window in it."""
-        assert isinstance(self.model, StreamingTarget), "streaming by a target without streams"
         return _for_the_wire(self.model.stream(operation.window))
 
     def prefix(self, operation: Prefix) -> ExitSignal:

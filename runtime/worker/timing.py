@@ -13,7 +13,6 @@ from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import MAX_TREE, MAX_WINDOW
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.window_drafter import WindowDrafter
-from runtime.target.streaming_target import StreamingTarget
 from runtime.target.target_model import RowsUnderWay, TargetModel
 from runtime.wire import codec
 from runtime.wire.channel import Channel
@@ -125,8 +124,6 @@ class TargetParts:
         return self._operation(lambda: codec.write(self._model.verify(self._window)))
 
     def _stream(self) -> Prepared:
-        if not isinstance(self._model, StreamingTarget):
-            raise LaneError("stream cannot be timed: this lane has loaded no streams of its target")
         self._model.set_tree(size=MAX_TREE, depth=MAX_WINDOW)
         return self._tree(self._model.stream)
 

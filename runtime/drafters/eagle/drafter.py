@@ -21,7 +21,7 @@ from decoding.schedule import Method, Schedule
 from runtime.drafters.eagle.model import EagleHead
 from runtime.drafters.window_drafter import Steps
 from runtime.models.kv_cache import KVCache
-from runtime.models.masks import CausalMasks, prefill_pieces
+from runtime.models.masks import CausalMasks, prefill_pieces, with_room
 from runtime.models.ranking import ranked_ids
 from runtime.trees.dynamic_tree import ROOT, DynamicTree
 from runtime.verification.rules import GREEDY, Sampling
@@ -65,7 +65,7 @@ class EagleDrafter:
         self._depth, self._size = schedule.num_speculative_tokens, schedule.tree_size
         self._top_k = schedule.tree_top_k
         self.head.output.add_prompt_tokens(prompt)
-        self._reserve(capacity + self._depth * self._top_k)
+        self.cache, self._masks = with_room(self.cache, self._masks, capacity + self._depth * self._top_k)
         ids, feature_TD = self._begin(prompt, _require(features_TE), prompt_length=len(prompt))
         self._read(ids[:-1], feature_TD[:-1])
         self._last, self._num_before = (ids[-1:], feature_TD[-1:]), self.cache.cursor
@@ -87,7 +87,7 @@ class EagleDrafter:
 
     def measure_step(self, rows: int, context: int) -> Callable[[], object]:
         """One step of so many nodes side by side, as many children of each ranked (see `WindowDrafter`)."""
-        self._reserve(context + rows)
+        self.cache, self._masks = with_room(self.cache, self._masks, context + rows)
         self.cache.fill_random(context)
         config = self.head.config
         ids = torch.randint(config.vocab_size, (rows,)).tolist()
@@ -117,7 +117,7 @@ class EagleDrafter:
         """
         ranks = np.full((len(ids) - start, depth), -1, dtype=np.int32)
         self.head.output.add_prompt_tokens(ids[:start])
-        self._reserve(len(ids) + depth * top_k)
+        self.cache, self._masks = with_room(self.cache, self._masks, len(ids) + depth * top_k)
         feature_TD = self._read(*self._begin(ids[:-1], features_TE, prompt_length=start))
         # from the end on: nodes take the slots of text that has been dealt with
         for place in reversed(range(len(ranks))):
@@ -178,11 +178,6 @@ class EagleDrafter:
     @torch.inference_mode()
     def _input_feature(self, features_TE: Tensor) -> Tensor:
         return self.head.input_feature(features_TE.to(self.dtype))
-
-    def _reserve(self, num_slots: int) -> None:
-        if self.cache.capacity < num_slots:
-            self.cache = KVCache(self.head.config, num_slots, dtype=self.dtype)
-            self._masks = CausalMasks(num_slots, self.dtype)
 
 
 class _Growth:

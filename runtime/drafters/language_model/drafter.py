@@ -35,7 +35,7 @@ from runtime.drafters.language_model.proposals import Proposal, Proposer, as_win
 from runtime.drafters.streams.model import keys_of
 from runtime.drafters.window_drafter import Steps
 from runtime.models.kv_cache import KVCache
-from runtime.models.masks import CausalMasks, TreeMask, prefill_pieces
+from runtime.models.masks import CausalMasks, TreeMask, prefill_pieces, with_room
 from runtime.verification.rules import GREEDY, Sampling
 
 
@@ -90,10 +90,7 @@ class Drafter:
             msg = f"draft_streams is {schedule.draft_streams}: this draft has {sizes.num_streams if sizes else 'none'}"
             raise LaneError(msg)
         self._num_streams = schedule.draft_streams
-        num_slots = slots_needed(schedule, capacity)
-        if self.cache.capacity < num_slots:
-            self.cache = KVCache(self.model.decoder.config, num_slots, dtype=self.dtype)
-            self._masks = CausalMasks(num_slots, self.dtype)
+        self.cache, self._masks = with_room(self.cache, self._masks, slots_needed(schedule, capacity))
         self.cache.set_length(0)
         self.num_tokens = schedule.num_speculative_tokens
         self.text, self.cached = list(prompt), list(prompt[:-1])

@@ -8,25 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.errors import LaneError
 from decoding.messages import NO_WINDOW
-from decoding.schedule import MAX_TREE, Method, Schedule
+from decoding.schedule import MAX_TREE, Schedule
 from decoding.tree_shape import Path, cut
+from runtime.drafters.head_drafter import HeadDrafter
 from runtime.drafters.window_drafter import Steps
 from runtime.models.ranking import ranked_ids
-from runtime.trees.static_tree import (
-    MOST_RANKS,
-    Ranks,
-    candidates_per_level,
-    following,
-    places_along,
-    ranks_of,
-    window_of,
-)
+from runtime.trees.static_tree import MOST_RANKS, Ranks, candidates_per_level, ranks_by_level, window_of
 from runtime.verification.rules import GREEDY, Sampling
 
 
@@ -57,22 +48,15 @@ class MedusaHeads(Protocol):
         ...
 
 
-class MedusaDrafter:
-    """Medusa heads, their tree, and the one state of the target that the next tree is drafted from.
+class MedusaDrafter(HeadDrafter):
+    """Medusa heads, their tree, and the one state of the target that the next tree is drafted from."""
 
-    The candidates are the heads' best ids at any temperature: they stand before the target draws.
-    """
-
-    methods: tuple[Method, ...] = ("medusa",)
-    raw_features = False
+    methods = ("medusa",)
 
     def __init__(self, heads: MedusaHeads, paths: Sequence[Path], *, num_layers: int) -> None:
         """Args: the heads; nodes of the tree in their order; layers of the target."""
+        super().__init__(paths, num_layers=num_layers)
         self.heads = heads
-        self.paths = tuple(paths)
-        self.feature_layers = (num_layers,)
-        self._tree: tuple[Path, ...] = ()
-        self._counts: tuple[int, ...] = ()
         self._feature_1D: Tensor | None = None
 
     def prefill(
@@ -89,12 +73,9 @@ class MedusaDrafter:
         Raises:
             LaneError: there are no features.
         """
-        if features_TE is None:
-            raise LaneError("Medusa heads cannot draft without the target's features")
+        features_TE = self._start(schedule, features_TE)
         self.heads.add_prompt_tokens(prompt)
-        self._tree = cut(self.paths, schedule.tree_size, schedule.num_speculative_tokens)
-        self._counts = candidates_per_level(self._tree)
-        # behind a prompt of one token there is no state yet, and so no tree
+        # after a prompt of one token there is no state yet, and so no tree
         self._feature_1D = features_TE[-1:] if len(features_TE) else None
 
     def rollout(self, committed: Sequence[int] = (), features_TE: Tensor | None = None) -> Steps:
@@ -113,30 +94,14 @@ class MedusaDrafter:
         return lambda: self._draft(feature_1D)
 
     def level_ranks(self, ids: Sequence[int], *, start: int, features_TE: Tensor) -> Ranks:
-        """For each place from `start` on, and each head, the rank of the text's token among its best, [N, K].
-
-        Args:
-            ids: a text.
-            start: first place that is drafted for: all before it is the prompt.
-            features_TE: the target's features, for at least `len(ids)` - 2 positions.
-
-        Returns:
-            -1 where the token is not among the `MOST_RANKS` best, or behind the text.
-        """
+        """Every head's ranks along a text (see `HeadDrafter`)."""
         num_heads = self.heads.num_heads
         self.heads.add_prompt_tokens(ids[:start])
-        wanted_NK = following(ids, start, num_heads)
-        ranks_NK = torch.full_like(wanted_NK, -1)
-        first = max(start, 2)
-        candidates = self._candidates(features_TE[first - 2 : len(ids) - 2], (MOST_RANKS,) * num_heads)
-        for level, candidates_NC in enumerate(candidates):
-            ranks_NK[first - start :, level] = ranks_of(candidates_NC, wanted_NK[first - start :, level])
-        return ranks_NK.numpy().astype(np.int32)
 
-    def ranks_along(self, ids: Sequence[int], *, start: int, features_TE: Tensor, depth: int) -> Ranks:
-        """Places in the tree's order of the nodes that stand for a text, [N, depth] (`AcceptanceRecord`)."""
-        ranks = self.level_ranks(ids, start=start, features_TE=features_TE)
-        return places_along(ranks, cut(self.paths, MAX_TREE, depth), depth)
+        def candidates_from(first: int) -> list[Tensor]:
+            return self._candidates(features_TE[first - 2 : len(ids) - 2], (MOST_RANKS,) * num_heads)
+
+        return ranks_by_level(ids, start, num_heads, candidates_from)
 
     def _draft(self, feature_1D: Tensor) -> list[list[int]]:
         """Best ids of every level of the tree."""

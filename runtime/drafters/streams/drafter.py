@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,7 +20,7 @@ from runtime.models.kv_cache import KVCache
 from runtime.models.masks import CausalMasks
 from runtime.models.ranking import ranked_ids
 from runtime.models.vocabulary import OutputRows
-from runtime.trees.static_tree import MOST_RANKS, Ranks, candidates_per_level, following, ranks_of, window_of
+from runtime.trees.static_tree import MOST_RANKS, Ranks, candidates_per_level, ranks_by_level, window_of
 
 _ROWS_PER_PIECE = 64
 """Rows of a text whose streams are computed at once: their masks grow with the square."""
@@ -88,18 +87,16 @@ class StreamTree:
             -1 where the token is not among the `MOST_RANKS` best, or behind the text.
         """
         self.output.add_prompt_tokens(ids[:start])
-        wanted_NJ = following(ids, start, self.num_streams)
-        ranks_NJ = torch.full_like(wanted_NJ, -1)
-        first = max(start, 2)
-        _, keys = run_along(self._decoder, x_TD[None], self.start_layer)
-        best = []
-        for begin in range(first - 2, len(ids) - 2, _ROWS_PER_PIECE):
-            positions_R = torch.arange(begin, min(begin + _ROWS_PER_PIECE, len(ids) - 2))
-            best.append(self._best(self._along(x_TD, positions_R, keys), MOST_RANKS))
-        if best:
-            for stream, best_NC in enumerate(torch.cat(best).unbind(1)):
-                ranks_NJ[first - start :, stream] = ranks_of(best_NC.cpu(), wanted_NJ[first - start :, stream])
-        return ranks_NJ.numpy().astype(np.int32)
+
+        def candidates_from(first: int) -> tuple[Tensor, ...]:
+            _, keys = run_along(self._decoder, x_TD[None], self.start_layer)
+            best, stop = [], len(ids) - 2
+            for begin in range(first - 2, stop, _ROWS_PER_PIECE):
+                positions_R = torch.arange(begin, min(begin + _ROWS_PER_PIECE, stop))
+                best.append(self._best(self._along(x_TD, positions_R, keys), MOST_RANKS))
+            return torch.cat(best).unbind(1)
+
+        return ranks_by_level(ids, start, self.num_streams, candidates_from)
 
     def _along(self, x_TD: Tensor, positions_R: Tensor, keys: Keys) -> Tensor:
         """Normalised hidden states of the streams of some rows of a text, [R, J, D]."""

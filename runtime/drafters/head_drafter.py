@@ -1,0 +1,68 @@
+"""What Medusa and Hydra drafters share: heads on the target's last state that draft the same tree at every step.
+
+Shapes: legend of `runtime.trees.static_tree`, plus E width of the target's features.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+from torch import Tensor
+
+from decoding.errors import LaneError
+from decoding.schedule import MAX_TREE, Method, Schedule
+from decoding.tree_shape import Path, cut
+from runtime.trees.static_tree import Ranks, candidates_per_level, places_along
+
+
+class HeadDrafter(ABC):
+    """The half of a `runtime.drafters.window_drafter.WindowDrafter` that knows the tree.
+
+    The candidates are the heads' best ids at any temperature: they are fixed before the target draws.
+    """
+
+    methods: ClassVar[tuple[Method, ...]]
+    raw_features = False
+
+    def __init__(self, paths: Sequence[Path], *, num_layers: int) -> None:
+        """Args: nodes of the tree in their order; layers of the target."""
+        self.paths = tuple(paths)
+        self.feature_layers = (num_layers,)
+        self._tree: tuple[Path, ...] = ()
+        self._counts: tuple[int, ...] = ()
+
+    @abstractmethod
+    def level_ranks(self, ids: Sequence[int], *, start: int, features_TE: Tensor) -> Ranks:
+        """For each place from `start` on, and each head, the rank of the text's token among its best, [N, K].
+
+        Args:
+            ids: a text.
+            start: first place that is drafted for: all before it is the prompt.
+            features_TE: the target's features, for at least `len(ids)` - 2 positions.
+
+        Returns:
+            -1 where the token is not among the `MOST_RANKS` best, or after the text.
+        """
+
+    def ranks_along(self, ids: Sequence[int], *, start: int, features_TE: Tensor, depth: int) -> Ranks:
+        """Places in the tree's order of the nodes that a text follows, [N, depth] (`AcceptanceRecord`)."""
+        ranks = self.level_ranks(ids, start=start, features_TE=features_TE)
+        return places_along(ranks, cut(self.paths, MAX_TREE, depth), depth)
+
+    def _start(self, schedule: Schedule, features_TE: Tensor | None) -> Tensor:
+        """Settle the tree of a sequence; the features that it must have.
+
+        Raises:
+            LaneError: there are no features.
+        """
+        if features_TE is None:
+            raise LaneError(f"{self.methods[0].capitalize()} heads cannot draft without the target's features")
+        self._set_tree(schedule.tree_size, schedule.num_speculative_tokens)
+        return features_TE
+
+    def _set_tree(self, size: int, depth: int) -> None:
+        """Draft trees of so many nodes, on paths of at most `depth`."""
+        self._tree = cut(self.paths, size, depth)
+        self._counts = candidates_per_level(self._tree)
