@@ -35,6 +35,7 @@ from runtime.models.embedded import embedded_folder
 from runtime.models.tokenizer import Tokenizer
 from runtime.models.weights import load_decoder
 from runtime.target.target_model import TargetModel
+from runtime.wire.measurement import Measurement
 from training.judging.card import add_benchmark
 
 RESULT = Path(__file__).parent / "results" / "draft-streams.json"
@@ -113,9 +114,9 @@ def with_table(page: str, result: Mapping[str, Any]) -> str:
 
 def step_cost(drafter: Drafter, num_streams: int) -> dict[str, float]:
     """A step that guesses and verifies guesses over one of a single row: median and quartiles of the ratios."""
-    plain = drafter.measure_step(1, CONTEXT)
-    verifying = drafter.measure_step(1 + num_streams, CONTEXT)
-    guessing = drafter.measure_streams(num_streams, CONTEXT)
+    plain = drafter.timed_step(Measurement(part="draft_step", rows=1, context=CONTEXT))
+    verifying = drafter.timed_step(Measurement(part="draft_step", rows=1 + num_streams, context=CONTEXT))
+    guessing = drafter.timed_step(Measurement(part="draft_streams", rows=num_streams, context=CONTEXT))
     ratios = []
     for index in range(TURNS + 10):
         plain_s, more_s = _seconds(plain), _seconds(verifying) + _seconds(guessing)

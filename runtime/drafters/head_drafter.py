@@ -15,6 +15,7 @@ from decoding.errors import LaneError
 from decoding.schedule import MAX_TREE, Method, Schedule
 from decoding.tree_shape import Path, cut
 from runtime.trees.static_tree import Ranks, candidates_per_level, places_along
+from runtime.wire.measurement import Part
 
 
 class HeadDrafter(ABC):
@@ -25,6 +26,7 @@ class HeadDrafter(ABC):
 
     methods: ClassVar[tuple[Method, ...]]
     raw_features = False
+    timed_parts: tuple[Part, ...] = ("head_step",)
 
     def __init__(self, paths: Sequence[Path], *, num_layers: int) -> None:
         """Args: nodes of the tree in their order; layers of the target."""

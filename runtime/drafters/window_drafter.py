@@ -14,6 +14,7 @@ from torch import Tensor
 from decoding.messages import Window
 from decoding.schedule import Method, Schedule
 from runtime.verification.rules import Sampling
+from runtime.wire.measurement import Measurement, Part
 
 Steps = Generator[int, None, Window]
 """A window under way: yields the rows of every step done, returns the window."""
@@ -71,9 +72,17 @@ class WindowDrafter(Protocol):
         """
         ...
 
-    def measure_step(self, rows: int, context: int) -> Callable[[], object]:
-        """One step of so many rows behind a made-up text of `context` tokens, to be run again and again.
+    @property
+    def timed_parts(self) -> tuple[Part, ...]:
+        """Parts that `timed_step` knows."""
+        ...
+
+    def timed_step(self, measurement: Measurement) -> Callable[[], object]:
+        """One step of `rows` rows after a random text of `context` tokens, to be run again and again.
 
         The sequence under way is lost.
+
+        Raises:
+            LaneError: the drafter lacks what the step needs.
         """
         ...

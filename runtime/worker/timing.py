@@ -11,7 +11,6 @@ import torch
 from decoding.errors import LaneError
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import MAX_TREE, MAX_WINDOW
-from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.target.target_model import RowsUnderWay, TargetModel
 from runtime.wire import codec
@@ -55,7 +54,12 @@ class MeasureRole:
         if measurement.part in ("draft_step", "draft_streams", "head_step"):
             if self.drafter is None:
                 raise LaneError(f"{measurement.part} cannot be timed: this lane has loaded no draft")
-            return Prepared(_drafters_step(self.drafter, measurement))
+            if measurement.part not in self.drafter.timed_parts:
+                own = ", ".join(self.drafter.timed_parts)
+                raise LaneError(
+                    f"{measurement.part} cannot be timed: the drafter of this lane is a head, its part is {own}"
+                )
+            return Prepared(self.drafter.timed_step(measurement))
         if measurement.part not in get_args(Part):
             raise LaneError(f"part {measurement.part!r} is unknown; known: {', '.join(get_args(Part))}")
         if self.target is None:
@@ -80,23 +84,6 @@ def _timed(prepared: Prepared, measurement: Measurement) -> Iterator[float]:
         start_s = time.perf_counter()
         prepared.run()
         yield time.perf_counter() - start_s
-
-
-def _drafters_step(drafter: WindowDrafter, measurement: Measurement) -> Callable[[], object]:
-    if measurement.part == "head_step":
-        return drafter.measure_step(measurement.rows, measurement.context)
-    if not isinstance(drafter, Drafter):
-        part = measurement.part
-        raise LaneError(f"{part} cannot be timed: the drafter of this lane is a head, its part is head_step")
-    if measurement.part == "draft_streams":
-        return drafter.measure_streams(measurement.rows, measurement.context)
-    return drafter.measure_step(
-        measurement.rows,
-        measurement.context,
-        num_proposals=measurement.num_proposals,
-        num_alternatives=measurement.num_alternatives,
-        with_features=measurement.with_features,
-    )
 
 
 class TargetParts:

@@ -12,11 +12,8 @@ def script():
 
 def test_a_step_with_guesses_is_compared_with_a_plain_one(script, monkeypatch) -> None:
     class Drafter:
-        def measure_step(self, rows, context):
-            return rows
-
-        def measure_streams(self, count, context):
-            return 0.5 * count
+        def timed_step(self, measurement):
+            return measurement.rows * (0.5 if measurement.part == "draft_streams" else 1)
 
     monkeypatch.setattr(script, "_seconds", float)
     cost = script.step_cost(Drafter(), 2)

@@ -73,8 +73,10 @@ class TreeDrafter:
         yield 1
         return window
 
-    def measure_step(self, rows, context):
-        return lambda: torch.ones(rows, context).sum()
+    timed_parts = ("head_step",)
+
+    def timed_step(self, measurement):
+        return lambda: torch.ones(measurement.rows, measurement.context).sum()
 
     def _check_features(self):
         if len(self.text) == 1:

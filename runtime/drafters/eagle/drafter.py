@@ -25,6 +25,7 @@ from runtime.models.masks import CausalMasks, prefill_pieces, with_room
 from runtime.models.ranking import ranked_ids
 from runtime.trees.dynamic_tree import ROOT, DynamicTree
 from runtime.verification.rules import GREEDY, Sampling
+from runtime.wire.measurement import Measurement, Part
 
 
 class EagleDrafter:
@@ -39,6 +40,7 @@ class EagleDrafter:
         """Args: the head; the method it drafts for; the target layers it reads, and whether as they come."""
         self.head, self.feature_layers, self.raw_features = head, feature_layers, raw_features
         self.methods: tuple[Method, ...] = (method,)
+        self.timed_parts: tuple[Part, ...] = ("head_step",)
         self.dtype = head.layer.qkv.weight.dtype
         self.cache = KVCache(head.config, 0, dtype=self.dtype)
         self._masks = CausalMasks(0, self.dtype)
@@ -85,8 +87,9 @@ class EagleDrafter:
             yield growth.step()
         return growth.tree.window(self._size)
 
-    def measure_step(self, rows: int, context: int) -> Callable[[], object]:
+    def timed_step(self, measurement: Measurement) -> Callable[[], object]:
         """One step of so many nodes side by side, as many children of each ranked (see `WindowDrafter`)."""
+        rows, context = measurement.rows, measurement.context
         self.cache, self._masks = with_room(self.cache, self._masks, context + rows)
         self.cache.fill_random(context)
         config = self.head.config

@@ -24,6 +24,7 @@ from runtime.models.masks import CausalMasks, prefill_pieces, with_room
 from runtime.models.ranking import ranked_ids
 from runtime.trees.static_tree import MOST_RANKS, Ranks, ranks_by_level
 from runtime.verification.rules import GREEDY, Sampling
+from runtime.wire.measurement import Measurement
 
 
 class HydraDrafter(HeadDrafter):
@@ -79,11 +80,12 @@ class HydraDrafter(HeadDrafter):
             yield len(inner) if level else max(len(committed), 1)
         return Window(tuple(tokens[path] for path in self._tree), parents=parents_of(self._tree))
 
-    def measure_step(self, rows: int, context: int) -> Callable[[], object]:
+    def timed_step(self, measurement: Measurement) -> Callable[[], object]:
         """The prefix layer over so many rows, then the children of as many nodes.
 
         No step does both in full: the first reads rows for one node, the others leave the prefix layer out.
         """
+        rows, context = measurement.rows, measurement.context
         size = len(self.model.target_norm)
         self.cache, self._masks = with_room(self.cache, self._masks, context + rows)
         self.cache.fill_random(context)

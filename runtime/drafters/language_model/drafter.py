@@ -37,6 +37,7 @@ from runtime.drafters.window_drafter import Steps
 from runtime.models.kv_cache import KVCache
 from runtime.models.masks import CausalMasks, TreeMask, prefill_pieces, with_room
 from runtime.verification.rules import GREEDY, Sampling
+from runtime.wire.measurement import Measurement, Part
 
 
 class Drafter:
@@ -48,6 +49,7 @@ class Drafter:
 
     raw_features = False
     methods: tuple[Method, ...] = ("speculative", "mirror")
+    timed_parts: tuple[Part, ...] = ("draft_step", "draft_streams", "head_step")
 
     def __init__(self, model: DraftModel) -> None:
         self.model = model
@@ -233,41 +235,29 @@ class Drafter:
             torch.tensor(ids), positions=positions, mask=mask, cache=self.cache, features_TE=features_TE
         )
 
-    def measure_step(
-        self,
-        rows: int,
-        context: int,
-        *,
-        num_proposals: int | None = None,
-        num_alternatives: int = 0,
-        with_features: bool = False,
-    ) -> Callable[[], object]:
-        """One step of so many rows side by side behind a made-up text, to be run again and again.
-
-        Args:
-            rows: fed at once.
-            context: cached positions before them.
-            num_proposals: rows that propose a token, the last ones; None means all.
-            num_alternatives: ids that each of them keeps, 0 for its token alone.
-            with_features: whether the rows carry features.
+    def timed_step(self, measurement: Measurement) -> Callable[[], object]:
+        """One step after a random text, or so many guesses of its streams, to be run again and again.
 
         Raises:
-            LaneError: features are asked for, and this draft takes none.
+            LaneError: features or more streams are asked for than this draft has.
         """
-        if with_features and self.model.fuse is None:
+        if measurement.part == "draft_streams":
+            return self._timed_guesses(measurement.rows, measurement.context)
+        rows, context = measurement.rows, measurement.context
+        if measurement.with_features and self.model.fuse is None:
             raise LaneError("a step with_features cannot be timed: this draft takes none")
         schedule = Schedule(method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=1)
         self.prefill([0], schedule=schedule, capacity=context + rows)
-        self.propose = Proposer(self.model.output, num_alternatives=num_alternatives)
+        self.propose = Proposer(self.model.output, num_alternatives=measurement.num_alternatives)
         self.cache.fill_random(context)
         ids = torch.randint(self.model.decoder.config.vocab_size, (rows,)).tolist()
         positions = [context] * rows
         mask = TreeMask(num_committed=context, num_window=0, num_branches=rows, num_tokens=1, dtype=self.dtype)
         mask.add([0] * rows)
         features_TE = None
-        if with_features and self.model.fuse is not None:
+        if measurement.with_features and self.model.fuse is not None:
             features_TE = torch.randn(rows, self.model.fuse.in_features, dtype=self.dtype)
-        first = rows - (num_proposals or rows)
+        first = rows - (measurement.num_proposals or rows)
 
         def run() -> None:
             self.cache.set_length(context)
@@ -277,12 +267,7 @@ class Drafter:
 
         return run
 
-    def measure_streams(self, count: int, context: int) -> Callable[[], object]:
-        """So many guesses behind a made-up text, to be run again and again.
-
-        Raises:
-            LaneError: the draft has fewer streams.
-        """
+    def _timed_guesses(self, count: int, context: int) -> Callable[[], object]:
         schedule = Schedule(
             method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=1, draft_streams=count
         )

@@ -19,6 +19,7 @@ from runtime.drafters.window_drafter import Steps
 from runtime.models.ranking import ranked_ids
 from runtime.trees.static_tree import MOST_RANKS, Ranks, candidates_per_level, ranks_by_level, window_of
 from runtime.verification.rules import GREEDY, Sampling
+from runtime.wire.measurement import Measurement
 
 
 class MedusaHeads(Protocol):
@@ -86,7 +87,7 @@ class MedusaDrafter(HeadDrafter):
         yield max(len(committed), 1)
         return window
 
-    def measure_step(self, rows: int, context: int) -> Callable[[], object]:  # noqa: ARG002
+    def timed_step(self, measurement: Measurement) -> Callable[[], object]:  # noqa: ARG002
         """Drafting the biggest tree of the heads: neither rows nor context make a difference."""
         weight = self.heads.target_norm
         self._counts = candidates_per_level(cut(self.paths, MAX_TREE, self.heads.num_heads))

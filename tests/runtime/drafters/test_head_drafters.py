@@ -8,6 +8,7 @@ from decoding.messages import NO_WINDOW
 from decoding.tree_shape import cut
 from runtime.drafters.hydra.drafter import HydraDrafter
 from runtime.drafters.medusa.drafter import MedusaDrafter
+from runtime.wire.measurement import Measurement
 from tests.runtime.plain import features
 from tests.tiny_heads import (
     KEPT,
@@ -110,5 +111,5 @@ def test_a_measured_step_leaves_a_drafter_that_drafts_as_before(kind, drafter, t
     schedule = tree_schedule(kind)
     before = draft_at(drafter, target, TEXT, schedule)
     for rows, context in ((1, 20), (3, 50)):  # in the end further than any text before
-        drafter.measure_step(rows, context)()
+        drafter.timed_step(Measurement(part="head_step", rows=rows, context=context))()
     assert draft_at(drafter, target, TEXT, schedule) == before

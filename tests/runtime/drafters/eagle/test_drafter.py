@@ -6,6 +6,7 @@ import torch
 from decoding.errors import LaneError
 from decoding.schedule import Schedule
 from runtime.drafters.eagle.drafter import EagleDrafter
+from runtime.wire.measurement import Measurement
 from tests.runtime.plain import features as target_features
 from tests.tiny_eagle import KEPT, plain_entered, plain_features, plain_log_probs, tiny_eagle1, tiny_eagle3
 from tests.tiny_models import tiny_target
@@ -167,7 +168,7 @@ def test_without_features_there_is_nothing_to_go_on_from(method, drafter) -> Non
 
 
 def test_a_step_is_measured_again_and_again_behind_a_made_up_text(drafter) -> None:
-    step = drafter.measure_step(3, 10)
+    step = drafter.timed_step(Measurement(part="head_step", rows=3, context=10))
     step()
     step()
     assert drafter.cache.cursor == 13

@@ -21,6 +21,7 @@ from runtime.drafters.language_model.model import DraftConfig
 from runtime.drafters.streams.model import StreamConfig
 from runtime.storage.weight_folder import load_folder, save_folder
 from runtime.verification.rules import Sampling
+from runtime.wire.measurement import Measurement
 from tests.runtime import plain
 from tests.runtime.drafters.language_model.test_drafter import PROMPT, begin, made_up_features, mirror, run, speculative
 from tests.runtime.drafters.streams.test_model import streams_of_row
@@ -186,12 +187,13 @@ def test_streams_begin_where_features_are_or_above_and_below_the_last_layer(
 
 def test_guesses_can_be_timed_again_and_again() -> None:
     drafter = Drafter(draft_model())
-    run_once = drafter.measure_streams(2, 20)
+    guesses = Measurement(part="draft_streams", rows=2, context=20)
+    run_once = drafter.timed_step(guesses)
     for _ in range(2):
         assert len(run_once()) == 2
         assert drafter.cache.cursor == 20
     with pytest.raises(LaneError, match="draft_streams is 2: this draft has none"):
-        Drafter(no_streams()).measure_streams(2, 20)
+        Drafter(no_streams()).timed_step(guesses)
 
 
 # On disk
