@@ -1,1 +1,18 @@
-"""The PyTorch world: real models on real lanes."""
+"""The PyTorch world: real models on real lanes.
+
+The road of one `yield lanes.target.verify(window)` to the layers and back:
+
+    the caller's process    engine.py                    starts lanes, loads models, runs the method
+                            lanes/sequence_lanes.py      drives it: waits for every handle that it yields
+                            lanes/target_lane.py         turns the verb into an operation, the answer into spans
+                            lanes/lane.py                sends it, and starts, loses and ends the process
+    on the way              wire/operations.py, codec.py what crosses: fields and replies by their types
+                            wire/channel.py              how: JSON and arrays over a socket
+    the lane's process      worker/process.py, server.py pinned to its cores; answers first in, first out
+                            worker/roles.py              the operation's handler, for the target or the draft
+                            target/target_model.py       embeds the rows, keeps keys, picks the accepted
+                            models/decoder.py, masks.py  the layers
+                            verification/rules.py        the verdict, which goes back the same way
+
+A draft goes the same road by lanes/draft_lane.py and drafters/, a folder for each kind.
+"""
