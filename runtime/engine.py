@@ -100,7 +100,7 @@ class Engine:
         return self._lanes.load_draft(lane, drafter)[0]
 
     def load_streams(self, lane: str, drafter: str | None = None) -> Lane:
-        """Start a lane and load the target into it, and streams of the target beside it.
+        """Start a lane and load the target into it, and streams of the target with it.
 
         Raises:
             MirrorsdError: the lane or a model is not to be had.

@@ -1,4 +1,4 @@
-"""What a draft lane runs: anything that drafts windows behind a committed text, chains or trees.
+"""What a draft lane runs: anything that drafts windows after a committed text, chains or trees.
 
 The draft language model (`runtime.drafters.language_model.drafter`) is one; heads that read the target's states are
 others. Shapes: T rows, E width of all features a row has.
@@ -52,7 +52,7 @@ class WindowDrafter(Protocol):
         Args:
             prompt: at least one token id.
             schedule: which windows are wanted.
-            capacity: tokens that the text may grow to; room for what is drafted behind it is the drafter's own
+            capacity: tokens that the text may grow to; room for what is drafted after it is the drafter's own
                 business.
             sampling: how this sequence's tokens are chosen.
             features_TE: the target's features of all positions but the last, [len(prompt) - 1, E]; None if the

@@ -1,7 +1,7 @@
 """The draft's verbs in the real world.
 
-A draft lane that is dead, hangs, is too late or fails at its work is lost: it is ended, the trace says so, and from
-then on it offers nothing, without being waited for. A draft in the target's own lane cannot be lost alone.
+A draft lane that is dead, hangs, is too late or fails at its work is lost: it is ended, the trace records that, and
+from then on it offers nothing, without being waited for. A draft in the target's own lane cannot be lost alone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class DraftVerbs:
         self._deadline_s = deadline_s
         self._is_lost = False
         self.committed: Sequence[int] = ()
-        """Tokens of the last commit: a rollout starts behind them."""
+        """Tokens of the last commit: a rollout starts after them."""
 
     def prefill(self, start: SequenceStart, features: Block | None) -> Reply[None]:
         """Start a sequence; `finish_prefill` waits for it."""
@@ -69,7 +69,7 @@ class DraftVerbs:
         self._writer.transfer(self._schedule.target_lane, self._lane.name, len(signal.candidates))
 
     def take(self, verdict: Verdict) -> Pending:
-        """The window behind a verdict, from a branch or afresh; replies `Window`."""
+        """The window after a verdict, from a branch or afresh; replies `Window`."""
         reply = self._lane.request(Take(num_accepted=verdict.num_accepted, next_token=verdict.next_token))
         return Pending(result=lambda: self._window(reply))
 

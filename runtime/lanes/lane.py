@@ -168,7 +168,7 @@ class Lane:
         self._arrived.clear()
 
     def kill(self, reason: str) -> None:
-        """End the process at once; whoever waits for it is told the reason."""
+        """End the process at once; whoever waits for it gets the reason."""
         if self._process is not None:
             self._process.kill()
         self._lose(reason)

@@ -72,7 +72,7 @@ class LaneSet:
         return lane, self._traits[folder]
 
     def load_streams(self, name: str, drafter: str | None = None) -> Lane:
-        """The lane with the target loaded, and streams of the target beside it.
+        """The lane with the target loaded, and streams of the target with it.
 
         Args:
             name: of the lane.

@@ -1,6 +1,6 @@
 """Turns what lanes report about their own time into a trace.
 
-Work is timed in the lanes alone; the driver's clock tells when rounds begin and end, as in the simulated world.
+Work is timed in the lanes alone; rounds begin and end by the driver's clock, as in the simulated world.
 """
 
 from __future__ import annotations

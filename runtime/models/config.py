@@ -158,7 +158,7 @@ def _with_eos(config: ModelConfig, eos: tuple[int, ...]) -> ModelConfig:
 
 
 def _rope_parameters(raw: dict[str, Any]) -> dict[str, Any]:
-    """Older configs write `rope_scaling` beside `rope_theta`, newer ones put both in `rope_parameters`."""
+    """Older configs write `rope_scaling` next to `rope_theta`, newer ones put both in `rope_parameters`."""
     return dict(raw.get("rope_parameters") or raw.get("rope_scaling") or {})
 
 

@@ -71,7 +71,7 @@ def embedded_folder(model: EmbeddedModel = SMOLLM2) -> Path:
 
 
 def is_present(model: EmbeddedModel = SMOLLM2) -> bool:
-    """Tell whether `model` is in the cache: of the present conversion, and every file in its full length."""
+    """Whether `model` is in the cache: of the present conversion, and every file in its full length."""
     folder = embedded_folder(model)
     try:
         manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
@@ -198,7 +198,7 @@ def _place(model: EmbeddedModel, finished: Path, folder: Path, work: Path) -> No
 
 
 def _rename(source: Path, target: Path) -> bool:
-    """Rename a folder, and tell whether the target was free."""
+    """Rename a folder, and return whether the target was free."""
     try:
         source.rename(target)
     except OSError as error:

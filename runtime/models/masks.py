@@ -29,14 +29,14 @@ def prefill_pieces(num_rows: int, dtype: torch.dtype) -> Iterator[tuple[int, int
 
 
 class CausalMasks:
-    """Additive masks for a few rows behind any context of up to `capacity` slots; slices of one table each."""
+    """Additive masks for a few rows after any context of up to `capacity` slots; slices of one table each."""
 
     def __init__(self, capacity: int, dtype: torch.dtype) -> None:
         self._capacity = capacity
         self._dtype = dtype
         self._tables: dict[int, Tensor] = {}
 
-    def behind(self, context: int, num_rows: int) -> Tensor | None:
+    def after(self, context: int, num_rows: int) -> Tensor | None:
         """Mask [T, context + T] of rows in text order; None for a single row, which sees everything."""
         if num_rows == 1:
             return None
@@ -65,7 +65,7 @@ class TreeRows(NamedTuple):
     block: Tensor
 
     def mask(self, context: int) -> Tensor:
-        """The mask [T, context + T] of these rows behind a text of `context` slots."""
+        """The mask [T, context + T] of these rows after a text of `context` slots."""
         return torch.cat([self.block.new_zeros(len(self.block), context), self.block], dim=1)
 
 
@@ -91,7 +91,7 @@ class TreeMask:
     def __init__(
         self, *, num_committed: int, num_window: int, num_branches: int, num_tokens: int, dtype: torch.dtype
     ) -> None:
-        """Args: slots of the text and of the window behind it; branches at most, and slots of each; dtype."""
+        """Args: slots of the text and of the window after it; branches at most, and slots of each; dtype."""
         self.base = num_committed + num_window
         self._num_committed = num_committed
         num_slots = self.base + num_branches * num_tokens

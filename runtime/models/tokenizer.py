@@ -1,6 +1,6 @@
 """Text to token ids and back, and the chat template of a model folder.
 
-Templates run in Jinja's sandbox and are not told today's date, so that a prompt encodes the same every day.
+Templates run in Jinja's sandbox and do not get today's date, so that a prompt encodes the same every day.
 """
 
 import json
@@ -130,10 +130,10 @@ class StreamDecoder:
         return piece
 
     def _piece(self) -> str:
-        """Decode the pending ids behind those given last: some decoders drop the space that starts a text."""
-        behind = self._tokenizer.decode(self._given, skip_special_tokens=self._skip_special_tokens)
+        """Decode the pending ids after those given last: some decoders drop the space that starts a text."""
+        given = self._tokenizer.decode(self._given, skip_special_tokens=self._skip_special_tokens)
         both = self._tokenizer.decode(self._given + self._pending, skip_special_tokens=self._skip_special_tokens)
-        return both[len(behind) :]
+        return both[len(given) :]
 
 
 def _read_settings(folder: Path) -> dict[str, Any]:

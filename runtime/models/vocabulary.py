@@ -1,6 +1,6 @@
-"""What a draft, head or exit may say: the kept ids of its reduced vocabulary, and the tokens of the prompt.
+"""What a draft, head or exit may propose: the kept ids of its reduced vocabulary, and the tokens of the prompt.
 
-Names, numbers and foreign words of an answer mostly stand in its prompt, and a vocabulary reduced to what answers
+Names, numbers and foreign words of an answer mostly are in its prompt, and a vocabulary reduced to what answers
 use most lacks just these. Their rows are the target's own, as all others are, so nothing has to be trained for them.
 Shapes: V ids of the target, K kept ids, D hidden size.
 """
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 
 class OutputRows:
-    """Rows of a head and the target ids they stand for; those of a prompt come and go."""
+    """Rows of a head and the target ids they belong to; those of a prompt come and go."""
 
     def __init__(self, kept_ids: Tensor, kept_KD: Tensor, target_VD: Tensor | None = None) -> None:
         """Start with the kept ids alone.
@@ -31,7 +31,7 @@ class OutputRows:
         self.ids, self.rows = self._kept
 
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
-        """Say the tokens of this prompt too, in place of those of the last one."""
+        """Propose the tokens of this prompt too, in place of those of the last one."""
         kept_ids, kept_KD = self._kept
         self.ids, self.rows = self._kept
         if self._target_VD is None:

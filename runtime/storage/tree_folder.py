@@ -45,7 +45,7 @@ def load_tree(
     Args:
         folder: of this kind.
         kind: its config.
-        target: what the ids count, and lie beside.
+        target: the target they were trained for.
         build: the model of a config; it is called with the meta device for default: the weights that it makes itself
             are the stored ones.
         dtype: of the stored weights, once loaded.

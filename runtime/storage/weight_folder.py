@@ -2,7 +2,7 @@
 
 The layout follows vLLM's speculators: the config names its kind and its verifier, and two maps, `t2d` and
 `d2t`, tie the reduced vocabulary to the target's. Embedding and head rows are the target's own and are not
-stored; a few embedding rows (`target_probe`) tell whether a target is the right one.
+stored; a few embedding rows (`target_probe`) show whether a target is the right one.
 What the weights are is the business of `runtime.drafters.language_model.folder` and `runtime.target.exit_folder`.
 """
 
@@ -70,7 +70,7 @@ class TargetShape(BaseModel):
 
 
 class FolderConfig(BaseModel):
-    """What every `config.json` of this layout says; kinds add their own fields."""
+    """What every `config.json` of this layout has; kinds add their own fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -87,7 +87,7 @@ C = TypeVar("C", bound=FolderConfig)
 
 
 def common_fields(kind: str, target: ModelConfig, target_name: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What a `FolderConfig` says of the weights whatever their kind, but for the size of their vocabulary.
+    """What a `FolderConfig` has about the weights whatever their kind, but for the size of their vocabulary.
 
     Args:
         kind: of the folder.

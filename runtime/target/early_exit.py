@@ -35,7 +35,7 @@ class EarlyExit:
 
     @torch.inference_mode()
     def read(self, x_BTD: Tensor, layer: int, num_candidates: int) -> tuple[Rows, tuple[tuple[float, ...], ...]]:
-        """Best target ids of every row of the only sequence, best first, and log-probabilities beside them.
+        """Best target ids of every row of the only sequence, best first, and their log-probabilities.
 
         Args:
             x_BTD: hidden states after `layer`, [1, T, D].

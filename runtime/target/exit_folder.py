@@ -102,5 +102,5 @@ def _by_layer(adapters: Mapping[int, ExitAdapter]) -> nn.ModuleDict:
 
 
 def _affine_names(layers: tuple[int, ...]) -> set[str]:
-    """The affine maps stay near the identity: one scale per row would drown what lies beside the diagonal."""
+    """The affine maps stay near the identity: one scale per row would drown what lies off the diagonal."""
     return {f"{layer}.affine.weight" for layer in layers}

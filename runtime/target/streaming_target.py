@@ -1,10 +1,10 @@
 """A target that drafts for itself: the pass that verifies a tree drafts the next one (speculative streaming).
 
 The paper (arXiv 2402.11131, section 3) gives every row of the pass its streams, because accelerators have
-arithmetic to spare, and drops those of the rows that are refused. Here the streams of the one row that stands last
+arithmetic to spare, and drops those of the rows that are refused. Here the streams of the last accepted row alone
 follow its verdict, through the top layers alone: same tree, same text, and a few rows instead of a few per node. On
 one core, with six layers of thirty and three streams, they add 12 ms to the verification of any tree; streams of all
-rows add 28 ms behind 16 nodes and 84 ms behind 63.
+rows add 28 ms after 16 nodes and 84 ms after 63.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class StreamingTarget(TargetModel):
         self._tree = cut(self.streams.paths, size, depth)
 
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
-        """Let exits and streams say the tokens of this prompt too."""
+        """Let exits and streams propose the tokens of this prompt too."""
         super().add_prompt_tokens(prompt)
         self.streams.output.add_prompt_tokens(prompt)
 

@@ -1,8 +1,8 @@
 """The target of one sequence: prefill, verification, and the two halves around an early exit.
 
-The target decides what is committed, so its cache is rolled back by its own verdicts: behind every verdict it
+The target decides what is committed, so its cache is rolled back by its own verdicts: after every verdict it
 holds the committed text but the last token, which is the first row of the next verification. Of a tree the keys of
-the path that stands are moved behind that text.
+the accepted path are moved after that text.
 
 Shapes: legend of `runtime.models.decoder`; T = len(window) + 1 rows, E tapped layers.
 """
@@ -71,7 +71,7 @@ class TargetModel:
 
         Args:
             prompt: at least one token id.
-            capacity: slots that the whole sequence and a window behind it need.
+            capacity: slots that the whole sequence and a window after it need.
             sampling: how this sequence's tokens are chosen.
             feature_layers: layers whose hidden states `verify`, `prefix` and this reply; ascending. The last layer
                 is read before the final norm.
@@ -113,7 +113,7 @@ class TargetModel:
 
     @torch.inference_mode()
     def verify(self, window: Window) -> Verdict:
-        """All layers over the last committed token and the window; features of the rows that stand."""
+        """All layers over the last committed token and the window; features of the accepted rows."""
         rows = self.advance(self.embed(window), self.num_layers)
         verdict = self.decide(rows)
         if not self._feature_layers:
@@ -143,7 +143,7 @@ class TargetModel:
             tree = tree_rows(window.parents, self.dtype)
             return self._embed(ids, tree.depths + context, tree.mask(context), window)
         positions = torch.arange(context, context + len(ids))
-        return self._embed(ids, positions, self._masks.behind(context, len(ids)), window)
+        return self._embed(ids, positions, self._masks.after(context, len(ids)), window)
 
     @torch.inference_mode()
     def advance(self, rows: RowsUnderWay, stop: int) -> RowsUnderWay:
@@ -156,14 +156,14 @@ class TargetModel:
 
     @torch.inference_mode()
     def decide(self, rows: RowsUnderWay) -> Verdict:
-        """Decide on rows that have passed all layers, and keep the keys of those that stand."""
+        """Decide on rows that have passed all layers, and keep the keys of the accepted ones."""
         logits_TV = self.decoder.logits(rows.x_BTD)[0]
         verdict = decide(logits_TV, rows.window, self._sampling, self.cache.cursor + 1)
         self.keep(verdict)
         return verdict
 
     def keep(self, verdict: Verdict) -> None:
-        """Keep the keys of the rows that stand, in text order, and the token that follows them."""
+        """Keep the keys of the accepted rows, in text order, and the token that follows them."""
         first = self.cache.cursor + 1
         if verdict.path:
             self.cache.gather([first + node for node in verdict.path], first)

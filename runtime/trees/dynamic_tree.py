@@ -60,7 +60,7 @@ class DynamicTree:
         )
 
     def child(self, node: int, token: int) -> int | None:
-        """The child that stands for a token, if there is one."""
+        """The child with a token, if there is one."""
         for other, (parent, own) in enumerate(zip(self.parents, self.tokens, strict=True)):
             if parent == node and own == token:
                 return other

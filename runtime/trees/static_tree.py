@@ -1,4 +1,4 @@
-"""Static trees at work: from the best ids of every level to a window, and from a text to the nodes that stand for it.
+"""Static trees at work: from the best ids of every level to a window, and from a text to the nodes it follows.
 
 Which paths a tree has is the business of `decoding.tree_shape`.
 Shapes: N places of a text, K levels, C candidates.
@@ -32,11 +32,11 @@ def candidates_per_level(paths: Sequence[Path]) -> tuple[int, ...]:
 def grow(share: Callable[[Path], float], num_nodes: int, depth: int) -> tuple[Path, ...]:
     """The first nodes of the tree that is worth most: at every step the path of the largest share is added.
 
-    A node comes behind its parent and behind its better siblings, so that siblings stand best first. Of equal
+    A node comes after its parent and after its better siblings, so that siblings come best first. Of equal
     paths the shorter goes first, then the one of better ranks.
 
     Args:
-        share: how often a path stands for a text, in any unit.
+        share: how often a text follows a path, in any unit.
         num_nodes: to grow, as far as `depth` levels of `MOST_RANKS` have room.
         depth: levels at most.
     """
@@ -57,7 +57,7 @@ def require_tree(paths: Sequence[Path], depth: int, *, source: str) -> None:
     """Refuse paths that are not the nodes of a tree of at most `depth` levels.
 
     Raises:
-        ModelFormatError: says what is wrong; `source` names the file.
+        ModelFormatError: the message has what is wrong; `source` names the file.
     """
     try:
         parents_of(paths)
@@ -74,7 +74,7 @@ def require_tree(paths: Sequence[Path], depth: int, *, source: str) -> None:
 
 
 def window_of(paths: Sequence[Path], candidates: Sequence[Sequence[int]]) -> Window:
-    """The tree whose nodes on a level have the same candidates, whatever stands before them.
+    """The tree whose nodes on a level have the same candidates, whatever tokens come before them.
 
     Args:
         paths: nodes, parents before children.
@@ -91,7 +91,7 @@ def ranks_of(candidates_NC: Tensor, wanted_N: Tensor) -> Tensor:
 
 
 def following(ids: Sequence[int], start: int, depth: int) -> Tensor:
-    """Row i is what the text goes on with from `ids[start + i]`, [N, depth]; -1 behind its end."""
+    """Row i is what the text goes on with from `ids[start + i]`, [N, depth]; -1 after its end."""
     padded = torch.tensor([*ids[start:], *[-1] * (depth - 1)])
     return padded.unfold(0, depth, 1)
 
@@ -121,11 +121,11 @@ def ranks_by_level(
 
 
 def places_along(ranks: Ranks, paths: Sequence[Path], depth: int) -> Ranks:
-    """Places in `paths` of the nodes that stand for a text, as acceptance records hold them.
+    """Places in `paths` of the nodes that a text follows, as acceptance records hold them.
 
     Args:
         ranks: for each place of the text, and each level, the rank of the text's token among the candidates
-            behind the tokens before it, [N, K]; -1 for none.
+            after the tokens before it, [N, K]; -1 for none.
         paths: a tree.
         depth: tokens to go along; a tree may be less deep.
 

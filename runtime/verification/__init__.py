@@ -1,1 +1,1 @@
-"""Which drafted tokens are accepted, and the distributions behind that."""
+"""Which drafted tokens are accepted, and the distributions they come from."""

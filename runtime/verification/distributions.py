@@ -1,4 +1,4 @@
-"""Distributions over tokens: what logits say at a temperature, what a draft leaves over, and drawing from either.
+"""Distributions over tokens: those of logits at a temperature, what a draft leaves over, and drawing from either.
 
 Probabilities are float64. Shapes: V vocabulary.
 """

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from typing import Literal
 
 Stream = Literal["target", "accept", "draft"]
-"""What is decided: the target's own token, whether a drafted token stands, the draft's token."""
+"""What is decided: the target's own token, whether a drafted token is accepted, the draft's token."""
 
 _BITS = 53
 """A float64 holds this many bits of a number below one."""
@@ -19,7 +19,7 @@ _BITS = 53
 def uniform(seed: int, stream: Stream, *place: int) -> float:
     """The draw in [0, 1) that belongs to a place: a hash of it, uniform in its top 53 bits.
 
-    A place is a text position, and behind it, where several drafted tokens compete for the position, the rank of
+    A place is a text position and, where several drafted tokens compete for the position, the rank of
     one among them.
     """
     digest = blake2b(" ".join(map(str, (seed, stream, *place))).encode(), digest_size=8).digest()

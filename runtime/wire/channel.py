@@ -32,7 +32,7 @@ class Block(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What one side says: JSON-able fields, and arrays beside them."""
+    """What one side sends: JSON-able fields, and arrays."""
 
     fields: Mapping[str, Any]
     blocks: tuple[Block, ...] = ()

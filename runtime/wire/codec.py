@@ -1,6 +1,6 @@
 """Values as JSON and arrays, by their type: named tuples and dataclasses field by field, and whatever they hold.
 
-A type says how its values are read, so nothing but data crosses. Most is JSON as it is. Arrays are `Block`s that
+A type determines how its values are read, so nothing but data crosses. Most is JSON as it is. Arrays are `Block`s that
 follow the JSON in the order they were written: what of a window was sampled from, the exit's candidates, and the
 features of `decoding.messages`, which are opaque there and stay blocks outside of lanes.
 """

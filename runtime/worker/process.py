@@ -1,4 +1,4 @@
-"""The process of one lane: pinned to its cores and told its threads before torch is imported.
+"""The process of one lane: pinned to its cores, its number of threads set before torch is imported.
 
 Started by `runtime.lanes.lane` as ``python -m runtime.worker.process``; ends when its parent does.
 """

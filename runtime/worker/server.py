@@ -1,8 +1,8 @@
 """The loop inside a lane's process: first in, first out, and draft steps while no message is there.
 
-A message with an ``id`` is answered by one with the same id. One without is not; should it fail, the next answer
-says so. Every answer tells when its operation started and ended (`time.perf_counter`, one clock for all processes
-of a machine).
+A message with an ``id`` is answered by one with the same id. One without is not; should it fail, its error is the
+next answer. Every answer has the times when its operation started and ended (`time.perf_counter`, one clock for all
+processes of a machine).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class LaneServer:
             reply = self._handler(message.fields["op"]).run(message)
         except EOFError:
             raise
-        except Exception as error:  # noqa: BLE001  the parent is told and raises it there
+        except Exception as error:  # noqa: BLE001  the answer carries it and the parent raises it
             self._fail(error)
         if message.fields["id"] is None:
             return
@@ -83,12 +83,12 @@ class LaneServer:
     def _step(self, draft: DraftRole) -> None:
         try:
             draft.step()
-        except Exception as error:  # noqa: BLE001  the answer to the next message tells
+        except Exception as error:  # noqa: BLE001  the next answer carries it
             self._fail(error)
             draft.forget()
 
     def _fail(self, error: Exception) -> None:
-        """Keep the first failure: those behind it are mostly its consequences."""
+        """Keep the first failure: those after it are mostly its consequences."""
         self._failure = self._failure or error
 
     def _handler(self, name: str) -> Handler:

@@ -1,4 +1,4 @@
-"""Timing parts of the models inside their lane, by the very code that decodes, on made-up text."""
+"""Timing parts of the models inside their lane, by the very code that decodes, on random text."""
 
 from __future__ import annotations
 
@@ -115,9 +115,9 @@ class TargetParts:
         return self._tree(self._model.stream)
 
     def _tree(self, verify: Callable[[Window], Verdict]) -> Prepared:
-        """Verify a made-up tree, and move a path of it as if that stood."""
+        """Verify a random tree, and move a path of it as if that were accepted."""
         model, first = self._model, self._measurement.context + 1
-        # every node has two children; the path to the last of them stands
+        # every node has two children; the path to the last of them is accepted
         parents = tuple(node // 2 - 1 for node in range(len(self._window.tokens)))
         window = self._window._replace(parents=parents)
         path: list[int] = []
@@ -134,18 +134,18 @@ class TargetParts:
 
     def _head(self) -> Prepared:
         model = self._model
-        return self._behind(model.num_layers, lambda rows: codec.write(model.decide(rows)))
+        return self._after_layers(model.num_layers, lambda rows: codec.write(model.decide(rows)))
 
     def _exit(self) -> Prepared:
         model, layer, count = self._model, self._measurement.exit_layer, self._measurement.num_candidates
         if layer is None:
             raise LaneError("exit cannot be timed without an exit_layer")
-        return self._behind(
+        return self._after_layers(
             layer, lambda rows: codec.write(ExitSignal(*model.early_exit.read(rows.x_BTD, layer, count)))
         )
 
-    def _behind(self, layer: int, tail: Callable[[RowsUnderWay], object]) -> Prepared:
-        """The end of an operation, behind its layers: they leave none of its weights in the processor's cache."""
+    def _after_layers(self, layer: int, tail: Callable[[RowsUnderWay], object]) -> Prepared:
+        """The end of an operation, after its layers: they leave none of its weights in the processor's cache."""
         model, waiting = self._model, list[RowsUnderWay]()
 
         def before() -> None:

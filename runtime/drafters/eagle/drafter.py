@@ -2,7 +2,7 @@
 
 The first step of a rollout feeds the tokens committed since the last one, each with the target's feature of the
 position before; every later step feeds the nodes of one level, each with the head's own feature of its parent.
-Keys of nodes go with the rollout: a node that stands is fed again, with the target's feature.
+Keys of nodes go with the rollout: an accepted node is fed again, with the target's feature.
 Shapes: legend of `runtime.drafters.eagle.model`, plus N places of a text.
 """
 
@@ -31,7 +31,7 @@ from runtime.wire.measurement import Measurement, Part
 class EagleDrafter:
     """An EAGLE head and the sequence it drafts for; a `runtime.drafters.window_drafter.WindowDrafter`.
 
-    Candidates are the head's best ids at any temperature: they stand before the target draws.
+    Candidates are the head's best ids at any temperature: they are fixed before the target draws.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class EagleDrafter:
         self._last, self._num_before = (ids[-1:], feature_TD[-1:]), self.cache.cursor
 
     def rollout(self, committed: Sequence[int] = (), features_TE: Tensor | None = None) -> Steps:
-        """Draft a tree behind the committed text (see `WindowDrafter`)."""
+        """Draft a tree after the committed text (see `WindowDrafter`)."""
         if committed:
             self._num_before += len(self._last[0])
             self._last = (committed, self._input_feature(_require(features_TE)))
         self.cache.set_length(self._num_before)
         ids, feature_TD = self._last
-        mask = self._masks.behind(self._num_before, len(ids))
+        mask = self._masks.after(self._num_before, len(ids))
         feature_1D = self.feed(ids, feature_TD, positions=self._positions(len(ids)), mask=mask)[-1:]
         growth = _Growth(self, feature_1D, self._top_k)
         yield len(ids)
@@ -96,7 +96,7 @@ class EagleDrafter:
         ids = torch.randint(config.vocab_size, (rows,)).tolist()
         feature_TD = torch.randn(rows, config.hidden_size, dtype=self.dtype)
         positions = torch.full((rows,), context)
-        mask = _behind(context, _own(rows, self.dtype))
+        mask = _mask_after(context, _own(rows, self.dtype))
 
         def run() -> None:
             self.cache.set_length(context)
@@ -107,7 +107,7 @@ class EagleDrafter:
     def ranks_along(
         self, ids: Sequence[int], *, start: int, features_TE: Tensor, depth: int, top_k: int
     ) -> NDArray[np.int32]:
-        """Places in the tree's order of the nodes that stand for a text, [N, depth] (`AcceptanceRecord`).
+        """Places in the tree's order of the nodes that a text follows, [N, depth] (`AcceptanceRecord`).
 
         The sequence under way is lost.
 
@@ -133,7 +133,7 @@ class EagleDrafter:
 
     @torch.inference_mode()
     def feed(self, ids: Sequence[int], feature_TD: Tensor, *, positions: Tensor, mask: Tensor | None) -> Tensor:
-        """One step at the cache's cursor, which moves behind it: features of the rows' own positions [T, D]."""
+        """One step at the cache's cursor, which moves after it: features of the rows' own positions [T, D]."""
         ids_BT = torch.tensor([ids])
         feature_BTD = self.head(ids_BT, feature_TD[None], positions=positions, mask=mask, cache=self.cache)
         self.cache.advance(len(ids))
@@ -141,7 +141,7 @@ class EagleDrafter:
 
     @torch.inference_mode()
     def rank(self, feature_RD: Tensor, count: int) -> tuple[list[list[int]], list[list[float]]]:
-        """The best target ids behind every row, best first, and their log-probabilities."""
+        """The best target ids after every row, best first, and their log-probabilities."""
         output = self.head.output
         logits_RV = output.logits(self.head.output_state(feature_RD))
         best = ranked_ids(logits_RV, min(count, logits_RV.shape[-1]))
@@ -184,7 +184,7 @@ class EagleDrafter:
 
 
 class _Growth:
-    """A tree grown level by level behind the committed text, which ends at the cache's cursor."""
+    """A tree grown level by level after the committed text, which ends at the cache's cursor."""
 
     def __init__(self, drafter: EagleDrafter, feature_1D: Tensor, top_k: int) -> None:
         self.tree = DynamicTree(top_k)
@@ -206,7 +206,7 @@ class _Growth:
             [tree.tokens[node] for node in nodes],
             self._feature_RD[above],
             positions=torch.full((len(nodes),), drafter.position(self._base + self._level - 1)),
-            mask=_behind(self._base, self._own_RS),
+            mask=_mask_after(self._base, self._own_RS),
         )
         self._expand(feature_RD)
         return len(nodes)
@@ -218,7 +218,7 @@ class _Growth:
 
 
 def _places_along(growth: _Growth, text: Sequence[int], depth: int) -> list[int]:
-    """Places in the tree's order of the nodes that stand for a text; it grows no further than they depend on."""
+    """Places in the tree's order of the nodes that a text follows; it grows no further than they depend on."""
     tree = growth.tree
     nodes: list[int] = []
     for level in range(depth):
@@ -228,7 +228,7 @@ def _places_along(growth: _Growth, text: Sequence[int], depth: int) -> list[int]
             child = tree.child(nodes[-1] if nodes else ROOT, text[level])
             nodes += [] if child is None else [child]
         goes_on = level + 1 == len(nodes) < len(text) and nodes[-1] in tree.frontier
-        # what grows behind the frontier is worth no more than its best
+        # what grows after the frontier is worth no more than its best
         is_settled = not nodes or tree.scores[tree.frontier[0]] <= tree.scores[nodes[-1]]
         if is_settled and not goes_on:
             break
@@ -241,8 +241,8 @@ def _own(count: int, dtype: torch.dtype) -> Tensor:
     return torch.full((count, count), -math.inf, dtype=dtype).fill_diagonal_(0)
 
 
-def _behind(context: int, own_RS: Tensor) -> Tensor:
-    """Mask of rows that see all of the context, and of the slots behind it what `own_RS` says."""
+def _mask_after(context: int, own_RS: Tensor) -> Tensor:
+    """Mask of rows that see all of the context, and of the slots after it those of `own_RS`."""
     return torch.cat([own_RS.new_zeros(len(own_RS), context), own_RS], dim=1)
 
 

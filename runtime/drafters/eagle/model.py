@@ -65,9 +65,9 @@ class EagleLayer(nn.Module):
 
 
 class EagleHead(nn.Module, ABC):
-    """What the two kinds share; `embedding` and `head` are the target's rows and `kept_ids` maps ids of the head.
+    """What the two kinds share; `embedding` and `lm_head` are the target's rows and `kept_ids` maps ids of the head.
 
-    `output` proposes: by the same rows, and by those of a prompt if it has taken one in.
+    `output` proposes: by the same rows, and by those of a prompt once they are added.
     """
 
     kept_ids: Tensor
@@ -92,7 +92,7 @@ class EagleHead(nn.Module, ABC):
 
     @abstractmethod
     def output_state(self, feature: Tensor) -> Tensor:
-        """What `head` reads of a feature, [..., D]."""
+        """What `lm_head` reads of a feature, [..., D]."""
 
     def forward(
         self, ids_BT: Tensor, feature_BTD: Tensor, *, positions: Tensor, mask: Tensor | None, cache: KVCache | None
@@ -180,7 +180,7 @@ class Eagle3(EagleHead):
         )
 
     def output_state(self, feature: Tensor) -> Tensor:
-        """The feature behind a norm of its own."""
+        """The feature after a norm of its own."""
         return self._normalise(feature, self.output_norm)
 
     def _normalise(self, x: Tensor, weight: Tensor) -> Tensor:

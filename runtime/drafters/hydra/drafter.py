@@ -66,12 +66,12 @@ class HydraDrafter(HeadDrafter):
             self._read(features_TE[start:stop], mask)
 
     def rollout(self, committed: Sequence[int] = (), features_TE: Tensor | None = None) -> Steps:
-        """Draft a tree behind the committed text, level by level (see `WindowDrafter`)."""
+        """Draft a tree after the committed text, level by level (see `WindowDrafter`)."""
         if features_TE is not None and len(features_TE):
             self._last_token = committed[-1]
-            self._read(features_TE, self._masks.behind(self.cache.cursor, len(features_TE)))
+            self._read(features_TE, self._masks.after(self.cache.cursor, len(features_TE)))
         if self._prefix_1D is None:
-            # behind a prompt of one token there is no state yet, and so no tree
+            # after a prompt of one token there is no state yet, and so no tree
             yield max(len(committed), 1)
             return NO_WINDOW
         tokens: dict[Path, int] = {(): self._last_token}
@@ -148,7 +148,7 @@ class HydraDrafter(HeadDrafter):
 
     @torch.inference_mode()
     def _candidates(self, prefix_RD: Tensor, seen_RL: Tensor, count: int) -> Tensor:
-        """Best target ids behind the tokens seen since the state, [R, C]; the last of them in the last column."""
+        """Best target ids after the tokens seen since the state, [R, C]; the last of them in the last column."""
         tokens = [self.model.embed(ids_R) for ids_R in reversed(seen_RL.unbind(1))]
         output = self.model.output
         return output.ids[ranked_ids(output.logits(self.model(prefix_RD, tokens)), count)]

@@ -71,7 +71,7 @@ class ResidualBlock(nn.Module):
 class HydraModel(nn.Module):
     """The prefix layer and K heads over one reduced vocabulary: `kept_ids` maps its ids to the target's.
 
-    `output` proposes: by the rows of `head_VD`, and by those of a prompt if it has taken one in.
+    `output` proposes: by the rows of `head_VD`, and by those of a prompt once they are added.
     """
 
     kept_ids: Tensor
@@ -134,7 +134,7 @@ class HydraModel(nn.Module):
 
         Args:
             prefix_MD: h' of the last position whose state is known.
-            tokens_MD: what `embed` says of the tokens behind it, the last one first; one or more, one per head at
+            tokens_MD: what `embed` makes of the tokens after it, the last one first; one or more, one per head at
                 most.
         """
         x_MD = prefix_MD

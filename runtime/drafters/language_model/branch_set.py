@@ -8,7 +8,7 @@ What a step computes is part of the contract, as in `runtime.drafters.language_m
 - With features nothing runs before the message. The first step feeds the window again, each token with the
   feature of its predecessor, together with all roots: window + R rows. Later steps are R rows.
 - A branch is finished after as many steps as a window has tokens; its root is fed in the first of them.
-- Taking a branch (a hit) gathers its keys behind the text and drafts the rest of its window by steps of one row.
+- Taking a branch (a hit) gathers its keys after the text and drafts the rest of its window by steps of one row.
   Without such a branch (a miss) everything is dropped and a fresh rollout starts. Should a branch be taken before
   its first step, its window is drafted by the steps of a fresh rollout, and it still is a hit.
 

@@ -3,16 +3,16 @@
 What a step computes is part of the contract: the simulator plays the same steps with the same rows.
 
 - A fresh rollout has as many steps as drafted tokens. Its first step feeds the committed tokens whose keys are
-  missing: one row, or two behind a window that was accepted whole (its last token has never been fed). A draft
+  missing: one row, or two after a window that was accepted whole (its last token has never been fed). A draft
   with features feeds every token committed since its last window again, each with its feature:
   `num_accepted` + 1 rows. Every later step is one row.
 - Features: position t is fed token t and the target's features of position t - 1; a drafted token whose
   predecessor is not verified has none.
-- A draft with streams (`Schedule.draft_streams`) feeds what they guess behind its last proposal in the same step, as
-  far as the window has room: 1 row and one for each guess. Its own proposals verify them: rows behind a guess that
+- A draft with streams (`Schedule.draft_streams`) feeds what they guess after its last proposal in the same step, as
+  far as the window has room: 1 row and one for each guess. Its own proposals verify them: rows after a guess that
   is none of its own are forgotten. So the window is the one drafted without streams, in fewer steps (Speculative
   Streaming inside the draft, arXiv 2510.13161, section 3.3). The first step of a rollout, the steps of branches and
-  the first one behind a branch that was taken have no guesses.
+  the first one after a branch that was taken have no guesses.
 - Each step proposes by `Sampling`: the argmax, or a draw of the text position's own from the truncated
   distribution; so a branch and a fresh rollout from the same text propose the same.
 
@@ -44,7 +44,7 @@ class Drafter:
     """A draft model and the state of the sequence it drafts for; a `runtime.drafters.window_drafter.WindowDrafter`.
 
     `text` is the committed text; `cached` holds the token of every cache slot that lies in text order (branches
-    keep theirs behind).
+    keep theirs after it).
     """
 
     raw_features = False
@@ -158,7 +158,7 @@ class Drafter:
         tokens, start = self.window.tokens, len(self.text)
         stop = start + len(tokens)
         self._truncate(start)
-        window_mask = self._masks.behind(start, len(tokens))
+        window_mask = self._masks.after(start, len(tokens))
         if window_mask is None:
             window_mask = mask_RS.new_zeros(1, stop)
         blind = mask_RS.new_full((len(tokens), len(ids)), float("-inf"))
@@ -210,7 +210,7 @@ class Drafter:
         hidden_BRJD = self.model.streams(
             entering_1D[None],
             positions=torch.tensor([self.cache.cursor - 1]),
-            mask=self._masks.behind(self.cache.cursor, count),
+            mask=self._masks.after(self.cache.cursor, count),
             keys=keys_of(self.cache),
             num_streams=count,
         )
@@ -221,7 +221,7 @@ class Drafter:
         """Feed tokens after those cached in text order."""
         start, stop = self.cache.cursor, self.cache.cursor + len(ids)
         assert start == len(self.cached), "a step in text order needs a cache in text order"
-        mask = self._masks.behind(start, len(ids))
+        mask = self._masks.after(start, len(ids))
         states = self.feed(ids, positions=torch.arange(start, stop), mask=mask, features_TE=features_TE)
         self.cached += ids
         return states
@@ -294,6 +294,6 @@ class Drafter:
 
 
 def slots_needed(schedule: Schedule, length: int) -> int:
-    """Cache slots for a text of `length` tokens, the windows behind it, and all branches' rows."""
+    """Cache slots for a text of `length` tokens, the windows after it, and all branches' rows."""
     num_roots = sum(schedule.draft_roots_per_row) + sum(schedule.exit_roots_per_row)
     return length + 2 * schedule.num_rows + num_roots * schedule.num_speculative_tokens

@@ -45,7 +45,7 @@ class StreamFields(BaseModel):
 
 
 class DrafterFolderConfig(FolderConfig):
-    """`config.json` of a draft model: fields of `DraftConfig` beside those of every folder."""
+    """`config.json` of a draft model: fields of `DraftConfig`, and those of every folder."""
 
     speculators_model_type: Literal["mirrorsd_draft"] = DRAFT_KIND
     source_layers: tuple[int, ...]

@@ -3,7 +3,7 @@
 With `exit_features` the draft also reads hidden states that the target has at an early exit. They are fused
 before one of its middle layers and belong to the *previous* position; drafted positions have none, so the same
 weights serve with features and without. With `streams` (`runtime.drafters.streams.model`) it also guesses tokens
-behind the next one; they change nothing of what it says itself.
+after the next one; they change nothing of what it proposes itself.
 
 Shapes: legend of `runtime.models.decoder`, plus E exit-feature layers.
 """
@@ -69,8 +69,8 @@ class DraftStates(NamedTuple):
 class DraftModel(nn.Module):
     """A `Decoder` with few layers, a reduced head, and optional fusion of exit features.
 
-    `embedding` and `head` are the target's own rows and never trained; `kept_ids` maps draft ids to target ids.
-    `output` proposes: by the same rows, and by those of a prompt if it has taken one in.
+    `embedding` and `lm_head` are the target's own rows and never trained; `kept_ids` maps draft ids to target ids.
+    `output` proposes: by the same rows, and by those of a prompt once they are added.
     `streams` are there once `add_streams` was called.
     """
 
@@ -143,7 +143,7 @@ class DraftModel(nn.Module):
 
     @property
     def half_layer(self) -> int:
-        """Layers that `lower_half` runs: streams begin behind them, or features are added."""
+        """Layers that `lower_half` runs: streams begin after them, or features are added."""
         return self.config.streams.start_layer if self.config.streams else self.config.feature_layer
 
     def lower_half(
@@ -176,7 +176,7 @@ class DraftModel(nn.Module):
         return decoder.normalise(x_BTD)
 
     def add_streams(self) -> StreamModel:
-        """Streams of the sizes in `config`, untrained, beside the weights that the layers have now."""
+        """Streams of the sizes in `config`, untrained, next to the weights that the layers have now."""
         assert self.config.streams is not None, "a draft without sizes of streams"
         self.streams = StreamModel(self.decoder, self.config.streams)
         return self.streams

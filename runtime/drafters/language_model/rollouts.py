@@ -33,7 +33,7 @@ class Rollouts(NamedTuple):
     alternatives: Tensor
     """The draft's best ids at each drafted place, best first, [P, N, F]; `alternatives[..., 0]` is `tokens`."""
     stream_hits: Tensor
-    """How many guesses of the draft's streams behind each drafted token come true, in a row, [P, N]; zero without."""
+    """How many guesses of the draft's streams after each drafted token come true, in a row, [P, N]; zero without."""
 
 
 @torch.inference_mode()
@@ -84,7 +84,7 @@ def rollouts_everywhere(
 def _encode(
     draft: DraftModel, ids: Sequence[int], features_TE: Tensor | None, *, spare: int
 ) -> tuple[DraftStates, KVCache]:
-    """States of the committed text, and a cache that holds it with `spare` slots behind."""
+    """States of the committed text, and a cache that holds it and has `spare` more slots."""
     weight = draft.decoder.embedding.weight
     count = len(ids)
     cache = KVCache(draft.decoder.config, count + spare, dtype=weight.dtype, device=str(weight.device))
@@ -107,7 +107,7 @@ def _roll_out(
 ) -> tuple[Tensor, Tensor]:
     """Best target ids [R, N, F] after the prefixes of the given lengths, whose last rows had `states`.
 
-    And what streams guess behind the first of them at every place, [R, N, J].
+    And what streams guess after the first of them at every place, [R, N, J].
     """
     num_tokens, num_alternatives = counts
     context, num_rows, like = cache.cursor, len(lengths_R), states.hidden_TD
@@ -127,7 +127,7 @@ def _roll_out(
 
 
 def _guess(draft: DraftModel, entering_RD: Tensor, positions_R: Tensor, mask_RS: Tensor, cache: KVCache) -> Tensor:
-    """What the streams of rows take to stand behind their proposals, target ids [R, J]; J is 0 without streams."""
+    """The tokens that the streams of rows expect after their proposals, target ids [R, J]; J is 0 without streams."""
     if draft.streams is None:
         return positions_R.new_zeros(len(positions_R), 0)
     mask = stream_mask(mask_RS, draft.streams.config.num_streams)

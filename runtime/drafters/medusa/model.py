@@ -59,7 +59,7 @@ class MedusaHead(nn.Module):
 class MedusaModel(nn.Module):
     """K heads over one reduced vocabulary: `kept_ids` maps its ids to the target's.
 
-    They propose by the rows of `output`, which has those of a prompt too if it has taken one in.
+    They propose by the rows of `output`, which has those of a prompt too once they are added.
     """
 
     kept_ids: Tensor

@@ -39,7 +39,7 @@ _NUM_NODES = 63
 
 
 class PublishedConfig(BaseModel):
-    """What `config.json` says of the heads; the rest of it is of no use here."""
+    """What `config.json` has about the heads; the rest of it is of no use here."""
 
     medusa_num_heads: Annotated[int, Field(ge=1, le=16)]
     medusa_num_layers: Annotated[int, Field(ge=1, le=16)]
@@ -133,7 +133,7 @@ def _take_head(
     path: Path,
     shared_VD: Tensor | None,
 ) -> PublishedHead:
-    """Take a head's tensors out of those of the file; `shared_VD` stands in for output matrices where none has one."""
+    """Take a head's tensors out of those of the file; `shared_VD` replaces output matrices where none has one."""
     size, vocab_size = target.config.hidden_size, target.config.vocab_size
 
     def take(name: str, *shape: int) -> Tensor:

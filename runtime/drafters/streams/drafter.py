@@ -1,6 +1,6 @@
 """Trees that the streams of a decoder draft: one pass of a row's streams through the top layers drafts a whole tree.
 
-Every stream's best ids are the candidates of one level, whatever stands before them (`runtime.trees.static_tree`).
+Every stream's best ids are the candidates of one level, whatever tokens come before them (`runtime.trees.static_tree`).
 Shapes: legend of `runtime.drafters.streams.model`, plus N places of a text, C candidates, V kept ids.
 """
 
@@ -29,7 +29,7 @@ _ROWS_PER_PIECE = 64
 class StreamTree:
     """The streams of one decoder, the kept rows of its head that read them, and their tree.
 
-    The candidates are the streams' best ids at any temperature: they stand before the target draws.
+    The candidates are the streams' best ids at any temperature: they are fixed before the target draws.
     """
 
     def __init__(self, model: StreamModel, decoder: Decoder, kept_ids: Tensor, paths: Sequence[Path]) -> None:
@@ -56,10 +56,10 @@ class StreamTree:
 
     @torch.inference_mode()
     def draft(self, x_1D: Tensor, cache: KVCache, masks: CausalMasks, paths: Sequence[Path]) -> Window:
-        """The tree behind the row last cached.
+        """The tree after the row last cached.
 
         Args:
-            x_1D: its hidden state behind `start_layer`, [1, D].
+            x_1D: its hidden state after `start_layer`, [1, D].
             cache: keys of the decoder's rows up to it; nothing is written.
             masks: for as many slots as the cache has, and this dtype.
             paths: nodes of the tree.
@@ -67,7 +67,7 @@ class StreamTree:
         hidden_BRJD = self.model(
             x_1D[None],
             positions=torch.tensor([cache.cursor - 1]),
-            mask=masks.behind(cache.cursor, self.num_streams),
+            mask=masks.after(cache.cursor, self.num_streams),
             keys=keys_of(cache),
         )
         counts = candidates_per_level(paths)
@@ -81,10 +81,10 @@ class StreamTree:
         Args:
             ids: a text.
             start: first place that is drafted for: all before it is the prompt.
-            x_TD: hidden states of its rows behind `start_layer`; none is needed of the last two.
+            x_TD: hidden states of its rows after `start_layer`; none is needed of the last two.
 
         Returns:
-            -1 where the token is not among the `MOST_RANKS` best, or behind the text.
+            -1 where the token is not among the `MOST_RANKS` best, or after the text.
         """
         self.output.add_prompt_tokens(ids[:start])
 

@@ -1,13 +1,13 @@
-"""Speculative streams: extra rows in a decoder's top layers that guess the tokens behind the next one.
+"""Speculative streams: extra rows in a decoder's top layers that guess the tokens after the next one.
 
-Stream j of row t starts as that row's hidden state behind layer `start_layer` plus a trained embedding of j. In
+Stream j of row t starts as that row's hidden state after layer `start_layer` plus a trained embedding of j. In
 the layers above it sees the keys that row t sees, and streams 1..j of its own row; its own keys are never kept.
-It guesses the token j places behind the one that row t itself predicts (Speculative Streaming, arXiv 2402.11131,
+It guesses the token j places after the one that row t itself predicts (Speculative Streaming, arXiv 2402.11131,
 section 3: multi-stream attention).
 
 The decoder's own rows never pass through anything here and its weights stay what they are: low-rank changes of
 its matrices (LoRA) apply to stream rows alone. So its output cannot change (the paper's lossless mode).
-Where the paper leaves it open: stream j has the rotary position j places behind its row.
+Where the paper leaves it open: stream j has the rotary position j places after its row.
 
 Shapes: legend of `runtime.models.decoder`, plus R rows that have streams, J streams of each.
 """
@@ -38,7 +38,7 @@ class StreamConfig:
     """Sizes of a decoder's streams.
 
     Attributes:
-        num_streams: tokens guessed behind the one that a row itself predicts.
+        num_streams: tokens guessed after the one that a row itself predicts.
         start_layer: layers of the decoder done before the streams begin.
         rank: of the low-rank changes.
     """
@@ -103,7 +103,7 @@ class StreamModel(nn.Module):
         """Normalised hidden states of the streams, [B, R, J, D]; the decoder's head turns them into logits.
 
         Args:
-            x_BRD: the rows' hidden states behind layer `start_layer`.
+            x_BRD: the rows' hidden states after layer `start_layer`.
             positions: the rows' text positions, [R] or [B, R].
             mask: what the streams see (`stream_mask`), [R * J, S + R * J] or with leading [B, 1]; None is everything.
             keys: what the decoder's own rows left in each layer; nothing is added to it.
@@ -113,7 +113,7 @@ class StreamModel(nn.Module):
         embedding_JD = (self.embedding[:num_streams] * self._scale).to(x_BRD.dtype)
         x_BTD = (x_BRD.unsqueeze(-2) + embedding_JD).flatten(-3, -2)
         ahead = torch.arange(1, num_streams + 1, device=positions.device)
-        # nothing can be committed behind the last position, so what is guessed for it does not matter
+        # nothing can be committed after the last position, so what is guessed for it does not matter
         last = len(self.rotary.cos_PH) - 1
         rotary = self.rotary((positions.unsqueeze(-1) + ahead).clamp(max=last).flatten(-2), x_BTD.dtype)
         if mask is not None:
@@ -145,7 +145,7 @@ def run_along(decoder: Decoder, x_BTD: Tensor, start: int) -> tuple[Tensor, Keys
 
     Args:
         decoder: whose layers.
-        x_BTD: states behind layer `start`.
+        x_BTD: states after layer `start`.
         start: layers already done.
     """
     recorder = _Recorder()
