@@ -35,11 +35,6 @@ class PairContention(NamedTuple):
         pool = profile.memory_pool_bytes_per_s or float("inf")
         return cls(*profile.slowdown(target_lane, draft_lane), pool)
 
-    @property
-    def is_free(self) -> bool:
-        """Whether the lanes never notice each other."""
-        return self == (1.0, 1.0, float("inf"))
-
     def slowdown(self, target_bytes_per_s: Floats, draft_bytes_per_s: Floats) -> Slowdown:
         """Slowdown of both for the bandwidths that each would take at full speed.
 
