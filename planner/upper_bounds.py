@@ -8,7 +8,6 @@ from decoding.errors import ProfileError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import LatencyTable, Profile
-from planner.search.pricing import RecordReach
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,8 +37,8 @@ def overlap_bound(
     Raises:
         ProfileError: the profile lacks the lanes, or has no measurement there.
     """
-    reach = RecordReach.of(record)
-    context = (reach.first_context + reach.last_context) / 2
+    contexts = record.contexts
+    context = (contexts.start + contexts.stop - 1) / 2
     target = profile.lane(schedule.target_lane)
     draft = profile.lane(str(schedule.draft_lane))
     step = draft.draft_step_features if schedule.exit_features else draft.draft_step

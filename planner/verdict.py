@@ -16,7 +16,6 @@ from planner.upper_bounds import OverlapBound
 from planner.what_if.sensitivity import BreakEven, Sensitivity
 from planner.wording import (
     KIND,
-    METHOD,
     PART,
     capital,
     counted,
@@ -108,13 +107,13 @@ def _headline(pays: str, plain: Candidate | None, drafting: Candidate | None) ->
 
 def _prediction(plain: Candidate | None, drafting: Candidate | None) -> str:
     best = [one for one in (drafting, plain) if one is not None]
-    speeds = [f"{METHOD[one.schedule.method]} {tokens_per_second(one.tpot_s)}" for one in best]
+    speeds = [f"{one.schedule.traits.title} {tokens_per_second(one.tpot_s)}" for one in best]
     return f"Predicted: {listing(speeds)}."
 
 
 def _choice(result: SearchResult, profile: Profile, compare: Compare) -> Iterator[str]:
     winner = result.winner
-    yield f"The fastest is {METHOD[winner.schedule.method]}: {_settings(winner.schedule, profile)}."
+    yield f"The fastest is {winner.schedule.traits.title}: {_settings(winner.schedule, profile)}."
     yield _where(winner, profile)
     for rival, name in _rivals(result):
         needs = f"{milliseconds(rival.tpot_s)} per token"
@@ -133,21 +132,21 @@ def _rivals(result: SearchResult) -> Iterator[tuple[Candidate, str]]:
         method=winner.schedule.method, placement="pooled" if winner.placement == "split" else "split"
     )
     if other_placement is not None:
-        yield other_placement, f"{METHOD[winner.schedule.method]} {other_placement.placement}"
+        yield other_placement, f"{winner.schedule.traits.title} {other_placement.placement}"
     for kind in KINDS:
         rival = result.best(kind=kind)
         if kind != kind_of(winner.schedule) and rival is not None:
-            yield rival, METHOD[rival.schedule.method]
+            yield rival, rival.schedule.traits.title
 
 
 def _settings(schedule: Schedule, profile: Profile) -> str:
-    if schedule.method == "autoregressive":
+    if schedule.traits.window == "none":
         return "one target pass per token"
     if schedule.is_tree:
         return _tree_settings(schedule)
     features = ", reading the target's exit features" if schedule.exit_features else ""
     drafted = f"draft {counted(schedule.num_speculative_tokens, 'token')} per round{features}"
-    if schedule.method == "speculative":
+    if schedule.traits.has_draft_model and not schedule.traits.overlaps:
         return drafted
     exit_taken = (
         f", take the exit after layer {schedule.exit_layer} of {profile.num_layers}" if schedule.uses_exit else ""
@@ -197,7 +196,7 @@ def _because(result: SearchResult, compare: Compare) -> Iterator[str]:
     yield _breakdown(winner)
     prediction = winner.prediction
     drafted_s = prediction.hidden_draft_s + prediction.exposed_draft_s
-    if winner.schedule.method == "mirror" and drafted_s and not isnan(prediction.reuse_rate):
+    if winner.schedule.traits.overlaps and drafted_s and not isnan(prediction.reuse_rate):
         yield (
             f"{percent(prediction.reuse_rate)} of the rounds find their next window ready, and "
             f"{percent(prediction.hidden_draft_s / drafted_s)} of the draft's work is hidden behind the target."
@@ -233,7 +232,7 @@ def _difference(winner: Candidate, rival: Candidate) -> str:
     more = [f"{milliseconds(change)} more on {name}" for name, change in large if change > 0]
     less = [f"{milliseconds(-change)} less on {name}" for name, change in large if change <= 0]
     name = schedule_name(rival.schedule, rival.placement)
-    return f"{capital(METHOD[rival.schedule.method])} ({name}) spends per token {listing(more + less)}."
+    return f"{capital(rival.schedule.traits.title)} ({name}) spends per token {listing(more + less)}."
 
 
 def _grouped(candidate: Candidate) -> dict[str, float]:

@@ -5,22 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from decoding.schedule import Method, Schedule
+from decoding.schedule import Schedule
 from planner.kinds import Kind
 
-METHOD: Final[Mapping[Method, str]] = {
-    "autoregressive": "plain decoding",
-    "speculative": "synchronous speculation",
-    "mirror": "mirror speculation",
-    "medusa": "Medusa",
-    "hydra": "Hydra",
-    "eagle2": "EAGLE-2",
-    "eagle3": "EAGLE-3",
-    "speculative_streaming": "speculative streaming",
-}
 KIND: Final[Mapping[Kind, str]] = {
-    "autoregressive": "plain decoding",
-    "speculative": "synchronous speculation",
+    "plain": "plain decoding",
+    "lookup": "prompt lookup",
+    "synchronous": "synchronous speculation",
     "tree": "tree speculation",
     "mirror": "mirror speculation",
 }
@@ -39,15 +30,17 @@ PART: Final[Mapping[str, str]] = {
 
 def schedule_name(schedule: Schedule, placement: str) -> str:
     """A schedule in a few words, such as `mirror from exit 15, 3 drafted, 4 roots per row`."""
-    if schedule.method == "autoregressive":
+    traits, drafted = schedule.traits, f"{schedule.num_speculative_tokens} drafted"
+    if traits.window == "none":
         return f"plain, {placement}"
-    if schedule.is_tree:
-        return f"{METHOD[schedule.method]}, {_tree(schedule)}, {placement}"
-    drafted = f"{schedule.num_speculative_tokens} drafted"
+    if traits.is_tree:
+        return f"{traits.title}, {_tree(schedule)}, {placement}"
+    if not traits.has_draft_model:
+        return f"{traits.title}, {drafted}, {placement}"
     features = ", exit features" if schedule.exit_features else ""
     if schedule.draft_streams:
         features += f", {counted(schedule.draft_streams, 'stream')}"
-    if schedule.method == "speculative":
+    if not traits.overlaps:
         return f"synchronous, {drafted}{features}, {placement}"
     origin = {"exit": "exit {0}", "draft": "draft", "hybrid": "exit {0} + draft"}[str(schedule.root_source)]
     return f"mirror from {origin.format(schedule.exit_layer)}, {drafted}, {_roots(schedule)}{features}"

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from decoding.errors import ConfigError, LaneDiedError
-from decoding.methods import METHODS
 from decoding.schedule import Schedule
 from decoding.sequence import DecodedSequence
 from decoding.trace import Trace
@@ -135,7 +134,7 @@ class Engine:
         """
         self._check(schedule, prompt, max_new_tokens, temperature)
         target_lane = self.load_target(schedule.target_lane)
-        if schedule.method == "speculative_streaming":
+        if schedule.traits.drafts_itself:
             self.load_streams(schedule.target_lane, schedule.drafter)
         draft_lane, traits = self._load_draft_of(schedule)
         writer = TraceWriter()
@@ -164,7 +163,7 @@ class Engine:
         )
         try:
             _prefill(target_lane, draft, request, writer)
-            drive(METHODS[schedule.method](lanes, schedule))
+            drive(schedule.traits.flow(lanes, schedule))
         except LaneDiedError as error:
             raise LaneDiedError(str(error), tokens=sequence.tokens) from error
         finally:

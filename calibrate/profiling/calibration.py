@@ -311,6 +311,6 @@ def _lane(spec: PlacedLane, tables: LaneTables, dispatch_s: float, traffic: Part
 
 def _round_overhead_s(runs: Sequence[Run], dispatch_s: Mapping[str, float]) -> float:
     """What lies between two verifications of plain decoding beyond the dispatch, over all lanes."""
-    plain = [run for run in runs if run.schedule.method == "autoregressive"]
+    plain = [run for run in runs if run.schedule.traits.window == "none"]
     beyond = [gap_s - dispatch_s[run.schedule.target_lane] for run in plain for gap_s in gaps_s(run)]
     return max(0.0, median(beyond)) if beyond else 0.0

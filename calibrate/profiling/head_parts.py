@@ -19,6 +19,7 @@ from calibrate.profiling.noise import Noise, spread
 from calibrate.profiling.placements import PlacedLane, head_schedules
 from calibrate.profiling.time_budget import Passes
 from calibrate.profiling.visits import Cell, MeasurableEngine, Samples, visit_in_turn
+from decoding.methods import METHODS
 from decoding.schedule import Method, Schedule
 from hwprofiles.profile import LatencyTable
 from runtime.wire.measurement import Measurement, Part
@@ -118,7 +119,7 @@ def measure_heads(
     names = [lane.name for lane in lanes]
     tables = {name: HeadTables({}, {}) for name in names}
     for drafter, method in methods.items():
-        if method == "speculative_streaming":
+        if METHODS[method].drafts_itself:
             loaded = {lane: engine.load_streams(lane, drafter) for lane in names}
             samples = visit_in_turn(loaded, _cells(names, parts.stream_cells), passes=new_passes())
             for lane in names:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import permutations, product
 from typing import Any, Protocol
 
-from decoding.schedule import DYNAMIC_TREES, Method, Schedule
+from decoding.methods import METHODS
+from decoding.schedule import Method, Schedule
 
 _FIT_WINDOW, _FIT_TOP_K = 4, 2
 _CHECK_WINDOW, _CHECK_TOP_K = 2, 4
@@ -73,7 +74,7 @@ def check_schedules(
 def head_schedules(lanes: Sequence[PlacedLane], drafter: str, method: Method, *, is_quick: bool) -> list[Schedule]:
     """Those that set the level of a head: pooled, and split one way round (`is_quick`) or every way."""
     pairs = split_pairs(lanes)[: 1 if is_quick else None]
-    is_dynamic = method in DYNAMIC_TREES
+    is_dynamic = METHODS[method].has_dynamic_trees
     return [
         Schedule(
             method=method,

@@ -163,7 +163,6 @@ class Recorder:
             rollouts=rollouts.tokens,
             feature_rollouts=feature_rollouts.tokens,
             alternatives=rollouts.alternatives,
-            feature_alternatives=feature_rollouts.alternatives,
             stream_hits=rollouts.stream_hits,
             feature_stream_hits=feature_rollouts.stream_hits,
             exits={layer: self._read_exit(text.states[layer][behind_prompt], layer) for layer in settings.exit_layers},

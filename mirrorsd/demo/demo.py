@@ -11,8 +11,9 @@ from typing import Any, Final
 from calibrate.profiling.drift import DriftWatch, drift_in_words
 from calibrate.prompts import Prompt
 from decoding.errors import ConfigError
+from decoding.methods import METHODS
 from decoding.record import AcceptanceRecord
-from decoding.schedule import DYNAMIC_TREES, save_schedule
+from decoding.schedule import save_schedule
 from hwprofiles.profile import Profile, save_profile
 from mirrorsd.calibrate_pair import calibration_task, contexts_of
 from mirrorsd.compare.both_worlds import Measured, compare_all, put_together, run_in_turn
@@ -155,7 +156,7 @@ class Demo:
             prompt_length=fmean(len(prompt.ids) for prompt in self._encoded),
             max_new_tokens=settings.max_new_tokens,
             max_window=settings.max_window,
-            growing=[name for name, method in settings.pair.head_methods.items() if method in DYNAMIC_TREES],
+            growing=[name for name, method in settings.pair.head_methods.items() if METHODS[method].has_dynamic_trees],
             num_tree_steps=sum(depth for depth, _ in USUAL_TREES),
         )
         fixed_s = _LOADING_S + EXPECTED_S[SEARCH] + EXPECTED_S[REPORT]

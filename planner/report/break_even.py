@@ -5,11 +5,11 @@ from __future__ import annotations
 from math import log10
 from typing import Any
 
-from planner.kinds import Kind
+from planner.kinds import KINDS, Kind
 from planner.report.figure import INK, KIND_COLOUR, PAPER, SOFT, Figure, axis, end_labels, layout, note
 from planner.what_if.sensitivity import BreakEven, Sensitivity, Sweep
 
-NAME: dict[Kind, str] = {"autoregressive": "plain", "speculative": "synchronous", "tree": "tree", "mirror": "mirror"}
+NAME: dict[Kind, str] = {kind: kind for kind in KINDS}
 
 
 def break_even_figures(sensitivity: Sensitivity) -> list[Figure]:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from decoding.schedule import Schedule
-from planner.kinds import Kind
-from planner.wording import METHOD
+from planner.kinds import Kind, kind_of
 
 KIND_COLOUR: Final[dict[Kind, str]] = {
-    "autoregressive": "var(--plain)",
-    "speculative": "var(--sync)",
+    "plain": "var(--plain)",
+    "lookup": "var(--tree)",
+    "synchronous": "var(--sync)",
     "tree": "var(--tree)",
     "mirror": "var(--mirror)",
 }
@@ -86,11 +86,11 @@ def note(text: str, *, x: float, y: float, **settings: Any) -> dict[str, Any]:
 
 def short_kind(schedule: Schedule, placement: str) -> str:
     """A kind of schedule as a label of a line: `mirror exit`, `synchronous pooled`, `plain split`, `EAGLE-3`."""
-    if schedule.method == "mirror":
+    if schedule.traits.overlaps:
         return f"mirror {schedule.root_source}"
     if schedule.is_tree:
-        return METHOD[schedule.method].removeprefix("speculative ")
-    return f"{'plain' if schedule.method == 'autoregressive' else 'synchronous'} {placement}"
+        return schedule.traits.title.removeprefix("speculative ")
+    return f"{kind_of(schedule)} {placement}"
 
 
 def end_labels(

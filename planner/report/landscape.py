@@ -130,7 +130,7 @@ def _ticks(low: float, high: float) -> dict[str, Any]:
 
 
 def _dashes(height: float) -> dict[str, Any]:
-    line = {"color": KIND_COLOUR["autoregressive"], "width": 2, "dash": "dash"}
+    line = {"color": KIND_COLOUR["plain"], "width": 2, "dash": "dash"}
     return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": height, "y1": height, "line": line}
 
 

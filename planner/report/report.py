@@ -96,7 +96,7 @@ def _figures(data: ReportData) -> dict[str, Any]:
         "prompt_name": data.plan.record.prompts[0].name,
         "acceptance": acceptance(accepted),
         "acceptance_keys": acceptance_keys(accepted),
-        "winner_drafts": data.plan.search.winner.schedule.method != "autoregressive",
+        "winner_drafts": data.plan.search.winner.schedule.traits.window != "none",
         "landscape": landscape(data.plan.search),
         "exit_layers": exit_layers(data.plan.search),
         "break_even": list(zip(sweeps, break_even_figures(data.plan.sensitivity), strict=True)),
@@ -106,7 +106,7 @@ def _figures(data: ReportData) -> dict[str, Any]:
 
 def _drawn(data: ReportData) -> list[ScheduleResult]:
     """The fastest of every kind that drafts, two at least if there are any."""
-    kinds: tuple[Kind, ...] = ("mirror", "tree", "speculative", "autoregressive")
+    kinds: tuple[Kind, ...] = ("mirror", "tree", "synchronous", "lookup", "plain")
     best = [result for result in map(data.fastest, kinds) if result is not None]
     return [result for place, result in enumerate(best) if place < 2 or result.candidate.schedule.num_rows > 1]
 

@@ -49,10 +49,8 @@ def _mixed(prompt: PromptRecord, share: float, random: np.random.Generator) -> P
     mixed = replace(prompt, rollouts=rollouts, alternatives=alternatives, tree_ranks=trees)
     if not len(prompt.feature_rollouts):
         return mixed
-    rollouts, alternatives = _redrafted(
-        prompt.text, prompt.feature_rollouts, prompt.feature_alternatives, share, luck, places
-    )
-    return replace(mixed, feature_rollouts=rollouts, feature_alternatives=alternatives)
+    rollouts, _ = _redrafted(prompt.text, prompt.feature_rollouts, prompt.alternatives, share, luck, places)
+    return replace(mixed, feature_rollouts=rollouts)
 
 
 def _redrafted(

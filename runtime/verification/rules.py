@@ -17,7 +17,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from decoding.messages import Candidates, Verdict, Window
-from decoding.schedule import Verification
+from decoding.method_traits import Verification
 from runtime.verification import tree_rules as trees
 from runtime.verification.distributions import probabilities, residual, sample
 from runtime.verification.draws import uniform

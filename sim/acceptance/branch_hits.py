@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decoding.record import Ids
+from decoding.roots import rank_without
 from decoding.schedule import Schedule
 from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT, MISS, NO_TOKEN, Ints
 from sim.acceptance.joined_record import JoinedRecord
@@ -101,8 +102,8 @@ class RootRanks:
         """(rank without the drafted token, place with it) of the target's token among a source's candidates."""
         places = self._table(exit_layer, with_features=schedule.exit_features)
         place = places.following[at + accepted]
-        is_behind = (places.refused[at] < place) & (accepted < schedule.num_speculative_tokens)
-        return place - is_behind, place
+        refused = np.where(accepted < schedule.num_speculative_tokens, places.refused[at], NOWHERE)
+        return rank_without(place, refused), place
 
     def _table(self, exit_layer: int | None, *, with_features: bool) -> _Places:
         key = (exit_layer, with_features)

@@ -71,9 +71,13 @@ class ArrayLanes:
         self.target = self.draft = self
         self._schedule, self._durations, self._decided = schedule, durations, decided
         self._kinds = [np.flatnonzero(~is_first), np.flatnonzero(is_first)]
+        self.rounds: Ints = np.zeros(0, dtype=np.int64)
+        self.place: Ints = self.rounds
         self._begins = True
         self._ahead: RoundAhead | None = None
         self._verifications = np.searchsorted(durations.plan.widths, decided.walk.num_drafted)
+        self._segments_s: Floats = np.array(durations.segments_s)
+        self._streams_s: Floats = np.array(durations.streams_s)
         self._seconds = np.zeros(len(is_first))
         self._waits = dict.fromkeys(Bottlenecks._fields, 0.0)
         self._target_s = self._draft_s = self._hidden_s = 0.0
@@ -120,7 +124,7 @@ class ArrayLanes:
         """See `decoding.lanes.Branches`."""
         return self._wait_for_branch
 
-    def commit(self, window: Window, verdict: Verdict) -> None:
+    def commit(self, window: Window, verdict: Verdict) -> None:  # noqa: ARG002
         """End the round: what comes next begins another one."""
         self._begins = True
 
@@ -150,9 +154,8 @@ class ArrayLanes:
         self._waits["overhead"] += len(self.rounds) * overhead_s
 
     def _wait_for_target(self, segment: int | Ints, cause: str, overhead_s: float) -> Verdict:
-        durations, place = self._durations, self.place
-        alone_s = np.array(durations.segments_s)[segment, place]
-        drafts_s = np.array(durations.streams_s)[segment, place]
+        place = self.place
+        alone_s, drafts_s = self._segments_s[segment, place], self._streams_s[segment, place]
         taken_s = np.array(self._ahead.segments_s)[segment, place] if self._ahead else alone_s
         self._wait(alone_s - drafts_s, cause, overhead_s)
         self._wait(drafts_s, "draft", 0.0)

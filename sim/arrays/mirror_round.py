@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from decoding.schedule import Schedule
 from sim.acceptance.acceptance_model import Ints
 from sim.cost.cost_model import Floats
-from sim.cost.durations import Durations, StepKind, in_ticks
+from sim.cost.durations import Durations, in_ticks
+from sim.cost.round_plan import StepKind
 
 DRAFT_STEPS: tuple[StepKind, ...] = ("draft_roots", "all_roots")
 """Steps that take the branches of draft-sourced roots further."""

@@ -27,6 +27,7 @@ matter, and two lanes meet at the same boundary in both simulators or in neither
 BYTES_PER_CANDIDATE = 8
 """A candidate crosses the link as a 32-bit id and a 32-bit log-prob."""
 
+
 def in_ticks(seconds: Floats) -> Floats:
     """The nearest whole ticks; halves go up, so that a delay of whole ticks before or after changes nothing."""
     return np.floor(seconds / TICK_S + 0.5) * TICK_S
@@ -122,6 +123,8 @@ class DurationTables:
         """
         plan = self._plan(schedule, shape)
         target, draft = plan.target_lane, plan.draft_lane
+        for lane in (target, draft):
+            self.profile.lane(lane)
         streams_s = [self._streams_s(plan, operation) for operation in plan.segments]
         segments_s = [
             work_in_ticks(self._seconds(target, operation)) + more
@@ -209,7 +212,6 @@ class DurationTables:
     def _call(self, lane: str, part: Part, rows: float) -> Floats:
         seconds = self._calls.get((lane, part, rows))
         if seconds is None:
-            self.profile.lane(lane)
             seconds = self._calls[lane, part, rows] = self._costs[lane].seconds(part, rows, self._contexts)
         return seconds
 
@@ -233,4 +235,3 @@ class DurationTables:
         if schedule.exit_features:
             bytes_per_row += self.profile.features_bytes_per_row
         return link.latency_s + schedule.num_rows * bytes_per_row / link.bytes_per_s
-

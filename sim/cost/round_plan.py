@@ -87,7 +87,7 @@ class RoundPlan:
             widths=widths,
             streams=part if schedule.traits.drafts_itself else None,
             step=part,
-            step_rows=_step_rows(schedule, shape.num_exit_roots),
+            step_rows=step_rows(schedule, shape.num_exit_roots),
             most_unread=_most_tokens_to_read(schedule),
             later_rows=_later_rows(schedule, shape),
             num_streams=schedule.draft_streams,
@@ -131,7 +131,7 @@ def _drafting_part(schedule: Schedule) -> Part | None:
     return Part("draft_step_features") if schedule.exit_features else DRAFT_STEP
 
 
-def _step_rows(schedule: Schedule, num_exit_roots: int) -> dict[StepKind, int]:
+def step_rows(schedule: Schedule, num_exit_roots: int) -> dict[StepKind, int]:
     """Rows of every kind of step that the schedule's draft model can come to."""
     if not schedule.traits.has_draft_model:
         return {}
