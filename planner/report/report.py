@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import FileSystemLoader, StrictUndefined
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
@@ -18,10 +19,7 @@ from planner.report.break_even import break_even_figures
 from planner.report.figure import Figure, Key
 from planner.report.landscape import exit_layers, landscape
 from planner.report.notes import facts, notes, results_heading, tiles
-from planner.report.page import TEMPLATE
 from planner.report.report_data import ReportData, ScheduleResult
-from planner.report.script import JAVASCRIPT
-from planner.report.style import CSS
 from planner.report.table import calibration_rows, result_rows, scale_end_s, time_rows, used_parts
 from planner.report.timeline import common_end_s, keys, timeline
 from planner.upper_bounds import OverlapBound
@@ -45,12 +43,12 @@ def write_report(data: ReportData, path: Path) -> None:
 
 def render_report(data: ReportData) -> str:
     """The page as text. `data` has at least one result."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined)
+    environment = ImmutableSandboxedEnvironment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
+    )
     environment.filters |= {"figure_json": _figure_json, "unbroken": _unbroken}
-    return environment.from_string(TEMPLATE).render(
+    return environment.get_template("template.html").render(
         data=data,
-        css=Markup(CSS),  # noqa: S704
-        javascript=Markup(JAVASCRIPT),  # noqa: S704
         plotly_js=Markup(get_plotlyjs()),  # noqa: S704
         tiles=list(tiles(data)),
         notes=list(notes(data)),

@@ -1,12 +1,8 @@
-"""The page's script: draws every figure with the theme's colours, and again when the theme changes."""
-
-from typing import Final
-
-JAVASCRIPT: Final = """
+/* Draws every figure with the theme's colours, and again when the theme changes. */
 (() => {
   const dark = matchMedia('(prefers-color-scheme: dark)');
   const resolve = (value, style) =>
-    typeof value === 'string' ? value.replace(/var\\((--[\\w-]+)\\)/g, (_, name) => style.getPropertyValue(name).trim())
+    typeof value === 'string' ? value.replace(/var\((--[\w-]+)\)/g, (_, name) => style.getPropertyValue(name).trim())
     : Array.isArray(value) ? value.map(item => resolve(item, style))
     : value && typeof value === 'object'
       ? Object.fromEntries(Object.entries(value).map(([key, item]) => [key, resolve(item, style)]))
@@ -22,4 +18,3 @@ JAVASCRIPT: Final = """
   dark.addEventListener('change', draw);
   draw();
 })();
-"""
