@@ -173,7 +173,15 @@ def _nearest_lead(found: Sweep, ask: Ask, challenger: Kind) -> float | None:
         if beyond is not None:
             before, past = found.values[beyond - way.step], found.values[beyond]
             ties.append(_bisect(lambda value: _leads(ask(value), challenger), before, past))
-    return min(ties, key=lambda value: abs(log(value / found.now)), default=None)
+    return _nearest(ties, found.now)
+
+
+def _nearest(ties: Sequence[float], now: float) -> float | None:
+    """The tie at the smallest ratio to `now`; None without a tie."""
+    if len(ties) < 2:
+        # A quantity that is 0 today has no ratio to anything, and ties on one side only.
+        return next(iter(ties), None)
+    return min(ties, key=lambda value: abs(log(value / now)))
 
 
 def _leads(times_s: dict[Kind, float], challenger: Kind) -> bool:
