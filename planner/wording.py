@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from decoding.schedule import Method, Schedule
@@ -53,6 +53,18 @@ def schedule_name(schedule: Schedule, placement: str) -> str:
     return f"mirror from {origin.format(schedule.exit_layer)}, {drafted}, {_roots(schedule)}{features}"
 
 
+def schedule_names(schedules: Sequence[tuple[Schedule, str]]) -> tuple[str, ...]:
+    """A name for each (schedule, placement) of one table, in its order.
+
+    Where several schedules would share a `schedule_name`, what tells them apart is added: the drafter, the lanes, or
+    the roots of each row.
+    """
+    names = [schedule_name(schedule, placement) for schedule, placement in schedules]
+    for detail in _DETAILS:
+        names = _told_apart(names, [detail(schedule) for schedule, _ in schedules])
+    return tuple(names)
+
+
 def milliseconds(time_s: float) -> str:
     """Three significant digits, at most two decimals: `27.1 ms`."""
     return f"{_digits(time_s * 1e3)} ms"
@@ -99,6 +111,20 @@ def counted(number: int, singular: str, plural: str | None = None) -> str:
 def capital(text: str) -> str:
     """The beginning of a sentence."""
     return text[:1].upper() + text[1:]
+
+
+_DETAILS: Final[tuple[Callable[[Schedule], str], ...]] = (
+    lambda schedule: f"by {schedule.drafter}",
+    lambda schedule: f"target on {schedule.target_lane}",
+    lambda schedule: f"draft on {schedule.draft_lane}",
+    lambda schedule: f"roots {'/'.join(str(count) for count in schedule.roots_per_row or ())}",
+)
+
+
+def _told_apart(names: list[str], details: list[str]) -> list[str]:
+    """Names that several share get their detail, where it tells any of them apart."""
+    held = {name: {detail for other, detail in zip(names, details, strict=True) if other == name} for name in names}
+    return [f"{name}, {detail}" if len(held[name]) > 1 else name for name, detail in zip(names, details, strict=True)]
 
 
 def _tree(schedule: Schedule) -> str:
