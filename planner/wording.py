@@ -28,11 +28,11 @@ PART: Final[Mapping[str, str]] = {
     "target_verify": "the target's whole pass",
     "target_prefix": "the target up to the exit",
     "target_suffix": "the target after the exit",
-    "draft": "drafting in the open",
+    "draft": "drafting while the target waits",
     "fallback": "drafting again after a miss",
-    "channel": "the token channel",
+    "channel": "messages between lanes",
     "contention": "lanes slowing each other",
-    "overhead": "dispatch and the driver",
+    "overhead": "dispatch and bookkeeping",
 }
 """The parts of a predicted time, in the order in which they are shown."""
 
@@ -98,9 +98,9 @@ def percent(share: float) -> str:
     return f"{share * 100:.1f} %" if 0.0005 <= abs(share) < 0.01 else f"{share * 100:.0f} %"
 
 
-def listing(items: list[str]) -> str:
+def listing(items: list[str], last: str = "and") -> str:
     """`a, b and c`."""
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {last} {items[-1]}"
 
 
 def counted(number: int, singular: str, plural: str | None = None) -> str:

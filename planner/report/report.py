@@ -22,8 +22,7 @@ from planner.report.notes import facts, notes, results_heading, tiles
 from planner.report.report_data import ReportData, ScheduleResult
 from planner.report.table import calibration_rows, result_rows, scale_end_s, time_rows, used_parts
 from planner.report.timeline import common_end_s, keys, timeline
-from planner.upper_bounds import OverlapBound
-from planner.wording import capital, factor, milliseconds
+from planner.wording import capital, milliseconds
 
 NO_BREAK_SPACE = "\u00a0"
 SWEEP_TITLE = {
@@ -98,7 +97,6 @@ def _figures(data: ReportData) -> dict[str, Any]:
         "landscape": landscape(data.plan.search),
         "exit_layers": exit_layers(data.plan.search),
         "break_even": list(zip(sweeps, break_even_figures(data.plan.sensitivity), strict=True)),
-        "bound_sentence": _bound_sentence(data.plan.bound),
     }
 
 
@@ -107,13 +105,6 @@ def _drawn(data: ReportData) -> list[ScheduleResult]:
     kinds: tuple[Kind, ...] = ("mirror", "tree", "speculative", "autoregressive")
     best = [result for result in map(data.fastest, kinds) if result is not None]
     return [result for place, result in enumerate(best) if place < 2 or result.candidate.schedule.num_rows > 1]
-
-
-def _bound_sentence(bound: OverlapBound | None) -> str:
-    if bound is None:
-        return ""
-    limit = factor(bound.over_synchronous)
-    return f"Overlap alone makes mirror at most {limit} as fast as drafting and verifying in turn on the same lanes."
 
 
 def _unbroken(text: str) -> str:

@@ -221,9 +221,19 @@ def test_a_report_without_runs_says_so(data):
 def test_a_machine_without_a_drafter_still_gets_its_report():
     plain = report_data(machine().model_copy(update={"drafter": None}), num_repeats=1)
     page = Page(render_report(plain))
-    assert "only plain decoding can be priced" in page.text
+    assert "only plain decoding can be predicted" in page.text
     assert set(page.figures) == {"timeline-0"}
     assert "Plain, split, target on draft" in page.text
+
+
+@pytest.mark.parametrize("acceptance", [0.0, 0.01, 1.0])
+def test_a_draft_that_is_never_or_always_right_gets_its_page(acceptance):
+    record = acceptance_record(num_prompts=2, acceptance=acceptance, with_features=False)
+    made = report_data(machine(pooled_speed=1.15), record, space=SMALL, num_repeats=1)
+    page = Page(render_report(made))
+    assert ("No drafted token was right on these prompts" in page.text) == (acceptance == 0.0)
+    assert {"acceptance", "landscape", "break-even-acceptance"} < set(page.figures)
+    assert not re.search(r"\b(nan|inf)\b", page.text)
 
 
 def test_user_text_stays_text():
