@@ -99,8 +99,8 @@ def _rings(sweep: Sweep, ties: list[BreakEven]) -> dict[str, Any]:
         "x": [_shown(sweep, value) for value in at],
         "y": [_height(sweep, one) * 1e3 for one in ties],
         "text": [f"{value:.2g}×" if _is_speed(sweep) else f"{value * PERCENT:.0f} %" for value in at],
-        # Right of a ring near the right end there is no room.
-        "textposition": ["top left" if value > sweep.values[-3] else "top right" for value in at],
+        # Right of a ring near the right end there is no room; the curves come down from the left.
+        "textposition": ["bottom left" if value > sweep.values[-3] else "top right" for value in at],
         "textfont": {"color": INK, "size": 12},
         "marker": {"size": 10, "color": PAPER, "line": {"color": INK, "width": 2}},
         "hovertext": [f"{NAME[one.challenger]} becomes the fastest" for one in ties],

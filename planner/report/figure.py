@@ -70,6 +70,7 @@ def layout(*, height_px: int, **settings: Any) -> dict[str, Any]:
         "font": {"family": "system-ui, sans-serif", "size": 13, "color": INK},
         "margin": {"l": 56, "r": 16, "t": 12, "b": 48},
         "showlegend": False,
+        "dragmode": False,
         "hoverlabel": {"bgcolor": PAPER, "bordercolor": SOFT, "font": {"color": INK}},
     } | settings
 

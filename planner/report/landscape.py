@@ -50,7 +50,7 @@ def landscape(result: SearchResult) -> Figure | None:
             shapes=[] if plain is None else [_dashes(plain.tpot_s * 1e3)],
             margin={"l": 56, "r": 132, "t": 24, "b": 48},
             xaxis=axis("drafted tokens per round", **_window_scale(sorted(set().union(*lines.values())))),
-            yaxis=axis("ms per token", type="log", range=[low, high], **_ticks(fastest, slowest)),
+            yaxis=axis("ms per token, logarithmic", type="log", range=[low, high], **_ticks(fastest, slowest)),
         ),
         min_width_px=560,
     )

@@ -1,4 +1,4 @@
-"""One self-contained HTML page: the verdict, predicted beside measured, and why. Opens offline, fetches nothing."""
+"""One self-contained HTML page: the verdict, predicted and measured times, and why. Opens offline, fetches nothing."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import yaml
 from jinja2 import FileSystemLoader, StrictUndefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from decoding.schedule import Schedule
 from decoding.yaml_file import write_atomically
 from planner.kinds import Kind
 from planner.report.acceptance_figure import acceptance, acceptance_keys, longest_windows
@@ -53,6 +55,8 @@ def render_report(data: ReportData) -> str:
         notes=list(notes(data)),
         facts=facts(data),
         has_measured=bool(data.errors),
+        has_repeats=any(len(result.measured) > 1 for result in data.results),
+        winner_yaml=_yaml(data.plan.search.winner.schedule),
         num_candidates=f"{len(data.plan.search.candidates):,}",
         reasons=_reasons(data),
         **_tables(data),
@@ -105,6 +109,10 @@ def _drawn(data: ReportData) -> list[ScheduleResult]:
     kinds: tuple[Kind, ...] = ("mirror", "tree", "speculative", "autoregressive")
     best = [result for result in map(data.fastest, kinds) if result is not None]
     return [result for place, result in enumerate(best) if place < 2 or result.candidate.schedule.num_rows > 1]
+
+
+def _yaml(schedule: Schedule) -> str:
+    return yaml.safe_dump(schedule.model_dump(mode="json", exclude_defaults=True), sort_keys=False)
 
 
 def _unbroken(text: str) -> str:

@@ -52,20 +52,6 @@ class ScheduleResult:
         """Predicted over measured, minus one; None if the schedule was not run."""
         return self.predicted_s / self.measured_s - 1 if self.measured_s else None
 
-    @property
-    def num_divergent(self) -> int:
-        """Measured sequences whose rounds ended otherwise than simulated."""
-        return sum(
-            _outcomes(real) != _outcomes(simulated)
-            for repeat in self.measured
-            for real, simulated in zip(repeat, self.simulated, strict=True)
-        )
-
-    @property
-    def num_measured(self) -> int:
-        """Measured sequences, over all repeats."""
-        return sum(len(repeat) for repeat in self.measured)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReportData:
@@ -75,8 +61,8 @@ class ReportData:
         title: heading of the page.
         created: date and time in words.
         plan: what was searched and found.
-        results: the schedules to put beside each other, in the order of the table.
-        footnotes: further remarks that honesty asks for.
+        results: the schedules to compare, in the order of the table.
+        footnotes: further remarks that honesty asks for, such as whether the runs went through the simulated rounds.
     """
 
     title: str
@@ -99,12 +85,3 @@ class ReportData:
         """The result of a kind with the shortest predicted time; None if there is none."""
         fitting = [result for result in self.results if kind_of(result.candidate.schedule) == kind]
         return min(fitting, key=lambda result: result.predicted_s, default=None)
-
-
-def _outcomes(trace: Trace) -> list[tuple[object, ...]]:
-    """What decides a round. In the last one the record ends, and so does what could be compared of its outcome."""
-    last = len(trace.rounds) - 1
-    return [
-        (entry.num_drafted, entry.num_committed, entry.hit, entry.outcome if index < last else None)
-        for index, entry in enumerate(trace.rounds)
-    ]
