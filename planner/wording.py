@@ -1,4 +1,4 @@
-"""Words and human units for what is printed: names of kinds and schedules, times, factors, shares."""
+"""Words and human units for what is printed and shown: names of kinds and schedules, times, factors, shares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The common ground of all figures: plain Plotly dictionaries whose colours are names of the page's style sheet."""
+"""What all figures share: plain Plotly dictionaries whose colours are names of the page's style sheet."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Figure(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A legend entry: a colour and what it stands for; `style` is a class of the style sheet."""
+    """A legend entry: a colour and its meaning; `style` is a class of the style sheet."""
 
     colour: str
     label: str

@@ -121,6 +121,6 @@ def _unbroken(text: str) -> str:
 
 
 def _figure_json(figure: Figure) -> Markup:
-    """JSON that cannot end the script element it stands in."""
+    """JSON that cannot end the script element it is in."""
     content = json.dumps({"data": figure.data, "layout": figure.layout}, separators=(",", ":"), allow_nan=False)
     return Markup(content.replace("<", "\\u003c"))  # noqa: S704

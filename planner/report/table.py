@@ -1,4 +1,4 @@
-"""The rows of the page's tables: predicted beside measured, where the time goes, and what was calibrated."""
+"""The rows of the page's tables: predicted and measured times, where the time goes, and what was calibrated."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Segment(NamedTuple):
 
 
 class TimeRow(NamedTuple):
-    """The stacked bar of one schedule; `measured` is where the measured total lies, in percent."""
+    """The stacked bar of one schedule; `measured` is the measured total, in percent."""
 
     name: str
     total: str
