@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from math import isnan
 from typing import Final, Literal
 
-from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from planner.kinds import KINDS, Kind, kind_of
 from planner.search.comparison import Compare
 from planner.search.search import Candidate, SearchResult
+from planner.settings_in_words import lanes_in_words, settings_in_words
 from planner.upper_bounds import OverlapBound
 from planner.what_if.sensitivity import BreakEven, Sensitivity
 from planner.wording import (
@@ -19,7 +19,6 @@ from planner.wording import (
     METHOD,
     PART,
     capital,
-    counted,
     factor,
     listing,
     milliseconds,
@@ -116,8 +115,9 @@ def _prediction(plain: Candidate | None, drafting: Candidate | None) -> str:
 
 def _choice(result: SearchResult, profile: Profile, compare: Compare) -> Iterator[str]:
     winner = result.winner
-    yield f"The fastest by prediction is {METHOD[winner.schedule.method]}: {_settings(winner.schedule, profile)}."
-    yield _where(winner, profile)
+    settings = settings_in_words(winner.schedule, profile)
+    yield f"The fastest by prediction is {METHOD[winner.schedule.method]}: {settings}."
+    yield lanes_in_words(winner.schedule, profile)
     close = []
     for rival, name in _rivals(result):
         if compare(winner.schedule, rival.schedule).is_measurable:
@@ -150,57 +150,6 @@ def _rivals(result: SearchResult) -> Iterator[tuple[Candidate, str]]:
         rival = result.best(kind=kind)
         if kind != kind_of(winner.schedule) and rival is not None:
             yield rival, METHOD[rival.schedule.method]
-
-
-def _settings(schedule: Schedule, profile: Profile) -> str:
-    if schedule.method == "autoregressive":
-        return "one target pass per token"
-    if schedule.is_tree:
-        return _tree_settings(schedule)
-    features = ", reading the target's exit features" if schedule.exit_features else ""
-    drafted = f"draft {counted(schedule.num_speculative_tokens, 'token')} per round{features}"
-    if schedule.method == "speculative":
-        return drafted
-    exit_taken = f", exit after layer {schedule.exit_layer} of {profile.num_layers}" if schedule.uses_exit else ""
-    return f"{drafted}{exit_taken}, prepare {_branches(schedule)}"
-
-
-def _tree_settings(schedule: Schedule) -> str:
-    by = "the target's own streams draft" if schedule.draft_lane is None else f"{schedule.drafter} drafts"
-    expanded = f", {schedule.tree_top_k} nodes expanded per level" if schedule.tree_top_k else ""
-    depth = f"{schedule.num_speculative_tokens} deep{expanded}"
-    return f"{by} a tree of {counted(schedule.tree_size, 'token')} per round, {depth}"
-
-
-def _branches(schedule: Schedule) -> str:
-    if schedule.roots_per_row is not None:
-        branches = " / ".join(str(count) for count in schedule.roots_per_row)
-        accepted = " / ".join(str(count) for count in range(len(schedule.roots_per_row)))
-        return f"{branches} branches for {accepted} accepted tokens, from the {schedule.root_source}"
-    sources = [(schedule.exit_top_k, "exit"), (schedule.draft_top_k, "draft")]
-    return listing(
-        [f"{counted(count, 'branch', 'branches')} per row from the {name}" for count, name in sources if count]
-    )
-
-
-def _where(candidate: Candidate, profile: Profile) -> str:
-    schedule = candidate.schedule
-    target = _lane(profile, schedule.target_lane)
-    if schedule.draft_lane is None:
-        return f"The target runs on {target}."
-    if schedule.is_pooled and schedule.is_tree:
-        return f"The target and its head take turns on {target}."
-    if schedule.is_pooled:
-        return f"Target and draft take turns on {target}."
-    return f"The target runs on {target}, the draft on {_lane(profile, schedule.draft_lane)}."
-
-
-def _lane(profile: Profile, name: str) -> str:
-    lane = profile.lane(name)
-    if not lane.cores:
-        return f"lane {name} ({lane.device})"
-    cores = f"core {lane.cores[0]}" if len(lane.cores) == 1 else f"{len(lane.cores)} cores"
-    return f"lane {name} ({lane.device}, {cores})"
 
 
 def _because(result: SearchResult, compare: Compare) -> Iterator[str]:
