@@ -1,4 +1,4 @@
-"""The common ground of all figures: plain Plotly dictionaries whose colours are names of the page's style sheet."""
+"""What all figures share: plain Plotly dictionaries whose colours are names of the page's style sheet."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Figure(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A legend entry: a colour and what it stands for; `style` is a class of the style sheet."""
+    """A legend entry: a colour and its meaning; `style` is a class of the style sheet."""
 
     colour: str
     label: str
@@ -70,6 +70,7 @@ def layout(*, height_px: int, **settings: Any) -> dict[str, Any]:
         "font": {"family": "system-ui, sans-serif", "size": 13, "color": INK},
         "margin": {"l": 56, "r": 16, "t": 12, "b": 48},
         "showlegend": False,
+        "dragmode": False,
         "hoverlabel": {"bgcolor": PAPER, "bordercolor": SOFT, "font": {"color": INK}},
     } | settings
 

@@ -36,6 +36,11 @@ def test_a_kind_that_never_leads_has_no_tie():
     assert ties(lambda x: {"synchronous": 1.0, "mirror": 2.0}) == {"mirror": None}
 
 
+def test_from_zero_on_a_tie_is_still_found():
+    found = ties(lambda x: {"speculative": 1 - x, "autoregressive": 0.63}, now=0.0)
+    assert found == {"speculative": pytest.approx(0.37, abs=0.2 / 2**6)}
+
+
 @pytest.fixture(scope="module")
 def result():
     return search(SMALL, machine(), acceptance_record())
