@@ -138,7 +138,7 @@ def test_the_error_is_that_of_runs_which_were_not_fitted() -> None:
     engine = machine(surprise=1.25)
     profile = calibrate(engine, task())
     assert profile.relative_error == pytest.approx(0.2, rel=1e-3)
-    assert profile.lane("cpu0").head.at(1, 20) == pytest.approx(engine.laws["cpu0"].head_s(1), **TOLERANCE)
+    assert profile.lane("cpu0").lm_head.at(1, 20) == pytest.approx(engine.laws["cpu0"].head_s(1), **TOLERANCE)
 
 
 def test_the_driver_has_what_lies_between_verifications_beyond_the_dispatch() -> None:
