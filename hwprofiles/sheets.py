@@ -126,7 +126,7 @@ def link_sheet(name: str) -> LinkSheet:
     return load_link(_shipped("links", name, link_names()))
 
 
-def load_device(path: Path) -> DeviceSheet:
+def load_device(path: str | Path) -> DeviceSheet:
     """Read a device sheet.
 
     Raises:
@@ -135,7 +135,7 @@ def load_device(path: Path) -> DeviceSheet:
     return load_yaml(path, DeviceSheet)
 
 
-def load_link(path: Path) -> LinkSheet:
+def load_link(path: str | Path) -> LinkSheet:
     """Read a link sheet; errors as in `load_device`."""
     return load_yaml(path, LinkSheet)
 

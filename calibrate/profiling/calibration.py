@@ -24,13 +24,14 @@ from calibrate.profiling.head_parts import HeadParts, HeadTables, measure_heads
 from calibrate.profiling.lane_pairs import Pair, PairSlowdown, measure_pairs
 from calibrate.profiling.lane_parts import LaneParts
 from calibrate.profiling.model_sizes import ModelSizes, PartBytes
-from calibrate.profiling.placements import PlacedLane, check_schedules, fit_schedules, split_pairs
+from calibrate.profiling.placements import check_schedules, fit_schedules
 from calibrate.profiling.time_budget import Passes
 from calibrate.profiling.visits import MeasurableEngine, MeasurableLane, Progress, message_costs, visit_in_turn
 from decoding.schedule import Method, Schedule
 from decoding.trace import Work
 from hwprofiles.host import describe_host
-from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
+from hwprofiles.placement import PlacedLane, split_pairs
+from hwprofiles.profile import BYTES_PER_CANDIDATE, Contention, LaneProfile, LatencyTable, LinkProfile, Profile
 
 _DEVICE = "generic-cpu"
 _MESSAGE_ROWS = 5
@@ -38,8 +39,6 @@ _MESSAGE_CANDIDATES = 9
 _MESSAGE_REPEATS = 40
 _LEAST_WIDTH = 1024
 """A smaller payload would cost too little to tell the bandwidth from."""
-_BYTES_PER_CANDIDATE = 8
-"""As the simulator counts them: a 32-bit id and a 32-bit log-prob."""
 _QUICK_S = 60.0
 _TIMED_BY, _PAIRED_BY = 0.65, 0.75
 """Shares of the time by which the parts and then the pairs of lanes are timed; decoding takes the rest."""
@@ -227,7 +226,7 @@ class _Calibration:
     def _links(self, lanes: Mapping[str, MeasurableLane], pairs: Sequence[Pair]) -> Iterator[LinkProfile]:
         """One link for every two lanes, from what messages cost on their way to the draft's lane."""
         width = max(self._task.sizes.feature_width, _LEAST_WIDTH)
-        plain_bytes = _MESSAGE_ROWS * _MESSAGE_CANDIDATES * _BYTES_PER_CANDIDATE
+        plain_bytes = _MESSAGE_ROWS * _MESSAGE_CANDIDATES * BYTES_PER_CANDIDATE
         features_bytes = _MESSAGE_ROWS * width * 2
         for target_lane, draft_lane in pairs:
             if target_lane > draft_lane:

@@ -16,10 +16,11 @@ from calibrate.profiling.decodings import Run, decode, rollout_level
 from calibrate.profiling.fit import make_table, scaled
 from calibrate.profiling.grid import Effort
 from calibrate.profiling.noise import Noise, spread
-from calibrate.profiling.placements import PlacedLane, head_schedules
+from calibrate.profiling.placements import head_schedules
 from calibrate.profiling.time_budget import Passes
 from calibrate.profiling.visits import Cell, MeasurableEngine, Samples, visit_in_turn
 from decoding.schedule import Method, Schedule
+from hwprofiles.placement import PlacedLane
 from hwprofiles.profile import LatencyTable
 from runtime.wire.measurement import Measurement, Part
 

@@ -1,47 +1,17 @@
-"""Which lanes can work together, and the schedules that calibration decodes on them."""
+"""The schedules that calibration decodes, on every placement that the lanes allow."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import permutations, product
-from typing import Any, Protocol
+from itertools import product
+from typing import Any
 
 from decoding.schedule import DYNAMIC_TREES, Method, Schedule
+from hwprofiles.placement import PlacedLane, split_pairs, whole_lanes
 
 _FIT_WINDOW, _FIT_TOP_K = 4, 2
 _CHECK_WINDOW, _CHECK_TOP_K = 2, 4
 _TREE_DEPTH, _TREE_SIZE, _TREE_TOP_K = 3, 8, 4
-
-
-class PlacedLane(Protocol):
-    """A lane and its cores (`hwprofiles.host.LaneCores` and `runtime.lanes.lane.LaneSpec` are such)."""
-
-    @property
-    def name(self) -> str:
-        """As schedules call it."""
-        ...
-
-    @property
-    def cores(self) -> tuple[int, ...]:
-        """Those it is pinned to; empty if to none."""
-        ...
-
-    @property
-    def num_threads(self) -> int:
-        """Threads of its own."""
-        ...
-
-
-def split_pairs(lanes: Sequence[PlacedLane]) -> list[tuple[str, str]]:
-    """(target's lane, draft's lane) of every two lanes that share no core, both ways round."""
-    return [(one.name, two.name) for one, two in permutations(lanes, 2) if not set(one.cores) & set(two.cores)]
-
-
-def whole_lanes(lanes: Sequence[PlacedLane]) -> list[str]:
-    """Lanes that are no part of another one: there both models may share a lane."""
-    return [
-        lane.name for lane in lanes if not lane.cores or not any(set(lane.cores) < set(other.cores) for other in lanes)
-    ]
 
 
 def fit_schedules(
