@@ -6,7 +6,7 @@ there is an error, never a silent extrapolation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -22,7 +22,8 @@ BYTES_PER_CANDIDATE = 8
 """A candidate crosses a link as a 32-bit id and a 32-bit log-prob."""
 
 Seconds = Annotated[float, Field(ge=0)]
-_Part = Literal["layer", "lm_head", "draft_step", "draft_step_features"]
+LanePart = Literal["layer", "lm_head", "exit", "draft_step", "draft_step_features", "draft_streams", "heads", "streams"]
+"""The fields of a `LaneProfile` that hold tables."""
 
 
 class _Strict(BaseModel):
@@ -165,7 +166,11 @@ class LaneProfile(_Strict):
         """Seconds of one step of the draft, with exit features or without; errors as in `verify_s`."""
         return self._part_s("draft_step_features" if with_features else "draft_step", rows, context)
 
-    def _part_s(self, part: _Part, rows: float, context: float) -> float:
+    def scaled(self, factors: Mapping[LanePart, float | Sequence[float]]) -> Self:
+        """The same lane with all times of some parts multiplied, see `LatencyTable.scaled`."""
+        return self.model_copy(update={part: _scaled(getattr(self, part), factor) for part, factor in factors.items()})
+
+    def _part_s(self, part: LanePart, rows: float, context: float) -> float:
         return self._seconds_of(getattr(self, part), part, rows, context)
 
     def _seconds_of(self, table: LatencyTable | None, part: str, rows: float, context: float) -> float:
@@ -284,3 +289,11 @@ def load_profile(path: str | Path) -> Profile:
 def save_profile(profile: Profile, path: str | Path) -> None:
     """Write a profile YAML atomically, defaults left out."""
     save_yaml({"format": profile.format} | profile.model_dump(mode="json", exclude_defaults=True), path)
+
+
+def _scaled(
+    tables: LatencyTable | dict[Any, LatencyTable] | None, factor: float | Sequence[float]
+) -> LatencyTable | dict[Any, LatencyTable] | None:
+    if isinstance(tables, dict):
+        return {key: table.scaled(factor) for key, table in tables.items()}
+    return None if tables is None else tables.scaled(factor)

@@ -189,6 +189,14 @@ def test_steps_with_features_have_a_table_of_their_own() -> None:
     assert (lane.draft_s(4, 32), lane.draft_s(4, 32, with_features=True)) == (5 * 4, 7 * 4)
 
 
+def test_some_parts_of_a_lane_are_scaled_and_no_others() -> None:
+    scaled = LANE.scaled({"exit": 2, "draft_step": (1, 2, 3), "draft_step_features": 4})
+    assert scaled.exit == {10: TABLE.scaled(4)}
+    assert scaled.draft_step == TABLE.scaled((5, 10, 15))
+    assert scaled.draft_step_features is None
+    assert scaled.model_copy(update={"exit": LANE.exit, "draft_step": LANE.draft_step}) == LANE
+
+
 def test_a_part_that_was_not_measured_is_named() -> None:
     bare = LaneProfile(name="npu", device="x", dispatch_s=0, layer=TABLE)
     with pytest.raises(ProfileError, match="lane 'npu' has no measured lm_head"):
