@@ -13,7 +13,7 @@ from statistics import fmean, median
 from typing import Final, NamedTuple
 
 from calibrate.profiling.decodings import Run, decode, rollout_level
-from calibrate.profiling.fit import make_table, scaled
+from calibrate.profiling.fit import make_table
 from calibrate.profiling.grid import Effort
 from calibrate.profiling.noise import Noise, spread
 from calibrate.profiling.placements import head_schedules
@@ -131,7 +131,7 @@ def measure_heads(
             schedules = head_schedules(lanes, drafter, method, is_quick=parts.is_quick)
             runs = [parts.decode(engine, schedule) for schedule in schedules]
             for lane, level in _levels(lanes, runs, in_loop).items():
-                tables[lane].heads[drafter] = scaled(in_loop[lane], level)
+                tables[lane].heads[drafter] = in_loop[lane].scaled(level)
     return tables
 
 

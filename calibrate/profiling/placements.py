@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
+from calibrate.profiling.lane_parts import DraftStep
 from decoding.schedule import DYNAMIC_TREES, Method, Schedule
 from hwprofiles.placement import PlacedLane, split_pairs, whole_lanes
 
@@ -15,28 +16,28 @@ _TREE_DEPTH, _TREE_SIZE, _TREE_TOP_K = 3, 8, 4
 
 
 def fit_schedules(
-    lanes: Sequence[PlacedLane], max_window: int, draft_kinds: Sequence[bool], exit_layers: Sequence[int]
+    lanes: Sequence[PlacedLane], max_window: int, draft_steps: Sequence[DraftStep], exit_layers: Sequence[int]
 ) -> list[Schedule]:
     """Those that set the level: plain decoding on every lane, speculation on every placement, mirror on every pair.
 
-    `draft_kinds` says whether steps of the draft have features: none without a draft.
+    `draft_steps` are those that the draft has: none without a draft.
     """
     plain = [Schedule(method="autoregressive", target_lane=lane.name) for lane in lanes]
-    if not draft_kinds:
+    if not draft_steps:
         return plain
     window = min(_FIT_WINDOW, max_window)
-    speculative = [_speculative(*both, window) for both in product(_placements(lanes), draft_kinds)]
+    speculative = [_speculative(*both, window) for both in product(_placements(lanes), draft_steps)]
     return plain + speculative + _mirrors(lanes, window, exit_layers, _FIT_TOP_K)
 
 
 def check_schedules(
-    lanes: Sequence[PlacedLane], max_window: int, draft_kinds: Sequence[bool], exit_layers: Sequence[int]
+    lanes: Sequence[PlacedLane], max_window: int, draft_steps: Sequence[DraftStep], exit_layers: Sequence[int]
 ) -> list[Schedule]:
     """Others, to compare with what was fitted."""
-    if not draft_kinds:
+    if not draft_steps:
         return []
     window = min(_CHECK_WINDOW, max_window)
-    speculative = [_speculative(placement, False, window) for placement in _placements(lanes)]
+    speculative = [_speculative(placement, "draft_step", window) for placement in _placements(lanes)]
     return speculative + _mirrors(lanes, window, exit_layers, _CHECK_TOP_K)
 
 
@@ -73,12 +74,12 @@ def _placements(lanes: Sequence[PlacedLane]) -> list[tuple[str, str]]:
     return split_pairs(lanes) + [(name, name) for name in whole_lanes(lanes)]
 
 
-def _speculative(placement: tuple[str, str], exit_features: bool, window: int) -> Schedule:  # noqa: FBT001
+def _speculative(placement: tuple[str, str], step: DraftStep, window: int) -> Schedule:
     target_lane, draft_lane = placement
     return Schedule(
         method="speculative",
         target_lane=target_lane,
         draft_lane=draft_lane,
         num_speculative_tokens=window,
-        exit_features=exit_features,
+        exit_features=step == "draft_step_features",
     )

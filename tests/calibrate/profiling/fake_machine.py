@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import SimpleNamespace
 
 from decoding.messages import Verdict, Window
 from decoding.schedule import Schedule
 from decoding.trace import Span, Trace, Work
 from hwprofiles.host import split_lanes
+from hwprofiles.profile import LaneProfile, LatencyTable
 from runtime.wire.channel import Message
 from runtime.wire.measurement import Measurement
 
 NUM_LAYERS = 10
+EXIT_LAYERS = (4, 6)
 EXIT_S = 3e-3
 HEAD_S = 12e-3
 GUESS_S = 2e-3
@@ -53,18 +56,41 @@ class Laws:
         seconds = 5e-3 + 2e-4 * rows + 1e-6 * context
         return (seconds + (1e-3 if with_features else 0.0)) / self.speed
 
+    def lane(self, name: str, rows: Sequence[int], contexts: Sequence[int]) -> LaneProfile:
+        """What a calibration without noise would find on these grids."""
+
+        def table(seconds: Callable[[int, int], float]) -> LatencyTable:
+            lines = tuple(tuple(seconds(count, context) for context in contexts) for count in rows)
+            return LatencyTable(rows=tuple(rows), contexts=tuple(contexts), seconds=lines, source="laws")
+
+        return LaneProfile(
+            name=name,
+            device="fake",
+            dispatch_s=0.0,
+            layer=table(self.layer_s),
+            lm_head=table(lambda count, _: self.head_s(count)),
+            exit=dict.fromkeys(EXIT_LAYERS, table(lambda count, _: self.exit_s(count))),
+            draft_step=table(self.step_s),
+            # a single row of a step never has features, see `calibrate.profiling.lane_parts`
+            draft_step_features=table(lambda count, at: self.step_s(count, at, with_features=count > 1)),
+        )
+
     def target_s(self, part: str, rows: int, context: int, exit_layer: int | None) -> float:
-        layer_s, head_s = self.layer_s(rows, context), self.head_s(rows)
         if part == "lm_head":
-            return head_s
+            return self.head_s(rows)
         if part == "exit":
             return self.exit_s(rows)
         if part in ("verify", "verify_tree"):
-            return NUM_LAYERS * layer_s + head_s
+            return self._lane.verify_s(NUM_LAYERS, rows, context)
         assert exit_layer is not None
         if part == "suffix":
-            return (NUM_LAYERS - exit_layer) * layer_s + head_s
-        return exit_layer * layer_s + self.exit_s(rows)
+            return self._lane.suffix_s(NUM_LAYERS, exit_layer, rows, context)
+        return self._lane.prefix_s(exit_layer, rows, context)
+
+    @cached_property
+    def _lane(self) -> LaneProfile:
+        """Laws of the target are linear in rows and in context: a grid needs its corners alone."""
+        return self.lane("any", (0, 200), (0, 10_000))
 
 
 class Done:

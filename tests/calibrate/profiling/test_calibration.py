@@ -168,7 +168,7 @@ def test_heads_streams_and_wide_trees_follow_their_laws_on_every_lane(quick: boo
         laws = engine.laws[lane.name]
         for rows in (1, 9, 17, 33):
             for context in (20, 150):
-                verify_s = 10 * lane.layer.at(rows, context) + lane.lm_head.at(rows, context)
+                verify_s = lane.verify_s(10, rows, context)
                 expected_s = 10 * laws.layer_s(rows, context) + laws.head_s(rows)
                 assert verify_s == pytest.approx(expected_s, **TOLERANCE)
         for name in ("eagle", "medusa"):
@@ -243,10 +243,15 @@ def test_progress_only_rises_and_ends_at_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "kinds"), [({}, (False,)), ({"exit_features": (1, 3)}, (False, True)), ({"drafter": None}, ())]
+    ("changes", "kinds"),
+    [
+        ({}, ("draft_step",)),
+        ({"exit_features": (1, 3)}, ("draft_step", "draft_step_features")),
+        ({"drafter": None}, ()),
+    ],
 )
-def test_steps_are_measured_in_every_kind_the_draft_has(changes: dict, kinds: tuple[bool, ...]) -> None:
-    assert task(**changes).draft_kinds == kinds
+def test_steps_are_measured_in_every_kind_the_draft_has(changes: dict, kinds: tuple[str, ...]) -> None:
+    assert task(**changes).draft_steps == kinds
 
 
 def test_a_task_makes_the_effort_it_is_asked_for() -> None:

@@ -7,18 +7,18 @@ from hypothesis import strategies as st
 from calibrate.profiling.placements import check_schedules, fit_schedules
 from tests.calibrate.profiling.fake_machine import LANES
 
-BOTH_KINDS = (False, True)
+BOTH_STEPS = ("draft_step", "draft_step_features")
 
 
 @pytest.mark.parametrize("max_window", [1, 3, 8])
 @pytest.mark.parametrize("exit_layers", [(), (4, 6)])
 def test_every_lane_and_every_placement_is_fitted_with_every_kind_of_step(max_window, exit_layers) -> None:
-    schedules = fit_schedules(LANES, max_window, BOTH_KINDS, exit_layers)
+    schedules = fit_schedules(LANES, max_window, BOTH_STEPS, exit_layers)
     plain = [one.target_lane for one in schedules if one.method == "autoregressive"]
     assert plain == ["cpu0", "cpu1", "cpu0+1"]
     drafting = {(s.target_lane, s.draft_lane, s.exit_features) for s in schedules if s.method == "speculative"}
     placements = [("cpu0", "cpu1"), ("cpu1", "cpu0"), ("cpu0+1", "cpu0+1")]
-    assert drafting == {(*placement, features) for placement in placements for features in BOTH_KINDS}
+    assert drafting == {(*placement, features) for placement in placements for features in (False, True)}
     mirrors = [one for one in schedules if one.method == "mirror"]
     assert [(one.target_lane, one.draft_lane) for one in mirrors] == placements[:2]
     assert {one.exit_layer for one in mirrors} == ({6} if exit_layers else {None})
@@ -27,8 +27,8 @@ def test_every_lane_and_every_placement_is_fitted_with_every_kind_of_step(max_wi
 
 @given(max_window=st.integers(3, 16), exit_layers=st.sampled_from([(), (4, 6)]))
 def test_no_schedule_is_judged_by_itself(max_window, exit_layers) -> None:
-    fitted = fit_schedules(LANES, max_window, BOTH_KINDS, exit_layers)
-    checks = check_schedules(LANES, max_window, BOTH_KINDS, exit_layers)
+    fitted = fit_schedules(LANES, max_window, BOTH_STEPS, exit_layers)
+    checks = check_schedules(LANES, max_window, BOTH_STEPS, exit_layers)
     assert checks
     assert set(fitted).isdisjoint(checks)
     assert {(one.method, one.target_lane) for one in checks} == {

@@ -57,5 +57,5 @@ def test_two_real_lanes_give_a_profile_of_every_part(tmp_path: Path) -> None:
         assert (lane.layer.rows[-1], lane.draft_step.rows[-1]) == (13, 32)
         assert lane.heads[eagle].at(4, 40) > 0
         assert lane.streams[streams].rows == (1, 13)
-        verify_s = 4 * lane.layer.at(2, 4) + lane.lm_head.at(2, 4)
+        verify_s = lane.verify_s(4, 2, 4)
         assert verify_s > 0
