@@ -19,7 +19,7 @@ from statistics import median
 
 from calibrate.profiling.decodings import Run, decode, gaps_s, level_factor, residual
 from calibrate.profiling.fit import Level, levelled
-from calibrate.profiling.grid import Effort, full_effort, quick_effort
+from calibrate.profiling.grid import USUAL_BRANCHES, Effort, full_effort, quick_effort
 from calibrate.profiling.head_parts import HeadParts, HeadTables, measure_heads
 from calibrate.profiling.lane_pairs import measure_pairs
 from calibrate.profiling.lane_parts import DraftStep, LaneParts
@@ -57,6 +57,7 @@ class CalibrationTask:
         exit_layers: exits that schedules may take.
         contexts: the fewest and the most cached tokens that schedules will meet.
         max_window: most drafted tokens per round, of chains.
+        max_branches: most branches per round.
         heads: heads and streams of the target by name, and the method that each is for.
         max_tree: nodes of the largest tree that schedules may draft with them.
         quick: whether a rougher profile in less time is wanted.
@@ -71,6 +72,7 @@ class CalibrationTask:
     exit_layers: tuple[int, ...]
     contexts: tuple[int, int]
     max_window: int = 8
+    max_branches: int = USUAL_BRANCHES
     heads: Mapping[str, Method] = field(default_factory=dict)
     max_tree: int = 32
     quick: bool = False
@@ -87,7 +89,9 @@ class CalibrationTask:
     def effort(self) -> Effort:
         """What is measured how often."""
         max_tree = self.max_tree if self.heads else 0
-        return (quick_effort if self.quick else full_effort)(self.max_window, self.contexts, max_tree)
+        # a step with features reads the window and starts the branches at once
+        max_step = self.max_branches + (self.max_window if "draft_step_features" in self.draft_steps else 0)
+        return (quick_effort if self.quick else full_effort)(self.max_window, self.contexts, max_tree, max_step)
 
     @property
     def draft_steps(self) -> tuple[DraftStep, ...]:

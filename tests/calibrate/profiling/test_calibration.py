@@ -5,17 +5,22 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from calibrate.profiling.calibration import CalibrationTask, calibrate
 from calibrate.profiling.grid import full_effort, quick_effort
 from calibrate.profiling.model_sizes import ModelSizes
-from decoding.errors import ConfigError
+from decoding.errors import ConfigError, OutOfRangeError
+from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule
 from hwprofiles.profile import Profile, load_profile, save_profile
 from runtime.drafters.language_model.folder import DrafterFolderConfig, StreamFields
 from runtime.storage.weight_folder import SpeculatorsConfig, TargetShape, Verifier
+from sim.evaluator import predict
 from tests.calibrate.profiling.fake_heads import LEVEL, STREAMS_S, HeadEngine
 from tests.calibrate.profiling.fake_machine import GAP_S, GUESS_S, LANES, FakeEngine, Laws
+from tests.planner.synthetic import acceptance_record
 from tests.tiny_models import tiny_config
 
 CONTEXTS = (20, 220)
@@ -81,6 +86,34 @@ def test_steps_with_features_have_a_table_of_their_own() -> None:
             with_features = laws.step_s(rows, 20, with_features=True)
             assert lane.draft_step_features.at(rows, 20) == pytest.approx(with_features, **TOLERANCE)
     assert profile.features_bytes_per_row == 2 * 16 * 2
+
+
+def wide_record(exit_features: tuple[int, ...] = ()) -> AcceptanceRecord:
+    """A text that meets every context from the 20 of calibration on, and an exit with 65 ids per row."""
+    usual = acceptance_record(num_prompts=1)
+    prompt = replace(usual.prompts[0], prompt_length=21, exits={6: np.tile(np.arange(65, dtype=np.int32), (60, 1))})
+    return replace(usual, exit_layers=(6,), feature_layers=exit_features, prompts=(prompt,))
+
+
+@pytest.mark.parametrize("exit_features", [(), (1, 3)])
+@pytest.mark.parametrize("roots", [{"exit_top_k": 16}, {"roots_per_row": (64,)}])
+def test_as_many_branches_can_be_priced_as_were_asked_for(roots: dict, exit_features: tuple[int, ...]) -> None:
+    schedule = Schedule(
+        method="mirror",
+        target_lane="cpu0",
+        draft_lane="cpu1",
+        num_speculative_tokens=3,
+        root_source="exit",
+        exit_layer=6,
+        exit_features=bool(exit_features),
+        drafter="d",
+        **roots,
+    )
+    wide = calibrate(machine(), task(exit_features=exit_features, max_branches=64))
+    assert predict(schedule, wide, wide_record(exit_features)).tpot_s > 0
+    if not exit_features:
+        with pytest.raises(OutOfRangeError, match=r"rows 64 is outside the measured 1\.\.32"):
+            predict(schedule, calibrate(machine(), task()), wide_record())
 
 
 def test_streams_of_the_draft_are_timed_where_it_has_some_at_the_level_of_its_steps_in_runs() -> None:
