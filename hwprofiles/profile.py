@@ -107,7 +107,7 @@ class Contention(_Strict):
 
     Attributes:
         lanes: the lane that ran the target, then the lane that ran the draft.
-        slowdown: for each lane of the pair, its latency beside the other over its latency alone (>= 1 up to
+        slowdown: for each lane of the pair, its latency while the other works over its latency alone (>= 1 up to
             noise; values below one are kept as measured).
         relative_error: spread of the repeats.
         source: where the numbers come from.
@@ -260,7 +260,7 @@ class Profile(_Strict):
         return links.get((target_lane, draft_lane)) or links.get((draft_lane, target_lane))
 
     def slowdown(self, target_lane: str, draft_lane: str) -> tuple[float, float]:
-        """Latency of target and draft beside each other over their latency alone; (1, 1) for an unknown pair.
+        """Latency of target and draft while both work over their latency alone; (1, 1) for an unknown pair.
 
         If the pair was measured only the other way round, each lane keeps its own slowdown.
         """

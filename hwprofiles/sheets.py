@@ -27,7 +27,7 @@ class Quantity(_Strict):
     Attributes:
         value: in the SI unit that the field's name ends with.
         span: lowest and highest published value, where sources differ; `value` lies within.
-        status: `datasheet` (the maker's word), `measured` (by whom the source says), or `derived` from others.
+        status: `datasheet` (the maker's word), `measured` (by whom, the source names), or `derived` from others.
         source: where it is from, and how it was derived.
     """
 

@@ -3,10 +3,10 @@
 ::
 
     heads in turn   -> steps of heads, and what streams add                   (head_parts)
-    visits in turn  -> medians of whole operations -> tables of their parts   (measure, lane_parts, fit)
-    pairs of lanes  -> what they cost each other                              (contend)
-    short decodings -> the level of the tables in a real run                  (runs)
-    other decodings -> how far the result is off                              (runs)
+    visits in turn  -> medians of whole operations -> tables of their parts   (visits, lane_parts, fit)
+    pairs of lanes  -> what they cost each other                              (lane_pairs)
+    short decodings -> the level of the tables in a real run                  (decodings)
+    other decodings -> how far the result is off                              (decodings)
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MESSAGE_ROWS = 5
 _MESSAGE_CANDIDATES = 9
 _MESSAGE_REPEATS = 40
 _LEAST_WIDTH = 1024
-"""A smaller payload would cost too little to tell the bandwidth from."""
+"""A smaller payload would cost too little to measure the bandwidth."""
 _QUICK_S = 60.0
 _TIMED_BY, _PAIRED_BY = 0.65, 0.75
 """Shares of the time by which the parts and then the pairs of lanes are timed; decoding takes the rest."""
@@ -108,9 +108,9 @@ def calibrate(
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> Profile:
-    """Measure everything; `Profile.calibration_s` says how long it took, loading the models included.
+    """Measure everything; `Profile.calibration_s` is how long it took, loading the models included.
 
-    Where the task's time ran short, `Profile.notes` says what was measured less often than wanted.
+    Where the task's time ran short, `Profile.notes` lists what was measured less often than wanted.
 
     Raises:
         ConfigError: the contexts are no range.
@@ -205,8 +205,8 @@ class _Calibration:
         measured = {"parts": self._part_passes} | ({"pairs of lanes": self._pair_passes} if self._pairs else {})
         least = self._effort.least_passes
         if any(passes.num_done < least for passes in measured.values()):
-            told = ", ".join(f"{what} {passes.num_done} of {least} times" for what, passes in measured.items())
-            yield f"Calibration had {self._task.limit_s:g} s, too few here for all repeats: it timed {told}."
+            counts = ", ".join(f"{what} {passes.num_done} of {least} times" for what, passes in measured.items())
+            yield f"Calibration had {self._task.limit_s:g} s, too few here for all repeats: it timed {counts}."
 
     def _load(self, name: str) -> MeasurableLane:
         """The target first: a draft then shares its embedding."""

@@ -1,7 +1,7 @@
-"""Short decodings of made-up text: what parts cost in a real run, beside what the tables say.
+"""Short decodings of arbitrary text: what parts cost in a real run, compared with the profile.
 
 Parts measured in a loop meet warm caches and a lane that does nothing else. Decoding alternates models and waits
-for messages. The runs here set the level of the tables (`level_factor`) and, on other schedules, tell how far
+for messages. The runs here set the level of the tables (`level_factor`) and, on other schedules, measure how far
 off they still are (`residual`). None of them is a run that anybody will ask a prediction for.
 """
 
@@ -21,7 +21,7 @@ from hwprofiles.profile import LatencyTable, Profile
 _TARGET_WORK = frozenset({Work.VERIFY, Work.PREFIX, Work.SUFFIX})
 _DRAFT_WORK = frozenset({Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP})
 _STRIDE = 7919
-"""Prime, so that the ids of made-up text visit the whole vocabulary."""
+"""Prime, so that the ids of the text visit the whole vocabulary."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,13 +33,13 @@ class Run:
     trace: Trace
 
     def contexts(self) -> list[int]:
-        """Tokens in the target's cache at every round, and once more behind the last."""
+        """Tokens in the target's cache at every round, and once more after the last."""
         committed = accumulate((entry.num_committed for entry in self.trace.rounds), initial=0)
         return [self.prompt_length - 1 + count for count in committed]
 
 
 def decode(engine: MeasurableEngine, schedule: Schedule, contexts: tuple[int, int], num_tokens: int) -> Run:
-    """Decode made-up text whose contexts lie within the given ones.
+    """Decode arbitrary text whose contexts lie within the given ones.
 
     Raises:
         MirrorsdError: a lane or model is not to be had.
@@ -54,9 +54,9 @@ def decode(engine: MeasurableEngine, schedule: Schedule, contexts: tuple[int, in
 
 
 def level_factor(runs: Sequence[Run], lane: str, work: Work, profile: Profile) -> float | None:
-    """Time of one kind of work on a lane in the runs, over what the profile says; None if no run has any.
+    """Time of one kind of work on a lane in the runs, over what the profile predicts; None if no run has any.
 
-    Spans of one round count together: the first step behind a verification finds the cache as that left it.
+    Spans of one round count together: the first step after a verification finds the cache as that left it.
     Of branches only steps of several count, since those of a single one cost what rollouts do.
     """
     ratios = []
@@ -72,7 +72,7 @@ def level_factor(runs: Sequence[Run], lane: str, work: Work, profile: Profile) -
 
 
 def rollout_level(run: Run, table: LatencyTable) -> float | None:
-    """Time of rollouts in a run over what a table says of their steps; None for a run of a single round."""
+    """Time of rollouts in a run over the table's time of their steps; None for a run of a single round."""
     taken, expected = defaultdict[int, float](float), defaultdict[int, float](float)
     for span, context in _settled_spans(run, run.schedule.draft_lane or "", frozenset({Work.ROLLOUT_STEP})):
         taken[span.round] += span.end_s - span.start_s
@@ -87,7 +87,7 @@ def gaps_s(run: Run) -> list[float]:
 
 
 def residual(run: Run, profile: Profile) -> float | None:
-    """What the profile says of all work in a run over what it took, minus one; None for a run of a single round."""
+    """Time of all work in a run by the profile over what it took, minus one; None for a run of a single round."""
     taken_s = expected_s = 0.0
     for lane in {run.schedule.target_lane, run.schedule.draft_lane or run.schedule.target_lane}:
         for span, seconds in _expected(run, lane, _TARGET_WORK | _DRAFT_WORK, profile):
@@ -97,7 +97,7 @@ def residual(run: Run, profile: Profile) -> float | None:
 
 
 def span_seconds(schedule: Schedule, span: Span, context: int, profile: Profile) -> float:
-    """What the profile says of one span while the other lane does nothing.
+    """Seconds of one span by the profile, while the other lane does nothing.
 
     Raises:
         ProfileError: its part was not measured on its lane.
@@ -115,7 +115,7 @@ def span_seconds(schedule: Schedule, span: Span, context: int, profile: Profile)
 
 
 def _expected(run: Run, lane: str, works: frozenset[Work], profile: Profile) -> Iterator[tuple[Span, float]]:
-    """Spans of a lane, and the seconds they should take beside what the other lane did at the time."""
+    """Spans of a lane, and the seconds they should take, given what the other lane did at the time."""
     schedule = run.schedule
     target, draft = profile.slowdown(schedule.target_lane, schedule.draft_lane or schedule.target_lane)
     factor = target if lane == schedule.target_lane else draft

@@ -20,7 +20,7 @@ Size = tuple[int, int]
 """(rows, context)."""
 
 ROLLOUT_ROWS = 2
-"""Most rows of a rollout's step: one, or two behind a window that was accepted whole. More are branches."""
+"""Most rows of a rollout's step: one, or two after a window that was accepted whole. More are branches."""
 
 CATCH_UP_ROWS = 6
 """The same with exit features, where a rollout's first step feeds all that its last round committed. It may be
@@ -33,8 +33,8 @@ class TargetTimes:
 
     Attributes:
         verify: by (rows, context).
-        head: of what is behind the last layer, by rows; at some of the rows of `verify`.
-        exit: of what is behind an exit layer, likewise; empty without exits.
+        lm_head: of what follows the last layer, by rows; at some of the rows of `verify`.
+        exit: of what follows an exit layer, likewise; empty without exits.
         exit_layers: the exits, all of which cost the same.
     """
 
@@ -172,7 +172,7 @@ def _step_factors(table: LatencyTable | None, last_rows: int, rollout: float, br
 def _growth(added: Mapping[Size, float]) -> tuple[float, float]:
     """(once, each) of `grow` by least squares, from seconds by (rows, added context); neither below nothing.
 
-    More keys are more work; what says otherwise is noise.
+    More keys are more work; anything else is noise.
     """
     if not added:
         return 0.0, 0.0

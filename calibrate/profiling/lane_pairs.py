@@ -42,8 +42,8 @@ def measure_pairs(
     for _ in passes:
         for pair in pairs:
             one, two = lanes[pair[0]], lanes[pair[1]]
-            target[pair].append(_beside_over_alone(one, verify, two, step))
-            draft[pair].append(_beside_over_alone(two, step, one, verify))
+            target[pair].append(_shared_over_alone(one, verify, two, step))
+            draft[pair].append(_shared_over_alone(two, step, one, verify))
     return tuple(
         Contention(
             lanes=pair,
@@ -55,10 +55,10 @@ def measure_pairs(
     )
 
 
-def _beside_over_alone(
+def _shared_over_alone(
     lane: MeasurableLane, measurement: Measurement, other: MeasurableLane, load: Measurement
 ) -> float:
     alone, _ = visit(lane, measurement)
     with other.busy(replace(load, repeats=1)):
-        beside, _ = visit(lane, measurement)
-    return median(beside) / median(alone)
+        shared, _ = visit(lane, measurement)
+    return median(shared) / median(alone)

@@ -34,7 +34,7 @@ class LaneParts:
         exit_layers: exits that schedules may take.
         draft_steps: without features only, both, or (no draft) neither.
         num_streams: the draft's own; 0 without.
-        source: what tables say about their origin.
+        source: origin of the numbers, as the tables name it.
     """
 
     effort: Effort
@@ -60,7 +60,7 @@ class LaneParts:
         yield from (Cell(lane, self._streams(count)) for count in self._guesses)
 
     def lane_profile(self, lane: PlacedLane, samples: Samples) -> LaneProfile:
-        """What the times of a lane's cells say."""
+        """The profile of a lane, from the times of its cells; without heads and memory traffic."""
         taken = {cell.measurement: seconds for cell, seconds in samples.seconds.items() if cell.lane == lane.name}
         medians = {measurement: median(seconds) for measurement, seconds in taken.items()}
         steps_noise = Noise.of([times for one, times in taken.items() if one.part in _OF_THE_DRAFT])
@@ -122,7 +122,7 @@ class LaneParts:
         return replace(self._verify(rows, self.effort.contexts[0]), part="lm_head")
 
     def _exit(self, rows: int) -> Measurement:
-        """An exit costs the same behind whichever layer: the first one is reached soonest."""
+        """An exit costs the same after every layer: the first one is reached soonest."""
         return replace(self._head(rows), part="exit", exit_layer=min(self.exit_layers), num_candidates=_NUM_CANDIDATES)
 
     def _streams(self, count: int) -> Measurement:

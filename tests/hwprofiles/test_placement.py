@@ -24,7 +24,7 @@ def test_a_single_core_can_only_be_pooled() -> None:
     assert whole_lanes(split_lanes((0,))) == ["cpu0"]
 
 
-def test_lanes_that_are_pinned_to_nothing_stand_beside_each_other() -> None:
+def test_lanes_that_are_pinned_to_nothing_share_no_core() -> None:
     lanes = [LaneCores(name=name, cores=(), num_threads=1) for name in ("a", "b")]
     assert split_pairs(lanes) == [("a", "b"), ("b", "a")]
     assert whole_lanes(lanes) == ["a", "b"]

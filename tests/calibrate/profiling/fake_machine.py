@@ -31,16 +31,16 @@ GAP_S = 2e-3
 class Laws:
     """Seconds on one lane; `speed` divides all of them.
 
-    In a run the target takes `target_in_run` times as long as in a loop, and `target_beside` times that beside a
-    draft. The draft takes `step_in_run` times a loop's time in a run, and `step_beside` times the loop's beside a
-    target: its cache is lost only once. Steps of branches take `branch_in_run` times that.
+    In a run the target takes `target_in_run` times as long as in a loop, and `target_contended` times that while a
+    draft works. The draft takes `step_in_run` times a loop's time in a run, and `step_contended` times the loop's
+    while a target works: its cache is lost only once. Steps of branches take `branch_in_run` times that.
     """
 
     speed: float = 1.0
     target_in_run: float = 1.0
     step_in_run: float = 1.0
-    target_beside: float = 1.0
-    step_beside: float = 1.0
+    target_contended: float = 1.0
+    step_contended: float = 1.0
     branch_in_run: float = 1.0
 
     def layer_s(self, rows: int, context: int) -> float:
@@ -114,9 +114,9 @@ class FakeLane:
             return Done(Message({}))
         measurement = Measurement(**fields["measurement"])
         self.machine.visits.append((self.name, measurement))
-        beside = bool(self.machine.busy_lanes - {self.name})
+        contended = bool(self.machine.busy_lanes - {self.name})
         now_s = time.perf_counter()
-        seconds = self.seconds(measurement, beside=beside)
+        seconds = self.seconds(measurement, contended=contended)
         self.machine.timed_s += seconds * measurement.repeats
         return Done(Message({"seconds": [seconds] * measurement.repeats, "start_s": now_s, "end_s": now_s}))
 
@@ -126,13 +126,13 @@ class FakeLane:
         yield []
         self.machine.busy_lanes.remove(self.name)
 
-    def seconds(self, m: Measurement, *, beside: bool) -> float:
+    def seconds(self, m: Measurement, *, contended: bool) -> float:
         if m.part == "draft_streams":
             return GUESS_S * (1 + m.rows) / self.laws.speed
         if m.part == "draft_step":
-            factor = self.laws.step_beside if beside else 1.0
+            factor = self.laws.step_contended if contended else 1.0
             return factor * self.laws.step_s(m.rows, m.context, with_features=m.with_features)
-        return (self.laws.target_beside if beside else 1.0) * self.laws.target_s(
+        return (self.laws.target_contended if contended else 1.0) * self.laws.target_s(
             m.part, m.rows, m.context, m.exit_layer
         )
 
@@ -214,8 +214,8 @@ class FakeRun:
         self.span(schedule.target_lane, Work.PREFIX, self.alone_s("prefix", rows), index, rows)
         # one step of the draft begins with the suffix; while it lasts, the suffix advances more slowly
         start_s = self.now_s
-        step_s = self.draft.step_beside * self.draft.branch_in_run * self.draft.step_s(8, self.context)
-        suffix_s = self.alone_s("suffix", rows) + step_s * (1 - 1 / self.target.target_beside)
+        step_s = self.draft.step_contended * self.draft.branch_in_run * self.draft.step_s(8, self.context)
+        suffix_s = self.alone_s("suffix", rows) + step_s * (1 - 1 / self.target.target_contended)
         self.span(schedule.target_lane, Work.SUFFIX, suffix_s, index, rows)
         end_s = start_s + self.surprise * step_s
         assert end_s < self.now_s, "the step must end first, or its own slowdown would end too"

@@ -140,7 +140,7 @@ def test_tables_are_at_the_level_of_real_runs() -> None:
 
 
 def test_steps_of_branches_have_a_level_of_their_own() -> None:
-    engine = machine(step_in_run=1.2, branch_in_run=1.1, step_beside=1.3)
+    engine = machine(step_in_run=1.2, branch_in_run=1.1, step_contended=1.3)
     profile = calibrate(engine, task(exit_features=(1, 3)))
     for name in ("cpu0", "cpu1"):
         lane, laws = profile.lane(name), engine.laws[name]
@@ -155,7 +155,7 @@ def test_steps_of_branches_have_a_level_of_their_own() -> None:
 
 
 def test_slowdowns_are_measured_both_ways_round_and_relative_to_the_level_of_runs() -> None:
-    profile = calibrate(machine(target_beside=1.1, step_beside=1.3, step_in_run=1.25), task())
+    profile = calibrate(machine(target_contended=1.1, step_contended=1.3, step_in_run=1.25), task())
     assert pairs_of(profile) == {
         ("cpu0", "cpu1"): pytest.approx((1.1, 1.3 / 1.25)),
         ("cpu1", "cpu0"): pytest.approx((1.1, 1.3 / 1.25)),
@@ -163,7 +163,13 @@ def test_slowdowns_are_measured_both_ways_round_and_relative_to_the_level_of_run
 
 
 def test_a_machine_that_keeps_its_laws_leaves_no_error() -> None:
-    laws = {"target_in_run": 1.04, "step_in_run": 1.2, "target_beside": 1.1, "step_beside": 1.3, "branch_in_run": 1.1}
+    laws = {
+        "target_in_run": 1.04,
+        "step_in_run": 1.2,
+        "target_contended": 1.1,
+        "step_contended": 1.3,
+        "branch_in_run": 1.1,
+    }
     assert calibrate(machine(**laws), task()).relative_error == pytest.approx(0, abs=1e-6)
 
 

@@ -24,7 +24,7 @@ PAIR = ("a", "b")
 
 
 def profile_of(laws: dict[str, Laws], *slowdown: float) -> Profile:
-    """A profile that says exactly what the laws say of lanes in a loop."""
+    """A profile of exactly the laws of lanes in a loop."""
     contention = [Contention(lanes=PAIR, slowdown=slowdown, source="laws")] if slowdown else []
     lanes = tuple(one.lane(name, range(1, 10), CONTEXTS) for name, one in laws.items())
     return Profile(
@@ -47,7 +47,7 @@ def run_of(schedule: Schedule, *slowdown: float, surprise_tables: float = 1.0, *
     num_tokens=st.integers(1, 64),
     vocab_size=st.integers(2, 60_000),
 )
-def test_made_up_text_stays_within_the_contexts_and_the_vocabulary(contexts, num_tokens, vocab_size) -> None:
+def test_arbitrary_text_stays_within_the_contexts_and_the_vocabulary(contexts, num_tokens, vocab_size) -> None:
     asked = []
 
     class Engine:
@@ -75,7 +75,7 @@ def test_a_round_starts_with_all_that_was_committed_before_it(schedule: Schedule
     assert [after - before for before, after in pairwise(contexts)] == [one.num_committed for one in run.trace.rounds]
 
 
-# What tables say of spans
+# Spans by the profile
 
 
 @pytest.mark.parametrize("rows", [1, 5])
@@ -135,8 +135,8 @@ def test_the_first_round_does_not_count() -> None:
     assert residual(run, profile) == pytest.approx(0.0)
 
 
-def test_work_beside_another_lane_is_levelled_by_what_the_lanes_cost_each_other() -> None:
-    run, profile = run_of(MIRROR, 1.1, 1.3, target_beside=1.1, step_beside=1.3)
+def test_work_while_another_lane_works_is_levelled_by_what_the_lanes_cost_each_other() -> None:
+    run, profile = run_of(MIRROR, 1.1, 1.3, target_contended=1.1, step_contended=1.3)
     free = profile.model_copy(update={"contention": ()})
     for lane, work in (("a", Work.SUFFIX), ("b", Work.BRANCH_STEP)):
         assert level_factor([run], lane, work, profile) == pytest.approx(1.0)
@@ -154,7 +154,7 @@ def test_a_branch_alone_is_no_step_of_branches() -> None:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_tables_that_state_the_laws_leave_no_error(schedule: Schedule) -> None:
-    run, profile = run_of(schedule, 1.1, 1.3, target_beside=1.1, step_beside=1.3)
+    run, profile = run_of(schedule, 1.1, 1.3, target_contended=1.1, step_contended=1.3)
     assert residual(run, profile) == pytest.approx(0.0)
 
 

@@ -1,4 +1,4 @@
-"""Two lanes are timed alone and side by side, in turn, and cost each other what the ratio says."""
+"""Two lanes are timed alone and side by side, in turn, and cost each other the ratio."""
 
 from contextlib import contextmanager
 
@@ -26,7 +26,10 @@ def lanes_of(engine: FakeEngine) -> dict:
 
 def test_each_side_of_each_pair_has_its_own_slowdown() -> None:
     engine = FakeEngine(
-        {"cpu0": Laws(target_beside=1.1, step_beside=1.4), "cpu1": Laws(speed=0.5, target_beside=1.2, step_beside=1.3)}
+        {
+            "cpu0": Laws(target_contended=1.1, step_contended=1.4),
+            "cpu1": Laws(speed=0.5, target_contended=1.2, step_contended=1.3),
+        }
     )
     found = measure_pairs(lanes_of(engine), PAIRS, **SIZE, passes=passes())
     assert {entry.lanes: entry.slowdown for entry in found} == {
@@ -61,16 +64,16 @@ def test_no_verification_is_larger_than_schedules_have(max_rows: int, rows: int)
 
 
 class ScriptedLane:
-    """A lane that takes one second alone, and beside another one what the next number says."""
+    """A lane that takes one second alone, and the next of the given numbers while another one works."""
 
-    def __init__(self, *beside_s: float) -> None:
-        self.beside_s = iter(beside_s)
+    def __init__(self, *shared_s: float) -> None:
+        self.shared_s = iter(shared_s)
         self.other: ScriptedLane | None = None
         self.is_busy = False
 
     def request(self, op: str, fields: dict) -> Done:
         repeats = Measurement(**fields["measurement"]).repeats
-        seconds = next(self.beside_s) if self.other is not None and self.other.is_busy else 1.0
+        seconds = next(self.shared_s) if self.other is not None and self.other.is_busy else 1.0
         return Done(Message({"seconds": [seconds] * repeats, "start_s": 0.0, "end_s": 0.0}))
 
     @contextmanager

@@ -35,13 +35,13 @@ def measurements(parts: LaneParts, part: str):
 
 
 def samples_of(parts: LaneParts, laws: Laws, *lanes: str) -> Samples:
-    """Three samples of everything that is timed: as the law says, and one far off."""
+    """Three samples of everything that is timed: two by the law, and one far off."""
     samples = Samples()
     for name in lanes:
         lane = FakeLane(name, laws, FakeEngine({}))
         samples.dispatch_s[name] += [1e-4, 9e-4, 2e-4]
         for cell in parts.cells(name):
-            seconds = lane.seconds(cell.measurement, beside=False)
+            seconds = lane.seconds(cell.measurement, contended=False)
             samples.seconds[cell] += [seconds, 3 * seconds, seconds]
     return samples
 
