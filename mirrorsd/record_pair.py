@@ -23,12 +23,14 @@ class Reach:
     Attributes:
         max_new_tokens: cut of every text.
         max_window: longest window that can be replayed.
+        max_exit_top_k: most roots per row from an exit that can be.
         exit_layers: exits to record; None for those that have trained adapters, or half depth if none has.
         trees: depth and top_k of every dynamic tree; None for the usual ones.
     """
 
     max_new_tokens: int = 64
     max_window: int = 8
+    max_exit_top_k: int = 16
     exit_layers: tuple[int, ...] | None = None
     trees: tuple[tuple[int, int], ...] | None = None
 
@@ -79,6 +81,7 @@ def record(
         exit_layers=trained if reach.exit_layers is None else reach.exit_layers,
         max_new_tokens=reach.max_new_tokens,
         max_window=reach.max_window,
+        num_exit_candidates=reach.max_exit_top_k + 1,
         trees=USUAL_TREES if reach.trees is None else reach.trees,
     )
     return record_acceptance(models, encoded, settings, path, progress)

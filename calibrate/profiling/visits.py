@@ -18,6 +18,7 @@ from calibrate.profiling.time_budget import Passes
 from decoding.messages import ExitSignal
 from decoding.schedule import Schedule
 from decoding.trace import Trace
+from runtime.models.config import ModelConfig
 from runtime.wire.channel import Block, Message
 from runtime.wire.measurement import Measurement
 from runtime.wire.wire_messages import write_signal
@@ -59,8 +60,8 @@ class MeasurableEngine(Protocol):
     """What is asked of an engine (`runtime.engine.Engine` is one)."""
 
     @property
-    def config(self) -> Any:
-        """The target's `ModelConfig`."""
+    def config(self) -> ModelConfig:
+        """The target's."""
         ...
 
     def load_target(self, lane: str, /) -> MeasurableLane:

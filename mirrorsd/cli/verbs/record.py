@@ -44,6 +44,9 @@ def record(
     dtype: DtypeOption = Dtype.BFLOAT16,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Cut every text there.")] = 64,
     max_window: Annotated[int, typer.Option(min=1, max=16, help="Longest window that can be replayed.")] = 8,
+    max_exit_top_k: Annotated[
+        int, typer.Option(min=1, max=64, help="Most roots per row from an exit that can be replayed.")
+    ] = 16,
     exit_layer: Annotated[
         list[int] | None,
         typer.Option(help="Record this exit; may be repeated. Without it, all with trained adapters."),
@@ -78,6 +81,7 @@ def record(
             reach=Reach(
                 max_new_tokens=max_new_tokens,
                 max_window=max_window,
+                max_exit_top_k=max_exit_top_k,
                 exit_layers=None if exit_layer is None else tuple(exit_layer),
                 trees=trees,
             ),

@@ -37,6 +37,14 @@ def test_exits_can_be_chosen(mirrorsd, words, prompt_file, tmp_path):
     assert AcceptanceRecord.load(out).exit_layers == (1, 3)
 
 
+def test_exits_can_be_recorded_for_wider_budgets(mirrorsd, words, prompt_file, tmp_path):
+    out = tmp_path / "record.npz"
+    for given, num_candidates in (((), 17), (("--max-exit-top-k", 30), 31)):
+        assert mirrorsd(*words, "--prompts", prompt_file(PROMPTS[0]), "--out", out, *given).exit_code == 0
+        [prompt] = AcceptanceRecord.load(out).prompts
+        assert {ids.shape[1] for ids in prompt.exits.values()} == {num_candidates}
+
+
 def test_trees_of_the_heads_that_are_named_are_recorded(mirrorsd, words, prompt_file, head_folders, tmp_path):
     out = tmp_path / "record.npz"
     heads = f"{head_folders['medusa']}, {head_folders['eagle']},{head_folders['streams']}"
