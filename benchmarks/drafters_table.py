@@ -14,7 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "training.md"
-DRAFTERS = ROOT / "runtime" / "drafters"
+DRAFTERS = ROOT / "runtime" / "shipped"
 RESULTS = ROOT / "benchmarks" / "results"
 START = "<!-- drafters: written by benchmarks/drafters_table.py -->\n"
 END = "<!-- end of drafters -->"
