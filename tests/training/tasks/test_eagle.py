@@ -206,7 +206,7 @@ def test_a_head_trains_in_float32_on_frozen_rows_of_the_target(kind, target, sta
     head = initial_head(eagle1() if kind == "eagle1" else eagle3(), lower.to(torch.bfloat16), KEPT, states)
     assert {weight.dtype for weight in head.parameters()} == {torch.float32}
     frozen = {name for name, weight in head.named_parameters() if not weight.requires_grad}
-    assert frozen == {"embedding.weight", "head.weight"}
+    assert frozen == {"embedding.weight", "lm_head.weight"}
     assert torch.equal(head.lm_head.weight, target.lm_head.weight[KEPT])
 
 
