@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,13 @@ import torch
 
 from decoding.errors import TrainingError
 from decoding.files import replace_file
+from decoding.progress import ReportCount
 from runtime.models.decoder import Decoder
 from training.data.conversations import Conversation, fingerprint, read_conversations
 from training.text.batched_decoding import Sampling, decode_batch
 from training.text.text_recipe import SelfTextRecipe, TextRecipe
 from training.text.user_turns import ChatTokenizer, OpenedTurns, PassageTurns, UserTurns
 
-Progress = Callable[[int, int], None]
 PROVENANCE_SUFFIX = ".provenance.json"
 _MOST_EMPTY_BATCHES = 10
 
@@ -35,7 +35,7 @@ def generate_conversations(
     *,
     target_name: str,
     sources: Sequence[Conversation] = (),
-    progress: Progress = lambda *_: None,
+    progress: ReportCount = lambda *_: None,
 ) -> None:
     """Write `recipe.num_conversations` conversations with distinct prompts to `path`, or go on doing so.
 

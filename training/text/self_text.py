@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
+from decoding.progress import ReportCount
 from runtime.models.tokenizer import Tokenizer
 from runtime.models.weights import load_decoder
 from training.data.conversations import read_conversations
@@ -22,7 +23,7 @@ def write_self_text(
     *,
     sources: Sequence[Path] = (),
     device: str = "cpu",
-    progress: Callable[[int, int], None] = lambda _done, _total: None,
+    progress: ReportCount = lambda _done, _total: None,
 ) -> None:
     """Load the target in bfloat16 and let it write `path`, or go on doing so.
 
