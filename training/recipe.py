@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
 
+from decoding.errors import TrainingError
 from decoding.yaml_file import load_yaml
 
 Layer = Annotated[int, Field(ge=1)]
@@ -46,10 +47,36 @@ class _Common(_Strict):
         optimisation: how long and how fast to train.
     """
 
+    layer_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields that name layers of the target."""
+    state_fields: ClassVar[tuple[str, ...]] = ()
+    """Those of them after which training reads the target's states."""
+
     vocab_size: Annotated[int, Field(gt=0)] = 8192
     always_kept: tuple[TokenId, ...] = ()
     num_held_out: Annotated[int, Field(gt=0)] = 100
     optimisation: Optimisation
+
+    @property
+    def state_layers(self) -> tuple[int, ...]:
+        """Target layers whose states training reads, besides the last."""
+        return tuple(layer for name in self.state_fields for layer in self._layers(name))
+
+    def require_layers(self, num_layers: int) -> None:
+        """Refuse layers that a target of so many layers does not have.
+
+        Raises:
+            TrainingError: a field names such a layer.
+        """
+        for name in self.layer_fields:
+            wrong = [layer for layer in self._layers(name) if layer > num_layers]
+            if wrong:
+                msg = f"{name} {wrong[0]}: the target has layers 1..{num_layers}"
+                raise TrainingError(msg)
+
+    def _layers(self, field: str) -> tuple[int, ...]:
+        value = getattr(self, field)
+        return value if isinstance(value, tuple) else (value,)
 
 
 class DraftRecipe(_Common):
@@ -62,6 +89,9 @@ class DraftRecipe(_Common):
         featureless_share: share of conversations trained without any feature.
         windows: drafted tokens per round that the trained draft is judged at.
     """
+
+    layer_fields = ("source_layers", "exit_features")
+    state_fields = ("exit_features",)
 
     kind: Literal["draft"] = "draft"
     source_layers: Annotated[tuple[Layer, ...], Field(min_length=1)]
@@ -77,23 +107,16 @@ class DraftRecipe(_Common):
             raise ValueError(msg)
         return self
 
-    @property
-    def state_layers(self) -> tuple[int, ...]:
-        """Target layers whose states training reads, beside the last."""
-        return self.exit_features
-
 
 class ExitRecipe(_Common):
     """Adapters for early exits, one for each layer, of one width."""
 
+    layer_fields = ("exit_layers",)
+    state_fields = ("exit_layers",)
+
     kind: Literal["exit"] = "exit"
     exit_layers: Annotated[tuple[Layer, ...], Field(min_length=1)]
     width: Annotated[int, Field(gt=0)] = 1536
-
-    @property
-    def state_layers(self) -> tuple[int, ...]:
-        """Target layers whose states training reads, beside the last."""
-        return self.exit_layers
 
 
 class StreamSizes(_Common):
@@ -122,14 +145,12 @@ class StreamRecipe(StreamSizes):
         tree_sizes: drafted nodes that the trained streams are judged at.
     """
 
+    layer_fields = ("start_layer",)
+    state_fields = ("start_layer",)
+
     kind: Literal["streams"] = "streams"
     num_nodes: Annotated[int, Field(ge=1, le=64)] = 64
     tree_sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(min_length=1)] = (63, 16, 8)
-
-    @property
-    def state_layers(self) -> tuple[int, ...]:
-        """Target layers whose states training reads, beside the last."""
-        return (self.start_layer,)
 
 
 class DraftStreamRecipe(StreamSizes):
@@ -141,15 +162,13 @@ class DraftStreamRecipe(StreamSizes):
         featureless_share: share of conversations trained without any feature.
     """
 
+    layer_fields = ("exit_features",)
+    state_fields = ("exit_features",)
+
     kind: Literal["draft_streams"] = "draft_streams"
     drafter: str
     exit_features: tuple[Layer, ...] = ()
     featureless_share: Annotated[float, Field(ge=0, le=1)] = 0.25
-
-    @property
-    def state_layers(self) -> tuple[int, ...]:
-        """Target layers whose states training reads, beside the last."""
-        return self.exit_features
 
 
 class _EagleRecipe(_Common):
@@ -161,6 +180,8 @@ class _EagleRecipe(_Common):
         tree_top_k: nodes expanded in each level of them, and children of each.
         tree_sizes: drafted nodes of them.
     """
+
+    layer_fields: ClassVar[tuple[str, ...]] = ("source_layer",)
 
     source_layer: Layer
     tree_depth: Annotated[int, Field(ge=1, le=16)] = 6
@@ -180,11 +201,6 @@ class Eagle1Recipe(_EagleRecipe):
     cross_entropy_weight: Annotated[float, Field(ge=0)] = 0.1
     noise: Annotated[float, Field(ge=0)] = 0.1
 
-    @property
-    def state_layers(self) -> tuple[int, ...]:
-        """Target layers whose states training reads, beside the last."""
-        return ()
-
 
 class Eagle3Recipe(_EagleRecipe):
     """An EAGLE head on the states after several layers of the target.
@@ -195,15 +211,13 @@ class Eagle3Recipe(_EagleRecipe):
         step_weight: worth of each step's loss, beside that of the step before.
     """
 
+    layer_fields = ("source_layer", "feature_layers")
+    state_fields = ("feature_layers",)
+
     kind: Literal["eagle3"] = "eagle3"
     feature_layers: Annotated[tuple[Layer, ...], Field(min_length=1)]
     num_steps: Annotated[int, Field(ge=1)] = 4
     step_weight: Annotated[float, Field(gt=0)] = 0.8
-
-    @property
-    def state_layers(self) -> tuple[int, ...]:
-        """Target layers whose states training reads, beside the last."""
-        return self.feature_layers
 
 
 class _HeadsRecipe(_Common):
@@ -218,11 +232,6 @@ class _HeadsRecipe(_Common):
     num_heads: Annotated[int, Field(ge=1, le=8)] = 4
     num_nodes: Annotated[int, Field(ge=1, le=64)] = 64
     tree_sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(min_length=1)] = (63, 16, 8)
-
-    @property
-    def state_layers(self) -> tuple[int, ...]:
-        """Target layers whose states training reads, beside the last."""
-        return ()
 
 
 class MedusaRecipe(_HeadsRecipe):

@@ -19,7 +19,7 @@ from torch import Tensor
 from runtime.drafters.streams.model import Keys, StreamConfig, StreamModel, stream_mask
 from runtime.models.decoder import Decoder
 from training.recipe import StreamSizes
-from training.tasks.distillation import cross_entropy_to_mean_rows, mean_rows
+from training.tasks.distillation import cross_entropy_to_mean_rows, decayed_mean, mean_rows
 
 TOP_KS = (1, 3, 8)
 
@@ -69,9 +69,7 @@ class StreamLearner:
             places_N = place_BT.gather(1, rows.ahead[:, :, stream])[chosen_BR]
             student_ND = hidden_BRJD[:, :, stream][chosen_BR]
             losses.append(cross_entropy_to_mean_rows(student_ND, mean_MD[places_N], self._head_VD))
-        weights = [self._sizes.stream_decay**stream for stream in range(len(losses))]
-        weighted = [weight * loss for weight, loss in zip(weights, losses, strict=True)]
-        return torch.stack(weighted).sum() / sum(weights), int(rows.has_target[:, :, 0].sum())
+        return decayed_mean(losses, self._sizes.stream_decay), int(rows.has_target[:, :, 0].sum())
 
     @torch.no_grad()
     def agreement(self, batches: Iterable[StreamTexts]) -> Mapping[str, float]:
