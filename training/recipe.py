@@ -71,7 +71,7 @@ class _Common(_Strict):
         for name in self.layer_fields:
             wrong = [layer for layer in self._layers(name) if layer > num_layers]
             if wrong:
-                msg = f"{name} {wrong[0]}: the target has layers 1..{num_layers}"
+                msg = f"{name} {wrong[0]}: the target has layers 1..{num_layers}; change {name} in the recipe"
                 raise TrainingError(msg)
 
     def _layers(self, field: str) -> tuple[int, ...]:
