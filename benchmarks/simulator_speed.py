@@ -165,7 +165,6 @@ def _prompt(random: np.random.Generator, index: int) -> PromptRecord:
         rollouts=following[:NUM_TOKENS].copy(),
         feature_rollouts=np.zeros((0, MAX_WINDOW), dtype=np.int32),
         alternatives=ranked[0],
-        feature_alternatives=np.zeros((0, 9), dtype=np.int32),
         exits=dict(zip(EXIT_LAYERS, ranked[1:], strict=True)),
     )
 
