@@ -7,7 +7,7 @@
 The models are recorded at every position of the target's text once, and all settings replayed from there; a replay
 has the rounds of the engine (benchmarks/exactness.py), which --engine runs instead, for as long as it takes. Writes
 benchmarks/results/acceptance-NAME.json, where NAME is `shipped` or the file's stem, and puts the figures on
-the drafters' cards with --card. Acceptance does not depend on time: it may run beside other work.
+the drafters' cards with --card. Acceptance does not depend on time: it may run next to other work.
 """
 
 from __future__ import annotations

@@ -96,9 +96,9 @@ def with_table(page: str, result: Mapping[str, Any]) -> str:
     tasks = list(next(iter(found.values())))
     rows = [[windows, *(f"{row[task]:.2f}" for task in tasks)] for windows, row in found.items()]
     table = markdown_table(["tokens per step", *tasks], rows)
-    told = f"A step costs {cost['median']:.2f} plain ones (quartiles {cost['lower_quartile']:.2f} to "
-    told += f"{cost['upper_quartile']:.2f}).\n"
-    return with_section(page, "streams", f"{table}\n{told}")
+    price = f"A step costs {cost['median']:.2f} plain ones (quartiles {cost['lower_quartile']:.2f} to "
+    price += f"{cost['upper_quartile']:.2f}).\n"
+    return with_section(page, "streams", f"{table}\n{price}")
 
 
 def step_cost(drafter: Drafter, num_streams: int) -> dict[str, float]:

@@ -109,7 +109,7 @@ def _trees(accepted: AcceptanceRecord) -> Iterator[tuple[str, Schedule]]:
 
 
 def _rounds(trace: Trace) -> list[tuple[Any, ...]]:
-    """All that a round says but its times."""
+    """All fields of a round but its times."""
     return [entry[2:] for entry in trace.rounds]
 
 

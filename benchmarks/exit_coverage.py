@@ -1,4 +1,4 @@
-"""Exit coverage of the shipped adapters by layer and by kind of task, beside the same exits without adapters.
+"""Exit coverage of the shipped adapters by layer and by kind of task, and of the same exits without adapters.
 
     python benchmarks/exit_coverage.py                                the shipped prompts
     python benchmarks/exit_coverage.py --prompts question.jsonl       Spec-Bench's questions, first turns
@@ -7,7 +7,7 @@
 The target writes its greedy text once, one row at a time; every exit is then read at every position of that text, as
 the engine reads it, and covers a position if the text's next token is among its best ids. Writes
 benchmarks/results/exit-coverage-NAME.json, where NAME is `shipped` or the file's stem, and prints what an adapter
-costs. Nothing here depends on time: it may run beside other work.
+costs. Nothing here depends on time: it may run next to other work.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def cover(target: Decoder, exits: ExitHeads, prompt: EncodedPrompt, *, max_new_t
         early_exit = EarlyExit(target, heads)
         early_exit.take_in(prompt.ids)
         for layer in layers:
-            behind_prompt_ND = text.states[layer][len(prompt.ids) - 1 :]
-            ranked, _ = early_exit.read(behind_prompt_ND[None], layer, max(TOP_K))
+            after_prompt_ND = text.states[layer][len(prompt.ids) - 1 :]
+            ranked, _ = early_exit.read(after_prompt_ND[None], layer, max(TOP_K))
             for top_k in TOP_K:
                 pairs = zip(ranked, text.tokens, strict=True)
                 hits[layer, state, top_k] = sum(token in best[:top_k] for best, token in pairs)
@@ -144,8 +144,8 @@ def in_words(result: dict[str, Any]) -> list[str]:
     ]
     for category, figures in {"all": result, **result["by_category"]}.items():
         for layer, states in figures["coverage"].items():
-            told = (f"{state} {' '.join(f'{share:.2f}' for share in row.values())}" for state, row in states.items())
-            lines.append(f"{category}, exit after layer {layer}, top-{'/'.join(map(str, TOP_K))}: {', '.join(told)}")
+            shown = (f"{state} {' '.join(f'{share:.2f}' for share in row.values())}" for state, row in states.items())
+            lines.append(f"{category}, exit after layer {layer}, top-{'/'.join(map(str, TOP_K))}: {', '.join(shown)}")
     return lines
 
 

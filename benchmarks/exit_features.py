@@ -49,7 +49,7 @@ def with_table(page: str, result: Mapping[str, Any]) -> str:
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """One row for every schedule without features, beside the same with them where the exit has them."""
+    """One row for every schedule without features, and the same with them where the exit has them."""
     found = {_key(entry["schedule"]): entry for entry in result["schedules"]}
     header = ["window", "method", "tokens per round", "hits", "ms/token measured", "predicted"]
     rows = []

@@ -1,4 +1,4 @@
-"""Rounds per second of both simulators, on one core of this machine, for made-up costs and texts.
+"""Rounds per second of both simulators, on one core of this machine, for artificial costs and texts.
 
     python benchmarks/simulator_speed.py
 

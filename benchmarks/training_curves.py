@@ -5,7 +5,7 @@
 
 Trains drafts on shares of the data, of several depths and with several features, and exit adapters of several widths,
 all drafts and all adapters on as many tokens. A run that is finished is not done again, one that was cut off goes on.
-Takes about three hours on a core and may run beside other work. Writes benchmarks/results/training-curves.json.
+Takes about three hours on a core and may run next to other work. Writes benchmarks/results/training-curves.json.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EXITS = (*((128, rate) for rate in (1e-3, 8e-3)), *((width, 3e-3) for width in (
 """Width and learning rate of adapters."""
 EXIT_LAYERS = (15, 20, 24)
 _HEAD_PARAMETERS = 8192 * 576
-"""Kept rows of the target's head, which every step of a draft reads beside its own parameters."""
+"""Kept rows of the target's head, which every step of a draft reads with its own parameters."""
 _COMMON = {"vocab_size": 8192, "always_kept": (0, 1, 2), "num_held_out": NUM_HELD_OUT}
 
 
@@ -52,7 +52,7 @@ class Run(NamedTuple):
 
 
 def draft(layers: tuple[int, ...], share: int = 1, taps: tuple[int, ...] = ()) -> Run:
-    """A draft of some of the target's layers, which reads tokens alone or the states behind `taps` too."""
+    """A draft of some of the target's layers, which reads tokens alone or the states after `taps` too."""
     name = f"draft-{len(layers)}-layers-share-{share}" + "".join(f"-tap-{layer}" for layer in taps)
     recipe = DraftRecipe(
         kind="draft",

@@ -1,11 +1,11 @@
-"""What it costs to verify a tree of 64 drafted tokens, beside a plain forward of 64 rows.
+"""What it costs to verify a tree of 64 drafted tokens, compared with a plain forward of 64 rows.
 
     python benchmarks/tree_verification.py
 
 Plain: 64 rows in text order through all layers and the output head, keys and values cached, nothing decided. Trees:
 the whole `TargetModel.verify` of 64 nodes and the last committed token (65 rows), and a path of six nodes whose keys
-are moved behind the text; once with one tree again and again (static), once with another one every time (dynamic),
-and once more with the states of three layers for a draft. The four take turns, on made-up text behind 256 tokens.
+are moved to the end of the text; once with one tree every time (static), once with another one each time (dynamic),
+and once more with the states of three layers for a draft. The four take turns, on random tokens after 256 others.
 Writes benchmarks/results/tree_verification.json. Run it on quiet cores.
 """
 

@@ -1,12 +1,12 @@
-"""How much of the target's own text a reduced output vocabulary can say: alone, and with the tokens of the prompt.
+"""How much of the target's own text a reduced output vocabulary covers: alone, and with the tokens of the prompt.
 
     python benchmarks/vocabulary.py                                   the shipped prompts
     python benchmarks/vocabulary.py --prompts question.jsonl          Spec-Bench's questions, first turns
     python benchmarks/vocabulary.py --page                            writes the table of docs/training.md
 
-What a draft cannot say it can never get accepted. The vocabulary is that of the shipped draft; the text is greedy.
+A token that a draft cannot name is never accepted. The vocabulary is that of the shipped draft; the text is greedy.
 Writes benchmarks/results/vocabulary-NAME.json, where NAME is `shipped` or the file's stem. It does not depend on
-time: it may run beside other work.
+time: it may run next to other work.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def by_category(texts: Sequence[Text], kept: frozenset[int]) -> Iterator[tuple[s
 
 
 def shares(texts: Sequence[Text], kept: frozenset[int]) -> dict[str, float]:
-    """Of the answers' tokens those that are kept, and those that are kept or stand in the prompt; rows that adds."""
+    """Of the answers' tokens those that are kept, and those that are kept or in the prompt; rows that adds."""
     num_tokens = sum(len(text.answer) for text in texts)
     alone = sum(token in kept for text in texts for token in text.answer)
     together = sum(token in kept or token in text.prompt for text in texts for token in text.answer)

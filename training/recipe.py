@@ -1,4 +1,4 @@
-"""Training recipes: what a YAML file may say, validated before anything runs."""
+"""Training recipes: what a YAML file may hold, validated before anything runs."""
 
 from __future__ import annotations
 
@@ -124,9 +124,9 @@ class StreamSizes(_Common):
 
     Attributes:
         start_layer: layers done before the streams begin.
-        num_streams: tokens guessed behind the next one.
+        num_streams: tokens guessed after the next one.
         rank: of the low-rank changes that streams see of the layers' matrices.
-        stream_decay: a stream's loss weighs this much of the one before it.
+        stream_decay: weight of each stream's loss, relative to the stream before.
         rows_per_conversation: answer positions with streams in a step, drawn at random.
     """
 
@@ -193,7 +193,7 @@ class Eagle1Recipe(_EagleRecipe):
     """An EAGLE head on the feature that the target's output head reads.
 
     Attributes:
-        cross_entropy_weight: beside the distance of features.
+        cross_entropy_weight: of its loss, relative to the distance of features.
         noise: features are moved by up to this, uniformly.
     """
 
@@ -208,7 +208,7 @@ class Eagle3Recipe(_EagleRecipe):
     Attributes:
         feature_layers: the layers.
         num_steps: steps on the head's own features, the one on the target's included.
-        step_weight: worth of each step's loss, beside that of the step before.
+        step_weight: weight of each step's loss, relative to the step before.
     """
 
     layer_fields = ("source_layer", "feature_layers")

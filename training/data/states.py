@@ -2,7 +2,7 @@
 
 One bfloat16 file per layer, rows in the order of the conversations' tokens. Layer `num_layers` is stored after
 the final norm: it is what the output head reads. A state folder belongs to one target and one list of
-conversations (a fingerprint says which), takes further layers later, and resumes where it was cut off.
+conversations (named by a fingerprint), takes further layers later, and resumes where it was cut off.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class Card(_Strict):
 
     @property
     def sections(self) -> list[Section]:
-        """All that the card says, as tables."""
+        """Everything on the card, as tables."""
         return list(_sections(self))
 
     @property
@@ -180,7 +180,7 @@ def read_card(folder: Path) -> Card:
 
 
 def add_benchmark(folder: Path, name: str, figures: Mapping[str, float]) -> None:
-    """Put figures that were measured later on the card; earlier ones of the same benchmark give way.
+    """Put figures that were measured later on the card; earlier ones of the same benchmark are replaced.
 
     Raises:
         TrainingError: there is no card, or it cannot be written.
@@ -190,7 +190,7 @@ def add_benchmark(folder: Path, name: str, figures: Mapping[str, float]) -> None
 
 
 def add_acceptance(folder: Path, prompts: str, found: AcceptanceByTask) -> None:
-    """Put acceptance on other prompts on the card; what it said of the same prompts gives way.
+    """Put acceptance on other prompts on the card; earlier figures for the same prompts are replaced.
 
     Raises:
         TrainingError: there is no card, or it cannot be written.

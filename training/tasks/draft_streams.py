@@ -1,7 +1,7 @@
 """Train streams inside a draft that is trained already, to foresee the draft's own tokens.
 
-The paper (arXiv 2402.11131) trains streams and draft together; here the draft is frozen, so that what it says stays
-what it was, and so that its streams can be trained anew in minutes whenever there is a better draft.
+The paper (arXiv 2402.11131) trains streams and draft together; here the draft is frozen, so that its tokens stay
+the same, and so that streams can be trained in minutes whenever there is a better draft.
 Exit features are dropped at random, as in `training.tasks.chain_draft`. Shapes: legend of
 `training.tasks.stream_learning`.
 """

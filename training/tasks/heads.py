@@ -28,7 +28,7 @@ R = TypeVar("R", bound=MedusaRecipe | HydraRecipe)
 
 
 class RankedHeads(Protocol):
-    """Heads that can say how they rank a text's tokens; see `runtime.drafters.medusa.drafter`."""
+    """Heads that rank a text's tokens; see `runtime.drafters.medusa.drafter`."""
 
     @property
     def paths(self) -> tuple[TreePath, ...]:

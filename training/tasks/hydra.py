@@ -1,4 +1,4 @@
-"""Train Hydra++ heads on the target's cached last states and the tokens behind them.
+"""Train Hydra++ heads on the target's cached last states and the tokens after them.
 
 The loss of every head is the cross-entropy to the target's softmax at the position it looks ahead to, the tokens
 between being those of the text. Shapes: legend of `training.data.batch`, plus K heads.

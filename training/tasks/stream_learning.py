@@ -26,10 +26,10 @@ TOP_KS = (1, 3, 8)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StreamTexts:
-    """What a decoder says about some texts, padded on the right.
+    """What a decoder computes for some texts, padded on the right.
 
     Attributes:
-        x_BTD: its states behind the layer where streams begin.
+        x_BTD: its states after the layer where streams begin.
         keys: what its rows leave in the layers above.
         predicting: positions that predict a token of an answer, [B, T] bool, M of them true.
         final_MD: its normalised final states there: what streams learn to foresee.
@@ -47,7 +47,7 @@ class StreamRows(NamedTuple):
     positions: Tensor
     """Of the rows, [B, R]; conversations with fewer rows repeat one."""
     ahead: Tensor
-    """The position whose softmax each stream learns, [B, R, J]; the last of the text where that is behind it."""
+    """The position whose softmax each stream learns, [B, R, J]; the last of the text where the text is shorter."""
     has_target: Tensor
     """Whether that position predicts a token of the answer, and the row is no repetition, [B, R, J] bool."""
 

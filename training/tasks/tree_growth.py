@@ -1,6 +1,6 @@
 """Growing a static tree from what heads get right, and judging heads with their tree.
 
-A tree grows greedily (Medusa, arXiv 2401.10774, section 2.3.3): at every step the path is added that stands for the
+A tree grows greedily (Medusa, arXiv 2401.10774, section 2.3.3): at every step the path is added that agrees with the
 text most often. Ranks are those that a head gives the text's own tokens, given the text's tokens before them: the
 share of a path is that of places where all its ranks occur together.
 """
@@ -29,7 +29,7 @@ RanksOf = Callable[[int], Ranks]
 
 
 def grow_tree(ranks: Ranks, num_nodes: int) -> tuple[Path, ...]:
-    """The first nodes of the tree that stands for most of a text (`runtime.trees.static_tree.grow`).
+    """The first nodes of the tree that agrees with most of a text (`runtime.trees.static_tree.grow`).
 
     Args:
         ranks: by place of a text and level, [N, K]; -1 for a token that is not ranked.
@@ -85,7 +85,7 @@ class TreeAnswers:
 
 
 def _path_counts(ranks: Ranks) -> Counter[Path]:
-    """For every path the places of the text that it stands for."""
+    """For every path how many places of the text it agrees with."""
     counts: Counter[Path] = Counter()
     unranked = (ranks < 0) | (ranks >= MOST_RANKS)
     lengths = np.where(unranked.any(axis=1), unranked.argmax(axis=1), ranks.shape[1])

@@ -1,4 +1,4 @@
-"""Training text from a target's folder; what is said and how is the business of `training.text.generate_text`."""
+"""Training text from a target's folder; what is written and how: `training.text.generate_text`."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def write_self_text(
     """Load the target in bfloat16 and let it write `path`, or go on doing so.
 
     Args:
-        recipe: what is said and how.
-        target_folder: who says it.
+        recipe: what is written and how.
+        target_folder: of the target that writes it.
         path: the token file.
         sources: token files that passages are taken from, where the recipe wants passages.
         device: where to compute.
