@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +22,7 @@ from training.data.states import TargetStates
 from training.judging.drafter_acceptance import Acceptance, judge_draft
 from training.judging.judgement import Judgement
 from training.recipe import DraftRecipe
-from training.tasks.states_task import StatesTask
+from training.tasks.states_task import Metadata, StatesTask
 
 _LONGEST_RUN_WITHOUT = 4
 _LONGEST_RUN_WITH = 16
@@ -65,9 +64,7 @@ class DraftTask(StatesTask[DraftRecipe]):
                 hits[name] += int((self._logits(rows, batch, present).argmax(-1) == wanted).sum())
         return {name: count / total for name, count in hits.items()}
 
-    def finish(
-        self, folder: Path, *, target_name: str, metadata: Mapping[str, Any], progress: ReportCount
-    ) -> Judgement:
+    def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
         """Save the draft, load it again, and simulate rounds on the held-out greedy answers."""
         states, layers = self.states, self.recipe.exit_features
         save_draft(self.module, folder, target_name=target_name, metadata=metadata)

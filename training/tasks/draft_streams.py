@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,7 +28,7 @@ from training.judging.card import read_card
 from training.judging.judgement import Judgement
 from training.recipe import DraftStreamRecipe
 from training.tasks.chain_draft import random_presence
-from training.tasks.states_task import StatesTask
+from training.tasks.states_task import Metadata, StatesTask
 from training.tasks.stream_learning import StreamLearner, StreamTexts, start_streams, stream_config
 
 
@@ -59,14 +58,7 @@ class DraftStreamTask(StatesTask[DraftStreamRecipe]):
         """Held-out agreement of every stream with the draft, which has features at every second position."""
         return self._learner.agreement(map(self._alternating, self.held_out_batches()))
 
-    def finish(
-        self,
-        folder: Path,
-        *,
-        target_name: str,  # noqa: ARG002
-        metadata: Mapping[str, Any],
-        progress: ReportCount,
-    ) -> Judgement:
+    def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:  # noqa: ARG002
         """Write the draft again, with its streams."""
         source = find_drafter(self.recipe.drafter)
         add_streams(source, self.module, folder, training=metadata)

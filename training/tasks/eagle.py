@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,7 +29,7 @@ from training.recipe import Eagle1Recipe, Eagle3Recipe
 from training.tasks.distillation import cross_entropy_to_mean_rows, mean_rows
 from training.tasks.eagle_rows import EagleRows, root_states, row_features, unroll
 from training.tasks.eagle_start import initial_head
-from training.tasks.states_task import StatesTask
+from training.tasks.states_task import Metadata, StatesTask
 
 _EVALUATED_STEPS = 4
 
@@ -88,9 +87,7 @@ class EagleTask(StatesTask[Eagle1Recipe | Eagle3Recipe]):
         layers = self.recipe.state_layers or (self.states.layers[-1],)
         return row_features(self.states, batch, layers)
 
-    def finish(
-        self, folder: Path, *, target_name: str, metadata: Mapping[str, Any], progress: ReportCount
-    ) -> Judgement:
+    def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
         """Save the head, load it again, and simulate rounds with its trees on the held-out greedy answers."""
         recipe, states = self.recipe, self.states
         save_eagle(self.module, folder, feature_layers=recipe.state_layers, target_name=target_name, metadata=metadata)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +20,7 @@ from training.data.batch import answer_states, soft_cross_entropy
 from training.data.states import TargetStates
 from training.judging.judgement import Coverage, Judgement
 from training.recipe import ExitRecipe
-from training.tasks.states_task import StatesTask, evaluation_batches
+from training.tasks.states_task import Metadata, StatesTask, evaluation_batches
 
 COVERAGE_TOP_K = (1, 2, 4, 8, 16)
 
@@ -61,9 +60,7 @@ class ExitTask(StatesTask[ExitRecipe]):
             for top_k, share in shares.items()
         }
 
-    def finish(
-        self, folder: Path, *, target_name: str, metadata: Mapping[str, Any], progress: ReportCount
-    ) -> Judgement:
+    def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
         """Save the adapters, load them again, and measure what the exits cover with and without them."""
         states = self.states
         exits = ExitHeads(adapters=self.adapters, kept_ids=self.kept_ids)

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,9 +19,10 @@ from decoding.tree_shape import Path as TreePath
 from runtime.trees.static_tree import Ranks
 from training.judging.judgement import Judgement
 from training.recipe import HydraRecipe, MedusaRecipe
+from training.tasks.distillation import cross_entropy_to_mean_rows, decayed_mean, mean_rows
 from training.tasks.eagle_rows import row_features
 from training.tasks.lookahead import AgreementCount
-from training.tasks.states_task import StatesTask
+from training.tasks.states_task import Metadata, StatesTask
 from training.tasks.tree_growth import TreeAnswers, grown_on
 
 R = TypeVar("R", bound=MedusaRecipe | HydraRecipe)
@@ -41,11 +42,13 @@ class RankedHeads(Protocol):
 
 
 class HeadKind(NamedTuple):
-    """What drafts with heads of a kind, and how their folder is written and read."""
+    """What drafts with heads of a kind, how their folder is written and read, and how losses are weighted."""
 
     drafter: Callable[..., RankedHeads]
     save: Callable[..., None]
     load: Callable[..., RankedHeads]
+    decay: float
+    """Weight of each head's loss, relative to the head before."""
 
 
 class HeadsTask(StatesTask[R]):
@@ -59,6 +62,13 @@ class HeadsTask(StatesTask[R]):
     def rows(self, batch: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
         """The target's states at the predicting positions [M, D], and every head's states there, [M, D] each."""
 
+    def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:  # noqa: ARG002
+        """Weighted mean of the heads' losses at the answer positions."""
+        final_MD, students = self.rows(batch)
+        teacher_MD = mean_rows(final_MD, self._head_VD)
+        losses = [cross_entropy_to_mean_rows(x_MD, teacher_MD, self._head_VD) for x_MD in students]
+        return decayed_mean(losses, self.kind.decay), len(final_MD)
+
     @torch.no_grad()
     def evaluate(self) -> Mapping[str, float]:
         """Held-out agreement with the target: by head, how often its token is among the k best."""
@@ -69,9 +79,7 @@ class HeadsTask(StatesTask[R]):
             count.add(logits, (final_MD @ self._head_VD.T).argmax(-1))
         return count.shares
 
-    def finish(
-        self, folder: Path, *, target_name: str, metadata: Mapping[str, Any], progress: ReportCount
-    ) -> Judgement:
+    def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
         """Grow the tree on training answers, save, load again, and simulate rounds on the held-out greedy answers."""
         target = self.states.target
         answers = TreeAnswers(self, grown_on(self.num_conversations), progress)

@@ -18,7 +18,6 @@ from runtime.drafters.hydra.model import HydraConfig, HydraModel
 from runtime.models.decoder import Decoder, causal_mask
 from training.data.states import TargetStates
 from training.recipe import HydraRecipe
-from training.tasks.distillation import cross_entropy_to_mean_rows, mean_rows
 from training.tasks.heads import HeadKind, HeadsTask
 from training.tasks.lookahead import predicting_positions
 
@@ -27,7 +26,7 @@ class HydraTask(HeadsTask[HydraRecipe]):
     """Trains a `HydraModel`."""
 
     module: HydraModel
-    kind = HeadKind(HydraDrafter, save_hydra, load_hydra)
+    kind = HeadKind(HydraDrafter, save_hydra, load_hydra, decay=1.0)
 
     def __init__(self, recipe: HydraRecipe, target: Decoder, kept_ids: Tensor, states: TargetStates) -> None:
         super().__init__(recipe, target, kept_ids, states)
@@ -41,13 +40,6 @@ class HydraTask(HeadsTask[HydraRecipe]):
         if recipe.prefix_width > target.config.intermediate_size:
             msg = f"prefix_width {recipe.prefix_width}: the target's layers have {target.config.intermediate_size}"
             raise TrainingError(msg)
-
-    def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:  # noqa: ARG002
-        """Mean of the heads' losses at the answer positions."""
-        final_MD, students = self.rows(batch)
-        teacher_MD = mean_rows(final_MD, self._head_VD)
-        losses = [cross_entropy_to_mean_rows(x_MD, teacher_MD, self._head_VD) for x_MD in students]
-        return torch.stack(losses).mean(), len(final_MD)
 
     def rows(self, batch: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
         """The target's states at the predicting positions [M, D], and every head's states there, [M, D] each."""

@@ -17,18 +17,15 @@ from runtime.drafters.medusa.model import MedusaConfig, MedusaModel
 from runtime.models.decoder import Decoder
 from training.data.states import TargetStates
 from training.recipe import MedusaRecipe
-from training.tasks.distillation import cross_entropy_to_mean_rows, decayed_mean, mean_rows
 from training.tasks.heads import HeadKind, HeadsTask
 from training.tasks.lookahead import states_before
-
-HEAD_DECAY = 0.8
 
 
 class MedusaTask(HeadsTask[MedusaRecipe]):
     """Trains a `MedusaModel`."""
 
     module: MedusaModel
-    kind = HeadKind(MedusaDrafter, save_medusa, load_medusa)
+    kind = HeadKind(MedusaDrafter, save_medusa, load_medusa, decay=0.8)
 
     def __init__(self, recipe: MedusaRecipe, target: Decoder, kept_ids: Tensor, states: TargetStates) -> None:
         super().__init__(recipe, target, kept_ids, states)
@@ -37,13 +34,6 @@ class MedusaTask(HeadsTask[MedusaRecipe]):
         self.module.share(target, self.kept_ids)
         self.module.to(states.device)
         self._head_VD = self.module.head_VD.to(torch.bfloat16)
-
-    def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:  # noqa: ARG002
-        """Weighted mean of the heads' losses at the answer positions."""
-        final_MD, students = self.rows(batch)
-        teacher_MD = mean_rows(final_MD, self._head_VD)
-        losses = [cross_entropy_to_mean_rows(x_MD, teacher_MD, self._head_VD) for x_MD in students]
-        return decayed_mean(losses, HEAD_DECAY), len(final_MD)
 
     def rows(self, batch: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
         """The target's states at the predicting positions [M, D], and every head's states there, [M, D] each."""

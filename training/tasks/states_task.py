@@ -19,6 +19,8 @@ from training.recipe import TrainingRecipe
 _EVALUATION_BATCH = 8
 
 
+Metadata = Mapping[str, Any]
+"""Where trained weights come from: recipe, target and data."""
 R = TypeVar("R", bound=TrainingRecipe)
 
 
@@ -77,15 +79,13 @@ class StatesTask(ABC, Generic[R]):
         """Figures on held-out answers."""
 
     @abstractmethod
-    def finish(
-        self, folder: Path, *, target_name: str, metadata: Mapping[str, Any], progress: ReportCount
-    ) -> Judgement:
+    def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
         """Write the drafter folder, and judge on held-out answers what is in it.
 
         Args:
             folder: to write.
             target_name: what the target is called in the folder.
-            metadata: where the weights come from.
+            metadata: kept in the folder.
             progress: called with passes over answers that are done, and their number.
         """
 

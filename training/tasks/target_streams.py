@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,7 +24,7 @@ from training.data.batch import make_batch
 from training.data.states import TargetStates
 from training.judging.judgement import Judgement
 from training.recipe import StreamRecipe
-from training.tasks.states_task import StatesTask
+from training.tasks.states_task import Metadata, StatesTask
 from training.tasks.stream_learning import StreamLearner, StreamTexts, start_streams, stream_config
 from training.tasks.tree_growth import TreeAnswers, grown_on
 
@@ -57,9 +56,7 @@ class StreamTask(StatesTask[StreamRecipe]):
         """Held-out agreement of every stream with the target."""
         return self._learner.agreement(map(self._texts, self.held_out_batches()))
 
-    def finish(
-        self, folder: Path, *, target_name: str, metadata: Mapping[str, Any], progress: ReportCount
-    ) -> Judgement:
+    def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
         """Grow the tree on training answers, save, load again, and simulate rounds on the held-out greedy answers."""
         target = self.target
         answers = TreeAnswers(self, self.greedy(grown_on(self.num_conversations)), progress)
