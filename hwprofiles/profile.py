@@ -75,31 +75,28 @@ class LatencyTable(_Strict):
         Raises:
             OutOfRangeError: outside the measured grid.
         """
-        self._check("rows", rows, self.rows)
+        if reason := self.missing(rows, contexts):
+            raise OutOfRangeError(reason)
         line = [float(np.interp(rows, self.rows, column)) for column in zip(*self.seconds, strict=True)]
-        if len(self.contexts) == 1:
-            return np.full(contexts.shape, line[0])
-        for context in (contexts.min(), contexts.max()):
-            self._check("context", float(context), self.contexts)
-        return np.interp(contexts, self.contexts, line)
+        return np.full(contexts.shape, line[0]) if len(line) == 1 else np.interp(contexts, self.contexts, line)
 
-    def covers(self, most_rows: int, first_context: int, last_context: int) -> bool:
-        """Whether `at` answers for all of 1 to `most_rows` rows at all contexts between the given ones."""
-        return (self.rows[0] == 1 and most_rows <= self.rows[-1]) and (
-            len(self.contexts) == 1 or self.contexts[0] <= first_context <= last_context <= self.contexts[-1]
-        )
+    def missing(self, rows: float, contexts: NDArray[np.float64]) -> str | None:
+        """What `along` would refuse, in words; None if it would not."""
+        low, high = self.contexts[0], self.contexts[-1]
+        reason = None
+        if rows > self.rows[-1]:
+            reason = f"more than {self.rows[-1]} rows"
+        elif rows < self.rows[0]:
+            reason = f"fewer than {self.rows[0]} rows"
+        elif low != high and not low <= contexts.min() <= contexts.max() <= high:
+            reason = f"contexts {contexts.min():g}..{contexts.max():g}, outside {low}..{high},"
+        return None if reason is None else f"{reason} were not measured ({self.source}); calibrate a wider grid"
 
     def scaled(self, factor: float | Sequence[float]) -> Self:
         """The same table with all times multiplied: by one factor, or by one for each row count of the grid."""
         factors = [factor] * len(self.rows) if isinstance(factor, int | float) else factor
         lines = zip(factors, self.seconds, strict=True)
         return self.model_copy(update={"seconds": tuple(tuple(own * time_s for time_s in line) for own, line in lines)})
-
-    def _check(self, name: str, value: float, grid: Sequence[int]) -> None:
-        if not grid[0] <= value <= grid[-1]:
-            measured = f"the measured {grid[0]}..{grid[-1]} ({self.source})"
-            msg = f"{name} {value:g} is outside {measured}; calibrate a wider grid"
-            raise OutOfRangeError(msg)
 
 
 class Contention(_Strict):

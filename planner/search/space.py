@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import permutations, product
+from itertools import product
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,7 +15,7 @@ from decoding.methods import METHODS
 from decoding.record import AcceptanceRecord, RecordedTree
 from decoding.schedule import MAX_TREE, MAX_WINDOW, Method, RootSource, Schedule
 from decoding.tree_shape import cut
-from hwprofiles.profile import LaneProfile, Profile
+from hwprofiles.profile import Profile
 from planner.search.root_budget import correction_ranks, uneven_budget
 from sim.cost.round_shape import pool_size
 from sim.evaluator import Evaluator
@@ -117,31 +117,20 @@ def placement_name(schedule: Schedule, profile: Profile) -> Placement:
     """
     if schedule.draft_lane is not None and not schedule.traits.finds_text:
         return "pooled" if schedule.is_pooled else "split"
-    return "pooled" if _is_whole(profile.lane(schedule.target_lane), profile) else "split"
+    return "pooled" if profile.lane(schedule.target_lane).name in profile.whole_lanes() else "split"
 
 
 def _lanes(traits: MethodTraits, space: SearchSpace, profile: Profile) -> list[dict[str, str]]:
     """Lane fields of a schedule, for every place it could run; a target alone runs wherever one could."""
-    pairs: list[tuple[str, str]] = []
-    if "split" in space.placements:
-        pairs += [(one.name, other.name) for one, other in permutations(profile.lanes, 2) if _are_apart(one, other)]
+    pairs = profile.split_pairs() if "split" in space.placements else []
     if "pooled" in space.placements and not traits.overlaps:
-        pairs += [(lane.name, lane.name) for lane in profile.lanes if _is_whole(lane, profile)]
+        pairs += [(lane, lane) for lane in profile.whole_lanes()]
     targets = list(dict.fromkeys(target for target, _ in pairs))
     if not traits.has_draft_lane:
         return [{"target_lane": lane} for lane in targets]
     if traits.finds_text:  # to search text elsewhere frees nothing
         return [{"target_lane": lane, "draft_lane": lane} for lane in targets]
     return [{"target_lane": target_lane, "draft_lane": draft_lane} for target_lane, draft_lane in pairs]
-
-
-def _are_apart(one: LaneProfile, other: LaneProfile) -> bool:
-    return not set(one.cores) & set(other.cores)
-
-
-def _is_whole(lane: LaneProfile, profile: Profile) -> bool:
-    """Whether no other lane has all the cores of this one and more."""
-    return not lane.cores or not any(set(lane.cores) < set(other.cores) for other in profile.lanes)
 
 
 def _settings(

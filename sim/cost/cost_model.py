@@ -82,19 +82,13 @@ class MeasuredCost:
         self._tables |= {Part("exit", layer): table for layer, table in lane.exit.items()}
         self._tables |= {Part("head_step", drafter=name): table for name, table in lane.heads.items()}
         self._tables |= {Part("streams", drafter=name): table for name, table in lane.streams.items()}
-        self._lines: dict[tuple[Part, float], Floats] = {}
 
     def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
         """See `LaneCost`."""
         table = self._table(part)
         if reason := self.missing(part, rows, contexts):
             raise OutOfRangeError(reason)
-        line = self._lines.get((part, rows))
-        if line is None:
-            line = self._lines[part, rows] = _at_rows(table, rows)
-        if len(table.contexts) == 1:
-            return np.full(contexts.shape, line[0])
-        return np.interp(contexts, table.contexts, line)
+        return table.along(rows, contexts)
 
     def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
         """See `LaneCost`."""
@@ -102,15 +96,8 @@ class MeasuredCost:
         if table is None:
             known = ", ".join(map(str, self._tables)) or "nothing"
             return f"lane {self._name!r} has no measured {part}; measured there: {known}"
-        where = f"not measured on lane {self._name!r} ({table.source}); calibrate a wider grid"
-        if rows > table.rows[-1]:
-            return f"{part} of more than {table.rows[-1]} rows was {where}"
-        if rows < table.rows[0]:
-            return f"{part} of fewer than {table.rows[0]} rows was {where}"
-        low, high = table.contexts[0], table.contexts[-1]
-        if low != high and not low <= contexts.min() <= contexts.max() <= high:
-            return f"{part} at contexts {contexts.min():g}..{contexts.max():g}, outside {low}..{high}, was {where}"
-        return None
+        reason = table.missing(rows, contexts)
+        return None if reason is None else f"{part} on lane {self._name!r}: {reason}"
 
     def facts(self, part: Part) -> PartFacts:
         """See `LaneCost`."""
@@ -157,9 +144,3 @@ class ConstantCost:
 
 
 _PLAIN_KINDS: tuple[PartKind, ...] = ("layer", "lm_head", "draft_step", "draft_step_features", "draft_streams")
-
-
-def _at_rows(table: LatencyTable, rows: float) -> Floats:
-    """The table's seconds at `rows`, over its own contexts."""
-    grid = np.array(table.seconds)
-    return np.array([np.interp(rows, table.rows, column) for column in grid.T])

@@ -14,7 +14,7 @@ import numpy as np
 
 from decoding.errors import ConfigError, ProfileError
 from decoding.schedule import Schedule
-from hwprofiles.profile import Profile
+from hwprofiles.profile import BYTES_PER_CANDIDATE, Profile
 from sim.cost.contention import PairContention, Slowdown
 from sim.cost.cost_model import Floats, LaneCost, MeasuredCost, Part, PartFacts
 from sim.cost.round_plan import DRAFT_STEP, DRAFT_STREAMS, Operation, RoundPlan, StepKind
@@ -23,9 +23,6 @@ from sim.cost.round_shape import RoundShape
 TICK_S = 2.0**-40
 """Durations are whole ticks of 0.9 ps. Sums of ticks are exact below 8192 s, so the order of additions does not
 matter, and two lanes meet at the same boundary in both simulators or in neither."""
-
-BYTES_PER_CANDIDATE = 8
-"""A candidate crosses the link as a 32-bit id and a 32-bit log-prob."""
 
 
 def in_ticks(seconds: Floats) -> Floats:
@@ -222,16 +219,11 @@ class DurationTables:
         return one_in_ticks(self.profile.lane(lane).dispatch_s / 2)
 
     def _transfer_s(self, schedule: Schedule) -> float:
-        """The exit message over the link between the lanes; nothing where the profile has no such link.
-
-        A link that is known the other way round only serves both ways.
-        """
-        links = {link.lanes: link for link in self.profile.links}
-        lanes = (schedule.target_lane, schedule.draft_lane or schedule.target_lane)
-        link = links.get(lanes) or links.get(lanes[::-1])
+        """The exit message over the link between the lanes; nothing where the profile has no such link."""
+        link = self.profile.link(schedule.target_lane, schedule.draft_lane or schedule.target_lane)
         if link is None or not schedule.uses_exit:
             return 0.0
         bytes_per_row: float = BYTES_PER_CANDIDATE * schedule.num_exit_candidates
         if schedule.exit_features:
             bytes_per_row += self.profile.features_bytes_per_row
-        return link.latency_s + schedule.num_rows * bytes_per_row / link.bytes_per_s
+        return link.transfer_s(schedule.num_rows * bytes_per_row)

@@ -38,10 +38,10 @@ def test_one_context_stands_for_all() -> None:
 @pytest.mark.parametrize(
     ("rows", "context", "message"),
     [
-        (9, 32, r"layer of more than 8 rows was not measured on lane 'cpu' \(test\)"),
-        (0, 32, r"layer of fewer than 1 rows was not measured"),
-        (1, 31, r"layer at contexts 31\.\.100, outside 32\.\.256, was not measured on lane 'cpu' \(test\)"),
-        (1, 257, r"layer at contexts 100\.\.257, outside"),
+        (9, 32, r"layer on lane 'cpu': more than 8 rows were not measured \(test\)"),
+        (0, 32, r"layer on lane 'cpu': fewer than 1 rows were not measured"),
+        (1, 31, r"layer on lane 'cpu': contexts 31\.\.100, outside 32\.\.256, were not measured \(test\)"),
+        (1, 257, r"contexts 100\.\.257, outside"),
     ],
 )
 def test_nothing_is_extrapolated(rows: int, context: float, message: str) -> None:

@@ -164,7 +164,7 @@ def test_the_profile_must_cover_every_context_in_which_a_round_could_start() -> 
     profile = machine(lane("target").model_copy(update={"layer": layer}), lane("draft"))
     simulate(AUTOREGRESSIVE, profile, record(prompt("000", prompt_length=5)))
     with pytest.raises(
-        OutOfRangeError, match=r"layer at contexts 4\.\.7, outside 4\.\.6, was not measured on lane 'target'"
+        OutOfRangeError, match=r"layer on lane 'target': contexts 4\.\.7, outside 4\.\.6, were not measured"
     ):
         simulate(speculative(), profile, record(prompt("1111", prompt_length=5)))
 
