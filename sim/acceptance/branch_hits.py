@@ -61,7 +61,7 @@ class RootRanks:
     def mean_exit_roots(self, schedule: Schedule) -> int:
         """Exit roots of a `hybrid` round that are not the draft's already, one at least.
 
-        The mean over the text's positions, taken for each row of the window: what would be found behind the
+        The mean over the text's positions, taken for each row of the window: what would be found after the
         accepted prefix was not recorded.
         """
         key = (schedule.exit_layer, schedule.exit_top_k, schedule.draft_top_k)
@@ -71,7 +71,7 @@ class RootRanks:
         return max(1, round(schedule.num_speculative_tokens * in_window + behind_it))
 
     def _fresh_roots(self, schedule: Schedule) -> tuple[float, float]:
-        """Mean number of exit roots in a row that are not the draft's: for rows of the window, and behind it."""
+        """Mean number of exit roots in a row that are not the draft's: in the window, and after it."""
         exits = self._joined.candidates(schedule.exit_layer)[:, : schedule.num_exit_candidates]
         everywhere = np.arange(len(exits))
 

@@ -60,7 +60,7 @@ class ArrayLanes:
 
     Attributes:
         is_over: whether the first and all other rounds have been played.
-        rounds: the rounds that the one under way stands for.
+        rounds: the rounds that the one under way represents.
         place: index of each one's context in the arrays of the durations.
     """
 
@@ -185,7 +185,7 @@ class ArrayLanes:
         return Window((NO_TOKEN,))
 
     def _unread(self) -> Ints:
-        """Tokens beside the last committed one that a fresh rollout has to read."""
+        """Tokens before the last committed one that a fresh rollout has to read."""
         accepted: Ints = self._decided.walk.num_accepted[self.rounds - 1]
         # a draft without features has read all it drafted but the last token
         unread = accepted if self._schedule.reads_features else accepted == self._schedule.num_speculative_tokens

@@ -14,9 +14,9 @@ class Bottlenecks(NamedTuple):
         target_prefix, target_suffix, target_verify: the target's layers, at the speed it has alone.
         draft: drafting that nothing hides: synchronous rollouts, the rest of a branch that was hit, and what streams
             add to the target's pass.
-        channel: a request for the next window that waits behind its round's exit message.
+        channel: a request for the next window that waits for its round's exit message.
         overhead: dispatching operations, and the driver's own time.
-        contention: what the draft beside it adds to the target's time.
+        contention: what the draft, computing at the same time, adds to the target's time.
         fallback: after a miss, the step under way and the fresh rollout.
     """
 
@@ -38,7 +38,7 @@ class RoundTimes(NamedTuple):
             verification counts for its round.
         bottlenecks: where they went.
         target_busy_s: time in which the target computes.
-        hidden_draft_s, exposed_draft_s: time in which the draft computes, beside the target or not.
+        hidden_draft_s, exposed_draft_s: time in which the draft computes, while the target does or not.
         num_hits, num_asked: rounds whose outcome had a branch, and rounds that asked for one.
     """
 

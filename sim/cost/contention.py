@@ -11,7 +11,7 @@ from sim.cost.cost_model import Floats
 
 
 class Slowdown(NamedTuple):
-    """Time beside the other lane over time alone, by context."""
+    """Time while the other lane computes over time alone, by context."""
 
     target: Floats
     draft: Floats
@@ -21,7 +21,7 @@ class PairContention(NamedTuple):
     """Two lanes that may compute at the same time.
 
     Attributes:
-        target_slowdown, draft_slowdown: measured latency of each beside the other over its latency alone.
+        target_slowdown, draft_slowdown: measured latency of each while the other computes over its latency alone.
         pool_bytes_per_s: memory bandwidth that both share; infinite if it never binds.
     """
 

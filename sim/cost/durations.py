@@ -50,7 +50,7 @@ class Durations:
         segments_s: the target's operations, in the plan's order.
         streams_s: the share of each that drafts; zero without streams.
         step_s: steps of a draft model by kind.
-        catch_up_s: at [n] the first step of a rollout that has n committed tokens to read beside the last one, [most
+        catch_up_s: at [n] the first step of a rollout that has n committed tokens to read before the last one, [most
             tokens, contexts].
         later_s: the steps of a rollout after its first one.
         guessing_s: steps that verify 0, 1, ... guesses of the draft's streams, made in them too, [guesses, contexts];
@@ -82,7 +82,7 @@ class Durations:
 
     @property
     def rollout_s(self) -> Floats:
-        """Whole rollouts, at [n] with n committed tokens to read beside the last one, [most tokens, contexts]."""
+        """Whole rollouts, at [n] with n committed tokens to read before the last one, [most tokens, contexts]."""
         return self.catch_up_s + sum(self.later_s)
 
 

@@ -154,7 +154,7 @@ class SimulatedSequence:
             self.write(self.schedule.draft_lane or "", steps.work, start_s, end_s, rows)
 
     def _rollout(self, work: Work, num_unread: int) -> Steps:
-        """A whole window, after so many tokens to read beside the last committed one."""
+        """A whole window, after so many tokens to read before the last committed one."""
         if self._guesses is not None:
             return self._guessed(work, num_unread, 1)
         costs, place = self.costs, self.place
