@@ -62,10 +62,10 @@ def main() -> None:
     prompts = prompts[:: options.every]
     name = "shipped" if options.prompts is None else options.prompts.stem
     pair = find_pair("smollm2-135m-instruct", dtype=options.dtype)
-    assert pair.exits_folder is not None, "the embedded model has exit adapters"
+    assert pair.exits is not None, "the embedded model has exit adapters"
     dtype = getattr(torch, options.dtype)
     target = load_decoder(pair.target_folder, dtype=dtype)
-    exits = load_exits(pair.exits_folder, target, dtype=dtype)
+    exits = load_exits(pair.exits.folder, target, dtype=dtype)
     texts = []
     for index, prompt in enumerate(encode(prompts, pair.target_folder), 1):
         texts.append(cover(target, exits, prompt, max_new_tokens=options.max_new_tokens))
@@ -78,9 +78,9 @@ def main() -> None:
         "max_new_tokens": options.max_new_tokens,
         "dtype": options.dtype,
         "target": pair.target,
-        "exits": pair.exits,
+        "exits": pair.exits.name,
         "platform": describe_host(),
-        "adapters": adapter_costs(exits, pair.exits_folder),
+        "adapters": adapter_costs(exits, pair.exits.folder),
         **by_category(texts),
     }
     path = RESULTS / f"exit-coverage-{name}.json"

@@ -50,9 +50,9 @@ def main() -> None:
         return
     torch.set_num_threads(options.threads)
     pair = find_pair("smollm2-135m-instruct", heads=())
-    assert pair.drafter_folder is not None
+    assert pair.drafter is not None
     target = load_decoder(pair.target_folder, dtype=torch.bfloat16)
-    kept = frozenset(load_draft(pair.drafter_folder, target, dtype=torch.bfloat16).kept_ids.tolist())
+    kept = frozenset(load_draft(pair.drafter.folder, target, dtype=torch.bfloat16).kept_ids.tolist())
     prompts = bundled_prompts() if options.prompts is None else load_prompts(options.prompts)
     encoded = encode_prompts(prompts[:: options.every], Tokenizer.from_folder(pair.target_folder))
     texts = [_answered(prompt, target, options.max_new_tokens) for prompt in encoded]
@@ -60,7 +60,7 @@ def main() -> None:
         "prompts": "shipped" if options.prompts is None else options.prompts.stem,
         "num_prompts": len(texts),
         "max_new_tokens": options.max_new_tokens,
-        "drafter": pair.drafter,
+        "drafter": pair.drafter.name,
         "num_kept": len(kept),
         "shares": dict(by_category(texts, kept)),
     }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mirrorsd.model_pair import ModelPair, Progress
+from mirrorsd.model_pair import ModelPair, Progress, folder_of, name_of
 
 if TYPE_CHECKING:
     from calibrate.profiling.calibration import CalibrationTask
@@ -73,10 +73,10 @@ def calibration_task(
     from calibrate.profiling.model_sizes import ModelSizes
     from planner.search.space import SearchSpace
 
-    sizes = ModelSizes.of(engine.config, pair.drafter_folder, pair.exits_folder, pair.dtype)
+    sizes = ModelSizes.of(engine.config, folder_of(pair.drafter), folder_of(pair.exits), pair.dtype)
     return CalibrationTask(
         target=pair.target,
-        drafter=pair.drafter,
+        drafter=name_of(pair.drafter),
         sizes=sizes,
         lanes=tuple(lanes),
         exit_layers=exit_layers_of(sizes),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from calibrate.prompts import Prompt
 from decoding.schedule import Schedule
 from decoding.trace import Trace
-from mirrorsd.model_pair import Dtype, ModelPair, find_pair
+from mirrorsd.model_pair import Dtype, ModelPair, find_pair, folder_of
 from mirrorsd.prompt_tokens import encode_with
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
@@ -120,8 +120,8 @@ def new_engine(pair: ModelPair, lanes: Sequence[LaneSpec]) -> Engine:
     return Engine(
         pair.target_folder,
         lanes=lanes,
-        drafter_folder=pair.drafter_folder,
-        exits_folder=pair.exits_folder,
+        drafter_folder=folder_of(pair.drafter),
+        exits_folder=folder_of(pair.exits),
         dtype=pair.dtype,
     )
 

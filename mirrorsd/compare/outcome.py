@@ -8,7 +8,7 @@ from typing import Any
 from calibrate.validate import Comparison, Divergence, accuracy
 from decoding.trace import NOT_COMMITTED, Round
 from mirrorsd.compare.numbers import measured_figures, predicted_figures
-from mirrorsd.model_pair import ModelPair
+from mirrorsd.model_pair import ModelPair, name_of
 from planner.report.report_data import ScheduleResult
 from planner.wording import counted, error_percent, milliseconds
 
@@ -34,7 +34,8 @@ def accuracy_entry(comparisons: Sequence[Comparison]) -> dict[str, Any]:
 
 def platform_entry(host: dict[str, Any], pair: ModelPair) -> dict[str, Any]:
     """The machine, and what ran on it."""
-    return host | {"target": pair.target, "drafter": pair.drafter, "exits": pair.exits, "dtype": pair.dtype}
+    models = {"target": pair.target, "drafter": name_of(pair.drafter), "exits": name_of(pair.exits)}
+    return host | models | {"dtype": pair.dtype}
 
 
 def measured_in_words(results: Sequence[ScheduleResult], names: Sequence[str], winner: str) -> str:

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from calibrate.profiling.drift import DriftWatch, drift_in_words
 from calibrate.prompts import Prompt
-from decoding.errors import ConfigError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import DYNAMIC_TREES, save_schedule
 from hwprofiles.profile import Profile, save_profile
@@ -23,7 +22,7 @@ from mirrorsd.demo.demo_plan import num_prompts_that_fit, prompt_cost, take_turn
 from mirrorsd.demo.stages import StageReport, Stages
 from mirrorsd.model_pair import ModelPair
 from mirrorsd.prompt_tokens import encode
-from mirrorsd.record_pair import Reach, record
+from mirrorsd.record_pair import Reach, record, recorded_drafter
 from mirrorsd.text_engine import lane_specs, new_engine
 from planner.plan import Plan, make_plan
 from planner.search.search import Candidate, pick_demo_schedules
@@ -81,9 +80,7 @@ class Demo:
             ConfigError: the pair has no drafter.
             ModelFormatError: the target's tokenizer is damaged.
         """
-        if settings.pair.drafter is None:
-            msg = f"no drafter ships for {settings.pair.target}: name one, or train one with `mirrorsd train draft`"
-            raise ConfigError(msg)
+        recorded_drafter(settings.pair)
         self.saved: list[str] = []
         self._settings = settings
         self._lanes = lane_specs()

@@ -64,7 +64,7 @@ def run(
     """Decode prompts as a schedule says, on real lanes; the text streams to stdout."""
     from decoding.schedule import load_schedule
     from hwprofiles.profile import load_profile
-    from mirrorsd.model_pair import find_pair
+    from mirrorsd.model_pair import find_pair, name_of
     from mirrorsd.text_engine import Decoding, TextEngine, lane_specs
 
     wanted, asked = load_schedule(schedule), _asked(prompt, prompts)
@@ -76,7 +76,7 @@ def run(
     else:
         pair = find_pair(target, drafter=name, exits=exits, dtype=dtype.value)
         if wanted.draft_lane is not None:
-            wanted = wanted.model_copy(update={"drafter": pair.drafter})
+            wanted = wanted.model_copy(update={"drafter": name_of(pair.drafter)})
     decoding = Decoding(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed)
     with TextEngine(pair, lanes) as engine:
         job = _Job(engine, wanted, decoding, streams=not quiet and json != STDOUT)
@@ -138,19 +138,22 @@ def _asked(prompt: str | None, prompts: Path | None) -> tuple[Prompt, ...]:
 def _head(pair: ModelPair, schedule: Schedule) -> str:
     from decoding.errors import ConfigError
 
+    given = ", ".join(head.name for head in pair.heads)
     name = pair.head_for(schedule.method)
     if name is None:
-        have = f"those given are {', '.join(pair.heads)}" if pair.heads else f"none ships for {pair.target}"
+        have = f"those given are {given}" if given else f"none ships for {pair.target}"
         msg = f"method {schedule.method} needs its own kind of head, and {have}: name one with --drafter"
         raise ConfigError(msg)
     return name
 
 
 def _settings(pair: ModelPair, schedule: Schedule, decoding: Decoding) -> dict[str, Any]:
+    from mirrorsd.model_pair import name_of
+
     return {
         "schedule": _plain(schedule),
         "target": pair.target,
-        "exits": pair.exits if schedule.uses_exit else None,
+        "exits": name_of(pair.exits) if schedule.uses_exit else None,
         "dtype": pair.dtype,
         "temperature": decoding.temperature,
         "seed": decoding.seed,
