@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def calibrate(
     pair: ModelPair,
-    path: Path,
+    path: str | Path,
     *,
     contexts: tuple[int, int],
     max_window: int = 8,
@@ -30,13 +30,13 @@ def calibrate(
     """Measure this machine with these models and write the profile.
 
     Args:
-        pair: the models; without a drafter no chain is, without heads no tree.
+        pair: the models; without a drafter no chain is measured, without heads no tree.
         path: where the profile goes.
         contexts: the fewest and the most cached tokens that schedules will meet, see `contexts_of`.
         max_window: most drafted tokens per round.
-        quick: a rougher profile in under a minute (for a small model).
-        time_s: in which to be done; repeats that do not fit are left out, and the profile's notes say so. None is a
-            minute if quick, and no limit otherwise.
+        quick: fewer sizes and repeats: a rougher profile.
+        time_s: repeats that do not fit are left out, and the profile's notes say so; one of everything is measured in
+            any case. None is a minute if quick, and no limit otherwise.
         progress: called with what is under way and the share that is done.
 
     Raises:
@@ -54,7 +54,7 @@ def calibrate(
             engine, pair, lanes, contexts=contexts, max_window=max_window, quick=quick, time_s=time_s
         )
         profile = measure(engine, task, progress)
-    save_profile(profile, path)
+    save_profile(profile, Path(path))
     return profile
 
 

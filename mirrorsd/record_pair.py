@@ -37,7 +37,7 @@ class Reach:
 def record(
     pair: ModelPair,
     prompts: Sequence[Prompt],
-    path: Path,
+    path: str | Path,
     *,
     reach: Reach | None = None,
     num_threads: int | None = None,
@@ -82,7 +82,7 @@ def record(
         max_window=reach.max_window,
         trees=USUAL_TREES if reach.trees is None else reach.trees,
     )
-    return record_acceptance(models, encoded, settings, path, progress)
+    return record_acceptance(models, encoded, settings, Path(path), progress)
 
 
 def recorded_drafter(pair: ModelPair) -> NamedFolder:

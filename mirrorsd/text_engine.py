@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from calibrate.prompts import Prompt
@@ -24,7 +24,7 @@ OnText = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What was said to a prompt, and how it came about.
+    """The answer to a prompt, and how it was decoded. Its `repr` is the text alone.
 
     Attributes:
         text: without special tokens.
@@ -33,13 +33,13 @@ class Answer:
     """
 
     text: str
-    tokens: tuple[int, ...]
-    trace: Trace
+    tokens: tuple[int, ...] = field(repr=False)
+    trace: Trace = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decoding:
-    """How much to say, and how tokens are chosen; `temperature` 0 is greedy."""
+    """How many tokens, and how they are chosen; `temperature` 0 is greedy."""
 
     max_new_tokens: int = 128
     temperature: float = 0.0
@@ -73,8 +73,8 @@ class TextEngine:
         Args:
             prompt: of several turns the first is used.
             schedule: how.
-            decoding: how much, and at which temperature; the seed is mixed with the prompt's id, so that prompts
-                do not share their luck.
+            decoding: how many tokens, at which temperature; the seed is mixed with the prompt's id, so that prompts
+                do not share their random draws.
             on_text: called with every piece of text as it is committed.
 
         Raises:

@@ -7,7 +7,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,9 +48,9 @@ class Outcome:
     """
 
     title: str
-    plan: Plan
-    results: tuple[ScheduleResult, ...]
-    comparisons: tuple[Comparison, ...]
+    plan: Plan = field(repr=False)
+    results: tuple[ScheduleResult, ...] = field(repr=False)
+    comparisons: tuple[Comparison, ...] = field(repr=False)
     files: dict[str, Path]
     facts: dict[str, Any]
     dtype: str
