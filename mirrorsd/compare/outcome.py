@@ -7,7 +7,7 @@ from typing import Any
 
 from calibrate.validate import Comparison, Divergence, accuracy
 from decoding.trace import NOT_COMMITTED, Round
-from mirrorsd.compare.numbers import measured_figures, predicted_figures
+from mirrorsd.compare.numbers import measured_numbers, predicted_numbers
 from mirrorsd.model_pair import ModelPair, name_of
 from planner.report.report_data import ScheduleResult
 from planner.wording import counted, error_percent, milliseconds
@@ -41,7 +41,7 @@ def platform_entry(host: dict[str, Any], pair: ModelPair) -> dict[str, Any]:
 def measured_in_words(results: Sequence[ScheduleResult], names: Sequence[str], winner: str) -> str:
     """Whether the schedule predicted fastest was measured fastest, and by how much not."""
     measured = {
-        name: measured_figures(result.measured[0])["tpot_s"] for name, result in zip(names, results, strict=True)
+        name: measured_numbers(result.measured[0])["tpot_s"] for name, result in zip(names, results, strict=True)
     }
     fastest = min(measured, key=measured.__getitem__)
     own = milliseconds(measured[winner])
@@ -88,8 +88,8 @@ def _entry(result: ScheduleResult, comparison: Comparison) -> dict[str, Any]:
         "method": schedule.method,
         "placement": result.candidate.placement,
         "schedule": schedule.model_dump(mode="json", exclude_defaults=True),
-        "predicted": predicted_figures(result.candidate.prediction),
-        "measured": measured_figures(result.measured[0]),
+        "predicted": predicted_numbers(result.candidate.prediction),
+        "measured": measured_numbers(result.measured[0]),
         "tpot_error": comparison.tpot_error,
         "same_rounds": comparison.same_rounds,
         "divergences": [_divergence(found) for found in comparison.divergences],

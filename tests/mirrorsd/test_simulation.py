@@ -1,4 +1,4 @@
-"""Whatever simulates or searches for a user refuses a record of other models, or carries in words that it was asked to."""
+"""Simulating and searching refuse a record of other models; where it is asked for, results are labelled."""
 
 from dataclasses import replace
 

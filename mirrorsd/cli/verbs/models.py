@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from mirrorsd.cli.console import show
+from mirrorsd.cli.console import escaped, say_next, show
 from mirrorsd.cli.json_option import JsonOption, write_json
+from mirrorsd.cli.options import ModelNames
 from mirrorsd.cli.progress import task
 
 models = typer.Typer(
@@ -43,4 +44,5 @@ def fetch(
     with task(f"Fetching {name}") as report:
         folder = resolve_model(name, progress=report)
     if write_json({"name": name, "folder": str(folder)}, json):
-        show(f"{name} is ready: {folder}")
+        show(f"{escaped(name)} is ready: {escaped(folder)}")
+        say_next("calibrate", *ModelNames(name).words, "--quick", "--out", "profile.yaml")

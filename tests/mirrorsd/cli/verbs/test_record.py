@@ -90,7 +90,7 @@ def test_an_interrupted_recording_goes_on_behind_what_it_had(mirrorsd, words, pr
     more = ("--prompts", prompts, "--out", out)
     status, stdout, stderr = interrupted(words + more, when=lambda: list(tmp_path.glob(".record.npz.*.npz")))
     assert (status, stdout) == (130, "")
-    assert f"Interrupted. Finished prompts are kept beside {out}" in stderr
+    assert f"Interrupted. Finished prompts are kept next to {out}" in stderr
     assert not out.exists()
     (partial,) = tmp_path.glob(".record.npz.*.npz")
     kept = AcceptanceRecord.load(partial).prompts
