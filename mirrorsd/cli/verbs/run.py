@@ -93,13 +93,12 @@ def _with_models(schedule: Schedule, names: ModelNames) -> tuple[ModelPair, Sche
     """The models that a schedule runs with, and the schedule with the drafter found among them."""
     from mirrorsd.model_pair import find_pair, name_of
 
-    dtype = names.dtype.value
     drafter = names.drafter or schedule.drafter
     if schedule.is_tree:
         heads = [drafter] if drafter else None
-        pair = find_pair(names.target, exits=names.exits, heads=heads, dtype=dtype)
+        pair = find_pair(names.target, exits=names.exits, heads=heads, dtype=names.dtype.value)
         return pair, schedule.model_copy(update={"drafter": _head(pair, schedule)})
-    pair = find_pair(names.target, drafter=drafter, exits=names.exits, dtype=dtype)
+    pair = find_pair(names.target, drafter=drafter, exits=names.exits, dtype=names.dtype.value)
     if schedule.draft_lane is None:
         return pair, schedule
     return pair, schedule.model_copy(update={"drafter": name_of(pair.drafter)})
