@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     from mirrorsd.demo.stages import StageReport
 
 Report = Callable[[str, float], None]
-"""Called along the way with the name of the step under way and the share that is done, 0 to 1."""
+"""Called along the way with the step under way and the share that is done, 0 to 1."""
 
 _LINE_EVERY_S: Final = 15.0
+_NEVER_DONE: Final = 0.999
+"""Most of a bar: rich stops the clock of a full one, while the work may go on with a next step."""
 
 
 @contextmanager
 def task(title: str) -> Iterator[Report]:
-    """Show the progress of one task while the body runs; it tells how far it is through what it is given."""
+    """Show the progress of one task while the body runs, which reports it to the function it is given."""
     with _bar() as update:
         yield lambda step, share: update(f"{title}: {step.partition(',')[0]}", f"{title}: {step}", share)
 
@@ -35,7 +37,7 @@ def stages() -> Iterator[Callable[[StageReport], None]]:
 
         def report(now: StageReport) -> None:
             head = f"[{now.number}/{now.num_stages}] {now.stage}"
-            update(head, f"{head}: {now.step}, {_left(now.left_s)} left", now.share)
+            update(head, f"{_left(now.left_s)} left, {head}: {now.step}", now.share)
 
         yield report
 
@@ -47,11 +49,14 @@ def _bar() -> Iterator[Callable[[str, str, float], None]]:
         yield _Lines().update
         return
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.table import Column
 
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=messages(), transient=True) as progress:
-        row = progress.add_task("", total=1.0)
-        yield lambda _, text, share: progress.update(row, description=escaped(text), completed=share)
+    # the text gets what the others leave, so that a narrow terminal cuts words and no numbers
+    text_column = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+    columns = (TaskProgressColumn(), BarColumn(bar_width=16), TimeElapsedColumn(), text_column)
+    with Progress(*columns, console=messages(), transient=True, expand=True) as progress:
+        row = progress.add_task("starting", total=1.0)
+        yield lambda _, text, share: progress.update(row, description=escaped(text), completed=min(share, _NEVER_DONE))
 
 
 class _Lines:
