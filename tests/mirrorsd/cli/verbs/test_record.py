@@ -30,6 +30,14 @@ def test_the_record_holds_the_targets_own_texts(mirrorsd, words, prompt_file, ti
     assert 0 < result["token_acceptance"] <= 1
 
 
+def test_what_the_share_of_known_tokens_means_is_said(mirrorsd, words, prompt_file, tmp_path):
+    out = tmp_path / "record.npz"
+    shown = mirrorsd(*words, "--prompts", prompt_file(*PROMPTS), "--out", out)
+    assert f"Wrote {out}: 3 prompts, " in shown.stdout
+    assert " % of the tokens the draft's best guess is the target's own token: so often is the first" in shown.stdout
+    assert shown.stderr.endswith(f"Next: mirrorsd search --profile profile.yaml --record {out} --out best.yaml\n")
+
+
 def test_exits_can_be_chosen(mirrorsd, words, prompt_file, tmp_path):
     out = tmp_path / "record.npz"
     more = ("--prompts", prompt_file(PROMPTS[0]), "--out", out, "--exit-layer", 1, "--exit-layer", 3)
