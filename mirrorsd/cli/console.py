@@ -57,6 +57,16 @@ def say_next(*words: object) -> None:
     messages().print(f"Next: [bold]{escaped(command)}[/]", soft_wrap=True)
 
 
+def say_if_busy() -> None:
+    """Warn where other programs use the cores whose times are about to be measured."""
+    from hwprofiles.host import local_lanes
+    from mirrorsd.demo.busy import busy_note
+
+    note = busy_note(max(lane.num_threads for lane in local_lanes()))
+    if note is not None:
+        say(f"[yellow]{escaped(note)}[/]")
+
+
 def escaped(text: object) -> str:
     """Text that means itself: rich's markup in it is taken literally."""
     from rich.markup import escape

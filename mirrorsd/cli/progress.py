@@ -64,13 +64,13 @@ class _Lines:
 
     def __init__(self) -> None:
         self._heading = ""
-        self._told_s = 0.0
+        self._printed_s = 0.0
 
     def update(self, heading: str, text: str, share: float) -> None:
         """Print a line if one is due."""
         now_s = time.monotonic()
-        if heading != self._heading or now_s - self._told_s >= _LINE_EVERY_S:
-            self._heading, self._told_s = heading, now_s
+        if heading != self._heading or now_s - self._printed_s >= _LINE_EVERY_S:
+            self._heading, self._printed_s = heading, now_s
             say(f"{share:4.0%} {escaped(text)}")
 
 

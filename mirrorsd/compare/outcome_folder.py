@@ -1,4 +1,4 @@
-"""What a comparison of both worlds leaves in a folder: result, traces, report. And the report made again from it."""
+"""What a comparison of both worlds writes into a folder: result, traces, report. And the report made again from it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Outcome:
         files: where profile and record are, by these names.
         facts: further entries of the JSON object.
         dtype: of the runs.
-        notes: further remarks that honesty asks for.
+        notes: remarks on the circumstances.
     """
 
     title: str

@@ -91,7 +91,7 @@ class Demo:
         self._stages = Stages(EXPECTED_S, show)
 
     def run(self) -> dict[str, Any]:
-        """Go through all stages; the JSON object that lies in the folder in the end.
+        """Go through all stages; returns the JSON object that is written last.
 
         Raises:
             MirrorsdError: a model, a lane or a file is not to be had.
@@ -143,7 +143,7 @@ class Demo:
         return accepted
 
     def _num_prompts(self, profile: Profile) -> int:
-        """As many as fit in the time that is left; tells the stages what to expect."""
+        """As many as fit in the time that is left; the stages' estimates follow from it."""
         from calibrate.recording.recorder import USUAL_TREES
 
         settings, stages = self._settings, self._stages

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mirrorsd.cli.console import escaped, say_next, show, telling_what_was_saved
+from mirrorsd.cli.console import escaped, say_if_busy, say_next, show, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.options import (
     DEFAULT_TARGET,
@@ -66,6 +66,7 @@ def calibrate(
 
     wanted = chosen_prompts(prompts)
     names = ModelNames(target, drafter, exits, heads, dtype)
+    say_if_busy()
     with telling_what_was_saved([]), task("Calibrating") as report:
         pair = names.find(report)
         contexts = contexts_of(encode(wanted, pair.target_folder), max_new_tokens)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mirrorsd.cli.console import results, show, show_paragraphs, telling_what_was_saved
+from mirrorsd.cli.console import results, say_if_busy, show, show_paragraphs, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.options import ExitsOption, ProfileOption, PromptsOption, RecordOption, chosen_prompts
 from mirrorsd.cli.progress import task
@@ -33,6 +33,7 @@ def validate(
 
     schedules = [load_schedule(path) for path in schedule]
     evidence, wanted = Evidence.load(profile, record), chosen_prompts(prompts)
+    say_if_busy()
     with telling_what_was_saved([]), task("Validating") as report:
         outcome = run(schedules, evidence, wanted, exits=exits, progress=report)
     result = write_outcome(outcome, out, "validate.json")

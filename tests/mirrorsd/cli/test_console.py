@@ -53,6 +53,13 @@ def test_the_next_command_stays_on_one_line_and_can_be_pasted(terminal, capsys):
     assert line.replace("\x1b[0m", "").endswith("--prompt 'Why is it so?'")
 
 
+@pytest.mark.parametrize(("load", "warns"), [(0.0, False), (64.0, True)])
+def test_a_busy_machine_is_named_before_it_is_measured(fresh_consoles, monkeypatch, capsys, load, warns):
+    monkeypatch.setattr("os.getloadavg", lambda: (load, load, load))
+    console.say_if_busy()
+    assert capsys.readouterr().err.startswith("This machine was busy (load average 64.0 on") == warns
+
+
 def entry(name):
     numbers = {"tpot_s": 0.0452, "tpot_s_low": 0.0, "tpot_s_high": 0.455}
     measured = {"tpot_s": 0.0603, "mean_acceptance_length": 2.5, "reuse_rate": 0.5}
