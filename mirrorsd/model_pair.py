@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Dtype = Literal["bfloat16", "float32"]
 Progress = Callable[[str, float], None]
+"""Called along the way with the step under way and the share that is done, 0 to 1."""
 
 _METHOD_OF_HEAD: Final[Mapping[str, Method]] = {
     "mirrorsd_medusa": "medusa",

@@ -14,9 +14,7 @@ from mirrorsd.cli.console import escaped, messages, say
 
 if TYPE_CHECKING:
     from mirrorsd.demo.stages import StageReport
-
-Report = Callable[[str, float], None]
-"""Called along the way with the step under way and the share that is done, 0 to 1."""
+    from mirrorsd.model_pair import Progress
 
 _LINE_EVERY_S: Final = 15.0
 _NEVER_DONE: Final = 0.999
@@ -24,7 +22,7 @@ _NEVER_DONE: Final = 0.999
 
 
 @contextmanager
-def task(title: str) -> Iterator[Report]:
+def task(title: str) -> Iterator[Progress]:
     """Show the progress of one task while the body runs, which reports it to the function it is given."""
     with _bar() as update:
         yield lambda step, share: update(f"{title}: {step.partition(',')[0]}", f"{title}: {step}", share)
@@ -48,15 +46,22 @@ def _bar() -> Iterator[Callable[[str, str, float], None]]:
     if not messages().is_terminal:
         yield _Lines().update
         return
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich import progress
     from rich.table import Column
 
     # the text gets what the others leave, so that a narrow terminal cuts words and no numbers
-    text_column = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
-    columns = (TaskProgressColumn(), BarColumn(bar_width=16), TimeElapsedColumn(), text_column)
-    with Progress(*columns, console=messages(), transient=True, expand=True) as progress:
-        row = progress.add_task("starting", total=1.0)
-        yield lambda _, text, share: progress.update(row, description=escaped(text), completed=min(share, _NEVER_DONE))
+    text_column = progress.TextColumn(
+        "{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+    )
+    columns = (
+        progress.TaskProgressColumn(),
+        progress.BarColumn(bar_width=16),
+        progress.TimeElapsedColumn(),
+        text_column,
+    )
+    with progress.Progress(*columns, console=messages(), transient=True, expand=True) as bar:
+        row = bar.add_task("starting", total=1.0)
+        yield lambda _, text, share: bar.update(row, description=escaped(text), completed=min(share, _NEVER_DONE))
 
 
 class _Lines:

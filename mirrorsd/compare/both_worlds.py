@@ -12,6 +12,7 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
+from mirrorsd.model_pair import Progress
 from planner.report.report_data import ScheduleResult
 from planner.search.search import Candidate, rank
 from sim.world import simulate
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from calibrate.prompts import EncodedPrompt
     from runtime.engine import Engine
 
-Progress = Callable[[str, float], None]
 _WARM_UP_TOKENS = 4
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, cast, get_args
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile, load_profile
-from mirrorsd.compare.both_worlds import Progress, compare_all, matching_prompts, put_together, run_in_turn
+from mirrorsd.compare.both_worlds import compare_all, matching_prompts, put_together, run_in_turn
 from mirrorsd.compare.outcome import platform_entry
 from mirrorsd.compare.outcome_folder import Outcome, unique_names
-from mirrorsd.model_pair import Dtype, ModelPair, find_pair
+from mirrorsd.model_pair import Dtype, ModelPair, Progress, find_pair
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.text_engine import lane_specs, new_engine
 from planner.plan import make_plan

@@ -93,7 +93,7 @@ def _in_words(profile: Profile, out: Path) -> str:
         f"Schedules that were run as a check took up to {percent(profile.relative_error)} more or less than predicted.",
     ]
     for lane in profile.lanes:
-        context = lane.layer.contexts[0] if lane.layer else 0
+        context = lane.layer.contexts[0] if lane.layer is not None else 0
         parts = [("layer", lane.layer), ("output head", lane.lm_head), ("draft step", lane.draft_step)]
         parts.append(("streams of the draft", lane.draft_streams))
         parts += [(f"step of {name}", table) for name, table in lane.heads.items()]
