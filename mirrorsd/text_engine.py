@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from calibrate.prompts import Prompt
@@ -99,7 +100,7 @@ def generate(
     prompt: str,
     schedule: Schedule,
     *,
-    target: str = "smollm2-135m-instruct",
+    target: str | Path = "smollm2-135m-instruct",
     dtype: Dtype = "bfloat16",
     decoding: Decoding | None = None,
     on_text: OnText = lambda _: None,

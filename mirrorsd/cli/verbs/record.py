@@ -88,11 +88,11 @@ def _in_words(result: dict[str, Any]) -> str:
 
     acceptance = result["token_acceptance"]
     size = f"{counted(result['num_prompts'], 'prompt')}, {counted(result['num_tokens'], 'token')}"
-    meaning = "so often is the first token of a window accepted" if acceptance else "nothing that it drafts is accepted"
+    meaning = "that often the first token of a window is accepted" if acceptance else "nothing it drafts is accepted"
     return "\n".join(
         (
             f"Wrote {escaped(result['record'])}: {size}.",
-            f"For {percent(acceptance)} of the tokens the draft's best guess is the target's own token: {meaning}.",
+            f"The draft guesses {percent(acceptance)} of the target's tokens: {meaning}.",
             *(
                 f"{escaped(one['name'])}: {one['mean_acceptance_length']:.2f} tokens per round with the largest tree."
                 for one in result["trees"]

@@ -34,7 +34,7 @@ def test_what_the_share_of_known_tokens_means_is_said(mirrorsd, words, prompt_fi
     out = tmp_path / "record.npz"
     shown = mirrorsd(*words, "--prompts", prompt_file(*PROMPTS), "--out", out)
     assert f"Wrote {out}: 3 prompts, " in shown.stdout
-    assert " % of the tokens the draft's best guess is the target's own token: so often is the first" in shown.stdout
+    assert " % of the target's tokens: that often the first token of a window is accepted." in shown.stdout
     assert shown.stderr.endswith(f"Next: mirrorsd search --profile profile.yaml --record {out} --out best.yaml\n")
 
 
