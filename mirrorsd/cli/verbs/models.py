@@ -20,17 +20,25 @@ models = typer.Typer(
 
 @models.command("list", epilog="Example: [bold]mirrorsd models list --json[/]")
 def list_models(json: JsonOption = None) -> None:
-    """Show the embedded models and whether they are in the cache."""
+    """Show the embedded models, whether they are in the cache, and what ships for them."""
+    from runtime.drafters.shipped import shipped_for
     from runtime.models.model_folder import known_models
 
     rows: list[dict[str, Any]] = [
-        {"name": m.name, "present": m.is_present, "folder": str(m.folder), "num_bytes": m.num_bytes}
+        {
+            "name": m.name,
+            "present": m.is_present,
+            "folder": str(m.folder),
+            "num_bytes": m.num_bytes,
+            "shipped": [one.name for one in shipped_for(m.name)],
+        }
         for m in known_models()
     ]
     if write_json({"models": rows}, json):
         for row in rows:
             size = f"{row['num_bytes'] / 1e6:.0f} MB" if row["present"] else "not fetched yet"
-            show(f"{row['name']}  {size}  {row['folder']}")
+            show(f"{row['name']}  {size}  {escaped(row['folder'])}")
+            show(f"  drafters, heads and exits for it: {', '.join(row['shipped']) or 'none'}")
 
 
 @models.command(epilog="Example: [bold]mirrorsd models fetch smollm2-135m-instruct[/]")
