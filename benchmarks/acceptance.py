@@ -55,7 +55,7 @@ def main() -> None:
     name, prompts = chosen_prompts(options)
     pair = find_pair(EMBEDDED, dtype=options.dtype)
     if options.drafters:
-        pair = replace(pair, heads={head: folder for head, folder in pair.heads.items() if head in options.drafters})
+        pair = replace(pair, heads=tuple(head for head in pair.heads if head.name in options.drafters))
     shared = {
         "prompts": name,
         "num_prompts": len(prompts),
@@ -66,7 +66,7 @@ def main() -> None:
     }
     path = RESULTS / f"acceptance-{name}.json"
     with _source(pair, prompts, options) as rounds_of:
-        for drafter in options.drafters or [*filter(None, (pair.drafter,)), *pair.heads]:
+        for drafter in options.drafters or [one.name for one in (pair.drafter, *pair.heads) if one is not None]:
             settings = {}
             for label, schedule in _schedules(drafter, options.lane or local_lanes()[0].name):
                 settings[label] = _figures(rounds_of(schedule))

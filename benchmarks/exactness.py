@@ -24,7 +24,7 @@ from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.host import describe_host
 from hwprofiles.profile import load_profile
-from mirrorsd.model_pair import find_pair
+from mirrorsd.model_pair import find_pair, name_of
 from mirrorsd.record_pair import Reach, record
 from mirrorsd.text_engine import Decoding, TextEngine, lane_specs
 from sim.cost.cost_model import ConstantCost, PartKind
@@ -57,7 +57,7 @@ def main() -> None:
     # rounds do not depend on times, so the profile may be older than the heads
     cost = ConstantCost(seconds_by_kind=dict.fromkeys(get_args(PartKind), 1e-3))
     costs = {lane.name: cost for lane in profile.lanes}
-    chains = [(name, Schedule(**fields, **PLACE, drafter=pair.drafter)) for name, fields in SCHEDULES.items()]
+    chains = [(name, Schedule(**fields, **PLACE, drafter=name_of(pair.drafter))) for name, fields in SCHEDULES.items()]
     results: dict[str, Any] = {}
     with TextEngine(pair, lane_specs(profile)) as engine:
         plain = Schedule(method="autoregressive", target_lane="cpu0")

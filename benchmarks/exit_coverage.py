@@ -55,10 +55,10 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     name, prompts = _common.chosen_prompts(options)
     pair = find_pair(_common.EMBEDDED, dtype=options.dtype)
-    assert pair.exits_folder is not None, "the embedded model has exit adapters"
+    assert pair.exits is not None, "the embedded model has exit adapters"
     dtype = getattr(torch, options.dtype)
     target = load_decoder(pair.target_folder, dtype=dtype)
-    exits = load_exits(pair.exits_folder, target, dtype=dtype)
+    exits = load_exits(pair.exits.folder, target, dtype=dtype)
     texts = []
     for index, prompt in enumerate(encode(prompts, pair.target_folder), 1):
         texts.append(cover(target, exits, prompt, max_new_tokens=options.max_new_tokens))
@@ -71,9 +71,9 @@ def main() -> None:
         "max_new_tokens": options.max_new_tokens,
         "dtype": options.dtype,
         "target": pair.target,
-        "exits": pair.exits,
+        "exits": pair.exits.name,
         "platform": describe_host(),
-        "adapters": adapter_costs(exits, pair.exits_folder),
+        "adapters": adapter_costs(exits, pair.exits.folder),
         **by_category(texts),
     }
     path = _common.RESULTS / f"exit-coverage-{name}.json"

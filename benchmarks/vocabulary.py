@@ -44,9 +44,9 @@ def main() -> None:
         return
     torch.set_num_threads(options.threads)
     pair = find_pair(_common.EMBEDDED, heads=())
-    assert pair.drafter_folder is not None
+    assert pair.drafter is not None
     target = load_decoder(pair.target_folder, dtype=torch.bfloat16)
-    kept = frozenset(load_draft(pair.drafter_folder, target, dtype=torch.bfloat16).kept_ids.tolist())
+    kept = frozenset(load_draft(pair.drafter.folder, target, dtype=torch.bfloat16).kept_ids.tolist())
     name, prompts = _common.chosen_prompts(options)
     encoded = encode_prompts(prompts, Tokenizer.from_folder(pair.target_folder))
     texts = [_answered(prompt, target, options.max_new_tokens) for prompt in encoded]
@@ -54,7 +54,7 @@ def main() -> None:
         "prompts": name,
         "num_prompts": len(texts),
         "max_new_tokens": options.max_new_tokens,
-        "drafter": pair.drafter,
+        "drafter": pair.drafter.name,
         "num_kept": len(kept),
         "shares": dict(by_category(texts, kept)),
     }

@@ -193,7 +193,7 @@ def _names(has: Callable[[MethodTraits], bool]) -> str:
     return ", ".join(traits.name for traits in METHODS.values() if has(traits))
 
 
-def load_schedule(path: Path) -> Schedule:
+def load_schedule(path: str | Path) -> Schedule:
     """Read a schedule YAML.
 
     Raises:
@@ -202,6 +202,6 @@ def load_schedule(path: Path) -> Schedule:
     return load_yaml(path, Schedule)
 
 
-def save_schedule(schedule: Schedule, path: Path) -> None:
+def save_schedule(schedule: Schedule, path: str | Path) -> None:
     """Write a schedule YAML atomically, defaults left out."""
     save_yaml(schedule.model_dump(mode="json", exclude_defaults=True), path)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Required, TypedDict, Unpack
 
-from mirrorsd.model_pair import ModelPair, Progress
+from mirrorsd.model_pair import ModelPair, Progress, folder_of, name_of
 
 if TYPE_CHECKING:
     from calibrate.profiling.calibration import CalibrationTask
@@ -38,7 +38,7 @@ class CalibrationSettings(TypedDict, total=False):
 
 def calibrate(
     pair: ModelPair,
-    path: Path,
+    path: str | Path,
     *,
     progress: Progress = lambda _step, _share: None,
     **settings: Unpack[CalibrationSettings],
@@ -46,7 +46,7 @@ def calibrate(
     """Measure this machine with these models and write the profile.
 
     Args:
-        pair: the models; without a drafter no chain is, without heads no tree.
+        pair: the models; without a drafter no chain is measured, without heads no tree.
         path: where the profile goes.
         progress: called with what is under way and the share that is done.
         settings: `contexts`, and what else is to differ from the defaults, see `CalibrationSettings`.
@@ -75,10 +75,10 @@ def calibration_task(
     from calibrate.profiling.model_sizes import ModelSizes
     from planner.search.space import SearchSpace
 
-    sizes = ModelSizes.of(engine.config, pair.drafter_folder, pair.exits_folder, pair.dtype)
+    sizes = ModelSizes.of(engine.config, folder_of(pair.drafter), folder_of(pair.exits), pair.dtype)
     return CalibrationTask(
         target=pair.target,
-        drafter=pair.drafter,
+        drafter=name_of(pair.drafter),
         sizes=sizes,
         lanes=tuple(lanes),
         exit_layers=exit_layers_of(sizes),

@@ -47,6 +47,9 @@ def test_the_time_it_may_take_is_passed_on_and_what_was_left_out_is_shown(
     assert result.exit_code == 0, result.stderr
     assert asked == [time_s]
     assert result.stdout.endswith("\nToo few repeats [of all].\n")
+    assert "Schedules that were run as a check took up to 3 % more or less than predicted." in result.stdout
+    assert "Next: mirrorsd record --target" in result.stderr
+    assert result.stderr.endswith("--out record.npz\n")
 
 
 def test_ctrl_c_writes_nothing(words, tmp_path):
