@@ -7,7 +7,7 @@
 The models are recorded at every position of the target's text once, and all settings replayed from there; a replay
 has the rounds of the engine (benchmarks/exactness.py), which --engine runs instead, for as long as it takes. Writes
 benchmarks/results/acceptance-NAME.json, where NAME is `shipped` or the file's stem, and puts the figures on
-the drafters' cards with --card. Acceptance does not depend on time: it may run beside other work.
+the drafters' cards with --card. Acceptance does not depend on time: it may run next to other work.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
+from _common import EMBEDDED, RESULTS, chosen_prompts, prompt_arguments, read_result, write_result
 
-from calibrate.prompts import Prompt, bundled_prompts, load_prompts
+from calibrate.prompts import Prompt
 from decoding.schedule import Method, Schedule
-from decoding.yaml_file import write_atomically
 from hwprofiles.host import describe_host, local_lanes
 from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.record_pair import Reach, record
@@ -36,7 +36,6 @@ from runtime.drafters.shipped import find_drafter
 from sim.acceptance.replay import Replay
 from training.judging.card import AcceptanceByTask, TaskAcceptance, add_acceptance
 
-RESULTS = Path(__file__).parent / "results"
 METHODS: dict[str, Method] = {
     "mirrorsd_draft": "speculative",
     "mirrorsd_medusa": "medusa",
@@ -53,12 +52,10 @@ STATIC_TREE_SIZE = 63
 def main() -> None:
     """Measure every setting on every prompt and write the result file after each drafter."""
     options = _options()
-    prompts = bundled_prompts() if options.prompts is None else load_prompts(options.prompts)
-    prompts = prompts[:: options.every]
-    name = "shipped" if options.prompts is None else options.prompts.stem
-    pair = find_pair("smollm2-135m-instruct", dtype=options.dtype)
+    name, prompts = chosen_prompts(options)
+    pair = find_pair(EMBEDDED, dtype=options.dtype)
     if options.drafters:
-        pair = replace(pair, heads={head: folder for head, folder in pair.heads.items() if head in options.drafters})
+        pair = replace(pair, heads=tuple(head for head in pair.heads if head.name in options.drafters))
     shared = {
         "prompts": name,
         "num_prompts": len(prompts),
@@ -69,7 +66,7 @@ def main() -> None:
     }
     path = RESULTS / f"acceptance-{name}.json"
     with _source(pair, prompts, options) as rounds_of:
-        for drafter in options.drafters or [*filter(None, (pair.drafter,)), *pair.heads]:
+        for drafter in options.drafters or [one.name for one in (pair.drafter, *pair.heads) if one is not None]:
             settings = {}
             for label, schedule in _schedules(drafter, options.lane or local_lanes()[0].name):
                 settings[label] = _figures(rounds_of(schedule))
@@ -158,11 +155,11 @@ def _settings(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _keep(path: Path, shared: dict[str, Any], drafter: str, settings: dict[str, Any]) -> None:
     """Put one drafter's figures into the result file; figures of other prompts or lengths give way."""
-    earlier = json.loads(path.read_bytes()) if path.is_file() else {}
+    earlier = read_result(path) if path.is_file() else {}
     same = all(earlier.get(key) == shared[key] for key in ("num_prompts", "max_new_tokens", "dtype", "target"))
     drafters = earlier.get("drafters", {}) if same else {}
     content = shared | {"drafters": drafters | {drafter: settings}}
-    write_atomically(path, json.dumps(content, indent=2, default=str) + "\n")
+    write_result(path, content)
 
 
 def _figures(prompts: Sequence[Rounds]) -> dict[str, Any]:
@@ -204,11 +201,8 @@ def _mean_length(prompts: Sequence[Rounds]) -> float:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--prompts", type=Path, help="Spec-Bench's question.jsonl, or rows with a prompt")
+    parser = prompt_arguments(__doc__)
     parser.add_argument("--drafters", nargs="+", help="names or folders; all that ship if none is given")
-    parser.add_argument("--max-new-tokens", type=int, default=64)
-    parser.add_argument("--every", type=int, default=1, help="take one prompt of so many, to be done sooner")
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
     parser.add_argument("--engine", action="store_true", help="run every setting instead of replaying a record")
     parser.add_argument("--threads", type=int, default=1, help="of the recording")

@@ -13,20 +13,17 @@ one core: drafting is faster with streams if a step brings more tokens than it c
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from statistics import quantiles
 from typing import Any, NamedTuple
 
 import torch
+from _common import RESULTS, arguments, markdown_table, quartiles, read_result, rewrite_page, with_section, write_result
 
 from calibrate.prompts import bundled_prompts, encode_prompts
 from decoding.messages import Window
 from decoding.schedule import Schedule
-from decoding.yaml_file import write_atomically
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.folder import load_draft
 from runtime.drafters.shipped import find_drafter
@@ -38,10 +35,7 @@ from runtime.target.target_model import TargetModel
 from runtime.wire.measurement import Measurement
 from training.judging.card import add_benchmark
 
-RESULT = Path(__file__).parent / "results" / "draft-streams.json"
-PAGE = Path(__file__).parents[1] / "docs" / "training.md"
-START = "<!-- streams: written by benchmarks/draft_streams.py -->\n"
-END = "<!-- end of streams -->"
+RESULT = RESULTS / "draft-streams.json"
 WINDOWS = (4, 5, 8)
 CONTEXT, TURNS = 200, 200
 
@@ -57,7 +51,7 @@ def main() -> None:
     """Measure every window length on every prompt."""
     options = _options()
     if options.page:
-        PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), json.loads(RESULT.read_bytes())), encoding="utf-8")
+        rewrite_page(lambda page: with_table(page, read_result(RESULT)))
         return
     torch.set_num_threads(1)
     folder = find_drafter(options.drafter)
@@ -69,7 +63,7 @@ def main() -> None:
     cost = step_cost(drafter, draft.config.streams.num_streams)
     print(cost, flush=True)
     if options.cost:
-        write_atomically(RESULT, json.dumps(json.loads(RESULT.read_bytes()) | {"step_cost": cost}, indent=2) + "\n")
+        write_result(RESULT, read_result(RESULT) | {"step_cost": cost})
         return
     prompts = encode_prompts(bundled_prompts(), Tokenizer.from_folder(embedded_folder()))[:: options.every]
     figures = {}
@@ -91,9 +85,7 @@ def main() -> None:
         figures[f"windows of {num_tokens}"] = {kind: round(tokens[kind] / steps[kind], 3) for kind in tokens}
         print(num_tokens, figures[f"windows of {num_tokens}"], flush=True)
     shared = {"drafter": folder.name, "num_prompts": len(prompts), "max_new_tokens": options.max_new_tokens}
-    write_atomically(
-        RESULT, json.dumps(shared | {"tokens_per_draft_step": figures, "step_cost": cost}, indent=2) + "\n"
-    )
+    write_result(RESULT, shared | {"tokens_per_draft_step": figures, "step_cost": cost})
     if options.card:
         flat = {f"{windows}, {kind}": value for windows, row in figures.items() for kind, value in row.items()}
         add_benchmark(folder, "tokens per draft step on the shipped prompts", flat)
@@ -103,13 +95,11 @@ def with_table(page: str, result: Mapping[str, Any]) -> str:
     """The page with tokens per step between its markers, and what a step costs below."""
     found, cost = result["tokens_per_draft_step"], result["step_cost"]
     tasks = list(next(iter(found.values())))
-    lines = [["tokens per step", *tasks], ["---"] * (len(tasks) + 1)]
-    lines += [[windows, *(f"{row[task]:.2f}" for task in tasks)] for windows, row in found.items()]
-    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    told = f"A step costs {cost['median']:.2f} plain ones (quartiles {cost['lower_quartile']:.2f} to "
-    told += f"{cost['upper_quartile']:.2f}).\n"
-    before, rest = page.split(START)
-    return f"{before}{START}{table}\n{told}{END}{rest.split(END)[1]}"
+    rows = [[windows, *(f"{row[task]:.2f}" for task in tasks)] for windows, row in found.items()]
+    table = markdown_table(["tokens per step", *tasks], rows)
+    price = f"A step costs {cost['median']:.2f} plain ones (quartiles {cost['lower_quartile']:.2f} to "
+    price += f"{cost['upper_quartile']:.2f}).\n"
+    return with_section(page, "streams", f"{table}\n{price}")
 
 
 def step_cost(drafter: Drafter, num_streams: int) -> dict[str, float]:
@@ -122,8 +112,7 @@ def step_cost(drafter: Drafter, num_streams: int) -> dict[str, float]:
         plain_s, more_s = _seconds(plain), _seconds(verifying) + _seconds(guessing)
         if index >= 10:
             ratios.append(more_s / plain_s)
-    lower, middle, upper = quantiles(ratios, n=4)
-    return {"median": round(middle, 3), "lower_quartile": round(lower, 3), "upper_quartile": round(upper, 3)}
+    return quartiles(ratios, digits=3)
 
 
 def _seconds(run: Callable[[], object]) -> float:
@@ -164,7 +153,7 @@ def finished(steps: Steps) -> tuple[Window, int]:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--drafter", help="name or folder of a draft with streams")
     parser.add_argument("--max-new-tokens", type=int, default=64)
     parser.add_argument("--every", type=int, default=1, help="take one prompt of so many, to be done sooner")

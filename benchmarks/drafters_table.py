@@ -7,44 +7,45 @@ Nothing in it is typed by hand: a test compares the page with cards and results.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "training.md"
-DRAFTERS = ROOT / "runtime" / "drafters"
-RESULTS = ROOT / "benchmarks" / "results"
-START = "<!-- drafters: written by benchmarks/drafters_table.py -->\n"
-END = "<!-- end of drafters -->"
+from _common import RESULTS, markdown_table, read_result, rewrite_page, with_section
+
+from runtime.drafters.shipped import SHIPPED_FOLDER
+
+DRAFTERS = SHIPPED_FOLDER
 
 
 def main() -> None:
     """Write the page."""
-    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    rewrite_page(with_table)
 
 
 def with_table(page: str) -> str:
     """The page with the table between its markers."""
-    before, rest = page.split(START)
-    return before + START + table() + END + rest.split(END)[1]
+    return with_section(page, "drafters", table())
 
 
 def table() -> str:
     """One row for every setting of every shipped drafter."""
-    results = {path.stem.removeprefix("acceptance-"): _read(path) for path in sorted(RESULTS.glob("acceptance-*.json"))}
+    results = {
+        path.stem.removeprefix("acceptance-"): read_result(path) for path in sorted(RESULTS.glob("acceptance-*.json"))
+    }
     header = ["drafter", "MB", "answer tokens", "minutes", "setting", *results]
     rows = [
-        [*_trained(_read(path)), setting, *(_mean(result, path.parent.name, setting) for result in results.values())]
+        [
+            *_trained(read_result(path)),
+            setting,
+            *(_mean(result, path.parent.name, setting) for result in results.values()),
+        ]
         for path in sorted(DRAFTERS.glob("*/card.json"))
         for setting in _settings(results, path.parent.name)
     ]
-    lines = [header, ["---"] * len(header), *rows]
     counts = [f"`{name}`: {result['num_prompts']} prompts" for name, result in results.items()]
     limits = {result["max_new_tokens"] for result in results.values()}
-    text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    return f"{', '.join(counts)}; up to {', '.join(map(str, sorted(limits)))} new tokens each.\n\n{text}"
+    limit = ", ".join(map(str, sorted(limits)))
+    return f"{', '.join(counts)}; up to {limit} new tokens each.\n\n{markdown_table(header, rows)}"
 
 
 def _trained(card: Mapping[str, Any]) -> list[str]:
@@ -61,11 +62,6 @@ def _settings(results: Mapping[str, Mapping[str, Any]], drafter: str) -> Iterato
 def _mean(result: Mapping[str, Any], drafter: str, setting: str) -> str:
     figures = result["drafters"].get(drafter, {}).get(setting)
     return "-" if figures is None else f"{figures['mean_acceptance_length']:.2f}"
-
-
-def _read(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(path.read_bytes())
-    return content
 
 
 if __name__ == "__main__":

@@ -11,26 +11,26 @@ a draft lane is given up (`num_lost_drafts`): from there on the target is alone,
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
+from _common import EMBEDDED, RESULTS, arguments, write_result
+
 from calibrate.prompts import bundled_prompts
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
-from decoding.yaml_file import write_atomically
 from hwprofiles.host import describe_host
 from hwprofiles.profile import load_profile
-from mirrorsd.model_pair import find_pair
+from mirrorsd.model_pair import find_pair, name_of
 from mirrorsd.record_pair import Reach, record
 from mirrorsd.text_engine import Decoding, TextEngine, lane_specs
 from sim.cost.cost_model import ConstantCost, PartKind
 from sim.world import simulate
 
-RESULT = Path(__file__).parent / "results" / "exactness.json"
+RESULT = RESULTS / "exactness.json"
 PLACE: dict[str, Any] = {"target_lane": "cpu0", "draft_lane": "cpu1"}
 TREE_SIZE = 16
 EXIT: dict[str, Any] = {"method": "mirror", "root_source": "exit", "exit_top_k": 4}
@@ -48,7 +48,7 @@ def main() -> None:
     """Run, compare, write the result file."""
     options = _options()
     prompts = bundled_prompts()[: options.limit]
-    pair = find_pair("smollm2-135m-instruct", dtype="float32")
+    pair = find_pair(EMBEDDED, dtype="float32")
     decoding = Decoding(max_new_tokens=options.max_new_tokens)
     with tempfile.TemporaryDirectory() as folder:
         reach = Reach(max_new_tokens=options.max_new_tokens, max_window=4)
@@ -57,7 +57,7 @@ def main() -> None:
     # rounds do not depend on times, so the profile may be older than the heads
     cost = ConstantCost(seconds_by_kind=dict.fromkeys(get_args(PartKind), 1e-3))
     costs = {lane.name: cost for lane in profile.lanes}
-    chains = [(name, Schedule(**fields, **PLACE, drafter=pair.drafter)) for name, fields in SCHEDULES.items()]
+    chains = [(name, Schedule(**fields, **PLACE, drafter=name_of(pair.drafter))) for name, fields in SCHEDULES.items()]
     results: dict[str, Any] = {}
     with TextEngine(pair, lane_specs(profile)) as engine:
         plain = Schedule(method="autoregressive", target_lane="cpu0")
@@ -87,7 +87,7 @@ def _write(results: dict[str, Any], num_prompts: int, max_new_tokens: int) -> No
         "platform": describe_host(),
         "schedules": results,
     }
-    write_atomically(RESULT, json.dumps(content, indent=2, default=str) + "\n")
+    write_result(RESULT, content)
 
 
 def _trees(accepted: AcceptanceRecord) -> Iterator[tuple[str, Schedule]]:
@@ -109,12 +109,12 @@ def _trees(accepted: AcceptanceRecord) -> Iterator[tuple[str, Schedule]]:
 
 
 def _rounds(trace: Trace) -> list[tuple[Any, ...]]:
-    """All that a round says but its times."""
+    """All fields of a round but its times."""
     return [entry[2:] for entry in trace.rounds]
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--profile", type=Path, default=Path("out/demo/profile.yaml"), help="of this machine")
     parser.add_argument("--limit", type=int, default=48)
     parser.add_argument("--max-new-tokens", type=int, default=24)

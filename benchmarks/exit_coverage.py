@@ -1,4 +1,4 @@
-"""Exit coverage of the shipped adapters by layer and by kind of task, beside the same exits without adapters.
+"""Exit coverage of the shipped adapters by layer and by kind of task, and of the same exits without adapters.
 
     python benchmarks/exit_coverage.py                                the shipped prompts
     python benchmarks/exit_coverage.py --prompts question.jsonl       Spec-Bench's questions, first turns
@@ -7,23 +7,22 @@
 The target writes its greedy text once, one row at a time; every exit is then read at every position of that text, as
 the engine reads it, and covers a position if the text's next token is among its best ids. Writes
 benchmarks/results/exit-coverage-NAME.json, where NAME is `shipped` or the file's stem, and prints what an adapter
-costs. Nothing here depends on time: it may run beside other work.
+costs. Nothing here depends on time: it may run next to other work.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import _common
 import torch
 
-from calibrate.prompts import EncodedPrompt, bundled_prompts, load_prompts
+from calibrate.prompts import EncodedPrompt
 from calibrate.recording.recorded_text import greedy_text
-from decoding.yaml_file import write_atomically
 from hwprofiles.host import describe_host
 from mirrorsd.model_pair import find_pair
 from mirrorsd.prompt_tokens import encode
@@ -33,10 +32,6 @@ from runtime.storage.weight_folder import load_folder
 from runtime.target.early_exit import EarlyExit
 from runtime.target.exit_folder import ExitFolderConfig, ExitHeads, load_exits
 
-RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).parents[1] / "docs" / "training.md"
-START = "<!-- coverage: written by benchmarks/exit_coverage.py -->\n"
-END = "<!-- end of coverage -->"
 PAGE_TOP_K = "4"
 TOP_K = (1, 2, 4, 8, 16)
 Reading = tuple[int, str, int]
@@ -55,17 +50,15 @@ def main() -> None:
     """Measure every prompt and write the result file, or write the page."""
     options = _options()
     if options.page:
-        PAGE.write_text(with_results(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+        _common.rewrite_page(with_results)
         return
     torch.set_num_threads(options.threads)
-    prompts = bundled_prompts() if options.prompts is None else load_prompts(options.prompts)
-    prompts = prompts[:: options.every]
-    name = "shipped" if options.prompts is None else options.prompts.stem
-    pair = find_pair("smollm2-135m-instruct", dtype=options.dtype)
-    assert pair.exits_folder is not None, "the embedded model has exit adapters"
+    name, prompts = _common.chosen_prompts(options)
+    pair = find_pair(_common.EMBEDDED, dtype=options.dtype)
+    assert pair.exits is not None, "the embedded model has exit adapters"
     dtype = getattr(torch, options.dtype)
     target = load_decoder(pair.target_folder, dtype=dtype)
-    exits = load_exits(pair.exits_folder, target, dtype=dtype)
+    exits = load_exits(pair.exits.folder, target, dtype=dtype)
     texts = []
     for index, prompt in enumerate(encode(prompts, pair.target_folder), 1):
         texts.append(cover(target, exits, prompt, max_new_tokens=options.max_new_tokens))
@@ -78,13 +71,13 @@ def main() -> None:
         "max_new_tokens": options.max_new_tokens,
         "dtype": options.dtype,
         "target": pair.target,
-        "exits": pair.exits,
+        "exits": pair.exits.name,
         "platform": describe_host(),
-        "adapters": adapter_costs(exits, pair.exits_folder),
+        "adapters": adapter_costs(exits, pair.exits.folder),
         **by_category(texts),
     }
-    path = RESULTS / f"exit-coverage-{name}.json"
-    write_atomically(path, json.dumps(result, indent=2) + "\n")
+    path = _common.RESULTS / f"exit-coverage-{name}.json"
+    _common.write_result(path, result)
     print("\n".join(in_words(result)))
     print(path)
 
@@ -99,8 +92,8 @@ def cover(target: Decoder, exits: ExitHeads, prompt: EncodedPrompt, *, max_new_t
         early_exit = EarlyExit(target, heads)
         early_exit.add_prompt_tokens(prompt.ids)
         for layer in layers:
-            behind_prompt_ND = text.states[layer][len(prompt.ids) - 1 :]
-            ranked, _ = early_exit.read(behind_prompt_ND[None], layer, max(TOP_K))
+            after_prompt_ND = text.states[layer][len(prompt.ids) - 1 :]
+            ranked, _ = early_exit.read(after_prompt_ND[None], layer, max(TOP_K))
             for top_k in TOP_K:
                 pairs = zip(ranked, text.tokens, strict=True)
                 hits[layer, state, top_k] = sum(token in best[:top_k] for best, token in pairs)
@@ -151,17 +144,15 @@ def in_words(result: dict[str, Any]) -> list[str]:
     ]
     for category, figures in {"all": result, **result["by_category"]}.items():
         for layer, states in figures["coverage"].items():
-            told = (f"{state} {' '.join(f'{share:.2f}' for share in row.values())}" for state, row in states.items())
-            lines.append(f"{category}, exit after layer {layer}, top-{'/'.join(map(str, TOP_K))}: {', '.join(told)}")
+            shown = (f"{state} {' '.join(f'{share:.2f}' for share in row.values())}" for state, row in states.items())
+            lines.append(f"{category}, exit after layer {layer}, top-{'/'.join(map(str, TOP_K))}: {', '.join(shown)}")
     return lines
 
 
 def with_results(page: str) -> str:
     """The page with the committed results between its markers."""
-    files = sorted(RESULTS.glob("exit-coverage-*.json"))
-    sections = [section(json.loads(path.read_text(encoding="utf-8"))) for path in files]
-    before, rest = page.split(START)
-    return before + START + "\n".join(sections) + END + rest.split(END)[1]
+    files = sorted(_common.RESULTS.glob("exit-coverage-*.json"))
+    return _common.with_section(page, "coverage", "\n".join(section(_common.read_result(path)) for path in files))
 
 
 def section(result: dict[str, Any]) -> str:
@@ -173,10 +164,9 @@ def section(result: dict[str, Any]) -> str:
         for name, figures in kinds.items()
     ]
     header = [f"top-{PAGE_TOP_K}", *(f"after layer {layer}" for layer in layers), "positions"]
-    lines = [header, ["---"] * len(header), *rows]
     return (
         f"`{result['prompts']}`, {result['num_prompts']} prompts, up to {result['max_new_tokens']} new tokens each:\n\n"
-        + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+        + _common.markdown_table(header, rows)
     )
 
 
@@ -185,10 +175,7 @@ def _cell(states: dict[str, dict[str, float]]) -> str:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--prompts", type=Path, help="Spec-Bench's question.jsonl, or rows with a prompt")
-    parser.add_argument("--max-new-tokens", type=int, default=64)
-    parser.add_argument("--every", type=int, default=1, help="take one prompt of so many, to be done sooner")
+    parser = _common.prompt_arguments(__doc__)
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
     parser.add_argument("--page", action="store_true", help="measure nothing, write docs/training.md anew")
     parser.add_argument("--threads", type=int, default=1, help="torch's")

@@ -11,11 +11,12 @@ benchmarks/results/exit-features.json, and a table of it into docs/training.md, 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from _common import EMBEDDED, RESULTS, arguments, markdown_table, read_result, rewrite_page, with_section
 
 from calibrate.prompts import bundled_prompts, take_per_category
 from decoding.schedule import Schedule
@@ -26,11 +27,7 @@ from mirrorsd.json_text import json_text
 from mirrorsd.model_pair import find_pair
 from mirrorsd.record_pair import Reach, record
 
-ROOT = Path(__file__).parents[1]
-RESULT = ROOT / "benchmarks" / "results" / "exit-features.json"
-PAGE = ROOT / "docs" / "training.md"
-START = "<!-- features: written by benchmarks/exit_features.py -->\n"
-END = "<!-- end of features -->"
+RESULT = RESULTS / "exit-features.json"
 LANES = {"target_lane": "cpu0", "draft_lane": "cpu1"}
 WINDOWS = (2, 4)
 EXIT_LAYERS = (15, 20, 24)
@@ -43,20 +40,19 @@ def main() -> None:
     options = _options()
     if not options.table:
         write_atomically(RESULT, json_text(_measured(options)))
-    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), _read()), encoding="utf-8")
+    rewrite_page(lambda page: with_table(page, read_result(RESULT)))
 
 
 def with_table(page: str, result: Mapping[str, Any]) -> str:
     """The page with the result's table between its markers."""
-    before, rest = page.split(START)
-    return before + START + table(result) + END + rest.split(END)[1]
+    return with_section(page, "features", table(result))
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """One row for every schedule without features, beside the same with them where the exit has them."""
+    """One row for every schedule without features, and the same with them where the exit has them."""
     found = {_key(entry["schedule"]): entry for entry in result["schedules"]}
     header = ["window", "method", "tokens per round", "hits", "ms/token measured", "predicted"]
-    lines = [header, ["---"] * len(header)]
+    rows = []
     for key, without in found.items():
         *same, has_features = key
         if has_features:
@@ -64,9 +60,9 @@ def table(result: Mapping[str, Any]) -> str:
         both = [without, *filter(None, [found.get((*same, True))])]
         window, method, exit_layer = same
         name = method if exit_layer is None else f"{method}, exit after layer {exit_layer}"
-        lines.append([str(window), name, *(" → ".join(figures) for figures in zip(*map(_figures, both), strict=True))])
-    text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    return f"{result['num_prompts']} prompts, up to {result['max_new_tokens']} new tokens each.\n\n{text}"
+        rows.append([str(window), name, *(" → ".join(figures) for figures in zip(*map(_figures, both), strict=True))])
+    prompts = f"{result['num_prompts']} prompts, up to {result['max_new_tokens']} new tokens each."
+    return f"{prompts}\n\n{markdown_table(header, rows)}"
 
 
 def schedules() -> Iterator[Schedule]:
@@ -83,7 +79,7 @@ def schedules() -> Iterator[Schedule]:
 
 def _measured(options: argparse.Namespace) -> dict[str, Any]:
     prompts = take_per_category(bundled_prompts(), 1)
-    pair = find_pair("smollm2-135m-instruct", heads=())
+    pair = find_pair(EMBEDDED, heads=())
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "record.npz"
         reach = Reach(max_new_tokens=options.max_new_tokens, max_window=max(WINDOWS))
@@ -104,17 +100,12 @@ def _figures(entry: Mapping[str, Any]) -> list[str]:
     return [length, hits, f"{1e3 * measured['tpot_s']:.1f}", f"{1e3 * predicted['tpot_s']:.1f}"]
 
 
-def _read() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(RESULT.read_bytes())
-    return content
-
-
 def _show(step: str, share: float) -> None:
     print(f"{share:4.0%} {step}", flush=True)
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--profile", type=Path, default=Path("out/demo/profile.yaml"), help="of this machine")
     parser.add_argument("--max-new-tokens", type=int, default=48)
     parser.add_argument("--table", action="store_true", help="only write the table again")

@@ -16,14 +16,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
+
+from _common import EMBEDDED, RESULTS, arguments, quartiles, write_result
 
 from calibrate.prompts import bundled_prompts
 from decoding.metrics import overlap_efficiency, tpot_s
 from decoding.record import AcceptanceRecord
 from decoding.trace import Trace
-from decoding.yaml_file import write_atomically
 from hwprofiles.host import describe_host
 from hwprofiles.profile import Profile, load_profile
 from mirrorsd.compare.both_worlds import matching_prompts, run_in_turn
@@ -37,7 +38,7 @@ from runtime.lanes.lane import Lane
 from runtime.wire.measurement import Measurement
 from runtime.wire.operations import Measure
 
-RESULT = Path(__file__).parent / "results" / "overlap.json"
+RESULT = RESULTS / "overlap.json"
 VERIFY = Measurement(part="verify", rows=4, context=128)
 STEP = Measurement(part="draft_step", rows=8, context=128)
 
@@ -47,7 +48,7 @@ def main() -> None:
     options = _options()
     profile = load_profile(options.folder / "profile.yaml")
     record = AcceptanceRecord.load(options.folder / "record.npz")
-    pair = find_pair("smollm2-135m-instruct", dtype="bfloat16")
+    pair = find_pair(EMBEDDED, dtype="bfloat16")
     prompts = matching_prompts(encode(bundled_prompts(), pair.target_folder), record)
     with new_engine(pair, lane_specs(profile)) as engine:
         overlap = _overlap(engine, *options.lanes, turns=options.turns, seconds=options.seconds)
@@ -55,7 +56,7 @@ def main() -> None:
         methods = _methods(engine, _best_split(profile, record), prompts, record.max_new_tokens)
         print(json.dumps(methods["mirror_over_speculative"], indent=2), flush=True)
     content = {"platform": describe_host(), "dtype": "bfloat16", "overlap": overlap, "methods": methods}
-    write_atomically(RESULT, json.dumps(content, indent=2, default=str) + "\n")
+    write_result(RESULT, content)
 
 
 def _overlap(engine: Engine, target_name: str, draft_name: str, *, turns: int, seconds: float) -> dict[str, Any]:
@@ -69,7 +70,7 @@ def _overlap(engine: Engine, target_name: str, draft_name: str, *, turns: int, s
         found["parallel_s"].append(_wall_s(works))
     each = [overlap_efficiency(*row) for row in zip(*found.values(), strict=True)]
     medians = {name: median(values) for name, values in found.items()}
-    return medians | {"turns": turns, "overlap_efficiency": _summary(each)}
+    return medians | {"turns": turns, "overlap_efficiency": quartiles(each)}
 
 
 def _filling(lane: Lane, measurement: Measurement, seconds: float) -> Measure:
@@ -100,7 +101,7 @@ def _methods(engine: Engine, candidates: Mapping[str, Candidate], prompts: Seque
     ratios = [_ratio(*pair) for pair in zip(traces["speculative"], traces["mirror"], strict=True)]
     return {
         "num_prompts": measured.num_prompts,
-        "mirror_over_speculative": _summary(ratios) | {"of_all_prompts": _ratio(*traces.values())},
+        "mirror_over_speculative": quartiles(ratios) | {"of_all_prompts": _ratio(*traces.values())},
         "schedules": {
             name: one.schedule.model_dump(mode="json", exclude_defaults=True) for name, one in candidates.items()
         },
@@ -115,13 +116,8 @@ def _ratio(speculative: Trace | list[Trace], mirror: Trace | list[Trace]) -> flo
     return tpot_s(slow) / tpot_s(fast)
 
 
-def _summary(values: Sequence[float]) -> dict[str, float]:
-    low, middle, high = quantiles(values, n=4)
-    return {"median": middle, "lower_quartile": low, "upper_quartile": high}
-
-
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--folder", type=Path, default=Path("out/demo"), help="of a demo run on this machine")
     parser.add_argument("--lanes", nargs=2, default=("cpu0", "cpu1"), metavar=("TARGET", "DRAFT"))
     parser.add_argument("--turns", type=int, default=9)

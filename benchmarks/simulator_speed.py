@@ -1,4 +1,4 @@
-"""Rounds per second of both simulators, on one core of this machine, for made-up costs and texts.
+"""Rounds per second of both simulators, on one core of this machine, for artificial costs and texts.
 
     python benchmarks/simulator_speed.py
 
@@ -18,17 +18,16 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+from _common import RESULTS, arguments, write_result
 
 from decoding.record import AcceptanceRecord, PromptRecord
 from decoding.schedule import Schedule
-from decoding.yaml_file import write_atomically
 from hwprofiles.host import describe_host
 from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
 from sim.acceptance.replay import Replay
 from sim.evaluator import evaluate
 from sim.world import simulate
 
-RESULTS = Path(__file__).parent / "results"
 NUM_PROMPTS, NUM_TOKENS, MAX_WINDOW, VOCABULARY = 40, 128, 8, 64
 EXIT_LAYERS = (15, 20)
 SHARE_KNOWN = 0.6
@@ -80,9 +79,8 @@ def main() -> None:
         },
         "evaluator_first_time_rounds_per_s": evaluated_per_s(schedules, contended, None, options.repeats),
     }
-    text = json.dumps(result, indent=1)
-    print(text)
-    write_atomically(options.output, text + "\n")
+    print(json.dumps(result, indent=2))
+    write_result(options.output, result)
 
 
 def events_per_s(schedule: Schedule, profile: Profile, replay: Replay, repeats: int) -> int:
@@ -167,7 +165,6 @@ def _prompt(random: np.random.Generator, index: int) -> PromptRecord:
         rollouts=following[:NUM_TOKENS].copy(),
         feature_rollouts=np.zeros((0, MAX_WINDOW), dtype=np.int32),
         alternatives=ranked[0],
-        feature_alternatives=np.zeros((0, 9), dtype=np.int32),
         exits=dict(zip(EXIT_LAYERS, ranked[1:], strict=True)),
     )
 
@@ -199,7 +196,7 @@ def _table(one_row_s: float) -> LatencyTable:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--output", type=Path, default=RESULTS / "simulator_speed.json")
     return parser.parse_args()

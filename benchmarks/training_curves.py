@@ -5,7 +5,7 @@
 
 Trains drafts on shares of the data, of several depths and with several features, and exit adapters of several widths,
 all drafts and all adapters on as many tokens. A run that is finished is not done again, one that was cut off goes on.
-Takes about three hours on a core and may run beside other work. Writes benchmarks/results/training-curves.json.
+Takes about three hours on a core and may run next to other work. Writes benchmarks/results/training-curves.json.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from _common import RESULTS, arguments, markdown_table, read_result, rewrite_page, with_section, write_result
+
 from decoding.yaml_file import write_atomically
 from planner.wording import listing
 from runtime.models.embedded import embedded_folder
@@ -27,8 +29,7 @@ from training.run import DRAFTER_FOLDER, RunProgress, run_recipe
 
 T = TypeVar("T")
 
-RESULT = Path(__file__).parent / "results" / "training-curves.json"
-PAGE = Path(__file__).parents[1] / "docs" / "training.md"
+RESULT = RESULTS / "training-curves.json"
 NUM_HELD_OUT = 100
 SHARES = (16, 4, 1)
 LAYERS = ((1, 30), (1, 2, 29, 30), (1, 2, 3, 28, 29, 30))
@@ -38,7 +39,7 @@ EXITS = (*((128, rate) for rate in (1e-3, 8e-3)), *((width, 3e-3) for width in (
 """Width and learning rate of adapters."""
 EXIT_LAYERS = (15, 20, 24)
 _HEAD_PARAMETERS = 8192 * 576
-"""Kept rows of the target's head, which every step of a draft reads beside its own parameters."""
+"""Kept rows of the target's head, which every step of a draft reads with its own parameters."""
 _COMMON = {"vocab_size": 8192, "always_kept": (0, 1, 2), "num_held_out": NUM_HELD_OUT}
 
 
@@ -51,7 +52,7 @@ class Run(NamedTuple):
 
 
 def draft(layers: tuple[int, ...], share: int = 1, taps: tuple[int, ...] = ()) -> Run:
-    """A draft of some of the target's layers, which reads tokens alone or the states behind `taps` too."""
+    """A draft of some of the target's layers, which reads tokens alone or the states after `taps` too."""
     name = f"draft-{len(layers)}-layers-share-{share}" + "".join(f"-tap-{layer}" for layer in taps)
     recipe = DraftRecipe(
         kind="draft",
@@ -84,8 +85,8 @@ def main() -> None:
     if not options.page:
         found = {run.name: _figures(run, _trained(run, options), options.data) for run in runs()}
         content = {"data": options.data.name, "num_held_out": NUM_HELD_OUT, "runs": found}
-        write_atomically(RESULT, json.dumps(content, indent=2) + "\n")
-    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), json.loads(RESULT.read_bytes())), encoding="utf-8")
+        write_result(RESULT, content)
+    rewrite_page(lambda page: with_tables(page, read_result(RESULT)))
 
 
 def shortened(conversations: Sequence[T], share: int) -> list[T]:
@@ -131,9 +132,7 @@ def with_tables(page: str, result: Mapping[str, Any]) -> str:
     """The page with a table between every pair of markers."""
     tables = {"distinct": _distinct, "ladder": _ladder, "taps": _taps, "widths": _widths}
     for name, table in tables.items():
-        start, end = f"<!-- {name}: written by benchmarks/training_curves.py -->\n", f"<!-- end of {name} -->"
-        before, rest = page.split(start)
-        page = before + start + table(result["runs"]) + end + rest.split(end)[1]
+        page = with_section(page, name, table(result["runs"]))
     return page
 
 
@@ -143,7 +142,7 @@ def _distinct(found: Mapping[str, Any]) -> str:
         [f"{one['distinct_tokens']:,}", f"{one['tokens_seen'] / one['distinct_tokens']:.1f}", *_acceptance(one)]
         for one in of
     ]
-    return _table(["distinct answer tokens", "times seen", *_ACCEPTANCE], rows)
+    return markdown_table(["distinct answer tokens", "times seen", *_ACCEPTANCE], rows)
 
 
 def _ladder(found: Mapping[str, Any]) -> str:
@@ -152,7 +151,7 @@ def _ladder(found: Mapping[str, Any]) -> str:
         [str(len(layers)), f"{one['bytes'] / 1e6:.1f}", f"{_megabytes_read(one):.0f}", *_acceptance(one)]
         for layers, one in of
     ]
-    return _table(["layers", "MB", "MB read by a step", *_ACCEPTANCE], rows)
+    return markdown_table(["layers", "MB", "MB read by a step", *_ACCEPTANCE], rows)
 
 
 def _megabytes_read(one: Mapping[str, Any]) -> float:
@@ -167,7 +166,7 @@ def _taps(found: Mapping[str, Any]) -> str:
         gained = [f"{one['mean_acceptance_length']['with'][window]:.2f}" for window in ("4", "5")]
         rows.append([listing([str(layer) for layer in taps]), str(max(taps)), *_acceptance(one), *gained])
     header = ["states after layer", "first exit", *_ACCEPTANCE, "with features, 4 drafted", "5 drafted"]
-    return _table(header, rows)
+    return markdown_table(header, rows)
 
 
 def _widths(found: Mapping[str, Any]) -> str:
@@ -177,7 +176,7 @@ def _widths(found: Mapping[str, Any]) -> str:
         return [str(width), f"{learning_rate:g}", f"{one['bytes'] / 1e6:.1f}", *covered]
 
     header = ["width", "learning rate", "MB", *(f"top-8 after layer {layer}" for layer in EXIT_LAYERS)]
-    return _table(header, [row(*sizes) for sizes in EXITS])
+    return markdown_table(header, [row(*sizes) for sizes in EXITS])
 
 
 _ACCEPTANCE = ("agreement", "tokens per round, 4 drafted", "5 drafted")
@@ -186,11 +185,6 @@ _ACCEPTANCE = ("agreement", "tokens per round, 4 drafted", "5 drafted")
 def _acceptance(one: Mapping[str, Any]) -> list[str]:
     lengths = one["mean_acceptance_length"]["without"]
     return [f"{one['agreement_without_features']:.3f}", f"{lengths['4']:.2f}", f"{lengths['5']:.2f}"]
-
-
-def _table(header: Sequence[str], rows: Any) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _lines(path: Path) -> list[str]:
@@ -208,7 +202,7 @@ def _printed(name: str) -> Callable[[RunProgress], None]:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--data", type=Path, help="conversations of the target, as `mirrorsd train generate` writes")
     parser.add_argument("--out", type=Path, help="folder of the runs")
     parser.add_argument("--states", type=Path, help="the target's states of all the data, if they are there")

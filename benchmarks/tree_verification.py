@@ -1,11 +1,11 @@
-"""What it costs to verify a tree of 64 drafted tokens, beside a plain forward of 64 rows.
+"""What it costs to verify a tree of 64 drafted tokens, compared with a plain forward of 64 rows.
 
     python benchmarks/tree_verification.py
 
 Plain: 64 rows in text order through all layers and the output head, keys and values cached, nothing decided. Trees:
 the whole `TargetModel.verify` of 64 nodes and the last committed token (65 rows), and a path of six nodes whose keys
-are moved behind the text; once with one tree again and again (static), once with another one every time (dynamic),
-and once more with the states of three layers for a draft. The four take turns, on made-up text behind 256 tokens.
+are moved to the end of the text; once with one tree every time (static), once with another one each time (dynamic),
+and once more with the states of three layers for a draft. The four take turns, on random tokens after 256 others.
 Writes benchmarks/results/tree_verification.json. Run it on quiet cores.
 """
 
@@ -16,22 +16,21 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from itertools import cycle
-from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any, Final
 
 import numpy as np
 import torch
+from _common import EMBEDDED, RESULTS, arguments, quartiles, write_result
 
 from decoding.messages import Window
-from decoding.yaml_file import write_atomically
 from hwprofiles.host import describe_host
 from mirrorsd.model_pair import find_pair
 from runtime.models.decoder import Decoder, causal_mask
 from runtime.models.weights import load_decoder
 from runtime.target.target_model import TargetModel
 
-RESULT = Path(__file__).parent / "results" / "tree_verification.json"
+RESULT = RESULTS / "tree_verification.json"
 CONTEXT: Final = 256
 NUM_NODES: Final = 64
 PATH_LENGTH: Final = 6
@@ -43,7 +42,7 @@ def main() -> None:
     """Measure both dtypes and write the result file."""
     options = _options()
     torch.set_num_threads(options.threads)
-    pair = find_pair("smollm2-135m-instruct")
+    pair = find_pair(EMBEDDED)
     result: dict[str, Any] = {
         "target": pair.target,
         "platform": describe_host(),
@@ -56,7 +55,7 @@ def main() -> None:
         decoder = load_decoder(pair.target_folder, dtype=getattr(torch, dtype))
         result[dtype] = measure(decoder, options.repeats)
         print(dtype, json.dumps(result[dtype]))
-    write_atomically(RESULT, json.dumps(result, indent=2) + "\n")
+    write_result(RESULT, result)
     print(RESULT)
 
 
@@ -79,7 +78,7 @@ def measure(decoder: Decoder, repeats: int) -> dict[str, Any]:
             taken_s = time.perf_counter() - start_s
             if repeat >= 3:
                 seconds[name].append(taken_s)
-    times = {name: _in_words(taken) for name, taken in seconds.items()}
+    times = {name: quartiles([1e3 * each for each in taken], digits=2) for name, taken in seconds.items()}
     over_plain = {
         name: round(median(tree / plain for tree, plain in zip(taken, seconds["plain"], strict=True)), 3)
         for name, taken in seconds.items()
@@ -132,17 +131,8 @@ def _trees(vocab_size: int, count: int) -> Iterator[Window]:
         yield Window(tuple(tokens), parents=tuple(int(rng.integers(-1, node)) for node in range(NUM_NODES)))
 
 
-def _in_words(seconds: list[float]) -> dict[str, float]:
-    low, _, high = quantiles(seconds, n=4)
-    return {
-        "median": round(1e3 * median(seconds), 2),
-        "lower_quartile": round(1e3 * low, 2),
-        "upper_quartile": round(1e3 * high, 2),
-    }
-
-
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (1)")
     parser.add_argument("--repeats", type=int, default=30, help="times kept of each (30)")
     return parser.parse_args()

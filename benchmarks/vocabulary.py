@@ -1,12 +1,12 @@
-"""How much of the target's own text a reduced output vocabulary can say: alone, and with the tokens of the prompt.
+"""How much of the target's own text a reduced output vocabulary covers: alone, and with the tokens of the prompt.
 
     python benchmarks/vocabulary.py                                   the shipped prompts
     python benchmarks/vocabulary.py --prompts question.jsonl          Spec-Bench's questions, first turns
     python benchmarks/vocabulary.py --page                            writes the table of docs/training.md
 
-What a draft cannot say it can never get accepted. The vocabulary is that of the shipped draft; the text is greedy.
+A token that a draft cannot name is never accepted. The vocabulary is that of the shipped draft; the text is greedy.
 Writes benchmarks/results/vocabulary-NAME.json, where NAME is `shipped` or the file's stem. It does not depend on
-time: it may run beside other work.
+time: it may run next to other work.
 """
 
 from __future__ import annotations
@@ -14,24 +14,18 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
+import _common
 import torch
 
-from calibrate.prompts import EncodedPrompt, bundled_prompts, encode_prompts, load_prompts
+from calibrate.prompts import EncodedPrompt, encode_prompts
 from calibrate.recording.recorded_text import greedy_text
-from decoding.yaml_file import write_atomically
 from mirrorsd.model_pair import find_pair
 from runtime.drafters.language_model.folder import load_draft
 from runtime.models.decoder import Decoder
 from runtime.models.tokenizer import Tokenizer
 from runtime.models.weights import load_decoder
-
-RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).parents[1] / "docs" / "training.md"
-START = "<!-- vocabulary: written by benchmarks/vocabulary.py -->\n"
-END = "<!-- end of vocabulary -->"
 
 
 class Text(NamedTuple):
@@ -46,26 +40,25 @@ def main() -> None:
     """Decode, count, write the result file; or the page alone."""
     options = _options()
     if options.page:
-        PAGE.write_text(with_results(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+        _common.rewrite_page(with_results)
         return
     torch.set_num_threads(options.threads)
-    pair = find_pair("smollm2-135m-instruct", heads=())
-    assert pair.drafter_folder is not None
+    pair = find_pair(_common.EMBEDDED, heads=())
+    assert pair.drafter is not None
     target = load_decoder(pair.target_folder, dtype=torch.bfloat16)
-    kept = frozenset(load_draft(pair.drafter_folder, target, dtype=torch.bfloat16).kept_ids.tolist())
-    prompts = bundled_prompts() if options.prompts is None else load_prompts(options.prompts)
-    encoded = encode_prompts(prompts[:: options.every], Tokenizer.from_folder(pair.target_folder))
+    kept = frozenset(load_draft(pair.drafter.folder, target, dtype=torch.bfloat16).kept_ids.tolist())
+    name, prompts = _common.chosen_prompts(options)
+    encoded = encode_prompts(prompts, Tokenizer.from_folder(pair.target_folder))
     texts = [_answered(prompt, target, options.max_new_tokens) for prompt in encoded]
     result = {
-        "prompts": "shipped" if options.prompts is None else options.prompts.stem,
+        "prompts": name,
         "num_prompts": len(texts),
         "max_new_tokens": options.max_new_tokens,
-        "drafter": pair.drafter,
+        "drafter": pair.drafter.name,
         "num_kept": len(kept),
         "shares": dict(by_category(texts, kept)),
     }
-    path = RESULTS / f"vocabulary-{result['prompts']}.json"
-    write_atomically(path, json.dumps(result, indent=2) + "\n")
+    _common.write_result(_common.RESULTS / f"vocabulary-{name}.json", result)
     print(json.dumps(result["shares"], indent=2))
 
 
@@ -77,7 +70,7 @@ def by_category(texts: Sequence[Text], kept: frozenset[int]) -> Iterator[tuple[s
 
 
 def shares(texts: Sequence[Text], kept: frozenset[int]) -> dict[str, float]:
-    """Of the answers' tokens those that are kept, and those that are kept or stand in the prompt; rows that adds."""
+    """Of the answers' tokens those that are kept, and those that are kept or in the prompt; rows that adds."""
     num_tokens = sum(len(text.answer) for text in texts)
     alone = sum(token in kept for text in texts for token in text.answer)
     together = sum(token in kept or token in text.prompt for text in texts for token in text.answer)
@@ -92,16 +85,15 @@ def shares(texts: Sequence[Text], kept: frozenset[int]) -> dict[str, float]:
 
 def with_results(page: str) -> str:
     """The page with a row for every committed result between its markers."""
-    lines = [["prompts", "kept ids", "kept, or in the prompt", "rows added per prompt"], ["---"] * 4]
-    for path in sorted(RESULTS.glob("vocabulary-*.json")):
-        result = json.loads(path.read_bytes())
+    rows = []
+    for path in sorted(_common.RESULTS.glob("vocabulary-*.json")):
+        result = _common.read_result(path)
         found = result["shares"]["all"]
         name = f"`{result['prompts']}`, {result['num_prompts']} prompts"
         shown = (f"{found[share]:.1%}" for share in ("kept", "kept_or_in_prompt"))
-        lines.append([name, *shown, str(found["rows_added_per_prompt"])])
-    before, rest = page.split(START)
-    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    return before + START + table + END + rest.split(END)[1]
+        rows.append([name, *shown, str(found["rows_added_per_prompt"])])
+    header = ["prompts", "kept ids", "kept, or in the prompt", "rows added per prompt"]
+    return _common.with_section(page, "vocabulary", _common.markdown_table(header, rows))
 
 
 def _answered(prompt: EncodedPrompt, target: Decoder, max_new_tokens: int) -> Text:
@@ -110,10 +102,7 @@ def _answered(prompt: EncodedPrompt, target: Decoder, max_new_tokens: int) -> Te
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--prompts", type=Path, help="Spec-Bench's question.jsonl, or rows with a prompt")
-    parser.add_argument("--max-new-tokens", type=int, default=64)
-    parser.add_argument("--every", type=int, default=1, help="take one prompt of so many, to be done sooner")
+    parser = _common.prompt_arguments(__doc__)
     parser.add_argument("--page", action="store_true", help="measure nothing, write docs/training.md anew")
     parser.add_argument("--threads", type=int, default=1, help="torch's")
     return parser.parse_args()

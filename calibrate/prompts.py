@@ -28,12 +28,12 @@ _BUNDLED = Path(__file__).with_name("prompt_sets") / "demo.jsonl"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prompt:
-    """What a user says.
+    """What a user asks.
 
     Attributes:
         prompt_id: names it in records and reports; unique in its set.
         category: kind of task, or "".
-        turns: what the user says, turn by turn; only Spec-Bench rows have more than one.
+        turns: what the user writes, turn by turn; only Spec-Bench rows have more than one.
     """
 
     prompt_id: str

@@ -35,7 +35,7 @@ class Divergence:
         round: index of the round.
         position: new tokens committed before it, on which both worlds agree.
         simulated, measured: that round in each world; None where a world had ended before.
-        margin: how far the target's best logit is above its second best where the first differing token stands;
+        margin: how far the target's best logit is above its second best at the first differing token;
             None if unknown. A margin near zero means that rounding decided.
     """
 
@@ -176,7 +176,7 @@ def accuracy(comparisons: Sequence[Comparison]) -> Accuracy:
 def _agreeing(simulated: Round | None, measured: Round | None) -> int:
     """Tokens of two differing rounds that are the same: those both accepted of one window.
 
-    Of a chain that is certain; in a tree two paths may part, but where both stand for the text they do not.
+    Of a chain that is certain; in a tree two paths may part, but not where both hold the text.
     """
     if simulated is None or measured is None:
         return 0

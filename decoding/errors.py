@@ -6,7 +6,6 @@
      ├── ConfigError                a YAML file, schedule, setting or argument is wrong
      ├── ProfileError               a device, link or platform profile is wrong or missing
      │    └── OutOfRangeError       a question outside the range that was measured
-     ├── CapacityError              the schedule does not fit in a device's memory
      ├── PlanError                  no schedule satisfies what was asked
      ├── RecordError                an acceptance record is wrong, or does not cover the question
      ├── TraceError                 a trace is wrong, or two traces cannot be compared
@@ -39,10 +38,6 @@ class ProfileError(MirrorsdError):
 
 class OutOfRangeError(ProfileError):
     """A question lies outside the range that was measured; nothing is extrapolated silently."""
-
-
-class CapacityError(MirrorsdError):
-    """What a schedule puts on a device does not fit in the memory of that device."""
 
 
 class PlanError(MirrorsdError):

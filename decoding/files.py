@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write `content` beside `path`, force it to the disk, then put it in the place of `path`.
+    """Write `content` next to `path`, force it to the disk, then put it in the place of `path`.
 
     Missing parent folders are made.
 

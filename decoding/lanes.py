@@ -1,7 +1,7 @@
 """The verbs a method may use, and what starting one returns. Each world implements these protocols.
 
 Calling a verb *starts* work on a lane and returns a handle; `yield handle` inside a method waits for the reply.
-A lane is first in, first out: work started behind other work of the same lane begins when that ends.
+A lane is first in, first out: work started after other work of the same lane begins when that ends.
 
 A lost draft lane (dead, hung, too late) never raises here: its handles reply `NO_WINDOW` and the target goes on
 alone. A lost target lane raises `LaneError` out of the driver.
@@ -10,10 +10,12 @@ alone. A lost target lane raises `LaneError` out of the driver.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from decoding.messages import ExitSignal, Verdict, Window
-from decoding.schedule import Schedule
+
+if TYPE_CHECKING:
+    from decoding.schedule import Schedule
 
 
 class Handle(Protocol):
@@ -90,12 +92,13 @@ class Lanes(Protocol):
         ...
 
     def commit(self, window: Window, verdict: Verdict) -> None:
-        """End the round: append what stands to the sequence and write it to the trace."""
+        """End the round: append the accepted tokens to the sequence and write the round to the trace."""
         ...
 
 
 MethodFlow = Generator[Handle, Any, None]
-"""A running method: yields handles, is sent their replies."""
+"""A running method: yields handles, is sent their replies. A reply's type is not known from its handle, so methods
+declare it where they wait: `verdict: Verdict = yield ...`."""
 
 
 class MethodFunction(Protocol):

@@ -28,7 +28,7 @@ class Window(NamedTuple):
             token included. They are the source of draft-sourced roots.
         distributions: for each drafted token the distribution it was *sampled* from; empty for greedy drafts.
         parents: for each token of a tree the place in `tokens` of the one it follows, -1 for the last committed
-            token. Parents come before children; siblings differ and stand best first. Empty for a chain.
+            token. Parents come before children; siblings differ, the best one first. Empty for a chain.
     """
 
     tokens: tuple[int, ...]
@@ -37,7 +37,7 @@ class Window(NamedTuple):
     parents: tuple[int, ...] = ()
 
     def accepted(self, verdict: Verdict) -> tuple[int, ...]:
-        """The drafted tokens that stand."""
+        """The drafted tokens that are accepted."""
         if not self.parents:
             return self.tokens[: verdict.num_accepted]
         return tuple(self.tokens[node] for node in verdict.path)
@@ -52,7 +52,7 @@ class ExitSignal(NamedTuple):
 
     Attributes:
         candidates: for each of the len(window) + 1 verified rows, the exit's best ids, best first.
-        log_probs: beside them, under the exit's reduced vocabulary.
+        log_probs: theirs, under the exit's reduced vocabulary.
         features: hidden rows for a draft that asks for them (rows x features); opaque to a method.
     """
 
@@ -65,11 +65,11 @@ class Verdict(NamedTuple):
     """The target's decision on a window.
 
     Attributes:
-        num_accepted: drafted tokens that stand, 0..len(window).
-        next_token: the target's own token behind them: a correction, or the bonus when all stand.
+        num_accepted: accepted drafted tokens, 0..len(window).
+        next_token: the target's own token after them: a correction, or the bonus when all are accepted.
         features: as in `ExitSignal`, for drafts that read the verdict's: those of the last committed token's row
-            and of the rows that stand.
-        path: places in the window of the tokens that stand, for a tree; empty for a chain.
+            and of the accepted rows.
+        path: places in the window of the accepted tokens, for a tree; empty for a chain.
         window: the next one, where the target drafts it itself (`stream`).
     """
 
@@ -86,7 +86,7 @@ class Verdict(NamedTuple):
 
 
 class Root(NamedTuple):
-    """Where a branch starts: behind the first `row` drafted tokens, with `token` as the target's next one."""
+    """Where a branch starts: after the first `row` drafted tokens, with `token` as the target's next one."""
 
     row: int
     token: int

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 
 from decoding.errors import RecordError
 from decoding.files import replace_file
+from decoding.record_checks import OPTIONAL_ARRAYS, complaints, missing_for
 from decoding.schedule import Method, Schedule
 from decoding.tree_shape import Path as TreePath
 
 Ids = NDArray[np.int32]
-FORMAT = "mirrorsd-acceptance-record-4"
+FORMAT = "mirrorsd-acceptance-record-5"
 
 
 def _nothing() -> Ids:
@@ -57,6 +58,23 @@ class RecordedTree:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedChain:
+    """Chains of a drafter that is not the pair's own draft model, such as prompt lookup.
+
+    Attributes:
+        method: the method that drafts so.
+        drafter: name of its drafter.
+    """
+
+    method: Method
+    drafter: str
+
+    def answers(self, schedule: Schedule) -> bool:
+        """Whether the schedule's windows are these."""
+        return (schedule.method, schedule.drafter) == (self.method, self.drafter)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PromptRecord:
     """One prompt's text and everything that could have been said about it.
 
@@ -65,56 +83,68 @@ class PromptRecord:
         category: kind of task, or "".
         prompt_length: tokens of the prompt.
         text: the target's greedy text, N ids; ends with EOS or at `max_new_tokens`.
-        rollouts: draft without exit features: for the prefix text[:i], its next `max_window` tokens, [N, W].
+        rollouts: draft without exit features: for the prefix text[:i], its next `max_window` tokens, [N, W]; empty
+            if the pair has no draft model.
         feature_rollouts: the same with exit features at every committed position; empty ([0, W]) if the draft
             takes none.
         alternatives: for each prefix text[:i], the draft's best ids for the next place, [N, F]. These are the
             draft-sourced candidates of the row that follows prefix text[:i].
-        feature_alternatives: with exit features; empty if the draft takes none.
         exits: for each exit layer, its best ids for the place after prefix text[:i], [N, K].
-        tree_ranks: for each tree of the record the places in its order of the nodes that stand for text[i],
+        tree_ranks: for each tree of the record the places in its order of the nodes that hold text[i],
             text[i + 1], ..., -1 for one that no size of the tree has, [N, depth].
+        chain_drafts: for each chain of the record what is drafted after the prefix text[:i], [N, W]; -1 after the
+            end of a shorter window.
         margins: by how much the target's best logit exceeds its second best at each token, [N]; empty if unknown.
             Where it is near zero, other arithmetic may choose another token.
-        stream_hits: of a draft with streams: how many of their guesses behind each token of `rollouts` are what the
+        stream_hits: of a draft with streams: how many of their guesses after each token of `rollouts` are what the
             draft itself goes on with, in a row, [N, W]; empty ([0, W]) for a draft without.
-        feature_stream_hits: likewise behind `feature_rollouts`.
+        feature_stream_hits: likewise after the tokens of `feature_rollouts`.
     """
 
     name: str
     category: str
     prompt_length: int
     text: Ids
-    rollouts: Ids
-    feature_rollouts: Ids
-    alternatives: Ids
-    feature_alternatives: Ids
+    rollouts: Ids = field(default_factory=_nothing)
+    feature_rollouts: Ids = field(default_factory=_nothing)
+    alternatives: Ids = field(default_factory=_nothing)
     exits: dict[int, Ids]
     tree_ranks: tuple[Ids, ...] = ()
+    chain_drafts: tuple[Ids, ...] = ()
     margins: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
     stream_hits: Ids = field(default_factory=_nothing)
     feature_stream_hits: Ids = field(default_factory=_nothing)
 
     def drafts(self, *, with_features: bool) -> Ids:
-        """Drafted tokens by position, [N, W].
+        """Tokens that the draft model drafts, by position, [N, W].
 
         Raises:
-            RecordError: features are asked for and were not recorded.
+            RecordError: they were not recorded: the pair has no draft model, or it takes no features.
         """
-        if not with_features:
-            return self.rollouts
-        if len(self.feature_rollouts) != len(self.text):
-            msg = f"record of {self.name!r} has no rollouts with exit features: its drafter takes none"
+        drafts = self.feature_rollouts if with_features else self.rollouts
+        if len(drafts) != len(self.text):
+            what = "rollouts with exit features: its drafter takes none" if with_features else "rollouts of a draft"
+            msg = f"record of {self.name!r} has no {what}"
             raise RecordError(msg)
-        return self.feature_rollouts
+        return drafts
+
+    def candidates(self, exit_layer: int | None) -> Ids:
+        """Best ids for the place after every prefix text[:i]: of an exit, or of the draft for None, [N, K]."""
+        return self.alternatives if exit_layer is None else self.exits[exit_layer]
 
     def match_lengths(self, *, with_features: bool) -> Ids:
         """How many drafted tokens agree with the text at each position, [N]; the text's end bounds them."""
-        drafts = self.drafts(with_features=with_features)
-        num_tokens, width = drafts.shape
+        return self._agreeing(self.drafts(with_features=with_features))
+
+    def chain_lengths(self, chain: int) -> Ids:
+        """The same for a chain of the record, by its place there, [N]."""
+        return self._agreeing(self.chain_drafts[chain])
+
+    def _agreeing(self, drafts_NW: Ids) -> Ids:
+        num_tokens, width = drafts_NW.shape
         padded = np.concatenate([self.text, np.full(width, -2, dtype=np.int32)])
         following = np.lib.stride_tricks.sliding_window_view(padded, width)[:num_tokens]
-        lengths: Ids = np.cumprod(drafts == following, axis=1).sum(axis=1).astype(np.int32)
+        lengths: Ids = np.cumprod(drafts_NW == following, axis=1).sum(axis=1).astype(np.int32)
         return lengths
 
     def tree_lengths(self, tree: int, size: int) -> Ids:
@@ -134,19 +164,21 @@ class AcceptanceRecord:
     """Records of several prompts by one model pair at temperature 0.
 
     Attributes:
-        target, drafter, dtype: what was recorded, for messages and fingerprints.
+        target, drafter, dtype: what was recorded, for messages and fingerprints; no drafter where the pair has no draft
+            model.
         max_window: longest window that can be replayed.
         max_new_tokens: cut of the text.
         exit_layers: recorded exits.
-        feature_layers: target layers that the draft's exit features come from; a mirror exit must lie at or
-            behind the last of them.
+        feature_layers: target layers that the draft's exit features come from; a mirror exit must not lie before
+            the last of them.
         prompts: one entry per prompt.
         trees: drafted trees that were recorded, in the order of every prompt's `tree_ranks`.
+        chains: drafted chains of other drafters, in the order of every prompt's `chain_drafts`.
         num_streams: the draft's own streams; 0 without.
     """
 
     target: str
-    drafter: str
+    drafter: str | None
     dtype: str
     max_window: int
     max_new_tokens: int
@@ -154,14 +186,27 @@ class AcceptanceRecord:
     prompts: tuple[PromptRecord, ...]
     feature_layers: tuple[int, ...] = ()
     trees: tuple[RecordedTree, ...] = ()
+    chains: tuple[RecordedChain, ...] = ()
     num_streams: int = 0
 
     def __post_init__(self) -> None:
         """Raise `RecordError` where the arrays of a prompt do not fit its text or what the record claims."""
         for prompt in self.prompts:
-            for complaint in _complaints(prompt, self):
+            for complaint in complaints(prompt, self):
                 msg = f"record of {prompt.name!r}: {complaint}"
                 raise RecordError(msg)
+
+    def __repr__(self) -> str:
+        """In a line: the arrays of all prompts would fill pages."""
+        return f"<AcceptanceRecord of {self.target} with {self.drafter}, {self.dtype}: {len(self.prompts)} prompts>"
+
+    def trees_of(self, method: Method) -> list[RecordedTree]:
+        """The trees that a method drafts."""
+        return [tree for tree in self.trees if tree.method == method]
+
+    def chains_of(self, method: Method) -> list[RecordedChain]:
+        """The chains that a method drafts."""
+        return [chain for chain in self.chains if chain.method == method]
 
     def tree(self, schedule: Schedule) -> int:
         """Place of a schedule's trees among those recorded.
@@ -169,15 +214,47 @@ class AcceptanceRecord:
         Raises:
             RecordError: they were not recorded; says which were.
         """
-        for place, tree in enumerate(self.trees):
-            if tree.answers(schedule):
-                return place
-        known = "; ".join(f"{tree.method} of {tree.drafter}, {tree.depth} deep" for tree in self.trees) or "none"
-        wanted = f"{schedule.method} of {schedule.drafter}, {schedule.num_speculative_tokens} deep"
-        msg = f"the record holds no trees of {wanted}; trees it holds: {known}"
-        raise RecordError(msg)
+        self.check(schedule)
+        return next(place for place, tree in enumerate(self.trees) if tree.answers(schedule))
 
-    def save(self, path: Path) -> None:
+    def chain(self, schedule: Schedule) -> int:
+        """Place of a schedule's chains among those recorded.
+
+        Raises:
+            RecordError: they were not recorded; says which were.
+        """
+        self.check(schedule)
+        return next(place for place, chain in enumerate(self.chains) if chain.answers(schedule))
+
+    def check(self, schedule: Schedule) -> None:
+        """Refuse a schedule that asks for what was not recorded.
+
+        Raises:
+            RecordError: says what is missing and what there is.
+        """
+        if reason := self.missing(schedule):
+            raise RecordError(reason)
+
+    def missing(self, schedule: Schedule) -> str | None:
+        """What a schedule asks for that was not recorded, and what was; None if nothing is missing."""
+        return next(missing_for(schedule, self), None)
+
+    @property
+    def contexts(self) -> range:
+        """Rows in the target's cache at the verifications of its prompts, from the first to the last possible."""
+        lengths = [(prompt.prompt_length, len(prompt.text)) for prompt in self.prompts]
+        return range(min(before for before, _ in lengths) - 1, max(before + text for before, text in lengths) - 1)
+
+    @property
+    def has_features(self) -> bool:
+        """Whether rollouts of a draft with exit features were recorded."""
+        return all(len(prompt.feature_rollouts) == len(prompt.text) for prompt in self.prompts)
+
+    def num_candidates(self, exit_layer: int | None) -> int:
+        """Ids per position of an exit, or of the draft for None: the fewest of all prompts."""
+        return min((prompt.candidates(exit_layer).shape[1] for prompt in self.prompts), default=0)
+
+    def save(self, path: str | Path) -> None:
         """Write a `.npz` file (no pickled objects) atomically.
 
         Raises:
@@ -188,23 +265,24 @@ class AcceptanceRecord:
             arrays |= {f"{index}.{name}": getattr(prompt, name) for name in _ARRAYS}
             arrays |= {f"{index}.exit.{layer}": ids for layer, ids in prompt.exits.items()}
             arrays |= {f"{index}.tree.{place}": ranks for place, ranks in enumerate(prompt.tree_ranks)}
+            arrays |= {f"{index}.chain.{place}": drafts for place, drafts in enumerate(prompt.chain_drafts)}
         content = io.BytesIO()
         np.savez_compressed(content, **arrays)
         try:
-            replace_file(path, content.getvalue())
+            replace_file(Path(path), content.getvalue())
         except OSError as error:
             msg = f"{path}: cannot be written ({error})"
             raise RecordError(msg) from error
 
     @classmethod
-    def load(cls, path: Path) -> AcceptanceRecord:
+    def load(cls, path: str | Path) -> AcceptanceRecord:
         """Read what `save` wrote.
 
         Raises:
             RecordError: the file is missing, damaged, or not an acceptance record.
         """
         try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 return cls._from_arrays({name: arrays[name] for name in arrays.files})
         except RecordError as error:
             msg = f"{path}: {error}"
@@ -217,7 +295,10 @@ class AcceptanceRecord:
         reach = ("max_window", "max_new_tokens", "exit_layers", "feature_layers", "num_streams")
         scalars = ("target", "drafter", "dtype", *reach)
         rows = [{"name": p.name, "category": p.category, "prompt_length": p.prompt_length} for p in self.prompts]
-        shared = {name: getattr(self, name) for name in scalars} | {"trees": [asdict(tree) for tree in self.trees]}
+        shared = {name: getattr(self, name) for name in scalars} | {
+            "trees": [asdict(tree) for tree in self.trees],
+            "chains": [asdict(chain) for chain in self.chains],
+        }
         return {"format": FORMAT} | shared | {"prompts": rows}
 
     @classmethod
@@ -231,59 +312,37 @@ class AcceptanceRecord:
         trees = tuple(
             RecordedTree(**row | {"paths": tuple(tuple(path) for path in row["paths"])}) for row in header.pop("trees")
         )
+        chains = tuple(RecordedChain(**row) for row in header.pop("chains"))
         prompts = tuple(
             PromptRecord(
                 **row,
                 **{name: arrays[f"{index}.{name}"] for name in _ARRAYS},
                 exits={layer: arrays[f"{index}.exit.{layer}"] for layer in layers},
                 tree_ranks=tuple(arrays[f"{index}.tree.{place}"] for place in range(len(trees))),
+                chain_drafts=tuple(arrays[f"{index}.chain.{place}"] for place in range(len(chains))),
             )
             for index, row in enumerate(header.pop("prompts"))
         )
-        return cls(**header, exit_layers=layers, feature_layers=feature_layers, trees=trees, prompts=prompts)
+        return cls(
+            **header,
+            exit_layers=layers,
+            feature_layers=feature_layers,
+            trees=trees,
+            chains=chains,
+            prompts=prompts,
+        )
 
 
-def _complaints(prompt: PromptRecord, record: AcceptanceRecord) -> Iterator[str]:
-    """What is wrong with a prompt of a record."""
-    length = len(prompt.text)
-    if prompt.prompt_length < 1:
-        yield f"prompt_length is {prompt.prompt_length}, not at least 1"
-    if length > record.max_new_tokens:
-        yield f"{length} tokens of text, more than max_new_tokens {record.max_new_tokens}"
-    if missing := set(record.exit_layers) - set(prompt.exits):
-        yield f"no exit after layer {', '.join(map(str, sorted(missing)))}"
-    if len(prompt.tree_ranks) != len(record.trees):
-        yield f"tree_ranks for {len(prompt.tree_ranks)} trees, not {len(record.trees)}"
-    for tree, ranks in zip(record.trees, prompt.tree_ranks, strict=False):
-        if ranks.shape != (length, tree.depth):
-            yield f"tree_ranks of {tree.drafter} have shape {ranks.shape}, not {(length, tree.depth)}"
-    yield from _missing_hits(prompt, record.num_streams)
-    yield from _misshapen(prompt, record.max_window)
+_ARRAYS = ("text", "rollouts", "alternatives", "margins", *OPTIONAL_ARRAYS)
 
 
-def _missing_hits(prompt: PromptRecord, num_streams: int) -> Iterator[str]:
-    """Rollouts of a draft with streams whose right guesses are not known."""
-    hits = {"stream_hits": (prompt.rollouts, prompt.stream_hits)}
-    hits["feature_stream_hits"] = prompt.feature_rollouts, prompt.feature_stream_hits
-    for name, (rollouts, found) in hits.items():
-        if num_streams and len(rollouts) and not len(found):
-            yield f"no {name} for {num_streams} streams"
-        if (found < 0).any():
-            yield f"{name} hold {found.min()}, which is no number of guesses"
+def round_starts(num_accepted: Sequence[int], length: int) -> list[int]:
+    """Positions at which the rounds of a text start, if the one from position i has num_accepted[i] tokens accepted.
 
-
-def _misshapen(prompt: PromptRecord, max_window: int) -> Iterator[str]:
-    """Which arrays do not have a row for every token, or not as many drafted tokens as the record claims."""
-    may_be_empty = {name: getattr(prompt, name) for name in _OPTIONAL}
-    arrays = {"rollouts": prompt.rollouts, "alternatives": prompt.alternatives}
-    arrays |= {name: ids for name, ids in may_be_empty.items() if len(ids)}
-    arrays |= {f"exits[{layer}]": ids for layer, ids in prompt.exits.items()}
-    for name, ids in arrays.items():
-        if ids.ndim != 2 or len(ids) != len(prompt.text):
-            yield f"{name} has shape {ids.shape}, not one row for each of {len(prompt.text)} tokens of text"
-        elif name.endswith(("rollouts", "stream_hits")) and ids.shape[1] < max_window:
-            yield f"{name} has {ids.shape[1]} drafted tokens for max_window {max_window}"
-
-
-_OPTIONAL = ("feature_rollouts", "feature_alternatives", "stream_hits", "feature_stream_hits")
-_ARRAYS = ("text", "rollouts", "alternatives", "margins", *_OPTIONAL)
+    The last round is the one that reaches `length`.
+    """
+    starts, position = [], 0
+    while position < length:
+        starts.append(position)
+        position += num_accepted[position] + 1
+    return starts

@@ -1,12 +1,15 @@
 """Which corrections are worth preparing for: the roots of the branches.
 
 A row r < len(window) ends a round only with a token *other* than the drafted one, so the drafted token is
-skipped there and the next candidate takes its place (see DESIGN, "mirror"; the paper draws this in its Fig. 1).
+skipped there and the next candidate takes its place (the paper, arXiv 2510.13161, draws this in its Fig. 1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from decoding.messages import Root
 
@@ -32,3 +35,13 @@ def choose_roots(
         fresh = [Root(row, token) for token in tokens if token != own and (row, token) not in known]
         roots += fresh[:budget]
     return tuple(roots)
+
+
+def rank_without(place_R: NDArray[np.int64], drafted_R: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Ranks of tokens among the candidates of their rows, the drafted tokens left out, as `choose_roots` does.
+
+    Args:
+        place_R: of each token among the candidates of its row.
+        drafted_R: of the token that was drafted there; one beyond all candidates where it is none of them.
+    """
+    return place_R - (drafted_R < place_R)

@@ -5,28 +5,30 @@ Search writes it, both worlds execute it. Nothing in it is a measurement.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from decoding.method_traits import MethodTraits, Verification
+from decoding.methods import METHODS
 from decoding.yaml_file import load_yaml, save_yaml
 
 MAX_WINDOW = 16
 MAX_TREE = 64
 
-Method = Literal[
-    "autoregressive", "speculative", "mirror", "medusa", "hydra", "eagle2", "eagle3", "speculative_streaming"
-]
-RootSource = Literal["exit", "draft", "hybrid"]
-Verification = Literal["greedy", "match", "ratio", "one-hot", "typical"]
 
-HEAD_METHODS: Final[tuple[Method, ...]] = ("medusa", "hydra", "eagle2", "eagle3")
-"""Methods whose draft is a head that reads the target's states and drafts a tree."""
-DYNAMIC_TREES: Final[tuple[Method, ...]] = ("eagle2", "eagle3")
-"""Methods whose trees follow the draft's own probabilities; other trees have a fixed shape."""
-TREE_METHODS: Final[tuple[Method, ...]] = (*HEAD_METHODS, "speculative_streaming")
+def _known_method(name: str) -> str:
+    if name not in METHODS:
+        msg = f"there is no method {name!r}; methods: {', '.join(METHODS)}"
+        raise ValueError(msg)
+    return name
+
+
+Method = Annotated[str, AfterValidator(_known_method)]
+"""A name among `decoding.methods.METHODS`."""
+RootSource = Literal["exit", "draft", "hybrid"]
 
 
 class Schedule(BaseModel):
@@ -50,7 +52,7 @@ class Schedule(BaseModel):
             0..num_speculative_tokens; rows without an entry get none. Not for `hybrid`.
         exit_features: whether the target's hidden states condition the draft (`speculative`: after each
             verification; `mirror`: with the exit message, root source `exit` only). Heads always read them.
-        verification: rule at temperature > 0 (temperature 0 is greedy under all of them); `typical` is lossy.
+        verification: rule at temperature > 0 (temperature 0 is greedy under all of them), one of the method's.
         drafter: name or folder of the drafter; None for `autoregressive`.
     """
 
@@ -80,65 +82,60 @@ class Schedule(BaseModel):
         return self
 
     def _lane_rules(self) -> Iterator[tuple[bool, str]]:
-        drafting, window = self.method != "autoregressive", self.num_speculative_tokens
-        rule = f"num_speculative_tokens is {window}: autoregressive takes 0, other methods at least 1"
+        traits, method, window = self.traits, self.method, self.num_speculative_tokens
+        drafting = traits.window != "none"
+        rule = f"num_speculative_tokens is {window}: {method} takes {'at least 1' if drafting else '0'}"
         yield drafting == (window > 0), rule
-        alone = self.method in ("autoregressive", "speculative_streaming")
-        rule = (
-            f"draft_lane is {self.draft_lane}: {self.method} has none" if alone else f"{self.method} needs a draft_lane"
-        )
-        yield alone == (self.draft_lane is None), rule
-        rule = f"mirror needs two lanes: target_lane and draft_lane are both {self.target_lane}"
-        yield self.method != "mirror" or not self.is_pooled, rule
-        rule = "draft_streams belong to speculative and mirror"
-        yield not self.draft_streams or self.method in ("speculative", "mirror"), rule
+        rule = f"draft_lane is {self.draft_lane}: {method} has none"
+        yield traits.has_draft_lane or self.draft_lane is None, rule
+        yield not traits.has_draft_lane or self.draft_lane is not None, f"{method} needs a draft_lane"
+        rule = f"{method} needs two lanes: target_lane and draft_lane are both {self.target_lane}"
+        yield not (traits.overlaps and self.is_pooled), rule
+        rule = f"draft_streams belong to {_names(lambda traits: traits.has_draft_model)}"
+        yield not self.draft_streams or traits.has_draft_model, rule
+        rule = f"verification is {self.verification}: {method} takes {', '.join(traits.rules)}"
+        yield self.verification in traits.rules, rule
 
     def _tree_rules(self) -> Iterator[tuple[bool, str]]:
         size, depth, top_k = self.tree_size, self.num_speculative_tokens, self.tree_top_k
         if not self.is_tree:
-            yield not size and not top_k, f"tree_size and tree_top_k belong to {', '.join(TREE_METHODS)}"
-            yield self.verification not in ("one-hot", "typical"), f"{self.verification} is a rule for trees"
+            rule = f"tree_size and tree_top_k belong to {_names(lambda traits: traits.is_tree)}"
+            yield not size and not top_k, rule
             return
         yield size >= depth, f"tree_size is {size}: a tree of depth {depth} (num_speculative_tokens) has more nodes"
-        if self.method in DYNAMIC_TREES:
+        if self.traits.has_dynamic_trees:
             yield top_k > 0, f"{self.method} needs tree_top_k > 0"
         else:
-            yield not top_k, f"tree_top_k belongs to {', '.join(DYNAMIC_TREES)}"
-        yield self.verification != "ratio", "ratio needs a sampled chain: a tree takes match or one-hot"
+            yield not top_k, f"tree_top_k belongs to {_names(lambda traits: traits.has_dynamic_trees)}"
 
     def _exit_rules(self) -> Iterator[tuple[bool, str]]:
-        yield (
-            (self.method == "mirror") == (self.root_source is not None),
-            (f"root_source is {self.root_source}: mirror needs exit, draft or hybrid, other methods none"),
-        )
-        yield (
-            self.uses_exit == (self.exit_layer is not None),
-            (f"exit_layer is {self.exit_layer}: root sources exit and hybrid need one, everything else has none"),
-        )
-        yield (
-            not self.exit_features or self.method == "speculative" or self.root_source == "exit",
-            ("exit_features are an option of speculative and of mirror's root_source exit"),
-        )
+        overlapping = _names(lambda traits: traits.overlaps)
+        rule = f"root_source is {self.root_source}: {overlapping} needs exit, draft or hybrid, other methods none"
+        yield self.traits.overlaps == (self.root_source is not None), rule
+        rule = f"exit_layer is {self.exit_layer}: root sources exit and hybrid need one, everything else has none"
+        yield self.uses_exit == (self.exit_layer is not None), rule
+        takes_features = self.root_source == "exit" or (self.traits.has_draft_model and not self.traits.overlaps)
+        rule = "exit_features are an option of speculative and of mirror's root_source exit"
+        yield not self.exit_features or takes_features, rule
 
     def _root_rules(self) -> Iterator[tuple[bool, str]]:
-        from_draft = self.root_source in ("draft", "hybrid")
-        uneven = self.roots_per_row is not None
+        from_draft, uneven = self.root_source in ("draft", "hybrid"), self.roots_per_row
         yield self.uses_exit or not self.exit_top_k, "exit_top_k belongs to root sources exit and hybrid"
         yield from_draft or not self.draft_top_k, "draft_top_k belongs to root sources draft and hybrid"
-        yield (
-            not uneven or self.root_source in ("exit", "draft"),
-            "roots_per_row belongs to root sources exit and draft",
-        )
-        if self.roots_per_row is not None:
-            yield (
-                0 < len(self.roots_per_row) <= self.num_rows,
-                (f"roots_per_row has {len(self.roots_per_row)} entries for {self.num_rows} rows"),
-            )
-            yield sum(self.roots_per_row) > 0, "roots_per_row allows no root at all"
+        if uneven is not None:
+            yield self.root_source in ("exit", "draft"), "roots_per_row belongs to root sources exit and draft"
+            rule = f"roots_per_row has {len(uneven)} entries for {self.num_rows} rows"
+            yield 0 < len(uneven) <= self.num_rows, rule
+            yield sum(uneven) > 0, "roots_per_row allows no root at all"
             yield not self.exit_top_k and not self.draft_top_k, "roots_per_row replaces exit_top_k and draft_top_k"
-        elif self.method == "mirror":
-            yield not self.uses_exit or self.exit_top_k > 0, f"root_source {self.root_source} needs exit_top_k > 0"
-            yield not from_draft or self.draft_top_k > 0, f"root_source {self.root_source} needs draft_top_k > 0"
+            return
+        yield not self.uses_exit or self.exit_top_k > 0, f"root_source {self.root_source} needs exit_top_k > 0"
+        yield not from_draft or self.draft_top_k > 0, f"root_source {self.root_source} needs draft_top_k > 0"
+
+    @property
+    def traits(self) -> MethodTraits:
+        """What is true of the method."""
+        return METHODS[self.method]
 
     @property
     def is_pooled(self) -> bool:
@@ -148,12 +145,12 @@ class Schedule(BaseModel):
     @property
     def is_tree(self) -> bool:
         """Whether windows are trees."""
-        return self.method in TREE_METHODS
+        return self.traits.is_tree
 
     @property
     def reads_features(self) -> bool:
         """Whether the draft reads the target's hidden states."""
-        return self.exit_features or self.method in HEAD_METHODS
+        return self.exit_features or self.traits.reads_states
 
     @property
     def uses_exit(self) -> bool:
@@ -191,7 +188,12 @@ class Schedule(BaseModel):
         return (uniform,) * self.num_rows
 
 
-def load_schedule(path: Path) -> Schedule:
+def _names(has: Callable[[MethodTraits], bool]) -> str:
+    """The methods of which something is true."""
+    return ", ".join(traits.name for traits in METHODS.values() if has(traits))
+
+
+def load_schedule(path: str | Path) -> Schedule:
     """Read a schedule YAML.
 
     Raises:
@@ -200,6 +202,6 @@ def load_schedule(path: Path) -> Schedule:
     return load_yaml(path, Schedule)
 
 
-def save_schedule(schedule: Schedule, path: Path) -> None:
+def save_schedule(schedule: Schedule, path: str | Path) -> None:
     """Write a schedule YAML atomically, defaults left out."""
     save_yaml(schedule.model_dump(mode="json", exclude_defaults=True), path)

@@ -30,7 +30,7 @@ class DecodedSequence:
         return len(self.prompt) + len(self.tokens)
 
     def commit(self, window: Window, verdict: Verdict) -> tuple[int, ...]:
-        """Append what stands; return what was appended, cut at EOS and at `max_new_tokens`."""
+        """Append the accepted tokens and the target's own, cut at EOS and at `max_new_tokens`; return those."""
         accepted = (*window.accepted(verdict), verdict.next_token)
         appended = accepted[: self.max_new_tokens - len(self.tokens)]
         if not self._eos.isdisjoint(appended):

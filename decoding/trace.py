@@ -51,7 +51,7 @@ class Round(NamedTuple):
         num_drafted: tokens in the window.
         num_accepted: drafted tokens committed (cut at the end of the sequence).
         num_committed: tokens appended, the target's own included.
-        outcome: (num_accepted, next_token), cut as well: `NOT_COMMITTED` stands for a next token that the end of
+        outcome: (num_accepted, next_token), cut as well: `NOT_COMMITTED` in place of a next token that the end of
             the sequence left out.
         hit: whether the next window came from a branch; None when no branch was asked for.
     """
@@ -93,7 +93,7 @@ class Trace:
         """The verdict was committed; what the end of the sequence cut off is not part of the round.
 
         A token that the target decided on but that was not committed is known in one world only: the other has
-        no text behind the end. It stands as `NOT_COMMITTED`, so that both worlds write the same round.
+        no text after the end. It becomes `NOT_COMMITTED`, so that both worlds write the same round.
         """
         num_accepted, next_token = verdict.num_accepted, verdict.next_token
         if num_accepted >= num_committed:

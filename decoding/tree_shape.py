@@ -20,13 +20,13 @@ def parents_of(paths: Sequence[Path]) -> tuple[int, ...]:
     """For each path the place of its parent, -1 for the root's children.
 
     Raises:
-        ValueError: a path is empty, stands twice, or stands before its parent.
+        ValueError: a path is empty, a repeat, or comes before its parent.
     """
     places: dict[Path, int] = {(): -1}
     parents = []
     for place, path in enumerate(paths):
         if path in places or path[:-1] not in places:
-            msg = f"path {place} of a tree is {list(path)}: it is empty or a repeat, or stands before its parent"
+            msg = f"path {place} of a tree is {list(path)}: it is empty or a repeat, or comes before its parent"
             raise ValueError(msg)
         parents.append(places[path[:-1]])
         places[path] = place

@@ -14,7 +14,7 @@ from decoding.files import replace_file
 T = TypeVar("T")
 
 
-def load_yaml(path: Path, model: type[T]) -> T:
+def load_yaml(path: str | Path, model: type[T]) -> T:
     """Read `path` as a `model` (a pydantic model, or any type pydantic can validate).
 
     Raises:
@@ -22,7 +22,7 @@ def load_yaml(path: Path, model: type[T]) -> T:
             listed with its line and column.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         msg = f"{path}: cannot be read ({error})"
         raise ConfigError(msg) from error
@@ -48,9 +48,9 @@ def parse_yaml(text: str, model: type[T], *, source: str) -> T:
         raise ConfigError("\n".join(lines)) from error
 
 
-def save_yaml(data: Any, path: Path) -> None:
+def save_yaml(data: Any, path: str | Path) -> None:
     """Write plain data as YAML, key order kept."""
-    write_atomically(path, yaml.safe_dump(data, sort_keys=False, width=100))
+    write_atomically(Path(path), yaml.safe_dump(data, sort_keys=False, width=100))
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""This machine: what it is, so that a profile can say where it was measured, and which lanes it offers."""
+"""This machine: what it is, so that a profile can name where it was measured, and which lanes it offers."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _PLAUSIBLE_BYTES_PER_S = (1e9, 1.2e13)
 
 
 def lint_device(sheet: DeviceSheet, reference: DeviceSheet | None = None) -> list[str]:
-    """What looks wrong in a device sheet, a sentence each.
+    """What is probably wrong in a device sheet, a sentence each.
 
     `reference` is a trusted sheet of the same device; by default the shipped one of the same name, if any.
     """
@@ -37,7 +37,7 @@ def lint_device(sheet: DeviceSheet, reference: DeviceSheet | None = None) -> lis
 
 
 def lint_link(sheet: LinkSheet, reference: LinkSheet | None = None) -> list[str]:
-    """What looks wrong in a link sheet, a sentence each; `reference` as in `lint_device`."""
+    """What is probably wrong in a link sheet, a sentence each; `reference` as in `lint_device`."""
     shipped = (known for known in map(link_sheet, link_names()) if known.name == sheet.name)
     known = reference or next(shipped, None)
     findings = [

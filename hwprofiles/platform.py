@@ -187,7 +187,7 @@ def shipped_platform(name: str) -> Platform:
     return load_platform(_FOLDER / f"{name}.yaml")
 
 
-def load_platform(path: Path) -> Platform:
+def load_platform(path: str | Path) -> Platform:
     """Read a platform YAML.
 
     Raises:

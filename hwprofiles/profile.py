@@ -6,8 +6,7 @@ there is an error, never a silent extrapolation.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -17,8 +16,14 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from decoding.errors import OutOfRangeError, ProfileError
 from decoding.yaml_file import load_yaml, save_yaml
+from hwprofiles.placement import split_pairs, whole_lanes
+
+BYTES_PER_CANDIDATE = 8
+"""A candidate crosses a link as a 32-bit id and a 32-bit log-prob."""
 
 Seconds = Annotated[float, Field(ge=0)]
+LanePart = Literal["layer", "lm_head", "exit", "draft_step", "draft_step_features", "draft_streams", "heads", "streams"]
+"""The fields of a `LaneProfile` that hold tables."""
 
 
 class _Strict(BaseModel):
@@ -56,25 +61,42 @@ class LatencyTable(_Strict):
             raise ValueError(msg)
         return self
 
-    @cached_property
-    def _grid(self) -> NDArray[np.float64]:
-        return np.array(self.seconds)
-
-    def at(self, rows: int, context: float) -> float:
+    def at(self, rows: float, context: float) -> float:
         """Seconds for `rows` rows at `context` cached tokens, bilinear.
 
         Raises:
             OutOfRangeError: outside the measured grid.
         """
-        line, row_share = _place(self.rows, rows, "rows", self.source)
-        if len(self.contexts) == 1:
-            column = self._grid[:, 0]
-        else:
-            at, share = _place(self.contexts, context, "context", self.source)
-            last = min(at + 1, len(self.contexts) - 1)
-            column = self._grid[:, at] * (1 - share) + self._grid[:, last] * share
-        above = min(line + 1, len(self.rows) - 1)
-        return float(column[line] * (1 - row_share) + column[above] * row_share)
+        return float(self.along(rows, np.array([context], dtype=np.float64))[0])
+
+    def along(self, rows: float, contexts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """`at` of many contexts (at least one) at once, same shape as `contexts`.
+
+        Raises:
+            OutOfRangeError: outside the measured grid.
+        """
+        if reason := self.missing(rows, contexts):
+            raise OutOfRangeError(reason)
+        line = [float(np.interp(rows, self.rows, column)) for column in zip(*self.seconds, strict=True)]
+        return np.full(contexts.shape, line[0]) if len(line) == 1 else np.interp(contexts, self.contexts, line)
+
+    def missing(self, rows: float, contexts: NDArray[np.float64]) -> str | None:
+        """What `along` would refuse, in words; None if it would not."""
+        low, high = self.contexts[0], self.contexts[-1]
+        reason = None
+        if rows > self.rows[-1]:
+            reason = f"more than {self.rows[-1]} rows"
+        elif rows < self.rows[0]:
+            reason = f"fewer than {self.rows[0]} rows"
+        elif low != high and not low <= contexts.min() <= contexts.max() <= high:
+            reason = f"contexts {contexts.min():g}..{contexts.max():g}, outside {low}..{high},"
+        return None if reason is None else f"{reason} were not measured ({self.source}); calibrate a wider grid"
+
+    def scaled(self, factor: float | Sequence[float]) -> Self:
+        """The same table with all times multiplied: by one factor, or by one for each row count of the grid."""
+        factors = [factor] * len(self.rows) if isinstance(factor, int | float) else factor
+        lines = zip(factors, self.seconds, strict=True)
+        return self.model_copy(update={"seconds": tuple(tuple(own * time_s for time_s in line) for own, line in lines)})
 
 
 class Contention(_Strict):
@@ -82,7 +104,7 @@ class Contention(_Strict):
 
     Attributes:
         lanes: the lane that ran the target, then the lane that ran the draft.
-        slowdown: for each lane of the pair, its latency beside the other over its latency alone (>= 1 up to
+        slowdown: for each lane of the pair, its latency while the other works over its latency alone (>= 1 up to
             noise; values below one are kept as measured).
         relative_error: spread of the repeats.
         source: where the numbers come from.
@@ -118,9 +140,41 @@ class LaneProfile(_Strict):
     draft_streams: LatencyTable | None = None
     heads: dict[str, LatencyTable] = {}
     streams: dict[str, LatencyTable] = {}
-    memory_bytes: Annotated[float, Field(ge=0)] | None = None
-    power_w: Annotated[float, Field(ge=0)] | None = None
-    price_per_hour: Annotated[float, Field(ge=0)] | None = None
+
+    def verify_s(self, num_layers: int, rows: float, context: float) -> float:
+        """Seconds of a verification, without its dispatch: all layers, and what follows the last one.
+
+        Raises:
+            ProfileError: a part was not measured on this lane.
+            OutOfRangeError: the rows or the context were not.
+        """
+        return num_layers * self._part_s("layer", rows, context) + self._part_s("lm_head", rows, context)
+
+    def prefix_s(self, exit_layer: int, rows: float, context: float) -> float:
+        """Seconds of a verification up to an exit layer, the exit included; errors as in `verify_s`."""
+        exit_s = self._seconds_of(self.exit.get(exit_layer), f"exit after layer {exit_layer}", rows, context)
+        return exit_layer * self._part_s("layer", rows, context) + exit_s
+
+    def suffix_s(self, num_layers: int, exit_layer: int, rows: float, context: float) -> float:
+        """Seconds of the rest of a verification after an exit layer; errors as in `verify_s`."""
+        return self.verify_s(num_layers - exit_layer, rows, context)
+
+    def draft_s(self, rows: float, context: float, *, with_features: bool = False) -> float:
+        """Seconds of one step of the draft, with exit features or without; errors as in `verify_s`."""
+        return self._part_s("draft_step_features" if with_features else "draft_step", rows, context)
+
+    def scaled(self, factors: Mapping[LanePart, float | Sequence[float]]) -> Self:
+        """The same lane with all times of some parts multiplied, see `LatencyTable.scaled`."""
+        return self.model_copy(update={part: _scaled(getattr(self, part), factor) for part, factor in factors.items()})
+
+    def _part_s(self, part: LanePart, rows: float, context: float) -> float:
+        return self._seconds_of(getattr(self, part), part, rows, context)
+
+    def _seconds_of(self, table: LatencyTable | None, part: str, rows: float, context: float) -> float:
+        if table is None:
+            msg = f"lane {self.name!r} has no measured {part}"
+            raise ProfileError(msg)
+        return table.at(rows, context)
 
 
 class LinkProfile(_Strict):
@@ -130,6 +184,10 @@ class LinkProfile(_Strict):
     latency_s: Seconds
     bytes_per_s: Annotated[float, Field(gt=0)]
     source: str
+
+    def transfer_s(self, num_bytes: float) -> float:
+        """Seconds of one message."""
+        return self.latency_s + num_bytes / self.bytes_per_s
 
 
 class Profile(_Strict):
@@ -185,8 +243,21 @@ class Profile(_Strict):
         msg = f"the profile has no lane {name!r}; it has {', '.join(lane.name for lane in self.lanes)}"
         raise ProfileError(msg)
 
+    def split_pairs(self) -> list[tuple[str, str]]:
+        """Names of every two lanes that share no core, both ways round."""
+        return split_pairs(self.lanes)
+
+    def whole_lanes(self) -> list[str]:
+        """Names of the lanes that are no part of another one."""
+        return whole_lanes(self.lanes)
+
+    def link(self, target_lane: str, draft_lane: str) -> LinkProfile | None:
+        """The link between two lanes; one that is known the other way round only serves both ways."""
+        links = {link.lanes: link for link in self.links}
+        return links.get((target_lane, draft_lane)) or links.get((draft_lane, target_lane))
+
     def slowdown(self, target_lane: str, draft_lane: str) -> tuple[float, float]:
-        """Latency of target and draft beside each other over their latency alone; (1, 1) for an unknown pair.
+        """Latency of target and draft while both work over their latency alone; (1, 1) for an unknown pair.
 
         If the pair was measured only the other way round, each lane keeps its own slowdown.
         """
@@ -196,8 +267,14 @@ class Profile(_Strict):
         draft, target = entries.get((draft_lane, target_lane), (1.0, 1.0))
         return target, draft
 
+    def __repr_args__(self) -> Iterator[tuple[str, object]]:
+        """Of `repr` and `str`: whose profile it is. The tables would fill pages."""
+        yield "target", self.target
+        yield "drafter", self.drafter
+        yield "lanes", [lane.name for lane in self.lanes]
 
-def load_profile(path: Path) -> Profile:
+
+def load_profile(path: str | Path) -> Profile:
     """Read a profile YAML.
 
     Raises:
@@ -206,17 +283,14 @@ def load_profile(path: Path) -> Profile:
     return load_yaml(path, Profile)
 
 
-def save_profile(profile: Profile, path: Path) -> None:
+def save_profile(profile: Profile, path: str | Path) -> None:
     """Write a profile YAML atomically, defaults left out."""
     save_yaml({"format": profile.format} | profile.model_dump(mode="json", exclude_defaults=True), path)
 
 
-def _place(grid: tuple[int, ...], value: float, name: str, source: str) -> tuple[int, float]:
-    """(index of the grid point at or below `value`, share of the way to the next)."""
-    if not grid[0] <= value <= grid[-1]:
-        msg = f"{name} {value:g} is outside the measured {grid[0]}..{grid[-1]} ({source}); calibrate a wider grid"
-        raise OutOfRangeError(msg)
-    index = bisect_right(grid, value) - 1
-    if index == len(grid) - 1:
-        return index, 0.0
-    return index, (value - grid[index]) / (grid[index + 1] - grid[index])
+def _scaled(
+    tables: LatencyTable | dict[Any, LatencyTable] | None, factor: float | Sequence[float]
+) -> LatencyTable | dict[Any, LatencyTable] | None:
+    if isinstance(tables, dict):
+        return {key: table.scaled(factor) for key, table in tables.items()}
+    return None if tables is None else tables.scaled(factor)

@@ -27,7 +27,7 @@ class Quantity(_Strict):
     Attributes:
         value: in the SI unit that the field's name ends with.
         span: lowest and highest published value, where sources differ; `value` lies within.
-        status: `datasheet` (the maker's word), `measured` (by whom the source says), or `derived` from others.
+        status: `datasheet` (the maker's word), `measured` (by whom, the source names), or `derived` from others.
         source: where it is from, and how it was derived.
     """
 
@@ -126,7 +126,7 @@ def link_sheet(name: str) -> LinkSheet:
     return load_link(_shipped("links", name, link_names()))
 
 
-def load_device(path: Path) -> DeviceSheet:
+def load_device(path: str | Path) -> DeviceSheet:
     """Read a device sheet.
 
     Raises:
@@ -135,7 +135,7 @@ def load_device(path: Path) -> DeviceSheet:
     return load_yaml(path, DeviceSheet)
 
 
-def load_link(path: Path) -> LinkSheet:
+def load_link(path: str | Path) -> LinkSheet:
     """Read a link sheet; errors as in `load_device`."""
     return load_yaml(path, LinkSheet)
 

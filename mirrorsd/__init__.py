@@ -4,8 +4,8 @@ Each name is loaded when it is first used, so that simulating and searching neve
 
     import mirrorsd
 
-    profile = mirrorsd.load_profile(Path("profile.yaml"))
-    record = mirrorsd.AcceptanceRecord.load(Path("record.npz"))
+    profile = mirrorsd.load_profile("profile.yaml")
+    record = mirrorsd.AcceptanceRecord.load("record.npz")
     plan = mirrorsd.make_plan(mirrorsd.SearchSpace(), profile, record)
     print(plan.verdict.text)
 """
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from mirrorsd.model_pair import find_pair as find_pair
     from mirrorsd.prompt_tokens import encode as encode
     from mirrorsd.record_pair import record as record
+    from mirrorsd.simulation import make_plan as make_plan
+    from mirrorsd.simulation import predict as predict
+    from mirrorsd.simulation import search as search
+    from mirrorsd.simulation import simulate as simulate
     from mirrorsd.text_engine import Decoding as Decoding
     from mirrorsd.text_engine import TextEngine as TextEngine
     from mirrorsd.text_engine import generate as generate
     from planner.plan import Plan as Plan
-    from planner.plan import make_plan as make_plan
-    from planner.search.search import search as search
     from planner.search.space import SearchSpace as SearchSpace
     from runtime.engine import Engine as Engine
-    from sim.evaluator import predict as predict
-    from sim.world import simulate as simulate
 
 _HOMES = {
     "calibrate.prompts": ("Prompt", "bundled_prompts", "load_prompts"),
@@ -55,13 +55,11 @@ _HOMES = {
     "mirrorsd.model_pair": ("ModelPair", "find_pair"),
     "mirrorsd.prompt_tokens": ("encode",),
     "mirrorsd.record_pair": ("record",),
+    "mirrorsd.simulation": ("make_plan", "predict", "search", "simulate"),
     "mirrorsd.text_engine": ("Decoding", "TextEngine", "generate"),
-    "planner.plan": ("Plan", "make_plan"),
-    "planner.search.search": ("search",),
+    "planner.plan": ("Plan",),
     "planner.search.space": ("SearchSpace",),
     "runtime.engine": ("Engine",),
-    "sim.evaluator": ("predict",),
-    "sim.world": ("simulate",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Required, TypedDict, Unpack
 
-from mirrorsd.model_pair import ModelPair, Progress
+from mirrorsd.model_pair import ModelPair, Progress, folder_of, name_of
 
 if TYPE_CHECKING:
     from calibrate.profiling.calibration import CalibrationTask
@@ -17,27 +17,39 @@ if TYPE_CHECKING:
     from runtime.lanes.lane import LaneSpec
 
 
+class CalibrationSettings(TypedDict, total=False):
+    """What may be chosen of a calibration; `calibrate.profiling.calibration.CalibrationTask` has the defaults.
+
+    Attributes:
+        contexts: the fewest and the most cached tokens that schedules will meet, see `contexts_of`.
+        max_window: most drafted tokens per round, 8 unless given.
+        max_branches: most branches per round, 32 unless given.
+        quick: a rougher profile in under a minute (for a small model).
+        time_s: in which to be done; repeats that do not fit are left out, and the profile's notes say so. None is a
+            minute if quick, and no limit otherwise.
+    """
+
+    contexts: Required[tuple[int, int]]
+    max_window: int
+    max_branches: int
+    quick: bool
+    time_s: float | None
+
+
 def calibrate(
     pair: ModelPair,
-    path: Path,
+    path: str | Path,
     *,
-    contexts: tuple[int, int],
-    max_window: int = 8,
-    quick: bool = False,
-    time_s: float | None = None,
     progress: Progress = lambda _step, _share: None,
+    **settings: Unpack[CalibrationSettings],
 ) -> Profile:
     """Measure this machine with these models and write the profile.
 
     Args:
-        pair: the models; without a drafter no chain is, without heads no tree.
+        pair: the models; without a drafter no chain is measured, without heads no tree.
         path: where the profile goes.
-        contexts: the fewest and the most cached tokens that schedules will meet, see `contexts_of`.
-        max_window: most drafted tokens per round.
-        quick: a rougher profile in under a minute (for a small model).
-        time_s: in which to be done; repeats that do not fit are left out, and the profile's notes say so. None is a
-            minute if quick, and no limit otherwise.
         progress: called with what is under way and the share that is done.
+        settings: `contexts`, and what else is to differ from the defaults, see `CalibrationSettings`.
 
     Raises:
         ConfigError: the contexts are no range, or the file cannot be written.
@@ -50,42 +62,29 @@ def calibrate(
 
     lanes = lane_specs()
     with new_engine(pair, lanes) as engine:
-        task = calibration_task(
-            engine, pair, lanes, contexts=contexts, max_window=max_window, quick=quick, time_s=time_s
-        )
-        profile = measure(engine, task, progress)
+        profile = measure(engine, calibration_task(engine, pair, lanes, **settings), progress)
     save_profile(profile, path)
     return profile
 
 
 def calibration_task(
-    engine: Engine,
-    pair: ModelPair,
-    lanes: Sequence[LaneSpec],
-    *,
-    contexts: tuple[int, int],
-    max_window: int,
-    quick: bool,
-    time_s: float | None = None,
+    engine: Engine, pair: ModelPair, lanes: Sequence[LaneSpec], **settings: Unpack[CalibrationSettings]
 ) -> CalibrationTask:
     """What `calibrate` measures with an engine at hand; arguments as there."""
     from calibrate.profiling.calibration import CalibrationTask
     from calibrate.profiling.model_sizes import ModelSizes
     from planner.search.space import SearchSpace
 
-    sizes = ModelSizes.of(engine.config, pair.drafter_folder, pair.exits_folder, pair.dtype)
+    sizes = ModelSizes.of(engine.config, folder_of(pair.drafter), folder_of(pair.exits), pair.dtype)
     return CalibrationTask(
         target=pair.target,
-        drafter=pair.drafter,
+        drafter=name_of(pair.drafter),
         sizes=sizes,
         lanes=tuple(lanes),
         exit_layers=exit_layers_of(sizes),
-        contexts=contexts,
-        max_window=max_window,
         heads=pair.head_methods,
         max_tree=max(SearchSpace().tree_sizes),
-        quick=quick,
-        time_s=time_s,
+        **settings,
     )
 
 

@@ -1,4 +1,4 @@
-"""Results as strict JSON, which knows neither NaN nor infinity; and how paths are told in it."""
+"""Results as strict JSON, which has neither NaN nor infinity; and paths in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def json_text(data: Any) -> str:
 
 
 def path_from(folder: Path, path: Path) -> str:
-    """How to get to `path` from a file in `folder`: what is told this way can be moved together."""
+    """`path` as seen from `folder`: files that refer to each other this way can be moved together."""
     return os.path.relpath(path.resolve(), folder.resolve())
 
 

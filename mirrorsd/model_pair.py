@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from decoding.errors import ModelFormatError
 from decoding.schedule import Method
 
+if TYPE_CHECKING:
+    from runtime.models.model_folder import NamedFolder
+
 Dtype = Literal["bfloat16", "float32"]
 Progress = Callable[[str, float], None]
+"""Called along the way with the step under way and the share that is done, 0 to 1."""
 
-_DRAFT: Final = "mirrorsd_draft"
-_EXITS: Final = "mirrorsd_exits"
-_HEADS: Final[Mapping[str, Method]] = {
+_METHOD_OF_HEAD: Final[Mapping[str, Method]] = {
     "mirrorsd_medusa": "medusa",
     "mirrorsd_hydra": "hydra",
     "mirrorsd_eagle1": "eagle2",
@@ -28,6 +29,18 @@ _HEADS: Final[Mapping[str, Method]] = {
 """Kinds of folder that hold heads of a target, and the method that each is for."""
 
 
+class _Role(NamedTuple):
+    """What a folder is asked for, and the kinds of folder that can be it."""
+
+    name: str
+    kinds: Collection[str]
+
+
+_DRAFTER: Final = _Role("a drafter", ("mirrorsd_draft",))
+_EXITS: Final = _Role("exit adapters", ("mirrorsd_exits",))
+_HEAD: Final = _Role("a head", _METHOD_OF_HEAD)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelPair:
     """A target and what drafts for it.
@@ -35,23 +48,21 @@ class ModelPair:
     Attributes:
         target: what the user calls it.
         target_folder: its Hugging Face folder.
-        drafter, drafter_folder: likewise; None if there is none.
-        exits, exits_folder: trained exit adapters; without them exits are read by the plain logit lens.
+        drafter: the draft model; None without.
+        exits: trained exit adapters; without them exits are read by the plain logit lens.
         dtype: of weights and arithmetic.
-        heads: heads and streams of the target, by name.
+        heads: heads and streams of the target.
     """
 
     target: str
     target_folder: Path
-    drafter: str | None
-    drafter_folder: Path | None
-    exits: str | None
-    exits_folder: Path | None
+    drafter: NamedFolder | None
+    exits: NamedFolder | None
     dtype: Dtype
-    heads: Mapping[str, Path] = field(default_factory=dict)
+    heads: tuple[NamedFolder, ...] = ()
 
     def head_for(self, method: Method) -> str | None:
-        """The first head for a method; None if there is none.
+        """Name of the first head for a method; None if there is none.
 
         Raises:
             ModelFormatError: a head's configuration is missing or damaged.
@@ -60,20 +71,20 @@ class ModelPair:
 
     @property
     def head_methods(self) -> Mapping[str, Method]:
-        """The method that each head is for.
+        """The method that each head is for, by the head's name.
 
         Raises:
             ModelFormatError: a head's configuration is missing or damaged.
         """
-        return {name: _HEADS[_kind(folder)] for name, folder in self.heads.items()}
+        return {head.name: _METHOD_OF_HEAD[_kind(head)] for head in self.heads}
 
 
 def find_pair(
-    target: str,
+    target: str | Path,
     *,
-    drafter: str | None = None,
-    exits: str | None = None,
-    heads: Sequence[str] | None = None,
+    drafter: str | Path | None = None,
+    exits: str | Path | None = None,
+    heads: Sequence[str | Path] | None = None,
     dtype: Dtype = "bfloat16",
     progress: Progress = lambda _step, _share: None,
 ) -> ModelPair:
@@ -90,85 +101,55 @@ def find_pair(
     Raises:
         ModelError: a model is not to be had, or is of an unsupported family.
     """
-    from runtime.drafters.shipped import find_drafter
+    from runtime.drafters.shipped import shipped_for
     from runtime.models.model_folder import resolve_model
 
-    target_folder = resolve_model(target, progress=progress)
-    shipped = list(_shipped_for(target_folder.name))
-    drafter = drafter or next((name for name, kind in shipped if kind == _DRAFT), None)
-    exits = exits or next((name for name, kind in shipped if kind == _EXITS), None)
-    heads = [name for name, kind in shipped if kind in _HEADS] if heads is None else heads
-    drafter_folder = find_drafter(drafter) if drafter is not None else None
-    exits_folder = find_drafter(exits) if exits is not None else None
-    _require_kind(drafter_folder, _DRAFT)
-    _require_kind(exits_folder, _EXITS)
-    head_folders = [find_drafter(name) for name in heads]
-    for folder in head_folders:
-        _require_head(folder)
+    folder = resolve_model(str(target), progress=progress)
+    shipped = shipped_for(folder.name)
     return ModelPair(
-        target=target,
-        target_folder=target_folder,
-        drafter=None if drafter is None else lasting_name(drafter),
-        drafter_folder=drafter_folder,
-        exits=None if exits is None else lasting_name(exits),
-        exits_folder=exits_folder,
+        target=str(target),
+        target_folder=folder,
+        drafter=_first(_DRAFTER, shipped) if drafter is None else _named(_DRAFTER, drafter),
+        exits=_first(_EXITS, shipped) if exits is None else _named(_EXITS, exits),
         dtype=dtype,
-        heads={lasting_name(name): folder for name, folder in zip(heads, head_folders, strict=True)},
+        heads=_fitting(_HEAD, shipped) if heads is None else tuple(_named(_HEAD, name) for name in heads),
     )
 
 
-def lasting_name(name: str) -> str:
-    """A shipped name as it is, a path made absolute: schedules and profiles are read from anywhere."""
-    from runtime.drafters.shipped import shipped_names
-
-    return name if name in shipped_names() else str(Path(name).expanduser().resolve())
+def name_of(model: NamedFolder | None) -> str | None:
+    """What a user calls a model that may not be there."""
+    return None if model is None else model.name
 
 
-def _shipped_for(target: str) -> Iterator[tuple[str, str]]:
-    """Name and kind of all shipped folders that were trained for that target."""
-    from runtime.drafters.shipped import find_drafter, shipped_names
-
-    for name in shipped_names():
-        folder = find_drafter(name)
-        if _verifier(_config(folder)) == target:
-            yield name, _kind(folder)
+def folder_of(model: NamedFolder | None) -> Path | None:
+    """The folder of a model that may not be there."""
+    return None if model is None else model.folder
 
 
-def _require_head(folder: Path) -> None:
-    found = _kind(folder)
-    if found not in _HEADS:
-        msg = f"{folder}: is no head: config.json has speculators_model_type {found!r}, expected {', '.join(_HEADS)}"
+def _fitting(role: _Role, models: Sequence[NamedFolder]) -> tuple[NamedFolder, ...]:
+    return tuple(model for model in models if _kind(model) in role.kinds)
+
+
+def _first(role: _Role, models: Sequence[NamedFolder]) -> NamedFolder | None:
+    return next(iter(_fitting(role, models)), None)
+
+
+def _named(role: _Role, name: str | Path) -> NamedFolder:
+    """The model of that name or folder; raises `ModelError` where it is not to be had or has another role."""
+    from runtime.drafters.shipped import named_drafter
+
+    model = named_drafter(str(name))
+    found = _kind(model)
+    if found not in role.kinds:
+        msg = (
+            f"{model.folder}: is not {role.name}: config.json has speculators_model_type {found!r}, "
+            f"expected {', '.join(role.kinds)}"
+        )
         raise ModelFormatError(msg)
+    return model
 
 
-def _require_kind(folder: Path | None, kind: str) -> None:
-    if folder is None:
-        return
-    found = _kind(folder)
-    if found != kind:
-        what = {_DRAFT: "a drafter", _EXITS: "exit adapters"}[kind]
-        msg = f"{folder}: is not {what}: config.json has speculators_model_type {found!r}, expected {kind!r}"
-        raise ModelFormatError(msg)
-
-
-def _kind(folder: Path) -> str:
+def _kind(model: NamedFolder) -> str:
     from runtime.drafters.registry import kind_of
 
-    _config(folder)
-    return kind_of(folder)
-
-
-def _config(folder: Path) -> dict[str, object]:
-    path = folder / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        msg = f"{path}: not a readable configuration ({error})"
-        raise ModelFormatError(msg) from error
-    return config if isinstance(config, dict) else {}
-
-
-def _verifier(config: dict[str, object]) -> object:
-    speculators = config.get("speculators_config")
-    verifier = speculators.get("verifier") if isinstance(speculators, dict) else None
-    return verifier.get("name_or_path") if isinstance(verifier, dict) else None
+    return kind_of(model.folder)

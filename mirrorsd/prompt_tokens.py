@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from runtime.models.tokenizer import Tokenizer
 
 
-def encode(prompts: Sequence[Prompt], target_folder: Path) -> tuple[EncodedPrompt, ...]:
+def encode(prompts: Sequence[Prompt], target_folder: str | Path) -> tuple[EncodedPrompt, ...]:
     """The first turn of each prompt, as token ids of the target.
 
     Raises:
@@ -19,7 +19,7 @@ def encode(prompts: Sequence[Prompt], target_folder: Path) -> tuple[EncodedPromp
     """
     from runtime.models.tokenizer import Tokenizer
 
-    return encode_with(Tokenizer.from_folder(target_folder), prompts)
+    return encode_with(Tokenizer.from_folder(Path(target_folder)), prompts)
 
 
 def encode_with(tokenizer: Tokenizer, prompts: Sequence[Prompt]) -> tuple[EncodedPrompt, ...]:

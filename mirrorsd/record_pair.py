@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from decoding.errors import ConfigError
-from mirrorsd.model_pair import ModelPair, Progress
+from mirrorsd.model_pair import ModelPair, Progress, folder_of
 from mirrorsd.prompt_tokens import encode
 
 if TYPE_CHECKING:
     from calibrate.prompts import Prompt
     from decoding.record import AcceptanceRecord
+    from runtime.models.model_folder import NamedFolder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,12 +24,14 @@ class Reach:
     Attributes:
         max_new_tokens: cut of every text.
         max_window: longest window that can be replayed.
+        max_exit_top_k: most roots per row from an exit that can be.
         exit_layers: exits to record; None for those that have trained adapters, or half depth if none has.
         trees: depth and top_k of every dynamic tree; None for the usual ones.
     """
 
     max_new_tokens: int = 64
     max_window: int = 8
+    max_exit_top_k: int = 16
     exit_layers: tuple[int, ...] | None = None
     trees: tuple[tuple[int, int], ...] | None = None
 
@@ -36,7 +39,7 @@ class Reach:
 def record(
     pair: ModelPair,
     prompts: Sequence[Prompt],
-    path: Path,
+    path: str | Path,
     *,
     reach: Reach | None = None,
     num_threads: int | None = None,
@@ -57,19 +60,19 @@ def record(
         ModelError: a model cannot be loaded.
         RecordError: an exit layer or a prompt does not fit the target, or the file cannot be written.
     """
-    if pair.drafter is None or pair.drafter_folder is None:
-        msg = f"no drafter ships for {pair.target}: name one, or train one with `mirrorsd train draft`"
-        raise ConfigError(msg)
-    from calibrate.recording.recorded_models import NamedFolder, load_models
+    from calibrate.recording.recorded_models import load_models
     from calibrate.recording.recorder import USUAL_TREES, RecordSettings, record_acceptance
+    from runtime.models.model_folder import NamedFolder
+
+    drafter = recorded_drafter(pair)
 
     encoded = encode(prompts, pair.target_folder)
     progress("loading the models", 0.0)
     models = load_models(
         NamedFolder(pair.target, pair.target_folder),
-        NamedFolder(pair.drafter, pair.drafter_folder),
-        pair.exits_folder,
-        heads=[NamedFolder(name, folder) for name, folder in pair.heads.items()],
+        drafter,
+        folder_of(pair.exits),
+        heads=pair.heads,
         dtype=pair.dtype,
         num_threads=num_threads,
     )
@@ -79,6 +82,19 @@ def record(
         exit_layers=trained if reach.exit_layers is None else reach.exit_layers,
         max_new_tokens=reach.max_new_tokens,
         max_window=reach.max_window,
+        num_exit_candidates=reach.max_exit_top_k + 1,
         trees=USUAL_TREES if reach.trees is None else reach.trees,
     )
-    return record_acceptance(models, encoded, settings, path, progress)
+    return record_acceptance(models, encoded, settings, Path(path), progress)
+
+
+def recorded_drafter(pair: ModelPair) -> NamedFolder:
+    """The draft whose rollouts a record holds.
+
+    Raises:
+        ConfigError: the pair has none.
+    """
+    if pair.drafter is None:
+        msg = f"no drafter ships for {pair.target}: name one, or train one with `mirrorsd train draft`"
+        raise ConfigError(msg)
+    return pair.drafter

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from calibrate.prompts import Prompt
 from decoding.schedule import Schedule
 from decoding.trace import Trace
-from mirrorsd.model_pair import Dtype, ModelPair, find_pair
+from mirrorsd.model_pair import Dtype, ModelPair, find_pair, folder_of
 from mirrorsd.prompt_tokens import encode_with
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
@@ -24,7 +25,7 @@ OnText = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What was said to a prompt, and how it came about.
+    """The answer to a prompt, and how it was decoded. Its `repr` is the text alone.
 
     Attributes:
         text: without special tokens.
@@ -33,13 +34,13 @@ class Answer:
     """
 
     text: str
-    tokens: tuple[int, ...]
-    trace: Trace
+    tokens: tuple[int, ...] = field(repr=False)
+    trace: Trace = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decoding:
-    """How much to say, and how tokens are chosen; `temperature` 0 is greedy."""
+    """How many tokens, and how they are chosen; `temperature` 0 is greedy."""
 
     max_new_tokens: int = 128
     temperature: float = 0.0
@@ -73,8 +74,8 @@ class TextEngine:
         Args:
             prompt: of several turns the first is used.
             schedule: how.
-            decoding: how much, and at which temperature; the seed is mixed with the prompt's id, so that prompts
-                do not share their luck.
+            decoding: how many tokens, at which temperature; the seed is mixed with the prompt's id, so that prompts
+                do not share their random draws.
             on_text: called with every piece of text as it is committed.
 
         Raises:
@@ -99,7 +100,7 @@ def generate(
     prompt: str,
     schedule: Schedule,
     *,
-    target: str = "smollm2-135m-instruct",
+    target: str | Path = "smollm2-135m-instruct",
     dtype: Dtype = "bfloat16",
     decoding: Decoding | None = None,
     on_text: OnText = lambda _: None,
@@ -120,8 +121,8 @@ def new_engine(pair: ModelPair, lanes: Sequence[LaneSpec]) -> Engine:
     return Engine(
         pair.target_folder,
         lanes=lanes,
-        drafter_folder=pair.drafter_folder,
-        exits_folder=pair.exits_folder,
+        drafter_folder=folder_of(pair.drafter),
+        exits_folder=folder_of(pair.exits),
         dtype=pair.dtype,
     )
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, cast
+from typing import Final, Literal
 
 from decoding.schedule import Schedule
 
-Kind = Literal["autoregressive", "speculative", "tree", "mirror"]
+Kind = Literal["plain", "lookup", "synchronous", "tree", "mirror"]
 
-KINDS: Final[tuple[Kind, ...]] = ("autoregressive", "speculative", "tree", "mirror")
-"""From the simplest on: nothing but the target; a draft beside it; heads that read its states; two lanes at once."""
+KINDS: Final[tuple[Kind, ...]] = ("plain", "lookup", "synchronous", "tree", "mirror")
+"""From the simplest on: nothing but the target; text that is found again; a draft model; heads that read the target's
+states; two lanes at once."""
 
 
 def kind_of(schedule: Schedule) -> Kind:
-    """The kind that a schedule is of."""
-    return "tree" if schedule.is_tree else cast("Kind", schedule.method)
+    """The kind that a schedule is of, by what is true of its method."""
+    traits = schedule.traits
+    if traits.window == "none":
+        return "plain"
+    if traits.is_tree:
+        return "tree"
+    if traits.finds_text:
+        return "lookup"
+    return "mirror" if traits.overlaps else "synchronous"

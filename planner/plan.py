@@ -19,7 +19,7 @@ class Plan:
     """What was found, and what it means.
 
     Attributes:
-        profile, record: what it stands on.
+        profile, record: what it was made from.
         search: all schedules, ranked.
         sensitivity: what would have to change.
         bound: the limit of the best mirror schedule; None if there is none.
@@ -32,6 +32,10 @@ class Plan:
     sensitivity: Sensitivity
     bound: OverlapBound | None
     verdict: PlanVerdict
+
+    def __repr__(self) -> str:
+        """In a line: tables and records would fill pages."""
+        return f"<Plan of {len(self.search.candidates)} schedules: {self.verdict.headline}>"
 
 
 def make_plan(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> Plan:

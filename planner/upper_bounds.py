@@ -1,14 +1,12 @@
-"""What overlap could bring at the very most on a pair of lanes (see reference: SSD 2603.03251, Mirror 2510.13161)."""
+"""What overlap could bring at the very most on a pair of lanes (SSD, arXiv 2603.03251; Mirror, arXiv 2510.13161)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from decoding.errors import ProfileError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import LatencyTable, Profile
-from planner.search.pricing import RecordReach
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,20 +36,17 @@ def overlap_bound(
     Raises:
         ProfileError: the profile lacks the lanes, or has no measurement there.
     """
-    reach = RecordReach.of(record)
-    context = (reach.first_context + reach.last_context) / 2
+    contexts = record.contexts
+    context = (contexts.start + contexts.stop - 1) / 2
     target = profile.lane(schedule.target_lane)
     draft = profile.lane(str(schedule.draft_lane))
-    step = draft.draft_step_features if schedule.exit_features else draft.draft_step
-    rows = schedule.num_rows
-    verify_s = profile.num_layers * _at(target.layer, rows, context) + _at(target.lm_head, rows, context)
-    draft_s = schedule.num_speculative_tokens * _at(step, 1, context)
-    prefix_s = 0.0
-    if schedule.exit_layer is not None:
-        prefix_s = schedule.exit_layer * _at(target.layer, rows, context)
-        prefix_s += _at(target.exit.get(schedule.exit_layer), rows, context)
+    rows, exit_layer = schedule.num_rows, schedule.exit_layer
+    verify_s = target.verify_s(profile.num_layers, rows, context)
+    draft_s = schedule.num_speculative_tokens * draft.draft_s(1, context, with_features=schedule.exit_features)
+    prefix_s = 0.0 if exit_layer is None else target.prefix_s(exit_layer, rows, context)
     share, exit_share = draft_s / verify_s, min(1.0, prefix_s / verify_s)
     waits = exit_share if schedule.root_source == "exit" else 0.0
+    step = draft.draft_step_features if schedule.exit_features else draft.draft_step
     round_bytes = (
         profile.num_layers * _bytes(target.layer)
         + _bytes(target.lm_head)
@@ -64,13 +59,6 @@ def overlap_bound(
         over_synchronous=(1 + share) / (waits + max(1 - waits, share)),
         memory_floor_s=round_bytes / pool / mean_acceptance_length if pool else None,
     )
-
-
-def _at(table: LatencyTable | None, rows: int, context: float) -> float:
-    if table is None:
-        msg = "the profile lacks a cost that the schedule needs; only schedules of a search have bounds"
-        raise ProfileError(msg)
-    return table.at(rows, context)
 
 
 def _bytes(table: LatencyTable | None) -> float:

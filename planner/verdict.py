@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isnan
-from typing import Literal
+from typing import Final, Literal
 
-from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from planner.kinds import KINDS, Kind, kind_of
 from planner.search.comparison import Compare
 from planner.search.search import Candidate, SearchResult
+from planner.settings_in_words import lanes_in_words, settings_in_words
 from planner.upper_bounds import OverlapBound
 from planner.what_if.sensitivity import BreakEven, Sensitivity
 from planner.wording import (
     KIND,
-    METHOD,
     PART,
     capital,
-    counted,
     factor,
     listing,
     milliseconds,
@@ -30,20 +28,21 @@ from planner.wording import (
 
 WORTH_A_WORD = 0.02
 """Smallest share of a time that a sentence spends words on."""
+_TARGET_PARTS: Final = ("target_verify", "target_prefix", "target_suffix")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanVerdict:
-    """What to tell a person.
+    """The answer, in sentences for a person.
 
     Attributes:
         pays: whether speculation beats plain decoding; `unclear` when the predictions cannot tell.
         speedup: best speculation over best plain decoding, as predicted; None if one of them is missing.
         headline: the answer in a sentence.
-        prediction: the speeds it stands on.
-        choice: kind, settings and lanes.
-        because: what the winner's time goes into, and why the runner-up is behind.
-        changes: what would have to change for another kind to win.
+        prediction: the predicted speeds.
+        choice: kind, settings and lanes, and how the other kinds compare.
+        because: what the winner's time goes into, and what slower kinds spend more on.
+        changes: what would have to change for another kind to be the fastest.
     """
 
     pays: Literal["yes", "no", "unclear"]
@@ -72,12 +71,12 @@ def judge(
     bound: OverlapBound | None = None,
 ) -> PlanVerdict:
     """Put a search into words; `bound` is that of the best mirror schedule."""
-    plain, drafting = result.best(method="autoregressive"), result.best_drafting()
+    plain, drafting = result.best(kind="plain"), result.best_drafting()
     pays = _pays(plain, drafting, compare)
     return PlanVerdict(
         pays=pays,
         speedup=plain.tpot_s / drafting.tpot_s if plain and drafting else None,
-        headline=_headline(pays, plain, drafting),
+        headline=_headline(plain, drafting, compare),
         prediction=_prediction(plain, drafting),
         choice=tuple(_choice(result, profile, compare)),
         because=tuple(_because(result, compare)),
@@ -93,37 +92,49 @@ def _pays(plain: Candidate | None, drafting: Candidate | None, compare: Compare)
     return "yes" if drafting.tpot_s < plain.tpot_s else "no"
 
 
-def _headline(pays: str, plain: Candidate | None, drafting: Candidate | None) -> str:
+def _headline(plain: Candidate | None, drafting: Candidate | None, compare: Compare) -> str:
     if drafting is None:
-        return "No: only plain decoding can be priced."
+        return "No: only plain decoding can be predicted from this profile and record."
     if plain is None:
-        return "Unclear: the search left plain decoding out."
-    ratio = factor(plain.tpot_s / drafting.tpot_s)
-    if pays == "unclear":
-        return "No measurable difference: speculation is about as fast as plain decoding here."
-    if pays == "yes":
+        return "Cannot tell: the search left plain decoding out."
+    ratio, comparison = factor(plain.tpot_s / drafting.tpot_s), compare(plain.schedule, drafting.schedule)
+    if not comparison.is_measurable:
+        error = percent(comparison.relative_error)
+        return f"Cannot tell: speculation is predicted at {ratio} the speed of plain decoding, give or take {error}."
+    if drafting.tpot_s < plain.tpot_s:
         return f"Yes, speculation pays here: {ratio} the speed of plain decoding."
     return f"No, speculation does not pay here: its best has {ratio} the speed of plain decoding."
 
 
 def _prediction(plain: Candidate | None, drafting: Candidate | None) -> str:
     best = [one for one in (drafting, plain) if one is not None]
-    speeds = [f"{METHOD[one.schedule.method]} {tokens_per_second(one.tpot_s)}" for one in best]
+    speeds = [f"{one.schedule.traits.title} {tokens_per_second(one.tpot_s)}" for one in best]
     return f"Predicted: {listing(speeds)}."
 
 
 def _choice(result: SearchResult, profile: Profile, compare: Compare) -> Iterator[str]:
     winner = result.winner
-    yield f"The fastest is {METHOD[winner.schedule.method]}: {_settings(winner.schedule, profile)}."
-    yield _where(winner, profile)
+    settings = settings_in_words(winner.schedule, profile)
+    yield f"The fastest by prediction is {winner.schedule.traits.title}: {settings}."
+    yield lanes_in_words(winner.schedule, profile)
+    close = []
     for rival, name in _rivals(result):
-        needs = f"{milliseconds(rival.tpot_s)} per token"
         if compare(winner.schedule, rival.schedule).is_measurable:
-            yield f"{capital(name)} needs {needs}, {percent(rival.tpot_s / winner.tpot_s - 1)} more."
+            more = percent(rival.tpot_s / winner.tpot_s - 1)
+            yield f"{capital(name)} needs {milliseconds(rival.tpot_s)} per token, {more} more."
         else:
-            is_simpler = KINDS.index(kind_of(rival.schedule)) < KINDS.index(kind_of(winner.schedule))
-            advice = ", which is simpler and so the better choice" if is_simpler else ""
-            yield f"There is no measurable difference to {name} ({needs}){advice}."
+            close.append((rival, name))
+    if close:
+        yield from _too_close(winner, close)
+
+
+def _too_close(winner: Candidate, close: list[tuple[Candidate, str]]) -> Iterator[str]:
+    """What the predictions cannot tell from the winner, and whether that is a reason to choose something simpler."""
+    rivals = [f"{name} ({milliseconds(rival.tpot_s)} per token)" for rival, name in close]
+    yield f"The predictions cannot tell whether it is really faster than {listing(rivals, 'or')}."
+    simplest, name = min(close, key=lambda one: KINDS.index(kind_of(one[0].schedule)))
+    if KINDS.index(kind_of(simplest.schedule)) < KINDS.index(kind_of(winner.schedule)):
+        yield f"{capital(name)} is simpler, and so the better choice unless runs show a difference."
 
 
 def _rivals(result: SearchResult) -> Iterator[tuple[Candidate, str]]:
@@ -133,74 +144,25 @@ def _rivals(result: SearchResult) -> Iterator[tuple[Candidate, str]]:
         method=winner.schedule.method, placement="pooled" if winner.placement == "split" else "split"
     )
     if other_placement is not None:
-        yield other_placement, f"{METHOD[winner.schedule.method]} {other_placement.placement}"
+        yield other_placement, f"{winner.schedule.traits.title} {other_placement.placement}"
     for kind in KINDS:
         rival = result.best(kind=kind)
         if kind != kind_of(winner.schedule) and rival is not None:
-            yield rival, METHOD[rival.schedule.method]
-
-
-def _settings(schedule: Schedule, profile: Profile) -> str:
-    if schedule.method == "autoregressive":
-        return "one target pass per token"
-    if schedule.is_tree:
-        return _tree_settings(schedule)
-    features = ", reading the target's exit features" if schedule.exit_features else ""
-    drafted = f"draft {counted(schedule.num_speculative_tokens, 'token')} per round{features}"
-    if schedule.method == "speculative":
-        return drafted
-    exit_taken = (
-        f", take the exit after layer {schedule.exit_layer} of {profile.num_layers}" if schedule.uses_exit else ""
-    )
-    return f"{drafted}{exit_taken}, prepare {_branches(schedule)}"
-
-
-def _tree_settings(schedule: Schedule) -> str:
-    by = "the target's own streams draft" if schedule.draft_lane is None else f"{schedule.drafter} drafts"
-    expanded = f", {schedule.tree_top_k} nodes expanded per level" if schedule.tree_top_k else ""
-    depth = f"{schedule.num_speculative_tokens} deep{expanded}"
-    return f"{by} a tree of {counted(schedule.tree_size, 'token')} per round, {depth}"
-
-
-def _branches(schedule: Schedule) -> str:
-    if schedule.roots_per_row is not None:
-        rows = " / ".join(str(count) for count in schedule.roots_per_row)
-        return f"{rows} branches for 0 / 1 / 2 .. accepted tokens, from the {schedule.root_source}"
-    sources = [(schedule.exit_top_k, "exit"), (schedule.draft_top_k, "draft")]
-    return listing(
-        [f"{counted(count, 'branch', 'branches')} per row from the {name}" for count, name in sources if count]
-    )
-
-
-def _where(candidate: Candidate, profile: Profile) -> str:
-    schedule = candidate.schedule
-    target = _lane(profile, schedule.target_lane)
-    if schedule.draft_lane is None:
-        return f"The target runs on {target}."
-    if schedule.is_pooled and schedule.is_tree:
-        return f"The target and its head take turns on {target}."
-    if schedule.is_pooled:
-        return f"Target and draft take turns on {target}."
-    return f"The target runs on {target}, the draft on {_lane(profile, schedule.draft_lane)}."
-
-
-def _lane(profile: Profile, name: str) -> str:
-    lane = profile.lane(name)
-    if not lane.cores:
-        return f"lane {name} ({lane.device})"
-    cores = f"core {lane.cores[0]}" if len(lane.cores) == 1 else f"{len(lane.cores)} cores"
-    return f"lane {name} ({lane.device}, {cores})"
+            yield rival, rival.schedule.traits.title
 
 
 def _because(result: SearchResult, compare: Compare) -> Iterator[str]:
     winner = result.winner
+    drafting = [one.prediction for one in result.candidates if one.schedule.traits.window != "none"]
+    if drafting and not any(one.num_accepted_tokens for one in drafting):
+        yield "No drafted token was right on these prompts, so drafting only costs time."
     yield _breakdown(winner)
     prediction = winner.prediction
     drafted_s = prediction.hidden_draft_s + prediction.exposed_draft_s
-    if winner.schedule.method == "mirror" and drafted_s and not isnan(prediction.reuse_rate):
+    if winner.schedule.traits.overlaps and drafted_s and not isnan(prediction.reuse_rate):
         yield (
             f"{percent(prediction.reuse_rate)} of the rounds find their next window ready, and "
-            f"{percent(prediction.hidden_draft_s / drafted_s)} of the draft's work is hidden behind the target."
+            f"{percent(prediction.hidden_draft_s / drafted_s)} of the draft's work is done while the target works."
         )
     for rival, _ in _rivals(result):
         is_other_kind = kind_of(rival.schedule) != kind_of(winner.schedule)
@@ -215,14 +177,20 @@ def _breakdown(candidate: Candidate) -> str:
     shares = [
         f"{PART[name]} ({percent(time_s / total_s)})" for name, time_s in parts if time_s >= WORTH_A_WORD * total_s
     ]
-    return f"What bounds it, of {milliseconds(candidate.tpot_s)} per token: {listing(shares)}."
+    return f"Its {milliseconds(candidate.tpot_s)} per token go into {listing(shares)}."
 
 
 def per_token(candidate: Candidate) -> dict[str, float]:
-    """Predicted seconds per committed token by part; together the time per token."""
-    attribution = candidate.prediction.bottlenecks._asdict()
-    total_s = sum(attribution.values())
-    return {name: time_s / total_s * candidate.tpot_s for name, time_s in attribution.items()}
+    """Predicted seconds per committed token by part, none negative; together the time per token.
+
+    Where both lanes were measured faster together than alone, what they gain is taken off the target's parts.
+    """
+    parts = candidate.prediction.bottlenecks._asdict()
+    scale = candidate.tpot_s / sum(parts.values())
+    target_s = sum(parts[name] for name in _TARGET_PARTS)
+    faster = 1 + min(0.0, parts["contention"]) / target_s if target_s else 1.0
+    parts |= {name: parts[name] * faster for name in _TARGET_PARTS} | {"contention": max(0.0, parts["contention"])}
+    return {name: time_s * scale for name, time_s in parts.items()}
 
 
 def _difference(winner: Candidate, rival: Candidate) -> str:
@@ -233,16 +201,16 @@ def _difference(winner: Candidate, rival: Candidate) -> str:
     more = [f"{milliseconds(change)} more on {name}" for name, change in large if change > 0]
     less = [f"{milliseconds(-change)} less on {name}" for name, change in large if change <= 0]
     name = schedule_name(rival.schedule, rival.placement)
-    return f"{capital(METHOD[rival.schedule.method])} ({name}) spends per token {listing(more + less)}."
+    return f"Per token, {rival.schedule.traits.title} ({name}) spends {listing(more + less)}."
 
 
 def _grouped(candidate: Candidate) -> dict[str, float]:
     """`per_token` in coarser groups that all kinds share."""
     groups = {
-        "the target": ("target_verify", "target_prefix", "target_suffix"),
-        "drafting in the open": ("draft", "fallback"),
+        "the target": _TARGET_PARTS,
+        "waiting for the draft": ("draft", "fallback"),
         "lanes slowing each other": ("contention",),
-        "channel, dispatch and driver": ("channel", "overhead"),
+        "messages and dispatch": ("channel", "overhead"),
     }
     parts = per_token(candidate)
     return {group: sum(parts.get(name, 0.0) for name in names) for group, names in groups.items()}
@@ -253,10 +221,13 @@ def _changes(sensitivity: Sensitivity, bound: OverlapBound | None) -> Iterator[s
         yield _change(challenger, [one for one in sensitivity.break_evens if one.challenger == challenger])
     gains = [f"the {gain.part} {percent(gain.gain)}" for gain in sensitivity.gains]
     if gains:
-        yield f"Ten percent more speed of one part would bring, in tokens per second: {listing(gains)}."
+        yield f"One part made ten percent faster would bring this many more tokens per second: {listing(gains)}."
     if bound is not None:
         limit = factor(bound.over_synchronous)
-        yield f"On these lanes mirror can be at most {limit} as fast as drafting and verifying in turn."
+        yield (
+            "On the lanes of its best schedule, mirror speculation can be at most "
+            f"{limit} as fast as drafting and verifying in turn."
+        )
         if bound.memory_floor_s is not None:
             floor = milliseconds(bound.memory_floor_s)
             yield f"The shared memory alone needs {floor} per token of mirror speculation."
@@ -265,20 +236,20 @@ def _changes(sensitivity: Sensitivity, bound: OverlapBound | None) -> Iterator[s
 def _change(challenger: Kind, asked: list[BreakEven]) -> str:
     ties = [_tie(one) for one in asked if one.at is not None]
     if ties:
-        return f"{capital(KIND[challenger])} would win if {', or if '.join(ties)}."
-    tried = " nor with ".join(_range(one) for one in asked)
-    return f"{capital(KIND[challenger])} would win neither with {tried}."
+        return f"{capital(KIND[challenger])} would be the fastest if {', or if '.join(ties)}."
+    tried = ", nor with one ".join(_range(one) for one in asked)
+    return f"{capital(KIND[challenger])} would not be the fastest with a draft {tried}."
 
 
 def _tie(one: BreakEven) -> str:
     assert one.at is not None
     if one.quantity == "acceptance":
-        direction = "rose" if one.at > one.now else "fell"
-        return f"the draft's acceptance per token {direction} from {percent(one.now)} to {percent(one.at)}"
-    return f"the draft were {factor(max(one.at, 1 / one.at))} {'faster' if one.at > 1 else 'slower'}"
+        often = "more often" if one.at > one.now else "less often"
+        return f"the draft were right {often} (for {percent(one.at)} of the tokens, not {percent(one.now)})"
+    return f"drafting were {factor(max(one.at, 1 / one.at))} {'faster' if one.at > 1 else 'slower'}"
 
 
 def _range(one: BreakEven) -> str:
     if one.quantity == "acceptance":
-        return f"an acceptance per token from {percent(one.low)} to {percent(one.high)}"
-    return f"a draft from {factor(1 / one.low)} slower to {factor(one.high)} faster"
+        return f"that is right for {percent(one.low)} to {percent(one.high)} of the tokens"
+    return f"from {factor(1 / one.low)} slower to {factor(one.high)} faster"

@@ -1,26 +1,17 @@
-"""Words and human units for what is printed: names of kinds and schedules, times, factors, shares."""
+"""Words and human units for what is printed and shown: names of kinds and schedules, times, factors, shares."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from decoding.schedule import Method, Schedule
+from decoding.schedule import Schedule
 from planner.kinds import Kind
 
-METHOD: Final[Mapping[Method, str]] = {
-    "autoregressive": "plain decoding",
-    "speculative": "synchronous speculation",
-    "mirror": "mirror speculation",
-    "medusa": "Medusa",
-    "hydra": "Hydra",
-    "eagle2": "EAGLE-2",
-    "eagle3": "EAGLE-3",
-    "speculative_streaming": "speculative streaming",
-}
 KIND: Final[Mapping[Kind, str]] = {
-    "autoregressive": "plain decoding",
-    "speculative": "synchronous speculation",
+    "plain": "plain decoding",
+    "lookup": "prompt lookup",
+    "synchronous": "synchronous speculation",
     "tree": "tree speculation",
     "mirror": "mirror speculation",
 }
@@ -28,29 +19,44 @@ PART: Final[Mapping[str, str]] = {
     "target_verify": "the target's whole pass",
     "target_prefix": "the target up to the exit",
     "target_suffix": "the target after the exit",
-    "draft": "drafting in the open",
+    "draft": "drafting while the target waits",
     "fallback": "drafting again after a miss",
-    "channel": "the token channel",
+    "channel": "messages between lanes",
     "contention": "lanes slowing each other",
-    "overhead": "dispatch and the driver",
+    "overhead": "dispatch and bookkeeping",
 }
 """The parts of a predicted time, in the order in which they are shown."""
 
 
 def schedule_name(schedule: Schedule, placement: str) -> str:
     """A schedule in a few words, such as `mirror from exit 15, 3 drafted, 4 roots per row`."""
-    if schedule.method == "autoregressive":
+    traits, drafted = schedule.traits, f"{schedule.num_speculative_tokens} drafted"
+    if traits.window == "none":
         return f"plain, {placement}"
-    if schedule.is_tree:
-        return f"{METHOD[schedule.method]}, {_tree(schedule)}, {placement}"
-    drafted = f"{schedule.num_speculative_tokens} drafted"
+    if traits.is_tree:
+        return f"{traits.title}, {_tree(schedule)}, {placement}"
+    if not traits.has_draft_model:
+        return f"{traits.title}, {drafted}, {placement}"
+    way = traits.title.removesuffix(" speculation")
     features = ", exit features" if schedule.exit_features else ""
     if schedule.draft_streams:
         features += f", {counted(schedule.draft_streams, 'stream')}"
-    if schedule.method == "speculative":
-        return f"synchronous, {drafted}{features}, {placement}"
+    if not traits.overlaps:
+        return f"{way}, {drafted}{features}, {placement}"
     origin = {"exit": "exit {0}", "draft": "draft", "hybrid": "exit {0} + draft"}[str(schedule.root_source)]
-    return f"mirror from {origin.format(schedule.exit_layer)}, {drafted}, {_roots(schedule)}{features}"
+    return f"{way} from {origin.format(schedule.exit_layer)}, {drafted}, {_roots(schedule)}{features}"
+
+
+def schedule_names(schedules: Sequence[tuple[Schedule, str]]) -> tuple[str, ...]:
+    """A name for each (schedule, placement) of one table, in its order.
+
+    Where several schedules would share a `schedule_name`, what tells them apart is added: the drafter, the lanes, or
+    the roots of each row.
+    """
+    names = [schedule_name(schedule, placement) for schedule, placement in schedules]
+    for detail in _DETAILS:
+        names = _told_apart(names, [detail(schedule) for schedule, _ in schedules])
+    return tuple(names)
 
 
 def milliseconds(time_s: float) -> str:
@@ -86,9 +92,9 @@ def percent(share: float) -> str:
     return f"{share * 100:.1f} %" if 0.0005 <= abs(share) < 0.01 else f"{share * 100:.0f} %"
 
 
-def listing(items: list[str]) -> str:
+def listing(items: list[str], last: str = "and") -> str:
     """`a, b and c`."""
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {last} {items[-1]}"
 
 
 def counted(number: int, singular: str, plural: str | None = None) -> str:
@@ -99,6 +105,20 @@ def counted(number: int, singular: str, plural: str | None = None) -> str:
 def capital(text: str) -> str:
     """The beginning of a sentence."""
     return text[:1].upper() + text[1:]
+
+
+_DETAILS: Final[tuple[Callable[[Schedule], str], ...]] = (
+    lambda schedule: f"by {schedule.drafter}",
+    lambda schedule: f"target on {schedule.target_lane}",
+    lambda schedule: f"draft on {schedule.draft_lane}",
+    lambda schedule: f"roots {'/'.join(str(count) for count in schedule.roots_per_row or ())}",
+)
+
+
+def _told_apart(names: list[str], details: list[str]) -> list[str]:
+    """Names that several share get their detail, where it tells any of them apart."""
+    held = {name: {detail for other, detail in zip(names, details, strict=True) if other == name} for name in names}
+    return [f"{name}, {detail}" if len(held[name]) > 1 else name for name, detail in zip(names, details, strict=True)]
 
 
 def _tree(schedule: Schedule) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Self
 
 from decoding.errors import ConfigError, LaneDiedError
-from decoding.methods import METHODS
 from decoding.schedule import Schedule
 from decoding.sequence import DecodedSequence
 from decoding.trace import Trace
@@ -149,7 +148,7 @@ class Engine:
         lanes, traits = self._lanes_of(schedule, sequence, on_tokens)
         try:
             lanes.prefill(start, traits)
-            drive(METHODS[schedule.method](lanes, schedule))
+            drive(schedule.traits.flow(lanes, schedule))
         except LaneDiedError as error:
             raise LaneDiedError(str(error), tokens=sequence.tokens) from error
         finally:
@@ -161,7 +160,7 @@ class Engine:
     ) -> tuple[RuntimeLanes, DrafterTraits | None]:
         """The lanes of a sequence, with all loaded that its schedule needs, and the traits of its draft."""
         target_lane = self.load_target(schedule.target_lane)
-        if schedule.method == "speculative_streaming":
+        if schedule.traits.drafts_itself:
             self.load_streams(schedule.target_lane, schedule.drafter)
         draft_lane, traits = self._load_draft_of(schedule)
         writer, draft = TraceWriter(), None

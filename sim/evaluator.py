@@ -12,13 +12,61 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from sim.acceptance.acceptance_model import Acceptance
-from sim.acceptance.replay import Replay
-from sim.arrays.round_times import Decided, time_rounds
+from sim.acceptance.replay import as_acceptance
+from sim.arrays.array_lanes import Decided, time_rounds
 from sim.cost.cost_model import LaneCost
 from sim.cost.durations import DurationTables
 from sim.prediction import Prediction, summarise
 
-__all__ = ["Prediction", "evaluate", "predict"]
+__all__ = ["Evaluator", "Prediction", "evaluate", "predict"]
+
+
+class Evaluator:
+    """Predicts schedules on one machine and one acceptance; what they share is looked up once."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        acceptance: Acceptance | AcceptanceRecord,
+        *,
+        max_new_tokens: int | None = None,
+        costs: Mapping[str, LaneCost] | None = None,
+    ) -> None:
+        """Take what `evaluate` takes.
+
+        Raises:
+            RecordError: the record has no text, or was cut earlier than `max_new_tokens`.
+        """
+        self._acceptance = as_acceptance(acceptance)
+        self._max_new_tokens = max_new_tokens
+        self._tables = DurationTables(profile, self._acceptance.contexts(max_new_tokens), costs)
+
+    def missing(self, schedule: Schedule) -> str | None:
+        """What `predict` would refuse the schedule for: not recorded, or not measured. None if it would not."""
+        reason = self._acceptance.missing(schedule)
+        return reason or self._tables.missing(schedule, self._acceptance.shape(schedule))
+
+    def predict(self, schedule: Schedule) -> Prediction:
+        """What the schedule does.
+
+        Raises:
+            ProfileError: the profile lacks what it uses (`OutOfRangeError` where it was not measured so far).
+            RecordError: the record does not cover it.
+            ConfigError: it does not fit the target, or the acceptance model.
+        """
+        acceptance = self._acceptance
+        walk = acceptance.walk(schedule, self._max_new_tokens)
+        branches = acceptance.branches(schedule, walk)
+        durations = self._tables.durations(schedule, acceptance.shape(schedule))
+        guessing = acceptance.guessing(schedule)
+        guesses = None if guessing is None else guessing.counts(walk.prompt, walk.position)
+        return summarise(
+            walk,
+            time_rounds(schedule, durations, Decided(walk, branches, guesses)),
+            durations,
+            machine_error=self._tables.profile.relative_error,
+            acceptance_source=acceptance.source,
+        )
 
 
 def evaluate(
@@ -29,7 +77,7 @@ def evaluate(
     max_new_tokens: int | None = None,
     costs: Mapping[str, LaneCost] | None = None,
 ) -> list[Prediction]:
-    """Predict what each schedule does on `profile`; all meet the same texts or the same luck.
+    """Predict what each schedule does on `profile`; all meet the same texts or the same draws.
 
     Args:
         schedules: what to try.
@@ -43,9 +91,8 @@ def evaluate(
         RecordError: the record does not cover a schedule.
         ConfigError: a schedule does not fit the target, or the acceptance model.
     """
-    acceptance = as_acceptance(acceptance)
-    tables = DurationTables(profile, acceptance.contexts(max_new_tokens), costs)
-    return [_evaluate(schedule, tables, acceptance, max_new_tokens) for schedule in schedules]
+    evaluator = Evaluator(profile, acceptance, max_new_tokens=max_new_tokens, costs=costs)
+    return [evaluator.predict(schedule) for schedule in schedules]
 
 
 def predict(
@@ -58,25 +105,3 @@ def predict(
 ) -> Prediction:
     """`evaluate` of one schedule."""
     return evaluate([schedule], profile, acceptance, max_new_tokens=max_new_tokens, costs=costs)[0]
-
-
-def as_acceptance(acceptance: Acceptance | AcceptanceRecord) -> Acceptance:
-    """A record as the acceptance model that replays it."""
-    return Replay(acceptance) if isinstance(acceptance, AcceptanceRecord) else acceptance
-
-
-def _evaluate(
-    schedule: Schedule, tables: DurationTables, acceptance: Acceptance, max_new_tokens: int | None
-) -> Prediction:
-    walk = acceptance.walk(schedule, max_new_tokens)
-    branches = acceptance.branches(schedule, walk)
-    durations = tables.durations(schedule, acceptance.shape(schedule))
-    guessing = acceptance.guessing(schedule)
-    guesses = None if guessing is None else guessing.counts(walk.prompt, walk.position)
-    return summarise(
-        walk,
-        time_rounds(schedule, durations, Decided(walk, branches, guesses)),
-        durations,
-        machine_error=tables.profile.relative_error,
-        acceptance_source=acceptance.source,
-    )

@@ -33,7 +33,7 @@ class Prediction:
         mean_acceptance_length: committed tokens per verification.
         reuse_rate: hits over rounds that asked for a branch; NaN if none did.
         target_busy_s: time in which the target computes.
-        hidden_draft_s, exposed_draft_s: time in which the draft computes, beside the target or not.
+        hidden_draft_s, exposed_draft_s: time in which the draft computes, while the target does or not.
         bottlenecks: what the decoding time went to.
         source: where acceptance and times come from.
     """

@@ -8,19 +8,17 @@ from typing import Any, cast
 
 from simpy import Environment, Event
 
-from decoding.methods import METHODS
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
 from sim.acceptance.acceptance_model import Acceptance, Answers
+from sim.acceptance.replay import as_acceptance
 from sim.cost.cost_model import LaneCost
 from sim.cost.durations import DurationTables
-from sim.evaluator import as_acceptance
-from sim.events.contended_lanes import ContendedDraftLane, ContendedTargetLane
-from sim.events.free_lanes import DraftLane, TargetLane
-from sim.events.shared_machine import SharedMachine
-from sim.events.simulated_sequence import Costs, Course, GuessRows
+from sim.events.event_lanes import SimulatedLanes
+from sim.events.round_costs import RoundCosts
+from sim.events.simulated_sequence import GuessRows, SimulatedSequence
 
 
 def simulate(
@@ -49,8 +47,7 @@ def simulate(
     """
     acceptance = as_acceptance(acceptance)
     tables = DurationTables(profile, acceptance.contexts(max_new_tokens), costs)
-    shape = acceptance.shape(schedule)
-    lists = Costs.of(schedule, tables.durations(schedule, shape), shape)
+    lists = RoundCosts.of(schedule, tables.durations(schedule, acceptance.shape(schedule)))
     guessing = acceptance.guessing(schedule)
     texts = acceptance.answers(schedule, max_new_tokens)
     rows = [None if guessing is None else partial(guessing.rows, prompt) for prompt in range(len(texts))]
@@ -60,31 +57,12 @@ def simulate(
     ]
 
 
-class SimulatedLanes(Course):
-    """See `decoding.lanes.Lanes`; handles are SimPy events."""
-
-    __slots__ = ("draft", "target")
-
-    def equip(self) -> None:
-        """Give it its lanes; these slow each other if the profile's do."""
-        self.target: TargetLane | ContendedTargetLane
-        self.draft: DraftLane | ContendedDraftLane
-        if self.costs.can_contend:
-            machine = SharedMachine(self)
-            self.target, self.draft = ContendedTargetLane(self, machine), ContendedDraftLane(self, machine)
-        else:
-            self.target, self.draft = TargetLane(self), DraftLane(self)
-
-    def finish(self) -> None:
-        """The sequence has ended."""
-        self.draft.finish()
-
-
-def _play(schedule: Schedule, costs: Costs, answers: Answers, *, guesses: GuessRows | None, has_spans: bool) -> Trace:
+def _play(
+    schedule: Schedule, costs: RoundCosts, answers: Answers, *, guesses: GuessRows | None, has_spans: bool
+) -> Trace:
     env = Environment()
-    lanes = SimulatedLanes(env, schedule, costs, answers, guesses=guesses, has_spans=has_spans)
-    lanes.equip()
-    flow = METHODS[schedule.method](lanes, schedule)
+    sequence = SimulatedSequence(env, schedule, costs, answers, guesses=guesses, has_spans=has_spans)
+    flow = schedule.traits.flow(SimulatedLanes(sequence), schedule)
     env.process(cast("Generator[Event, Any, None]", flow))
     env.run()
-    return lanes.trace
+    return sequence.trace

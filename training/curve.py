@@ -1,4 +1,4 @@
-"""The training curve: held-out figures by tokens seen, in a file beside the checkpoint."""
+"""The training curve: held-out figures by tokens seen, in a file next to the checkpoint."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read_curve(folder: Path) -> tuple[CurvePoint, ...]:
 
 
 def add_point(folder: Path, num_tokens: int, scores: Mapping[str, float]) -> None:
-    """Write one point; those of a longer past that a checkpoint did not keep give way.
+    """Write one point; later points, which the last checkpoint did not keep, are dropped.
 
     Raises:
         TrainingError: the file is damaged, or cannot be written.

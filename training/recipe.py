@@ -1,12 +1,13 @@
-"""Training recipes: what a YAML file may say, validated before anything runs."""
+"""Training recipes: what a YAML file may hold, validated before anything runs."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
 
+from decoding.errors import TrainingError
 from decoding.yaml_file import load_yaml
 
 Layer = Annotated[int, Field(ge=1)]
@@ -46,10 +47,36 @@ class _Common(_Strict):
         optimisation: how long and how fast to train.
     """
 
+    layer_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields that name layers of the target."""
+    state_fields: ClassVar[tuple[str, ...]] = ()
+    """Those of them after which training reads the target's states."""
+
     vocab_size: Annotated[int, Field(gt=0)] = 8192
     always_kept: tuple[TokenId, ...] = ()
     num_held_out: Annotated[int, Field(gt=0)] = 100
     optimisation: Optimisation
+
+    @property
+    def state_layers(self) -> tuple[int, ...]:
+        """Target layers whose states training reads, besides the last."""
+        return tuple(layer for name in self.state_fields for layer in self._layers(name))
+
+    def require_layers(self, num_layers: int) -> None:
+        """Refuse layers that a target of so many layers does not have.
+
+        Raises:
+            TrainingError: a field names such a layer.
+        """
+        for name in self.layer_fields:
+            wrong = [layer for layer in self._layers(name) if layer > num_layers]
+            if wrong:
+                msg = f"{name} {wrong[0]}: the target has layers 1..{num_layers}; change {name} in the recipe"
+                raise TrainingError(msg)
+
+    def _layers(self, field: str) -> tuple[int, ...]:
+        value = getattr(self, field)
+        return value if isinstance(value, tuple) else (value,)
 
 
 class DraftRecipe(_Common):
@@ -62,6 +89,9 @@ class DraftRecipe(_Common):
         featureless_share: share of conversations trained without any feature.
         windows: drafted tokens per round that the trained draft is judged at.
     """
+
+    layer_fields = ("source_layers", "exit_features")
+    state_fields = ("exit_features",)
 
     kind: Literal["draft"] = "draft"
     source_layers: Annotated[tuple[Layer, ...], Field(min_length=1)]
@@ -77,23 +107,16 @@ class DraftRecipe(_Common):
             raise ValueError(msg)
         return self
 
-    @property
-    def state_layers(self) -> tuple[int, ...]:
-        """Target layers whose states training reads, beside the last."""
-        return self.exit_features
-
 
 class ExitRecipe(_Common):
     """Adapters for early exits, one for each layer, of one width."""
 
+    layer_fields = ("exit_layers",)
+    state_fields = ("exit_layers",)
+
     kind: Literal["exit"] = "exit"
     exit_layers: Annotated[tuple[Layer, ...], Field(min_length=1)]
     width: Annotated[int, Field(gt=0)] = 1536
-
-    @property
-    def state_layers(self) -> tuple[int, ...]:
-        """Target layers whose states training reads, beside the last."""
-        return self.exit_layers
 
 
 class StreamSizes(_Common):
@@ -101,9 +124,9 @@ class StreamSizes(_Common):
 
     Attributes:
         start_layer: layers done before the streams begin.
-        num_streams: tokens guessed behind the next one.
+        num_streams: tokens guessed after the next one.
         rank: of the low-rank changes that streams see of the layers' matrices.
-        stream_decay: a stream's loss weighs this much of the one before it.
+        stream_decay: weight of each stream's loss, relative to the stream before.
         rows_per_conversation: answer positions with streams in a step, drawn at random.
     """
 
@@ -122,14 +145,12 @@ class StreamRecipe(StreamSizes):
         tree_sizes: drafted nodes that the trained streams are judged at.
     """
 
+    layer_fields = ("start_layer",)
+    state_fields = ("start_layer",)
+
     kind: Literal["streams"] = "streams"
     num_nodes: Annotated[int, Field(ge=1, le=64)] = 64
     tree_sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(min_length=1)] = (63, 16, 8)
-
-    @property
-    def state_layers(self) -> tuple[int, ...]:
-        """Target layers whose states training reads, beside the last."""
-        return (self.start_layer,)
 
 
 class DraftStreamRecipe(StreamSizes):
@@ -141,15 +162,13 @@ class DraftStreamRecipe(StreamSizes):
         featureless_share: share of conversations trained without any feature.
     """
 
+    layer_fields = ("exit_features",)
+    state_fields = ("exit_features",)
+
     kind: Literal["draft_streams"] = "draft_streams"
     drafter: str
     exit_features: tuple[Layer, ...] = ()
     featureless_share: Annotated[float, Field(ge=0, le=1)] = 0.25
-
-    @property
-    def state_layers(self) -> tuple[int, ...]:
-        """Target layers whose states training reads, beside the last."""
-        return self.exit_features
 
 
 class _EagleRecipe(_Common):
@@ -162,6 +181,8 @@ class _EagleRecipe(_Common):
         tree_sizes: drafted nodes of them.
     """
 
+    layer_fields: ClassVar[tuple[str, ...]] = ("source_layer",)
+
     source_layer: Layer
     tree_depth: Annotated[int, Field(ge=1, le=16)] = 6
     tree_top_k: Annotated[int, Field(ge=1)] = 8
@@ -172,18 +193,13 @@ class Eagle1Recipe(_EagleRecipe):
     """An EAGLE head on the feature that the target's output head reads.
 
     Attributes:
-        cross_entropy_weight: beside the distance of features.
+        cross_entropy_weight: of its loss, relative to the distance of features.
         noise: features are moved by up to this, uniformly.
     """
 
     kind: Literal["eagle1"] = "eagle1"
     cross_entropy_weight: Annotated[float, Field(ge=0)] = 0.1
     noise: Annotated[float, Field(ge=0)] = 0.1
-
-    @property
-    def state_layers(self) -> tuple[int, ...]:
-        """Target layers whose states training reads, beside the last."""
-        return ()
 
 
 class Eagle3Recipe(_EagleRecipe):
@@ -192,18 +208,16 @@ class Eagle3Recipe(_EagleRecipe):
     Attributes:
         feature_layers: the layers.
         num_steps: steps on the head's own features, the one on the target's included.
-        step_weight: worth of each step's loss, beside that of the step before.
+        step_weight: weight of each step's loss, relative to the step before.
     """
+
+    layer_fields = ("source_layer", "feature_layers")
+    state_fields = ("feature_layers",)
 
     kind: Literal["eagle3"] = "eagle3"
     feature_layers: Annotated[tuple[Layer, ...], Field(min_length=1)]
     num_steps: Annotated[int, Field(ge=1)] = 4
     step_weight: Annotated[float, Field(gt=0)] = 0.8
-
-    @property
-    def state_layers(self) -> tuple[int, ...]:
-        """Target layers whose states training reads, beside the last."""
-        return self.feature_layers
 
 
 class _HeadsRecipe(_Common):
@@ -218,11 +232,6 @@ class _HeadsRecipe(_Common):
     num_heads: Annotated[int, Field(ge=1, le=8)] = 4
     num_nodes: Annotated[int, Field(ge=1, le=64)] = 64
     tree_sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(min_length=1)] = (63, 16, 8)
-
-    @property
-    def state_layers(self) -> tuple[int, ...]:
-        """Target layers whose states training reads, beside the last."""
-        return ()
 
 
 class MedusaRecipe(_HeadsRecipe):

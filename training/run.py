@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -38,8 +38,9 @@ from training.tasks.eagle import EagleTask
 from training.tasks.exits import ExitTask
 from training.tasks.hydra import HydraTask
 from training.tasks.medusa import MedusaTask
+from training.tasks.states_task import StatesTask
 from training.tasks.target_streams import StreamTask
-from training.trainer import Report, Task, train
+from training.trainer import Report, train
 
 RUN_FILE = "run.json"
 DRAFTER_FOLDER = "drafter"
@@ -97,6 +98,8 @@ def run_recipe(
         ModelError: the target cannot be loaded.
     """
     target = load_decoder(target_folder, dtype=torch.bfloat16).to(usable_device(device))
+    task_class = _TASKS[type(recipe)]
+    task_class.require_fit(recipe, target)
     conversations = read_conversations(data_paths, vocab_size=target.config.vocab_size)
     kept_ids = _kept_ids(recipe, conversations, target.config)
     data = DataCard(
@@ -109,7 +112,7 @@ def run_recipe(
     _claim(out_folder, origin)
     states = TargetStates(state_folder or out_folder / STATE_FOLDER, target, conversations, recipe.state_layers)
     states.fill(lambda done, total: progress(RunProgress(stage="states", done=done, total=total)))
-    task = _TASKS[type(recipe)](recipe, target, kept_ids, states)
+    task = task_class(recipe, target, kept_ids, states)
     report = train(task, recipe.optimisation, out_folder, progress=lambda report: progress(_training(report)))
     judgement = task.finish(
         out_folder / DRAFTER_FOLDER,
@@ -134,17 +137,7 @@ def usable_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-class _JudgedTask(Task, Protocol):
-    """A task that ends with a drafter folder."""
-
-    def finish(
-        self, folder: Path, *, target_name: str, metadata: Mapping[str, Any], progress: Callable[[int, int], None]
-    ) -> Judgement:
-        """Write the folder and judge what is in it."""
-        ...
-
-
-_TASKS: Mapping[type[TrainingRecipe], Callable[..., _JudgedTask]] = {
+_TASKS: Mapping[type[TrainingRecipe], type[StatesTask[Any]]] = {
     DraftRecipe: DraftTask,
     ExitRecipe: ExitTask,
     MedusaRecipe: MedusaTask,
@@ -154,7 +147,7 @@ _TASKS: Mapping[type[TrainingRecipe], Callable[..., _JudgedTask]] = {
     Eagle1Recipe: EagleTask,
     Eagle3Recipe: EagleTask,
 }
-"""What a recipe of each kind trains; called with recipe, target, kept ids and states."""
+"""What a recipe of each kind trains; made from recipe, target, kept ids and states."""
 
 
 def _kept_ids(recipe: TrainingRecipe, conversations: list[Conversation], config: ModelConfig) -> Tensor:
@@ -200,7 +193,7 @@ def _training(report: Report) -> RunProgress:
     return RunProgress(stage="training", done=report.num_tokens, total=report.total_tokens, report=report)
 
 
-def _write_card(out_folder: Path, task: _JudgedTask, data: DataCard, report: Report, judgement: Judgement) -> Path:
+def _write_card(out_folder: Path, task: StatesTask[Any], data: DataCard, report: Report, judgement: Judgement) -> Path:
     """Put the card into the drafter folder, and return that folder."""
     folder = out_folder / DRAFTER_FOLDER
     origin = json.loads((out_folder / RUN_FILE).read_bytes())

@@ -136,7 +136,7 @@ class _State:
         return self.num_tokens >= self.settings.num_tokens
 
     def report(self, scores: Mapping[str, float] | None = None) -> Report:
-        """Where the run stands."""
+        """How far the run is."""
         return Report(
             step=self.step,
             num_tokens=self.num_tokens,
@@ -175,7 +175,7 @@ class _State:
         self.num_tokens += num_tokens
 
     def save(self) -> None:
-        """Write the checkpoint beside the old one, then replace it."""
+        """Write the checkpoint next to the old one, then replace it."""
         tensors = {f"weight.{name}": p.detach() for name, p in self.parameters.items()}
         for name, parameter in self.parameters.items():
             for key, value in self.optimizer.state[parameter].items():
@@ -213,7 +213,7 @@ class _State:
         if math.isfinite(value):
             return
         kept = f"the last checkpoint, {self.path}, is kept" if self.path.is_file() else "no checkpoint was written yet"
-        msg = f"the {what} is {value} at step {self.step}; {kept}: lower learning_rate, or look into the data"
+        msg = f"the {what} is {value} at step {self.step}; {kept}: lower learning_rate, or check the data"
         raise TrainingError(msg)
 
     def _epoch(self, epoch: int) -> list[list[int]]:

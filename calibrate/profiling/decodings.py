@@ -1,30 +1,27 @@
-"""Short decodings of made-up text: what parts cost in a real run, beside what the tables say.
+"""Short decodings of arbitrary text: what parts cost in a real run, compared with the profile.
 
 Parts measured in a loop meet warm caches and a lane that does nothing else. Decoding alternates models and waits
-for messages. The runs here set the level of the tables (`level_factor`) and, on other schedules, tell how far
+for messages. The runs here set the level of the tables (`level_factor`) and, on other schedules, measure how far
 off they still are (`residual`). None of them is a run that anybody will ask a prediction for.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import fmean, median
 
-from calibrate.profiling.fit import LaneTables
-from calibrate.profiling.lane_pairs import Pair, PairSlowdown
 from calibrate.profiling.visits import MeasurableEngine
 from decoding.schedule import Schedule
 from decoding.trace import Span, Trace, Work
-from hwprofiles.profile import LatencyTable
+from hwprofiles.profile import LatencyTable, Profile
 
 _TARGET_WORK = frozenset({Work.VERIFY, Work.PREFIX, Work.SUFFIX})
 _DRAFT_WORK = frozenset({Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP})
-Slowdowns = Mapping[Pair, PairSlowdown]
 _STRIDE = 7919
-"""Prime, so that the ids of made-up text visit the whole vocabulary."""
+"""Prime, so that the ids of the text visit the whole vocabulary."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,13 +33,13 @@ class Run:
     trace: Trace
 
     def contexts(self) -> list[int]:
-        """Tokens in the target's cache at every round, and once more behind the last."""
+        """Tokens in the target's cache at every round, and once more after the last."""
         committed = accumulate((entry.num_committed for entry in self.trace.rounds), initial=0)
         return [self.prompt_length - 1 + count for count in committed]
 
 
 def decode(engine: MeasurableEngine, schedule: Schedule, contexts: tuple[int, int], num_tokens: int) -> Run:
-    """Decode made-up text whose contexts lie within the given ones.
+    """Decode arbitrary text whose contexts lie within the given ones.
 
     Raises:
         MirrorsdError: a lane or model is not to be had.
@@ -56,18 +53,16 @@ def decode(engine: MeasurableEngine, schedule: Schedule, contexts: tuple[int, in
     return Run(schedule=schedule, prompt_length=length, trace=generation.trace)
 
 
-def level_factor(
-    runs: Sequence[Run], lane: str, work: Work, tables: Mapping[str, LaneTables], slowdowns: Slowdowns, num_layers: int
-) -> float | None:
-    """Time of one kind of work on a lane in the runs, over what the tables say; None if no run has any.
+def level_factor(runs: Sequence[Run], lane: str, work: Work, profile: Profile) -> float | None:
+    """Time of one kind of work on a lane in the runs, over what the profile predicts; None if no run has any.
 
-    Spans of one round count together: the first step behind a verification finds the cache as that left it.
+    Spans of one round count together: the first step after a verification finds the cache as that left it.
     Of branches only steps of several count, since those of a single one cost what rollouts do.
     """
     ratios = []
     for run in runs:
         taken, expected = defaultdict[int, float](float), defaultdict[int, float](float)
-        for span, expected_s in _expected(run, lane, frozenset({work}), tables, slowdowns, num_layers):
+        for span, expected_s in _expected(run, lane, frozenset({work}), profile):
             if work is not Work.BRANCH_STEP or span.rows > 1:
                 taken[span.round] += span.end_s - span.start_s
                 expected[span.round] += expected_s
@@ -77,7 +72,7 @@ def level_factor(
 
 
 def rollout_level(run: Run, table: LatencyTable) -> float | None:
-    """Time of rollouts in a run over what a table says of their steps; None for a run of a single round."""
+    """Time of rollouts in a run over the table's time of their steps; None for a run of a single round."""
     taken, expected = defaultdict[int, float](float), defaultdict[int, float](float)
     for span, context in _settled_spans(run, run.schedule.draft_lane or "", frozenset({Work.ROLLOUT_STEP})):
         taken[span.round] += span.end_s - span.start_s
@@ -91,53 +86,43 @@ def gaps_s(run: Run) -> list[float]:
     return [after.start_s - before.end_s for before, after in pairwise(spans)]
 
 
-def residual(run: Run, tables: Mapping[str, LaneTables], slowdowns: Slowdowns, num_layers: int) -> float | None:
-    """What the tables say of all work in a run over what it took, minus one; None for a run of a single round."""
+def residual(run: Run, profile: Profile) -> float | None:
+    """Time of all work in a run by the profile over what it took, minus one; None for a run of a single round."""
     taken_s = expected_s = 0.0
     for lane in {run.schedule.target_lane, run.schedule.draft_lane or run.schedule.target_lane}:
-        for span, seconds in _expected(run, lane, _TARGET_WORK | _DRAFT_WORK, tables, slowdowns, num_layers):
+        for span, seconds in _expected(run, lane, _TARGET_WORK | _DRAFT_WORK, profile):
             taken_s += span.end_s - span.start_s
             expected_s += seconds
     return expected_s / taken_s - 1 if taken_s else None
 
 
-def span_seconds(schedule: Schedule, span: Span, context: int, tables: LaneTables, num_layers: int) -> float:
-    """What the tables say of one span.
+def span_seconds(schedule: Schedule, span: Span, context: int, profile: Profile) -> float:
+    """Seconds of one span by the profile, while the other lane does nothing.
 
     Raises:
-        OutOfRangeError: its rows or context were not measured.
+        ProfileError: its part was not measured on its lane.
+        OutOfRangeError: its rows or context were not.
     """
+    lane = profile.lane(span.lane)
     if span.work in _DRAFT_WORK:
-        table = tables.draft_step_features if schedule.exit_features else tables.draft_step
-        assert table is not None, "a draft step on a lane without a draft"
-        return table.at(span.rows, context)
-    layer_s = tables.target.layer.at(span.rows, context)
-    head_s = tables.target.lm_head.at(span.rows, context)
+        return lane.draft_s(span.rows, context, with_features=schedule.exit_features)
     if span.work is Work.VERIFY:
-        return num_layers * layer_s + head_s
+        return lane.verify_s(profile.num_layers, span.rows, context)
     assert schedule.exit_layer is not None, "a prefix without an exit"
     if span.work is Work.SUFFIX:
-        return (num_layers - schedule.exit_layer) * layer_s + head_s
-    return schedule.exit_layer * layer_s + tables.target.exits[schedule.exit_layer].at(span.rows, context)
+        return lane.suffix_s(profile.num_layers, schedule.exit_layer, span.rows, context)
+    return lane.prefix_s(schedule.exit_layer, span.rows, context)
 
 
-def _expected(
-    run: Run,
-    lane: str,
-    works: frozenset[Work],
-    tables: Mapping[str, LaneTables],
-    slowdowns: Slowdowns,
-    num_layers: int,
-) -> Iterator[tuple[Span, float]]:
-    """Spans of a lane, and the seconds they should take beside what the other lane did at the time."""
+def _expected(run: Run, lane: str, works: frozenset[Work], profile: Profile) -> Iterator[tuple[Span, float]]:
+    """Spans of a lane, and the seconds they should take, given what the other lane did at the time."""
     schedule = run.schedule
-    slowdown = slowdowns.get((schedule.target_lane, schedule.draft_lane or schedule.target_lane), PairSlowdown())
-    factor = slowdown.target if lane == schedule.target_lane else slowdown.draft
+    target, draft = profile.slowdown(schedule.target_lane, schedule.draft_lane or schedule.target_lane)
+    factor = target if lane == schedule.target_lane else draft
     others = [span for span in run.trace.spans if span.lane != lane and span.work in _TARGET_WORK | _DRAFT_WORK]
     for span, context in _settled_spans(run, lane, works):
         share = _shared_s(span, others) / (span.end_s - span.start_s)
-        alone_s = span_seconds(schedule, span, context, tables[lane], num_layers)
-        yield span, alone_s / (1 - share + share / factor)
+        yield span, span_seconds(schedule, span, context, profile) / (1 - share + share / factor)
 
 
 def _settled_spans(run: Run, lane: str, works: frozenset[Work]) -> Iterator[tuple[Span, int]]:

@@ -1,7 +1,7 @@
 """How much faster or slower a machine has become since it was calibrated.
 
 A shared machine changes its speed within minutes, and no model of it can foresee that. The same short work, done
-around calibration and again among the runs, tells such drift from the errors of a prediction.
+around calibration and again among the runs, separates such drift from the errors of a prediction.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _REPEATS = 3
 
 
 class DriftWatch:
-    """Times one-row verifications on every lane, whenever asked to look."""
+    """Times one-row verifications on every lane, whenever asked."""
 
     def __init__(self, lanes: Mapping[str, MeasurableLane], *, context: int) -> None:
         """Watch lanes that hold the target; `context` is the number of cached tokens of the work."""
@@ -40,7 +40,7 @@ class DriftWatch:
     def drift(self) -> dict[str, float]:
         """By lane: median time during the runs over that around calibration, minus one.
 
-        Positive means that the lane became slower. Lanes that were not looked at in both stages are left out.
+        Positive means that the lane became slower. Lanes that were not timed in both stages are left out.
         """
         both = [
             name for name in self._lanes if (name, "calibration") in self._seconds and (name, "runs") in self._seconds

@@ -7,20 +7,20 @@ the other layers + head. Head and exit read their weights once and then do the s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import linear_regression
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.profiling.noise import Noise
-from hwprofiles.profile import LatencyTable
+from hwprofiles.profile import LaneProfile, LatencyTable
 
 Size = tuple[int, int]
 """(rows, context)."""
 
 ROLLOUT_ROWS = 2
-"""Most rows of a rollout's step: one, or two behind a window that was accepted whole. More are branches."""
+"""Most rows of a rollout's step: one, or two after a window that was accepted whole. More are branches."""
 
 CATCH_UP_ROWS = 6
 """The same with exit features, where a rollout's first step feeds all that its last round committed. It may be
@@ -33,8 +33,8 @@ class TargetTimes:
 
     Attributes:
         verify: by (rows, context).
-        head: of what is behind the last layer, by rows; at some of the rows of `verify`.
-        exit: of what is behind an exit layer, likewise; empty without exits.
+        lm_head: of what follows the last layer, by rows; at some of the rows of `verify`.
+        exit: of what follows an exit layer, likewise; empty without exits.
         exit_layers: the exits, all of which cost the same.
     """
 
@@ -70,38 +70,21 @@ class Level:
     branch_step: float = 1.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LaneTables:
-    """The parts of all models on one lane; None where there is no draft, or none with features.
-
-    Attributes:
-        target, draft_step, draft_step_features, draft_streams: as in `LaneProfile`.
-        heads, streams: by the drafter's name, likewise; heads are at the level of real runs already.
-    """
-
-    target: TargetTables
-    draft_step: LatencyTable | None = None
-    draft_step_features: LatencyTable | None = None
-    draft_streams: LatencyTable | None = None
-    heads: Mapping[str, LatencyTable] = field(default_factory=dict)
-    streams: Mapping[str, LatencyTable] = field(default_factory=dict)
-
-    def levelled(self, level: Level) -> LaneTables:
-        """The tables with all times multiplied by the factors that belong to them."""
-        target = self.target
-        return LaneTables(
-            target=TargetTables(
-                layer=scaled(target.layer, level.target),
-                lm_head=scaled(target.lm_head, level.target),
-                exits={layer: scaled(table, level.target) for layer, table in target.exits.items()},
+def levelled(lane: LaneProfile, level: Level) -> LaneProfile:
+    """The lane with all times multiplied by the factors that belong to them; steps of heads stay."""
+    return lane.scaled(
+        {
+            "layer": level.target,
+            "lm_head": level.target,
+            "exit": level.target,
+            "streams": level.target,
+            "draft_step": _step_factors(lane.draft_step, ROLLOUT_ROWS, level.step, level.branch_step),
+            "draft_step_features": _step_factors(
+                lane.draft_step_features, CATCH_UP_ROWS, level.features_step, level.branch_step
             ),
-            draft_step=self.draft_step and scaled(self.draft_step, level.step, level.branch_step, ROLLOUT_ROWS),
-            draft_step_features=self.draft_step_features
-            and scaled(self.draft_step_features, level.features_step, level.branch_step, CATCH_UP_ROWS),
-            draft_streams=self.draft_streams and scaled(self.draft_streams, level.step),
-            heads=self.heads,
-            streams={name: scaled(table, level.target) for name, table in self.streams.items()},
-        )
+            "draft_streams": level.step,
+        }
+    )
 
 
 def fit_target(
@@ -181,19 +164,15 @@ def _straight(points: Mapping[int, float], rows: Sequence[int]) -> dict[int, flo
     return {count: max(0.0, start + slope * count) for count in rows}
 
 
-def scaled(
-    table: LatencyTable, factor: float, factor_beyond: float | None = None, last_rows: int | None = None
-) -> LatencyTable:
-    """All times multiplied; those of more than `last_rows` rows by another factor."""
-    factors = [factor if last_rows is None or rows <= last_rows else factor_beyond or factor for rows in table.rows]
-    lines = tuple(tuple(seconds * own for seconds in line) for own, line in zip(factors, table.seconds, strict=True))
-    return LatencyTable(**table.model_dump(exclude={"seconds"}), seconds=lines)
+def _step_factors(table: LatencyTable | None, last_rows: int, rollout: float, branches: float) -> list[float]:
+    """Steps of more than `last_rows` rows are branches."""
+    return [rollout if rows <= last_rows else branches for rows in table.rows] if table is not None else []
 
 
 def _growth(added: Mapping[Size, float]) -> tuple[float, float]:
     """(once, each) of `grow` by least squares, from seconds by (rows, added context); neither below nothing.
 
-    More keys are more work; what says otherwise is noise.
+    More keys are more work; anything else is noise.
     """
     if not added:
         return 0.0, 0.0

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 
 from decoding.errors import ConfigError
 
-MAX_BRANCHES = 32
-"""Rows of the widest draft step that is measured; wider ones do not pay on the devices at hand."""
+USUAL_BRANCHES = 32
+"""Most branches of a round unless more are asked for; more do not pay on the devices at hand."""
+
+_LEAST_STEP = 16
+"""Rows that a draft step has in calibration's own decodings."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,13 +45,15 @@ class Effort:
     run_tokens: int
 
 
-def quick_effort(max_window: int, contexts: tuple[int, int], max_tree: int = 0) -> Effort:
+def quick_effort(
+    max_window: int, contexts: tuple[int, int], max_tree: int = 0, max_step: int = USUAL_BRANCHES
+) -> Effort:
     """As often as time allows: twice in a minute for a 135M-parameter target on two cores.
 
-    `max_tree` are nodes of the largest tree, if any.
+    `max_tree` are nodes of the largest tree, if any; `max_step` are rows of the widest draft step.
     """
     target_rows = _within((1, 2, 3, 4, 5, 6), max_window + 1)
-    draft_rows = _within((1, 2, 4, 8, 16), MAX_BRANCHES)
+    draft_rows = _within((1, 2, 4, 8, 16, 32, 64), max(max_step, _LEAST_STEP))
     return Effort(
         passes=6,
         least_passes=2,
@@ -64,10 +69,12 @@ def quick_effort(max_window: int, contexts: tuple[int, int], max_tree: int = 0) 
     )
 
 
-def full_effort(max_window: int, contexts: tuple[int, int], max_tree: int = 0) -> Effort:
+def full_effort(
+    max_window: int, contexts: tuple[int, int], max_tree: int = 0, max_step: int = USUAL_BRANCHES
+) -> Effort:
     """A few minutes for the same."""
     target_rows = _within(tuple(range(1, max_window + 2)), max_window + 1)
-    draft_rows = _within((1, 2, 3, 4, 5, 6, 8, 12, 16, 24), MAX_BRANCHES)
+    draft_rows = _within((1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64), max(max_step, _LEAST_STEP))
     return Effort(
         passes=5,
         least_passes=5,

@@ -2,7 +2,7 @@
 
 A lane holds one drafter at a time, so heads take turns among the lanes and not with the target's parts. What a
 longer context adds to a single layer is less than the noise: heads are timed at one. In a loop a head stays in the
-processor's cache, which the target empties in every round: short decodings say what a step really takes.
+processor's cache, which the target empties in every round: short decodings measure what a step takes there.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from statistics import fmean, median
 from typing import Final, NamedTuple
 
 from calibrate.profiling.decodings import Run, decode, rollout_level
-from calibrate.profiling.fit import make_table, scaled
+from calibrate.profiling.fit import make_table
 from calibrate.profiling.grid import Effort
 from calibrate.profiling.noise import Noise, spread
-from calibrate.profiling.placements import PlacedLane, head_schedules
+from calibrate.profiling.placements import head_schedules
 from calibrate.profiling.time_budget import Passes
 from calibrate.profiling.visits import Cell, MeasurableEngine, Samples, visit_in_turn
+from decoding.methods import METHODS
 from decoding.schedule import Method, Schedule
+from hwprofiles.placement import PlacedLane
 from hwprofiles.profile import LatencyTable
 from runtime.wire.measurement import Measurement, Part
 
@@ -28,7 +30,7 @@ _STREAM_REPEATS: Final = 5
 _STREAMING: Final[tuple[Part, Part]] = ("verify_tree", "stream")
 """The target's pass without its streams and with them."""
 _STREAM_ROWS: Final = 6
-"""Streams follow the row that stands last: how many were verified makes no difference."""
+"""Streams follow the last accepted row: how many were verified makes no difference."""
 
 
 class HeadTables(NamedTuple):
@@ -47,7 +49,7 @@ class HeadParts:
         contexts: the fewest and the most cached tokens of schedules.
         is_quick: whether fewer placements will do.
         most_rows: rows of the widest verification of a schedule.
-        source: what tables say about their origin.
+        source: origin of the numbers, as the tables name it.
     """
 
     effort: Effort
@@ -61,11 +63,11 @@ class HeadParts:
         return (Cell(lane, self._at("head_step", rows)) for rows in self.effort.head_rows)
 
     def stream_cells(self, lane: str) -> Iterator[Cell]:
-        """Passes of a target that has loaded its streams, with and without them, one behind the other."""
+        """Passes of a target that has loaded its streams, with and without them, one after the other."""
         return (Cell(lane, self._at(part, _STREAM_ROWS, _STREAM_REPEATS)) for part in _STREAMING)
 
     def head_table(self, lane: str, samples: Samples) -> LatencyTable:
-        """What the times of a lane's cells say of a head, in any context."""
+        """The table of a head from the times of a lane's cells, for any context."""
         rows = self.effort.head_rows
         taken = [samples.seconds[cell] for cell in self.head_cells(lane)]
         noise = Noise.of(taken)
@@ -74,7 +76,7 @@ class HeadParts:
         return make_table(rows, (0,), lines, relative_error=noise.relative_error, source=self.source)
 
     def streams_table(self, lane: str, samples: Samples) -> LatencyTable:
-        """What streams add, for any rows in any context; nothing where noise says that they save time."""
+        """What streams add, for any rows in any context; nothing where, by noise, they seem to save time."""
         less, more = (samples.seconds[cell] for cell in self.stream_cells(lane))
         added_s = max(0.0, median(more) - median(less))
         noise_s = spread([less, more]) * median(less)
@@ -87,7 +89,7 @@ class HeadParts:
         )
 
     def decode(self, engine: MeasurableEngine, schedule: Schedule) -> Run:
-        """A short text by a head: half as long as others, since all rounds are alike, and behind a short prompt."""
+        """A short text by a head: half as long as others, since all rounds are alike, and after a short prompt."""
         num_tokens, first = self.effort.run_tokens // 2, self.contexts[0]
         return decode(engine, schedule, (first, min(first + num_tokens, self.contexts[1])), num_tokens)
 
@@ -118,7 +120,7 @@ def measure_heads(
     names = [lane.name for lane in lanes]
     tables = {name: HeadTables({}, {}) for name in names}
     for drafter, method in methods.items():
-        if method == "speculative_streaming":
+        if METHODS[method].drafts_itself:
             loaded = {lane: engine.load_streams(lane, drafter) for lane in names}
             samples = visit_in_turn(loaded, _cells(names, parts.stream_cells), passes=new_passes())
             for lane in names:
@@ -130,7 +132,7 @@ def measure_heads(
             schedules = head_schedules(lanes, drafter, method, is_quick=parts.is_quick)
             runs = [parts.decode(engine, schedule) for schedule in schedules]
             for lane, level in _levels(lanes, runs, in_loop).items():
-                tables[lane].heads[drafter] = scaled(in_loop[lane], level)
+                tables[lane].heads[drafter] = in_loop[lane].scaled(level)
     return tables
 
 

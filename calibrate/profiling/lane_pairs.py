@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import NamedTuple
 
 from calibrate.profiling.noise import spread
 from calibrate.profiling.time_budget import Passes
 from calibrate.profiling.visits import MeasurableLane, visit
+from hwprofiles.profile import Contention
 from runtime.wire.measurement import Measurement
 
 Pair = tuple[str, str]
@@ -21,17 +21,15 @@ _TARGET_ROWS = 4
 _DRAFT_ROWS = 8
 
 
-class PairSlowdown(NamedTuple):
-    """Latency of target and draft beside each other over their latency alone, and the spread of the ratios."""
-
-    target: float = 1.0
-    draft: float = 1.0
-    relative_error: float = 0.0
-
-
 def measure_pairs(
-    lanes: Mapping[str, MeasurableLane], pairs: Sequence[Pair], *, context: int, max_rows: int, passes: Passes
-) -> dict[Pair, PairSlowdown]:
+    lanes: Mapping[str, MeasurableLane],
+    pairs: Sequence[Pair],
+    *,
+    context: int,
+    max_rows: int,
+    passes: Passes,
+    source: str,
+) -> tuple[Contention, ...]:
     """Slowdowns of every pair of lanes, pair after pair in every pass.
 
     Raises:
@@ -44,18 +42,23 @@ def measure_pairs(
     for _ in passes:
         for pair in pairs:
             one, two = lanes[pair[0]], lanes[pair[1]]
-            target[pair].append(_beside_over_alone(one, verify, two, step))
-            draft[pair].append(_beside_over_alone(two, step, one, verify))
-    return {
-        pair: PairSlowdown(median(target[pair]), median(draft[pair]), spread([target[pair], draft[pair]]))
+            target[pair].append(_shared_over_alone(one, verify, two, step))
+            draft[pair].append(_shared_over_alone(two, step, one, verify))
+    return tuple(
+        Contention(
+            lanes=pair,
+            slowdown=(median(target[pair]), median(draft[pair])),
+            relative_error=spread([target[pair], draft[pair]]),
+            source=source,
+        )
         for pair in pairs
-    }
+    )
 
 
-def _beside_over_alone(
+def _shared_over_alone(
     lane: MeasurableLane, measurement: Measurement, other: MeasurableLane, load: Measurement
 ) -> float:
     alone, _ = visit(lane, measurement)
     with other.busy(replace(load, repeats=1)):
-        beside, _ = visit(lane, measurement)
-    return median(beside) / median(alone)
+        shared, _ = visit(lane, measurement)
+    return median(shared) / median(alone)

@@ -20,7 +20,7 @@ class Noise:
 
     Attributes:
         relative_error: half-width of the samples' central 50 % over their median, see `spread`.
-        num_samples: samples behind every median.
+        num_samples: samples of every median.
     """
 
     relative_error: float
@@ -39,8 +39,8 @@ class Noise:
     def smoothed(self, seconds: Mapping[int, float]) -> dict[int, float]:
         """Times by rows, moved towards their straight line as far as noise explains their distance from it.
 
-        More rows are more of the same work behind one reading of the weights: a line, but for what kernels make of
-        certain sizes. If the distances vary by no more than noise does, the line is believed; if they vary by much
+        More rows are more of the same work after one reading of the weights: a line, but for what kernels do at
+        certain sizes. If the distances vary by no more than noise does, the line is kept; if they vary by much
         more, the times are (empirical Bayes: Efron and Morris, "Stein's estimation rule and its competitors", 1973).
         """
         if len(seconds) <= 2 or not self.variance:
@@ -50,8 +50,8 @@ class Noise:
         line = start + slope * rows
         distances = taken / line - 1
         own = max(0.0, float((distances**2).sum()) / (len(rows) - 2) - self.variance)
-        believed = line * (1 + own / (own + self.variance) * distances)
-        return dict(zip(seconds, believed.tolist(), strict=True))
+        estimates = line * (1 + own / (own + self.variance) * distances)
+        return dict(zip(seconds, estimates.tolist(), strict=True))
 
 
 def spread(samples: Iterable[Sequence[float]]) -> float:

@@ -1,79 +1,51 @@
-"""Which lanes can work together, and the schedules that calibration decodes on them."""
+"""The schedules that calibration decodes, on every placement that the lanes allow."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import permutations, product
-from typing import Any, Protocol
+from itertools import product
+from typing import Any
 
-from decoding.schedule import DYNAMIC_TREES, Method, Schedule
+from calibrate.profiling.lane_parts import DraftStep
+from decoding.methods import METHODS
+from decoding.schedule import Method, Schedule
+from hwprofiles.placement import PlacedLane, split_pairs, whole_lanes
 
 _FIT_WINDOW, _FIT_TOP_K = 4, 2
 _CHECK_WINDOW, _CHECK_TOP_K = 2, 4
 _TREE_DEPTH, _TREE_SIZE, _TREE_TOP_K = 3, 8, 4
 
 
-class PlacedLane(Protocol):
-    """A lane and its cores (`hwprofiles.host.LaneCores` and `runtime.lanes.lane.LaneSpec` are such)."""
-
-    @property
-    def name(self) -> str:
-        """As schedules call it."""
-        ...
-
-    @property
-    def cores(self) -> tuple[int, ...]:
-        """Those it is pinned to; empty if to none."""
-        ...
-
-    @property
-    def num_threads(self) -> int:
-        """Threads of its own."""
-        ...
-
-
-def split_pairs(lanes: Sequence[PlacedLane]) -> list[tuple[str, str]]:
-    """(target's lane, draft's lane) of every two lanes that share no core, both ways round."""
-    return [(one.name, two.name) for one, two in permutations(lanes, 2) if not set(one.cores) & set(two.cores)]
-
-
-def whole_lanes(lanes: Sequence[PlacedLane]) -> list[str]:
-    """Lanes that are no part of another one: there both models may share a lane."""
-    return [
-        lane.name for lane in lanes if not lane.cores or not any(set(lane.cores) < set(other.cores) for other in lanes)
-    ]
-
-
 def fit_schedules(
-    lanes: Sequence[PlacedLane], max_window: int, draft_kinds: Sequence[bool], exit_layers: Sequence[int]
+    lanes: Sequence[PlacedLane], max_window: int, draft_steps: Sequence[DraftStep], exit_layers: Sequence[int]
 ) -> list[Schedule]:
     """Those that set the level: plain decoding on every lane, speculation on every placement, mirror on every pair.
 
-    `draft_kinds` says whether steps of the draft have features: none without a draft.
+    `draft_steps` are those that the draft has: none without a draft.
     """
     plain = [Schedule(method="autoregressive", target_lane=lane.name) for lane in lanes]
-    if not draft_kinds:
+    if not draft_steps:
         return plain
     window = min(_FIT_WINDOW, max_window)
-    speculative = [_speculative(*both, window) for both in product(_placements(lanes), draft_kinds)]
+    speculative = [_speculative(*both, window) for both in product(_placements(lanes), draft_steps)]
     return plain + speculative + _mirrors(lanes, window, exit_layers, _FIT_TOP_K)
 
 
 def check_schedules(
-    lanes: Sequence[PlacedLane], max_window: int, draft_kinds: Sequence[bool], exit_layers: Sequence[int]
+    lanes: Sequence[PlacedLane], max_window: int, draft_steps: Sequence[DraftStep], exit_layers: Sequence[int]
 ) -> list[Schedule]:
     """Others, to compare with what was fitted."""
-    if not draft_kinds:
+    if not draft_steps:
         return []
     window = min(_CHECK_WINDOW, max_window)
-    speculative = [_speculative(placement, False, window) for placement in _placements(lanes)]
+    speculative = [_speculative(placement, "draft_step", window) for placement in _placements(lanes)]
     return speculative + _mirrors(lanes, window, exit_layers, _CHECK_TOP_K)
 
 
 def head_schedules(lanes: Sequence[PlacedLane], drafter: str, method: Method, *, is_quick: bool) -> list[Schedule]:
     """Those that set the level of a head: pooled, and split one way round (`is_quick`) or every way."""
     pairs = split_pairs(lanes)[: 1 if is_quick else None]
-    is_dynamic = method in DYNAMIC_TREES
+    is_dynamic = METHODS[method].has_dynamic_trees
     return [
         Schedule(
             method=method,
@@ -103,12 +75,12 @@ def _placements(lanes: Sequence[PlacedLane]) -> list[tuple[str, str]]:
     return split_pairs(lanes) + [(name, name) for name in whole_lanes(lanes)]
 
 
-def _speculative(placement: tuple[str, str], exit_features: bool, window: int) -> Schedule:  # noqa: FBT001
+def _speculative(placement: tuple[str, str], step: DraftStep, window: int) -> Schedule:
     target_lane, draft_lane = placement
     return Schedule(
         method="speculative",
         target_lane=target_lane,
         draft_lane=draft_lane,
         num_speculative_tokens=window,
-        exit_features=exit_features,
+        exit_features=step == "draft_step_features",
     )

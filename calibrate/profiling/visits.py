@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from calibrate.profiling.time_budget import Passes
 from decoding.messages import ExitSignal
 from decoding.schedule import Schedule
 from decoding.trace import Trace
+from runtime.models.config import ModelConfig
 from runtime.wire import codec
 from runtime.wire.channel import Block
 from runtime.wire.measurement import Measurement
@@ -62,8 +63,8 @@ class MeasurableEngine(Protocol):
     """What is asked of an engine (`runtime.engine.Engine` is one)."""
 
     @property
-    def config(self) -> Any:
-        """The target's `ModelConfig`."""
+    def config(self) -> ModelConfig:
+        """The target's."""
         ...
 
     def load_target(self, lane: str, /) -> MeasurableLane:

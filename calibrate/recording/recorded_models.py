@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import torch
 
@@ -18,17 +18,11 @@ from runtime.drafters.medusa.drafter import MedusaDrafter
 from runtime.drafters.registry import DrafterContext, kind_of, load_drafter
 from runtime.drafters.streams.folder import STREAM_KIND, load_streams
 from runtime.models.decoder import Decoder
+from runtime.models.model_folder import NamedFolder
 from runtime.models.weights import load_decoder
 from runtime.target.exit_folder import load_exits
 
 _DTYPES: Final = {"bfloat16": torch.bfloat16, "float32": torch.float32}
-
-
-class NamedFolder(NamedTuple):
-    """A model's folder, and what a user calls it."""
-
-    name: str
-    folder: Path
 
 
 def load_models(

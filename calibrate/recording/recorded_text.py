@@ -65,7 +65,7 @@ def greedy_text(target: Decoder, prompt: Sequence[int], *, max_new_tokens: int, 
 
 
 class _Reader:
-    """Feeds rows to the target and keeps what the wanted layers say."""
+    """Feeds rows to the target and keeps the outputs of the wanted layers."""
 
     def __init__(self, target: Decoder, capacity: int, layers: Sequence[int]) -> None:
         self.target = target

@@ -1,4 +1,4 @@
-"""Heads and streams in a record: which nodes of the trees they draft stand for a text.
+"""Heads and streams in a record: which nodes of the trees they draft hold the tokens of a text.
 
 Shapes: N tokens of the text, P of the prompt; the others by the legend of `runtime.models.decoder`.
 """
@@ -64,7 +64,7 @@ class RecordedHead(NamedTuple):
     def ranks(
         self, tree: RecordedTree, ids: Sequence[int], *, start: int, states: Mapping[int, Tensor], norm_eps: float
     ) -> Ids:
-        """Places in a tree's order of the nodes that stand for the text, [N, depth].
+        """Places in a tree's order of the nodes that hold the text, [N, depth].
 
         Args:
             tree: one of `trees`.

@@ -1,7 +1,7 @@
 """Records what a model pair would do at every position of its own texts: the input of every replay.
 
 A record is made in this process, one prompt after the other, and can be interrupted: finished prompts are kept
-in a file beside the record and a rerun with the same models, prompts and settings goes on behind them.
+in a file beside the record and a rerun with the same models, prompts and settings goes on after them.
 
 In float32 a replay of the record equals the real rounds exactly. In bfloat16 a verification of several rows
 rounds differently from the single rows the text was written with, so where the target's two best logits nearly
@@ -154,7 +154,7 @@ class Recorder:
             features_TE = normalise_features(hidden_TED, target.config.norm_eps)
             feature_rollouts = self._roll_out(ids, len(prompt.ids), features_TE)
         self._early_exit.add_prompt_tokens(prompt.ids)
-        behind_prompt = slice(len(prompt.ids) - 1, None)
+        after_prompt = slice(len(prompt.ids) - 1, None)
         return PromptRecord(
             name=prompt.name,
             category=prompt.category,
@@ -163,10 +163,9 @@ class Recorder:
             rollouts=rollouts.tokens,
             feature_rollouts=feature_rollouts.tokens,
             alternatives=rollouts.alternatives,
-            feature_alternatives=feature_rollouts.alternatives,
             stream_hits=rollouts.stream_hits,
             feature_stream_hits=feature_rollouts.stream_hits,
-            exits={layer: self._read_exit(text.states[layer][behind_prompt], layer) for layer in settings.exit_layers},
+            exits={layer: self._read_exit(text.states[layer][after_prompt], layer) for layer in settings.exit_layers},
             tree_ranks=tuple(self._grow(ids, len(prompt.ids), text.states)),
             margins=np.array(text.margins, dtype=np.float32),
         )
@@ -187,7 +186,7 @@ class Recorder:
         )
 
     def _roll_out(self, ids: Sequence[int], start: int, features_TE: Tensor | None) -> _Rollouts:
-        """What is drafted behind every prefix of the text."""
+        """What is drafted after every prefix of the text."""
         result = rollouts_everywhere(
             self.models.draft,
             ids,
@@ -200,13 +199,13 @@ class Recorder:
         return _Rollouts(_ids(result.tokens), _ids(result.alternatives[:, 0]), _ids(hits))
 
     def _grow(self, ids: Sequence[int], start: int, states: Mapping[int, Tensor]) -> Iterator[Ids]:
-        """Places of the nodes that stand for the text in every tree, [N, depth] each."""
+        """Places of the nodes that hold the text in every tree, [N, depth] each."""
         norm_eps = self.models.target.config.norm_eps
         for head, tree in self._trees:
             yield head.ranks(tree, ids, start=start, states=states, norm_eps=norm_eps)
 
     def _read_exit(self, x_ND: Tensor, layer: int) -> Ids:
-        """The exit's best ids for the place behind each state, [N, K]."""
+        """The exit's best ids for the place after each state, [N, K]."""
         candidates, _ = self._early_exit.read(x_ND[None], layer, self.settings.num_exit_candidates)
         return np.array(candidates, dtype=np.int32)
 
@@ -237,7 +236,7 @@ def fingerprint(models: RecordedModels, prompts: Sequence[EncodedPrompt], settin
 
 
 class _Partial:
-    """The prompts recorded so far, in a file whose name says of what."""
+    """The prompts recorded so far, in a file whose name is that of the record and its fingerprint."""
 
     def __init__(self, path: Path, name: str) -> None:
         self._final_name = path.name

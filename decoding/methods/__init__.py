@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from decoding.lanes import MethodFunction
-from decoding.methods.autoregressive import autoregressive
-from decoding.methods.mirror import mirror
-from decoding.methods.speculative import speculative
-from decoding.methods.speculative_streaming import speculative_streaming
-from decoding.methods.tree import tree
-from decoding.schedule import Method
+from decoding.method_traits import MethodTraits
+from decoding.methods.autoregressive import AUTOREGRESSIVE
+from decoding.methods.draft_then_verify import EAGLE2, EAGLE3, HYDRA, MEDUSA, PROMPT_LOOKUP, SPECULATIVE
+from decoding.methods.mirror import MIRROR
+from decoding.methods.speculative_streaming import SPECULATIVE_STREAMING
 
-METHODS: dict[Method, MethodFunction] = {
-    "autoregressive": autoregressive,
-    "speculative": speculative,
-    "mirror": mirror,
-    "medusa": tree,
-    "hydra": tree,
-    "eagle2": tree,
-    "eagle3": tree,
-    "speculative_streaming": speculative_streaming,
+METHODS: dict[str, MethodTraits] = {
+    traits.name: traits
+    for traits in (
+        AUTOREGRESSIVE,
+        SPECULATIVE,
+        MIRROR,
+        MEDUSA,
+        HYDRA,
+        EAGLE2,
+        EAGLE3,
+        SPECULATIVE_STREAMING,
+        PROMPT_LOOKUP,
+    )
 }
+"""One line registers a method; searches go through them in this order."""

@@ -5,13 +5,19 @@ With root source `draft` there is no exit and the method is the one of SSD / Sag
 
 from __future__ import annotations
 
-from decoding.lanes import Lanes, MethodFlow
-from decoding.schedule import Schedule
+from typing import TYPE_CHECKING
+
+from decoding.messages import ExitSignal, Verdict, Window
+from decoding.method_traits import CHAIN_RULES, MethodTraits
+
+if TYPE_CHECKING:
+    from decoding.lanes import Lanes, MethodFlow
+    from decoding.schedule import Schedule
 
 
 def mirror(lanes: Lanes, schedule: Schedule) -> MethodFlow:
     """Verify and draft at the same time; a hit hides the next window's whole drafting."""
-    window = yield lanes.draft.rollout()
+    window: Window = yield lanes.draft.rollout()
     while lanes.unfinished:
         if schedule.exit_layer is None:
             verification = lanes.target.verify(window)
@@ -20,8 +26,20 @@ def mirror(lanes: Lanes, schedule: Schedule) -> MethodFlow:
             exit_message = lanes.target.prefix(window, schedule.exit_layer)
             verification = lanes.target.suffix()
             branches = lanes.draft.branch(window)
-            branches.join((yield exit_message))
-        verdict = yield verification
+            signal: ExitSignal = yield exit_message
+            branches.join(signal)
+        verdict: Verdict = yield verification
         lanes.commit(window, verdict)
         if lanes.unfinished:
             window = yield branches.take(verdict)
+
+
+MIRROR = MethodTraits(
+    name="mirror",
+    title="mirror speculation",
+    flow=mirror,
+    drafts="draft",
+    window="chain",
+    rules=CHAIN_RULES,
+    overlaps=True,
+)

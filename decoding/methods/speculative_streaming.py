@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from decoding.lanes import Lanes, MethodFlow
-from decoding.messages import NO_WINDOW
-from decoding.schedule import Schedule
+from typing import TYPE_CHECKING
+
+from decoding.messages import NO_WINDOW, Verdict
+from decoding.method_traits import TREE_RULES, MethodTraits
+
+if TYPE_CHECKING:
+    from decoding.lanes import Lanes, MethodFlow
+    from decoding.schedule import Schedule
 
 
 def speculative_streaming(lanes: Lanes, schedule: Schedule) -> MethodFlow:  # noqa: ARG001
     """Verify what the last pass drafted; the first pass has nothing to verify."""
     window = NO_WINDOW
     while lanes.unfinished:
-        verdict = yield lanes.target.stream(window)
+        verdict: Verdict = yield lanes.target.stream(window)
         lanes.commit(window, verdict)
-        window = verdict.window
+        window = verdict.window or NO_WINDOW
+
+
+SPECULATIVE_STREAMING = MethodTraits(
+    name="speculative_streaming",
+    title="speculative streaming",
+    flow=speculative_streaming,
+    drafts="target",
+    window="static tree",
+    rules=TREE_RULES,
+)

@@ -20,7 +20,7 @@ class Verbs(TyperGroup):
     """Turns what a user can cause into one message and an exit status; anything else is a defect and shows."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Let `--json` stand alone."""
+        """Allow `--json` without a value."""
         return super().parse_args(ctx, with_default_destination(args))
 
     def invoke(self, ctx: Any) -> Any:

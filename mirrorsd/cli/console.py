@@ -1,7 +1,11 @@
-"""Where the command writes for people: results on stdout, progress and messages on stderr."""
+"""Where the command writes for people: results on stdout, progress and messages on stderr.
+
+On a terminal lines are wrapped between words. In a file or a pipe they stay whole, and tables are as wide as need be.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -14,26 +18,21 @@ if TYPE_CHECKING:
 
 WRONG_INPUT = 2
 """Exit status when something the user gave is wrong, as for a wrong option."""
-_WIDE = 200
 INTERRUPTED = 130
 """Exit status after Ctrl-C: 128 + SIGINT, by the shell's convention."""
+_WIDE = 200
 
 
 @cache
 def results() -> Console:
-    """Stdout, for what was asked for; in a file or a pipe tables get all the room they want."""
-    from rich.console import Console
-
-    console = Console(emoji=False, highlight=False, soft_wrap=True)
-    return console if console.is_terminal else Console(emoji=False, highlight=False, soft_wrap=True, width=_WIDE)
+    """Stdout, for what was asked for."""
+    return _console(stderr=False)
 
 
 @cache
 def messages() -> Console:
-    """Stderr, for everything said along the way."""
-    from rich.console import Console
-
-    return Console(stderr=True, emoji=False, highlight=False, soft_wrap=True)
+    """Stderr, for everything else."""
+    return _console(stderr=True)
 
 
 def show(renderable: RenderableType) -> None:
@@ -46,6 +45,28 @@ def say(renderable: RenderableType) -> None:
     messages().print(renderable)
 
 
+def show_paragraphs(*texts: object) -> None:
+    """Print results that are plain text, with an empty line before each."""
+    for text in texts:
+        show(f"\n{escaped(text)}")
+
+
+def say_next(*words: object) -> None:
+    """Print the command that comes next; it stays on one line, to be copied."""
+    command = shlex.join(["mirrorsd", *map(str, words)])
+    messages().print(f"Next: [bold]{escaped(command)}[/]", soft_wrap=True)
+
+
+def say_if_busy() -> None:
+    """Warn where other programs use the cores whose times are about to be measured."""
+    from hwprofiles.host import local_lanes
+    from mirrorsd.demo.busy import busy_note
+
+    note = busy_note(max(lane.num_threads for lane in local_lanes()))
+    if note is not None:
+        say(f"[yellow]{escaped(note)}[/]")
+
+
 def escaped(text: object) -> str:
     """Text that means itself: rich's markup in it is taken literally."""
     from rich.markup import escape
@@ -55,7 +76,7 @@ def escaped(text: object) -> str:
 
 @contextmanager
 def telling_what_was_saved(saved: list[str]) -> Iterator[None]:
-    """On Ctrl-C say what is on disk by then, and end with `INTERRUPTED`.
+    """On Ctrl-C report what is on disk by then, and end with `INTERRUPTED`.
 
     Args:
         saved: one sentence per thing saved; the caller appends as it goes.
@@ -65,3 +86,12 @@ def telling_what_was_saved(saved: list[str]) -> Iterator[None]:
     except KeyboardInterrupt as error:
         say(f"\nInterrupted. {escaped(' '.join(saved)) if saved else 'Nothing was written.'}")
         raise typer.Exit(INTERRUPTED) from error
+
+
+def _console(*, stderr: bool) -> Console:
+    from rich.console import Console
+
+    console = Console(stderr=stderr, emoji=False, highlight=False)
+    if console.is_terminal:
+        return console
+    return Console(stderr=stderr, emoji=False, highlight=False, soft_wrap=True, width=_WIDE)

@@ -36,12 +36,12 @@ def with_default_destination(args: Sequence[str]) -> list[str]:
 
 
 def write_json(data: dict[str, Any], destination: str | None, *, relative: Sequence[str] = ()) -> bool:
-    """Write `data` where `--json` says.
+    """Write `data` to where `--json` points.
 
     Args:
         data: the result.
         destination: a path, `STDOUT`, or None for nowhere.
-        relative: entries of `data` that are paths; a file tells them as seen from its own folder.
+        relative: entries of `data` that are paths; in a file they are relative to its own folder.
 
     Returns:
         Whether stdout is still free for a text result.
@@ -57,6 +57,6 @@ def write_json(data: dict[str, Any], destination: str | None, *, relative: Seque
     from decoding.yaml_file import write_atomically
 
     path = Path(destination)
-    told = {name: path_from(path.parent, Path(data[name])) for name in relative}
-    write_atomically(path, json_text(data | told))
+    moved = {name: path_from(path.parent, Path(data[name])) for name in relative}
+    write_atomically(path, json_text(data | moved))
     return True

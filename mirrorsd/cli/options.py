@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 if TYPE_CHECKING:
     from calibrate.prompts import Prompt
+    from mirrorsd.model_pair import ModelPair, Progress
 
 DEFAULT_TARGET = "smollm2-135m-instruct"
 
@@ -57,13 +58,56 @@ PromptsOption = Annotated[
         show_default=False,
     ),
 ]
-ProfileOption = Annotated[Path, typer.Option(help="Profile that `mirrorsd calibrate` wrote.")]
-RecordOption = Annotated[Path, typer.Option(help="Acceptance record that `mirrorsd record` wrote.")]
-ScheduleOption = Annotated[Path, typer.Option(help="Schedule YAML, such as `mirrorsd search` writes.")]
 PerCategoryOption = Annotated[
     int | None,
     typer.Option(min=1, help="Take only the first so many prompts of every kind of task.", show_default=False),
 ]
+MaxNewTokensOption = Annotated[int, typer.Option(min=1, help="Longest text, in new tokens.")]
+MaxWindowOption = Annotated[int, typer.Option(min=1, max=16, help="Most drafted tokens per round.")]
+ProfileOption = Annotated[Path, typer.Option(help="Profile that `mirrorsd calibrate` wrote.")]
+RecordOption = Annotated[Path, typer.Option(help="Acceptance record that `mirrorsd record` wrote.")]
+ReplayedOption = Annotated[
+    bool,
+    typer.Option(
+        "--replayed-acceptance",
+        help="Replay a record of other models than the profile's, such as a smaller pair's; the result says so.",
+    ),
+]
+ScheduleOption = Annotated[Path, typer.Option(help="Schedule YAML, such as `mirrorsd search` writes.")]
+
+
+class ModelNames(NamedTuple):
+    """The models that the options of a verb name."""
+
+    target: str = DEFAULT_TARGET
+    drafter: str | None = None
+    exits: str | None = None
+    heads: str | None = None
+    dtype: Dtype = Dtype.BFLOAT16
+
+    def find(self, progress: Progress) -> ModelPair:
+        """Their folders.
+
+        Raises:
+            ModelError: a model is not to be had, or is of an unsupported family.
+        """
+        from mirrorsd.model_pair import find_pair
+
+        return find_pair(
+            self.target,
+            drafter=self.drafter,
+            exits=self.exits,
+            heads=chosen_heads(self.heads),
+            dtype=self.dtype.value,
+            progress=progress,
+        )
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The options that name them on a command line, defaults left out."""
+        defaults = ModelNames()._asdict()
+        given = {name: value for name, value in self._asdict().items() if value not in (None, defaults[name])}
+        return tuple(word for name, value in given.items() for word in (f"--{name}", str(value)))
 
 
 def chosen_heads(text: str | None) -> tuple[str, ...] | None:
@@ -73,7 +117,7 @@ def chosen_heads(text: str | None) -> tuple[str, ...] | None:
     return () if text == "none" else tuple(filter(None, (name.strip() for name in text.split(","))))
 
 
-def chosen_prompts(path: Path | None, per_category: int | None) -> tuple[Prompt, ...]:
+def chosen_prompts(path: Path | None, per_category: int | None = None) -> tuple[Prompt, ...]:
     """The prompts that `--prompts` and `--per-category` ask for.
 
     Raises:

@@ -14,16 +14,16 @@ from mirrorsd.cli.console import escaped, messages, say
 
 if TYPE_CHECKING:
     from mirrorsd.demo.stages import StageReport
-
-Report = Callable[[str, float], None]
-"""Called along the way with the name of the step under way and the share that is done, 0 to 1."""
+    from mirrorsd.model_pair import Progress
 
 _LINE_EVERY_S: Final = 15.0
+_NEVER_DONE: Final = 0.999
+"""Most of a bar: rich stops the clock of a full one, while the work may go on with a next step."""
 
 
 @contextmanager
-def task(title: str) -> Iterator[Report]:
-    """Show the progress of one task while the body runs; it tells how far it is through what it is given."""
+def task(title: str) -> Iterator[Progress]:
+    """Show the progress of one task while the body runs, which reports it to the function it is given."""
     with _bar() as update:
         yield lambda step, share: update(f"{title}: {step.partition(',')[0]}", f"{title}: {step}", share)
 
@@ -35,7 +35,7 @@ def stages() -> Iterator[Callable[[StageReport], None]]:
 
         def report(now: StageReport) -> None:
             head = f"[{now.number}/{now.num_stages}] {now.stage}"
-            update(head, f"{head}: {now.step}, {_left(now.left_s)} left", now.share)
+            update(head, f"{_left(now.left_s)} left, {head}: {now.step}", now.share)
 
         yield report
 
@@ -46,12 +46,22 @@ def _bar() -> Iterator[Callable[[str, str, float], None]]:
     if not messages().is_terminal:
         yield _Lines().update
         return
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich import progress
+    from rich.table import Column
 
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=messages(), transient=True) as progress:
-        row = progress.add_task("", total=1.0)
-        yield lambda _, text, share: progress.update(row, description=escaped(text), completed=share)
+    # the text gets what the others leave, so that a narrow terminal cuts words and no numbers
+    text_column = progress.TextColumn(
+        "{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+    )
+    columns = (
+        progress.TaskProgressColumn(),
+        progress.BarColumn(bar_width=16),
+        progress.TimeElapsedColumn(),
+        text_column,
+    )
+    with progress.Progress(*columns, console=messages(), transient=True, expand=True) as bar:
+        row = bar.add_task("starting", total=1.0)
+        yield lambda _, text, share: bar.update(row, description=escaped(text), completed=min(share, _NEVER_DONE))
 
 
 class _Lines:
@@ -59,13 +69,13 @@ class _Lines:
 
     def __init__(self) -> None:
         self._heading = ""
-        self._told_s = 0.0
+        self._printed_s = 0.0
 
     def update(self, heading: str, text: str, share: float) -> None:
         """Print a line if one is due."""
         now_s = time.monotonic()
-        if heading != self._heading or now_s - self._told_s >= _LINE_EVERY_S:
-            self._heading, self._told_s = heading, now_s
+        if heading != self._heading or now_s - self._printed_s >= _LINE_EVERY_S:
+            self._heading, self._printed_s = heading, now_s
             say(f"{share:4.0%} {escaped(text)}")
 
 

@@ -12,6 +12,7 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
+from mirrorsd.model_pair import Progress
 from planner.report.report_data import ScheduleResult
 from planner.search.search import Candidate, rank
 from sim.world import simulate
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from calibrate.prompts import EncodedPrompt
     from runtime.engine import Engine
 
-Progress = Callable[[str, float], None]
 _WARM_UP_TOKENS = 4
 
 
@@ -46,7 +46,7 @@ def run_in_turn(
     between: Callable[[], None] = lambda: None,
     progress: Progress = lambda _step, _share: None,
 ) -> Measured:
-    """Run every schedule on every prompt, prompt by prompt, so that the machine's moods hit all schedules alike.
+    """Run every schedule on every prompt, prompt by prompt, so that changes of the machine's speed hit all alike.
 
     The order of the schedules rotates from prompt to prompt. Before the first one each runs once unmeasured.
 
@@ -56,7 +56,7 @@ def run_in_turn(
         prompts: on what.
         max_new_tokens: cut of every text.
         enough: asked with the number of prompts done, at least one, whether to leave the others out.
-        between: called before every prompt and behind the last, while no schedule runs.
+        between: called before every prompt and after the last, while no schedule runs.
         progress: called with what is under way and the share that is done.
 
     Raises:
@@ -83,7 +83,7 @@ def run_in_turn(
 def put_together(
     candidates: Sequence[Candidate], measured: Measured, profile: Profile, record: AcceptanceRecord
 ) -> tuple[ScheduleResult, ...]:
-    """Beside what was measured, what is predicted for the very same prompts.
+    """Join what was measured with what is predicted for the very same prompts.
 
     Args:
         candidates: the schedules that were run, in their order.
@@ -117,7 +117,7 @@ def matching_prompts(prompts: Sequence[EncodedPrompt], record: AcceptanceRecord)
     """The prompts of the record, in its order.
 
     Raises:
-        RecordError: one is not among `prompts`, or reads otherwise today.
+        RecordError: one is not among `prompts`, or has another length now.
     """
     known = {prompt.name: prompt for prompt in prompts}
     for entry in record.prompts:

@@ -1,4 +1,4 @@
-"""The figures that scripts get, under the same names for both worlds; definitions are those of `decoding.metrics`."""
+"""The numbers that scripts get, under the same names for both worlds; definitions are those of `decoding.metrics`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from decoding.trace import Trace
 from sim.prediction import Prediction
 
 
-def measured_figures(traces: Sequence[Trace]) -> dict[str, Any]:
-    """Figures of the traces of one schedule, one per prompt."""
+def measured_numbers(traces: Sequence[Trace]) -> dict[str, Any]:
+    """Numbers of the traces of one schedule, one per prompt."""
     return {
         "tpot_s": metrics.tpot_s(traces),
         "num_rounds": metrics.num_rounds(traces),
@@ -23,8 +23,8 @@ def measured_figures(traces: Sequence[Trace]) -> dict[str, Any]:
     }
 
 
-def predicted_figures(prediction: Prediction) -> dict[str, Any]:
-    """The same figures of a prediction, with the interval of the time per token."""
+def predicted_numbers(prediction: Prediction) -> dict[str, Any]:
+    """The same numbers of a prediction, with the interval of the time per token."""
     return {
         "tpot_s": prediction.tpot_s,
         "tpot_s_low": prediction.tpot_s_low,
@@ -38,8 +38,8 @@ def predicted_figures(prediction: Prediction) -> dict[str, Any]:
     }
 
 
-def prompt_figures(trace: Trace) -> dict[str, Any]:
-    """Figures of one prompt. `accept_lengths` are committed tokens by round; they sum up to the new tokens."""
+def prompt_numbers(trace: Trace) -> dict[str, Any]:
+    """Numbers of one prompt. `accept_lengths` are committed tokens by round; they sum up to the new tokens."""
     return {
         "num_rounds": len(trace.rounds),
         "accept_lengths": [entry.num_committed for entry in trace.rounds],

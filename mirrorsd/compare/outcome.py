@@ -1,4 +1,4 @@
-"""What `demo` and `validate` tell scripts: predicted beside measured for every schedule, and in words."""
+"""What scripts get of `demo` and `validate`: predicted and measured numbers of every schedule, and sentences."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from calibrate.validate import Comparison, Divergence, accuracy
 from decoding.trace import NOT_COMMITTED, Round
-from mirrorsd.compare.numbers import measured_figures, predicted_figures
-from mirrorsd.model_pair import ModelPair
+from mirrorsd.compare.numbers import measured_numbers, predicted_numbers
+from mirrorsd.model_pair import ModelPair, name_of
 from planner.report.report_data import ScheduleResult
 from planner.wording import counted, error_percent, milliseconds
 
 _DOUBTFUL_MARGIN = 0.5
-"""Two logits that lie closer may change places in bfloat16: it keeps 8 bits, and logits of 16 to 32 move by 1/8."""
+"""Two logits closer than that may change places in bfloat16: it keeps 8 bits, and logits of 16 to 32 move by 1/8."""
 
 
 def schedule_entries(results: Sequence[ScheduleResult], comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
@@ -34,24 +34,25 @@ def accuracy_entry(comparisons: Sequence[Comparison]) -> dict[str, Any]:
 
 def platform_entry(host: dict[str, Any], pair: ModelPair) -> dict[str, Any]:
     """The machine, and what ran on it."""
-    return host | {"target": pair.target, "drafter": pair.drafter, "exits": pair.exits, "dtype": pair.dtype}
+    models = {"target": pair.target, "drafter": name_of(pair.drafter), "exits": name_of(pair.exits)}
+    return host | models | {"dtype": pair.dtype}
 
 
 def measured_in_words(results: Sequence[ScheduleResult], names: Sequence[str], winner: str) -> str:
-    """Whether the schedule predicted fastest was measured fastest, and by how much not."""
+    """Whether the schedule predicted fastest was measured fastest; if not, how much faster another was."""
     measured = {
-        name: measured_figures(result.measured[0])["tpot_s"] for name, result in zip(names, results, strict=True)
+        name: measured_numbers(result.measured[0])["tpot_s"] for name, result in zip(names, results, strict=True)
     }
     fastest = min(measured, key=measured.__getitem__)
     own = milliseconds(measured[winner])
     if fastest == winner:
         return f"Measured: {own} per token, the fastest of the {len(names)} schedules that were run."
-    behind = error_percent(measured[winner] / measured[fastest] - 1)
-    return f"Measured: {own} per token. {fastest} was faster by {behind} ({milliseconds(measured[fastest])})."
+    lead = error_percent(measured[winner] / measured[fastest] - 1)
+    return f"Measured: {own} per token. {fastest} was faster by {lead} ({milliseconds(measured[fastest])})."
 
 
 def rounds_in_words(comparisons: Sequence[Comparison], dtype: str) -> str:
-    """Whether both worlds went through the same rounds; if not, how many texts parted and where the first did."""
+    """Whether both worlds went through the same rounds; if not, how many texts differ and where the first does."""
     num_texts = sum(one.num_prompts for one in comparisons)
     parted = [(one.schedule, first) for one in comparisons for first in one.divergences]
     if not parted:
@@ -64,10 +65,10 @@ def rounds_in_words(comparisons: Sequence[Comparison], dtype: str) -> str:
 
 
 def divergence_in_words(found: Divergence) -> str:
-    """Where two worlds part, and what each of them decided there."""
+    """Where the two worlds differ first, and what each of them decided there."""
     return (
-        f"round {found.round + 1}, behind {counted(found.position, 'new token')}: "
-        f"predicted {_told(found.simulated)}, measured {_told(found.measured)}."
+        f"round {found.round + 1}, after {counted(found.position, 'new token')}: "
+        f"predicted {_decided(found.simulated)}, measured {_decided(found.measured)}."
     )
 
 
@@ -87,8 +88,8 @@ def _entry(result: ScheduleResult, comparison: Comparison) -> dict[str, Any]:
         "method": schedule.method,
         "placement": result.candidate.placement,
         "schedule": schedule.model_dump(mode="json", exclude_defaults=True),
-        "predicted": predicted_figures(result.candidate.prediction),
-        "measured": measured_figures(result.measured[0]),
+        "predicted": predicted_numbers(result.candidate.prediction),
+        "measured": measured_numbers(result.measured[0]),
         "tpot_error": comparison.tpot_error,
         "same_rounds": comparison.same_rounds,
         "divergences": [_divergence(found) for found in comparison.divergences],
@@ -105,7 +106,7 @@ def _divergence(found: Divergence) -> dict[str, Any]:
     }
 
 
-def _told(entry: Round | None) -> str:
+def _decided(entry: Round | None) -> str:
     if entry is None:
         return "no further round"
     next_token = entry.outcome[1]

@@ -1,4 +1,4 @@
-"""What a comparison of both worlds leaves in a folder: result, traces, report. And the report made again from it."""
+"""What a comparison of both worlds writes into a folder: result, traces, report. And the report made again from it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,13 +44,13 @@ class Outcome:
         files: where profile and record are, by these names.
         facts: further entries of the JSON object.
         dtype: of the runs.
-        notes: further remarks that honesty asks for.
+        notes: remarks on the circumstances.
     """
 
     title: str
-    plan: Plan
-    results: tuple[ScheduleResult, ...]
-    comparisons: tuple[Comparison, ...]
+    plan: Plan = field(repr=False)
+    results: tuple[ScheduleResult, ...] = field(repr=False)
+    comparisons: tuple[Comparison, ...] = field(repr=False)
     files: dict[str, Path]
     facts: dict[str, Any]
     dtype: str

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, get_args
 
-from decoding.errors import ConfigError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile, load_profile
-from mirrorsd.compare.both_worlds import Progress, compare_all, matching_prompts, put_together, run_in_turn
+from mirrorsd.compare.both_worlds import compare_all, matching_prompts, put_together, run_in_turn
 from mirrorsd.compare.outcome import platform_entry
 from mirrorsd.compare.outcome_folder import Outcome, unique_names
-from mirrorsd.model_pair import Dtype, ModelPair, find_pair
+from mirrorsd.model_pair import Dtype, ModelPair, Progress, find_pair
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.text_engine import lane_specs, new_engine
 from planner.plan import make_plan
+from planner.same_models import require_same_models
 from planner.search.search import rank
 from planner.search.space import SearchSpace
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """What predictions stand on: a profile and a record of the same models, and where they lie."""
+    """What predictions are made from: a profile and a record of the same models, and their files."""
 
-    profile: Profile
-    record: AcceptanceRecord
+    profile: Profile = field(repr=False)
+    record: AcceptanceRecord = field(repr=False)
     profile_path: Path
     record_path: Path
 
@@ -43,11 +43,7 @@ class Evidence:
             RecordError: the record is missing or damaged.
         """
         profile, record = load_profile(profile_path), AcceptanceRecord.load(record_path)
-        for name in ("target", "drafter", "dtype"):
-            ours, theirs = getattr(profile, name), getattr(record, name)
-            if ours != theirs:
-                msg = f"{profile_path} was measured with {name} {ours}, {record_path} recorded with {theirs}"
-                raise ConfigError(msg)
+        require_same_models(profile, record, sides=(profile_path, record_path))
         return cls(profile=profile, record=record, profile_path=profile_path, record_path=record_path)
 
     def pair(self, exits: str | None) -> ModelPair:
@@ -73,7 +69,7 @@ def validate(
 
     Args:
         schedules: what to compare.
-        evidence: what the simulation stands on.
+        evidence: what the simulation is made from.
         prompts: those that were recorded, and possibly more.
         exits: name or folder of the exit adapters; None for those that ship.
         progress: called with what is under way and the share that is done.

@@ -1,4 +1,4 @@
-"""Whether something else is using this machine: then times say less."""
+"""Whether something else is using this machine: then times are less certain."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def note_on(load: float, num_cores: int) -> str | None:
         return None
     cores = f"{num_cores} core{'' if num_cores == 1 else 's'}"
     return (
-        f"Other programs were using this machine (load average {load:.1f} on {cores}) when this began: "
-        "what was measured is less certain, and so is what was predicted from it."
+        f"This machine was busy (load average {load:.1f} on {cores}) when this began: if other programs went on "
+        "running, what was measured is less certain, and so is what was predicted from it."
     )

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from calibrate.profiling.drift import DriftWatch, drift_in_words
 from calibrate.prompts import Prompt
-from decoding.errors import ConfigError
+from decoding.methods import METHODS
 from decoding.record import AcceptanceRecord
-from decoding.schedule import DYNAMIC_TREES, save_schedule
+from decoding.schedule import save_schedule
 from hwprofiles.profile import Profile, save_profile
 from mirrorsd.calibrate_pair import calibration_task, contexts_of
 from mirrorsd.compare.both_worlds import Measured, compare_all, put_together, run_in_turn
@@ -23,7 +23,7 @@ from mirrorsd.demo.demo_plan import num_prompts_that_fit, prompt_cost, take_turn
 from mirrorsd.demo.stages import StageReport, Stages
 from mirrorsd.model_pair import ModelPair
 from mirrorsd.prompt_tokens import encode
-from mirrorsd.record_pair import Reach, record
+from mirrorsd.record_pair import Reach, record, recorded_drafter
 from mirrorsd.text_engine import lane_specs, new_engine
 from planner.plan import Plan, make_plan
 from planner.search.search import Candidate, pick_demo_schedules
@@ -81,9 +81,7 @@ class Demo:
             ConfigError: the pair has no drafter.
             ModelFormatError: the target's tokenizer is damaged.
         """
-        if settings.pair.drafter is None:
-            msg = f"no drafter ships for {settings.pair.target}: name one, or train one with `mirrorsd train draft`"
-            raise ConfigError(msg)
+        recorded_drafter(settings.pair)
         self.saved: list[str] = []
         self._settings = settings
         self._lanes = lane_specs()
@@ -94,7 +92,7 @@ class Demo:
         self._stages = Stages(EXPECTED_S, show)
 
     def run(self) -> dict[str, Any]:
-        """Go through all stages; the JSON object that lies in the folder in the end.
+        """Go through all stages; returns the JSON object that is written last.
 
         Raises:
             MirrorsdError: a model, a lane or a file is not to be had.
@@ -146,7 +144,7 @@ class Demo:
         return accepted
 
     def _num_prompts(self, profile: Profile) -> int:
-        """As many as fit in the time that is left; tells the stages what to expect."""
+        """As many as fit in the time that is left; the stages' estimates follow from it."""
         from calibrate.recording.recorder import USUAL_TREES
 
         settings, stages = self._settings, self._stages
@@ -155,7 +153,7 @@ class Demo:
             prompt_length=fmean(len(prompt.ids) for prompt in self._encoded),
             max_new_tokens=settings.max_new_tokens,
             max_window=settings.max_window,
-            growing=[name for name, method in settings.pair.head_methods.items() if method in DYNAMIC_TREES],
+            growing=[name for name, method in settings.pair.head_methods.items() if METHODS[method].has_dynamic_trees],
             num_tree_steps=sum(depth for depth, _ in USUAL_TREES),
         )
         fixed_s = _LOADING_S + EXPECTED_S[SEARCH] + EXPECTED_S[REPORT]

@@ -77,8 +77,7 @@ def num_prompts_that_fit(cost: PromptCost, left_s: float, available: int) -> int
 def _token_s(profile: Profile, lane: LaneProfile) -> float:
     """One plain decoding step at the shortest context."""
     assert lane.layer is not None
-    assert lane.lm_head is not None
-    return profile.num_layers * lane.layer.seconds[0][0] + lane.lm_head.seconds[0][0] + lane.dispatch_s
+    return lane.verify_s(profile.num_layers, 1, lane.layer.contexts[0]) + lane.dispatch_s
 
 
 def _prefill_s(profile: Profile, lane: LaneProfile, num_rows: float) -> float:

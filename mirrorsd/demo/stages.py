@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 _TRUSTED_SHARE: Final = 0.1
-"""From here on a stage's own speed says more about its end than what was expected of it."""
+"""From here on a stage's own speed predicts its end better than the estimate made before."""
 
 
 class StageReport(NamedTuple):
-    """Where a job stands.
+    """How far a job is.
 
     Attributes:
         stage: name of the stage under way.

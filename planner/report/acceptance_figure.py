@@ -9,7 +9,7 @@ from decoding.metrics import per_position_acceptance_rate
 from decoding.trace import Trace
 from planner.report.figure import Figure, Key, axis, layout
 from planner.report.report_data import ScheduleResult
-from planner.wording import METHOD, percent
+from planner.wording import percent
 
 Drafting = Literal["draft alone", "draft with exit features", "tree"]
 
@@ -52,7 +52,7 @@ def acceptance_keys(results: Sequence[ScheduleResult]) -> list[Key]:
     keys = []
     for result in results:
         schedule, way = result.candidate.schedule, _drafting(result)
-        draft = f"{METHOD[schedule.method]}, {schedule.num_speculative_tokens} deep" if schedule.is_tree else way
+        draft = f"{schedule.traits.title}, {schedule.num_speculative_tokens} deep" if schedule.is_tree else way
         length = result.candidate.prediction.mean_acceptance_length
         label = f"{draft}: {length:.2f} tokens per round with {schedule.num_rows - 1} drafted"
         keys.append(Key(COLOUR[way], label))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import log10
-from typing import Any
+from typing import Any, Final
 
-from planner.kinds import Kind
+from planner.kinds import KINDS, Kind
 from planner.report.figure import INK, KIND_COLOUR, PAPER, SOFT, Figure, axis, end_labels, layout, note
 from planner.what_if.sensitivity import BreakEven, Sensitivity, Sweep
 
-NAME: dict[Kind, str] = {"autoregressive": "plain", "speculative": "synchronous", "tree": "tree", "mirror": "mirror"}
+NAME: Final[dict[Kind, str]] = {kind: kind for kind in KINDS}
+
+PERCENT: Final = 100.0
+SPEEDS: Final = {0.125: "⅛×", 0.25: "¼×", 0.5: "½×", 1: "1×", 2: "2×", 4: "4×", 8: "8×"}
 
 
 def break_even_figures(sensitivity: Sensitivity) -> list[Figure]:
@@ -20,69 +24,80 @@ def break_even_figures(sensitivity: Sensitivity) -> list[Figure]:
     ]
 
 
-def _figure(sweep: Sweep, ties: list[BreakEven]) -> Figure:
-    is_speed = sweep.quantity == "draft_speed"
-    scale = 1.0 if is_speed else 100.0
-    values = [value * scale for value in sweep.values]
-    data = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": NAME[kind],
-            "x": values,
-            "y": [time_s * 1e3 for time_s in times_s],
-            "line": {"color": KIND_COLOUR[kind], "width": 2.5},
-            "hovertemplate": f"{NAME[kind]}: %{{y:.1f}} ms per token<extra></extra>",
-        }
-        for kind, times_s in sweep.best_tpot_s.items()
-    ]
-    found = [one for one in ties if one.at is not None]
-    if found:
-        data.append(_ties(sweep, found, scale))
+def _figure(sweep: Sweep, asked: list[BreakEven]) -> Figure:
+    ties = [one for one in asked if one.at is not None]
     highest = 1.05e3 * max(max(times_s) for times_s in sweep.best_tpot_s.values())
     ends = [(NAME[kind], times_s[-1] * 1e3, KIND_COLOUR[kind]) for kind, times_s in sweep.best_tpot_s.items()]
-    labels = end_labels(ends, (0.0, highest), num_lines=13)
-    settings: dict[str, Any] = {"ticksuffix": " %", "range": [0, 100]}
-    if is_speed:
-        settings = {"type": "log", "tickvals": [0.125, 0.25, 0.5, 1, 2, 4, 8]}
-        settings["ticktext"] = ["⅛×", "¼×", "½×", "1×", "2×", "4×", "8×"]
-        settings["range"] = [log10(values[0]) - 0.08, log10(values[-1]) + 0.02]
-    title = "speed of the draft, as measured = 1×" if is_speed else "tokens the draft gets right"
-    today = {"type": "line", "xref": "x", "yref": "paper", "x0": sweep.now * scale, "x1": sweep.now * scale}
-    today |= {"y0": 0, "y1": 1, "line": {"color": SOFT, "width": 1, "dash": "dot"}}
+    title = "speed of the draft, as measured = 1×" if _is_speed(sweep) else "tokens the draft gets right"
     return Figure(
         name=f"break-even-{sweep.quantity.replace('_', '-')}",
         alt=f"Best predicted time per token of every kind over {title}",
-        data=data,
+        data=[*_lines(sweep), *([_rings(sweep, ties)] if ties else [])],
         layout=layout(
             height_px=320,
-            annotations=[*labels, _today(sweep.now * scale, is_log=is_speed)],
-            shapes=[today],
+            annotations=[*end_labels(ends, (0.0, highest), num_lines=13), _today(sweep)],
+            shapes=[_today_line(sweep)],
             hovermode="x unified",
             margin={"l": 56, "r": 96, "t": 28, "b": 48},
-            xaxis=axis(title, **settings),
+            xaxis=axis(title, **_scale(sweep)),
             yaxis=axis("ms per token", range=[0, highest]),
         ),
     )
 
 
-def _today(value: float, *, is_log: bool) -> dict[str, Any]:
-    """Annotations on a logarithmic axis stand at the logarithm, lines do not."""
-    place = 0.0 if is_log else value
+def _is_speed(sweep: Sweep) -> bool:
+    return sweep.quantity == "draft_speed"
+
+
+def _shown(sweep: Sweep, value: float) -> float:
+    return value if _is_speed(sweep) else value * PERCENT
+
+
+def _scale(sweep: Sweep) -> dict[str, Any]:
+    if not _is_speed(sweep):
+        return {"ticksuffix": " %", "range": [0, PERCENT]}
+    ends = [log10(sweep.values[0]) - 0.08, log10(sweep.values[-1]) + 0.02]
+    return {"type": "log", "tickvals": list(SPEEDS), "ticktext": list(SPEEDS.values()), "range": ends}
+
+
+def _lines(sweep: Sweep) -> Iterator[dict[str, Any]]:
+    for kind, times_s in sweep.best_tpot_s.items():
+        yield {
+            "type": "scatter",
+            "mode": "lines",
+            "name": NAME[kind],
+            "x": [_shown(sweep, value) for value in sweep.values],
+            "y": [time_s * 1e3 for time_s in times_s],
+            "line": {"color": KIND_COLOUR[kind], "width": 2.5},
+            "hovertemplate": f"{NAME[kind]}: %{{y:.1f}} ms per token<extra></extra>",
+        }
+
+
+def _today(sweep: Sweep) -> dict[str, Any]:
+    """Annotations on a logarithmic axis are placed at the logarithm, lines are not."""
+    place = log10(sweep.now) if _is_speed(sweep) else sweep.now * PERCENT
     return note("today", x=place, y=1, yref="paper", yanchor="bottom", font={"size": 12, "color": SOFT})
 
 
-def _ties(sweep: Sweep, found: list[BreakEven], scale: float) -> dict[str, Any]:
+def _today_line(sweep: Sweep) -> dict[str, Any]:
+    place = _shown(sweep, sweep.now)
+    line = {"color": SOFT, "width": 1, "dash": "dot"}
+    return {"type": "line", "xref": "x", "yref": "paper", "x0": place, "x1": place, "y0": 0, "y1": 1, "line": line}
+
+
+def _rings(sweep: Sweep, ties: list[BreakEven]) -> dict[str, Any]:
+    at = [one.at for one in ties if one.at is not None]
     return {
         "type": "scatter",
         "mode": "markers+text",
-        "x": [one.at * scale for one in found if one.at is not None],
-        "y": [_height(sweep, one) * 1e3 for one in found],
-        "text": [f"{one.at * 100:.0f} %" if scale > 1 else f"{one.at:.2g}×" for one in found if one.at is not None],
-        "textposition": "top right",
+        "x": [_shown(sweep, value) for value in at],
+        "y": [_height(sweep, one) * 1e3 for one in ties],
+        "text": [f"{value:.2g}×" if _is_speed(sweep) else f"{value * PERCENT:.0f} %" for value in at],
+        # Right of a ring near the right end there is no room; the curves come down from the left.
+        "textposition": ["bottom left" if value > sweep.values[-3] else "top right" for value in at],
         "textfont": {"color": INK, "size": 12},
         "marker": {"size": 10, "color": PAPER, "line": {"color": INK, "width": 2}},
-        "hovertext": [f"{NAME[one.challenger]} takes the lead" for one in found],
+        "hovertext": [f"{NAME[one.challenger]} becomes the fastest" for one in ties],
         "hoverinfo": "text",
     }
 

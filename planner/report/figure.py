@@ -1,4 +1,4 @@
-"""The common ground of all figures: plain Plotly dictionaries whose colours are names of the page's style sheet."""
+"""What all figures share: plain Plotly dictionaries whose colours are names of the page's style sheet."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from decoding.schedule import Schedule
-from planner.kinds import Kind
-from planner.wording import METHOD
+from planner.kinds import Kind, kind_of
 
 KIND_COLOUR: Final[dict[Kind, str]] = {
-    "autoregressive": "var(--plain)",
-    "speculative": "var(--sync)",
+    "plain": "var(--plain)",
+    "lookup": "var(--tree)",
+    "synchronous": "var(--sync)",
     "tree": "var(--tree)",
     "mirror": "var(--mirror)",
 }
@@ -41,7 +41,7 @@ class Figure(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A legend entry: a colour and what it stands for; `style` is a class of the style sheet."""
+    """A legend entry: a colour and its meaning; `style` is a class of the style sheet."""
 
     colour: str
     label: str
@@ -70,6 +70,7 @@ def layout(*, height_px: int, **settings: Any) -> dict[str, Any]:
         "font": {"family": "system-ui, sans-serif", "size": 13, "color": INK},
         "margin": {"l": 56, "r": 16, "t": 12, "b": 48},
         "showlegend": False,
+        "dragmode": False,
         "hoverlabel": {"bgcolor": PAPER, "bordercolor": SOFT, "font": {"color": INK}},
     } | settings
 
@@ -86,11 +87,11 @@ def note(text: str, *, x: float, y: float, **settings: Any) -> dict[str, Any]:
 
 def short_kind(schedule: Schedule, placement: str) -> str:
     """A kind of schedule as a label of a line: `mirror exit`, `synchronous pooled`, `plain split`, `EAGLE-3`."""
-    if schedule.method == "mirror":
+    if schedule.traits.overlaps:
         return f"mirror {schedule.root_source}"
     if schedule.is_tree:
-        return METHOD[schedule.method].removeprefix("speculative ")
-    return f"{'plain' if schedule.method == 'autoregressive' else 'synchronous'} {placement}"
+        return schedule.traits.title.removeprefix("speculative ")
+    return f"{kind_of(schedule)} {placement}"
 
 
 def end_labels(

@@ -23,48 +23,54 @@ COARSE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 FINE = (1, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8, 2, 2.2, 2.4, 2.6, 2.8, 3, 3.3, 3.6, 4, 4.4, 4.8, 5.2, 5.6, 6, 6.5, 7, 8, 9)
 
 
+Line = dict[int, Candidate]
+"""The best candidate by the number of drafted tokens."""
+
+
 def landscape(result: SearchResult) -> Figure | None:
     """Best time per token over the drafted tokens, a line per kind; None if nothing drafts. Ratios are distances."""
-    lines: dict[str, dict[int, Candidate]] = {}
+    lines = _best_lines(result)
+    if not lines:
+        return None
+    plain = result.best(kind="plain")
+    ends = {kind: line[max(line)] for kind, line in lines.items()}
+    ends |= {} if plain is None else {"plain decoding": plain}
+    shown = [*ends.values(), *(candidate for line in lines.values() for candidate in line.values())]
+    fastest, slowest = (log10(choose(candidate.tpot_s * 1e3 for candidate in shown)) for choose in (min, max))
+    low, high = _with_margin(fastest, slowest)
+    num_text_lines = max(17, len(ends) + 2)
+    names = [(kind, log10(end.tpot_s * 1e3), KIND_COLOUR[kind_of(end.schedule)]) for kind, end in ends.items()]
+    return Figure(
+        name="landscape",
+        alt="Best predicted time per token of every kind of decoding over the number of drafted tokens",
+        data=[_line(kind, line) for kind, line in lines.items()] + _star(result.winner),
+        layout=layout(
+            height_px=22 * num_text_lines,
+            annotations=end_labels(names, (low, high), num_lines=num_text_lines),
+            shapes=[] if plain is None else [_dashes(plain.tpot_s * 1e3)],
+            margin={"l": 56, "r": 132, "t": 24, "b": 48},
+            xaxis=axis("drafted tokens per round", **_window_scale(sorted(set().union(*lines.values())))),
+            yaxis=axis("ms per token, logarithmic", type="log", range=[low, high], **_ticks(fastest, slowest)),
+        ),
+        min_width_px=560,
+    )
+
+
+def _best_lines(result: SearchResult) -> dict[str, Line]:
+    """By kind; candidates come fastest first."""
+    lines: dict[str, Line] = {}
     for candidate in result.candidates:
         num_drafted = _num_drafted(candidate)
         if num_drafted:
             kind = short_kind(candidate.schedule, candidate.placement)
             lines.setdefault(kind, {}).setdefault(num_drafted, candidate)
-    if not lines:
-        return None
-    ends = {kind: line[max(line)] for kind, line in lines.items()}
-    shown_ms = [candidate.tpot_s * 1e3 for line in lines.values() for candidate in line.values()]
-    data = [_line(kind, line) for kind, line in lines.items()]
-    if _num_drafted(result.winner):
-        data.append(_star(result.winner))
-    plain = result.best(method="autoregressive")
-    if plain is not None:
-        ends["plain decoding"] = plain
-        shown_ms.append(plain.tpot_s * 1e3)
-    low, high = log10(min(shown_ms)), log10(max(shown_ms))
-    ticks = _ticks(low, high)
+    return lines
+
+
+def _with_margin(low: float, high: float) -> tuple[float, float]:
+    """The axis' ends, with room for the star's label below."""
     margin = max(0.02, 0.1 * (high - low))
-    height_px = max(380, 22 * (len(ends) + 2))
-    low, high = low - margin, high + margin / 2
-    windows = sorted({window for line in lines.values() for window in line})
-    return Figure(
-        name="landscape",
-        alt="Best predicted time per token of every kind of decoding over the number of drafted tokens",
-        data=data,
-        layout=layout(
-            height_px=height_px,
-            annotations=end_labels(
-                [(kind, log10(end.tpot_s * 1e3), KIND_COLOUR[kind_of(end.schedule)]) for kind, end in ends.items()],
-                (low, high),
-                num_lines=round(height_px / 22),
-            ),
-            shapes=[] if plain is None else [_dashes(plain.tpot_s * 1e3)],
-            margin={"l": 56, "r": 132, "t": 24, "b": 48},
-            xaxis=axis("drafted tokens per round", **_window_scale(windows)),
-            yaxis=axis("ms per token", type="log", range=[low, high], **ticks),
-        ),
-    )
+    return low - margin, high + margin / 2
 
 
 def _num_drafted(candidate: Candidate) -> int:
@@ -93,24 +99,11 @@ def exit_layers(result: SearchResult) -> Figure | None:
     if len(layers) < 2:
         return None
     cells = [[best.get((layer, window)) for window in windows] for layer in layers]
+    times_ms = [[cell.tpot_s * 1e3 if cell else None for cell in row] for row in cells]
     return Figure(
         name="exit-layers",
         alt="Best predicted time per token of mirror by exit layer and number of drafted tokens",
-        data=[
-            {
-                "type": "heatmap",
-                "x": [str(window) for window in windows],
-                "y": [f"layer {layer}" for layer in layers],
-                "z": [[cell.tpot_s * 1e3 if cell else None for cell in row] for row in cells],
-                "texttemplate": "%{z:.1f}",
-                "colorscale": "Cividis",
-                "reversescale": True,
-                "showscale": False,
-                "xgap": 2,
-                "ygap": 2,
-                "hovertemplate": "exit after %{y}, %{x} drafted: %{z:.2f} ms per token<extra></extra>",
-            }
-        ],
+        data=[_heatmap([str(window) for window in windows], [f"layer {layer}" for layer in layers], times_ms)],
         layout=layout(
             height_px=80 + 44 * len(layers),
             xaxis=axis("drafted tokens per round", type="category", showgrid=False),
@@ -118,6 +111,23 @@ def exit_layers(result: SearchResult) -> Figure | None:
             margin={"l": 64, "r": 16, "t": 8, "b": 48},
         ),
     )
+
+
+def _heatmap(columns: list[str], rows: list[str], times_ms: list[list[float | None]]) -> dict[str, Any]:
+    """The shorter the time, the lighter the cell."""
+    return {
+        "type": "heatmap",
+        "x": columns,
+        "y": rows,
+        "z": times_ms,
+        "texttemplate": "%{z:.1f}",
+        "colorscale": "Cividis",
+        "reversescale": True,
+        "showscale": False,
+        "xgap": 2,
+        "ygap": 2,
+        "hovertemplate": "exit after %{y}, %{x} drafted: %{z:.2f} ms per token<extra></extra>",
+    }
 
 
 def _ticks(low: float, high: float) -> dict[str, Any]:
@@ -130,11 +140,11 @@ def _ticks(low: float, high: float) -> dict[str, Any]:
 
 
 def _dashes(height: float) -> dict[str, Any]:
-    line = {"color": KIND_COLOUR["autoregressive"], "width": 2, "dash": "dash"}
+    line = {"color": KIND_COLOUR["plain"], "width": 2, "dash": "dash"}
     return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": height, "y1": height, "line": line}
 
 
-def _line(kind: str, line: dict[int, Candidate]) -> dict[str, Any]:
+def _line(kind: str, line: Line) -> dict[str, Any]:
     best = [line[window] for window in sorted(line)]
     return {
         "type": "scatter",
@@ -152,20 +162,21 @@ def _line(kind: str, line: dict[int, Candidate]) -> dict[str, Any]:
     }
 
 
-def _star(winner: Candidate) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "markers+text",
-        "x": [_num_drafted(winner)],
-        "y": [winner.tpot_s * 1e3],
-        "text": [f"<b>{milliseconds(winner.tpot_s)}</b>"],
-        "textposition": "bottom center",
-        "marker": {
-            "symbol": "star",
-            "size": 16,
-            "color": KIND_COLOUR[kind_of(winner.schedule)],
-            "line": {"color": PAPER, "width": 1.5},
-        },
-        "hoverinfo": "skip",
-        "textfont": {"color": SOFT, "size": 12},
-    }
+def _star(winner: Candidate) -> list[dict[str, Any]]:
+    """The winner's mark, if it drafts."""
+    if not _num_drafted(winner):
+        return []
+    marker = {"symbol": "star", "size": 16, "color": KIND_COLOUR[kind_of(winner.schedule)]}
+    return [
+        {
+            "type": "scatter",
+            "mode": "markers+text",
+            "x": [_num_drafted(winner)],
+            "y": [winner.tpot_s * 1e3],
+            "text": [f"<b>{milliseconds(winner.tpot_s)}</b>"],
+            "textposition": "bottom center",
+            "marker": marker | {"line": {"color": PAPER, "width": 1.5}},
+            "hoverinfo": "skip",
+            "textfont": {"color": SOFT, "size": 12},
+        }
+    ]

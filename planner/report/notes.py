@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from statistics import median
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hwprofiles.profile import Contention
-from planner.report.report_data import ReportData, ScheduleResult
+from planner.report.report_data import ReportData
+from planner.search.search import Candidate
 from planner.wording import (
     counted,
     error_percent,
@@ -28,18 +29,20 @@ class Tile(NamedTuple):
     label: str
 
 
+HOST: Final = {"cpu_model": "processor", "memory_gb": "memory in GB"}
+"""What a profile's host entries are called on the page, where not by their key."""
+
+
 def tiles(data: ReportData) -> Iterator[Tile]:
     """Speed, speed-up, trust, and what it cost to know."""
     winner = data.plan.search.winner
-    own = next((result for result in data.results if result.candidate.schedule == winner.schedule), None)
-    own_s, word = _time(own, winner.tpot_s)
+    own_s, word = _time(data, winner)
     yield Tile(tokens_per_second(own_s), f"{word}, {schedule_name(winner.schedule, winner.placement)}")
-    plain = data.plan.search.best(method="autoregressive")
-    if plain is not None and plain.schedule != winner.schedule:
-        same = next((result for result in data.results if result.candidate.schedule == plain.schedule), None)
-        plain_s, plain_word = _time(same, plain.tpot_s)
+    plain = data.plan.search.best(kind="plain")
+    if plain is not None and winner.schedule.traits.window != "none":
+        plain_s, plain_word = min(_plain_times(data), default=_time(data, plain))
         both = word if word == plain_word else f"{word} over {plain_word}"
-        yield Tile(factor(plain_s / own_s), f"{both}, over plain decoding at {tokens_per_second(plain_s)}")
+        yield Tile(factor(plain_s / own_s), f"{both}, over the fastest plain decoding at {tokens_per_second(plain_s)}")
     if data.errors:
         middle = median(abs(error) for error in data.errors)
         yield Tile(
@@ -66,13 +69,15 @@ def facts(data: ReportData) -> list[tuple[str, str]]:
     """What was calibrated and recorded, on what."""
     profile, record = data.plan.profile, data.plan.record
     num_tokens = sum(len(prompt.text) for prompt in record.prompts)
-    known = [(str(name), str(value)) for name, value in profile.host.items()]
+    known = [(HOST.get(str(name), str(name)), _plainly(value)) for name, value in profile.host.items()]
     known += [
         (f"lane {lane.name}", f"{lane.device}{_cores(lane.cores)}, dispatch {milliseconds(lane.dispatch_s)}")
         for lane in profile.lanes
     ]
-    known += [("together", _together(pair)) for pair in profile.contention]
-    known.append(("acceptance", f"{counted(len(record.prompts), 'prompt')}, {counted(num_tokens, 'token')} of text"))
+    known += [("both lanes at once", _together(pair)) for pair in profile.contention]
+    known.append(
+        ("acceptance record", f"{counted(len(record.prompts), 'prompt')}, {counted(num_tokens, 'token')} of text")
+    )
     known.append(("calibration", seconds(profile.calibration_s)))
     return known
 
@@ -91,39 +96,46 @@ def notes(data: ReportData) -> Iterator[str]:
     yield (
         "The interval of a prediction (95 %) comes from held-back checks of the calibration, the spread of its parts "
         "and the choice of prompts. Schedules share the prompts, so two of them are compared prompt by prompt; "
-        "where the interval of their ratio reaches one, there is no measurable difference."
+        "where the interval of their ratio reaches one, the predictions cannot tell which is faster."
     )
     run = [result for result in data.results if result.measured]
     if run:
-        yield _divergences(run)
-        repeats = sorted({len(result.measured) for result in run})
-        times = counted(repeats[0], "time") if len(repeats) == 1 else f"{repeats[0]} to {repeats[-1]} times"
-        yield f"Each schedule was run {times}; the measured value is the median, the range is from best to worst."
+        yield _repeats(sorted({len(result.measured) for result in run}))
     not_run = len(data.results) - len(run)
     if not_run:
         yield f"{counted(not_run, 'schedule')} of the table {'was' if not_run == 1 else 'were'} not run."
     yield (
         "Uneven budgets of branches were fitted to the same prompts on which they are judged. The what-if curves "
-        "ask a shortlist: the best schedule of each method, placement and number of drafted tokens."
+        'ask a shortlist: the best schedule of each method, placement and number of drafted tokens. "Tokens the draft '
+        'gets right" are those of the draft model without exit features; whatever else drafts is made better or worse '
+        "by the same share."
     )
     yield from data.footnotes
 
 
-def _divergences(run: list[ScheduleResult]) -> str:
-    num_divergent = sum(result.num_divergent for result in run)
-    total = counted(sum(result.num_measured for result in run), "measured sequence")
-    if not num_divergent:
-        return f"All {total} went through exactly the simulated rounds: same tokens, same hits, same misses."
-    return (
-        f"{num_divergent} of {total} left the simulated rounds at some point: their text or their hits differ from "
-        "the record. Their times are counted all the same."
-    )
+def _repeats(counts: list[int]) -> str:
+    if counts == [1]:
+        return "Each schedule was run once."
+    times = f"{counts[0]} times" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} times"
+    return f"Each schedule was run {times}; the measured value is the median, the range is from best to worst."
 
 
-def _time(result: ScheduleResult | None, predicted_s: float) -> tuple[float, str]:
-    if result is not None and result.measured_s is not None:
-        return result.measured_s, "measured"
-    return predicted_s, "predicted"
+def _time(data: ReportData, candidate: Candidate) -> tuple[float, str]:
+    """(time per token, the world it is from): measured if the schedule was run."""
+    for result in data.results:
+        if result.candidate.schedule == candidate.schedule and result.measured_s is not None:
+            return result.measured_s, "measured"
+    return candidate.tpot_s, "predicted"
+
+
+def _plain_times(data: ReportData) -> list[tuple[float, str]]:
+    """Of plain decoding wherever it was run."""
+    plain = [result for result in data.results if result.candidate.schedule.traits.window == "none"]
+    return [(result.measured_s, "measured") for result in plain if result.measured_s is not None]
+
+
+def _plainly(value: Any) -> str:
+    return ", ".join(str(item) for item in value) if isinstance(value, list | tuple) else str(value)
 
 
 def _together(pair: Contention) -> str:

@@ -1,4 +1,4 @@
-"""One self-contained HTML page: the verdict, predicted beside measured, and why. Opens offline, fetches nothing."""
+"""One self-contained HTML page: the verdict, predicted and measured times, and why. Opens offline, fetches nothing."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+import yaml
+from jinja2 import FileSystemLoader, StrictUndefined
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from decoding.schedule import Schedule
 from decoding.yaml_file import write_atomically
 from planner.kinds import Kind
 from planner.report.acceptance_figure import acceptance, acceptance_keys, longest_windows
@@ -18,14 +21,10 @@ from planner.report.break_even import break_even_figures
 from planner.report.figure import Figure, Key
 from planner.report.landscape import exit_layers, landscape
 from planner.report.notes import facts, notes, results_heading, tiles
-from planner.report.page import TEMPLATE
 from planner.report.report_data import ReportData, ScheduleResult
-from planner.report.script import JAVASCRIPT
-from planner.report.style import CSS
 from planner.report.table import calibration_rows, result_rows, scale_end_s, time_rows, used_parts
 from planner.report.timeline import common_end_s, keys, timeline
-from planner.upper_bounds import OverlapBound
-from planner.wording import capital, factor, milliseconds
+from planner.wording import capital, milliseconds
 
 NO_BREAK_SPACE = "\u00a0"
 SWEEP_TITLE = {
@@ -45,17 +44,19 @@ def write_report(data: ReportData, path: Path) -> None:
 
 def render_report(data: ReportData) -> str:
     """The page as text. `data` has at least one result."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined)
+    environment = ImmutableSandboxedEnvironment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
+    )
     environment.filters |= {"figure_json": _figure_json, "unbroken": _unbroken}
-    return environment.from_string(TEMPLATE).render(
+    return environment.get_template("template.html").render(
         data=data,
-        css=Markup(CSS),  # noqa: S704
-        javascript=Markup(JAVASCRIPT),  # noqa: S704
         plotly_js=Markup(get_plotlyjs()),  # noqa: S704
         tiles=list(tiles(data)),
         notes=list(notes(data)),
         facts=facts(data),
         has_measured=bool(data.errors),
+        has_repeats=any(len(result.measured) > 1 for result in data.results),
+        winner_yaml=_yaml(data.plan.search.winner.schedule),
         num_candidates=f"{len(data.plan.search.candidates):,}",
         reasons=_reasons(data),
         **_tables(data),
@@ -96,26 +97,22 @@ def _figures(data: ReportData) -> dict[str, Any]:
         "prompt_name": data.plan.record.prompts[0].name,
         "acceptance": acceptance(accepted),
         "acceptance_keys": acceptance_keys(accepted),
-        "winner_drafts": data.plan.search.winner.schedule.method != "autoregressive",
+        "winner_drafts": data.plan.search.winner.schedule.traits.window != "none",
         "landscape": landscape(data.plan.search),
         "exit_layers": exit_layers(data.plan.search),
         "break_even": list(zip(sweeps, break_even_figures(data.plan.sensitivity), strict=True)),
-        "bound_sentence": _bound_sentence(data.plan.bound),
     }
 
 
 def _drawn(data: ReportData) -> list[ScheduleResult]:
     """The fastest of every kind that drafts, two at least if there are any."""
-    kinds: tuple[Kind, ...] = ("mirror", "tree", "speculative", "autoregressive")
+    kinds: tuple[Kind, ...] = ("mirror", "tree", "synchronous", "lookup", "plain")
     best = [result for result in map(data.fastest, kinds) if result is not None]
     return [result for place, result in enumerate(best) if place < 2 or result.candidate.schedule.num_rows > 1]
 
 
-def _bound_sentence(bound: OverlapBound | None) -> str:
-    if bound is None:
-        return ""
-    limit = factor(bound.over_synchronous)
-    return f"Overlap alone makes mirror at most {limit} as fast as drafting and verifying in turn on the same lanes."
+def _yaml(schedule: Schedule) -> str:
+    return yaml.safe_dump(schedule.model_dump(mode="json", exclude_defaults=True), sort_keys=False)
 
 
 def _unbroken(text: str) -> str:
@@ -124,6 +121,6 @@ def _unbroken(text: str) -> str:
 
 
 def _figure_json(figure: Figure) -> Markup:
-    """JSON that cannot end the script element it stands in."""
+    """JSON that cannot end the script element it is in."""
     content = json.dumps({"data": figure.data, "layout": figure.layout}, separators=(",", ":"), allow_nan=False)
     return Markup(content.replace("<", "\\u003c"))  # noqa: S704

@@ -10,7 +10,7 @@ from decoding.trace import Trace
 from planner.kinds import Kind, kind_of
 from planner.plan import Plan
 from planner.search.search import Candidate
-from planner.wording import schedule_name
+from planner.wording import schedule_name, schedule_names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,20 +52,6 @@ class ScheduleResult:
         """Predicted over measured, minus one; None if the schedule was not run."""
         return self.predicted_s / self.measured_s - 1 if self.measured_s else None
 
-    @property
-    def num_divergent(self) -> int:
-        """Measured sequences whose rounds ended otherwise than simulated."""
-        return sum(
-            _outcomes(real) != _outcomes(simulated)
-            for repeat in self.measured
-            for real, simulated in zip(repeat, self.simulated, strict=True)
-        )
-
-    @property
-    def num_measured(self) -> int:
-        """Measured sequences, over all repeats."""
-        return sum(len(repeat) for repeat in self.measured)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReportData:
@@ -75,8 +61,8 @@ class ReportData:
         title: heading of the page.
         created: date and time in words.
         plan: what was searched and found.
-        results: the schedules to put beside each other, in the order of the table.
-        footnotes: further remarks that honesty asks for.
+        results: the schedules to compare, in the order of the table.
+        footnotes: further remarks that honesty asks for, such as whether the runs went through the simulated rounds.
     """
 
     title: str
@@ -87,11 +73,8 @@ class ReportData:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The results' names; those that several share are told apart by the drafter and the target's lane."""
-        schedules = [result.candidate.schedule for result in self.results]
-        names = [result.name for result in self.results]
-        names = _told_apart(names, [f"by {schedule.drafter}" for schedule in schedules])
-        return tuple(_told_apart(names, [f"target on {schedule.target_lane}" for schedule in schedules]))
+        """The results' names, each different from all others."""
+        return schedule_names([(result.candidate.schedule, result.candidate.placement) for result in self.results])
 
     @property
     def errors(self) -> tuple[float, ...]:
@@ -102,18 +85,3 @@ class ReportData:
         """The result of a kind with the shortest predicted time; None if there is none."""
         fitting = [result for result in self.results if kind_of(result.candidate.schedule) == kind]
         return min(fitting, key=lambda result: result.predicted_s, default=None)
-
-
-def _told_apart(names: list[str], details: list[str]) -> list[str]:
-    """Names with a detail behind those that several share, where it tells any of them apart."""
-    held = {name: {detail for other, detail in zip(names, details, strict=True) if other == name} for name in names}
-    return [f"{name}, {detail}" if len(held[name]) > 1 else name for name, detail in zip(names, details, strict=True)]
-
-
-def _outcomes(trace: Trace) -> list[tuple[object, ...]]:
-    """What decides a round. In the last one the record ends, and so does what could be compared of its outcome."""
-    last = len(trace.rounds) - 1
-    return [
-        (entry.num_drafted, entry.num_committed, entry.hit, entry.outcome if index < last else None)
-        for index, entry in enumerate(trace.rounds)
-    ]

@@ -1,8 +1,9 @@
-"""The rows of the page's tables: predicted beside measured, where the time goes, and what was calibrated."""
+"""The rows of the page's tables: predicted and measured times, where the time goes, and what was calibrated."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import Final, NamedTuple
 
 from hwprofiles.profile import LaneProfile, LatencyTable, Profile
@@ -34,11 +35,12 @@ class Mark(NamedTuple):
 
 
 class ResultRow(NamedTuple):
-    """Predicted, measured and error of one schedule, in words and as marks."""
+    """Predicted, measured and error of one schedule, in words and as marks; `badges` are what it is best at."""
 
     name: str
     colour: str
     is_winner: bool
+    badges: list[str]
     predicted: str
     predicted_range: str
     measured: str
@@ -59,7 +61,7 @@ class Segment(NamedTuple):
 
 
 class TimeRow(NamedTuple):
-    """The stacked bar of one schedule; `measured` is where the measured total lies, in percent."""
+    """The stacked bar of one schedule; `measured` is the measured total, in percent."""
 
     name: str
     total: str
@@ -135,10 +137,13 @@ def calibration_rows(profile: Profile) -> list[CalibrationRow]:
 def _result_row(name: str, result: ScheduleResult, data: ReportData, end_s: float) -> ResultRow:
     prediction, repeats_s, measured_s = result.candidate.prediction, result.repeats_s, result.measured_s
     is_within = None if measured_s is None else prediction.tpot_s_low <= measured_s <= prediction.tpot_s_high
+    is_winner = result.candidate.schedule == data.plan.search.winner.schedule
+    is_fastest = measured_s is not None and measured_s == min(other.measured_s or inf for other in data.results)
     return ResultRow(
         name=capital(name),
         colour=KIND_COLOUR[kind_of(result.candidate.schedule)],
-        is_winner=result.candidate.schedule == data.plan.search.winner.schedule,
+        is_winner=is_winner,
+        badges=["fastest predicted"] * is_winner + ["fastest measured"] * is_fastest,
         predicted=milliseconds(prediction.tpot_s),
         predicted_range=_range(prediction.tpot_s_low, prediction.tpot_s_high),
         measured="not run" if measured_s is None else milliseconds(measured_s),
@@ -165,7 +170,7 @@ def _ordered(parts: dict[str, float]) -> list[tuple[str, float]]:
 def _tables(lane: LaneProfile) -> Iterator[tuple[str, LatencyTable]]:
     named = {
         "one target layer": lane.layer,
-        "target head": lane.lm_head,
+        "output head": lane.lm_head,
         **{f"exit after layer {layer}": table for layer, table in sorted(lane.exit.items())},
         "draft step": lane.draft_step,
         "draft step, exit features": lane.draft_step_features,

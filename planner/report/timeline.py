@@ -82,6 +82,7 @@ def timeline(result: ScheduleResult, name: str, end_s: float) -> Figure:
         layout=layout(
             height_px=64 + round(38 * height),
             barmode="overlay",
+            dragmode="zoom",
             annotations=labels,
             margin={"l": LABELS_WIDTH_PX, "r": 16, "t": 4, "b": 48},
             xaxis=axis("milliseconds since decoding started", range=[0, end_s * 1e3], fixedrange=False),
@@ -183,7 +184,7 @@ def _round_marks(trace: Trace, row: float, end_s: float) -> Iterator[dict[str, A
         "text": [f"+{entry.num_committed}" for _, entry in rounds],
         "textfont": {"size": 12, "color": INK},
         "hovertext": [
-            f"round {index}: {entry.num_accepted} of {entry.num_drafted} drafted tokens stand"
+            f"round {index}: {entry.num_accepted} of {entry.num_drafted} drafted tokens accepted"
             for index, entry in rounds
         ],
         "hoverinfo": "text",

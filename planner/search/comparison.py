@@ -22,7 +22,7 @@ DEVIATIONS = 1.96
 class Comparison:
     """The slower schedule's time per token over the faster one's.
 
-    The intervals of two predictions both hold the luck of the prompts, which the two schedules share. Here it is
+    The intervals of two predictions both hold the chance of the prompts, which the two schedules share. Here it is
     counted once, as it acts on the ratio.
 
     Attributes:

@@ -5,25 +5,25 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from decoding.record import AcceptanceRecord, PromptRecord
+from decoding.record import AcceptanceRecord, PromptRecord, round_starts
+from decoding.roots import rank_without
 
 Counts = NDArray[np.int64]
 
 
 def correction_ranks(record: AcceptanceRecord, window: int, *, with_features: bool, exit_layer: int | None) -> Counts:
-    """How often a round ends behind row r with the target's token at candidate rank k, [window + 1, ranks].
+    """How often a round ends after row r with the target's token at candidate rank k, [window + 1, ranks].
 
     Ranks count as `decoding.roots.choose_roots` does: the drafted token of the row is no candidate. The
     candidates are those of `exit_layer`, or the draft's own for None. Rounds are the ones that every greedy
     schedule of this window goes through; the last round of a text asks for no branch and is not counted.
     """
-    prompts = record.prompts
-    num_ranks = min((_candidates(prompt, exit_layer).shape[1] for prompt in prompts), default=0)
+    num_ranks = record.num_candidates(exit_layer)
     counts = np.zeros((window + 1, num_ranks), dtype=np.int64)
-    for prompt in prompts:
+    for prompt in record.prompts:
         starts, accepted = _rounds(prompt, window, with_features=with_features)
         places = starts + accepted
-        candidates = _candidates(prompt, exit_layer)[places, :num_ranks]
+        candidates = prompt.candidates(exit_layer)[places, :num_ranks]
         corrections = prompt.text[places]
         rejected = np.where(
             accepted < window,
@@ -32,8 +32,9 @@ def correction_ranks(record: AcceptanceRecord, window: int, *, with_features: bo
         )
         is_correction = candidates == corrections[:, None]
         is_rejected = candidates == rejected[:, None]
-        ranks = is_correction.argmax(axis=1) - (np.cumsum(is_rejected, axis=1) * is_correction).sum(axis=1)
         found = is_correction.any(axis=1)
+        rejected_at = np.where(is_rejected.any(axis=1), is_rejected.argmax(axis=1), num_ranks)
+        ranks = rank_without(is_correction.argmax(axis=1), rejected_at)
         np.add.at(counts, (accepted[found], ranks[found]), 1)
     return counts
 
@@ -57,14 +58,6 @@ def uneven_budget(ranks: Counts, num_roots: int, *, most_per_row: int) -> tuple[
 
 def _rounds(prompt: PromptRecord, window: int, *, with_features: bool) -> tuple[Counts, Counts]:
     """(position, accepted tokens) of every round but the last."""
-    lengths = np.minimum(prompt.match_lengths(with_features=with_features), window).tolist()
-    starts, accepted, position = [], [], 0
-    while position + lengths[position] + 1 < len(lengths):
-        starts.append(position)
-        accepted.append(lengths[position])
-        position += lengths[position] + 1
-    return np.array(starts, dtype=np.int64), np.array(accepted, dtype=np.int64)
-
-
-def _candidates(prompt: PromptRecord, exit_layer: int | None) -> NDArray[np.int32]:
-    return prompt.alternatives if exit_layer is None else prompt.exits[exit_layer]
+    lengths = np.minimum(prompt.match_lengths(with_features=with_features), window)
+    starts = np.array(round_starts(lengths.tolist(), len(lengths))[:-1], dtype=np.int64)
+    return starts, lengths[starts].astype(np.int64)

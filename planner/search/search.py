@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from decoding.errors import PlanError
 from decoding.record import AcceptanceRecord
-from decoding.schedule import TREE_METHODS, Method, RootSource, Schedule
+from decoding.schedule import Method, RootSource, Schedule
 from hwprofiles.profile import Profile
 from planner.kinds import Kind, kind_of
-from planner.search.space import Placement, SearchSpace, enumerate_schedules, placement_name
+from planner.search.space import Placement, SearchSpace, placement_name, survey
 from sim.evaluator import Prediction, evaluate
 
 LEADING_METHODS = 3
@@ -33,9 +33,15 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchResult:
-    """All candidates, the fastest first; at least one."""
+    """What a search found.
+
+    Attributes:
+        candidates: all of them, the fastest first; at least one.
+        left_out: how many schedules of the space could not be predicted, by what was not measured or recorded.
+    """
 
     candidates: tuple[Candidate, ...]
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def winner(self) -> Candidate:
@@ -63,7 +69,7 @@ class SearchResult:
 
     def best_drafting(self) -> Candidate | None:
         """The fastest candidate that drafts at all."""
-        return next((one for one in self.candidates if one.schedule.method != "autoregressive"), None)
+        return next((one for one in self.candidates if one.schedule.traits.window != "none"), None)
 
 
 def search(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> SearchResult:
@@ -72,17 +78,18 @@ def search(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> Se
     Raises:
         PlanError: nothing in the space can be priced by the profile and the record.
     """
-    schedules = enumerate_schedules(space, profile, record)
-    if not schedules:
+    found = survey(space, profile, record)
+    if not found.schedules:
+        reasons = "; ".join(f"{count} times: {reason}" for reason, count in found.left_out.items())
         msg = (
             f"no schedule of the search space can be priced: the profile has lanes "
             f"{', '.join(lane.name for lane in profile.lanes)} (drafter {profile.drafter}), the record has "
             f"{len(record.prompts)} prompts, windows up to {record.max_window}, exits {list(record.exit_layers)} and "
             f"{len(record.trees)} kinds of trees; "
-            f"widen the space, or calibrate and record a wider grid"
+            f"widen the space, or calibrate and record a wider grid ({reasons or 'the space itself is empty'})"
         )
         raise PlanError(msg)
-    return rank(schedules, profile, record)
+    return replace(rank(found.schedules, profile, record), left_out=found.left_out)
 
 
 def rank(schedules: Sequence[Schedule], profile: Profile, record: AcceptanceRecord) -> SearchResult:
@@ -104,13 +111,14 @@ def pick_demo_schedules(result: SearchResult, *, at_least: int = 8) -> list[Cand
     """
     placements: tuple[Placement, ...] = ("split", "pooled")
     root_sources: tuple[RootSource, ...] = ("exit", "draft", "hybrid")
-    wanted = [result.best(method="autoregressive", placement=placement) for placement in placements]
-    wanted += [result.best(method="speculative", placement=placement) for placement in placements]
-    wanted += [result.best(method="mirror", root_source=source) for source in root_sources]
+    wanted = [result.best(kind="plain", placement=placement) for placement in placements]
+    wanted += [result.best(kind="lookup")]
+    wanted += [result.best(kind="synchronous", placement=placement) for placement in placements]
+    wanted += [result.best(kind="mirror", root_source=source) for source in root_sources]
     wanted += [result.best(kind="tree"), *_leading_trees(result)]
     wanted += [
-        next((one for one in reversed(result.candidates) if one.schedule.method == method), None)
-        for method in ("speculative", "mirror")
+        next((one for one in reversed(result.candidates) if kind_of(one.schedule) == kind), None)
+        for kind in ("synchronous", "mirror")
     ]
     picked = {candidate.schedule: candidate for candidate in wanted if candidate is not None}
     for candidate in _spread(result.candidates):
@@ -126,7 +134,7 @@ def _leading_trees(result: SearchResult) -> list[Candidate]:
     for candidate in result.candidates:
         fastest.setdefault(candidate.schedule.method, candidate)
     leading = list(fastest.values())[:LEADING_METHODS]
-    return [candidate for candidate in leading if candidate.schedule.method in TREE_METHODS]
+    return [candidate for candidate in leading if candidate.schedule.is_tree]
 
 
 def _spread(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import permutations, product
-from typing import Annotated, Any, Literal, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import product
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from decoding.method_traits import MethodTraits
 from decoding.methods import METHODS
 from decoding.record import AcceptanceRecord, RecordedTree
-from decoding.schedule import DYNAMIC_TREES, MAX_TREE, MAX_WINDOW, TREE_METHODS, Method, RootSource, Schedule
+from decoding.schedule import MAX_TREE, MAX_WINDOW, Method, RootSource, Schedule
 from decoding.tree_shape import cut
-from hwprofiles.profile import LaneProfile, Profile
-from planner.search.pricing import RecordReach, is_priced
+from hwprofiles.profile import Profile
 from planner.search.root_budget import correction_ranks, uneven_budget
 from sim.cost.round_shape import pool_size
+from sim.evaluator import Evaluator
 
 Placement = Literal["split", "pooled"]
 Window = Annotated[int, Field(ge=1, le=MAX_WINDOW)]
@@ -24,6 +27,8 @@ Layer = Annotated[int, Field(ge=1)]
 NumRoots = Annotated[int, Field(ge=1)]
 NumStreams = Annotated[int, Field(ge=0, le=8)]
 NumNodes = Annotated[int, Field(ge=1, le=MAX_TREE)]
+Setting = Callable[..., Schedule]
+"""A schedule that lacks some of its fields still, its lanes at least."""
 
 
 class SearchSpace(BaseModel):
@@ -64,137 +69,152 @@ class SearchSpace(BaseModel):
     tree_top_k: tuple[TopK, ...] | None = None
 
 
-def enumerate_schedules(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> list[Schedule]:
-    """Every schedule of `space` that `profile` and `record` can price, each once, in a fixed order."""
+class Survey(NamedTuple):
+    """A space as far as a profile and a record can answer for it.
+
+    Attributes:
+        schedules: what can be asked, each once, in a fixed order.
+        left_out: how many others there are, by what they lack.
+    """
+
+    schedules: tuple[Schedule, ...]
+    left_out: Mapping[str, int]
+
+
+def survey(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> Survey:
+    """Every schedule of `space`, told apart by whether the evaluator can predict it."""
     if not record.prompts:
-        return []
-    reach = RecordReach.of(record)
+        return Survey((), {"the record has no prompt": 1})
+    evaluator = Evaluator(profile, record)
+    reasons = {schedule: evaluator.missing(schedule) for schedule in asked(space, profile, record)}
+    kept = tuple(schedule for schedule, reason in reasons.items() if reason is None)
+    return Survey(kept, Counter(reason for reason in reasons.values() if reason is not None))
+
+
+def asked(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> list[Schedule]:
+    """Every schedule of `space`, whether it can be predicted or not, each once."""
     schedules: dict[Schedule, None] = {}
-    for method in space.methods:
-        for settings in _settings(method, space, profile, record):
-            for lanes in _lanes(method, space.placements, profile):
-                schedule = Schedule(method=method, **lanes, **settings)
-                if reach.holds(schedule) and is_priced(schedule, profile, reach):
-                    schedules[schedule] = None
+    for name in space.methods:
+        traits = METHODS[name]
+        for setting, lanes in product(_settings(traits, space, profile, record), _lanes(traits, space, profile)):
+            schedules[setting(**lanes)] = None
     return list(schedules)
+
+
+def enumerate_schedules(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> list[Schedule]:
+    """Every schedule of `space` that `profile` and `record` can answer for, each once, in a fixed order."""
+    return list(survey(space, profile, record).schedules)
 
 
 def placement_name(schedule: Schedule, profile: Profile) -> Placement:
     """Whether the schedule divides the machine between the models.
 
-    Plain decoding counts as split on a lane that is only a part of another one: there the machine is divided
-    and the draft's share lies idle.
+    A target without another model counts as split on a lane that is only a part of another one: there the machine is
+    divided and the draft's share lies idle.
 
     Raises:
         ProfileError: the profile does not have the schedule's lanes.
     """
-    if schedule.draft_lane is not None:
+    if schedule.draft_lane is not None and not schedule.traits.finds_text:
         return "pooled" if schedule.is_pooled else "split"
-    return "pooled" if _is_whole(profile.lane(schedule.target_lane), profile) else "split"
+    return "pooled" if profile.lane(schedule.target_lane).name in profile.whole_lanes() else "split"
 
 
-def _lanes(method: Method, placements: tuple[Placement, ...], profile: Profile) -> list[dict[str, Any]]:
-    """Lane fields of a schedule, for every place it could run; a target alone runs wherever a target could."""
-    pairs: list[tuple[str, str]] = []
-    if "split" in placements:
-        pairs += [(one.name, other.name) for one, other in permutations(profile.lanes, 2) if _are_apart(one, other)]
-    if "pooled" in placements and method != "mirror":
-        pairs += [(lane.name, lane.name) for lane in profile.lanes if _is_whole(lane, profile)]
-    if method in ("autoregressive", "speculative_streaming"):
-        return [{"target_lane": target_lane} for target_lane in dict.fromkeys(target for target, _ in pairs)]
+def _lanes(traits: MethodTraits, space: SearchSpace, profile: Profile) -> list[dict[str, str]]:
+    """Lane fields of a schedule, for every place it could run; a target alone runs wherever one could."""
+    pairs = profile.split_pairs() if "split" in space.placements else []
+    if "pooled" in space.placements and not traits.overlaps:
+        pairs += [(lane, lane) for lane in profile.whole_lanes()]
+    targets = list(dict.fromkeys(target for target, _ in pairs))
+    if not traits.has_draft_lane:
+        return [{"target_lane": lane} for lane in targets]
+    if traits.finds_text:  # to search text elsewhere frees nothing
+        return [{"target_lane": lane, "draft_lane": lane} for lane in targets]
     return [{"target_lane": target_lane, "draft_lane": draft_lane} for target_lane, draft_lane in pairs]
 
 
-def _are_apart(one: LaneProfile, other: LaneProfile) -> bool:
-    return not set(one.cores) & set(other.cores)
-
-
-def _is_whole(lane: LaneProfile, profile: Profile) -> bool:
-    """Whether no other lane has all the cores of this one and more."""
-    return not lane.cores or not any(set(lane.cores) < set(other.cores) for other in profile.lanes)
-
-
 def _settings(
-    method: Method, space: SearchSpace, profile: Profile, record: AcceptanceRecord
-) -> Iterator[dict[str, Any]]:
-    """Fields of a schedule that do not depend on its lanes."""
-    if method == "autoregressive":
-        yield {}
-    elif method in TREE_METHODS:
-        for recorded in record.trees:
-            if recorded.method == method:
-                yield from _trees(recorded, space)
+    traits: MethodTraits, space: SearchSpace, profile: Profile, record: AcceptanceRecord
+) -> Iterator[Setting]:
+    """Schedules that lack their lanes only."""
+    if traits.window == "none":
+        yield partial(Schedule, method=traits.name)
+    elif traits.is_tree:
+        for tree in record.trees_of(traits.name):
+            yield from _trees(tree, space)
+    elif not traits.has_draft_model:
+        for chain, window in product(record.chains_of(traits.name), space.windows):
+            yield partial(Schedule, method=traits.name, drafter=chain.drafter, num_speculative_tokens=window)
     elif profile.drafter is not None:
-        asked = space.draft_streams or (0, record.num_streams)
-        for fields, num_streams in product(_chains(method, space, record), asked):
-            # the first step guesses nothing and the last token is none to guess behind: no room for more
-            most = max(0, fields["num_speculative_tokens"] - 2)
-            yield fields | {"draft_streams": min(num_streams, most), "drafter": profile.drafter}
+        for window, setting in _chains(traits, space, profile.drafter, record):
+            # the first step guesses nothing and there is nothing to guess after the last token: no room for more
+            most = max(0, window - 2)
+            for num_streams in space.draft_streams or (0, record.num_streams):
+                yield partial(setting, draft_streams=min(num_streams, most))
 
 
-def _trees(recorded: RecordedTree, space: SearchSpace) -> Iterator[dict[str, Any]]:
+def _trees(recorded: RecordedTree, space: SearchSpace) -> Iterator[Setting]:
     depth, top_k = recorded.depth, recorded.top_k
-    is_dynamic = recorded.method in DYNAMIC_TREES
+    is_dynamic = METHODS[recorded.method].has_dynamic_trees
     if depth not in (space.tree_depths or (depth,)) or (is_dynamic and top_k not in (space.tree_top_k or (top_k,))):
         return
     num_nodes = pool_size(depth, top_k) if is_dynamic else len(cut(recorded.paths, MAX_TREE, depth))
+    setting = partial(
+        Schedule,
+        method=recorded.method,
+        drafter=recorded.drafter,
+        num_speculative_tokens=depth,
+        tree_top_k=top_k,
+    )
     for size in dict.fromkeys(min(size, num_nodes) for size in space.tree_sizes):
         if size >= depth:
-            fields = {"num_speculative_tokens": depth, "tree_size": size, "tree_top_k": top_k}
-            yield fields | {"drafter": recorded.drafter}
+            yield partial(setting, tree_size=size)
 
 
-def _chains(method: Method, space: SearchSpace, record: AcceptanceRecord) -> Iterator[dict[str, Any]]:
-    reach = RecordReach.of(record)
-    windows = [window for window in space.windows if window <= reach.max_window]
-    features = [wanted for wanted in space.exit_features if reach.has_features or not wanted]
-    if method == "speculative":
-        for window, with_features in product(windows, features):
-            yield {"num_speculative_tokens": window, "exit_features": with_features}
+def _chains(
+    traits: MethodTraits, space: SearchSpace, drafter: str, record: AcceptanceRecord
+) -> Iterator[tuple[int, Setting]]:
+    """Windows of the pair's draft model, with their lengths."""
+    setting = partial(Schedule, method=traits.name, drafter=drafter)
+    if not traits.overlaps:
+        for window, with_features in product(space.windows, space.exit_features):
+            yield window, partial(setting, num_speculative_tokens=window, exit_features=with_features)
         return
-    layers = sorted(reach.exit_layers.intersection(space.exit_layers or reach.exit_layers))
     for source in space.root_sources:
-        exits = (None,) if source == "draft" else layers
-        for window, exit_layer, with_features in product(windows, exits, features):
+        exits = (None,) if source == "draft" else space.exit_layers or record.exit_layers
+        for window, exit_layer, with_features in product(space.windows, exits, space.exit_features):
             if with_features and source != "exit":
                 continue
-            setting = _MirrorSetting(source, window, exit_layer, with_features)
-            for budget in (*_uniform_budgets(source, space), *_uneven_budgets(setting, space, reach, record)):
-                yield setting.fields() | budget
+            with_source = partial(
+                setting,
+                root_source=source,
+                num_speculative_tokens=window,
+                exit_layer=exit_layer,
+                exit_features=with_features,
+            )
+            for budget in _uniform_budgets(source, space, with_source):
+                yield window, budget
+            if source != "hybrid":
+                for roots in _uneven_budgets(window, exit_layer, space, record, with_features=with_features):
+                    yield window, partial(with_source, roots_per_row=roots)
 
 
-class _MirrorSetting(NamedTuple):
-    source: RootSource
-    window: int
-    exit_layer: int | None
-    with_features: bool
-
-    def fields(self) -> dict[str, Any]:
-        return {
-            "root_source": self.source,
-            "num_speculative_tokens": self.window,
-            "exit_layer": self.exit_layer,
-            "exit_features": self.with_features,
-        }
-
-
-def _uniform_budgets(source: RootSource, space: SearchSpace) -> list[dict[str, Any]]:
-    from_exit = [{"exit_top_k": top_k} for top_k in space.exit_top_k]
-    from_draft = [{"draft_top_k": top_k} for top_k in space.draft_top_k]
+def _uniform_budgets(source: RootSource, space: SearchSpace, setting: Setting) -> list[Setting]:
+    from_exit = [partial(setting, exit_top_k=top_k) for top_k in space.exit_top_k]
     if source == "hybrid":
-        return [one | other for one, other in product(from_exit, from_draft)]
-    return from_exit if source == "exit" else from_draft
+        return [partial(one, draft_top_k=top_k) for one, top_k in product(from_exit, space.draft_top_k)]
+    return list(from_exit) if source == "exit" else [partial(setting, draft_top_k=k) for k in space.draft_top_k]
 
 
 def _uneven_budgets(
-    setting: _MirrorSetting, space: SearchSpace, reach: RecordReach, record: AcceptanceRecord
-) -> Iterator[dict[str, Any]]:
-    """Budgets that differ by row; one that comes out even is left to the uniform ones."""
-    if setting.source == "hybrid" or not space.uneven_roots:
-        return
-    ranks = correction_ranks(record, setting.window, with_features=setting.with_features, exit_layer=setting.exit_layer)
-    num_candidates = reach.num_alternatives if setting.exit_layer is None else reach.num_exit_candidates
+    window: int, exit_layer: int | None, space: SearchSpace, record: AcceptanceRecord, *, with_features: bool
+) -> Iterator[tuple[int, ...]]:
+    """Roots per row that differ by row; a budget that comes out even is left to the uniform ones."""
+    is_recorded = record.drafter is not None and (exit_layer is None or exit_layer in record.exit_layers)
+    if window > record.max_window or not is_recorded or (with_features and not record.has_features):
+        return  # the uniform budgets say so
+    ranks = correction_ranks(record, window, with_features=with_features, exit_layer=exit_layer)
     for num_roots in space.uneven_roots:
-        budget = uneven_budget(ranks, num_roots, most_per_row=num_candidates - 1)
+        budget = uneven_budget(ranks, num_roots, most_per_row=record.num_candidates(exit_layer) - 1)
         if len(set(budget)) > 1:
-            yield {"roots_per_row": budget}
+            yield budget

@@ -1,7 +1,7 @@
 """A record whose draft is better or worse than the recorded one, for asking what acceptance would have to be.
 
 A token of the text is something the draft knows or does not know. Mixing turns a random share of the one into
-the other, the same random tokens for every asked acceptance, so that a better draft knows all that a worse one
+the other, the same random tokens for every acceptance asked for, so that a better draft knows all that a worse one
 does. Exits stay as they were recorded: they belong to the target.
 """
 
@@ -28,10 +28,10 @@ def token_acceptance(record: AcceptanceRecord) -> float:
 def with_acceptance(record: AcceptanceRecord, acceptance: float, *, seed: int = 0) -> AcceptanceRecord:
     """`record` with `token_acceptance` moved to `acceptance` (0..1), in expectation over `seed`.
 
-    Rollouts with features and trees move by the same share of their own acceptance. Behind a token that the draft now
+    Rollouts with features and trees move by the same share of their own acceptance. After a token that the draft now
     knows, it goes on as it does from the next recorded position. Where it no longer knows the token, it
     proposes its runner-up, and the right token keeps a place among its alternatives as often, and as far
-    behind, as it does where the recorded draft was wrong.
+    down, as it does where the recorded draft was wrong.
     """
     now = token_acceptance(record)
     share = acceptance / now - 1 if acceptance < now else (acceptance - now) / (1 - now) if now < 1 else 0.0
@@ -42,27 +42,25 @@ def with_acceptance(record: AcceptanceRecord, acceptance: float, *, seed: int = 
 
 def _mixed(prompt: PromptRecord, share: float, random: np.random.Generator) -> PromptRecord:
     """Forget (`share` < 0) or learn (`share` > 0) that share of the prompt's tokens."""
-    luck = random.random(len(prompt.text))
+    draws = random.random(len(prompt.text))
     places = random.random(len(prompt.text))
-    rollouts, alternatives = _redrafted(prompt.text, prompt.rollouts, prompt.alternatives, share, luck, places)
-    trees = tuple(mixed_ranks(ranks, share, luck) for ranks in prompt.tree_ranks)
+    rollouts, alternatives = _redrafted(prompt.text, prompt.rollouts, prompt.alternatives, share, draws, places)
+    trees = tuple(mixed_ranks(ranks, share, draws) for ranks in prompt.tree_ranks)
     mixed = replace(prompt, rollouts=rollouts, alternatives=alternatives, tree_ranks=trees)
     if not len(prompt.feature_rollouts):
         return mixed
-    rollouts, alternatives = _redrafted(
-        prompt.text, prompt.feature_rollouts, prompt.feature_alternatives, share, luck, places
-    )
-    return replace(mixed, feature_rollouts=rollouts, feature_alternatives=alternatives)
+    rollouts, _ = _redrafted(prompt.text, prompt.feature_rollouts, prompt.alternatives, share, draws, places)
+    return replace(mixed, feature_rollouts=rollouts)
 
 
 def _redrafted(
-    text_N: Ids, drafts_NW: Ids, alternatives_NF: Ids, share: float, luck_N: Floats, places_N: Floats
+    text_N: Ids, drafts_NW: Ids, alternatives_NF: Ids, share: float, draws_N: Floats, places_N: Floats
 ) -> tuple[Ids, Ids]:
     """Rollouts and alternatives of the mixed draft. N positions, W drafted tokens, F alternatives."""
     following_NW, token_NW = _following(text_N, drafts_NW.shape[1])
     knows_NW = _known(drafts_NW == following_NW)
-    luck_NW = luck_N[np.minimum(token_NW, len(text_N) - 1)]
-    mixed_NW = np.where(knows_NW, luck_NW >= -share, luck_NW < share) & (token_NW < len(text_N))
+    draws_NW = draws_N[np.minimum(token_NW, len(text_N) - 1)]
+    mixed_NW = np.where(knows_NW, draws_NW >= -share, draws_NW < share) & (token_NW < len(text_N))
     wrong_N = np.where(drafts_NW[:, 0] != text_N, drafts_NW[:, 0], _runner_up(text_N, alternatives_NF))
     wrong_NW = wrong_N[np.minimum(token_NW, len(text_N) - 1)]
     is_changed_N = (mixed_NW != knows_NW).any(axis=1)
@@ -76,14 +74,14 @@ def _redrafted(
 
 
 def _following(text_N: Ids, width: int) -> tuple[Ids, Ids]:
-    """(the text's token, its index) at every place of every rollout, [N, W]; -2 behind the end."""
+    """(the text's token, its index) at every place of every rollout, [N, W]; -2 after the end."""
     token_NW = np.add.outer(np.arange(len(text_N)), np.arange(width)).astype(np.int32)
     padded = np.concatenate([text_N, np.full(width, -2, dtype=np.int32)])
     return padded[token_NW], token_NW
 
 
 def _known(matches_NW: Booleans) -> Booleans:
-    """Whether the draft proposes the right token given all before it, also behind its first mistake."""
+    """Whether the draft proposes the right token given all before it, also after its first mistake."""
     num_tokens, width = matches_NW.shape
     lengths = np.cumprod(matches_NW, axis=1).sum(axis=1)
     known_NW = np.zeros_like(matches_NW)
@@ -105,7 +103,7 @@ def _runner_up(text_N: Ids, alternatives_NF: Ids) -> Ids:
 
 
 def _ranks(text_N: Ids, alternatives_NF: Ids) -> Ids:
-    """Where the text's token stands among the alternatives; F where it does not."""
+    """Rank of the text's token among the alternatives; F where it is not one of them."""
     is_right_NF = alternatives_NF == text_N[:, None]
     ranks: Ids = np.where(is_right_NF.any(axis=1), is_right_NF.argmax(axis=1), is_right_NF.shape[1]).astype(np.int32)
     return ranks
@@ -116,7 +114,7 @@ def _drawn(ranks: Ids, place: float, *, otherwise: int) -> int:
 
 
 def _placed(token: int, ids_F: Ids, rank: int) -> Ids:
-    """`ids_F` with `token` at `rank`, or without it when the rank is behind the end."""
+    """`ids_F` with `token` at `rank`, or without it when the rank is after the end."""
     others = [other for other in ids_F if other != token]
     row = [*others[:rank], token, *others[rank:]] if rank < len(ids_F) else [*others, -1]
     return np.array(row[: len(ids_F)] + [-1] * (len(ids_F) - len(row)), dtype=np.int32)

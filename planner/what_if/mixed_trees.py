@@ -1,7 +1,7 @@
 """Places in drafted trees by a better or worse draft than the recorded one; see `planner.what_if.mixed_record`.
 
-A tree knows a token if one of its nodes stands for it. A token that is forgotten is in no tree; one that is learned
-is the best child of the node before it, and behind it the tree goes on as the one that was recorded there begins.
+A tree knows a token if one of its nodes is that token. A token that is forgotten is in no tree; one that is learned
+is the best child of the node before it, and after it the tree goes on as the one that was recorded there begins.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from decoding.record import Ids
 NOWHERE = -1
 
 
-def mixed_ranks(ranks: Ids, share: float, luck: NDArray[np.float64]) -> Ids:
+def mixed_ranks(ranks: Ids, share: float, draws: NDArray[np.float64]) -> Ids:
     """The places of the mixed draft's nodes, [N, depth].
 
     Args:
-        ranks: places of the nodes that stand for the text from every position on, [N, depth].
+        ranks: places of the nodes that follow the text from every position on, [N, depth].
         share: of the tokens that are known to be forgotten (below zero), or of the unknown ones to be learned.
-        luck: one number in 0..1 for each token of the text: the lowest change first, [N].
+        draws: one number in 0..1 for each token of the text: the lowest change first, [N].
     """
     num_tokens, depth = ranks.shape
     positions = np.arange(num_tokens)
@@ -31,15 +31,15 @@ def mixed_ranks(ranks: Ids, share: float, luck: NDArray[np.float64]) -> Ids:
     is_recorded = np.ones(num_tokens, dtype=np.bool_)
     for place in range(depth):
         token = np.minimum(positions + place, num_tokens)
-        own_luck = np.append(luck, 1.0)[token]
+        draw = np.append(draws, 1.0)[token]
         recorded = np.where(
             is_recorded, ranks[:, place], np.where(begins[token] < 0, NOWHERE, last + 1 + begins[token])
         )
         knows = recorded >= 0
-        is_learned = ~knows & (own_luck < share)
-        goes_on &= np.where(knows, own_luck >= -share, is_learned) & (token < num_tokens)
+        is_learned = ~knows & (draw < share)
+        goes_on &= np.where(knows, draw >= -share, is_learned) & (token < num_tokens)
         last = np.where(is_learned, last + 1, recorded)
         mixed[goes_on, place] = last[goes_on]
-        # behind a learned token the tree of this position says nothing more
+        # After a learned token the tree of this position holds nothing more.
         is_recorded &= ~is_learned
     return mixed

@@ -32,10 +32,10 @@ class Sweep:
     """The best time per token of every kind while one quantity moves.
 
     Attributes:
-        quantity: `acceptance` (share of tokens the draft knows) or `draft_speed` (times as fast as measured).
-        now: where the quantity stands today; one of `values`.
+        quantity: `acceptance` (share of tokens the draft gets right) or `draft_speed` (times as fast as measured).
+        now: the quantity's value today; one of `values`.
         values: ascending.
-        best_tpot_s: for each kind, beside each value.
+        best_tpot_s: for each kind, at each of `values`.
     """
 
     quantity: Quantity
@@ -46,7 +46,7 @@ class Sweep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BreakEven:
-    """Where a kind that is not the fastest today takes the lead.
+    """Where a kind that is not the fastest today becomes the fastest.
 
     Attributes:
         quantity: what moves, alone.
@@ -143,7 +143,7 @@ def sweep(quantity: Quantity, ask: Ask, *, now: float, grid: Sequence[float]) ->
 
 
 def break_evens(found: Sweep, ask: Ask) -> list[BreakEven]:
-    """Where each kind that is not the fastest today takes the lead."""
+    """Where each kind that is not the fastest today becomes the fastest."""
     here = found.values.index(found.now)
     fastest = min(found.best_tpot_s, key=lambda kind: found.best_tpot_s[kind][here])
     return [
@@ -173,7 +173,15 @@ def _nearest_lead(found: Sweep, ask: Ask, challenger: Kind) -> float | None:
         if beyond is not None:
             before, past = found.values[beyond - way.step], found.values[beyond]
             ties.append(_bisect(lambda value: _leads(ask(value), challenger), before, past))
-    return min(ties, key=lambda value: abs(log(value / found.now)), default=None)
+    return _nearest(ties, found.now)
+
+
+def _nearest(ties: Sequence[float], now: float) -> float | None:
+    """The tie at the smallest ratio to `now`; None without a tie."""
+    if len(ties) < 2:
+        # A quantity that is 0 today has no ratio to anything, and ties on one side only.
+        return next(iter(ties), None)
+    return min(ties, key=lambda value: abs(log(value / now)))
 
 
 def _leads(times_s: dict[Kind, float], challenger: Kind) -> bool:

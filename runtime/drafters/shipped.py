@@ -1,13 +1,17 @@
-"""The drafters and exit adapters that ship with the package, found by name. No weights are read here."""
+"""The drafters, heads and exit adapters that ship with the package, found by name. No weights are read here."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from decoding.errors import ModelError
+from runtime.models.model_folder import NamedFolder
 
 SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"
 _MARK = "config.json"
+_TRAINED = "drafter"
+"""Where a training run puts the weights, in the folder of its `--out`."""
 
 
 def shipped_names() -> tuple[str, ...]:
@@ -15,8 +19,16 @@ def shipped_names() -> tuple[str, ...]:
     return tuple(sorted(path.parent.name for path in SHIPPED_FOLDER.glob(f"*/{_MARK}")))
 
 
+def shipped_for(target: str) -> tuple[NamedFolder, ...]:
+    """Everything that ships for a target, by the name of the target's folder."""
+    named = (NamedFolder(name, SHIPPED_FOLDER / name) for name in shipped_names())
+    return tuple(one for one in named if _target_of(one.folder) == target)
+
+
 def find_drafter(name_or_path: str) -> Path:
-    """The folder of a drafter or of exit adapters: one that ships, or a folder of the user's.
+    """The folder of a drafter, a head or exit adapters: one that ships, or a folder of the user's.
+
+    Of a training run's folder it is the one inside it that holds the trained weights.
 
     Raises:
         ModelError: there is neither; the shipped names are listed.
@@ -24,9 +36,22 @@ def find_drafter(name_or_path: str) -> Path:
     if name_or_path in shipped_names():
         return SHIPPED_FOLDER / name_or_path
     folder = Path(name_or_path).expanduser()
-    if (folder / _MARK).is_file():
-        return folder
+    for place in (folder, folder / _TRAINED):
+        if (place / _MARK).is_file():
+            return place
     shipped = ", ".join(shipped_names()) or "none"
     found = f"the folder has no {_MARK}" if folder.is_dir() else "there is no such folder"
     msg = f"{name_or_path!r} is not a shipped drafter ({shipped}), and {found}"
     raise ModelError(msg)
+
+
+def named_drafter(name_or_path: str) -> NamedFolder:
+    """`find_drafter`, with a name that lasts: schedules and profiles are read from anywhere, so paths are absolute."""
+    folder = find_drafter(name_or_path)
+    return NamedFolder(name_or_path if name_or_path in shipped_names() else str(folder.resolve()), folder)
+
+
+def _target_of(folder: Path) -> str:
+    """What a shipped folder was trained for."""
+    name: str = json.loads((folder / _MARK).read_bytes())["speculators_config"]["verifier"]["name_or_path"]
+    return name

@@ -88,19 +88,10 @@ class ModelConfig:
         """Translate the keys of a Hugging Face config.
 
         Raises:
-            ModelError: a key is missing or the architecture or rotary scaling is not supported.
+            ModelError: a key is missing, or the architecture, its variant or the storage of its weights is not
+                supported.
         """
-        architecture = (raw.get("architectures") or ["(none)"])[0]
-        if architecture not in SUPPORTED_ARCHITECTURES:
-            supported = ", ".join(SUPPORTED_ARCHITECTURES)
-            msg = f"{source}: architecture {architecture} is not supported; supported: {supported}"
-            raise ModelError(msg)
-        if raw.get("hidden_act", "silu") != "silu":
-            msg = f"{source}: hidden_act {raw['hidden_act']!r} is not supported; supported: 'silu'"
-            raise ModelError(msg)
-        if raw.get("use_sliding_window") or (architecture == "MistralForCausalLM" and raw.get("sliding_window")):
-            msg = f"{source}: sliding-window attention is not supported; only full attention is"
-            raise ModelError(msg)
+        architecture = _supported_architecture(raw, source)
         qwen2 = architecture == "Qwen2ForCausalLM"
         bias = bool(raw.get("attention_bias", False))
         try:
@@ -128,6 +119,26 @@ class ModelConfig:
         except KeyError as error:
             msg = f"{source}: the key {error} is missing"
             raise ModelError(msg) from error
+
+
+def _supported_architecture(raw: dict[str, Any], source: str) -> str:
+    """The architecture of a config; raises `ModelError` for one, or a variant of one, that is not supported."""
+    architecture: str = (raw.get("architectures") or ["(none)"])[0]
+    if architecture not in SUPPORTED_ARCHITECTURES:
+        supported = ", ".join(SUPPORTED_ARCHITECTURES)
+        msg = f"{source}: architecture {architecture} is not supported; supported: {supported}"
+        raise ModelError(msg)
+    if raw.get("hidden_act", "silu") != "silu":
+        msg = f"{source}: hidden_act {raw['hidden_act']!r} is not supported; supported: 'silu'"
+        raise ModelError(msg)
+    if raw.get("use_sliding_window") or (architecture == "MistralForCausalLM" and raw.get("sliding_window")):
+        msg = f"{source}: sliding-window attention is not supported; only full attention is"
+        raise ModelError(msg)
+    if quantization := raw.get("quantization_config"):
+        method = quantization.get("quant_method", "unknown") if isinstance(quantization, dict) else quantization
+        msg = f"{source}: weights quantized by {method} are not read; name the model's folder in 16 or 32 bits"
+        raise ModelError(msg)
+    return architecture
 
 
 def _read_object(path: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ template and safetensors files are ever taken from the hub: no code of a reposit
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from decoding.errors import ModelError, ModelFetchError
 from runtime.models.config import SUPPORTED_ARCHITECTURES, ModelConfig
@@ -26,13 +27,20 @@ _LEFT_OUT = ["*/*", "consolidated*"]
 """Copies of the same weights in other layouts, which some repositories carry."""
 
 
+class NamedFolder(NamedTuple):
+    """A model's folder, and what a user calls it."""
+
+    name: str
+    folder: Path
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownModel:
     """A model that can be asked for by a short name."""
 
     name: str
     folder: Path
-    """Where it lies, or will lie once it is fetched."""
+    """Where it is, or will be once it is fetched."""
     is_present: bool
     num_bytes: int
     """Size of the folder on disk; 0 while the model is absent."""
@@ -56,16 +64,38 @@ def resolve_model(name: str, *, progress: Progress = ignore_progress) -> Path:
     """
     if name in EMBEDDED_MODELS:
         return fetch(EMBEDDED_MODELS[name], progress=progress)
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        ModelConfig.from_folder(folder)
-        return folder
+    path = Path(name).expanduser()
+    if path.is_dir():
+        ModelConfig.from_folder(path)
+        return path
+    if path.exists() or _is_meant_as_path(name, path):
+        raise ModelError(_no_folder(name, path))
     if _HUB_ID.fullmatch(name):
         return _from_hub(name)
     raise ModelError(
         f"{name!r} is neither an embedded model ({', '.join(sorted(EMBEDDED_MODELS))}), nor a folder here, "
         "nor a hub id of the form owner/model"
     )
+
+
+def _is_meant_as_path(name: str, path: Path) -> bool:
+    """Whether a name that leads nowhere can only be a path: then the hub is not asked."""
+    return name.startswith((".", "~", "/")) or (len(path.parts) > 1 and Path(path.parts[0]).is_dir())
+
+
+def _no_folder(name: str, path: Path) -> str:
+    """Why a path is not that of a model's folder."""
+    if path.suffix == ".gguf":
+        return (
+            f"{name}: GGUF files are not read. Use the Hugging Face folder (config.json, tokenizer.json and "
+            "*.safetensors) that the file was made from"
+        )
+    if path.exists():
+        return f"{name}: is a file; name the folder that holds config.json, tokenizer.json and *.safetensors"
+    parent = next(folder for folder in path.absolute().parents if folder.is_dir())
+    folders = sorted(folder.name for folder in parent.iterdir() if (folder / "config.json").is_file())
+    found = f"models in {parent}: {', '.join(folders)}" if folders else f"{parent} holds no model either"
+    return f"{name}: there is no such folder; {found}"
 
 
 def _known(name: str) -> KnownModel:
@@ -87,9 +117,16 @@ def _snapshot(hub_id: str, patterns: list[str]) -> Path:
 
     try:
         return Path(snapshot_download(hub_id, allow_patterns=patterns, ignore_patterns=_LEFT_OUT))
+    except errors.GatedRepoError as error:
+        msg = f"{hub_id}: the hub gives this model only to those who accepted its terms and are logged in"
+        raise ModelFetchError(msg) from error
+    except errors.RepositoryNotFoundError as error:
+        msg = f"{hub_id}: there is neither a folder of that name here nor a model of that name on the hub"
+        raise ModelFetchError(msg) from error
     except (errors.HfHubHTTPError, errors.HFValidationError, OSError) as error:
-        raise ModelFetchError(
-            f"{hub_id}: cannot be downloaded from the hub, and no folder of that name is here "
-            f"({type(error).__name__}: {error}). "
-            f"Supported architectures: {', '.join(SUPPORTED_ARCHITECTURES)}"
-        ) from error
+        reason = str(error).partition("\n")[0]
+        msg = (
+            f"{hub_id}: there is no folder of that name here, and the hub's model of that name cannot be downloaded "
+            f"({type(error).__name__}: {reason}). Supported architectures: {', '.join(SUPPORTED_ARCHITECTURES)}"
+        )
+        raise ModelFetchError(msg) from error

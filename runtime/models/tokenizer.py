@@ -53,6 +53,10 @@ class Tokenizer:
         """Number of token ids, added special tokens among them."""
         return self._backend.get_vocab_size()
 
+    def tokens(self) -> dict[int, str]:
+        """Every token by its id, added special tokens among them."""
+        return {token_id: token for token, token_id in self._backend.get_vocab(with_added_tokens=True).items()}
+
     @property
     def has_chat_template(self) -> bool:
         """Whether `encode_chat` works."""

@@ -34,7 +34,7 @@ def load_decoder(
 ) -> Decoder:
     """The decoder of a Hugging Face folder, weights in `dtype`, in evaluation mode without gradients.
 
-    `with_layers=False` reads the embedding, the final norm and the head only: what a draft shares with it.
+    `with_layers=False` reads the embedding, the final norm and the output head only: what a draft shares with it.
 
     Raises:
         ModelError: a file is missing or truncated, a tensor is missing or has the wrong shape.
@@ -111,11 +111,19 @@ def read_tensors(folder: Path, names: set[str] | None = None) -> dict[str, Tenso
 def _files(folder: Path) -> Iterator[Path]:
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-        yield from (folder / shard for shard in sorted(set(shards)))
+        yield from (folder / shard for shard in _shards(index))
         return
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         msg = f"{folder}: no *.safetensors file; other weight formats are not read"
         raise ModelError(msg)
     yield from files
+
+
+def _shards(index: Path) -> list[str]:
+    """The names of all files that an index spreads the tensors over."""
+    try:
+        return sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        msg = f"{index}: damaged or truncated ({error!r}); fetch or copy it again"
+        raise ModelError(msg) from error

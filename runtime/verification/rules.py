@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from decoding.messages import Candidates, Verdict, Window
-from decoding.schedule import Verification
+from decoding.method_traits import Verification
 from runtime.verification.distributions import Probabilities, probabilities, residual, sample
 from runtime.verification.draws import uniform
 

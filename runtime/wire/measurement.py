@@ -12,7 +12,7 @@ next tree, the largest they have. head: what a verification does after its last 
 a prefix does after its exit layer, right after it, candidates and their message included. draft_step: one step of
 the draft model under a tree mask, proposals included. draft_streams: what it takes to guess `rows` tokens by the
 streams of one row of the draft. head_step: one step of any other drafter at so many rows
-(`runtime.drafters.window_drafter.WindowDrafter.measure_step`)."""
+(`runtime.drafters.window_drafter.WindowDrafter.timed_step`)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

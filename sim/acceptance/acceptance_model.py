@@ -1,4 +1,4 @@
-"""What the models would say: whose drafted tokens stand, and whether a branch was ready. Exact or drawn.
+"""What the models would say: which drafted tokens are accepted, and whether a branch was ready. Exact or drawn.
 
 Both simulators ask the same object, each in its own way: the event world asks for one answer at a time, the
 evaluator for all rounds of all prompts at once. `sim.acceptance.replay` answers from an acceptance record.
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from decoding.errors import ConfigError
 from decoding.messages import NO_WINDOW, Verdict, Window
-from decoding.schedule import DYNAMIC_TREES, MAX_WINDOW, Schedule
+from decoding.schedule import MAX_WINDOW, Schedule
 from sim.acceptance.stream_guesses import Guessing
 from sim.cost.round_shape import RoundShape, tree_shape
 
@@ -25,12 +25,13 @@ MISS, FROM_DRAFT, FROM_EXIT = 0, 1, 2
 """Which source the branch with a round's outcome has, if there is one."""
 
 NO_TOKEN = -1
-"""Stands for a token that nobody knows: the target's own one behind the end of a recorded text."""
+"""In place of a token that nobody knows: the target's own one after the end of a recorded text."""
 
 
 Answer = tuple[Window, Verdict, int]
-"""A round as the models decide it: what is drafted, what stands, and which source's branch has the outcome. A plain
-tuple, since the event world asks for one in every round."""
+"""A round as the models decide it: what is drafted, what is accepted, which source's branch has the outcome.
+
+A plain tuple, since the event world asks for one in every round."""
 
 
 class Answers(Protocol):
@@ -59,6 +60,7 @@ class Walk:
         prompt: index of the prompt.
         position: new tokens committed before the round.
         context: committed tokens, prompt included, minus one.
+        num_drafted: tokens in the window.
         num_accepted: drafted tokens that the target accepts, not cut.
         num_committed: tokens appended, cut at the end of the sequence.
         is_first, is_last: whether the round is the prompt's first or last.
@@ -68,6 +70,7 @@ class Walk:
     prompt: Ints
     position: Ints
     context: Ints
+    num_drafted: Ints
     num_accepted: Ints
     num_committed: Ints
     is_first: NDArray[np.bool_]
@@ -87,6 +90,10 @@ class Acceptance(Protocol):
         """Contexts in which a round may start, for all prompts together."""
         ...
 
+    def missing(self, schedule: Schedule) -> str | None:
+        """What the schedule asks for that nobody knows; None if nothing. What is missing is refused everywhere else."""
+        ...
+
     def shape(self, schedule: Schedule) -> RoundShape:
         """The width of a round's operations."""
         ...
@@ -100,7 +107,7 @@ class Acceptance(Protocol):
         ...
 
     def branches(self, schedule: Schedule, walk: Walk) -> Ints:
-        """`MISS`, `FROM_DRAFT` or `FROM_EXIT` for every round of `walk`, [rounds]; meaningless in last rounds."""
+        """`MISS`, `FROM_DRAFT` or `FROM_EXIT` for every round of `walk`, [rounds]; without meaning in last rounds."""
         ...
 
     def guessing(self, schedule: Schedule) -> Guessing | None:
@@ -112,7 +119,7 @@ class PerPosition:
     """Drawn acceptance: one rate for each drafted place, given that all places before it were accepted.
 
     Of a tree the places are its levels, and the rates are those of that very tree: they do not depend on its size.
-    The draws belong to (seed, prompt, round) alone, so that all schedules meet the same luck. In a `hybrid`
+    The draws belong to (seed, prompt, round) alone, so that all schedules meet the same draws. In a `hybrid`
     schedule hits are counted for the exit, whose branches start later.
     """
 
@@ -159,16 +166,27 @@ class PerPosition:
         """See `Acceptance`."""
         return range(self._prompt_length - 1, self._prompt_length - 1 + self._length(max_new_tokens))
 
+    def missing(self, schedule: Schedule) -> str | None:
+        """See `Acceptance`: what records alone know, and rates of windows that are too long."""
+        traits, width = schedule.traits, schedule.num_speculative_tokens
+        if traits.drafts_by_level:
+            return f"acceptance is drawn, but the shape of {traits.name}'s trees is known to acceptance records only"
+        if schedule.draft_streams:
+            return "acceptance is drawn, but what a draft's streams guess is known to acceptance records only"
+        if traits.finds_text:
+            return "acceptance is drawn, but how much text is found is known to acceptance records only"
+        if width > len(self._rates):
+            return f"num_speculative_tokens is {width}, but acceptance is known for {len(self._rates)} drafted places"
+        return None
+
     def shape(self, schedule: Schedule) -> RoundShape:
         """See `Acceptance`: every budget is filled.
 
         Raises:
-            ConfigError: the schedule's trees are drafted level by level and nobody knows their levels.
+            ConfigError: see `missing`.
         """
-        if schedule.method == "hydra":
-            msg = "acceptance is drawn, but the shape of hydra's trees is known to acceptance records only"
-            raise ConfigError(msg)
-        if schedule.method in DYNAMIC_TREES:
+        self._check(schedule)
+        if schedule.traits.has_dynamic_trees:
             return tree_shape(schedule, ())
         return RoundShape(schedule.num_rows - 1, sum(schedule.exit_roots_per_row))
 
@@ -189,10 +207,12 @@ class PerPosition:
         position = np.cumsum(advance, axis=1) - advance
         prompt, rounds = np.nonzero(position < length)
         start, step = position[prompt, rounds], advance[prompt, rounds]
+        has_window = (rounds > 0) | (not schedule.traits.drafts_itself)
         return Walk(
             prompt=prompt,
             position=start,
             context=start + self._prompt_length - 1,
+            num_drafted=np.where(has_window, self.shape(schedule).num_drafted, 0),
             num_accepted=step - 1,
             num_committed=np.minimum(step, length - start),
             is_first=rounds == 0,
@@ -208,14 +228,12 @@ class PerPosition:
         return branches
 
     def guessing(self, schedule: Schedule) -> None:
-        """See `Acceptance`.
+        """See `Acceptance`."""
+        self._check(schedule)
 
-        Raises:
-            ConfigError: the draft has streams, and nobody knows what they guess.
-        """
-        if schedule.draft_streams:
-            msg = "acceptance is drawn, but what a draft's streams guess is known to acceptance records only"
-            raise ConfigError(msg)
+    def _check(self, schedule: Schedule) -> None:
+        if reason := self.missing(schedule):
+            raise ConfigError(reason)
 
     def _rounds(self, schedule: Schedule, counts: list[int], branches: list[int]) -> list[Answer]:
         """The rounds of a prompt; of a tree its first nodes are taken to be the ones that follow each other."""
@@ -225,7 +243,7 @@ class PerPosition:
             window = Window(tokens)
             return [(window, Verdict(n, NO_TOKEN), branch) for n, branch in zip(counts, branches, strict=True)]
         window = Window(tokens, parents=tuple(range(-1, num_drafted - 1)))
-        streams = schedule.method == "speculative_streaming"
+        streams = schedule.traits.drafts_itself
         verdicts = [Verdict(n, NO_TOKEN, path=tuple(range(n)), window=window if streams else None) for n in counts]
         rounds = [(window, verdict, branch) for verdict, branch in zip(verdicts, branches, strict=True)]
         return [(NO_WINDOW, *rounds[0][1:]), *rounds[1:]] if streams else rounds
@@ -235,13 +253,11 @@ class PerPosition:
 
     def _accepted(self, schedule: Schedule) -> Ints:
         """Accepted tokens by prompt and round."""
+        self._check(schedule)
         width = schedule.num_speculative_tokens
-        if width > len(self._rates):
-            msg = f"num_speculative_tokens is {width}, but acceptance is known for {len(self._rates)} drafted places"
-            raise ConfigError(msg)
-        stands = self._draws[:, :, :width] < self._rates[:width]
-        counts: Ints = np.cumprod(stands, axis=2, dtype=np.int64).sum(axis=2)
-        if schedule.method == "speculative_streaming":
+        is_accepted = self._draws[:, :, :width] < self._rates[:width]
+        counts: Ints = np.cumprod(is_accepted, axis=2, dtype=np.int64).sum(axis=2)
+        if schedule.traits.drafts_itself:
             counts[:, 0] = 0  # nothing has been drafted yet
         return np.minimum(counts, self.shape(schedule).num_drafted)
 

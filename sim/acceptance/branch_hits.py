@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decoding.record import Ids
+from decoding.roots import rank_without
 from decoding.schedule import Schedule
 from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT, MISS, NO_TOKEN, Ints
 from sim.acceptance.joined_record import JoinedRecord
@@ -60,7 +61,7 @@ class RootRanks:
     def mean_exit_roots(self, schedule: Schedule) -> int:
         """Exit roots of a `hybrid` round that are not the draft's already, one at least.
 
-        The mean over the text's positions, taken for each row of the window: what would be found behind the
+        The mean over the text's positions, taken for each row of the window: what would be found after the
         accepted prefix was not recorded.
         """
         key = (schedule.exit_layer, schedule.exit_top_k, schedule.draft_top_k)
@@ -70,7 +71,7 @@ class RootRanks:
         return max(1, round(schedule.num_speculative_tokens * in_window + behind_it))
 
     def _fresh_roots(self, schedule: Schedule) -> tuple[float, float]:
-        """Mean number of exit roots in a row that are not the draft's: for rows of the window, and behind it."""
+        """Mean number of exit roots in a row that are not the draft's: in the window, and after it."""
         exits = self._joined.candidates(schedule.exit_layer)[:, : schedule.num_exit_candidates]
         everywhere = np.arange(len(exits))
 
@@ -101,8 +102,8 @@ class RootRanks:
         """(rank without the drafted token, place with it) of the target's token among a source's candidates."""
         places = self._table(exit_layer, with_features=schedule.exit_features)
         place = places.following[at + accepted]
-        is_behind = (places.refused[at] < place) & (accepted < schedule.num_speculative_tokens)
-        return place - is_behind, place
+        refused = np.where(accepted < schedule.num_speculative_tokens, places.refused[at], NOWHERE)
+        return rank_without(place, refused), place
 
     def _table(self, exit_layer: int | None, *, with_features: bool) -> _Places:
         key = (exit_layer, with_features)

@@ -12,7 +12,6 @@ import numpy as np
 
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord, Ids
-from decoding.schedule import Schedule
 from sim.acceptance.acceptance_model import NO_TOKEN, Ints
 
 
@@ -23,7 +22,7 @@ class Drafts(NamedTuple):
         windows: the longest windows, T tuples of W.
         first: the first drafted token, [T].
         match_length: drafted tokens that agree with the text, [T].
-        refused: the drafted token behind those; `NO_TOKEN` if all W agree, [T].
+        refused: the drafted token after those; `NO_TOKEN` if all W agree, [T].
     """
 
     windows: list[tuple[int, ...]]
@@ -64,7 +63,7 @@ class JoinedRecord:
         return found
 
     def stream_hits(self, *, with_features: bool) -> Ints:
-        """Right guesses in a row behind every drafted token from every position, [T, W]."""
+        """Right guesses in a row after every drafted token from every position, [T, W]."""
         of = [p.feature_stream_hits if with_features else p.stream_hits for p in self.record.prompts]
         return _joined(of).astype(np.int64)
 
@@ -76,14 +75,21 @@ class JoinedRecord:
         """Tokens that a drafted tree of `size` nodes gets accepted at every position, [T]."""
         return _joined(prompt.tree_lengths(tree, size) for prompt in self.record.prompts).astype(np.int64)
 
+    def chain_drafts(self, chain: int) -> Ids:
+        """What a chain of the record drafts from every position, [T, W]; -1 after the end of a shorter window."""
+        return _joined(prompt.chain_drafts[chain] for prompt in self.record.prompts)
+
+    def chain_lengths(self, chain: int) -> Ints:
+        """Tokens that the longest window of a chain gets accepted at every position, [T]."""
+        return _joined(prompt.chain_lengths(chain) for prompt in self.record.prompts).astype(np.int64)
+
     def candidates(self, exit_layer: int | None) -> Ids:
-        """Best ids behind every position by that exit, or by the draft for None, [T, K]."""
+        """Best ids for the place after every position, by that exit or by the draft for None, [T, K]."""
         found = self._candidates.get(exit_layer)
         if found is None:
-            prompts = self.record.prompts
-            of = [prompt.alternatives if exit_layer is None else prompt.exits[exit_layer] for prompt in prompts]
-            width = min(ids.shape[1] for ids in of)
-            found = self._candidates[exit_layer] = _joined(ids[:, :width] for ids in of)
+            width = self.record.num_candidates(exit_layer)
+            of = (prompt.candidates(exit_layer)[:, :width] for prompt in self.record.prompts)
+            found = self._candidates[exit_layer] = _joined(of)
         return found
 
     def lengths(self, max_new_tokens: int | None) -> list[int]:
@@ -97,40 +103,6 @@ class JoinedRecord:
             msg = f"max_new_tokens is {max_new_tokens}; the record's texts allow 1..{most}"
             raise RecordError(msg)
         return [min(len(prompt.text), max_new_tokens or most) for prompt in self.record.prompts]
-
-    def check(self, schedule: Schedule) -> None:
-        """Refuse a schedule that asks for what was not recorded.
-
-        Raises:
-            RecordError: names what is missing and what there is.
-        """
-        record = self.record
-        if schedule.is_tree:
-            record.tree(schedule)
-            return
-        if schedule.num_speculative_tokens > record.max_window:
-            msg = f"num_speculative_tokens is {schedule.num_speculative_tokens}; recorded are up to {record.max_window}"
-            raise RecordError(msg)
-        if schedule.exit_layer is not None:
-            self._check_exit(schedule, schedule.exit_layer)
-        if schedule.draft_streams > record.num_streams:
-            msg = f"draft_streams is {schedule.draft_streams}; recorded is a draft of {record.num_streams}"
-            raise RecordError(msg)
-        if schedule.num_alternatives > (width := self.candidates(None).shape[1]):
-            msg = f"the schedule needs {schedule.num_alternatives} of the draft's own ids per row; recorded are {width}"
-            raise RecordError(msg)
-
-    def _check_exit(self, schedule: Schedule, exit_layer: int) -> None:
-        record = self.record
-        if exit_layer not in record.exit_layers:
-            msg = f"exit_layer {exit_layer} was not recorded; recorded are {', '.join(map(str, record.exit_layers))}"
-            raise RecordError(msg)
-        if schedule.num_exit_candidates > (width := self.candidates(exit_layer).shape[1]):
-            msg = f"the schedule needs {schedule.num_exit_candidates} ids per row of the exit; recorded are {width}"
-            raise RecordError(msg)
-        if schedule.exit_features and exit_layer < (last := max(record.feature_layers, default=0)):
-            msg = f"the exit after layer {exit_layer} cannot send features of layer {last}, which the draft reads"
-            raise RecordError(msg)
 
 
 def _joined(arrays: Iterable[Ids]) -> Ids:

@@ -1,7 +1,7 @@
-"""Replays recorded trees: which nodes of a drafted tree stand, known by their places in its order.
+"""Replays recorded trees: which nodes of a drafted tree are accepted, known by their places in its order.
 
-Only nodes that stand for the text are recorded. The others are there, so that windows have their real width, but
-nobody knows their tokens, and their parents are not told.
+Only nodes that hold the text are recorded. The others are there, so that windows have their real width, but
+nobody knows their tokens, nor their parents.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TreeAnswers(NamedTuple):
         return window, verdict._replace(window=self._window(place + num_accepted + 1)), MISS
 
     def _window(self, place: int) -> Window:
-        """The tree drafted at a place of the text, which is nothing to anybody behind its end."""
+        """The tree drafted at a place of the text, none after its end."""
         if place >= self.end:
             return NO_WINDOW
         tokens, parents, parent = [NO_TOKEN] * self.num_drafted, [-1] * self.num_drafted, -1

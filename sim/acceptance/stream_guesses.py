@@ -1,8 +1,8 @@
-"""Steps of a draft with streams: every step behind the first verifies what the streams guessed in the one before.
+"""Steps of a draft with streams: every step after the first verifies what the streams guessed in the one before.
 
 The rule is that of `runtime.drafters.language_model.drafter`: a window with n of its tokens is drafted on with
-min(streams, room) guesses behind the n-th, and as many tokens are kept as were guessed right, and one more. Which
-guesses are right does not depend on how many are made, so one recorded number for every drafted place tells all steps
+min(streams, room) guesses after the n-th, and as many tokens are kept as were guessed right, and one more. Which
+guesses are right does not depend on how many are made, so one recorded number for every drafted place gives all steps
 of all windows.
 """
 
@@ -15,7 +15,7 @@ Ints = NDArray[np.int64]
 
 
 class Guessing:
-    """The steps behind the first one of every window, for one window length and number of streams.
+    """The steps after the first one of every window, for one window length and number of streams.
 
     Shape legend: T positions of all prompts' texts together, W longest recorded window, J streams.
     """
@@ -24,7 +24,7 @@ class Guessing:
         """Take what was recorded.
 
         Args:
-            hits_TW: right guesses in a row behind each drafted place.
+            hits_TW: right guesses in a row after each drafted place.
             starts: where each prompt begins among the positions.
             num_tokens: the schedule's `num_speculative_tokens`.
             num_streams: its `draft_streams`.

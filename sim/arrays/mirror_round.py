@@ -4,7 +4,7 @@ Until then nothing depends on what the models say: the target computes its segme
 and each slows the other while both compute. So the round is solved once per context, and what the texts decide
 (which branch is taken, how much is left of it) is looked up afterwards.
 
-The draft's work comes in runs of equal steps. Each run is laid beside what is left of the target's segments:
+The draft's work comes in runs of equal steps. Each run is laid next to what is left of the target's segments:
 both advance at their own slowdown until one of them ends, then the other goes on alone. Times are seconds from
 the moment when the driver issues the round's operations; arrays are over contexts.
 """
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from decoding.schedule import Schedule
 from sim.acceptance.acceptance_model import Ints
 from sim.cost.cost_model import Floats
-from sim.cost.durations import Durations, StepKind, in_ticks
+from sim.cost.durations import Durations, in_ticks
+from sim.cost.round_plan import StepKind
 
 DRAFT_STEPS: tuple[StepKind, ...] = ("draft_roots", "all_roots")
 """Steps that take the branches of draft-sourced roots further."""
@@ -39,7 +40,7 @@ class RoundAhead(NamedTuple):
         draft_steps, exit_steps: steps done by then in branches of either source.
         is_read: whether the draft has read the window (with features: read it again with theirs).
         segments_s: the target's segments, slowed down.
-        hidden_s: draft time beside a computing target.
+        hidden_s: draft time while the target computes.
         busy_s: draft time in all, until `noticed_s`.
         last_busy_s: draft time in all in a last round, in which no step begins after the commit.
     """
@@ -120,10 +121,10 @@ def _branch(lanes: _TwoLanes, schedule: Schedule, message_s: float) -> Floats | 
 
 
 def _branch_with_both(lanes: _TwoLanes, num_steps: int, message_s: float) -> Floats:
-    """Draft-sourced roots first, exit-sourced ones from the first boundary behind the message's arrival."""
+    """Draft-sourced roots first, exit-sourced ones from the first boundary after the message's arrival."""
     step_s = lanes.durations.step_s["draft_roots"]
     work_s = num_steps * step_s
-    left_s = lanes.beside("draft_roots", work_s, num_segments=1)
+    left_s = lanes.together("draft_roots", work_s, num_segments=1)
     arrival_s = lanes.segment_end_s(0) + message_s
     left_s, stopped_s = lanes.until("draft_roots", left_s, np.maximum(arrival_s - lanes.now_s, 0.0))
     begun = np.clip(np.ceil((work_s - left_s) / step_s), 0, num_steps)
@@ -196,17 +197,17 @@ class _TwoLanes:
         self.runs.append(_Run(kind, num_steps, self.now_s, waits_for_exit))
 
     def finish(self, kind: StepKind, work_s: Floats) -> None:
-        """Draft work beside the target's, and what is left of it alone."""
-        self._compute(self.beside(kind, work_s))
+        """Draft work while the target computes, and what is left of it alone."""
+        self._compute(self.together(kind, work_s))
 
-    def beside(self, kind: StepKind, work_s: Floats, *, num_segments: int = 2) -> Floats:
+    def together(self, kind: StepKind, work_s: Floats, *, num_segments: int = 2) -> Floats:
         """Draft work for as long as the target's first segments last; return what is left of the work."""
         used = np.minimum(work_s, self._lead_s)
         self._lead_s = self._lead_s - used
         self._compute(used)
         work_s = work_s - used
         for index in range(min(num_segments, len(self._left_s))):
-            work_s, _ = self._together(index, kind, work_s, None)
+            work_s, _ = self._at_once(index, kind, work_s, None)
         return work_s
 
     def until(self, kind: StepKind, work_s: Floats, seconds: Floats) -> tuple[Floats, Floats]:
@@ -214,15 +215,15 @@ class _TwoLanes:
 
         The target has done its first segment, or there is no work at all.
         """
-        work_s, seconds = self._together(len(self._left_s) - 1, kind, work_s, seconds)
+        work_s, seconds = self._at_once(len(self._left_s) - 1, kind, work_s, seconds)
         alone = np.minimum(seconds, work_s)
         self._compute(alone)
         stopped_s = self.now_s
         self.idle(seconds - alone)
         return work_s - alone, stopped_s
 
-    def _together(self, index: int, kind: StepKind, work_s: Floats, within_s: Floats | None) -> tuple[Floats, Floats]:
-        """Draft work beside a target segment until one of them ends, or the time is up; what is left of both."""
+    def _at_once(self, index: int, kind: StepKind, work_s: Floats, within_s: Floats | None) -> tuple[Floats, Floats]:
+        """Draft work and a target segment at once until one of them ends, or the time is up; what is left of both."""
         slow = self.durations.slowdowns[index][kind]
         left_s = self._left_s[index]
         draft_needs_s, target_needs_s = work_s * slow.draft, left_s * slow.target

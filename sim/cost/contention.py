@@ -11,7 +11,7 @@ from sim.cost.cost_model import Floats
 
 
 class Slowdown(NamedTuple):
-    """Time beside the other lane over time alone, by context."""
+    """Time while the other lane computes over time alone, by context."""
 
     target: Floats
     draft: Floats
@@ -21,7 +21,7 @@ class PairContention(NamedTuple):
     """Two lanes that may compute at the same time.
 
     Attributes:
-        target_slowdown, draft_slowdown: measured latency of each beside the other over its latency alone.
+        target_slowdown, draft_slowdown: measured latency of each while the other computes over its latency alone.
         pool_bytes_per_s: memory bandwidth that both share; infinite if it never binds.
     """
 
@@ -34,11 +34,6 @@ class PairContention(NamedTuple):
         """What the profile knows of the two lanes; no slowdown where it has no entry."""
         pool = profile.memory_pool_bytes_per_s or float("inf")
         return cls(*profile.slowdown(target_lane, draft_lane), pool)
-
-    @property
-    def is_free(self) -> bool:
-        """Whether the lanes never notice each other."""
-        return self == (1.0, 1.0, float("inf"))
 
     def slowdown(self, target_bytes_per_s: Floats, draft_bytes_per_s: Floats) -> Slowdown:
         """Slowdown of both for the bandwidths that each would take at full speed.

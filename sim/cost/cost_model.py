@@ -58,8 +58,12 @@ class LaneCost(Protocol):
         """
         ...
 
+    def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
+        """What `seconds` would refuse; None if it would not."""
+        ...
+
     def facts(self, part: Part) -> PartFacts:
-        """What is known of the part beside its times.
+        """What else is known of the part.
 
         Raises:
             ProfileError: the lane has no cost for the part.
@@ -78,18 +82,22 @@ class MeasuredCost:
         self._tables |= {Part("exit", layer): table for layer, table in lane.exit.items()}
         self._tables |= {Part("head_step", drafter=name): table for name, table in lane.heads.items()}
         self._tables |= {Part("streams", drafter=name): table for name, table in lane.streams.items()}
-        self._lines: dict[tuple[Part, float], Floats] = {}
 
     def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
         """See `LaneCost`."""
         table = self._table(part)
-        line = self._lines.get((part, rows))
-        if line is None:
-            line = self._lines[part, rows] = _at_rows(table, rows)
-        if len(table.contexts) == 1:
-            return np.full(contexts.shape, line[0])
-        _check_contexts(table, contexts)
-        return np.interp(contexts, table.contexts, line)
+        if reason := self.missing(part, rows, contexts):
+            raise OutOfRangeError(reason)
+        return table.along(rows, contexts)
+
+    def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
+        """See `LaneCost`."""
+        table = self._tables.get(part)
+        if table is None:
+            known = ", ".join(map(str, self._tables)) or "nothing"
+            return f"lane {self._name!r} has no measured {part}; measured there: {known}"
+        reason = table.missing(rows, contexts)
+        return None if reason is None else f"{part} on lane {self._name!r}: {reason}"
 
     def facts(self, part: Part) -> PartFacts:
         """See `LaneCost`."""
@@ -97,12 +105,9 @@ class MeasuredCost:
         return PartFacts(table.relative_error, table.bytes_per_call, table.source)
 
     def _table(self, part: Part) -> LatencyTable:
-        found = self._tables.get(part)
-        if found is None:
-            known = ", ".join(map(str, self._tables)) or "nothing"
-            msg = f"lane {self._name!r} has no measured {part}; measured there: {known}"
-            raise ProfileError(msg)
-        return found
+        if part not in self._tables:
+            raise ProfileError(self.missing(part, 0, np.zeros(1)))
+        return self._tables[part]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,34 +124,23 @@ class ConstantCost:
     bytes_by_kind: Mapping[PartKind, float] = field(default_factory=dict)
     relative_error: float = 0.0
 
-    def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:  # noqa: ARG002
+    def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
         """See `LaneCost`."""
-        self.facts(part)
+        if reason := self.missing(part, rows, contexts):
+            raise ProfileError(reason)
         return np.full(contexts.shape, self.seconds_by_kind[part.kind])
+
+    def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:  # noqa: ARG002
+        """See `LaneCost`."""
+        if part.kind in self.seconds_by_kind:
+            return None
+        return f"no constant cost is given for {part}; given are: {', '.join(self.seconds_by_kind)}"
 
     def facts(self, part: Part) -> PartFacts:
         """See `LaneCost`."""
-        if part.kind not in self.seconds_by_kind:
-            msg = f"no constant cost is given for {part}; given are: {', '.join(self.seconds_by_kind)}"
-            raise ProfileError(msg)
+        if reason := self.missing(part, 1, np.zeros(1)):
+            raise ProfileError(reason)
         return PartFacts(self.relative_error, self.bytes_by_kind.get(part.kind, 0.0), "constant")
 
 
 _PLAIN_KINDS: tuple[PartKind, ...] = ("layer", "lm_head", "draft_step", "draft_step_features", "draft_streams")
-
-
-def _at_rows(table: LatencyTable, rows: float) -> Floats:
-    """The table's seconds at `rows`, over its own contexts."""
-    if not table.rows[0] <= rows <= table.rows[-1]:
-        msg = f"rows {rows:g} is outside the measured {table.rows[0]}..{table.rows[-1]} ({table.source})"
-        raise OutOfRangeError(f"{msg}; calibrate a wider grid")
-    grid = np.array(table.seconds)
-    return np.array([np.interp(rows, table.rows, column) for column in grid.T])
-
-
-def _check_contexts(table: LatencyTable, contexts: Floats) -> None:
-    low, high = table.contexts[0], table.contexts[-1]
-    for context in (contexts.min(), contexts.max()):
-        if not low <= context <= high:
-            msg = f"context {context:g} is outside the measured {low}..{high} ({table.source})"
-            raise OutOfRangeError(f"{msg}; calibrate a wider grid")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from decoding.schedule import Schedule
-from sim.cost.durations import StepKind
+from sim.cost.round_plan import StepKind
 
 
 class BranchPlan(NamedTuple):

@@ -12,7 +12,7 @@ from math import ceil
 import numpy as np
 from simpy import Event, Timeout
 
-from sim.events.simulated_sequence import Course
+from sim.events.simulated_sequence import SimulatedSequence
 
 TARGET, DRAFT = 0, 1
 
@@ -50,10 +50,10 @@ class Run:
 class SharedMachine:
     """The two lanes and the run of work on each."""
 
-    __slots__ = ("_course", "_ending", "_runs", "_settled_s", "_wake")
+    __slots__ = ("_ending", "_runs", "_sequence", "_settled_s", "_wake")
 
-    def __init__(self, course: Course) -> None:
-        self._course = course
+    def __init__(self, sequence: SimulatedSequence) -> None:
+        self._sequence = sequence
         self._runs: list[Run | None] = [None, None]
         self._settled_s = 0.0
         self._ending: Run | None = None
@@ -76,13 +76,13 @@ class SharedMachine:
     def _occupy(self, side: int, run: Run | None) -> None:
         """A lane begins a run, or is idle."""
         self._runs[side] = run
-        if run is not None and self._course.has_spans:
+        if run is not None and self._sequence.has_spans:
             run.marks.append((self._settled_s, 0.0))
 
     def _settle(self) -> None:
         """Count what has been done since the last time."""
-        course = self._course
-        now_s = course.env.now
+        sequence = self._sequence
+        now_s = sequence.env.now
         elapsed_s = now_s - self._settled_s
         if not elapsed_s:
             return
@@ -90,13 +90,13 @@ class SharedMachine:
         for run in self._runs:
             if run is not None:
                 run.done_s += elapsed_s / run.slowdown
-                if course.has_spans:
+                if sequence.has_spans:
                     run.marks.append((now_s, run.done_s))
 
     def _set_pace(self) -> None:
         """Go on as fast as the lanes let each other, and wake up when the first of them has done its work."""
         target, draft = self._runs
-        course = self._course
+        sequence = self._sequence
         if target is None or draft is None:
             run = target or draft
             if run is None:
@@ -104,14 +104,14 @@ class SharedMachine:
             run.slowdown = 1.0
             left_s = run.work_s - run.done_s
         else:
-            of_target, of_draft = course.costs.slowdowns[target.what][draft.what]
-            target.slowdown, draft.slowdown = of_target[course.place], of_draft[course.place]
+            of_target, of_draft = sequence.costs.slowdowns[target.what][draft.what]
+            target.slowdown, draft.slowdown = of_target[sequence.place], of_draft[sequence.place]
             run, left_s = target, (target.work_s - target.done_s) * target.slowdown
             draft_left_s = (draft.work_s - draft.done_s) * draft.slowdown
             if draft_left_s < left_s:
                 run, left_s = draft, draft_left_s
         self._ending = run
-        wake = self._wake = Timeout(course.env, left_s if left_s > 0 else 0.0)
+        wake = self._wake = Timeout(sequence.env, left_s if left_s > 0 else 0.0)
         wake.callbacks.append(self._end)
 
     def _end(self, event: Event) -> None:

@@ -1,9 +1,8 @@
-"""One sequence of the event world: where it stands, what the models answer there, and what is written down."""
+"""One sequence of the event world: where it is, what the models answer there, and what is written down."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -14,68 +13,14 @@ from decoding.schedule import Schedule
 from decoding.sequence import DecodedSequence
 from decoding.trace import Span, Trace, Work
 from sim.acceptance.acceptance_model import FROM_DRAFT, MISS, NO_TOKEN, Answers
-from sim.cost.durations import Durations, StepKind, step_rows
-from sim.cost.round_shape import RoundShape
-from sim.events.branch_progress import BranchPlan, BranchProgress
+from sim.cost.round_plan import StepKind
+from sim.events.branch_progress import BranchProgress
+from sim.events.round_costs import RoundCosts
 
 GuessRows = Callable[[int, int], tuple[int, ...]]
 """`Guessing.rows` of one prompt: rows by the position and the tokens of the window that are there."""
 
 ROLLOUT_STEP, FINISH_STEP = Work.ROLLOUT_STEP, Work.FINISH_STEP  # a member is slow to look up in its class
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Costs:
-    """`Durations` as lists over contexts, from which single values are read faster than from arrays.
-
-    `step_rows` are the rows of `step_s`; `later_s` is [contexts][steps].
-    """
-
-    segments_s: list[list[float]]
-    segment_rows: tuple[int, ...]
-    segment_work: tuple[Work, ...]
-    step_s: dict[StepKind, list[float]]
-    step_rows: dict[StepKind, int]
-    catch_up_s: list[list[float]]
-    later_s: list[tuple[float, ...]]
-    later_rows: tuple[int, ...]
-    rollout_s: list[list[float]]
-    guessing_s: list[list[float]]
-    branch_plan: BranchPlan
-    slowdowns: dict[int | str, dict[int | str, tuple[list[float], list[float]]]]
-    first_context: int
-    target_half_s: float
-    draft_half_s: float
-    round_overhead_s: float
-    transfer_s: float
-    can_contend: bool
-
-    @classmethod
-    def of(cls, schedule: Schedule, durations: Durations, shape: RoundShape) -> Costs:
-        """The lists of `durations`, and the rows that its steps have."""
-        return cls(
-            segments_s=[segment.tolist() for segment in durations.segments_s],
-            segment_rows=durations.segment_rows,
-            segment_work=_segment_work(schedule),
-            step_s={kind: seconds.tolist() for kind, seconds in durations.step_s.items()},
-            step_rows=step_rows(schedule, shape.num_exit_roots),
-            catch_up_s=durations.catch_up_s.tolist(),
-            later_s=list(zip(*(step.tolist() for step in durations.later_s), strict=True)),
-            later_rows=durations.later_rows,
-            rollout_s=durations.rollout_s.tolist(),
-            guessing_s=durations.guessing_s.tolist(),
-            branch_plan=BranchPlan.of(schedule),
-            slowdowns={
-                segment: {kind: (slow.target.tolist(), slow.draft.tolist()) for kind, slow in slowdowns.items()}
-                for segment, slowdowns in enumerate(durations.slowdowns)
-            },
-            first_context=durations.first_context,
-            target_half_s=durations.target_half_s,
-            draft_half_s=durations.draft_half_s,
-            round_overhead_s=durations.round_overhead_s,
-            transfer_s=durations.transfer_s,
-            can_contend=durations.can_contend,
-        )
 
 
 class Steps(NamedTuple):
@@ -99,7 +44,7 @@ class Steps(NamedTuple):
         return list(accumulate(self.steps_s))
 
 
-class Course:
+class SimulatedSequence:
     """A sequence under one schedule; its lanes share it.
 
     Attributes:
@@ -117,7 +62,7 @@ class Course:
         self,
         env: Environment,
         schedule: Schedule,
-        costs: Costs,
+        costs: RoundCosts,
         answers: Answers,
         *,
         guesses: GuessRows | None,
@@ -150,10 +95,6 @@ class Course:
         else:
             self.unfinished = False
             trace.decode_s = now_s
-            self.finish()
-
-    def finish(self) -> None:
-        """The sequence has ended; to be overridden."""
 
     def rollout(self, verdict: Verdict | None) -> Steps:
         """The steps of a whole window, for a draft that has not read what the last `verdict` brought.
@@ -163,13 +104,13 @@ class Course:
         """
         if verdict is None:
             return self._rollout(ROLLOUT_STEP, 0)
-        if self.schedule.reads_features:
-            return self._rollout(ROLLOUT_STEP, verdict.num_accepted)
-        num_steps = self.schedule.num_speculative_tokens
-        return self._rollout(ROLLOUT_STEP, 1 if verdict.num_accepted == num_steps else 0)
+        num_unread = verdict.num_accepted
+        if not self.schedule.reads_features:
+            num_unread = 1 if num_unread == self.schedule.num_speculative_tokens else 0
+        return self._rollout(ROLLOUT_STEP, min(num_unread, self.costs.most_unread - 1))
 
     def next_window(self, progress: BranchProgress, verdict: Verdict) -> Steps | None:
-        """What is left to do for the window behind the committed `verdict`; None if a branch holds it already."""
+        """What is left to do for the window after the committed `verdict`; None if a branch holds it already."""
         branch = self._last_branch
         hit = branch != MISS
         self.trace.mark_hit(hit=hit)
@@ -200,7 +141,7 @@ class Course:
         return received_s + self.costs.draft_half_s
 
     def write(self, lane: str, work: Work, start_s: float, end_s: float, rows: int) -> None:
-        """Write a span to the trace. It belongs to the round whose commit is the next one behind its start."""
+        """Write a span to the trace. It belongs to the round whose commit is the next one after its start."""
         trace = self.trace
         round_index = len(trace.rounds)
         while round_index and trace.rounds[round_index - 1].end_s > start_s:
@@ -212,12 +153,8 @@ class Course:
         for (start_s, end_s), rows in zip(pairwise(times_s), steps.rows, strict=True):
             self.write(self.schedule.draft_lane or "", steps.work, start_s, end_s, rows)
 
-    def write_in_a_row(self, steps: Steps, start_s: float) -> None:
-        """Write steps that nothing slows to the trace."""
-        self.write_steps(steps, [start_s, *(start_s + end_s for end_s in steps.ends_s())])
-
     def _rollout(self, work: Work, num_unread: int) -> Steps:
-        """A whole window, behind so many tokens to read beside the last committed one."""
+        """A whole window, after so many tokens to read before the last committed one."""
         if self._guesses is not None:
             return self._guessed(work, num_unread, 1)
         costs, place = self.costs, self.place
@@ -232,10 +169,3 @@ class Course:
         rows = self._guesses(len(self._sequence.tokens), num_drafted)
         steps_s = (self.costs.catch_up_s[num_unread][place], *(seconds[count - 1][place] for count in rows))
         return Steps("one_row", work, sum(steps_s), steps_s, (num_unread + 1, *rows))
-
-
-def _segment_work(schedule: Schedule) -> tuple[Work, ...]:
-    """What the target's segments are called in a trace."""
-    if schedule.method == "speculative_streaming":
-        return Work.STREAM, Work.STREAM
-    return (Work.PREFIX, Work.SUFFIX) if schedule.uses_exit else (Work.VERIFY,)

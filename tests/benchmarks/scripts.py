@@ -1,10 +1,14 @@
 """Loading a benchmark: they are scripts of their own and belong to no package."""
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "training.md"
+RESULTS = ROOT / "benchmarks" / "results"
+sys.path.append(str(ROOT / "benchmarks"))  # where a script that is run finds what benchmarks share
 
 
 def load_script(name: str) -> ModuleType:

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from tests.benchmarks.scripts import load_script
+from tests.benchmarks.scripts import PAGE, load_script
 
 
 @pytest.fixture(scope="module")
@@ -21,5 +21,5 @@ def test_a_step_with_guesses_is_compared_with_a_plain_one(script, monkeypatch) -
 
 
 def test_the_page_has_the_committed_result(script) -> None:
-    page = script.PAGE.read_text(encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
     assert script.with_table(page, json.loads(script.RESULT.read_bytes())) == page

@@ -11,7 +11,7 @@ from calibrate.recording.recorded_text import greedy_text
 from runtime.models.decoder import causal_mask
 from runtime.target.exit_adapter import ExitAdapter
 from runtime.target.exit_folder import ExitHeads, load_exits
-from tests.benchmarks.scripts import load_script
+from tests.benchmarks.scripts import PAGE, RESULTS, load_script
 from tests.runtime.tiny_folders import save_exits_of
 from tests.tiny_models import VOCAB_SIZE, tiny_adapters, tiny_target
 
@@ -120,8 +120,8 @@ def test_a_table_has_a_row_for_every_kind_of_task_and_a_column_for_every_exit(sc
 
 
 def test_the_page_shows_the_committed_results_and_nothing_else(script):
-    page = script.PAGE.read_text(encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
     assert script.with_results(page) == page
-    for layer, cost in json.loads((script.RESULTS / "exit-coverage-shipped.json").read_text())["adapters"].items():
+    for layer, cost in json.loads((RESULTS / "exit-coverage-shipped.json").read_text())["adapters"].items():
         assert f"{cost['num_parameters']:,} parameters" in page, layer
         assert f"{cost['num_bytes']:,} bytes" in page, layer

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from tests.benchmarks.scripts import load_script
+from tests.benchmarks.scripts import PAGE, load_script
 
 
 @pytest.fixture(scope="module")
@@ -34,5 +34,5 @@ def test_a_row_of_the_table_goes_from_without_to_with(script) -> None:
 
 
 def test_the_page_has_the_committed_result(script) -> None:
-    page = script.PAGE.read_text(encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
     assert script.with_table(page, json.loads(script.RESULT.read_bytes())) == page

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.benchmarks.scripts import load_script
+from tests.benchmarks.scripts import PAGE, load_script
 
 
 @pytest.fixture(scope="module")
@@ -17,5 +17,5 @@ def test_tokens_of_the_answers_are_counted_by_whether_vocabulary_or_prompt_has_t
 
 
 def test_the_page_has_the_committed_results(script) -> None:
-    page = script.PAGE.read_text(encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
     assert script.with_results(page) == page

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from decoding.methods import METHODS
@@ -57,7 +59,7 @@ class ScriptedLanes:
 def drive(schedule: Schedule, replies: Iterator[Any], *, num_rounds: int) -> list[Any]:
     """Send the replies in turn; the log of verbs, with an entry for each wait."""
     lanes = ScriptedLanes(num_rounds)
-    flow = METHODS[schedule.method](lanes, schedule)
+    flow = METHODS[schedule.method].flow(lanes, schedule)
     try:
         handle = flow.send(None)
         while True:
@@ -165,13 +167,22 @@ def test_a_window_that_never_came_is_verified_all_the_same() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_nothing_starts_before_the_flow_is_driven(method: str) -> None:
     lanes = ScriptedLanes(num_rounds=1)
-    METHODS[method](lanes, Schedule(method="autoregressive", target_lane="t"))
+    METHODS[method].flow(lanes, Schedule(method="autoregressive", target_lane="t"))
     assert lanes.log == []
 
 
-def test_every_method_of_a_schedule_exists() -> None:
-    annotation = Schedule.model_fields["method"].annotation
-    assert set(METHODS) == set(annotation.__args__)
+def test_a_schedule_knows_the_facts_of_its_method() -> None:
+    for name, traits in METHODS.items():
+        assert traits.name == name
+        assert Schedule.model_construct(method=name).traits is traits
+
+
+def test_a_method_that_is_registered_is_one_that_schedules_may_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields: dict[str, Any] = {"target_lane": "t", "draft_lane": "d", "num_speculative_tokens": 2}
+    with pytest.raises(ValidationError, match="there is no method 'toy'"):
+        Schedule(method="toy", **fields)
+    monkeypatch.setitem(METHODS, "toy", replace(METHODS["speculative"], name="toy"))
+    assert not Schedule(method="toy", **fields).is_tree
 
 
 HEADS: dict[str, Any] = {"target_lane": "t", "draft_lane": "d", "num_speculative_tokens": 2, "tree_size": 2}

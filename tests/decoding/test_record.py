@@ -28,7 +28,6 @@ def prompt(**changes: Any) -> PromptRecord:
         "rollouts": ids([10, 11], [11, 0], [0, 12]),
         "feature_rollouts": np.zeros((0, 2), dtype=np.int32),
         "alternatives": ids([10, 1], [11, 2], [0, 3]),
-        "feature_alternatives": np.zeros((0, 2), dtype=np.int32),
         "exits": {4: ids([1, 2, 3], [1, 2, 3], [12, 2, 3])},
     }
     return PromptRecord(**fields | changes)
@@ -195,7 +194,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.npz"
     np.savez(path, header=np.frombuffer(b'{"format": "something else"}', dtype=np.uint8))
     with pytest.raises(
-        RecordError, match=r"other\.npz: not an acceptance record of format mirrorsd-acceptance-record-4"
+        RecordError, match=r"other\.npz: not an acceptance record of format mirrorsd-acceptance-record-5"
     ):
         AcceptanceRecord.load(path)
 

@@ -26,6 +26,7 @@ SPECULATIVE: dict[str, Any] = {
     "draft_lane": "gpu",
     "num_speculative_tokens": 3,
 }
+LOOKUP: dict[str, Any] = SPECULATIVE | {"method": "prompt_lookup"}
 EAGLE: dict[str, Any] = {
     "method": "eagle3",
     "target_lane": "gpu",
@@ -44,7 +45,7 @@ DRAFT_ROOTS: dict[str, Any] = {"root_source": "draft", "exit_layer": None, "exit
     ("base", "changes", "rule"),
     [
         (PLAIN, {"num_speculative_tokens": 2}, "autoregressive takes 0"),
-        (SPECULATIVE, {"num_speculative_tokens": 0}, "other methods at least 1"),
+        (SPECULATIVE, {"num_speculative_tokens": 0}, "speculative takes at least 1"),
         (PLAIN, {"draft_lane": "npu"}, "draft_lane is npu: autoregressive has none"),
         (SPECULATIVE, {"draft_lane": None}, "speculative needs a draft_lane"),
         (MIRROR, {"draft_lane": "gpu"}, "mirror needs two lanes: target_lane and draft_lane are both gpu"),
@@ -64,19 +65,26 @@ DRAFT_ROOTS: dict[str, Any] = {"root_source": "draft", "exit_layer": None, "exit
         (MIRROR, {"exit_top_k": 0, "roots_per_row": (0, 0)}, "roots_per_row allows no root at all"),
         (MIRROR, {"root_source": "hybrid", "roots_per_row": (1,)}, "roots_per_row belongs to"),
         (MIRROR, {"num_speculative_tokens": MAX_WINDOW + 1}, "less than or equal to 16"),
-        (MIRROR, {"method": "lookahead"}, "'autoregressive', 'speculative', 'mirror', 'medusa'"),
+        (
+            MIRROR,
+            {"method": "lookahead"},
+            "no method 'lookahead'; methods: autoregressive, speculative, mirror, medusa",
+        ),
         (SPECULATIVE, {"tree_size": 4}, "tree_size and tree_top_k belong to medusa, hydra, eagle2, eagle3, spec"),
         (SPECULATIVE, {"tree_top_k": 4}, "tree_size and tree_top_k belong to"),
-        (SPECULATIVE, {"verification": "one-hot"}, "one-hot is a rule for trees"),
-        (MIRROR, {"verification": "typical"}, "typical is a rule for trees"),
-        (EAGLE, {"verification": "ratio"}, "ratio needs a sampled chain"),
+        (SPECULATIVE, {"verification": "one-hot"}, "verification is one-hot: speculative takes greedy, match, ratio"),
+        (MIRROR, {"verification": "typical"}, "verification is typical: mirror takes greedy, match, ratio"),
+        (EAGLE, {"verification": "ratio"}, "verification is ratio: eagle3 takes greedy, match, one-hot, typical"),
         (EAGLE, {"tree_size": 4}, "tree_size is 4: a tree of depth 5"),
         (EAGLE, {"tree_top_k": 0}, "eagle3 needs tree_top_k > 0"),
         (MEDUSA, {"tree_top_k": 2}, "tree_top_k belongs to eagle2, eagle3"),
         (MEDUSA, {"draft_lane": None}, "medusa needs a draft_lane"),
         (MEDUSA, {"exit_features": True}, "exit_features are an option of"),
-        (MEDUSA, {"draft_streams": 2}, "draft_streams belong to speculative and mirror"),
+        (MEDUSA, {"draft_streams": 2}, "draft_streams belong to speculative, mirror"),
         (STREAMING, {"draft_lane": "gpu"}, "draft_lane is gpu: speculative_streaming has none"),
+        (LOOKUP, {"verification": "ratio"}, "verification is ratio: prompt_lookup takes greedy, match"),
+        (LOOKUP, {"draft_streams": 2}, "draft_streams belong to speculative, mirror"),
+        (LOOKUP, {"exit_features": True}, "exit_features are an option of"),
         (MIRROR, {"exit_topk": 2}, "Extra inputs are not permitted"),
     ],
 )

@@ -26,7 +26,7 @@ def test_parents() -> None:
 
 @pytest.mark.parametrize("paths", [((),), ((0,), (0,)), ((1, 0), (1,))])
 def test_an_order_that_is_no_tree_is_refused(paths: tuple[tuple[int, ...], ...]) -> None:
-    with pytest.raises(ValueError, match="empty or a repeat, or stands before its parent"):
+    with pytest.raises(ValueError, match="empty or a repeat, or comes before its parent"):
         parents_of(paths)
 
 

@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from hwprofiles.profile import (
 )
 
 TABLE = LatencyTable(rows=(1, 4, 8), contexts=(32, 256), seconds=((1, 3), (4, 6), (5, 9)), source="test")
+ANY_CONTEXT = LatencyTable(rows=(1, 2), contexts=(0,), seconds=((1,), (2,)), source="test")
 ROWS, CONTEXTS = st.integers(1, 8), st.floats(32, 256)
 
 
@@ -41,16 +43,54 @@ def test_a_monotone_table_is_interpolated_monotonically(r0: int, r1: int, c0: fl
     assert low <= TABLE.at(max(r0, r1), max(c0, c1)) + 1e-12
 
 
-@pytest.mark.parametrize(("rows", "context", "name"), [(0, 32, "rows 0"), (9, 32, "rows 9"), (1, 31, "context 31")])
-def test_outside_the_grid_there_is_an_error_and_no_guess(rows: int, context: float, name: str) -> None:
-    with pytest.raises(OutOfRangeError, match=rf"{name} is outside the measured .* \(test\)"):
+@pytest.mark.parametrize(
+    ("rows", "context", "what"),
+    [
+        (0, 32, "fewer than 1 rows"),
+        (9, 32, "more than 8 rows"),
+        (1, 31, r"contexts 31\.\.31, outside 32\.\.256,"),
+        (1, 257, r"contexts 257\.\.257, outside 32\.\.256,"),
+    ],
+)
+def test_outside_the_grid_there_is_an_error_and_no_guess(rows: int, context: float, what: str) -> None:
+    with pytest.raises(OutOfRangeError, match=rf"{what} were not measured \(test\); calibrate a wider grid"):
         TABLE.at(rows, context)
+
+
+@given(st.floats(1, 8), st.lists(CONTEXTS, min_size=1))
+def test_many_contexts_are_answered_as_each_of_them_to_the_last_bit(rows: float, contexts: list[float]) -> None:
+    assert TABLE.along(rows, np.array(contexts)).tolist() == [TABLE.at(rows, context) for context in contexts]
+
+
+@given(st.integers(0, 10), st.lists(st.integers(0, 300), min_size=1))
+def test_what_is_missing_is_what_is_refused(rows: int, contexts: list[int]) -> None:
+    for table in (TABLE, ANY_CONTEXT, TABLE.model_copy(update={"rows": (2, 4, 8)})):
+        asked = np.array(contexts, dtype=np.float64)
+        reason = table.missing(rows, asked)
+        if reason is None:
+            assert table.along(rows, asked).shape == asked.shape
+        else:
+            with pytest.raises(OutOfRangeError) as error:
+                table.along(rows, asked)
+            assert str(error.value) == reason
+
+
+@given(ROWS, CONTEXTS, st.floats(0.1, 10))
+def test_a_scaled_table_answers_scaled_and_tells_the_same_of_itself(rows: int, context: float, factor: float) -> None:
+    scaled = TABLE.scaled(factor)
+    assert scaled.at(rows, context) == pytest.approx(factor * TABLE.at(rows, context))
+    assert scaled.model_copy(update={"seconds": TABLE.seconds}) == TABLE
+    assert LatencyTable.model_validate(scaled.model_dump()) == scaled
+
+
+def test_every_row_count_may_have_a_factor_of_its_own() -> None:
+    assert TABLE.scaled((1, 2, 10)).seconds == ((1, 3), (8, 12), (50, 90))
 
 
 @given(st.floats(0, 1e6))
 def test_one_context_stands_for_all(context: float) -> None:
-    head = LatencyTable(rows=(1, 2), contexts=(0,), seconds=((1,), (2,)), source="test")
-    assert head.at(2, context) == 2
+    assert ANY_CONTEXT.at(2, context) == 2
+    assert ANY_CONTEXT.along(2, np.array([context, 0.0])).tolist() == [2, 2]
 
 
 @pytest.mark.parametrize(
@@ -81,6 +121,16 @@ def test_a_profile_survives_its_file_unchanged(tmp_path: Path) -> None:
     assert load_profile(path).lane("cpu0").exit[20].at(1, 144) == 2
 
 
+def test_a_file_may_be_named_by_a_string(tmp_path: Path) -> None:
+    path = str(tmp_path / "profile.yaml")
+    save_profile(profile(), path)
+    assert load_profile(path) == profile()
+
+
+def test_a_profile_shows_itself_in_one_line() -> None:
+    assert repr(profile()) == "Profile(target='t', drafter='d', lanes=['cpu0', 'cpu1'])"
+
+
 def test_a_lane_that_does_not_exist_is_answered_with_those_that_do() -> None:
     with pytest.raises(ProfileError, match="no lane 'gpu0'; it has cpu0, cpu1"):
         profile().lane("gpu0")
@@ -103,6 +153,75 @@ def test_slowdowns_are_those_of_the_roles_asked_for() -> None:
 def test_a_pair_measured_one_way_round_stands_in_for_the_other_and_an_unknown_one_is_free() -> None:
     assert profile().slowdown("cpu1", "cpu0") == (1.05, 1.02)
     assert profile(contention=()).slowdown("cpu0", "cpu1") == (1.0, 1.0)
+
+
+LANE = LaneProfile(
+    name="cpu0",
+    device="generic-cpu",
+    dispatch_s=1e-4,
+    layer=TABLE,
+    lm_head=TABLE.scaled(3),
+    exit={10: TABLE.scaled(2)},
+    draft_step=TABLE.scaled(5),
+)
+
+
+@given(ROWS, CONTEXTS, st.integers(2, 40), st.data())
+def test_a_verification_is_its_layers_and_its_output_head_whole_or_in_two(
+    rows: int, context: float, num_layers: int, data: st.DataObject
+) -> None:
+    layer_s = TABLE.at(rows, context)
+    verify_s = LANE.verify_s(num_layers, rows, context)
+    assert verify_s == pytest.approx((num_layers + 3) * layer_s)
+    exit_layer = data.draw(st.integers(1, num_layers - 1))
+    lane = LANE.model_copy(update={"exit": {exit_layer: TABLE.scaled(2)}})
+    prefix_s, suffix_s = lane.prefix_s(exit_layer, rows, context), lane.suffix_s(num_layers, exit_layer, rows, context)
+    assert prefix_s == pytest.approx((exit_layer + 2) * layer_s)
+    assert prefix_s + suffix_s == pytest.approx(verify_s + 2 * layer_s)
+
+
+def test_steps_with_features_have_a_table_of_their_own() -> None:
+    lane = LANE.model_copy(update={"draft_step_features": TABLE.scaled(7)})
+    assert (lane.draft_s(4, 32), lane.draft_s(4, 32, with_features=True)) == (5 * 4, 7 * 4)
+
+
+def test_some_parts_of_a_lane_are_scaled_and_no_others() -> None:
+    scaled = LANE.scaled({"exit": 2, "draft_step": (1, 2, 3), "draft_step_features": 4})
+    assert scaled.exit == {10: TABLE.scaled(4)}
+    assert scaled.draft_step == TABLE.scaled((5, 10, 15))
+    assert scaled.draft_step_features is None
+    assert scaled.model_copy(update={"exit": LANE.exit, "draft_step": LANE.draft_step}) == LANE
+
+
+def test_a_part_that_was_not_measured_is_named() -> None:
+    bare = LaneProfile(name="npu", device="x", dispatch_s=0, layer=TABLE)
+    with pytest.raises(ProfileError, match="lane 'npu' has no measured lm_head"):
+        bare.verify_s(30, 1, 32)
+    with pytest.raises(ProfileError, match="no measured exit after layer 20"):
+        bare.prefix_s(20, 1, 32)
+    with pytest.raises(ProfileError, match="no measured draft_step_features"):
+        LANE.draft_s(1, 32, with_features=True)
+
+
+def test_a_message_takes_the_latency_and_its_bytes() -> None:
+    link = LinkProfile(lanes=("cpu0", "cpu1"), latency_s=0.5, bytes_per_s=100, source="test")
+    assert link.transfer_s(25) == 0.75
+
+
+def test_a_link_known_one_way_round_serves_both_ways_and_its_own_way_first() -> None:
+    (link,) = profile().links
+    assert profile().link("cpu0", "cpu1") == profile().link("cpu1", "cpu0") == link
+    assert profile(links=()).link("cpu0", "cpu1") is None
+    back = LinkProfile(lanes=("cpu1", "cpu0"), latency_s=1, bytes_per_s=1, source="test")
+    for links in ((link, back), (back, link)):
+        assert (profile(links=links).link("cpu0", "cpu1"), profile(links=links).link("cpu1", "cpu0")) == (link, back)
+
+
+def test_a_profile_knows_its_placements() -> None:
+    whole = LaneProfile(name="cpu0+1", device="x", cores=(0, 1), dispatch_s=0)
+    three = profile(lanes=(*profile().lanes, whole))
+    assert three.split_pairs() == [("cpu0", "cpu1"), ("cpu1", "cpu0")]
+    assert three.whole_lanes() == ["cpu0+1"]
 
 
 def test_two_lanes_of_one_name_are_refused() -> None:

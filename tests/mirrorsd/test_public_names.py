@@ -1,6 +1,8 @@
 import ast
+import inspect
 import subprocess
 import sys
+from dataclasses import is_dataclass
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,34 @@ def test_type_checkers_and_users_see_the_same_names():
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(AttributeError, match=r"no attribute 'guess'; it has .*, simulate"):
         mirrorsd.guess  # noqa: B018
+
+
+def callables(name):
+    """A public function, or what a public class is made by and can do."""
+    found = getattr(mirrorsd, name)
+    if not inspect.isclass(found):
+        return {name: found}
+    methods = {f"{name}.{key}": getattr(found, key) for key in vars(found) if not key.startswith("_")}
+    made_by = {} if is_dataclass(found) else {name: found.__init__}
+    return {key: method for key, method in (made_by | methods).items() if inspect.isroutine(method)}
+
+
+PATHS = {
+    f"{key}({parameter.name})": str(parameter.annotation)
+    for name in dir(mirrorsd)
+    for key, function in callables(name).items()
+    for parameter in inspect.signature(function).parameters.values()
+    if "Path" in str(parameter.annotation)
+}
+
+
+def test_paths_are_taken_somewhere():
+    assert {"calibrate(path)", "record(path)", "encode(target_folder)", "load_profile(path)"} <= set(PATHS)
+
+
+@pytest.mark.parametrize("parameter", PATHS)
+def test_whoever_takes_a_path_takes_a_string(parameter):
+    assert "str" in PATHS[parameter]
 
 
 WITHOUT_TORCH = (

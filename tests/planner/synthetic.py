@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from decoding.record import AcceptanceRecord, PromptRecord, RecordedTree
+from decoding.record import AcceptanceRecord, PromptRecord, RecordedChain, RecordedTree
 from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
@@ -24,7 +24,8 @@ KNOWN_MORE = {"medusa": 0.8, "hydra": 0.9, "eagle2": 1.0, "eagle3": 1.1, "specul
 """How many more tokens they know than the draft."""
 
 
-HEADS_S = {"medusa-heads": 3e-3, "hydra-heads": 2.5e-3, "eagle": 2e-3, "eagle-3": 2e-3}
+CHAINS = (RecordedChain(method="prompt_lookup", drafter="lookup"),)
+HEADS_S = {"lookup": 1e-5, "medusa-heads": 3e-3, "hydra-heads": 2.5e-3, "eagle": 2e-3, "eagle-3": 2e-3}
 
 
 def table(
@@ -105,6 +106,7 @@ def prompt_record(
     with_features: bool = True,
     num_streams: int = 0,
     trees: tuple[RecordedTree, ...] = (),
+    chains: tuple[RecordedChain, ...] = (),
 ) -> PromptRecord:
     """A text whose draft knows each token with probability `acceptance`, and exits that know it more often."""
     random = np.random.default_rng(seed)
@@ -133,6 +135,12 @@ def prompt_record(
 
     hits = np.full((num_tokens if num_streams else 0, max_window), num_streams, dtype=np.int32)
     plain, featured = rollouts(acceptance), rollouts(min(1.0, acceptance + 0.08))
+    alternatives = ranked(plain[:, 0], 6, 0.6)
+    if with_features:
+        ranked(featured[:, 0], 6, 0.6)  # unused: the draws of everything after it are older than its end
+    found = np.where(
+        np.arange(max_window) < np.random.default_rng((seed, 1)).integers(0, max_window, (num_tokens, 1)), plain, -1
+    )
     return PromptRecord(
         name=f"prompt {seed}",
         category="maths" if seed % 2 else "writing",
@@ -140,14 +148,14 @@ def prompt_record(
         text=text,
         rollouts=plain,
         feature_rollouts=featured if with_features else np.zeros((0, max_window), dtype=np.int32),
-        alternatives=ranked(plain[:, 0], 6, 0.6),
-        feature_alternatives=ranked(featured[:, 0], 6, 0.6) if with_features else np.zeros((0, 6), dtype=np.int32),
+        alternatives=alternatives,
         exits={layer: ranked(None, 9, 0.55 + layer / 100) for layer in EXIT_LAYERS},
         stream_hits=hits,
         feature_stream_hits=hits,
         tree_ranks=tuple(
             tree_ranks(random, recorded, num_tokens, acceptance * KNOWN_MORE[recorded.method]) for recorded in trees
         ),
+        chain_drafts=(found.astype(np.int32),) * len(chains),
     )
 
 
@@ -159,6 +167,7 @@ def acceptance_record(
     with_features: bool = True,
     num_streams: int = 0,
     trees: tuple[RecordedTree, ...] = (),
+    chains: tuple[RecordedChain, ...] = (),
 ) -> AcceptanceRecord:
     """Some prompts of `prompt_record`; streams, if there are any, are always right."""
     return AcceptanceRecord(
@@ -176,9 +185,11 @@ def acceptance_record(
                 with_features=with_features,
                 num_streams=num_streams,
                 trees=trees,
+                chains=chains,
             )
             for seed in range(num_prompts)
         ),
         trees=trees,
+        chains=chains,
         num_streams=num_streams,
     )

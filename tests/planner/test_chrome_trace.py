@@ -68,6 +68,15 @@ def test_worlds_are_processes(events):
     assert names == ["mirror (simulated)", "run (measured)"]
 
 
+def test_a_trace_named_after_its_world_is_named_once():
+    (process,) = (
+        event
+        for event in chrome_trace({"simulated": Trace(world="simulated")})["traceEvents"]
+        if event["name"] == "process_name"
+    )
+    assert process["args"]["name"] == "simulated"
+
+
 def test_rounds_say_what_came_of_them(events):
     rounds = [event["name"] for event in of(events, "X") if event["cat"] == "round" and event["pid"] == 1]
     assert rounds == ["round 0: 1 of 2 accepted, hit", "round 1: 2 of 2 accepted"]

@@ -81,5 +81,5 @@ def test_a_lane_without_the_cost_is_an_error():
     bare = machine().lane("draft").model_copy(update={"draft_step": None})
     profile = machine()
     profile = profile.model_copy(update={"lanes": (profile.lanes[0], bare, profile.lanes[2])})
-    with pytest.raises(ProfileError, match="lacks a cost"):
+    with pytest.raises(ProfileError, match="lane 'draft' has no measured draft_step"):
         overlap_bound(mirror(), profile, acceptance_record(), mean_acceptance_length=2.0)

@@ -3,6 +3,8 @@
 import pytest
 
 from decoding.schedule import Schedule
+from planner.search.search import search
+from planner.search.space import SearchSpace
 from planner.wording import (
     capital,
     counted,
@@ -11,9 +13,11 @@ from planner.wording import (
     milliseconds,
     percent,
     schedule_name,
+    schedule_names,
     seconds,
     tokens_per_second,
 )
+from tests.planner.synthetic import TREES, acceptance_record, machine
 
 MIRROR = {"method": "mirror", "target_lane": "a", "draft_lane": "b", "num_speculative_tokens": 3}
 
@@ -67,6 +71,39 @@ def test_schedules_are_named_by_what_tells_them_apart(schedule, placement, name)
     assert schedule_name(schedule, placement) == name
 
 
+BY_DRAFT = MIRROR | {"root_source": "draft", "draft_top_k": 4}
+UNEVEN = MIRROR | {"root_source": "draft"}
+NAME = "mirror from draft, 3 drafted, 4 roots per row"
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ([BY_DRAFT], [NAME]),
+        (
+            [BY_DRAFT, BY_DRAFT | {"target_lane": "b", "draft_lane": "a"}],
+            [f"{NAME}, target on a", f"{NAME}, target on b"],
+        ),
+        ([BY_DRAFT, BY_DRAFT | {"draft_lane": "c"}], [f"{NAME}, draft on b", f"{NAME}, draft on c"]),
+        (
+            [UNEVEN | {"roots_per_row": (3, 2, 1)}, UNEVEN | {"roots_per_row": (1, 2, 3)}],
+            [f"mirror from draft, 3 drafted, 6 roots, uneven, roots {roots}" for roots in ("3/2/1", "1/2/3")],
+        ),
+    ],
+)
+def test_no_two_schedules_of_a_table_share_a_name(settings, names):
+    schedules = [(Schedule(**each), "split") for each in settings]
+    assert list(schedule_names(schedules)) == names
+
+
+def test_every_schedule_of_a_whole_search_has_its_own_name():
+    space = SearchSpace(windows=(1, 2, 3), tree_sizes=(4, 8))
+    found = search(space, machine(), acceptance_record(trees=TREES)).candidates
+    names = schedule_names([(candidate.schedule, candidate.placement) for candidate in found])
+    assert len(names) == len(set(names)) > 100
+    assert len({schedule_name(candidate.schedule, candidate.placement) for candidate in found}) < len(names)
+
+
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
@@ -86,6 +123,7 @@ def test_schedules_are_named_by_what_tells_them_apart(schedule, placement, name)
         (percent(0.0), "0 %"),
         (listing(["a"]), "a"),
         (listing(["a", "b", "c"]), "a, b and c"),
+        (listing(["a", "b"], "or"), "a or b"),
         (counted(1, "round"), "1 round"),
         (counted(1200, "round"), "1,200 rounds"),
         (counted(2, "branch", "branches"), "2 branches"),

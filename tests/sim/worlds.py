@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from decoding.record import AcceptanceRecord, PromptRecord, RecordedTree
+from decoding.record import AcceptanceRecord, PromptRecord, RecordedChain, RecordedTree
 from decoding.schedule import Schedule
 from decoding.tree_shape import cut
 from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
@@ -29,6 +29,7 @@ TREES = (
     RecordedTree(method="eagle3", drafter="other", depth=1, top_k=2),
     RecordedTree(method="speculative_streaming", drafter="streams", depth=3, paths=PATHS),
 )
+LOOKUP = RecordedChain(method="prompt_lookup", drafter="lookup")
 
 
 def constant(seconds: float, *, num_bytes: float = 0.0) -> LatencyTable:
@@ -48,7 +49,7 @@ def lane(name: str, *, dispatch_s: float = 0.0, **parts: float) -> LaneProfile:
         device="cpu",
         dispatch_s=dispatch_s,
         exit={layer: constant(exit_s) for layer in EXIT_LAYERS},
-        heads=dict.fromkeys(("head", "other"), constant(head_step_s)),
+        heads=dict.fromkeys(("head", "other", "lookup"), constant(head_step_s)),
         streams={"streams": constant(streams_s)},
         **{part: constant(value) for part, value in seconds.items()},
     )
@@ -104,6 +105,17 @@ def tree(recorded: RecordedTree, size: int, *, draft_lane: str = "draft", **fiel
     )
 
 
+def lookup(num_tokens: int = 2, *, draft_lane: str = "target") -> Schedule:
+    """A schedule that finds its windows in the text."""
+    return Schedule(
+        method=LOOKUP.method,
+        target_lane="target",
+        draft_lane=draft_lane,
+        num_speculative_tokens=num_tokens,
+        drafter=LOOKUP.drafter,
+    )
+
+
 AUTOREGRESSIVE = Schedule(method="autoregressive", target_lane="target")
 
 
@@ -132,7 +144,6 @@ def prompt(draft: str, exit_: str = "", alternatives: str = "", *, prompt_length
         rollouts=rollouts,
         feature_rollouts=rollouts,
         alternatives=np.stack([rollouts[:, 0], np.where(second, text, 1)], axis=1).astype(np.int32),
-        feature_alternatives=rollouts[:, :2],
         exits=dict.fromkeys(EXIT_LAYERS, exits),
     )
 
@@ -167,6 +178,12 @@ def random_ranks(random: np.random.Generator, recorded: RecordedTree, num_tokens
     return ranks
 
 
+def random_finds(random: np.random.Generator, windows: np.ndarray) -> np.ndarray:
+    """Windows of any length, none included."""
+    lengths = random.integers(0, windows.shape[1] + 1, len(windows))
+    return np.where(np.arange(windows.shape[1]) < lengths[:, None], windows, -1).astype(np.int32)
+
+
 def random_prompt(seed: int, *, num_tokens: int, vocabulary: int, prompt_length: int) -> PromptRecord:
     """Few tokens, so that drafts, exits and alternatives often agree and overlap; the draft is one greedy model."""
     random = np.random.default_rng(seed)
@@ -196,9 +213,9 @@ def random_prompt(seed: int, *, num_tokens: int, vocabulary: int, prompt_length:
         rollouts=rollouts(plain),
         feature_rollouts=rollouts(featured),
         alternatives=plain,
-        feature_alternatives=featured,
         exits={layer: ranked(0.3) for layer in EXIT_LAYERS},
         tree_ranks=tuple(random_ranks(random, recorded, num_tokens) for recorded in TREES),
+        chain_drafts=(random_finds(random, rollouts(plain)),),
         stream_hits=random.integers(0, NUM_STREAMS + 1, (num_tokens, MAX_WINDOW)).astype(np.int32),
         feature_stream_hits=random.integers(0, NUM_STREAMS + 1, (num_tokens, MAX_WINDOW)).astype(np.int32),
     )
@@ -219,6 +236,7 @@ def records(draw: st.DrawFn) -> AcceptanceRecord:
             for _ in range(draw(st.integers(1, 3)))
         ),
         trees=TREES,
+        chains=(LOOKUP,),
         num_streams=NUM_STREAMS,
     )
 
@@ -256,7 +274,7 @@ def profiles(draw: st.DrawFn, *, contended: bool | None = None) -> Profile:
             draft_step=table(draft_share),
             draft_step_features=table(draft_share),
             draft_streams=table(draft_share),
-            heads={name: table(draft_share) for name in ("head", "other")},
+            heads={name: table(draft_share) for name in ("head", "other", "lookup")},
             streams={"streams": table(draft_share)},
         )
 
@@ -284,16 +302,20 @@ def profiles(draw: st.DrawFn, *, contended: bool | None = None) -> Profile:
 @st.composite
 def schedules(draw: st.DrawFn, *, method: str | None = None, drawn: bool = False) -> Schedule:
     """Any schedule that random records and profiles can answer for, or (`drawn`) acceptance that is drawn."""
-    method = method or draw(st.sampled_from(["autoregressive", "speculative", "tree", "mirror", "mirror", "mirror"]))
+    method = method or draw(
+        st.sampled_from(["autoregressive", "speculative", "lookup", "tree", "mirror", "mirror", "mirror"])
+    )
     if method == "autoregressive":
         return AUTOREGRESSIVE
+    if method == "lookup" and not drawn:
+        return lookup(draw(st.integers(1, MAX_WINDOW)), draft_lane=draw(st.sampled_from(["draft", "target"])))
     if method == "tree":
         recorded = draw(st.sampled_from([one for one in TREES if not drawn or one.method != "hydra"]))
         size = draw(st.integers(recorded.depth, len(PATHS) + 4))
         return tree(recorded, size, draft_lane=draw(st.sampled_from(["draft", "target"])))
     num_tokens = draw(st.integers(1, MAX_WINDOW))
     fields: dict[str, Any] = {"draft_streams": 0 if drawn else draw(st.integers(0, NUM_STREAMS))}
-    if method == "speculative":
+    if method in ("speculative", "lookup"):
         fields["exit_features"] = draw(st.booleans())
         return speculative(num_tokens, draft_lane=draw(st.sampled_from(["draft", "target"])), **fields)
     root_source = draw(st.sampled_from(["exit", "draft", "hybrid"]))

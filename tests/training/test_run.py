@@ -11,7 +11,7 @@ from runtime.drafters.language_model.folder import load_draft
 from runtime.target.exit_folder import load_exits
 from training import trainer
 from training.judging.card import TaskAcceptance, add_acceptance, add_benchmark, read_card
-from training.recipe import DraftRecipe, ExitRecipe, Optimisation
+from training.recipe import DraftRecipe, Eagle1Recipe, ExitRecipe, HydraRecipe, Optimisation, StreamRecipe
 from training.run import run_recipe
 
 OPTIMISATION = Optimisation(num_tokens=300, conversations_per_step=3, learning_rate=3e-3, warmup_steps=2)
@@ -148,12 +148,35 @@ def test_another_target_is_refused_before_training(run, data_path, tmp_path, tar
         ({"vocab_size": 62}, r"vocab_size and always_kept reach up to 61: the target has ids 0\.\.60"),
         ({"always_kept": (99,)}, "reach up to 99"),
         ({"num_held_out": 14}, "num_held_out 14 leaves nothing to train on"),
-        ({"exit_layers": (2, 9)}, r"layers \[2, 9\]: the target has layers 1\.\.4"),
+        ({"exit_layers": (2, 9)}, r"exit_layers 9: the target has layers 1\.\.4"),
     ],
 )
 def test_a_recipe_that_does_not_fit_target_or_data_is_refused(run, changes, message) -> None:
     with pytest.raises(TrainingError, match=message):
         run(EXITS.model_copy(update=changes))
+
+
+HEADS = {"vocab_size": 32, "num_held_out": 4, "optimisation": OPTIMISATION}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        (DRAFT.model_copy(update={"source_layers": (1, 30)}), r"source_layers 30: the target has layers 1\.\.4"),
+        (DRAFT.model_copy(update={"exit_features": (5,)}), r"exit_features 5: the target has layers 1\.\.4"),
+        (Eagle1Recipe(source_layer=5, **HEADS), r"source_layer 5: the target has layers 1\.\.4"),
+        (StreamRecipe(start_layer=4, **HEADS), "start_layer 4: the target has no layer after it"),
+        (
+            HydraRecipe(prefix_width=99, head_width=8, shared_widths=(8,), **HEADS),
+            "prefix_width 99: the target's layers have 24",
+        ),
+    ],
+    ids=["source_layers", "exit_features", "source_layer", "start_layer", "prefix_width"],
+)
+def test_a_recipe_that_does_not_fit_the_target_leaves_no_trace(run, tmp_path, recipe, message) -> None:
+    with pytest.raises(TrainingError, match=message):
+        run(recipe, progress=lambda event: pytest.fail(f"{event.stage} was begun"))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unusable_device_is_answered_with_the_usable_ones(run) -> None:

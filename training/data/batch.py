@@ -1,4 +1,4 @@
-"""Conversations as padded tensors, with the target's states beside them.
+"""Conversations as padded tensors, with the target's states at their positions.
 
 Shapes: B conversations, T tokens, D hidden size, E exit-feature layers, M answer positions of the batch, V kept
 output tokens.

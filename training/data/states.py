@@ -2,7 +2,7 @@
 
 One bfloat16 file per layer, rows in the order of the conversations' tokens. Layer `num_layers` is stored after
 the final norm: it is what the output head reads. A state folder belongs to one target and one list of
-conversations (a fingerprint says which), takes further layers later, and resumes where it was cut off.
+conversations (named by a fingerprint), takes further layers later, and resumes where it was cut off.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 
@@ -19,11 +19,11 @@ from torch import Tensor
 
 from decoding.errors import TrainingError
 from decoding.files import replace_file
+from decoding.progress import ReportCount
 from runtime.models.decoder import Decoder, causal_mask
 from runtime.storage.weight_folder import TargetShape
 from training.data.conversations import Conversation, fingerprint
 
-Progress = Callable[[int, int], None]
 _ROWS_PER_BATCH = 1024
 _CONVERSATIONS_PER_SAVE = 128
 _FINGERPRINT = "fingerprint"
@@ -64,7 +64,7 @@ class TargetStates:
         """States after `layer` for conversation `index`, [tokens, D], bfloat16, on disk."""
         return self._files[layer][self.starts[index] : self.starts[index + 1]]
 
-    def fill(self, progress: Progress = lambda *_: None) -> None:
+    def fill(self, progress: ReportCount = lambda *_: None) -> None:
         """Compute what is not there yet; `progress(done, total)` counts conversations."""
         total = len(self.conversations)
         counts = self._read_done()

@@ -1,1 +1,1 @@
-"""How good a trained drafter is, and the card that says so."""
+"""How good a trained drafter is, and the card that reports it."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import isnan
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -17,6 +17,25 @@ from training.judging.judgement import Coverage
 
 CARD_FILE = "card.json"
 TEXT_FILE = "card.md"
+
+
+_Rows = Sequence[tuple[str, ...]]
+
+
+class Section(NamedTuple):
+    """A table of a card."""
+
+    title: str
+    """Empty for the first."""
+    header: tuple[str, ...]
+    rows: _Rows
+
+    @property
+    def text(self) -> str:
+        """The section in Markdown."""
+        lines = [self.header, ("---",) * len(self.header), *self.rows]
+        table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        return f"## {self.title}\n\n{table}" if self.title else table
 
 
 class _Strict(BaseModel):
@@ -117,9 +136,19 @@ class Card(_Strict):
     benchmarks: dict[str, dict[str, float]] = {}
 
     @property
+    def title(self) -> str:
+        """What it is and for which target."""
+        return f"{_TITLES[self.kind]} for {self.target}."
+
+    @property
+    def sections(self) -> list[Section]:
+        """Everything on the card, as tables."""
+        return list(_sections(self))
+
+    @property
     def text(self) -> str:
         """The card in Markdown."""
-        return "\n\n".join(block for block in _blocks(self) if block) + "\n"
+        return "\n\n".join([f"# {self.name}\n\n{self.title}", *(section.text for section in self.sections)]) + "\n"
 
 
 def write_card(card: Card, folder: Path) -> None:
@@ -151,7 +180,7 @@ def read_card(folder: Path) -> Card:
 
 
 def add_benchmark(folder: Path, name: str, figures: Mapping[str, float]) -> None:
-    """Put figures that were measured later on the card; earlier ones of the same benchmark give way.
+    """Put figures that were measured later on the card; earlier ones of the same benchmark are replaced.
 
     Raises:
         TrainingError: there is no card, or it cannot be written.
@@ -161,7 +190,7 @@ def add_benchmark(folder: Path, name: str, figures: Mapping[str, float]) -> None
 
 
 def add_acceptance(folder: Path, prompts: str, found: AcceptanceByTask) -> None:
-    """Put acceptance on other prompts on the card; what it said of the same prompts gives way.
+    """Put acceptance on other prompts on the card; earlier figures for the same prompts are replaced.
 
     Raises:
         TrainingError: there is no card, or it cannot be written.
@@ -181,59 +210,56 @@ _TITLES = {
 }
 
 
-def _blocks(card: Card) -> list[str]:
-    blocks = [
-        f"# {card.name}\n\n{_TITLES[card.kind]} for {card.target}.",
-        _table(
-            ("", ""),
-            [
-                ("trained parameters", f"{card.num_parameters:,}"),
-                ("bytes on disk", f"{card.num_bytes:,}"),
-                ("answer tokens seen", f"{card.num_training_tokens:,}"),
-                ("minutes", f"{card.training_minutes:.0f} ({card.device})"),
-                ("seed", str(card.recipe["optimisation"]["seed"])),
-                ("data", ", ".join(card.data.files)),
-                ("conversations (held out)", f"{card.data.num_conversations:,} ({card.data.num_held_out:,})"),
-                ("SHA-256 of the data", card.data.fingerprint),
-            ],
-        ),
-    ]
+def _sections(card: Card) -> Iterator[Section]:
+    yield Section("", ("", ""), _facts(card))
     if card.kind != "exit":
-        rows = [(name, f"{value:.3f}") for name, value in card.held_out.items()]
-        blocks.append("## Held-out answers, before rounding to int8\n\n" + _table(("figure", "value"), rows))
+        yield _figures("Held-out answers, before rounding to int8", card.held_out)
     if card.curve:
-        blocks.append("## Held-out answers by tokens seen\n\n" + _curve(card.curve))
+        yield Section("Held-out answers by tokens seen", *_curve(card.curve))
     if card.acceptance:
-        blocks.append("## Acceptance, simulated round by round on held-out greedy answers\n\n" + _acceptance(card))
+        title = "Acceptance, simulated round by round on held-out greedy answers"
+        yield Section(title, ("drafted tokens", "depth", "features", "rounds", *_BY_PLACE), _acceptance(card))
     if card.exit_coverage:
-        blocks.append("## Exit coverage on held-out answers\n\n" + _coverage(card))
+        yield Section("Exit coverage on held-out answers", *_coverage(card))
     for prompts, found in card.acceptance_on.items():
-        blocks.append(f"## Acceptance on {prompts}, by kind of task\n\n" + _by_task(found))
+        yield Section(
+            f"Acceptance on {prompts}, by kind of task", ("setting", "task", *_BY_PLACE), list(_by_task(found))
+        )
     for name, figures in card.benchmarks.items():
-        rows = [(figure, f"{value:.3f}") for figure, value in figures.items()]
-        blocks.append(f"## {name}\n\n" + _table(("figure", "value"), rows))
-    return blocks
+        yield _figures(name, figures)
 
 
-def _curve(curve: Sequence[CurvePoint]) -> str:
+_BY_PLACE = ("mean acceptance length", "conditional acceptance by place")
+
+
+def _facts(card: Card) -> _Rows:
+    return [
+        ("trained parameters", f"{card.num_parameters:,}"),
+        ("bytes on disk", f"{card.num_bytes:,}"),
+        ("answer tokens seen", f"{card.num_training_tokens:,}"),
+        ("minutes", f"{card.training_minutes:.0f} ({card.device})"),
+        ("seed", str(card.recipe["optimisation"]["seed"])),
+        ("data", ", ".join(card.data.files)),
+        ("conversations (held out)", f"{card.data.num_conversations:,} ({card.data.num_held_out:,})"),
+        ("SHA-256 of the data", card.data.fingerprint),
+    ]
+
+
+def _figures(title: str, figures: Mapping[str, float]) -> Section:
+    return Section(title, ("figure", "value"), [(name, f"{value:.3f}") for name, value in figures.items()])
+
+
+def _curve(curve: Sequence[CurvePoint]) -> tuple[tuple[str, ...], _Rows]:
     names = tuple(curve[-1].scores)
     rows = [
         (f"{point.num_tokens:,}", *(f"{point.scores[name]:.3f}" if name in point.scores else "" for name in names))
         for point in curve
     ]
-    return _table(("answer tokens", *names), rows)
+    return ("answer tokens", *names), rows
 
 
-def _acceptance(card: Card) -> str:
-    header = (
-        "drafted tokens",
-        "depth",
-        "features",
-        "rounds",
-        "mean acceptance length",
-        "conditional acceptance by place",
-    )
-    rows = [
+def _acceptance(card: Card) -> _Rows:
+    return [
         (
             str(result.tree_size or result.num_tokens),
             str(result.num_tokens) if result.tree_size else "chain",
@@ -244,25 +270,20 @@ def _acceptance(card: Card) -> str:
         )
         for result in card.acceptance
     ]
-    return _table(header, rows)
 
 
-def _by_task(found: AcceptanceByTask) -> str:
-    rows = [
-        (setting, task, f"{one.mean_acceptance_length:.2f}", _rates(one.conditional_acceptance_rate))
-        for setting, tasks in found.items()
-        for task, one in tasks.items()
-    ]
-    return _table(("setting", "task", "mean acceptance length", "conditional acceptance by place"), rows)
+def _by_task(found: AcceptanceByTask) -> Iterator[tuple[str, ...]]:
+    for setting, tasks in found.items():
+        for task, one in tasks.items():
+            yield setting, task, f"{one.mean_acceptance_length:.2f}", _rates(one.conditional_acceptance_rate)
 
 
 def _rates(rates: Sequence[float]) -> str:
     return " ".join(f"{rate:.2f}" for rate in rates)
 
 
-def _coverage(card: Card) -> str:
+def _coverage(card: Card) -> tuple[tuple[str, ...], _Rows]:
     top_ks = list(next(iter(card.exit_coverage.values())))
-    header = ("exit after layer", *(f"top-{top_k}" for top_k in top_ks))
     rows = [
         (f"{layer}, {state}", *(f"{shares[top_k]:.2f}" for top_k in top_ks))
         for layer in sorted(card.exit_coverage)
@@ -271,9 +292,4 @@ def _coverage(card: Card) -> str:
             ("trained", card.exit_coverage[layer]),
         )
     ]
-    return _table(header, rows)
-
-
-def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    lines = [header, ("---",) * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return ("exit after layer", *(f"top-{top_k}" for top_k in top_ks)), rows

@@ -1,6 +1,6 @@
 """How many drafted tokens, of chains or trees, would be accepted: rounds simulated on held-out greedy answers.
 
-The target has already spoken: a drafted token is accepted when it equals the answer's next token. No target runs.
+The target's answer is known: a drafted token is accepted when it equals the answer's next token. No target runs.
 Shapes: legend of `runtime.drafters.language_model.rollouts`.
 """
 
@@ -100,7 +100,7 @@ def judge_trees(ranks: Sequence[NDArray[np.int32]], *, sizes: Sequence[int]) -> 
     """Acceptance of trees of several sizes that were drafted with the target's features.
 
     Args:
-        ranks: for each answer, at each of its places, the places in the tree's order of the nodes that stand for
+        ranks: for each answer, at each of its places, the places in the tree's order of the nodes that hold
             the tokens from there on, [N, depth]; -1 for a token that is in no tree (`AcceptanceRecord`).
         sizes: numbers of drafted nodes.
     """

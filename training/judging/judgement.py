@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from training.judging.drafter_acceptance import Acceptance
-
-Progress = Callable[[int, int], None]
-"""Called with passes over the held-out answers that are done, and their number."""
 
 Coverage = dict[int, dict[int, float]]
 """Exit layer -> top-k -> share of positions whose target token is among the exit's k best."""

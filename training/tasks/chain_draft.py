@@ -7,40 +7,36 @@ Shapes: legend of `training.data.batch`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from decoding.errors import TrainingError
+from decoding.progress import ReportCount
 from runtime.drafters.language_model.folder import load_draft, save_draft
 from runtime.drafters.language_model.model import DraftConfig, DraftModel
 from runtime.models.decoder import Decoder, causal_mask
 from training.data.batch import Batch, exit_features, make_batch, shifted_features, soft_cross_entropy
 from training.data.states import TargetStates
 from training.judging.drafter_acceptance import Acceptance, judge_draft
-from training.judging.judgement import Judgement, Progress
+from training.judging.judgement import Judgement
 from training.recipe import DraftRecipe
+from training.tasks.states_task import Metadata, StatesTask
 
 _LONGEST_RUN_WITHOUT = 4
 _LONGEST_RUN_WITH = 16
-_EVALUATION_BATCH = 8
 
 
-class DraftTask:
-    """`training.trainer.Task` for a `DraftModel`; it trains where the target lies."""
+class DraftTask(StatesTask[DraftRecipe]):
+    """Trains a `DraftModel`."""
+
+    module: DraftModel
 
     def __init__(self, recipe: DraftRecipe, target: Decoder, kept_ids: Tensor, states: TargetStates) -> None:
-        self.recipe, self.states = recipe, states
+        super().__init__(recipe, target, kept_ids, states)
         self.module = initial_draft(recipe, target, kept_ids).to(states.device)
         self._head_VD = self.module.decoder.lm_head.weight.to(torch.bfloat16)
-        self.num_conversations = len(states.conversations) - recipe.num_held_out
-
-    def conversation_length(self, index: int) -> int:
-        """Tokens of the conversation."""
-        return len(self.states.conversations[index].ids)
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
         """Soft cross-entropy at the answer positions, features dropped at random."""
@@ -52,14 +48,12 @@ class DraftTask:
     @torch.no_grad()
     def evaluate(self) -> Mapping[str, float]:
         """Held-out top-1 agreement with the target: without features, with all, with every second."""
-        held_out = range(self.num_conversations, len(self.states.conversations))
         patterns = {"agreement_without_features": 0}
         if self.recipe.exit_features:
             patterns |= {"agreement_with_features": 1, "agreement_alternating_features": 2}
         hits = dict.fromkeys(patterns, 0)
         total = 0
-        for start in range(0, len(held_out), _EVALUATION_BATCH):
-            batch = list(held_out[start : start + _EVALUATION_BATCH])
+        for batch in self.held_out_batches():
             rows = make_batch(self.states, batch)
             wanted = self._teacher(rows).argmax(-1)
             total += len(wanted)
@@ -70,13 +64,12 @@ class DraftTask:
                 hits[name] += int((self._logits(rows, batch, present).argmax(-1) == wanted).sum())
         return {name: count / total for name, count in hits.items()}
 
-    def finish(self, folder: Path, *, target_name: str, metadata: Mapping[str, Any], progress: Progress) -> Judgement:
+    def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
         """Save the draft, load it again, and simulate rounds on the held-out greedy answers."""
         states, layers = self.states, self.recipe.exit_features
         save_draft(self.module, folder, target_name=target_name, metadata=metadata)
         draft = load_draft(folder, states.target, dtype=torch.float32)
-        held_out = range(self.num_conversations, len(states.conversations))
-        greedy = [index for index in held_out if states.conversations[index].temperature == 0]
+        greedy = self.greedy(self.held_out)
 
         def features(index: int) -> Tensor:
             return exit_features(states, [index], layers)[0]
@@ -92,7 +85,7 @@ class DraftTask:
         """The target's logits over the kept vocabulary, [M, V]."""
         return rows.final_MD @ self._head_VD.T
 
-    def _logits(self, rows: Batch, batch: list[int], present: Tensor) -> Tensor:
+    def _logits(self, rows: Batch, batch: Sequence[int], present: Tensor) -> Tensor:
         """The draft's logits at the answer positions, [M, V]."""
         width, device = rows.ids.shape[1], rows.ids.device
         features = shifted_features(self.states, batch, self.recipe.exit_features, present)
@@ -104,15 +97,7 @@ class DraftTask:
 
 
 def initial_draft(recipe: DraftRecipe, target: Decoder, kept_ids: Tensor) -> DraftModel:
-    """A draft in float32 whose layers are copies of the target's; the features' weight starts at zero.
-
-    Raises:
-        TrainingError: a source layer is not one of the target's.
-    """
-    wrong = [layer for layer in recipe.source_layers if layer > target.config.num_layers]
-    if wrong:
-        msg = f"source_layers {wrong[0]}: the target has layers 1..{target.config.num_layers}"
-        raise TrainingError(msg)
+    """A draft in float32 whose layers are copies of the target's; the features' weight starts at zero."""
     config = DraftConfig(
         source_layers=recipe.source_layers,
         vocab_size=recipe.vocab_size,

@@ -8,6 +8,7 @@ Shapes: M rows, D hidden size, V kept output tokens.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -36,6 +37,13 @@ def cross_entropy_to_mean_rows(x_MD: Tensor, mean_MD: Tensor, head_VD: Tensor) -
     """
     loss: Tensor = _CrossEntropy.apply(x_MD, mean_MD, head_VD)  # type: ignore[no-untyped-call]
     return loss
+
+
+def decayed_mean(losses: Sequence[Tensor], decay: float) -> Tensor:
+    """The mean of losses of which each weighs `decay` times the one before it."""
+    weights = [decay**place for place in range(len(losses))]
+    weighted = [weight * loss for weight, loss in zip(weights, losses, strict=True)]
+    return torch.stack(weighted).sum() / sum(weights)
 
 
 class _CrossEntropy(torch.autograd.Function):

@@ -1,7 +1,7 @@
 """Train streams inside a draft that is trained already, to foresee the draft's own tokens.
 
-The paper (arXiv 2402.11131) trains streams and draft together; here the draft is frozen, so that what it says stays
-what it was, and so that its streams can be trained anew in minutes whenever there is a better draft.
+The paper (arXiv 2402.11131) trains streams and draft together; here the draft is frozen, so that its tokens stay
+the same, and so that streams can be trained in minutes whenever there is a better draft.
 Exit features are dropped at random, as in `training.tasks.chain_draft`. Shapes: legend of
 `training.tasks.stream_learning`.
 """
@@ -11,49 +11,42 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from decoding.errors import TrainingError
+from decoding.progress import ReportCount
 from runtime.drafters.language_model.folder import add_streams, load_draft
+from runtime.drafters.language_model.model import DraftModel
 from runtime.drafters.shipped import find_drafter
 from runtime.drafters.streams.model import StreamModel, run_along
 from runtime.models.decoder import Decoder, causal_mask
 from training.data.batch import make_batch, shifted_features
 from training.data.states import TargetStates
 from training.judging.card import read_card
-from training.judging.judgement import Judgement, Progress
+from training.judging.judgement import Judgement
 from training.recipe import DraftStreamRecipe
 from training.tasks.chain_draft import random_presence
+from training.tasks.states_task import Metadata, StatesTask
 from training.tasks.stream_learning import StreamLearner, StreamTexts, start_streams, stream_config
 
-_EVALUATION_BATCH = 8
 
+class DraftStreamTask(StatesTask[DraftStreamRecipe]):
+    """Trains the streams of a draft."""
 
-class DraftStreamTask:
-    """`training.trainer.Task` for the streams of a draft; it trains where the target lies."""
-
-    def __init__(self, recipe: DraftStreamRecipe, target: Decoder, kept_ids: Tensor, states: TargetStates) -> None:  # noqa: ARG002
-        self.recipe, self.states = recipe, states
-        folder = find_drafter(recipe.drafter)
-        read_card(folder)  # it is written again in the end: better to miss it now
-        draft = load_draft(folder, target, dtype=torch.bfloat16)
-        if draft.config.exit_features != recipe.exit_features:
-            own, wanted = list(draft.config.exit_features), list(recipe.exit_features)
-            msg = f"exit_features {wanted}: {recipe.drafter} reads the target's layers {own}"
-            raise TrainingError(msg)
-        self.draft = draft
-        self.draft.config = replace(draft.config, streams=stream_config(recipe))
+    def __init__(self, recipe: DraftStreamRecipe, target: Decoder, kept_ids: Tensor, states: TargetStates) -> None:
+        super().__init__(recipe, target, kept_ids, states)
+        self.draft = _draft_of(recipe, target)
         self.module: StreamModel = self.draft.add_streams().to(states.device)
         start_streams(self.module, self.draft.decoder, recipe.optimisation.seed)
         self._learner = StreamLearner(self.module, self.draft.decoder.lm_head.weight.to(torch.bfloat16), recipe)
-        self.num_conversations = len(states.conversations) - recipe.num_held_out
 
-    def conversation_length(self, index: int) -> int:
-        """Tokens of the conversation."""
-        return len(self.states.conversations[index].ids)
+    @classmethod
+    def require_fit(cls, recipe: DraftStreamRecipe, target: Decoder) -> None:
+        """The same, and the draft."""
+        super().require_fit(recipe, target)
+        _draft_of(recipe, target)
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
         """Soft cross-entropy of the streams; counts the rows that had some."""
@@ -63,11 +56,9 @@ class DraftStreamTask:
 
     def evaluate(self) -> Mapping[str, float]:
         """Held-out agreement of every stream with the draft, which has features at every second position."""
-        held_out = range(self.num_conversations, len(self.states.conversations))
-        starts = range(0, len(held_out), _EVALUATION_BATCH)
-        return self._learner.agreement(self._alternating(held_out[at : at + _EVALUATION_BATCH]) for at in starts)
+        return self._learner.agreement(map(self._alternating, self.held_out_batches()))
 
-    def finish(self, folder: Path, *, target_name: str, metadata: Mapping[str, Any], progress: Progress) -> Judgement:  # noqa: ARG002
+    def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:  # noqa: ARG002
         """Write the draft again, with its streams."""
         source = find_drafter(self.recipe.drafter)
         add_streams(source, self.module, folder, training=metadata)
@@ -95,3 +86,21 @@ class DraftStreamTask:
             final_BTD, keys = run_along(self.draft.decoder, x_BTD, self.draft.half_layer)
         final_MD = self.draft.decoder.normalise(final_BTD[rows.predicting])
         return StreamTexts(x_BTD=x_BTD, keys=keys, predicting=rows.predicting, final_MD=final_MD)
+
+
+def _draft_of(recipe: DraftStreamRecipe, target: Decoder) -> DraftModel:
+    """The draft in bfloat16, with the sizes of the streams that it has none of yet.
+
+    Raises:
+        TrainingError: it reads other features, or has no card.
+        ModelError: it cannot be loaded, or `start_layer` is not among its layers.
+    """
+    folder = find_drafter(recipe.drafter)
+    read_card(folder)  # it is written again in the end: better to miss it now
+    draft = load_draft(folder, target, dtype=torch.bfloat16)
+    if draft.config.exit_features != recipe.exit_features:
+        own, wanted = list(draft.config.exit_features), list(recipe.exit_features)
+        msg = f"exit_features {wanted}: {recipe.drafter} reads the target's layers {own}"
+        raise TrainingError(msg)
+    draft.config = replace(draft.config, streams=stream_config(recipe))
+    return draft

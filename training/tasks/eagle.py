@@ -13,41 +13,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from decoding.progress import ReportCount
 from runtime.drafters.eagle.folder import load_eagle1, load_eagle3, save_eagle
 from runtime.drafters.eagle.model import EagleHead
 from runtime.models.decoder import Decoder
 from training.data.states import TargetStates
 from training.judging.drafter_acceptance import judge_trees
-from training.judging.judgement import Judgement, Progress
+from training.judging.judgement import Judgement
 from training.recipe import Eagle1Recipe, Eagle3Recipe
 from training.tasks.distillation import cross_entropy_to_mean_rows, mean_rows
 from training.tasks.eagle_rows import EagleRows, root_states, row_features, unroll
 from training.tasks.eagle_start import initial_head
+from training.tasks.states_task import Metadata, StatesTask
 
-_EVALUATION_BATCH = 8
 _EVALUATED_STEPS = 4
 
 
-class EagleTask:
-    """`training.trainer.Task` for an EAGLE head of either kind; it trains where the target lies."""
+class EagleTask(StatesTask[Eagle1Recipe | Eagle3Recipe]):
+    """Trains an EAGLE head of either kind."""
 
     def __init__(
         self, recipe: Eagle1Recipe | Eagle3Recipe, target: Decoder, kept_ids: Tensor, states: TargetStates
     ) -> None:
-        self.recipe, self.states = recipe, states
+        super().__init__(recipe, target, kept_ids, states)
         self.module: EagleHead = initial_head(recipe, target, kept_ids, states).to(states.device)
         self._head_VD = self.module.lm_head.weight.to(torch.bfloat16)
-        self.num_conversations = len(states.conversations) - recipe.num_held_out
-
-    def conversation_length(self, index: int) -> int:
-        """Tokens of the conversation."""
-        return len(self.states.conversations[index].ids)
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
         """The recipe's loss of a batch."""
@@ -74,10 +69,8 @@ class EagleTask:
     @torch.no_grad()
     def evaluate(self) -> Mapping[str, float]:
         """Held-out top-1 agreement with the target in step 0 and in the steps on the head's own features."""
-        held_out = range(self.num_conversations, len(self.states.conversations))
         hits, totals = [0] * _EVALUATED_STEPS, [0] * _EVALUATED_STEPS
-        for start in range(0, len(held_out), _EVALUATION_BATCH):
-            batch = list(held_out[start : start + _EVALUATION_BATCH])
+        for batch in self.held_out_batches():
             rows = EagleRows.of(self.states, batch)
             wanted = (root_states(self.states, batch, rows) @ self._head_VD.T).argmax(-1)
             with torch.autocast(self.states.device.type, dtype=torch.bfloat16):
@@ -94,14 +87,13 @@ class EagleTask:
         layers = self.recipe.state_layers or (self.states.layers[-1],)
         return row_features(self.states, batch, layers)
 
-    def finish(self, folder: Path, *, target_name: str, metadata: Mapping[str, Any], progress: Progress) -> Judgement:
+    def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
         """Save the head, load it again, and simulate rounds with its trees on the held-out greedy answers."""
         recipe, states = self.recipe, self.states
         save_eagle(self.module, folder, feature_layers=recipe.state_layers, target_name=target_name, metadata=metadata)
         load = load_eagle1 if isinstance(recipe, Eagle1Recipe) else load_eagle3
         drafter = load(folder, states.target, dtype=torch.float32)
-        held_out = range(self.num_conversations, len(states.conversations))
-        greedy = [index for index in held_out if states.conversations[index].temperature == 0]
+        greedy = self.greedy(self.held_out)
         ranks = []
         for done, index in enumerate(greedy):
             progress(done, len(greedy))

@@ -61,7 +61,7 @@ class EagleRows:
         )
 
     def surviving(self, step: int) -> Tensor:
-        """Roots m, as indices into M, whose position behind `step` steps is still in the answer.
+        """Roots m, as indices into M, whose position after `step` steps is still in the answer.
 
         What they predict there is what root m + `step` predicts in step 0.
         """
@@ -92,7 +92,7 @@ def root_states(states: TargetStates, indices: Sequence[int], rows: EagleRows) -
 
 
 def unroll(head: EagleHead, rows: EagleRows, feature_RD: Tensor, num_steps: int) -> Iterator[Tensor]:
-    """The head's features [M, D] of steps 0, 1, ...; behind the end of an answer they mean nothing.
+    """The head's features [M, D] of steps 0, 1, ...; after the end of an answer they mean nothing.
 
     Args:
         head: its mode of arithmetic is the caller's (autocast).

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from decoding.errors import TrainingError
 from runtime.drafters.eagle.model import Eagle1, Eagle3, EagleHead, EagleLayer
 from runtime.models.decoder import Decoder
 from training.data.states import TargetStates
@@ -26,22 +25,13 @@ _RIDGE = 1e-3
 def initial_head(
     recipe: Eagle1Recipe | Eagle3Recipe, target: Decoder, kept_ids: Tensor, states: TargetStates
 ) -> EagleHead:
-    """A head in float32 on the target's embedding and head rows, which are frozen.
-
-    Raises:
-        TrainingError: a layer of the recipe is not one of the target's.
-    """
-    config = target.config
-    wrong = [layer for layer in (recipe.source_layer, *recipe.state_layers) if layer > config.num_layers]
-    if wrong:
-        msg = f"layer {wrong[0]}: the target has layers 1..{config.num_layers}"
-        raise TrainingError(msg)
+    """A head in float32 on the target's embedding and rows of its output head, which are frozen."""
     head: EagleHead
     with torch.no_grad():
         head = _initial_eagle1(recipe, target) if isinstance(recipe, Eagle1Recipe) else _initial_eagle3(recipe, target)
         head.share(target.embedding.weight.float(), target.lm_head.weight[kept_ids].float(), kept_ids)
         head.to(states.device)
-        _fit(head, states, recipe.state_layers or (config.num_layers,))
+        _fit(head, states, recipe.state_layers or (target.config.num_layers,))
     return head
 
 

@@ -8,28 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from decoding.progress import ReportCount
 from runtime.models.decoder import Decoder, rms_norm
 from runtime.target.exit_adapter import ExitAdapter
 from runtime.target.exit_folder import ExitHeads, load_exits, save_exits
 from training.data.batch import answer_states, soft_cross_entropy
 from training.data.states import TargetStates
-from training.judging.judgement import Coverage, Judgement, Progress
+from training.judging.judgement import Coverage, Judgement
 from training.recipe import ExitRecipe
+from training.tasks.states_task import Metadata, StatesTask, evaluation_batches
 
 COVERAGE_TOP_K = (1, 2, 4, 8, 16)
-_EVALUATION_BATCH = 8
 
 
-class ExitTask:
-    """`training.trainer.Task` for the adapters of several exit layers at once; it trains where the target lies."""
+class ExitTask(StatesTask[ExitRecipe]):
+    """Trains the adapters of several exit layers at once."""
 
     def __init__(self, recipe: ExitRecipe, target: Decoder, kept_ids: Tensor, states: TargetStates) -> None:
-        self.recipe, self.states, self.target = recipe, states, target
+        super().__init__(recipe, target, kept_ids, states)
         config = target.config
         generator = torch.Generator().manual_seed(recipe.optimisation.seed)
         self.adapters = {
@@ -39,13 +39,7 @@ class ExitTask:
             nn.init.normal_(adapter.up.weight, std=config.hidden_size**-0.5, generator=generator)
         self.module: nn.Module = nn.ModuleDict({str(layer): adapter for layer, adapter in self.adapters.items()})
         self.module.to(states.device)
-        self.kept_ids = kept_ids.to(states.device)
         self._head_VD = target.lm_head.weight[self.kept_ids].to(torch.bfloat16)
-        self.num_conversations = len(states.conversations) - recipe.num_held_out
-
-    def conversation_length(self, index: int) -> int:
-        """Tokens of the conversation."""
-        return len(self.states.conversations[index].ids)
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:  # noqa: ARG002
         """Mean soft cross-entropy over the exits."""
@@ -59,26 +53,24 @@ class ExitTask:
 
     def evaluate(self) -> Mapping[str, float]:
         """Held-out `exit_coverage`, one figure per layer and k."""
-        held_out = range(self.num_conversations, len(self.states.conversations))
-        coverage = exit_coverage(self.adapters, self.kept_ids, self.states, held_out)
+        coverage = exit_coverage(self.adapters, self.kept_ids, self.states, self.held_out)
         return {
             f"coverage_layer{layer}_top{top_k}": share
             for layer, shares in coverage.items()
             for top_k, share in shares.items()
         }
 
-    def finish(self, folder: Path, *, target_name: str, metadata: Mapping[str, Any], progress: Progress) -> Judgement:
+    def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
         """Save the adapters, load them again, and measure what the exits cover with and without them."""
         states = self.states
         exits = ExitHeads(adapters=self.adapters, kept_ids=self.kept_ids)
         save_exits(exits, folder, target=self.target, target_name=target_name, metadata=metadata)
         loaded = load_exits(folder, self.target, dtype=torch.float32)
-        held_out = range(self.num_conversations, len(states.conversations))
         progress(0, 2)
-        trained = exit_coverage(loaded.adapters, loaded.kept_ids, states, held_out)
+        trained = exit_coverage(loaded.adapters, loaded.kept_ids, states, self.held_out)
         progress(1, 2)
         nothing = dict.fromkeys(loaded.adapters, nn.Identity())
-        untrained = exit_coverage(nothing, loaded.kept_ids, states, held_out)
+        untrained = exit_coverage(nothing, loaded.kept_ids, states, self.held_out)
         return Judgement(exit_coverage=trained, untrained_exit_coverage=untrained)
 
 
@@ -103,8 +95,7 @@ def exit_coverage(
     kept_head = head[kept_ids]
     hits: dict[int, dict[int, int]] = {layer: dict.fromkeys(COVERAGE_TOP_K, 0) for layer in adapters}
     total = 0
-    for start in range(0, len(indices), _EVALUATION_BATCH):
-        batch = indices[start : start + _EVALUATION_BATCH]
+    for batch in evaluation_batches(indices):
         wanted = (answer_states(states, batch, states.layers[-1]) @ head.T).argmax(-1)
         total += len(wanted)
         for layer, adapter in adapters.items():

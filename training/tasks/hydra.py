@@ -1,4 +1,4 @@
-"""Train Hydra++ heads on the target's cached last states and the tokens behind them.
+"""Train Hydra++ heads on the target's cached last states and the tokens after them.
 
 The loss of every head is the cross-entropy to the target's softmax at the position it looks ahead to, the tokens
 between being those of the text. Shapes: legend of `training.data.batch`, plus K heads.
@@ -7,68 +7,41 @@ between being those of the text. Shapes: legend of `training.data.batch`, plus K
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from decoding.errors import TrainingError
 from runtime.drafters.hydra.drafter import HydraDrafter
 from runtime.drafters.hydra.folder import load_hydra, save_hydra
 from runtime.drafters.hydra.model import HydraConfig, HydraModel
 from runtime.models.decoder import Decoder, causal_mask
 from training.data.states import TargetStates
-from training.judging.judgement import Judgement, Progress
 from training.recipe import HydraRecipe
-from training.tasks.distillation import cross_entropy_to_mean_rows, mean_rows
-from training.tasks.lookahead import AgreementCount, predicting_positions
-from training.tasks.tree_growth import HeadAnswers
-
-_EVALUATION_BATCH = 8
+from training.tasks.heads import HeadKind, HeadsTask
+from training.tasks.lookahead import predicting_positions
 
 
-class HydraTask:
-    """`training.trainer.Task` for a `HydraModel`; it trains where the target lies."""
+class HydraTask(HeadsTask[HydraRecipe]):
+    """Trains a `HydraModel`."""
+
+    module: HydraModel
+    kind = HeadKind(HydraDrafter, save_hydra, load_hydra, decay=1.0)
 
     def __init__(self, recipe: HydraRecipe, target: Decoder, kept_ids: Tensor, states: TargetStates) -> None:
-        self.recipe, self.states = recipe, states
-        self.module = initial_hydra(recipe, target, kept_ids.to(states.device)).to(states.device)
+        super().__init__(recipe, target, kept_ids, states)
+        self.module = initial_hydra(recipe, target, self.kept_ids).to(states.device)
         self._head_VD = self.module.head_VD.to(torch.bfloat16)
-        self.num_conversations = len(states.conversations) - recipe.num_held_out
 
-    def conversation_length(self, index: int) -> int:
-        """Tokens of the conversation."""
-        return len(self.states.conversations[index].ids)
+    @classmethod
+    def require_fit(cls, recipe: HydraRecipe, target: Decoder) -> None:
+        """The same, and the width of the prefix layer's MLP."""
+        super().require_fit(recipe, target)
+        if recipe.prefix_width > target.config.intermediate_size:
+            msg = f"prefix_width {recipe.prefix_width}: the target's layers have {target.config.intermediate_size}"
+            raise TrainingError(msg)
 
-    def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:  # noqa: ARG002
-        """Mean of the heads' losses at the answer positions."""
-        final_MD, students = self._rows(batch)
-        teacher_MD = mean_rows(final_MD, self._head_VD)
-        losses = [cross_entropy_to_mean_rows(x_MD, teacher_MD, self._head_VD) for x_MD in students]
-        return torch.stack(losses).mean(), len(final_MD)
-
-    @torch.no_grad()
-    def evaluate(self) -> Mapping[str, float]:
-        """Held-out agreement with the target: by head, how often its token is among the k best."""
-        count = AgreementCount(self.recipe.num_heads)
-        held_out = range(self.num_conversations, len(self.states.conversations))
-        for start in range(0, len(held_out), _EVALUATION_BATCH):
-            final_MD, students = self._rows(held_out[start : start + _EVALUATION_BATCH])
-            logits = [x_MD.to(self._head_VD.dtype) @ self._head_VD.T for x_MD in students]
-            count.add(logits, (final_MD @ self._head_VD.T).argmax(-1))
-        return count.shares
-
-    def finish(self, folder: Path, *, target_name: str, metadata: Mapping[str, Any], progress: Progress) -> Judgement:
-        """Grow the tree on training answers, save, load again, and simulate rounds on the held-out greedy answers."""
-        target, recipe = self.states.target, self.recipe
-        answers = HeadAnswers(self.states, self.num_conversations, progress)
-        model = deepcopy(self.module).float().eval().requires_grad_(requires_grad=False)
-        paths = answers.grow(HydraDrafter(model, (), num_layers=target.config.num_layers), recipe.num_nodes)
-        save_hydra(model, paths, folder, target=target, target_name=target_name, metadata=metadata)
-        return answers.judge(load_hydra(folder, target, dtype=torch.float32), recipe.tree_sizes)
-
-    def _rows(self, batch: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
+    def rows(self, batch: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
         """The target's states at the predicting positions [M, D], and every head's states there, [M, D] each."""
         ids_BT, final_BTD = _padded(self.states, batch)
         width = ids_BT.shape[1]

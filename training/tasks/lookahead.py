@@ -1,4 +1,4 @@
-"""Rows of a batch beside rows that lie a few positions before them: what heads that look ahead are trained on.
+"""Rows of a batch with the rows a few positions before them: what heads that look ahead are trained on.
 
 Every answer token is proposed by each of K heads, head k from the state k positions before the one that predicts
 the token. Shapes: legend of `training.data.batch`, plus K heads.

@@ -19,17 +19,17 @@ from torch import Tensor
 from runtime.drafters.streams.model import Keys, StreamConfig, StreamModel, stream_mask
 from runtime.models.decoder import Decoder
 from training.recipe import StreamSizes
-from training.tasks.distillation import cross_entropy_to_mean_rows, mean_rows
+from training.tasks.distillation import cross_entropy_to_mean_rows, decayed_mean, mean_rows
 
 TOP_KS = (1, 3, 8)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StreamTexts:
-    """What a decoder says about some texts, padded on the right.
+    """What a decoder computes for some texts, padded on the right.
 
     Attributes:
-        x_BTD: its states behind the layer where streams begin.
+        x_BTD: its states after the layer where streams begin.
         keys: what its rows leave in the layers above.
         predicting: positions that predict a token of an answer, [B, T] bool, M of them true.
         final_MD: its normalised final states there: what streams learn to foresee.
@@ -47,7 +47,7 @@ class StreamRows(NamedTuple):
     positions: Tensor
     """Of the rows, [B, R]; conversations with fewer rows repeat one."""
     ahead: Tensor
-    """The position whose softmax each stream learns, [B, R, J]; the last of the text where that is behind it."""
+    """The position whose softmax each stream learns, [B, R, J]; the last of the text where the text is shorter."""
     has_target: Tensor
     """Whether that position predicts a token of the answer, and the row is no repetition, [B, R, J] bool."""
 
@@ -69,9 +69,7 @@ class StreamLearner:
             places_N = place_BT.gather(1, rows.ahead[:, :, stream])[chosen_BR]
             student_ND = hidden_BRJD[:, :, stream][chosen_BR]
             losses.append(cross_entropy_to_mean_rows(student_ND, mean_MD[places_N], self._head_VD))
-        weights = [self._sizes.stream_decay**stream for stream in range(len(losses))]
-        weighted = [weight * loss for weight, loss in zip(weights, losses, strict=True)]
-        return torch.stack(weighted).sum() / sum(weights), int(rows.has_target[:, :, 0].sum())
+        return decayed_mean(losses, self._sizes.stream_decay), int(rows.has_target[:, :, 0].sum())
 
     @torch.no_grad()
     def agreement(self, batches: Iterable[StreamTexts]) -> Mapping[str, float]:

@@ -1,6 +1,6 @@
 """Growing a static tree from what heads get right, and judging heads with their tree.
 
-A tree grows greedily (Medusa, arXiv 2401.10774, section 2.3.3): at every step the path is added that stands for the
+A tree grows greedily (Medusa, arXiv 2401.10774, section 2.3.3): at every step the path is added that agrees with the
 text most often. Ranks are those that a head gives the text's own tokens, given the text's tokens before them: the
 share of a path is that of places where all its ranks occur together.
 """
@@ -8,39 +8,28 @@ share of a path is that of places where all its ranks occur together.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any
 
 import numpy as np
-from torch import Tensor
 
+from decoding.progress import ReportCount
 from decoding.tree_shape import Path
 from runtime.trees.static_tree import MOST_RANKS, Ranks, grow, places_along
-from training.data.states import TargetStates
 from training.judging.drafter_acceptance import Acceptance, judge_trees
-from training.judging.judgement import Judgement, Progress
-from training.tasks.eagle_rows import row_features
+from training.judging.judgement import Judgement
+from training.tasks.states_task import StatesTask
 
-GROWN_ON = 300
+_GROWN_ON = 300
 """Training conversations that a tree is grown on: held-out ones judge it."""
 
-
-class RankedHeads(Protocol):
-    """Heads that can say how they rank a text's tokens; see `runtime.drafters.medusa.drafter`."""
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """Nodes of their tree in their order."""
-        ...
-
-    def level_ranks(self, ids: Sequence[int], *, start: int, features_TE: Tensor) -> Ranks:
-        """Ranks of the text's tokens by place and head, [N, K]."""
-        ...
+RanksOf = Callable[[int], Ranks]
+"""How heads rank the tokens of the answer of a conversation given by index, [answer tokens, K]."""
 
 
 def grow_tree(ranks: Ranks, num_nodes: int) -> tuple[Path, ...]:
-    """The first nodes of the tree that stands for most of a text (`runtime.trees.static_tree.grow`).
+    """The first nodes of the tree that agrees with most of a text (`runtime.trees.static_tree.grow`).
 
     Args:
         ranks: by place of a text and level, [N, K]; -1 for a token that is not ranked.
@@ -66,39 +55,37 @@ def judge_heads(ranks: Sequence[Ranks], paths: Sequence[Path], sizes: Sequence[i
     return (*trees, replace(chain, tree_size=0))
 
 
-class HeadAnswers:
+def grown_on(num_training: int) -> range:
+    """The conversations that a tree is grown on, of so many that are trained on."""
+    return range(max(0, num_training - _GROWN_ON), num_training)
+
+
+class TreeAnswers:
     """The answers that the tree of trained heads grows on, and the held-out greedy ones that it is judged on."""
 
-    def __init__(self, states: TargetStates, num_training: int, progress: Progress) -> None:
-        """Args: what the heads read; conversations from the first on that are not held out; told of every answer."""
-        held_out = range(num_training, len(states.conversations))
-        self._states, self._progress = states, progress
-        self._growing = range(max(0, num_training - GROWN_ON), num_training)
-        self._judging = [index for index in held_out if states.conversations[index].temperature == 0]
+    def __init__(self, task: StatesTask[Any], growing: Sequence[int], progress: ReportCount) -> None:
+        """Args: what was trained; conversations to grow on; called before every answer."""
+        self._growing, self._judging, self._progress = growing, task.greedy(task.held_out), progress
 
-    def grow(self, heads: RankedHeads, num_nodes: int) -> tuple[Path, ...]:
-        """The first nodes of the tree that stands for most of the training answers."""
-        return grow_tree(np.concatenate(self._ranks(heads, self._growing, 0)), num_nodes)
+    def grow(self, ranks_of: RanksOf, num_nodes: int) -> tuple[Path, ...]:
+        """The first nodes of the tree that agrees with most of the training answers."""
+        return grow_tree(np.concatenate(self._ranks(ranks_of, self._growing, 0)), num_nodes)
 
-    def judge(self, heads: RankedHeads, sizes: Sequence[int]) -> Judgement:
-        """Rounds on the held-out answers with beginnings of the heads' tree, which has been grown before."""
-        ranks = self._ranks(heads, self._judging, len(self._growing))
-        return Judgement(acceptance=judge_heads(ranks, heads.paths, sizes))
+    def judge(self, ranks_of: RanksOf, paths: Sequence[Path], sizes: Sequence[int]) -> Judgement:
+        """Rounds on the held-out answers with beginnings of the tree of these nodes."""
+        ranks = self._ranks(ranks_of, self._judging, len(self._growing))
+        return Judgement(acceptance=judge_heads(ranks, paths, sizes))
 
-    def _ranks(self, heads: RankedHeads, indices: Sequence[int], num_done: int) -> list[Ranks]:
-        """Ranks on the answers of the given conversations, [answer tokens, K] each."""
+    def _ranks(self, ranks_of: RanksOf, indices: Sequence[int], num_done: int) -> list[Ranks]:
         ranks = []
-        layers = (self._states.target.config.num_layers,)
         for done, index in enumerate(indices, num_done):
             self._progress(done, len(self._growing) + len(self._judging))
-            row = self._states.conversations[index]
-            features = row_features(self._states, [index], layers)
-            ranks.append(heads.level_ranks(row.ids, start=len(row.prompt), features_TE=features))
+            ranks.append(ranks_of(index))
         return ranks
 
 
 def _path_counts(ranks: Ranks) -> Counter[Path]:
-    """For every path the places of the text that it stands for."""
+    """For every path how many places of the text it agrees with."""
     counts: Counter[Path] = Counter()
     unranked = (ranks < 0) | (ranks >= MOST_RANKS)
     lengths = np.where(unranked.any(axis=1), unranked.argmax(axis=1), ranks.shape[1])

@@ -58,7 +58,7 @@ def decode_batch(
     max_new_tokens: int,
     generator: torch.Generator,
 ) -> list[list[int]]:
-    """What the target says after each prompt; an answer ends with its stop token or after `max_new_tokens`.
+    """The target's answer to each prompt; an answer ends with its stop token or after `max_new_tokens`.
 
     A row's random draws depend on its place in the batch alone, not on when others finish.
     """

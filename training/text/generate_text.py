@@ -1,6 +1,6 @@
 """The target's own data: its answers to user turns that come from the target as well (`training.text.user_turns`).
 
-Written batch by batch as token files (see `training.data.conversations`), with a provenance file beside it. The same
+Written batch by batch as token files (see `training.data.conversations`), with a provenance file next to it. The same
 recipe, target and machine give the same file, however often the making was cut off.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,13 @@ import torch
 
 from decoding.errors import TrainingError
 from decoding.files import replace_file
+from decoding.progress import ReportCount
 from runtime.models.decoder import Decoder
 from training.data.conversations import Conversation, fingerprint, read_conversations
 from training.text.batched_decoding import Sampling, decode_batch
 from training.text.text_recipe import SelfTextRecipe, TextRecipe
 from training.text.user_turns import ChatTokenizer, OpenedTurns, PassageTurns, UserTurns
 
-Progress = Callable[[int, int], None]
 PROVENANCE_SUFFIX = ".provenance.json"
 _MOST_EMPTY_BATCHES = 10
 
@@ -35,7 +35,7 @@ def generate_conversations(
     *,
     target_name: str,
     sources: Sequence[Conversation] = (),
-    progress: Progress = lambda *_: None,
+    progress: ReportCount = lambda *_: None,
 ) -> None:
     """Write `recipe.num_conversations` conversations with distinct prompts to `path`, or go on doing so.
 
@@ -43,14 +43,14 @@ def generate_conversations(
         recipe: how many, how long, how sampled.
         target: who speaks, in the dtype and on the device of its weights.
         tokenizer: the target's.
-        path: a token file, gzipped if it ends in ".gz". `path` + ".provenance.json" says where it comes from.
+        path: a token file, gzipped if it ends in ".gz". `path` + ".provenance.json" records its origin.
         target_name: what a user calls the target.
         sources: conversations that passages are taken from, for a recipe of kind "passages".
         progress: called after each batch with conversations done and wanted.
 
     Raises:
         TrainingError: the file there is another recipe's, it cannot be written, the target has nothing new to
-            say, or sources are missing or not asked for.
+            write, or sources are missing or not asked for.
     """
     origin = {
         "model": target_name,
@@ -121,7 +121,7 @@ class _Speaker:
 
 
 class _Output:
-    """The token file: grows by whole batches; whatever a cut-off batch left behind is removed."""
+    """The token file: grows by whole batches; what an interrupted batch has left is removed."""
 
     def __init__(self, path: Path, origin: dict[str, Any], vocab_size: int) -> None:
         self.path, self._origin = path, origin
@@ -161,7 +161,7 @@ class _Output:
             msg = f"{self._provenance}: the file was begun with another {differing[0]}: name another file"
             raise TrainingError(msg)
         if not self.path.is_file() or self.path.stat().st_size < self._num_bytes:
-            msg = f"{self.path}: shorter than {self._provenance.name} says: remove both"
+            msg = f"{self.path}: shorter than {self._provenance.name} records: remove both"
             raise TrainingError(msg)
         with self.path.open("r+b") as file:
             file.truncate(self._num_bytes)

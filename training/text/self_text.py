@@ -1,12 +1,13 @@
-"""Training text from a target's folder; what is said and how is the business of `training.text.generate_text`."""
+"""Training text from a target's folder; what is written and how: `training.text.generate_text`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
+from decoding.progress import ReportCount
 from runtime.models.tokenizer import Tokenizer
 from runtime.models.weights import load_decoder
 from training.data.conversations import read_conversations
@@ -22,13 +23,13 @@ def write_self_text(
     *,
     sources: Sequence[Path] = (),
     device: str = "cpu",
-    progress: Callable[[int, int], None] = lambda _done, _total: None,
+    progress: ReportCount = lambda _done, _total: None,
 ) -> None:
     """Load the target in bfloat16 and let it write `path`, or go on doing so.
 
     Args:
-        recipe: what is said and how.
-        target_folder: who says it.
+        recipe: what is written and how.
+        target_folder: of the target that writes it.
         path: the token file.
         sources: token files that passages are taken from, where the recipe wants passages.
         device: where to compute.

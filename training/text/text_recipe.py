@@ -39,7 +39,7 @@ class _AnswerRecipe(BaseModel):
 
 
 class SelfTextRecipe(_AnswerRecipe):
-    """User turns that the target makes up after openers.
+    """User turns that the target continues from openers.
 
     Attributes:
         openers: how user turns begin; the target goes on from there.
@@ -59,8 +59,8 @@ class PassageRecipe(_AnswerRecipe):
     """Long user turns: requests about passages, which are answers of conversations that are there already.
 
     Attributes:
-        templates: user turns; `{passage}` stands for the passages, `{question}` for the user turn that one of
-            them answered.
+        templates: user turns; `{passage}` is replaced by the passages, `{question}` by the user turn that one
+            of them answered.
         passage_tokens: least and most tokens of passages in a turn; whole answers are added until they are there.
     """
 

@@ -1,4 +1,4 @@
-"""What users say in training text: made up by the target after openers, or built around passages of its own."""
+"""User turns of training text: continued by the target from openers, or built around passages of its own."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class OpenedTurns:
         self._end_of_turn = {*target.config.eos_token_ids, *closing[:1]}
 
     def draw(self, count: int, generator: torch.Generator) -> list[str]:
-        """What the target thinks that users would say who begin so."""
+        """Openers as the target continues them in a user's turn."""
         recipe = self._recipe
         places = torch.randint(len(recipe.openers), (count,), generator=generator).tolist()
         openers = [recipe.openers[place] for place in places]
@@ -59,9 +59,9 @@ class OpenedTurns:
         )
         turns = []
         for opener, opening, sampled in zip(openers, openings, continuations, strict=True):
-            said = sampled[:-1] if sampled[-1] in self._end_of_turn else sampled
+            continued = sampled[:-1] if sampled[-1] in self._end_of_turn else sampled
             before = self._tokenizer.decode(opening)
-            turns.append((opener + self._tokenizer.decode([*opening, *said])[len(before) :]).strip())
+            turns.append((opener + self._tokenizer.decode([*opening, *continued])[len(before) :]).strip())
         return turns
 
 

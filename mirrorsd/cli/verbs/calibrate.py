@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mirrorsd.cli.console import escaped, show, telling_what_was_saved
+from mirrorsd.cli.console import escaped, say_if_busy, say_next, show, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.options import (
     DEFAULT_TARGET,
@@ -16,9 +16,11 @@ from mirrorsd.cli.options import (
     DtypeOption,
     ExitsOption,
     HeadsOption,
+    MaxNewTokensOption,
+    MaxWindowOption,
+    ModelNames,
     PromptsOption,
     TargetOption,
-    chosen_heads,
     chosen_prompts,
 )
 from mirrorsd.cli.progress import task
@@ -28,21 +30,31 @@ if TYPE_CHECKING:
 
 EXAMPLE = "mirrorsd calibrate --quick --out profile.yaml"
 
+OutOption = Annotated[Path, typer.Option(help="Where the profile goes (YAML).")]
+QuickOption = Annotated[
+    bool, typer.Option("--quick", help="A rougher profile: fewer sizes, and repeats only as a minute allows.")
+]
+MinutesOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0.1,
+        help="Leave out repeats that do not fit in so many; everything is measured once in any case. "
+        "Without it one with --quick, else no limit.",
+        show_default=False,
+    ),
+]
+
+MaxBranchesOption = Annotated[int, typer.Option(min=1, max=1024, help="Most branches per round.")]
+
 
 def calibrate(
-    out: Annotated[Path, typer.Option(help="Where the profile goes (YAML).")],
-    quick: Annotated[bool, typer.Option("--quick", help="At most a minute for the embedded model, rougher.")] = False,
-    minutes: Annotated[
-        float | None,
-        typer.Option(
-            min=0.1,
-            help="Leave out repeats that do not fit in so many; without it one with --quick, else no limit.",
-            show_default=False,
-        ),
-    ] = None,
+    out: OutOption,
+    quick: QuickOption = False,
+    minutes: MinutesOption = None,
     prompts: PromptsOption = None,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest text that schedules will decode.")] = 64,
-    max_window: Annotated[int, typer.Option(min=1, max=16, help="Most drafted tokens per round.")] = 8,
+    max_new_tokens: MaxNewTokensOption = 64,
+    max_window: MaxWindowOption = 8,
+    max_branches: MaxBranchesOption = 32,
     target: TargetOption = DEFAULT_TARGET,
     drafter: DrafterOption = None,
     exits: ExitsOption = None,
@@ -50,48 +62,51 @@ def calibrate(
     dtype: DtypeOption = Dtype.BFLOAT16,
     json: JsonOption = None,
 ) -> None:
-    """Measure this machine with these models; the prompts only say how long contexts get."""
+    """Measure this machine with these models; of the prompts only the lengths matter."""
     from mirrorsd.calibrate_pair import calibrate as measure
     from mirrorsd.calibrate_pair import contexts_of
-    from mirrorsd.model_pair import find_pair
     from mirrorsd.prompt_tokens import encode
 
-    wanted = chosen_prompts(prompts, None)
+    wanted = chosen_prompts(prompts)
+    names = ModelNames(target, drafter, exits, heads, dtype)
+    say_if_busy()
     with telling_what_was_saved([]), task("Calibrating") as report:
-        pair = find_pair(
-            target, drafter=drafter, exits=exits, heads=chosen_heads(heads), dtype=dtype.value, progress=report
-        )
+        pair = names.find(report)
         contexts = contexts_of(encode(wanted, pair.target_folder), max_new_tokens)
         profile = measure(
             pair,
             out,
             contexts=contexts,
             max_window=max_window,
+            max_branches=max_branches,
             quick=quick,
             time_s=None if minutes is None else 60 * minutes,
             progress=report,
         )
     if write_json({"path": str(out), "profile": profile.model_dump(mode="json", exclude_defaults=True)}, json):
-        show(_told(profile, out))
+        show(_in_words(profile, out))
+        given = () if prompts is None else ("--prompts", prompts)
+        say_next("record", *names.words, *given, "--out", "record.npz")
 
 
-def _told(profile: Profile, out: Path) -> str:
+def _in_words(profile: Profile, out: Path) -> str:
     from planner.wording import milliseconds, percent, seconds
 
     lines = [
-        f"Wrote {escaped(out)} after {seconds(profile.calibration_s)}, checked to {percent(profile.relative_error)}."
+        f"Wrote {escaped(out)} after {seconds(profile.calibration_s)}.",
+        f"Schedules that were run as a check took up to {percent(profile.relative_error)} more or less than predicted.",
     ]
     for lane in profile.lanes:
-        context = lane.layer.contexts[0] if lane.layer else 0
+        context = lane.layer.contexts[0] if lane.layer is not None else 0
         parts = [("layer", lane.layer), ("output head", lane.lm_head), ("draft step", lane.draft_step)]
         parts.append(("streams of the draft", lane.draft_streams))
         parts += [(f"step of {name}", table) for name, table in lane.heads.items()]
         parts += [(f"streams of {name}", table) for name, table in lane.streams.items()]
-        told = [
+        parts_ms = [
             f"{name} {milliseconds(table.at(table.rows[0], context))}" for name, table in parts if table is not None
         ]
-        lines.append(f"{escaped(lane.name)}: {', '.join(told)} for one row")
+        lines.append(f"{escaped(lane.name)}: {', '.join(parts_ms)} for one row")
     for pair in profile.contention:
         sides = [f"{name} {slowdown:.2f}x" for name, slowdown in zip(pair.lanes, pair.slowdown, strict=True)]
-        lines.append(f"side by side: {escaped(', '.join(sides))}")
+        lines.append(f"both at once: {escaped(', '.join(sides))}")
     return "\n".join([*lines, *map(escaped, profile.notes)])

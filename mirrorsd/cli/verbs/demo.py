@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mirrorsd.cli.console import escaped, say, show, telling_what_was_saved
+from mirrorsd.cli.console import escaped, results, say, say_next, show, show_paragraphs, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.options import (
     DEFAULT_TARGET,
@@ -16,27 +16,31 @@ from mirrorsd.cli.options import (
     DtypeOption,
     ExitsOption,
     HeadsOption,
+    MaxWindowOption,
+    ModelNames,
     PromptsOption,
     TargetOption,
-    chosen_heads,
     chosen_prompts,
 )
 from mirrorsd.cli.progress import stages, task
 
 EXAMPLE = "mirrorsd demo --json demo.json"
 
+OutOption = Annotated[Path, typer.Option(help="Folder for profile, record, schedules, traces and report.")]
+MinutesOption = Annotated[
+    float, typer.Option(min=0.5, help="Aim to be done in so many: fewer prompts are run if need be, one at least.")
+]
+MaxPromptsOption = Annotated[int, typer.Option(min=1, help="Most prompts to record and run.")]
+DemoTokensOption = Annotated[int, typer.Option(min=2, help="Longest text, in new tokens.")]
+
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for profile, record, schedules, traces and report.")] = Path(
-        "out/demo"
-    ),
-    minutes: Annotated[
-        float, typer.Option(min=0.5, help="Be done in so many; fewer prompts are run if need be.")
-    ] = 5.5,
+    out: OutOption = Path("out/demo"),
+    minutes: MinutesOption = 5.5,
     prompts: PromptsOption = None,
-    max_prompts: Annotated[int, typer.Option(min=1, help="Most prompts to record and run.")] = 12,
-    max_new_tokens: Annotated[int, typer.Option(min=2, help="Cut every text there.")] = 48,
-    max_window: Annotated[int, typer.Option(min=1, max=16, help="Most drafted tokens per round.")] = 8,
+    max_prompts: MaxPromptsOption = 12,
+    max_new_tokens: DemoTokensOption = 48,
+    max_window: MaxWindowOption = 8,
     target: TargetOption = DEFAULT_TARGET,
     drafter: DrafterOption = None,
     exits: ExitsOption = None,
@@ -44,16 +48,14 @@ def demo(
     dtype: DtypeOption = Dtype.BFLOAT16,
     json: JsonOption = None,
 ) -> None:
-    """Calibrate, record, search, run the best schedules for real, and lay predicted beside measured."""
+    """Calibrate, record, search, run the best schedules for real, and compare predicted with measured times."""
     from mirrorsd.cli.tables import outcome_table
     from mirrorsd.demo.demo import Demo, DemoSettings
-    from mirrorsd.model_pair import find_pair
 
-    wanted = chosen_prompts(prompts, None)
+    names = ModelNames(target, drafter, exits, heads, dtype)
+    wanted = chosen_prompts(prompts)
     with task("Finding the models") as report:
-        pair = find_pair(
-            target, drafter=drafter, exits=exits, heads=chosen_heads(heads), dtype=dtype.value, progress=report
-        )
+        pair = names.find(report)
     settings = DemoSettings(
         pair=pair,
         prompts=wanted,
@@ -70,13 +72,7 @@ def demo(
         with telling_what_was_saved(job.saved):
             result = job.run()
     if write_json(result, json, relative=["folder"]):
-        show(outcome_table(result))
-        show("")
-        show(escaped(result["verdict"]))
-        show("")
-        show(escaped(result["rounds"]))
-        show("")
-        for note in job.notes:
-            show(escaped(note))
-            show("")
-        show(f"Report: {escaped(result['report'])}")
+        show(outcome_table(result, width=results().width))
+        show_paragraphs(result["verdict"], result["rounds"], *job.notes, f"Report: {result['report']}")
+        models = names._replace(drafter=None, heads=None).words
+        say_next("run", "--schedule", out / "best.yaml", *models, "--prompt", "Why is the sky blue?")

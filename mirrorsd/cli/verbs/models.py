@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from mirrorsd.cli.console import show
+from mirrorsd.cli.console import escaped, say_next, show
 from mirrorsd.cli.json_option import JsonOption, write_json
+from mirrorsd.cli.options import ModelNames
 from mirrorsd.cli.progress import task
 
 models = typer.Typer(
@@ -19,17 +20,25 @@ models = typer.Typer(
 
 @models.command("list", epilog="Example: [bold]mirrorsd models list --json[/]")
 def list_models(json: JsonOption = None) -> None:
-    """Show the embedded models and whether they are in the cache."""
+    """Show the embedded models, whether they are in the cache, and what ships for them."""
+    from runtime.drafters.shipped import shipped_for
     from runtime.models.model_folder import known_models
 
     rows: list[dict[str, Any]] = [
-        {"name": m.name, "present": m.is_present, "folder": str(m.folder), "num_bytes": m.num_bytes}
+        {
+            "name": m.name,
+            "present": m.is_present,
+            "folder": str(m.folder),
+            "num_bytes": m.num_bytes,
+            "shipped": [one.name for one in shipped_for(m.name)],
+        }
         for m in known_models()
     ]
     if write_json({"models": rows}, json):
         for row in rows:
             size = f"{row['num_bytes'] / 1e6:.0f} MB" if row["present"] else "not fetched yet"
-            show(f"{row['name']}  {size}  {row['folder']}")
+            show(f"{row['name']}  {size}  {escaped(row['folder'])}")
+            show(f"  drafters, heads and exits for it: {', '.join(row['shipped']) or 'none'}")
 
 
 @models.command(epilog="Example: [bold]mirrorsd models fetch smollm2-135m-instruct[/]")
@@ -43,4 +52,5 @@ def fetch(
     with task(f"Fetching {name}") as report:
         folder = resolve_model(name, progress=report)
     if write_json({"name": name, "folder": str(folder)}, json):
-        show(f"{name} is ready: {folder}")
+        show(f"{escaped(name)} is ready: {escaped(folder)}")
+        say_next("calibrate", *ModelNames(name).words, "--quick", "--out", "profile.yaml")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from decoding.errors import ConfigError
-from mirrorsd.cli.console import escaped, show, telling_what_was_saved
+from mirrorsd.cli.console import escaped, say_next, show, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.options import (
     DEFAULT_TARGET,
@@ -17,10 +17,12 @@ from mirrorsd.cli.options import (
     DtypeOption,
     ExitsOption,
     HeadsOption,
+    MaxNewTokensOption,
+    MaxWindowOption,
+    ModelNames,
     PerCategoryOption,
     PromptsOption,
     TargetOption,
-    chosen_heads,
     chosen_prompts,
 )
 from mirrorsd.cli.progress import task
@@ -32,9 +34,23 @@ if TYPE_CHECKING:
 
 EXAMPLE = "mirrorsd record --prompts my-prompts.jsonl --out record.npz"
 
+OutOption = Annotated[Path, typer.Option(help="Where the record goes (.npz).")]
+MaxExitTopKOption = Annotated[
+    int, typer.Option(min=1, max=64, help="Most roots per row from an exit that can be replayed.")
+]
+ExitLayerOption = Annotated[
+    list[int] | None,
+    typer.Option(help="Record this exit; may be repeated. Without it, all with trained adapters."),
+]
+TreeOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Record dynamic trees of this depth and top-k, such as 5x8; may be repeated."),
+]
+ThreadsOption = Annotated[int | None, typer.Option(min=1, help="Threads to compute with.", show_default=False)]
+
 
 def record(
-    out: Annotated[Path, typer.Option(help="Where the record goes (.npz).")],
+    out: OutOption,
     prompts: PromptsOption = None,
     per_category: PerCategoryOption = None,
     target: TargetOption = DEFAULT_TARGET,
@@ -42,56 +58,52 @@ def record(
     exits: ExitsOption = None,
     heads: HeadsOption = None,
     dtype: DtypeOption = Dtype.BFLOAT16,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Cut every text there.")] = 64,
-    max_window: Annotated[int, typer.Option(min=1, max=16, help="Longest window that can be replayed.")] = 8,
-    exit_layer: Annotated[
-        list[int] | None,
-        typer.Option(help="Record this exit; may be repeated. Without it, all with trained adapters."),
-    ] = None,
-    tree: Annotated[
-        list[str] | None,
-        typer.Option(help="Record dynamic trees of this depth and top-k, such as 5x8; may be repeated."),
-    ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads to compute with.", show_default=False)] = None,
+    max_new_tokens: MaxNewTokensOption = 64,
+    max_window: MaxWindowOption = 8,
+    max_exit_top_k: MaxExitTopKOption = 16,
+    exit_layer: ExitLayerOption = None,
+    tree: TreeOption = None,
+    threads: ThreadsOption = None,
     json: JsonOption = None,
 ) -> None:
     """Run target and drafter over prompts, so that any schedule can be replayed; resumes where it was stopped."""
-    from mirrorsd.model_pair import find_pair
     from mirrorsd.record_pair import Reach
     from mirrorsd.record_pair import record as make
 
     wanted = chosen_prompts(prompts, per_category)
-    trees = None if tree is None else tuple(map(_shape, tree))
-    saved = [f"Finished prompts are kept beside {out}; the same command goes on from there."]
+    reach = Reach(
+        max_new_tokens=max_new_tokens,
+        max_window=max_window,
+        max_exit_top_k=max_exit_top_k,
+        exit_layers=None if exit_layer is None else tuple(exit_layer),
+        trees=None if tree is None else tuple(map(_shape, tree)),
+    )
+    names = ModelNames(target, drafter, exits, heads, dtype)
+    saved = [f"Finished prompts are kept next to {out}; the same command goes on from there."]
     with telling_what_was_saved(saved), task("Recording") as report:
-        made = make(
-            find_pair(
-                target,
-                drafter=drafter,
-                exits=exits,
-                heads=chosen_heads(heads),
-                dtype=dtype.value,
-                progress=report,
-            ),
-            wanted,
-            out,
-            reach=Reach(
-                max_new_tokens=max_new_tokens,
-                max_window=max_window,
-                exit_layers=None if exit_layer is None else tuple(exit_layer),
-                trees=trees,
-            ),
-            num_threads=threads,
-            progress=report,
-        )
+        made = make(names.find(report), wanted, out, reach=reach, num_threads=threads, progress=report)
     result = _summary(made, out)
     if write_json(result, json):
-        show(
-            f"Wrote {escaped(out)}: {result['num_prompts']} prompts, {result['num_tokens']} tokens; the draft knows "
-            f"{result['token_acceptance']:.0%} of them."
+        show(_in_words(result))
+        say_next("search", "--profile", "profile.yaml", "--record", out, "--out", "best.yaml")
+
+
+def _in_words(result: dict[str, Any]) -> str:
+    from planner.wording import counted, percent
+
+    acceptance = result["token_acceptance"]
+    size = f"{counted(result['num_prompts'], 'prompt')}, {counted(result['num_tokens'], 'token')}"
+    meaning = "that often the first token of a window is accepted" if acceptance else "nothing it drafts is accepted"
+    return "\n".join(
+        (
+            f"Wrote {escaped(result['record'])}: {size}.",
+            f"The draft guesses {percent(acceptance)} of the target's tokens: {meaning}.",
+            *(
+                f"{escaped(one['name'])}: {one['mean_acceptance_length']:.2f} tokens per round with the largest tree."
+                for one in result["trees"]
+            ),
         )
-        for one in result["trees"]:
-            show(f"{escaped(one['name'])}: {one['mean_acceptance_length']:.2f} tokens per round with the largest tree.")
+    )
 
 
 def _summary(made: AcceptanceRecord, out: Path) -> dict[str, Any]:

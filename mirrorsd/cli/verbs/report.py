@@ -14,7 +14,7 @@ EXAMPLE = "mirrorsd report out/demo/demo.json --out report.html"
 
 
 def report(
-    result: Annotated[Path, typer.Argument(help="demo.json or validate.json, with the files beside it.")],
+    result: Annotated[Path, typer.Argument(help="demo.json or validate.json, with the files that it names.")],
     out: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("report.html"),
     json: JsonOption = None,
 ) -> None:

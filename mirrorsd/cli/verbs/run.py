@@ -14,6 +14,8 @@ from mirrorsd.cli.options import (
     Dtype,
     DtypeOption,
     ExitsOption,
+    MaxNewTokensOption,
+    ModelNames,
     ScheduleOption,
     TargetOption,
 )
@@ -28,61 +30,78 @@ if TYPE_CHECKING:
 
 EXAMPLE = 'mirrorsd run --schedule best.yaml --prompt "Why is the sky blue?"'
 
+PromptOption = Annotated[str | None, typer.Option(help="One prompt, as text.", show_default=False)]
+PromptFileOption = Annotated[
+    Path | None,
+    typer.Option(help='JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows.', show_default=False),
+]
+OwnDrafterOption = Annotated[
+    str | None,
+    typer.Option(
+        help="In place of the schedule's drafter, by shipped name or folder: a draft, or a head for medusa, hydra, "
+        "eagle2, eagle3 and speculative_streaming; without either the one shipped for the target.",
+        show_default=False,
+    ),
+]
+TemperatureOption = Annotated[float, typer.Option(min=0.0, help="0 is greedy.")]
+SeedOption = Annotated[int, typer.Option(min=0, help="Of all draws at a temperature above 0.")]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(help="Append a row per prompt to this JSON Lines file; goes on with it.", show_default=False),
+]
+LanesOption = Annotated[
+    Path | None,
+    typer.Option(help="Take the lanes from this profile instead of this machine's.", show_default=False),
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="Do not stream the text.")]
+
 
 def run(
     schedule: ScheduleOption,
-    prompt: Annotated[str | None, typer.Option(help="One prompt, as text.", show_default=False)] = None,
-    prompts: Annotated[
-        Path | None,
-        typer.Option(help='JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows.', show_default=False),
-    ] = None,
+    prompt: PromptOption = None,
+    prompts: PromptFileOption = None,
     target: TargetOption = DEFAULT_TARGET,
-    drafter: Annotated[
-        str | None,
-        typer.Option(
-            help="In place of the schedule's drafter, by shipped name or folder: a draft, or a head for medusa, hydra, "
-            "eagle2, eagle3 and speculative_streaming; without either the one shipped for the target.",
-            show_default=False,
-        ),
-    ] = None,
+    drafter: OwnDrafterOption = None,
     exits: ExitsOption = None,
     dtype: DtypeOption = Dtype.BFLOAT16,
-    temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of all draws at a temperature above 0.")] = 0,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Stop there, unless the model ends before.")] = 128,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Append a row per prompt to this JSON Lines file; goes on with it.", show_default=False),
-    ] = None,
-    profile: Annotated[
-        Path | None,
-        typer.Option(help="Take the lanes from this profile instead of this machine's.", show_default=False),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Do not stream the text.")] = False,
+    temperature: TemperatureOption = 0.0,
+    seed: SeedOption = 0,
+    max_new_tokens: MaxNewTokensOption = 128,
+    out: OutOption = None,
+    profile: LanesOption = None,
+    quiet: QuietOption = False,
     json: JsonOption = None,
 ) -> None:
-    """Decode prompts as a schedule says, on real lanes; the text streams to stdout."""
+    """Decode prompts by a schedule, on real lanes; the text streams to stdout."""
     from decoding.schedule import load_schedule
     from hwprofiles.profile import load_profile
-    from mirrorsd.model_pair import find_pair
     from mirrorsd.text_engine import Decoding, TextEngine, lane_specs
 
-    wanted, asked = load_schedule(schedule), _asked(prompt, prompts)
+    asked = _asked(prompt, prompts)
+    names = ModelNames(target, drafter, exits, dtype=dtype)
+    pair, wanted = _with_models(load_schedule(schedule), names)
     lanes = lane_specs(load_profile(profile) if profile is not None else None)
-    name = drafter or wanted.drafter
-    if wanted.is_tree:
-        pair = find_pair(target, exits=exits, heads=[name] if name else None, dtype=dtype.value)
-        wanted = wanted.model_copy(update={"drafter": _head(pair, wanted)})
-    else:
-        pair = find_pair(target, drafter=name, exits=exits, dtype=dtype.value)
-        if wanted.draft_lane is not None:
-            wanted = wanted.model_copy(update={"drafter": pair.drafter})
     decoding = Decoding(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed)
     with TextEngine(pair, lanes) as engine:
         job = _Job(engine, wanted, decoding, streams=not quiet and json != STDOUT)
         rows = job.run(asked) if out is None else job.run_into(out, asked, _settings(pair, wanted, decoding))
     write_json({"schedule": _plain(wanted), **_summary(rows), "prompts": rows}, json)
-    say(_told(_summary(rows)))
+    say(_in_words(_summary(rows)))
+
+
+def _with_models(schedule: Schedule, names: ModelNames) -> tuple[ModelPair, Schedule]:
+    """The models that a schedule runs with, and the schedule with the drafter found among them."""
+    from mirrorsd.model_pair import find_pair, name_of
+
+    drafter = names.drafter or schedule.drafter
+    if schedule.is_tree:
+        heads = [drafter] if drafter else None
+        pair = find_pair(names.target, exits=names.exits, heads=heads, dtype=names.dtype.value)
+        return pair, schedule.model_copy(update={"drafter": _head(pair, schedule)})
+    pair = find_pair(names.target, drafter=drafter, exits=names.exits, dtype=names.dtype.value)
+    if schedule.draft_lane is None:
+        return pair, schedule
+    return pair, schedule.model_copy(update={"drafter": name_of(pair.drafter)})
 
 
 class _Job:
@@ -101,8 +120,8 @@ class _Job:
 
         with RunFile(path, settings) as file:
             if file.rows:
-                say(f"{escaped(path)} has {len(file.rows)} rows already; going on behind them.")
-            saved = [f"{path} holds the rows of the prompts finished; the same command goes on behind them."]
+                say(f"{escaped(path)} has {len(file.rows)} rows already; the others follow.")
+            saved = [f"{path} holds the rows of the prompts finished; the same command goes on after them."]
             with telling_what_was_saved(saved):
                 for number, prompt in enumerate(prompts, 1):
                     if prompt.prompt_id not in file.rows:
@@ -138,19 +157,22 @@ def _asked(prompt: str | None, prompts: Path | None) -> tuple[Prompt, ...]:
 def _head(pair: ModelPair, schedule: Schedule) -> str:
     from decoding.errors import ConfigError
 
+    given = ", ".join(head.name for head in pair.heads)
     name = pair.head_for(schedule.method)
     if name is None:
-        have = f"those given are {', '.join(pair.heads)}" if pair.heads else f"none ships for {pair.target}"
+        have = f"those given are {given}" if given else f"none ships for {pair.target}"
         msg = f"method {schedule.method} needs its own kind of head, and {have}: name one with --drafter"
         raise ConfigError(msg)
     return name
 
 
 def _settings(pair: ModelPair, schedule: Schedule, decoding: Decoding) -> dict[str, Any]:
+    from mirrorsd.model_pair import name_of
+
     return {
         "schedule": _plain(schedule),
         "target": pair.target,
-        "exits": pair.exits if schedule.uses_exit else None,
+        "exits": name_of(pair.exits) if schedule.uses_exit else None,
         "dtype": pair.dtype,
         "temperature": decoding.temperature,
         "seed": decoding.seed,
@@ -163,14 +185,14 @@ def _plain(schedule: Schedule) -> dict[str, Any]:
 
 
 def _row(prompt: Prompt, answer: Answer) -> dict[str, Any]:
-    from mirrorsd.compare.numbers import prompt_figures
+    from mirrorsd.compare.numbers import prompt_numbers
 
     return {
         "prompt_id": prompt.prompt_id,
         "category": prompt.category,
         "token_ids": list(answer.tokens),
         "text": answer.text,
-        **prompt_figures(answer.trace),
+        **prompt_numbers(answer.trace),
         "events": [f"{event.lane}: {event.text}" for event in answer.trace.events],
     }
 
@@ -189,7 +211,7 @@ def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _told(summary: Mapping[str, Any]) -> str:
+def _in_words(summary: Mapping[str, Any]) -> str:
     from planner.wording import counted, milliseconds, tokens_per_second
 
     tpot_s = summary["tpot_s"]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mirrorsd.cli.console import escaped, say, show
+from mirrorsd.cli.console import escaped, say, say_next, show, show_paragraphs
 from mirrorsd.cli.json_option import JsonOption, write_json
-from mirrorsd.cli.options import ProfileOption, RecordOption
+from mirrorsd.cli.options import Dtype, ModelNames, ProfileOption, RecordOption, ReplayedOption
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,40 +19,50 @@ if TYPE_CHECKING:
 
 EXAMPLE = "mirrorsd search --profile profile.yaml --record record.npz --out best.yaml"
 
+OutOption = Annotated[Path | None, typer.Option(help="Write the fastest schedule here, as YAML.", show_default=False)]
+SpaceOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="YAML that narrows or widens what is searched: methods, windows, tree_sizes and so on.",
+        show_default=False,
+    ),
+]
+TopOption = Annotated[int, typer.Option(min=1, help="Rows of the ranking to show.")]
+
 
 def search(
     profile: ProfileOption,
     record: RecordOption,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the fastest schedule here, as YAML.", show_default=False)
-    ] = None,
-    space: Annotated[
-        Path | None,
-        typer.Option(
-            help="YAML that narrows or widens what is searched: methods, windows, tree_sizes and so on.",
-            show_default=False,
-        ),
-    ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Rows of the ranking to show.")] = 10,
+    out: OutOption = None,
+    space: SpaceOption = None,
+    top: TopOption = 10,
+    replayed_acceptance: ReplayedOption = False,
     json: JsonOption = None,
 ) -> None:
-    """Rank every schedule that the profile can price and the record can replay, and say why the best wins."""
+    """Rank every schedule that the profile can price and the record can replay, and explain why the best wins."""
     from decoding.record import AcceptanceRecord
     from decoding.schedule import save_schedule
     from decoding.yaml_file import load_yaml
     from hwprofiles.profile import load_profile
-    from planner.plan import make_plan
+    from mirrorsd.simulation import make_plan
+    from planner.same_models import require_same_models
     from planner.search.space import SearchSpace
 
     wanted = SearchSpace() if space is None else load_yaml(space, SearchSpace)
-    found = make_plan(wanted, load_profile(profile), AcceptanceRecord.load(record))
+    machine, accepted = load_profile(profile), AcceptanceRecord.load(record)
+    require_same_models(machine, accepted, replayed=replayed_acceptance, sides=(profile, record))
+    found = make_plan(wanted, machine, accepted, replayed=replayed_acceptance)
     if out is not None:
         save_schedule(found.search.winner.schedule, out)
         say(f"Wrote {escaped(out)}")
     if write_json(_result(found), json):
         show(_ranking(found, top))
-        show("")
-        show(escaped(found.verdict.text))
+        show_paragraphs(found.verdict.text)
+        if out is None:
+            say_next("search", "--profile", profile, "--record", record, "--out", "best.yaml")
+        elif not replayed_acceptance:
+            models = ModelNames(target=accepted.target, dtype=Dtype(accepted.dtype)).words
+            say_next("run", "--schedule", out, *models, "--prompt", "Why is the sky blue?")
 
 
 def _result(found: Plan) -> dict[str, Any]:
@@ -66,7 +76,7 @@ def _result(found: Plan) -> dict[str, Any]:
 
 
 def _candidate(one: Candidate) -> dict[str, Any]:
-    from mirrorsd.compare.numbers import predicted_figures
+    from mirrorsd.compare.numbers import predicted_numbers
     from planner.wording import schedule_name
 
     return {
@@ -74,7 +84,7 @@ def _candidate(one: Candidate) -> dict[str, Any]:
         "method": one.schedule.method,
         "placement": one.placement,
         "schedule": one.schedule.model_dump(mode="json", exclude_defaults=True),
-        "predicted": predicted_figures(one.prediction),
+        "predicted": predicted_numbers(one.prediction),
     }
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mirrorsd.cli.console import escaped, say, show
+from mirrorsd.cli.console import escaped, say, say_next, show
 from mirrorsd.cli.json_option import JsonOption, write_json
-from mirrorsd.cli.options import ProfileOption, RecordOption, ScheduleOption
+from mirrorsd.cli.options import ProfileOption, RecordOption, ReplayedOption, ScheduleOption
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
@@ -19,45 +19,56 @@ if TYPE_CHECKING:
 
 EXAMPLE = "mirrorsd simulate --schedule best.yaml --record record.npz --profile profile.yaml --trace simulated.json.gz"
 
+TraceOption = Annotated[
+    Path | None,
+    typer.Option(help="Write a Chrome trace for Perfetto here; .gz compresses it.", show_default=False),
+]
+CutOption = Annotated[
+    int | None, typer.Option(min=1, help="Cut every text there; without it, as recorded.", show_default=False)
+]
+
 
 def simulate(
     schedule: ScheduleOption,
     record: RecordOption,
     profile: ProfileOption,
-    trace: Annotated[
-        Path | None,
-        typer.Option(help="Write a Chrome trace for Perfetto here; .gz compresses it.", show_default=False),
-    ] = None,
-    max_new_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Cut every text there; without it, as recorded.", show_default=False)
-    ] = None,
+    trace: TraceOption = None,
+    max_new_tokens: CutOption = None,
+    replayed_acceptance: ReplayedOption = False,
     json: JsonOption = None,
 ) -> None:
     """Play a schedule without any model: measured latencies, recorded acceptance."""
     from decoding.record import AcceptanceRecord
     from decoding.schedule import load_schedule
     from hwprofiles.profile import load_profile
-    from sim.evaluator import predict
-    from sim.world import simulate as play
+    from mirrorsd.simulation import predict
+    from mirrorsd.simulation import simulate as play
+    from planner.same_models import require_same_models
 
     wanted, machine, accepted = load_schedule(schedule), load_profile(profile), AcceptanceRecord.load(record)
-    traces = play(wanted, machine, accepted, max_new_tokens=max_new_tokens, trace=trace is not None)
-    prediction = predict(wanted, machine, accepted, max_new_tokens=max_new_tokens)
+    label = require_same_models(machine, accepted, replayed=replayed_acceptance, sides=(profile, record))
+    has_spans = trace is not None
+    prediction = predict(wanted, machine, accepted, max_new_tokens=max_new_tokens, replayed=replayed_acceptance)
+    traces = play(
+        wanted, machine, accepted, max_new_tokens=max_new_tokens, trace=has_spans, replayed=replayed_acceptance
+    )
     if trace is not None:
         from planner.chrome_trace import save_chrome_trace
 
         save_chrome_trace({p.name: t for p, t in zip(accepted.prompts, traces, strict=True)}, trace)
         say(f"Wrote {escaped(trace)}")
-    result = {"schedule": wanted.model_dump(mode="json", exclude_defaults=True), **_figures(prediction)}
+    result = {"schedule": wanted.model_dump(mode="json", exclude_defaults=True), **_numbers(prediction)}
     if write_json(result | {"prompts": _by_prompt(accepted, traces)}, json):
-        show(_told(prediction))
+        show(_in_words(prediction, label))
+        if label is None:
+            say_next("validate", "--schedule", schedule, "--profile", profile, "--record", record)
 
 
-def _figures(prediction: Prediction) -> dict[str, Any]:
-    from mirrorsd.compare.numbers import predicted_figures
+def _numbers(prediction: Prediction) -> dict[str, Any]:
+    from mirrorsd.compare.numbers import predicted_numbers
 
     return {
-        **predicted_figures(prediction),
+        **predicted_numbers(prediction),
         "bottlenecks_s": prediction.bottlenecks._asdict(),
         "source": prediction.source,
     }
@@ -65,21 +76,22 @@ def _figures(prediction: Prediction) -> dict[str, Any]:
 
 def _by_prompt(record: AcceptanceRecord, traces: list[Trace]) -> list[dict[str, Any]]:
     """The rows that `mirrorsd run` would write, but for the text, which takes a tokenizer."""
-    from mirrorsd.compare.numbers import prompt_figures
+    from mirrorsd.compare.numbers import prompt_numbers
 
     rows = []
     for prompt, trace in zip(record.prompts, traces, strict=True):
-        figures = prompt_figures(trace)
-        num_tokens = sum(figures["accept_lengths"])
-        rows.append({"prompt_id": prompt.name, "token_ids": prompt.text[:num_tokens].tolist(), **figures})
+        numbers = prompt_numbers(trace)
+        num_tokens = sum(numbers["accept_lengths"])
+        rows.append({"prompt_id": prompt.name, "token_ids": prompt.text[:num_tokens].tolist(), **numbers})
     return rows
 
 
-def _told(prediction: Prediction) -> str:
+def _in_words(prediction: Prediction, label: str | None) -> str:
+    from mirrorsd.cli.tables import interval
     from planner.wording import counted, milliseconds, percent, tokens_per_second
 
-    low, high = milliseconds(prediction.tpot_s_low), milliseconds(prediction.tpot_s_high)
-    speed = f"[bold]{milliseconds(prediction.tpot_s)}[/] per token ({low} to {high})"
+    within = interval(prediction.tpot_s_low, prediction.tpot_s_high)
+    speed = f"[bold]{milliseconds(prediction.tpot_s)}[/] per token ({within})"
     tokens = f"{counted(prediction.num_tokens, 'token')} in {counted(prediction.num_rounds, 'round')}"
     lines = [
         f"{speed}, {tokens_per_second(prediction.tpot_s)}",
@@ -87,4 +99,4 @@ def _told(prediction: Prediction) -> str:
     ]
     if not isnan(prediction.reuse_rate):
         lines.append(f"{percent(prediction.reuse_rate)} of the windows were ready in time")
-    return "\n".join(lines)
+    return "\n".join(lines if label is None else [*lines, escaped(label)])

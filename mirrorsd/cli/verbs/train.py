@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -9,12 +11,21 @@ import typer
 
 from mirrorsd.cli.console import escaped, say, show, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
-from mirrorsd.cli.options import TargetOption
+from mirrorsd.cli.options import DEFAULT_TARGET, TargetOption
 from mirrorsd.cli.progress import task
 
 if TYPE_CHECKING:
+    from training.judging.card import Card
     from training.recipe import TrainingRecipe
     from training.run import RunProgress
+
+_MOST_COLUMNS = 6
+_STAGES = {
+    "states": ("1 of 3 the target's states", 0.0, 0.2),
+    "training": ("2 of 3 training", 0.2, 0.95),
+    "judging": ("3 of 3 judging", 0.95, 0.99),
+}
+"""Name, and where on the bar a stage begins and ends: a guess, for how long they take depends on the recipe."""
 
 train = typer.Typer(
     no_args_is_help=True,
@@ -26,7 +37,8 @@ DataOption = Annotated[
     list[Path], typer.Option("--data", help="Token files of the target's own answers; may be repeated.")
 ]
 RunFolderOption = Annotated[
-    Path, typer.Option("--out", help="Folder of the run: checkpoint, and in the end the trained weights.")
+    Path,
+    typer.Option("--out", help="Folder of the run: the checkpoint, and in the end the trained weights in drafter/."),
 ]
 StatesOption = Annotated[
     Path | None,
@@ -46,7 +58,7 @@ def draft(
     data: DataOption,
     out: RunFolderOption,
     recipe: RecipeOption = "smollm2-135m-draft4",
-    target: TargetOption = "smollm2-135m-instruct",
+    target: TargetOption = DEFAULT_TARGET,
     device: DeviceOption = "cpu",
     states: StatesOption = None,
     json: JsonOption = None,
@@ -60,7 +72,7 @@ def exits(
     data: DataOption,
     out: RunFolderOption,
     recipe: RecipeOption = "smollm2-135m-exits",
-    target: TargetOption = "smollm2-135m-instruct",
+    target: TargetOption = DEFAULT_TARGET,
     device: DeviceOption = "cpu",
     states: StatesOption = None,
     json: JsonOption = None,
@@ -76,7 +88,7 @@ def recipe(
     name: Annotated[str, typer.Argument(metavar="RECIPE", help="A shipped recipe's name, or a YAML file.")],
     data: DataOption,
     out: RunFolderOption,
-    target: TargetOption = "smollm2-135m-instruct",
+    target: TargetOption = DEFAULT_TARGET,
     device: DeviceOption = "cpu",
     states: StatesOption = None,
     json: JsonOption = None,
@@ -93,7 +105,7 @@ def generate(
         typer.Option(help="Token files to take passages from, for a recipe of kind passages; may be repeated."),
     ] = None,
     recipe: RecipeOption = "smollm2-135m-selfgen",
-    target: TargetOption = "smollm2-135m-instruct",
+    target: TargetOption = DEFAULT_TARGET,
     device: DeviceOption = "cpu",
     json: JsonOption = None,
 ) -> None:
@@ -105,7 +117,7 @@ def generate(
     from runtime.models.model_folder import resolve_model
     from training.text.self_text import write_self_text
 
-    saved = [f"The batches that were finished are in {out}; the same command goes on behind them."]
+    saved = [f"The batches that were finished are in {out}; the same command goes on after them."]
     with telling_what_was_saved(saved), task("Generating") as report:
         write_self_text(
             wanted,
@@ -117,6 +129,9 @@ def generate(
         )
     if write_json({"path": str(out), "num_conversations": wanted.num_conversations}, json):
         show(f"Wrote {escaped(out)}: {wanted.num_conversations:,} conversations")
+        own = [] if target == DEFAULT_TARGET else ["--recipe", "RECIPE.yaml"]
+        words = ["mirrorsd", "train", "draft", *_unless_default(target), *own, "--data", str(out), "--out", "my-draft"]
+        show(f"Train a draft on them: [bold]{escaped(shlex.join(words))}[/]")
 
 
 def _train(
@@ -137,6 +152,7 @@ def _train(
     from training.run import run_recipe
 
     saved = [f"What was finished is in {out}; the same command goes on from there."]
+    overall = _Overall()
     with telling_what_was_saved(saved), task("Training") as report:
         folder = run_recipe(
             wanted,
@@ -145,12 +161,13 @@ def _train(
             out,
             state_folder=states,
             device=device,
-            progress=lambda now: report(*_told(now)),
+            progress=lambda now: report(*overall(now)),
         )
     card = read_card(folder)
     if write_json({"folder": str(folder), "card": card.model_dump(mode="json")}, json):
-        show(escaped(card.text))
+        _show_card(card, folder)
         show(f"Trained weights: {escaped(folder)}")
+        show(f"Use them: [bold]{escaped(_next_command(card.kind, target, folder))}[/]")
 
 
 def _recipe(name: str, kind: str | None) -> TrainingRecipe:
@@ -176,8 +193,62 @@ def _recipe_path(name: str) -> Path:
     return shipped.get(name, Path(name))
 
 
-def _told(now: RunProgress) -> tuple[str, float]:
-    step = {"states": "the target's states", "training": "training", "judging": "judging"}[now.stage]
-    if now.report is not None:
-        step += f", loss {now.report.loss:.3f}"
-    return step, now.done / max(now.total, 1)
+def _show_card(card: Card, folder: Path) -> None:
+    """The card's tables, without those that no terminal has room for."""
+    from mirrorsd.cli.tables import plain_table
+    from training.judging.card import TEXT_FILE
+
+    show(f"[bold]{escaped(card.name)}[/]: {escaped(card.title)}")
+    shown = [section for section in card.sections if len(section.header) <= _MOST_COLUMNS]
+    for section in shown:
+        table = plain_table(escaped(section.title))
+        table.show_header = any(section.header)
+        for heading in section.header:
+            table.add_column(escaped(heading))
+        for row in section.rows:
+            table.add_row(*map(escaped, row))
+        show("")
+        show(table)
+    rest = "" if len(shown) == len(card.sections) else ", with the curve of the training"
+    show(f"\nThe card{rest}: {escaped(folder / TEXT_FILE)}")
+
+
+def _next_command(kind: str, target: str, folder: Path) -> str:
+    """How to run with what was trained."""
+    from mirrorsd.model_pair import find_pair
+
+    option = {"draft": "--drafter", "exit": "--exits"}.get(kind, "--heads")
+    words = ["mirrorsd", "demo", *_unless_default(target)]
+    if option != "--drafter" and find_pair(target, heads=()).drafter is None:
+        words += ["--drafter", "DRAFTER"]
+    return shlex.join([*words, option, str(folder)])
+
+
+def _unless_default(target: str) -> list[str]:
+    return [] if target == DEFAULT_TARGET else ["--target", target]
+
+
+class _Overall:
+    """A run's progress as one share that never falls, and how long the stage under way still takes."""
+
+    def __init__(self) -> None:
+        self._stage = ""
+        self._began_s = self._began_at = 0.0
+
+    def __call__(self, now: RunProgress) -> tuple[str, float]:
+        """What is under way, and the share of the whole run that is done."""
+        done = min(now.done / max(now.total, 1), 1.0)
+        if now.stage != self._stage:
+            self._stage, self._began_s, self._began_at = now.stage, time.monotonic(), done
+        name, start, stop = _STAGES[now.stage]
+        loss = f", loss {now.report.loss:.3f}" if now.report is not None else ""
+        return f"{name}{loss}{self._left(done)}", start + done * (stop - start)
+
+    def _left(self, done: float) -> str:
+        """At the pace of this stage since it began."""
+        from planner.wording import seconds
+
+        if done <= self._began_at:
+            return ""
+        left_s = (time.monotonic() - self._began_s) * (1 - done) / (done - self._began_at)
+        return f", {seconds(left_s)} left"

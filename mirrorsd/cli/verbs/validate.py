@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mirrorsd.cli.console import escaped, show, telling_what_was_saved
+from mirrorsd.cli.console import results, say_if_busy, show, show_paragraphs, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.options import ExitsOption, ProfileOption, PromptsOption, RecordOption, chosen_prompts
 from mirrorsd.cli.progress import task
@@ -24,7 +24,7 @@ def validate(
     out: Annotated[Path, typer.Option(help="Folder for result, traces and report.")] = Path("out/validate"),
     json: JsonOption = None,
 ) -> None:
-    """Run schedules in both worlds over the recorded prompts: times side by side, rounds compared one by one."""
+    """Run schedules in both worlds over the recorded prompts: times compared, and rounds one by one."""
     from decoding.schedule import load_schedule
     from mirrorsd.cli.tables import outcome_table
     from mirrorsd.compare.outcome_folder import write_outcome
@@ -32,12 +32,11 @@ def validate(
     from mirrorsd.compare.validate_pair import validate as run
 
     schedules = [load_schedule(path) for path in schedule]
-    evidence, wanted = Evidence.load(profile, record), chosen_prompts(prompts, None)
+    evidence, wanted = Evidence.load(profile, record), chosen_prompts(prompts)
+    say_if_busy()
     with telling_what_was_saved([]), task("Validating") as report:
         outcome = run(schedules, evidence, wanted, exits=exits, progress=report)
     result = write_outcome(outcome, out, "validate.json")
     if write_json(result, json, relative=["folder"]):
-        show(outcome_table(result))
-        show("")
-        show(escaped(result["rounds"]))
-        show(f"Report: {escaped(result['report'])}")
+        show(outcome_table(result, width=results().width))
+        show_paragraphs(result["rounds"], f"Report: {result['report']}")

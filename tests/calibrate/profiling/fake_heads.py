@@ -16,19 +16,19 @@ LEVEL = 1.5
 class HeadLane(FakeLane):
     """Holds one head at a time."""
 
-    def seconds(self, m: Measurement, *, beside: bool) -> float:
+    def seconds(self, m: Measurement, *, contended: bool) -> float:
         if m.part == "head_step":
             return self.machine.head_s(self.machine.heads_loaded[self.name], m.rows) / self.laws.speed
         if m.part in ("verify_tree", "stream"):
             streams_s = STREAMS_S / self.laws.speed if m.part == "stream" else 0.0
             assert m.part == "verify_tree" or self.name in self.machine.streams_loaded
             return self.laws.target_s("verify", m.rows, m.context, None) + streams_s
-        return super().seconds(m, beside=beside)
+        return super().seconds(m, contended=contended)
 
 
 @dataclass
 class HeadEngine(FakeEngine):
-    """Heads take `base_s` and a bit for every row, and in a run so many times that as `level_of` says of the lane."""
+    """Heads take `base_s` and a bit for every row, and in a run `level_of` the lane times that."""
 
     base_s: dict[str, float] = field(default_factory=lambda: {"eagle": 2e-3, "medusa": 1e-3})
     level_of: dict[str, float] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class HeadEngine(FakeEngine):
 
 
 class TreeRun(FakeRun):
-    """Every round commits one token: nothing of a made-up text is accepted."""
+    """Every round commits one token: nothing of an arbitrary text is accepted."""
 
     def __init__(self, engine: HeadEngine, schedule, prompt_length: int) -> None:
         super().__init__(engine, schedule, prompt_length)

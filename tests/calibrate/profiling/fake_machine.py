@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import SimpleNamespace
 
 from decoding.messages import Verdict, Window
 from decoding.schedule import Schedule
 from decoding.trace import Span, Trace, Work
 from hwprofiles.host import split_lanes
+from hwprofiles.profile import LaneProfile, LatencyTable
 from runtime.wire.measurement import Measurement
 from runtime.wire.operations import Answer, Ping
 
 NUM_LAYERS = 10
+EXIT_LAYERS = (4, 6)
 EXIT_S = 3e-3
 HEAD_S = 12e-3
 GUESS_S = 2e-3
@@ -28,16 +31,16 @@ GAP_S = 2e-3
 class Laws:
     """Seconds on one lane; `speed` divides all of them.
 
-    In a run the target takes `target_in_run` times as long as in a loop, and `target_beside` times that beside a
-    draft. The draft takes `step_in_run` times a loop's time in a run, and `step_beside` times the loop's beside a
-    target: its cache is lost only once. Steps of branches take `branch_in_run` times that.
+    In a run the target takes `target_in_run` times as long as in a loop, and `target_contended` times that while a
+    draft works. The draft takes `step_in_run` times a loop's time in a run, and `step_contended` times the loop's
+    while a target works: its cache is lost only once. Steps of branches take `branch_in_run` times that.
     """
 
     speed: float = 1.0
     target_in_run: float = 1.0
     step_in_run: float = 1.0
-    target_beside: float = 1.0
-    step_beside: float = 1.0
+    target_contended: float = 1.0
+    step_contended: float = 1.0
     branch_in_run: float = 1.0
 
     def layer_s(self, rows: int, context: int) -> float:
@@ -53,18 +56,41 @@ class Laws:
         seconds = 5e-3 + 2e-4 * rows + 1e-6 * context
         return (seconds + (1e-3 if with_features else 0.0)) / self.speed
 
+    def lane(self, name: str, rows: Sequence[int], contexts: Sequence[int]) -> LaneProfile:
+        """What a calibration without noise would find on these grids."""
+
+        def table(seconds: Callable[[int, int], float]) -> LatencyTable:
+            lines = tuple(tuple(seconds(count, context) for context in contexts) for count in rows)
+            return LatencyTable(rows=tuple(rows), contexts=tuple(contexts), seconds=lines, source="laws")
+
+        return LaneProfile(
+            name=name,
+            device="fake",
+            dispatch_s=0.0,
+            layer=table(self.layer_s),
+            lm_head=table(lambda count, _: self.head_s(count)),
+            exit=dict.fromkeys(EXIT_LAYERS, table(lambda count, _: self.exit_s(count))),
+            draft_step=table(self.step_s),
+            # a single row of a step never has features, see `calibrate.profiling.lane_parts`
+            draft_step_features=table(lambda count, at: self.step_s(count, at, with_features=count > 1)),
+        )
+
     def target_s(self, part: str, rows: int, context: int, exit_layer: int | None) -> float:
-        layer_s, head_s = self.layer_s(rows, context), self.head_s(rows)
         if part == "lm_head":
-            return head_s
+            return self.head_s(rows)
         if part == "exit":
             return self.exit_s(rows)
         if part in ("verify", "verify_tree"):
-            return NUM_LAYERS * layer_s + head_s
+            return self._lane.verify_s(NUM_LAYERS, rows, context)
         assert exit_layer is not None
         if part == "suffix":
-            return (NUM_LAYERS - exit_layer) * layer_s + head_s
-        return exit_layer * layer_s + self.exit_s(rows)
+            return self._lane.suffix_s(NUM_LAYERS, exit_layer, rows, context)
+        return self._lane.prefix_s(exit_layer, rows, context)
+
+    @cached_property
+    def _lane(self) -> LaneProfile:
+        """Laws of the target are linear in rows and in context: a grid needs its corners alone."""
+        return self.lane("any", (0, 200), (0, 10_000))
 
 
 class Done:
@@ -88,9 +114,9 @@ class FakeLane:
             return Done(Answer(None, 0.0, 0.0))
         measurement = operation.measurement
         self.machine.visits.append((self.name, measurement))
-        beside = bool(self.machine.busy_lanes - {self.name})
+        contended = bool(self.machine.busy_lanes - {self.name})
         now_s = time.perf_counter()
-        seconds = self.seconds(measurement, beside=beside)
+        seconds = self.seconds(measurement, contended=contended)
         self.machine.timed_s += seconds * measurement.repeats
         return Done(Answer([seconds] * measurement.repeats, now_s, now_s))
 
@@ -100,13 +126,13 @@ class FakeLane:
         yield []
         self.machine.busy_lanes.remove(self.name)
 
-    def seconds(self, m: Measurement, *, beside: bool) -> float:
+    def seconds(self, m: Measurement, *, contended: bool) -> float:
         if m.part == "draft_streams":
             return GUESS_S * (1 + m.rows) / self.laws.speed
         if m.part == "draft_step":
-            factor = self.laws.step_beside if beside else 1.0
+            factor = self.laws.step_contended if contended else 1.0
             return factor * self.laws.step_s(m.rows, m.context, with_features=m.with_features)
-        return (self.laws.target_beside if beside else 1.0) * self.laws.target_s(
+        return (self.laws.target_contended if contended else 1.0) * self.laws.target_s(
             m.part, m.rows, m.context, m.exit_layer
         )
 
@@ -188,8 +214,8 @@ class FakeRun:
         self.span(schedule.target_lane, Work.PREFIX, self.alone_s("prefix", rows), index, rows)
         # one step of the draft begins with the suffix; while it lasts, the suffix advances more slowly
         start_s = self.now_s
-        step_s = self.draft.step_beside * self.draft.branch_in_run * self.draft.step_s(8, self.context)
-        suffix_s = self.alone_s("suffix", rows) + step_s * (1 - 1 / self.target.target_beside)
+        step_s = self.draft.step_contended * self.draft.branch_in_run * self.draft.step_s(8, self.context)
+        suffix_s = self.alone_s("suffix", rows) + step_s * (1 - 1 / self.target.target_contended)
         self.span(schedule.target_lane, Work.SUFFIX, suffix_s, index, rows)
         end_s = start_s + self.surprise * step_s
         assert end_s < self.now_s, "the step must end first, or its own slowdown would end too"

@@ -5,17 +5,22 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from calibrate.profiling.calibration import CalibrationTask, calibrate
 from calibrate.profiling.grid import full_effort, quick_effort
 from calibrate.profiling.model_sizes import ModelSizes
-from decoding.errors import ConfigError
+from decoding.errors import ConfigError, OutOfRangeError
+from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule
 from hwprofiles.profile import Profile, load_profile, save_profile
 from runtime.drafters.language_model.folder import DrafterFolderConfig, StreamFields
 from runtime.storage.weight_folder import SpeculatorsConfig, TargetShape, Verifier
+from sim.evaluator import predict
 from tests.calibrate.profiling.fake_heads import LEVEL, STREAMS_S, HeadEngine
 from tests.calibrate.profiling.fake_machine import GAP_S, GUESS_S, LANES, FakeEngine, Laws
+from tests.planner.synthetic import acceptance_record
 from tests.tiny_models import tiny_config
 
 CONTEXTS = (20, 220)
@@ -83,6 +88,34 @@ def test_steps_with_features_have_a_table_of_their_own() -> None:
     assert profile.features_bytes_per_row == 2 * 16 * 2
 
 
+def wide_record(exit_features: tuple[int, ...] = ()) -> AcceptanceRecord:
+    """A text that meets every context from the 20 of calibration on, and an exit with 65 ids per row."""
+    usual = acceptance_record(num_prompts=1)
+    prompt = replace(usual.prompts[0], prompt_length=21, exits={6: np.tile(np.arange(65, dtype=np.int32), (60, 1))})
+    return replace(usual, exit_layers=(6,), feature_layers=exit_features, prompts=(prompt,))
+
+
+@pytest.mark.parametrize("exit_features", [(), (1, 3)])
+@pytest.mark.parametrize("roots", [{"exit_top_k": 16}, {"roots_per_row": (64,)}])
+def test_as_many_branches_can_be_priced_as_were_asked_for(roots: dict, exit_features: tuple[int, ...]) -> None:
+    schedule = Schedule(
+        method="mirror",
+        target_lane="cpu0",
+        draft_lane="cpu1",
+        num_speculative_tokens=3,
+        root_source="exit",
+        exit_layer=6,
+        exit_features=bool(exit_features),
+        drafter="d",
+        **roots,
+    )
+    wide = calibrate(machine(), task(exit_features=exit_features, max_branches=64))
+    assert predict(schedule, wide, wide_record(exit_features)).tpot_s > 0
+    if not exit_features:
+        with pytest.raises(OutOfRangeError, match=r"rows 64 is outside the measured 1\.\.32"):
+            predict(schedule, calibrate(machine(), task()), wide_record())
+
+
 def test_streams_of_the_draft_are_timed_where_it_has_some_at_the_level_of_its_steps_in_runs() -> None:
     engine = machine(step_in_run=1.2)
     for lane in calibrate(engine, task(num_streams=2)).lanes:
@@ -107,7 +140,7 @@ def test_tables_are_at_the_level_of_real_runs() -> None:
 
 
 def test_steps_of_branches_have_a_level_of_their_own() -> None:
-    engine = machine(step_in_run=1.2, branch_in_run=1.1, step_beside=1.3)
+    engine = machine(step_in_run=1.2, branch_in_run=1.1, step_contended=1.3)
     profile = calibrate(engine, task(exit_features=(1, 3)))
     for name in ("cpu0", "cpu1"):
         lane, laws = profile.lane(name), engine.laws[name]
@@ -122,7 +155,7 @@ def test_steps_of_branches_have_a_level_of_their_own() -> None:
 
 
 def test_slowdowns_are_measured_both_ways_round_and_relative_to_the_level_of_runs() -> None:
-    profile = calibrate(machine(target_beside=1.1, step_beside=1.3, step_in_run=1.25), task())
+    profile = calibrate(machine(target_contended=1.1, step_contended=1.3, step_in_run=1.25), task())
     assert pairs_of(profile) == {
         ("cpu0", "cpu1"): pytest.approx((1.1, 1.3 / 1.25)),
         ("cpu1", "cpu0"): pytest.approx((1.1, 1.3 / 1.25)),
@@ -130,7 +163,13 @@ def test_slowdowns_are_measured_both_ways_round_and_relative_to_the_level_of_run
 
 
 def test_a_machine_that_keeps_its_laws_leaves_no_error() -> None:
-    laws = {"target_in_run": 1.04, "step_in_run": 1.2, "target_beside": 1.1, "step_beside": 1.3, "branch_in_run": 1.1}
+    laws = {
+        "target_in_run": 1.04,
+        "step_in_run": 1.2,
+        "target_contended": 1.1,
+        "step_contended": 1.3,
+        "branch_in_run": 1.1,
+    }
     assert calibrate(machine(**laws), task()).relative_error == pytest.approx(0, abs=1e-6)
 
 
@@ -138,7 +177,7 @@ def test_the_error_is_that_of_runs_which_were_not_fitted() -> None:
     engine = machine(surprise=1.25)
     profile = calibrate(engine, task())
     assert profile.relative_error == pytest.approx(0.2, rel=1e-3)
-    assert profile.lane("cpu0").head.at(1, 20) == pytest.approx(engine.laws["cpu0"].head_s(1), **TOLERANCE)
+    assert profile.lane("cpu0").lm_head.at(1, 20) == pytest.approx(engine.laws["cpu0"].head_s(1), **TOLERANCE)
 
 
 def test_the_driver_has_what_lies_between_verifications_beyond_the_dispatch() -> None:
@@ -168,7 +207,7 @@ def test_heads_streams_and_wide_trees_follow_their_laws_on_every_lane(quick: boo
         laws = engine.laws[lane.name]
         for rows in (1, 9, 17, 33):
             for context in (20, 150):
-                verify_s = 10 * lane.layer.at(rows, context) + lane.lm_head.at(rows, context)
+                verify_s = lane.verify_s(10, rows, context)
                 expected_s = 10 * laws.layer_s(rows, context) + laws.head_s(rows)
                 assert verify_s == pytest.approx(expected_s, **TOLERANCE)
         for name in ("eagle", "medusa"):
@@ -243,10 +282,15 @@ def test_progress_only_rises_and_ends_at_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "kinds"), [({}, (False,)), ({"exit_features": (1, 3)}, (False, True)), ({"drafter": None}, ())]
+    ("changes", "kinds"),
+    [
+        ({}, ("draft_step",)),
+        ({"exit_features": (1, 3)}, ("draft_step", "draft_step_features")),
+        ({"drafter": None}, ()),
+    ],
 )
-def test_steps_are_measured_in_every_kind_the_draft_has(changes: dict, kinds: tuple[bool, ...]) -> None:
-    assert task(**changes).draft_kinds == kinds
+def test_steps_are_measured_in_every_kind_the_draft_has(changes: dict, kinds: tuple[str, ...]) -> None:
+    assert task(**changes).draft_steps == kinds
 
 
 def test_a_task_makes_the_effort_it_is_asked_for() -> None:

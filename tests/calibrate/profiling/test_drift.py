@@ -7,7 +7,7 @@ from runtime.wire.channel import Message
 
 
 class FakeLane:
-    """A lane whose every measurement takes what the next number says."""
+    """A lane whose measurements take the given numbers of seconds, in order."""
 
     def __init__(self, *seconds: float) -> None:
         self._seconds: Iterator[float] = iter(seconds)

@@ -5,14 +5,15 @@ from hypothesis import strategies as st
 from calibrate.profiling.fit import (
     CATCH_UP_ROWS,
     ROLLOUT_ROWS,
-    LaneTables,
     Level,
     TargetTimes,
     fit_target,
     grow,
+    levelled,
     make_table,
 )
 from calibrate.profiling.noise import Noise
+from hwprofiles.profile import LaneProfile
 
 LAYERS = 12
 ROWS = (1, 2, 4, 9)
@@ -124,30 +125,38 @@ def flat(rows: tuple[int, ...], seconds: float = 1.0):
     return make_table(rows, (10,), [[seconds]] * len(rows), relative_error=0.01, source="test")
 
 
+def lane(**tables) -> LaneProfile:
+    target = fitted(operations(1e-3, 5e-3, 3e-3))
+    fields = {"layer": target.layer, "lm_head": target.lm_head, "exit": target.exits} | tables
+    return LaneProfile(name="a", device="test", dispatch_s=1e-4, **fields)
+
+
 @given(SECONDS, SECONDS, SECONDS, SECONDS)
 def test_every_table_is_brought_to_the_level_of_its_work(
     target: float, step: float, features_step: float, branch_step: float
 ) -> None:
     """Steps of more rows than a rollout ever feeds are branches; with features a rollout may feed more."""
     rows = tuple(range(1, CATCH_UP_ROWS + 3))
-    parts = fitted(operations(1e-3, 5e-3, 3e-3))
-    tables = LaneTables(target=parts, draft_step=flat(rows), draft_step_features=flat(rows), draft_streams=flat(rows))
+    parts = lane(draft_step=flat(rows), draft_step_features=flat(rows), draft_streams=flat(rows))
+    parts = parts.model_copy(update={"heads": {"medusa": flat(rows)}, "streams": {"streams": flat(rows)}})
     level = Level(target=target, step=step, features_step=features_step, branch_step=branch_step)
-    levelled = tables.levelled(level)
-    assert levelled.target.layer.at(4, 50) == pytest.approx(target * parts.layer.at(4, 50))
-    assert levelled.target.lm_head.at(2, 10) == pytest.approx(target * parts.lm_head.at(2, 10))
-    assert levelled.target.exits[4].at(9, 10) == pytest.approx(target * parts.exits[4].at(9, 10))
+    changed = levelled(parts, level)
+    assert changed.layer.at(4, 50) == pytest.approx(target * parts.layer.at(4, 50))
+    assert changed.lm_head.at(2, 10) == pytest.approx(target * parts.lm_head.at(2, 10))
+    assert changed.exit[4].at(9, 10) == pytest.approx(target * parts.exit[4].at(9, 10))
     for count in rows:
-        assert levelled.draft_streams.at(count, 10) == step
-        assert levelled.draft_step.at(count, 10) == (step if count <= ROLLOUT_ROWS else branch_step)
-        assert levelled.draft_step_features.at(count, 10) == (features_step if count <= CATCH_UP_ROWS else branch_step)
-    assert levelled.draft_step.relative_error == 0.01
-    assert levelled.draft_step.source == "test"
+        assert changed.draft_streams.at(count, 10) == step
+        assert changed.streams["streams"].at(count, 10) == target
+        assert changed.draft_step.at(count, 10) == (step if count <= ROLLOUT_ROWS else branch_step)
+        assert changed.draft_step_features.at(count, 10) == (features_step if count <= CATCH_UP_ROWS else branch_step)
+    assert changed.draft_step.relative_error == 0.01
+    assert changed.draft_step.source == "test"
+    assert (changed.heads, changed.dispatch_s) == (parts.heads, parts.dispatch_s)
 
 
 def test_a_lane_without_a_draft_stays_without() -> None:
-    levelled = LaneTables(target=fitted(operations(1e-3, 5e-3, 3e-3))).levelled(Level(step=2.0, branch_step=3.0))
-    assert levelled.draft_step is levelled.draft_step_features is levelled.draft_streams is None
+    changed = levelled(lane(), Level(step=2.0, branch_step=3.0))
+    assert changed.draft_step is changed.draft_step_features is changed.draft_streams is None
 
 
 def test_a_table_holds_what_it_is_given() -> None:

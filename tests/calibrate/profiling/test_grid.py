@@ -1,10 +1,12 @@
 """What is measured reaches every size that a schedule may ask for, and no calibration measures more than it must."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.profiling.grid import MAX_BRANCHES, full_effort, quick_effort
+from calibrate.profiling.grid import USUAL_BRANCHES, full_effort, quick_effort
 from decoding.errors import ConfigError
 
 EFFORTS = [quick_effort, full_effort]
@@ -20,8 +22,19 @@ def test_grids_reach_the_longest_window_and_both_contexts(effort_of, max_window,
         assert list(grid) == sorted(set(grid))
     assert effort.target_rows[0] == effort.draft_rows[0] == 1
     assert effort.target_rows[-1] == max_window + 1
-    assert effort.draft_rows[-1] == MAX_BRANCHES
+    assert effort.draft_rows[-1] == USUAL_BRANCHES
     assert (effort.contexts[0], effort.contexts[-1]) == contexts
+
+
+@pytest.mark.parametrize("effort_of", EFFORTS)
+@given(max_window=WINDOWS, max_step=st.integers(1, 1100))
+def test_steps_of_the_draft_reach_as_wide_as_asked_and_nothing_else_changes(effort_of, max_window, max_step) -> None:
+    effort, usual = effort_of(max_window, (0, 99), max_step=max_step), effort_of(max_window, (0, 99))
+    assert list(effort.draft_rows) == sorted(set(effort.draft_rows))
+    assert effort.draft_rows[-1] == max(max_step, 16)
+    assert effort.draft_rows[-1] in effort.wide_rows
+    changed = {"draft_rows": usual.draft_rows, "wide_rows": usual.wide_rows}
+    assert replace(effort, **changed) == usual
 
 
 @pytest.mark.parametrize("effort_of", EFFORTS)

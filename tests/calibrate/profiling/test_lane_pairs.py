@@ -1,10 +1,10 @@
-"""Two lanes are timed alone and side by side, in turn, and cost each other what the ratio says."""
+"""Two lanes are timed alone and side by side, in turn, and cost each other the ratio."""
 
 from contextlib import contextmanager
 
 import pytest
 
-from calibrate.profiling.lane_pairs import PairSlowdown, measure_pairs
+from calibrate.profiling.lane_pairs import measure_pairs
 from calibrate.profiling.time_budget import Passes
 from decoding.errors import LaneDiedError
 from runtime.wire.channel import Message
@@ -12,7 +12,7 @@ from runtime.wire.measurement import Measurement
 from tests.calibrate.profiling.fake_machine import Done, FakeEngine, Laws
 
 PAIRS = [("cpu0", "cpu1"), ("cpu1", "cpu0")]
-SIZE = {"context": 20, "max_rows": 9}
+SIZE = {"context": 20, "max_rows": 9, "source": "a test"}
 NUM_PASSES = 3
 
 
@@ -26,20 +26,23 @@ def lanes_of(engine: FakeEngine) -> dict:
 
 def test_each_side_of_each_pair_has_its_own_slowdown() -> None:
     engine = FakeEngine(
-        {"cpu0": Laws(target_beside=1.1, step_beside=1.4), "cpu1": Laws(speed=0.5, target_beside=1.2, step_beside=1.3)}
+        {
+            "cpu0": Laws(target_contended=1.1, step_contended=1.4),
+            "cpu1": Laws(speed=0.5, target_contended=1.2, step_contended=1.3),
+        }
     )
     found = measure_pairs(lanes_of(engine), PAIRS, **SIZE, passes=passes())
-    assert found == {
-        ("cpu0", "cpu1"): pytest.approx(PairSlowdown(1.1, 1.3, 0.0)),
-        ("cpu1", "cpu0"): pytest.approx(PairSlowdown(1.2, 1.4, 0.0)),
+    assert {entry.lanes: entry.slowdown for entry in found} == {
+        ("cpu0", "cpu1"): pytest.approx((1.1, 1.3)),
+        ("cpu1", "cpu0"): pytest.approx((1.2, 1.4)),
     }
+    assert {(entry.relative_error, entry.source) for entry in found} == {(0.0, "a test")}
 
 
 def test_lanes_that_do_not_meet_cost_each_other_nothing() -> None:
     engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws()})
-    assert measure_pairs(lanes_of(engine), PAIRS, **SIZE, passes=passes())["cpu0", "cpu1"] == pytest.approx(
-        PairSlowdown()
-    )
+    found = measure_pairs(lanes_of(engine), PAIRS, **SIZE, passes=passes())
+    assert [entry.slowdown for entry in found] == [pytest.approx((1.0, 1.0))] * 2
 
 
 def test_pairs_take_turns_in_every_pass() -> None:
@@ -61,16 +64,16 @@ def test_no_verification_is_larger_than_schedules_have(max_rows: int, rows: int)
 
 
 class ScriptedLane:
-    """A lane that takes one second alone, and beside another one what the next number says."""
+    """A lane that takes one second alone, and the next of the given numbers while another one works."""
 
-    def __init__(self, *beside_s: float) -> None:
-        self.beside_s = iter(beside_s)
+    def __init__(self, *shared_s: float) -> None:
+        self.shared_s = iter(shared_s)
         self.other: ScriptedLane | None = None
         self.is_busy = False
 
     def request(self, op: str, fields: dict) -> Done:
         repeats = Measurement(**fields["measurement"]).repeats
-        seconds = next(self.beside_s) if self.other is not None and self.other.is_busy else 1.0
+        seconds = next(self.shared_s) if self.other is not None and self.other.is_busy else 1.0
         return Done(Message({"seconds": [seconds] * repeats, "start_s": 0.0, "end_s": 0.0}))
 
     @contextmanager
@@ -83,8 +86,8 @@ class ScriptedLane:
 def test_one_disturbed_pass_widens_the_error_and_leaves_the_slowdown() -> None:
     one, two = ScriptedLane(1.1, 7.0, 1.1), ScriptedLane(1.5, 1.5, 1.5)
     one.other, two.other = two, one
-    found = measure_pairs({"cpu0": one, "cpu1": two}, PAIRS[:1], **SIZE, passes=passes())["cpu0", "cpu1"]
-    assert (found.target, found.draft) == (1.1, 1.5)
+    [found] = measure_pairs({"cpu0": one, "cpu1": two}, PAIRS[:1], **SIZE, passes=passes())
+    assert found.slowdown == (1.1, 1.5)
     assert found.relative_error > 0.5
 
 

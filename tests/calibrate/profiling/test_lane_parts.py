@@ -10,17 +10,24 @@ from calibrate.profiling.fit import CATCH_UP_ROWS
 from calibrate.profiling.grid import full_effort, quick_effort
 from calibrate.profiling.lane_parts import LaneParts
 from calibrate.profiling.visits import Samples
+from hwprofiles.host import LaneCores
+from hwprofiles.profile import LaneProfile
 from tests.calibrate.profiling.fake_machine import NUM_LAYERS, FakeEngine, FakeLane, Laws
 
 CONTEXTS = (20, 220)
+BOTH_STEPS = ("draft_step", "draft_step_features")
 PARTS = LaneParts(
     effort=quick_effort(4, CONTEXTS),
     num_layers=NUM_LAYERS,
     exit_layers=(4, 6),
-    draft_kinds=(False, True),
+    draft_steps=BOTH_STEPS,
     num_streams=0,
     source="a test",
 )
+
+
+def found(parts: LaneParts, samples: Samples, name: str = "a") -> LaneProfile:
+    return parts.lane_profile(LaneCores(name=name, cores=(3,), num_threads=1), samples)
 
 
 def measurements(parts: LaneParts, part: str):
@@ -28,12 +35,13 @@ def measurements(parts: LaneParts, part: str):
 
 
 def samples_of(parts: LaneParts, laws: Laws, *lanes: str) -> Samples:
-    """Three samples of everything that is timed: as the law says, and one far off."""
+    """Three samples of everything that is timed: two by the law, and one far off."""
     samples = Samples()
     for name in lanes:
         lane = FakeLane(name, laws, FakeEngine({}))
+        samples.dispatch_s[name] += [1e-4, 9e-4, 2e-4]
         for cell in parts.cells(name):
-            seconds = lane.seconds(cell.measurement, beside=False)
+            seconds = lane.seconds(cell.measurement, contended=False)
             samples.seconds[cell] += [seconds, 3 * seconds, seconds]
     return samples
 
@@ -42,29 +50,30 @@ def samples_of(parts: LaneParts, laws: Laws, *lanes: str) -> Samples:
     effort_of=st.sampled_from([quick_effort, full_effort]),
     max_window=st.integers(1, 9),
     exit_layers=st.sampled_from([(), (3,), (4, 6)]),
-    draft_kinds=st.sampled_from([(), (False,), (False, True)]),
+    draft_steps=st.sampled_from([(), BOTH_STEPS[:1], BOTH_STEPS]),
     num_streams=st.integers(0, 2),
 )
 def test_no_part_is_timed_twice_and_all_tables_find_theirs(
-    effort_of, max_window, exit_layers, draft_kinds, num_streams
+    effort_of, max_window, exit_layers, draft_steps, num_streams
 ) -> None:
     parts = replace(
         PARTS,
         effort=effort_of(max_window, CONTEXTS),
         exit_layers=exit_layers,
-        draft_kinds=draft_kinds,
+        draft_steps=draft_steps,
         num_streams=num_streams,
     )
     cells = list(parts.cells("a"))
     assert len(cells) == len(set(cells))
     samples = Samples()
+    samples.dispatch_s["a"].append(1e-4)
     for cell in cells:
         samples.seconds[cell].append(1e-3)
-    tables = parts.tables("a", samples)
-    assert tuple(tables.target.exits) == exit_layers
-    assert (tables.draft_step is None, tables.draft_step_features is None) == (
-        False not in draft_kinds,
-        True not in draft_kinds,
+    lane = found(parts, samples)
+    assert tuple(lane.exit) == exit_layers
+    assert (lane.draft_step is None, lane.draft_step_features is None) == (
+        "draft_step" not in draft_steps,
+        "draft_step_features" not in draft_steps,
     )
 
 
@@ -79,9 +88,9 @@ def test_trees_wider_than_chains_are_verified_as_trees_at_the_first_context() ->
     parts = replace(PARTS, effort=quick_effort(4, CONTEXTS, 32))
     assert {(one.rows, one.context) for one in measurements(parts, "verify_tree")} == {(17, 20), (33, 20)}
     assert measurements(parts, "verify") == measurements(PARTS, "verify")
-    tables = parts.tables("a", samples_of(parts, Laws(), "a"))
+    lane = found(parts, samples_of(parts, Laws(), "a"))
     for context in CONTEXTS:
-        verify_s = NUM_LAYERS * tables.target.layer.at(33, context) + tables.target.lm_head.at(33, context)
+        verify_s = lane.verify_s(NUM_LAYERS, 33, context)
         assert verify_s == pytest.approx(NUM_LAYERS * Laws().layer_s(33, context) + Laws().head_s(33))
 
 
@@ -89,7 +98,7 @@ def test_streams_of_the_draft_are_timed_for_every_number_of_guesses() -> None:
     assert not measurements(PARTS, "draft_streams")
     parts = replace(PARTS, num_streams=3)
     assert [(one.rows, one.context) for one in measurements(parts, "draft_streams")] == [(1, 20), (2, 20), (3, 20)]
-    table = parts.tables("a", samples_of(parts, Laws(speed=2.0), "a")).draft_streams
+    table = found(parts, samples_of(parts, Laws(speed=2.0), "a")).draft_streams
     assert [table.at(count, 100) for count in (1, 2, 3)] == pytest.approx([2e-3, 3e-3, 4e-3])
 
 
@@ -115,18 +124,21 @@ def test_steps_are_timed_as_they_occur() -> None:
 def test_tables_state_the_medians_of_the_lane_they_are_asked_for() -> None:
     laws = {"a": Laws(), "b": Laws(speed=0.5)}
     samples = samples_of(PARTS, laws["a"], "a")
-    samples.seconds |= samples_of(PARTS, laws["b"], "b").seconds
+    others = samples_of(PARTS, laws["b"], "b")
+    samples.seconds |= others.seconds
+    samples.dispatch_s |= others.dispatch_s
     for name, law in laws.items():
-        tables = PARTS.tables(name, samples)
+        lane = found(PARTS, samples, name)
         for rows in (1, 3, 5):
-            assert tables.target.layer.at(rows, 120) == pytest.approx(law.layer_s(rows, 120))
-            assert tables.target.lm_head.at(rows, 120) == pytest.approx(law.head_s(rows))
-            assert tables.target.exits[6].at(rows, 120) == pytest.approx(law.exit_s(rows))
-        assert tables.draft_step.at(16, 120) == pytest.approx(law.step_s(16, 120))
-        assert tables.draft_step_features.at(16, 20) == pytest.approx(law.step_s(16, 20, with_features=True))
+            assert lane.layer.at(rows, 120) == pytest.approx(law.layer_s(rows, 120))
+            assert lane.lm_head.at(rows, 120) == pytest.approx(law.head_s(rows))
+            assert lane.exit[6].at(rows, 120) == pytest.approx(law.exit_s(rows))
+        assert lane.draft_step.at(16, 120) == pytest.approx(law.step_s(16, 120))
+        assert lane.draft_step_features.at(16, 20) == pytest.approx(law.step_s(16, 20, with_features=True))
 
 
 def test_tables_tell_the_spread_of_their_samples_and_their_source() -> None:
-    tables = PARTS.tables("a", samples_of(PARTS, Laws(), "a"))
-    assert tables.draft_step.relative_error == tables.target.lm_head.relative_error == pytest.approx(0.5)
-    assert tables.draft_step.source == tables.target.layer.source == "a test"
+    lane = found(PARTS, samples_of(PARTS, Laws(), "a"))
+    assert (lane.name, lane.cores, lane.num_threads, lane.dispatch_s) == ("a", (3,), 1, 2e-4)
+    assert lane.draft_step.relative_error == lane.lm_head.relative_error == pytest.approx(0.5)
+    assert lane.draft_step.source == lane.layer.source == "a test"

@@ -54,8 +54,8 @@ def test_two_real_lanes_give_a_profile_of_every_part(tmp_path: Path) -> None:
             assert table.rows[0] == 1
             assert (table.contexts[0], table.contexts[-1]) == (4, 40)
         assert all(seconds > 0 for line in lane.draft_step.seconds for seconds in line)
-        assert (lane.layer.rows[-1], lane.draft_step.rows[-1]) == (13, 32)
+        assert (lane.layer.rows[-1], lane.draft_step.rows[-1]) == (13, 32 + 3)
         assert lane.heads[eagle].at(4, 40) > 0
         assert lane.streams[streams].rows == (1, 13)
-        verify_s = 4 * lane.layer.at(2, 4) + lane.lm_head.at(2, 4)
+        verify_s = lane.verify_s(4, 2, 4)
         assert verify_s > 0

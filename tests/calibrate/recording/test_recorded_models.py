@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from calibrate.recording.recorded_models import NamedFolder, load_models
+from calibrate.recording.recorded_models import load_models
 from decoding.errors import ModelError
+from runtime.models.model_folder import NamedFolder
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
 from tests.tiny_models import tiny_target
 

@@ -1,4 +1,4 @@
-"""What is recorded of a draft's streams tells every step that it takes for real."""
+"""What is recorded of a draft's streams predicts every step that it takes for real."""
 
 from dataclasses import replace
 
@@ -70,7 +70,7 @@ def test_steps_of_fresh_rollouts(num_streams, window, with_features) -> None:
 
 
 def test_some_guesses_of_these_models_are_right_and_some_wrong() -> None:
-    """Else the tests beside this one would say little."""
+    """Else the other tests would prove little."""
     hits = rollouts(draft_model()).stream_hits[:, :-1]
     assert (hits == 0).any()
     assert (hits > 0).any()
@@ -78,7 +78,7 @@ def test_some_guesses_of_these_models_are_right_and_some_wrong() -> None:
 
 @pytest.mark.parametrize("num_steps", [2, 3, 5])
 @pytest.mark.parametrize("row", [0, 2, 5])
-def test_steps_behind_a_branch_that_was_taken(num_steps, row) -> None:
+def test_steps_after_a_branch_that_was_taken(num_steps, row) -> None:
     model = draft_model()
     schedule = mirror(5, root_source="draft", draft_top_k=1, draft_streams=2)
     drafter = begin(model, schedule, IDS[:START])
@@ -90,7 +90,7 @@ def test_steps_behind_a_branch_that_was_taken(num_steps, row) -> None:
     rows, _ = run(branches.take(root)[1])
     text = [*IDS[:START], *window.tokens[:row], root.token]
     subject = guessing(schedule, rollouts(model, [*text, 0]))
-    # the first step fed the last drafted token, so the branch has as many tokens as there were steps behind it
+    # the first step fed the last drafted token, so the branch has as many tokens as there were steps after it
     assert tuple(rows) == (1, *subject.rows(0, len(text) - START, num_steps))
 
 

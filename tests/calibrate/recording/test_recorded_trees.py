@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrate.recording.recorded_models import NamedFolder, load_models
+from calibrate.recording.recorded_models import load_models
 from calibrate.recording.recorded_text import greedy_text
 from calibrate.recording.recorded_trees import RecordedHead, digest_of
 from calibrate.recording.recorder import RecordSettings, fingerprint, record_acceptance
@@ -20,6 +20,7 @@ from runtime.drafters.hydra.drafter import HydraDrafter
 from runtime.drafters.medusa.drafter import MedusaDrafter
 from runtime.drafters.streams.drafter import StreamTree
 from runtime.drafters.streams.folder import save_streams
+from runtime.models.model_folder import NamedFolder
 from runtime.target.streaming_target import StreamingTarget
 from runtime.target.target_model import TargetModel
 from runtime.verification.rules import GREEDY

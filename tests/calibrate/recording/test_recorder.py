@@ -69,7 +69,7 @@ def best(logits: torch.Tensor, count: int) -> list[int]:
     return sorted(range(len(logits)), key=lambda token: -float(logits[token]))[:count]
 
 
-def said_behind(kept_ids: torch.Tensor, prompt: list[int]) -> list[int]:
+def output_ids(kept_ids: torch.Tensor, prompt: list[int]) -> list[int]:
     """The kept ids, and those of the prompt that are not among them."""
     return [*kept_ids.tolist(), *sorted(set(prompt) - set(kept_ids.tolist()))]
 
@@ -78,8 +78,8 @@ def said_behind(kept_ids: torch.Tensor, prompt: list[int]) -> list[int]:
 def draft_naively(
     pair, prompt: list[int], ids: list[int], count: int, features: torch.Tensor | None
 ) -> tuple[list[int], list[int]]:
-    """`count` drafted tokens behind `ids`, everything recomputed for each; and the best ids for the first."""
-    draft, said = pair.draft, said_behind(pair.draft.kept_ids, prompt)
+    """`count` drafted tokens after `ids`, everything recomputed for each; and the best ids for the first."""
+    draft, outputs = pair.draft, output_ids(pair.draft.kept_ids, prompt)
     text, ranked = list(ids), []
     for _ in range(count):
         rows = None
@@ -88,8 +88,8 @@ def draft_naively(
             rows[0, 1 : len(ids)] = features[: len(ids) - 1]
         mask = causal_mask(len(text), torch.float32)
         hidden = draft(torch.tensor([text]), positions=torch.arange(len(text)), mask=mask, features_BTE=rows)
-        logits = pair.target.lm_head.weight[said] @ hidden[0, -1]
-        ranked.append([said[token] for token in best(logits, SETTINGS.num_alternatives)])
+        logits = pair.target.lm_head.weight[outputs] @ hidden[0, -1]
+        ranked.append([outputs[token] for token in best(logits, SETTINGS.num_alternatives)])
         text.append(ranked[-1][0])
     return text[len(ids) :], ranked[0]
 
@@ -137,24 +137,24 @@ def test_drafts_are_those_made_one_position_at_a_time(record: AcceptanceRecord, 
         ids = [*prompt.ids, *recorded.text.tolist()]
         hidden = torch.stack([states_of(pair.target, ids, layer) for layer in (1, 2)], dim=1)
         features = normalise_features(hidden, 1e-5) if with_features else None
-        ranked = recorded.feature_alternatives if with_features else recorded.alternatives
         for position in range(len(recorded.text)):
             drafted, first = draft_naively(pair, prompt.ids, ids[: len(prompt.ids) + position], 4, features)
             assert recorded.drafts(with_features=with_features)[position].tolist() == drafted
-            assert ranked[position].tolist() == first
+            if not with_features:
+                assert recorded.alternatives[position].tolist() == first
 
 
 def test_exits_are_read_through_their_adapter_or_the_plain_head(record: AcceptanceRecord) -> None:
     pair = models()
     assert pair.exits is not None
     for prompt, recorded in zip(PROMPTS, record.prompts, strict=True):
-        said = said_behind(pair.exits.kept_ids, prompt.ids)
+        outputs = output_ids(pair.exits.kept_ids, prompt.ids)
         ids = [*prompt.ids, *recorded.text.tolist()[:-1]]
         for layer in (1, 3):
             states = states_of(pair.target, ids, layer)
             states = pair.exits.adapters[3](states) if layer == 3 else states
-            logits = pair.target.logits(states[None])[0][:, said]
-            wanted = [[said[token] for token in best(row, 5)] for row in logits[len(prompt.ids) - 1 :]]
+            logits = pair.target.logits(states[None])[0][:, outputs]
+            wanted = [[outputs[token] for token in best(row, 5)] for row in logits[len(prompt.ids) - 1 :]]
             assert recorded.exits[layer].tolist() == wanted
 
 
@@ -214,7 +214,7 @@ def test_a_record_on_disk_is_the_one_returned(tmp_path: Path) -> None:
     assert (read.target, read.drafter, read.dtype, read.exit_layers) == ("tiny-target", "tiny-draft", "float32", (1, 3))
     for ours, theirs in zip(made.prompts, read.prompts, strict=True):
         assert (ours.name, ours.category, ours.prompt_length) == (theirs.name, theirs.category, theirs.prompt_length)
-        for name in ("text", "rollouts", "feature_rollouts", "alternatives", "feature_alternatives"):
+        for name in ("text", "rollouts", "feature_rollouts", "alternatives"):
             assert np.array_equal(getattr(ours, name), getattr(theirs, name))
     assert list(path.parent.iterdir()) == [path]
 

@@ -94,7 +94,7 @@ def test_texts_that_part_are_counted_and_the_first_is_explained(evidence):
     comparisons = compare_all(results, ["plain", "b", "c"], record)
     expected = int(record.prompts[0].text[5])
     assert rounds_in_words(comparisons, "bfloat16") == (
-        "1 text of 9 left the simulated rounds. The first: plain, prompt prompt 0, round 6, behind 5 new tokens: "
+        "1 text of 9 left the simulated rounds. The first: plain, prompt prompt 0, round 6, after 5 new tokens: "
         f"predicted 0 of 0 accepted, then token {expected}, measured 0 of 0 accepted, then token 999. The target's two "
         "best logits are 0.062 apart there: a verification of several rows rounds otherwise than one row, and bfloat16 "
         "decides by that."

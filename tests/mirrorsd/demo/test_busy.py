@@ -10,4 +10,4 @@ def test_a_quiet_machine_is_not_spoken_of(load, num_cores):
 
 def test_a_busy_machine_is():
     note = note_on(1.44, 2)
-    assert note.startswith("Other programs were using this machine (load average 1.4 on 2 cores)")
+    assert note.startswith("This machine was busy (load average 1.4 on 2 cores) when this began")

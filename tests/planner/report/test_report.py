@@ -8,7 +8,11 @@ from html.parser import HTMLParser
 import pytest
 
 from decoding.errors import ConfigError
+from decoding.schedule import Schedule
+from decoding.yaml_file import parse_yaml
+from planner.report.notes import tiles
 from planner.report.report import render_report, write_report
+from planner.report.table import result_rows
 from planner.search.space import SearchSpace
 from tests.planner.report.synthetic_report import report_data
 from tests.planner.synthetic import acceptance_record, machine
@@ -171,7 +175,7 @@ def test_every_colour_is_in_the_style_sheet_for_light_and_dark(html):
 def test_calibration_is_summed_up(page, data):
     for part in (
         "one target layer",
-        "target head",
+        "output head",
         "exit after layer 20",
         "draft step, exit features",
         "streams of the draft",
@@ -183,30 +187,55 @@ def test_calibration_is_summed_up(page, data):
 
 
 def test_the_fine_print_is_honest(page, data):
-    num_sequences = sum(result.num_measured for result in data.results)
     assert "bfloat16" in page.text
     assert "6 prompts" in page.text
-    assert f"All {num_sequences} measured sequences went through exactly the simulated rounds" in page.text
     assert "Each schedule was run 3 times" in page.text
     assert "All of this is made up." in page.text
 
 
-def test_sequences_that_left_the_simulated_rounds_are_counted(data):
-    first = data.results[0]
-    odd = replace(first.measured[0][0], rounds=first.measured[0][0].rounds[:-1])
-    changed = replace(first, measured=((odd, *first.measured[0][1:]), *first.measured[1:]))
-    assert changed.num_divergent == 1
-    text = Page(render_report(replace(data, results=(changed, *data.results[1:])))).text
-    assert re.search(r"1 of \d+ measured sequences left the simulated rounds", text)
+def test_one_run_each_has_no_median(tree_data):
+    text = Page(render_report(tree_data)).text
+    assert "Each schedule was run once." in text
+    assert "range of its repeats" not in text
 
 
-def test_what_lies_behind_the_end_of_a_text_is_no_divergence(data):
-    first = data.results[0]
-    real = first.measured[0][0]
-    beyond = replace(real, rounds=[*real.rounds[:-1], real.rounds[-1]._replace(outcome=(0, 4711))])
-    assert replace(first, measured=((beyond, *first.measured[0][1:]),)).num_divergent == 0
-    inside = replace(real, rounds=[real.rounds[0]._replace(outcome=(0, 4711)), *real.rounds[1:]])
-    assert replace(first, measured=((inside, *first.measured[0][1:]),)).num_divergent == 1
+def test_the_fastest_by_prediction_and_by_measurement_are_marked(data):
+    rows = {row.name: row.badges for row in result_rows(data)}
+    assert [badges.count("fastest predicted") for badges in rows.values()].count(1) == 1
+    fastest = min(range(len(data.results)), key=lambda index: data.results[index].measured_s)
+    assert "fastest measured" in list(rows.values())[fastest]
+
+
+def test_the_speed_up_is_over_the_fastest_plain_decoding_that_was_run(data):
+    best = data.plan.search.best(method="autoregressive").schedule
+    fastest = min(data.results, key=lambda result: result.measured_s)
+
+    def other_is_plain(result):
+        schedule = result.candidate.schedule
+        return schedule.method == "autoregressive" and schedule != best
+
+    results = tuple(
+        replace(result, measured=fastest.measured) if other_is_plain(result) else result for result in data.results
+    )
+    labels = [tile.label for tile in tiles(replace(data, results=results))]
+    assert f"plain decoding at {1 / fastest.measured_s:.1f} tokens/s" in labels[1]
+
+
+def test_the_winner_can_be_copied_into_a_file(page, data):
+    [text] = [words for words in page.words if "target_lane:" in words]
+    assert parse_yaml(text, Schedule, source="page") == data.plan.search.winner.schedule
+    assert "mirrorsd run --schedule best.yaml" in page.text
+
+
+def test_every_word_that_names_a_schedule_is_explained(page):
+    explained = page.text.split("Words on this page")[1]
+    for word in ("plain", "synchronous", "mirror", "tree", "root", "exit", "split, pooled", "hit, miss"):
+        assert word in explained
+
+
+def test_a_finger_scrolls_the_page_instead_of_zooming(page):
+    for name, figure in page.figures.items():
+        assert figure["layout"]["dragmode"] == ("zoom" if name.startswith("timeline") else False)
 
 
 def test_a_report_without_runs_says_so(data):
@@ -221,9 +250,19 @@ def test_a_report_without_runs_says_so(data):
 def test_a_machine_without_a_drafter_still_gets_its_report():
     plain = report_data(machine().model_copy(update={"drafter": None}), num_repeats=1)
     page = Page(render_report(plain))
-    assert "only plain decoding can be priced" in page.text
+    assert "only plain decoding can be predicted" in page.text
     assert set(page.figures) == {"timeline-0"}
     assert "Plain, split, target on draft" in page.text
+
+
+@pytest.mark.parametrize("acceptance", [0.0, 0.01, 1.0])
+def test_a_draft_that_is_never_or_always_right_gets_its_page(acceptance):
+    record = acceptance_record(num_prompts=2, acceptance=acceptance, with_features=False)
+    made = report_data(machine(pooled_speed=1.15), record, space=SMALL, num_repeats=1)
+    page = Page(render_report(made))
+    assert ("No drafted token was right on these prompts" in page.text) == (acceptance == 0.0)
+    assert {"acceptance", "landscape", "break-even-acceptance"} < set(page.figures)
+    assert not re.search(r"\b(nan|inf)\b", page.text)
 
 
 def test_user_text_stays_text():

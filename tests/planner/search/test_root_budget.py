@@ -24,7 +24,6 @@ def hand_made() -> AcceptanceRecord:
         rollouts=rollouts,
         feature_rollouts=np.zeros((0, 2), dtype=np.int32),
         alternatives=exits[:, :2],
-        feature_alternatives=np.zeros((0, 2), dtype=np.int32),
         exits={7: exits},
     )
     return AcceptanceRecord(

@@ -1,14 +1,20 @@
 """The search asks only what was measured and recorded, and asks all of it."""
 
+import re
+
 import numpy as np
 import pytest
 
+from decoding.errors import ConfigError, ProfileError, RecordError
 from decoding.methods import METHODS
 from decoding.record import RecordedTree
 from decoding.schedule import Schedule
-from planner.search.pricing import RecordReach, is_priced, max_branches
-from planner.search.space import SearchSpace, enumerate_schedules, placement_name
-from tests.planner.synthetic import EXIT_LAYERS, PATHS, TREES, acceptance_record, lane, machine, table
+from hwprofiles.profile import Profile
+from planner.search.space import SearchSpace, asked, enumerate_schedules, placement_name, survey
+from sim.acceptance.replay import Replay
+from sim.cost.round_plan import step_rows
+from sim.evaluator import Evaluator, evaluate
+from tests.planner.synthetic import CHAINS, EXIT_LAYERS, PATHS, TREES, acceptance_record, lane, machine, table
 
 SMALL = SearchSpace(windows=(2, 4), exit_top_k=(1, 4), draft_top_k=(2,), uneven_roots=(6,))
 
@@ -24,18 +30,17 @@ def record():
 
 
 def test_every_method_and_root_source_is_offered_once(profile):
-    schedules = enumerate_schedules(SMALL, profile, acceptance_record(trees=TREES))
+    schedules = enumerate_schedules(SMALL, profile, acceptance_record(trees=TREES, chains=CHAINS))
     assert {schedule.method for schedule in schedules} == set(METHODS)
     assert {schedule.root_source for schedule in schedules} == {None, "exit", "draft", "hybrid"}
     assert len(set(schedules)) == len(schedules)
 
 
 def test_the_default_space_is_priced_to_the_last_schedule(profile, record):
-    reach = RecordReach.of(record)
     schedules = enumerate_schedules(SearchSpace(), profile, record)
     assert len(schedules) > 500
     assert not any(schedule.is_tree for schedule in schedules)
-    assert all(reach.holds(schedule) and is_priced(schedule, profile, reach) for schedule in schedules)
+    assert len(evaluate(schedules, profile, record)) == len(schedules)
 
 
 def test_the_order_is_the_same_every_time(profile, record):
@@ -209,7 +214,9 @@ def test_rows_outside_the_draft_table_are_not_asked_for(record):
         for schedule in enumerate_schedules(SMALL, profile, record)
         if schedule.draft_lane == "draft" and schedule.method == "mirror" and not schedule.exit_features
     ]
-    assert max(max_branches(schedule) for schedule in drafted_there) <= 8
+    assert {schedule.root_source for schedule in drafted_there} >= {"exit", "draft"}
+    replay = Replay(record)
+    assert all(max(step_rows(one, replay.shape(one).num_exit_roots).values()) <= 8 for one in drafted_there)
 
 
 def test_contexts_outside_the_target_table_are_not_asked_for(profile):
@@ -242,8 +249,51 @@ def test_a_record_without_prompts_offers_nothing(profile, record):
     assert enumerate_schedules(SMALL, profile, empty) == []
 
 
-def test_reach_is_the_narrowest_prompt(record):
-    reach = RecordReach.of(record)
-    assert (reach.first_context, reach.last_context) == (19, 81)
-    assert (reach.num_exit_candidates, reach.num_alternatives) == (9, 6)
+def test_a_record_reaches_as_far_as_its_narrowest_prompt(record):
+    assert record.contexts == range(19, 82)
+    assert [record.num_candidates(layer) for layer in (*EXIT_LAYERS, None)] == [9, 9, 6]
     assert np.issubdtype(record.prompts[0].text.dtype, np.integer)
+
+
+def narrow_machine(rows: tuple[int, ...]) -> Profile:
+    """A machine whose draft was measured with fewer rows, and whose exits with other ones."""
+    narrow = {"draft_step": table(6e-3, rows=rows), "draft_step_features": table(6e-3, rows=rows)}
+    profile = machine()
+    return profile.model_copy(update={"lanes": tuple(lane.model_copy(update=narrow) for lane in profile.lanes)})
+
+
+WIDE = SearchSpace(
+    windows=(1, 3, 8, 9),
+    exit_layers=(10, *EXIT_LAYERS),
+    exit_top_k=(1, 8, 9),
+    draft_top_k=(1, 5, 6),
+    draft_streams=(0, 1),
+    tree_sizes=(4, 32),
+)
+
+
+@pytest.mark.parametrize("rows", [(1, 2, 4), (1, 2, 4, 8, 16), (1, 8, 64)])
+@pytest.mark.parametrize("with_features", [False, True])
+def test_what_is_offered_and_what_the_evaluator_takes_are_the_same(rows, with_features):
+    profile, record = narrow_machine(rows), acceptance_record(with_features=with_features, trees=TREES)
+    evaluator, schedules = Evaluator(profile, record), asked(WIDE, profile, record)
+    assert len(schedules) > 700
+    for schedule in schedules:
+        reason = evaluator.missing(schedule)
+        if reason is None:
+            evaluator.predict(schedule)
+        else:
+            with pytest.raises((ProfileError, RecordError, ConfigError), match=re.escape(reason)):
+                evaluator.predict(schedule)
+
+
+def test_a_search_counts_what_it_left_out_and_names_what_was_missing(record):
+    profile = narrow_machine((1, 2, 4))
+    found = survey(WIDE, profile, record)
+    reasons = "\n".join(found.left_out)
+    assert "windows of more than 8 tokens were not recorded" in reasons
+    assert "exit_layer 10 was not recorded; recorded are 15, 20" in reasons
+    assert "draft_step on lane 'draft': more than 4 rows were not measured" in reasons
+    assert "more than 8 roots per row from the exit after layer 15 were not recorded" in reasons
+    assert min(found.left_out.values()) > 0
+    assert sum(found.left_out.values()) + len(found.schedules) == len(asked(WIDE, profile, record))

@@ -19,7 +19,7 @@ def lengths(record, *, with_features=False):
 def test_the_acceptance_of_today_changes_nothing(record):
     same = with_acceptance(record, token_acceptance(record))
     for ours, theirs in zip(same.prompts, record.prompts, strict=True):
-        for name in ("rollouts", "feature_rollouts", "alternatives", "feature_alternatives"):
+        for name in ("rollouts", "feature_rollouts", "alternatives"):
             np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
 
 

@@ -16,24 +16,29 @@ def ties(ask, *, now=0.5):
 
 
 def test_a_tie_is_found_between_the_values_of_the_sweep():
-    found = ties(lambda x: {"speculative": 1 - x, "autoregressive": 0.63})
-    assert found == {"autoregressive": pytest.approx(0.37, abs=0.2 / 2**6)}
+    found = ties(lambda x: {"synchronous": 1 - x, "plain": 0.63})
+    assert found == {"plain": pytest.approx(0.37, abs=0.2 / 2**6)}
 
 
 def test_the_nearer_of_two_ties_counts():
     # Mirror leads below 0.4 and above 0.8.
-    found = ties(lambda x: {"speculative": 1.0, "mirror": 1.0 + min(x - 0.41, 0.79 - x)})
+    found = ties(lambda x: {"synchronous": 1.0, "mirror": 1.0 + min(x - 0.41, 0.79 - x)})
     assert found["mirror"] == pytest.approx(0.41, abs=0.01)
 
 
 def test_a_kind_that_passes_the_winner_but_not_a_third_does_not_lead():
-    found = ties(lambda x: {"speculative": x, "mirror": 0.8, "autoregressive": 0.7})
-    assert found["autoregressive"] == pytest.approx(0.7, abs=0.01)
+    found = ties(lambda x: {"synchronous": x, "mirror": 0.8, "plain": 0.7})
+    assert found["plain"] == pytest.approx(0.7, abs=0.01)
     assert found["mirror"] is None
 
 
 def test_a_kind_that_never_leads_has_no_tie():
-    assert ties(lambda x: {"speculative": 1.0, "mirror": 2.0}) == {"mirror": None}
+    assert ties(lambda x: {"synchronous": 1.0, "mirror": 2.0}) == {"mirror": None}
+
+
+def test_from_zero_on_a_tie_is_still_found():
+    found = ties(lambda x: {"speculative": 1 - x, "autoregressive": 0.63}, now=0.0)
+    assert found == {"speculative": pytest.approx(0.37, abs=0.2 / 2**6)}
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +66,11 @@ def test_all_trees_move_as_one_kind():
     assert {schedule.tree_size for schedule in shortlist(result)} == {0, 4, 8}
     found = analyse(result, machine(), record)
     for one in found.sweeps:
-        assert set(one.best_tpot_s) == {"autoregressive", "tree"}
+        assert set(one.best_tpot_s) == {"plain", "tree"}
         times_s = one.best_tpot_s["tree"]
         assert times_s[one.values.index(one.now)] == pytest.approx(result.best(kind="tree").tpot_s)
         assert list(times_s) == sorted(times_s, reverse=True), "better and faster drafts never slow a tree"
-    assert found.break_even("autoregressive", "acceptance").at < found.sweeps[0].now
+    assert found.break_even("plain", "acceptance").at < found.sweeps[0].now
 
 
 def test_sweeps_hold_today_and_agree_with_the_search_there(result, found):
@@ -74,30 +79,30 @@ def test_sweeps_hold_today_and_agree_with_the_search_there(result, found):
     assert set(draft_speed.values) == {*DRAFT_SPEEDS, 1.0}
     for one in found.sweeps:
         here = one.values.index(one.now)
-        for method, times_s in one.best_tpot_s.items():
-            assert times_s[here] == pytest.approx(result.best(method=method).tpot_s)
+        for kind, times_s in one.best_tpot_s.items():
+            assert times_s[here] == pytest.approx(result.best(kind=kind).tpot_s)
 
 
 def test_plain_decoding_does_not_care_for_the_draft(found):
     for one in found.sweeps:
-        assert len(set(one.best_tpot_s["autoregressive"])) == 1
+        assert len(set(one.best_tpot_s["plain"])) == 1
 
 
 def test_a_better_draft_never_slows_the_best_synchronous_schedule(found):
     for one in found.sweeps:
-        times_s = one.best_tpot_s["speculative"]
+        times_s = one.best_tpot_s["synchronous"]
         assert list(times_s) == sorted(times_s, reverse=True)
 
 
 def test_ties_really_are_ties(result, found):
     schedules = shortlist(result)
-    tie = found.break_even("autoregressive", "acceptance")
+    tie = found.break_even("plain", "acceptance")
     assert 0 < tie.at < tie.now, "speculation pays on this machine, until acceptance falls"
     from planner.what_if.mixed_record import with_acceptance
 
     times_s = best_times(schedules, machine(), with_acceptance(acceptance_record(), tie.at))
-    others = min(time_s for method, time_s in times_s.items() if method != "autoregressive")
-    assert others == pytest.approx(times_s["autoregressive"], rel=0.02)
+    others = min(time_s for method, time_s in times_s.items() if method != "plain")
+    assert others == pytest.approx(times_s["plain"], rel=0.02)
 
 
 def test_faster_parts_gain_what_they_can_at_most(found):
@@ -115,4 +120,4 @@ def test_without_drafting_nothing_is_swept():
 
 
 def test_what_was_not_asked_has_no_answer(found):
-    assert found.break_even("speculative", "acceptance") is None
+    assert found.break_even("synchronous", "acceptance") is None

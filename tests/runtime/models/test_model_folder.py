@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub import errors
 
 from decoding.errors import ModelError, ModelFetchError
 from runtime.models import model_folder as folder_module
@@ -71,7 +72,47 @@ def test_an_embedded_model_is_fetched_when_absent(
     assert set(steps) == {"download", "convert"}
 
 
-@pytest.mark.parametrize("name", ["no-such-model", "./not/here/at/all", "owner/model/more"])
+@pytest.mark.parametrize("method", ["gptq", "awq", "fp8"])
+def test_quantized_weights_are_refused_by_the_name_of_their_method(tmp_path: Path, method: str) -> None:
+    config = LLAMA | {"quantization_config": {"quant_method": method, "bits": 4}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=rf"config\.json: weights quantized by {method} are not read"):
+        resolve_model(str(tmp_path))
+
+
+def test_a_gguf_file_is_not_looked_for_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "small.gguf").write_bytes(b"GGUF")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError, match=r"^models/small\.gguf: GGUF files are not read\. Use the Hugging Face folder"):
+        resolve_model("models/small.gguf")
+
+
+def test_a_file_of_a_model_leads_to_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(ModelError, match=r"model\.safetensors: is a file; name the folder that holds"):
+        resolve_model(str(tmp_path / "model.safetensors"))
+
+
+@pytest.mark.parametrize("name", ["models/lama", "./models/lama", "{here}/models/lama", "~/models/lama"])
+def test_a_mistyped_path_is_answered_with_the_models_there_and_the_hub_is_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "models" / "llama").mkdir(parents=True)
+    (tmp_path / "models" / "llama" / "config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", None)
+    with pytest.raises(ModelError, match=rf"models/lama: there is no such folder; models in {tmp_path}/models: llama"):
+        resolve_model(name.format(here=tmp_path))
+
+
+def test_a_path_into_nothing_names_the_last_folder_there_is(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=rf"there is no such folder; {tmp_path} holds no model either"):
+        resolve_model(str(tmp_path / "not" / "here"))
+
+
+@pytest.mark.parametrize("name", ["no-such-model", "owner/model/more"])
 def test_a_name_of_nothing_is_answered_with_what_there_is(name: str) -> None:
     with pytest.raises(ModelError, match=r"embedded model \(smollm2-135m-instruct\).*folder.*owner/model"):
         resolve_model(name)
@@ -94,6 +135,22 @@ def test_weights_of_an_unsupported_architecture_are_never_downloaded(
     with pytest.raises(ModelError, match="MambaForCausalLM"):
         resolve_model("owner/model")
     assert hub.asked == [["*.json", "*.jinja"]]
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (errors.RepositoryNotFoundError, "owner/model: there is neither a folder of that name here nor a model of"),
+        (errors.GatedRepoError, "owner/model: the hub gives this model only to those who accepted its terms"),
+    ],
+)
+def test_what_the_hub_refuses_is_said(monkeypatch: pytest.MonkeyPatch, error: Any, message: str) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error.__new__(error)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", refuse)
+    with pytest.raises(ModelFetchError, match=message):
+        resolve_model("owner/model")
 
 
 def test_a_hub_that_cannot_be_reached_is_an_error_of_ours() -> None:

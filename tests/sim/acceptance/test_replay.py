@@ -16,7 +16,7 @@ from decoding.roots import choose_roots
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from sim.acceptance.replay import Replay
-from sim.cost.durations import step_rows
+from sim.cost.round_plan import step_rows
 from sim.world import simulate
 from tests.sim.worlds import (
     AUTOREGRESSIVE,
@@ -47,7 +47,7 @@ def rounds_by_hand(one: PromptRecord, schedule: Schedule) -> list[Expected]:
         return tree_rounds_by_hand(one, schedule)
     text, found, position = one.text.tolist(), [], 0
     while position < len(text):
-        window = one.drafts(with_features=schedule.exit_features)[position].tolist()[: schedule.num_speculative_tokens]
+        window = window_by_hand(one, schedule, position)
         following = text[position:]
         accepted = 0
         while accepted < min(len(window), len(following)) and window[accepted] == following[accepted]:
@@ -61,6 +61,15 @@ def rounds_by_hand(one: PromptRecord, schedule: Schedule) -> list[Expected]:
         found.append(Expected(accepted, committed, next_token, hit))
         position += committed
     return found
+
+
+def window_by_hand(one: PromptRecord, schedule: Schedule, position: int) -> list[int]:
+    if schedule.method == "autoregressive":
+        return []
+    drafts = one.drafts(with_features=schedule.exit_features)
+    if schedule.method == "prompt_lookup":
+        [drafts] = one.chain_drafts
+    return [token for token in drafts[position].tolist()[: schedule.num_speculative_tokens] if token != -1]
 
 
 def tree_rounds_by_hand(one: PromptRecord, schedule: Schedule) -> list[Expected]:
@@ -142,10 +151,10 @@ def test_roots_that_both_sources_name_are_counted_once() -> None:
 @pytest.mark.parametrize(
     ("schedule", "message"),
     [
-        (speculative(5), "num_speculative_tokens is 5; recorded are up to 4"),
+        (speculative(5), "windows of more than 4 tokens were not recorded"),
         (mirror("exit", exit_layer=5), "exit_layer 5 was not recorded; recorded are 4, 7"),
-        (mirror("exit", exit_top_k=2), "needs 3 ids per row of the exit; recorded are 2"),
-        (mirror("draft", draft_top_k=2), "needs 3 of the draft's own ids per row; recorded are 2"),
+        (mirror("exit", exit_top_k=2), "more than 1 roots per row from the exit after layer 4 were not recorded"),
+        (mirror("draft", draft_top_k=2), "more than 1 roots per row from the draft were not recorded"),
         (mirror("exit", exit_features=True), "the exit after layer 4 cannot send features of layer 6"),
     ],
 )

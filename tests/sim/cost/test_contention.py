@@ -21,7 +21,6 @@ def test_a_pair_is_found_in_either_order() -> None:
     profile = machine(contention=(Contention(lanes=("draft", "target"), slowdown=(3, 2), source="by hand"),))
     assert PairContention.of(profile, "target", "draft") == (2, 3, float("inf"))
     assert PairContention.of(profile, "draft", "target") == (3, 2, float("inf"))
-    assert not PairContention.of(profile, "target", "draft").is_free
 
 
 def test_a_pair_that_was_measured_both_ways_keeps_its_roles() -> None:
@@ -36,8 +35,8 @@ def test_a_pair_that_was_measured_both_ways_keeps_its_roles() -> None:
 
 
 def test_lanes_that_nothing_is_known_of_are_free() -> None:
-    assert PairContention.of(machine(), "target", "draft").is_free
-    assert not PairContention.of(machine(memory_pool_bytes_per_s=1e9), "target", "draft").is_free
+    assert PairContention.of(machine(), "target", "draft") == (1, 1, float("inf"))
+    assert PairContention.of(machine(memory_pool_bytes_per_s=1e9), "target", "draft") == (1, 1, 1e9)
 
 
 @pytest.mark.parametrize(

@@ -38,10 +38,10 @@ def test_one_context_stands_for_all() -> None:
 @pytest.mark.parametrize(
     ("rows", "context", "message"),
     [
-        (9, 32, r"rows 9 is outside the measured 1\.\.8 \(test\)"),
-        (0, 32, r"rows 0 is outside"),
-        (1, 31, r"context 31 is outside the measured 32\.\.256 \(test\)"),
-        (1, 257, r"context 257 is outside"),
+        (9, 32, r"layer on lane 'cpu': more than 8 rows were not measured \(test\)"),
+        (0, 32, r"layer on lane 'cpu': fewer than 1 rows were not measured"),
+        (1, 31, r"layer on lane 'cpu': contexts 31\.\.100, outside 32\.\.256, were not measured \(test\)"),
+        (1, 257, r"contexts 100\.\.257, outside"),
     ],
 )
 def test_nothing_is_extrapolated(rows: int, context: float, message: str) -> None:
@@ -69,5 +69,5 @@ def test_constant_costs_ignore_rows_and_context() -> None:
     assert cost.seconds(Part("exit", 12), 1, np.array([0.0])).tolist() == [3]
     assert cost.facts(LAYER) == (0.2, 5, "constant")
     assert cost.facts(Part("exit", 1)).bytes_per_call == 0
-    with pytest.raises(ProfileError, match="no constant cost is given for head; given are: layer, exit"):
+    with pytest.raises(ProfileError, match="no constant cost is given for lm_head; given are: layer, exit"):
         cost.seconds(Part("lm_head"), 1, np.array([0.0]))

@@ -9,7 +9,8 @@ from decoding.errors import ConfigError, OutOfRangeError, ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.profile import LatencyTable, LinkProfile, Profile
 from sim.cost.cost_model import ConstantCost
-from sim.cost.durations import TICK_S, Durations, DurationTables, in_ticks, one_in_ticks, step_rows
+from sim.cost.durations import TICK_S, Durations, DurationTables, in_ticks, one_in_ticks
+from sim.cost.round_plan import step_rows
 from sim.cost.round_shape import RoundShape
 from sim.world import simulate
 from tests.sim.playing import by_rows
@@ -110,7 +111,7 @@ def test_what_streams_add_belongs_to_both_kinds_of_pass() -> None:
     found = durations(tree(TREES[-1], 7), machine(lane("target", streams=4)))
     assert [segment[0] for segment in found.segments_s] == [15, 15]
     assert [share[0] for share in found.streams_s] == [4, 4]
-    assert found.segment_rows == (1, 8)
+    assert [operation.rows for operation in found.plan.segments] == [1, 8]
 
 
 def test_the_exit_message_pays_for_ids_log_probs_and_features() -> None:
@@ -162,7 +163,9 @@ def test_the_profile_must_cover_every_context_in_which_a_round_could_start() -> 
     layer = LatencyTable(rows=(1, 8), contexts=(4, 6), seconds=((1, 1), (1, 1)), source="by hand")
     profile = machine(lane("target").model_copy(update={"layer": layer}), lane("draft"))
     simulate(AUTOREGRESSIVE, profile, record(prompt("000", prompt_length=5)))
-    with pytest.raises(OutOfRangeError, match="context 7 is outside"):
+    with pytest.raises(
+        OutOfRangeError, match=r"layer on lane 'target': contexts 4\.\.7, outside 4\.\.6, were not measured"
+    ):
         simulate(speculative(), profile, record(prompt("1111", prompt_length=5)))
 
 

@@ -83,7 +83,7 @@ def test_the_draft_trains_in_float32_whatever_the_target_is_in(target) -> None:
 
 def test_a_source_layer_the_target_does_not_have_is_refused(target) -> None:
     with pytest.raises(TrainingError, match=r"source_layers 9: the target has layers 1\.\.4"):
-        initial_draft(recipe(source_layers=(1, 2, 9)), target, KEPT)
+        DraftTask.require_fit(recipe(source_layers=(1, 2, 9)), target)
 
 
 def test_the_loss_is_the_mean_cross_entropy_to_the_target_at_answer_positions(target, states, monkeypatch) -> None:

@@ -206,14 +206,17 @@ def test_a_head_trains_in_float32_on_frozen_rows_of_the_target(kind, target, sta
     head = initial_head(eagle1() if kind == "eagle1" else eagle3(), lower.to(torch.bfloat16), KEPT, states)
     assert {weight.dtype for weight in head.parameters()} == {torch.float32}
     frozen = {name for name, weight in head.named_parameters() if not weight.requires_grad}
-    assert frozen == {"embedding.weight", "head.weight"}
+    assert frozen == {"embedding.weight", "lm_head.weight"}
     assert torch.equal(head.lm_head.weight, target.lm_head.weight[KEPT])
 
 
-@pytest.mark.parametrize(("recipe", "layer"), [(eagle1(source_layer=9), 9), (eagle3(feature_layers=(1, 7)), 7)])
-def test_a_layer_the_target_does_not_have_is_refused(target, states, recipe, layer) -> None:
-    with pytest.raises(TrainingError, match=rf"layer {layer}: the target has layers 1\.\.4"):
-        initial_head(recipe, target, KEPT, states)
+@pytest.mark.parametrize(
+    ("recipe", "field"),
+    [(eagle1(source_layer=9), "source_layer 9"), (eagle3(feature_layers=(1, 7)), "feature_layers 7")],
+)
+def test_a_layer_the_target_does_not_have_is_refused(target, recipe, field) -> None:
+    with pytest.raises(TrainingError, match=rf"{field}: the target has layers 1\.\.4"):
+        EagleTask.require_fit(recipe, target)
 
 
 def test_the_finished_head_is_judged_as_it_lies_on_disk(task, states, tmp_path) -> None:

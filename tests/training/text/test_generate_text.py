@@ -124,7 +124,7 @@ def test_a_file_of_another_recipe_or_of_unknown_origin_is_not_touched(make, tmp_
 def test_a_file_that_lost_its_end_is_named(make) -> None:
     path = make()
     path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(TrainingError, match=r"text.jsonl.gz: shorter than .* says"):
+    with pytest.raises(TrainingError, match=r"text.jsonl.gz: shorter than .* records"):
         make()
 
 

@@ -17,7 +17,7 @@ def words(tiny_folders, prompt_file):
 
 def test_a_profile_of_every_lane_is_written(mirrorsd, words, tmp_path):
     out = tmp_path / "deep" / "profile.yaml"
-    result = mirrorsd(*words, "--out", out, "--json")
+    result = mirrorsd(*words, "--max-branches", 64, "--out", out, "--json")
     assert result.exit_code == 0, result.stderr
     profile = load_profile(out)
     assert json.loads(result.stdout)["profile"] == profile.model_dump(mode="json", exclude_defaults=True)
@@ -25,6 +25,7 @@ def test_a_profile_of_every_lane_is_written(mirrorsd, words, tmp_path):
     assert (profile.num_layers, profile.dtype) == (4, "float32")
     for lane in profile.lanes:
         assert lane.layer.rows[-1] >= 3
+        assert lane.draft_step.rows[-1] == 64
         assert set(lane.exit) == {2, 3}
         assert lane.layer.contexts[0] <= 2
         assert lane.layer.contexts[-1] >= 5 + 20
@@ -46,6 +47,9 @@ def test_the_time_it_may_take_is_passed_on_and_what_was_left_out_is_shown(
     assert result.exit_code == 0, result.stderr
     assert asked == [time_s]
     assert result.stdout.endswith("\nToo few repeats [of all].\n")
+    assert "Schedules that were run as a check took up to 3 % more or less than predicted." in result.stdout
+    assert "Next: mirrorsd record --target" in result.stderr
+    assert result.stderr.endswith("--out record.npz\n")
 
 
 def test_ctrl_c_writes_nothing(words, tmp_path):

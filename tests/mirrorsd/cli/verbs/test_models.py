@@ -4,6 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mirrorsd.cli.app import app
+from runtime.drafters.shipped import shipped_names
 
 
 @pytest.fixture(autouse=True)
@@ -12,16 +13,27 @@ def empty_cache(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-def test_list_tells_what_is_known_and_where_it_would_lie(empty_cache):
+def test_list_names_what_is_known_where_it_would_be_and_what_ships_for_it(empty_cache):
     folder = empty_cache / "models" / "smollm2-135m-instruct"
     result = CliRunner().invoke(app, ["models", "list"])
-    assert (result.exit_code, result.stdout) == (0, f"smollm2-135m-instruct  not fetched yet  {folder}\n")
+    model, shipped = result.stdout.splitlines()
+    assert (result.exit_code, model) == (0, f"smollm2-135m-instruct  not fetched yet  {folder}")
+    assert shipped.startswith("  drafters, heads and exits for it: smollm2-135m-")
+    for name in shipped_names():
+        assert name in shipped
 
 
 def test_list_as_json(empty_cache):
     result = CliRunner().invoke(app, ["models", "list", "--json"])
     (model,) = json.loads(result.stdout)["models"]
     assert (model["name"], model["present"], model["num_bytes"]) == ("smollm2-135m-instruct", False, 0)
+    assert model["shipped"] == list(shipped_names())
+
+
+def test_a_model_that_is_there_leads_to_its_calibration(tiny_folders):
+    result = CliRunner().invoke(app, ["models", "fetch", str(tiny_folders.target)])
+    assert result.exit_code == 0
+    assert f"Next: mirrorsd calibrate --target {tiny_folders.target} --quick --out profile.yaml\n" in result.stderr
 
 
 def test_an_unknown_model_is_refused_with_the_known_ones():

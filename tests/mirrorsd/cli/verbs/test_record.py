@@ -30,11 +30,27 @@ def test_the_record_holds_the_targets_own_texts(mirrorsd, words, prompt_file, ti
     assert 0 < result["token_acceptance"] <= 1
 
 
+def test_what_the_share_of_known_tokens_means_is_said(mirrorsd, words, prompt_file, tmp_path):
+    out = tmp_path / "record.npz"
+    shown = mirrorsd(*words, "--prompts", prompt_file(*PROMPTS), "--out", out)
+    assert f"Wrote {out}: 3 prompts, " in shown.stdout
+    assert " % of the target's tokens: that often the first token of a window is accepted." in shown.stdout
+    assert shown.stderr.endswith(f"Next: mirrorsd search --profile profile.yaml --record {out} --out best.yaml\n")
+
+
 def test_exits_can_be_chosen(mirrorsd, words, prompt_file, tmp_path):
     out = tmp_path / "record.npz"
     more = ("--prompts", prompt_file(PROMPTS[0]), "--out", out, "--exit-layer", 1, "--exit-layer", 3)
     assert mirrorsd(*words, *more).exit_code == 0
     assert AcceptanceRecord.load(out).exit_layers == (1, 3)
+
+
+def test_exits_can_be_recorded_for_wider_budgets(mirrorsd, words, prompt_file, tmp_path):
+    out = tmp_path / "record.npz"
+    for given, num_candidates in (((), 17), (("--max-exit-top-k", 30), 31)):
+        assert mirrorsd(*words, "--prompts", prompt_file(PROMPTS[0]), "--out", out, *given).exit_code == 0
+        [prompt] = AcceptanceRecord.load(out).prompts
+        assert {ids.shape[1] for ids in prompt.exits.values()} == {num_candidates}
 
 
 def test_trees_of_the_heads_that_are_named_are_recorded(mirrorsd, words, prompt_file, head_folders, tmp_path):
@@ -90,7 +106,7 @@ def test_an_interrupted_recording_goes_on_behind_what_it_had(mirrorsd, words, pr
     more = ("--prompts", prompts, "--out", out)
     status, stdout, stderr = interrupted(words + more, when=lambda: list(tmp_path.glob(".record.npz.*.npz")))
     assert (status, stdout) == (130, "")
-    assert f"Interrupted. Finished prompts are kept beside {out}" in stderr
+    assert f"Interrupted. Finished prompts are kept next to {out}" in stderr
     assert not out.exists()
     (partial,) = tmp_path.glob(".record.npz.*.npz")
     kept = AcceptanceRecord.load(partial).prompts

@@ -6,7 +6,8 @@ import pytest
 
 from tests.mirrorsd.cli.interrupt import interrupted
 from tests.runtime import plain
-from tests.tiny_models import EOS
+from tests.runtime.tiny_folders import save_target
+from tests.tiny_models import EOS, tiny_target
 
 PROMPTS = ("w5 w17 w3 w44 w8", "w9 w9 w4", "w60 w2 w33 w12")
 SETTINGS = ("--dtype", "float32", "--max-new-tokens", "24", "--quiet")
@@ -172,6 +173,18 @@ def test_truncated_weights_are_named(run, schedule_file, tiny_folders, tmp_path)
     result = run("--schedule", schedule_file(method="autoregressive"), "--prompt", "w1", "--target", broken)
     assert result.exit_code == 2
     assert "model.safetensors: damaged or truncated" in result.stderr
+
+
+def test_what_a_lane_refuses_is_said_as_it_is(mirrorsd, schedule_file, tiny_folders, tmp_path):
+    """The error is raised in the lane's process; neither the lane nor the run is blamed for it."""
+    other = save_target(tiny_target(seed=9, max_position=512), tmp_path / "other")
+    (other / "tokenizer.json").write_bytes((tiny_folders.target / "tokenizer.json").read_bytes())
+    words = ("run", "--target", other, *SETTINGS, "--schedule", schedule_file(), "--prompt", "w1")
+    result = mirrorsd(*words, "--drafter", tiny_folders.drafter)
+    assert (result.exit_code, result.stdout) == (2, "")
+    error = result.stderr.replace("\n", " ").partition("Error: ")[2]
+    assert error.startswith(f"{tiny_folders.drafter}: was trained for")
+    assert "lane" not in error
 
 
 def test_ctrl_c_leaves_whole_rows_and_says_so(words, schedule_file, prompt_file, tmp_path):

@@ -2,6 +2,7 @@ import gzip
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -75,6 +76,38 @@ def test_json_goes_to_a_path_and_the_text_to_stdout(mirrorsd, words, tmp_path):
     shown = mirrorsd(*words, "--json", path).stdout
     assert "ms per token" in shown
     assert json.loads(path.read_text())["schedule"]["method"] == "mirror"
+
+
+@pytest.fixture
+def other_record(record_path):
+    """Of a pair that the profile knows nothing about."""
+    replace(AcceptanceRecord.load(record_path), target="bigger", drafter="better").save(record_path)
+    return record_path
+
+
+@pytest.mark.parametrize("verb", ["simulate", "search"])
+def test_a_record_of_other_models_is_refused_unless_it_is_asked_for(mirrorsd, words, verb, other_record, profile_path):
+    given = words if verb == "simulate" else ("search", *words[3:])
+    refused = mirrorsd(*given)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert f"{profile_path} was measured with target SmolLM2-135M-Instruct, drafter four-layer" in refused.stderr
+    assert f"{other_record} recorded with target bigger, drafter better" in refused.stderr
+    shown = mirrorsd(*given, "--replayed-acceptance")
+    assert shown.exit_code == 0
+    assert "Acceptance is replayed from another pair" in shown.stdout
+    text = mirrorsd(*given, "--replayed-acceptance", "--json").stdout
+    found = json.loads(text)
+    assert "Acceptance is replayed from another pair" in found["source" if verb == "simulate" else "verdict"]
+
+
+def test_the_next_command_is_named(mirrorsd, words, profile_path, record_path, tmp_path):
+    files = f"--profile {profile_path} --record {record_path}"
+    assert f"Next: mirrorsd validate --schedule {words[2]} {files}\n" in mirrorsd(*words).stderr
+    assert f"Next: mirrorsd search {files} --out best.yaml\n" in mirrorsd("search", *words[3:]).stderr
+    best = tmp_path / "best.yaml"
+    expected = f"Next: mirrorsd run --schedule {best} --target SmolLM2-135M-Instruct --prompt 'Why is the sky blue?'\n"
+    assert expected in mirrorsd("search", *words[3:], "--out", best).stderr
+    assert "Next" not in mirrorsd(*words, "--json").stderr
 
 
 def test_texts_can_be_cut_shorter(mirrorsd, words):

@@ -1,10 +1,17 @@
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
+import typer
 
+from mirrorsd.cli.app import app
+from mirrorsd.cli.verbs.train import _Overall
 from training.judging.card import read_card
+from training.run import RunProgress
 
+COMMAND = typer.main.get_command(app)
 COMMON = "vocab_size: 32\nnum_held_out: 2\noptimisation:\n  num_tokens: 40\n  conversations_per_step: 2\n"
 RECIPES = {
     "draft": f"kind: draft\nsource_layers: [1, 4]\nwindows: [2]\n{COMMON}",
@@ -41,6 +48,57 @@ def test_training_ends_with_a_folder_and_its_card(mirrorsd, words, recipe, verb,
     card = read_card(Path(finished["folder"]))
     assert card.model_dump(mode="json") == finished["card"]
     assert (card.name, card.kind) == ("mine", kind)
+
+
+@pytest.mark.parametrize(("kind", "option"), [("draft", "--drafter"), ("exit", "--exits"), ("medusa", "--heads")])
+def test_training_ends_with_the_command_that_uses_the_result(mirrorsd, words, recipe, kind, option):
+    result = mirrorsd("train", "recipe", recipe(kind), *words)
+    line = next(line for line in result.stdout.splitlines() if line.startswith("Use them: "))
+    command = shlex.split(line.removeprefix("Use them: "))
+    _, target, *_, out = words
+    assert command[:4] == ["mirrorsd", "demo", "--target", str(target)]
+    assert command[-2:] == [option, str(out / "drafter")]
+    assert ("DRAFTER" in command) == (kind != "draft"), "no drafter ships for this target"
+    assert COMMAND.commands["demo"].make_context("demo", command[2:])
+
+
+def test_the_card_is_shown_in_tables_for_people(mirrorsd, words, recipe):
+    shown = mirrorsd("train", "draft", *words, "--recipe", recipe("draft")).stdout
+    assert "---" not in shown
+    assert "|" not in shown
+    assert re.search(r"trained parameters +\d+", shown)
+    assert re.search(r"agreement_without_features +[01]\.\d{3}", shown)
+    assert f"The card: {words[-1] / 'drafter' / 'card.md'}" in shown
+
+
+def test_the_share_that_is_done_never_falls_and_ends_with_the_run():
+    overall = _Overall()
+    shares = [
+        overall(RunProgress(stage=stage, done=done, total=10))[1]
+        for stage in ("states", "training", "judging")
+        for done in (0, 4, 10, 11)
+    ]
+    assert shares == sorted(shares)
+    assert shares[0] == 0
+    assert 0.9 < shares[-1] < 1, "a bar that is full stops its clock"
+
+
+def test_what_a_stage_still_takes_is_judged_by_its_own_pace(monkeypatch):
+    clock = iter([100.0, 130.0, 500.0, 510.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    overall = _Overall()
+    assert overall(RunProgress(stage="states", done=20, total=100))[0] == "1 of 3 the target's states"
+    assert overall(RunProgress(stage="states", done=50, total=100))[0] == "1 of 3 the target's states, 50 s left"
+    overall(RunProgress(stage="training", done=0, total=100))
+    assert overall(RunProgress(stage="training", done=10, total=100))[0] == "2 of 3 training, 1 min 30 s left"
+
+
+def test_a_recipe_for_a_deeper_target_is_refused_before_anything_is_computed(mirrorsd, words):
+    result = mirrorsd("train", "draft", *words)
+    assert result.exit_code == 2
+    assert "source_layers 29: the target has layers 1..4; change source_layers in the recipe" in result.stderr
+    assert "states" not in result.stderr
+    assert not words[-1].exists()
 
 
 def test_a_recipe_of_any_kind_is_trained_by_its_name(mirrorsd, words, recipe):

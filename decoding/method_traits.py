@@ -1,0 +1,87 @@
+"""What is true of a decoding method whatever its settings: one frozen description next to every generator.
+
+Whoever needs to know asks for the fact and never compares a name: so a new method is one generator and one
+description (`decoding.methods`), and nothing else has to hear of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from decoding.lanes import MethodFunction
+
+Drafting = Literal["nobody", "draft", "head", "text", "target"]
+"""Who drafts: nobody; the pair's own draft model; a head that reads the target's states; no model at all but the text
+so far; or the target itself in its own pass. All but nobody and the target draft in a lane."""
+
+WindowKind = Literal["none", "chain", "static tree", "dynamic tree"]
+"""What is verified: nothing but the next token; tokens in a row; a tree of one shape; a tree that follows the draft's
+own probabilities."""
+
+Verification = Literal["greedy", "match", "ratio", "one-hot", "typical"]
+"""Rules by which drafted tokens are accepted; `typical` alone is lossy."""
+
+CHAIN_RULES: tuple[Verification, ...] = ("greedy", "match", "ratio")
+TREE_RULES: tuple[Verification, ...] = ("greedy", "match", "one-hot", "typical")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MethodTraits:
+    """A decoding method: its generator, and the facts that simulation, search and runtime need.
+
+    Attributes:
+        name: what schedules call it.
+        title: what sentences call it.
+        flow: its generator.
+        drafts: who drafts.
+        window: what is verified.
+        rules: verification rules that hold for its windows; all but `typical` leave the text's distribution as it is.
+        overlaps: whether draft and target compute at the same time, on two lanes, branches being prepared.
+        drafts_by_level: whether a static tree is drafted level by level and not all at once.
+    """
+
+    name: str
+    title: str
+    flow: MethodFunction
+    drafts: Drafting
+    window: WindowKind
+    rules: tuple[Verification, ...]
+    overlaps: bool = False
+    drafts_by_level: bool = False
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether windows are trees."""
+        return self.window in ("static tree", "dynamic tree")
+
+    @property
+    def has_dynamic_trees(self) -> bool:
+        """Whether the draft's own probabilities decide the shape of a tree."""
+        return self.window == "dynamic tree"
+
+    @property
+    def has_draft_lane(self) -> bool:
+        """Whether something drafts in a lane, the target's own or another one."""
+        return self.drafts in ("draft", "head", "text")
+
+    @property
+    def has_draft_model(self) -> bool:
+        """Whether the pair's own draft model drafts: it has options that nothing else has."""
+        return self.drafts == "draft"
+
+    @property
+    def drafts_itself(self) -> bool:
+        """Whether the target drafts in its own pass; the first pass then has nothing to verify."""
+        return self.drafts == "target"
+
+    @property
+    def reads_states(self) -> bool:
+        """Whether whatever drafts always reads the target's hidden states."""
+        return self.drafts == "head"
+
+    @property
+    def finds_text(self) -> bool:
+        """Whether windows are found in the text so far, so that some are short and some are empty."""
+        return self.drafts == "text"

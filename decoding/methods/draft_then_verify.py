@@ -1,0 +1,75 @@
+"""Draft a window, then verify it: all methods in which one lane waits for the other, for chains and for trees.
+
+They differ in what drafts, which is the business of their drafters, and in nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from decoding.messages import Verdict, Window
+from decoding.method_traits import CHAIN_RULES, TREE_RULES, MethodTraits
+
+if TYPE_CHECKING:
+    from decoding.lanes import Lanes, MethodFlow
+    from decoding.schedule import Schedule
+
+
+def draft_then_verify(lanes: Lanes, schedule: Schedule) -> MethodFlow:  # noqa: ARG001
+    """Draft and verify in turn."""
+    verdict: Verdict | None = None
+    while lanes.unfinished:
+        window: Window = yield lanes.draft.rollout(verdict)
+        verdict = yield lanes.target.verify(window)
+        lanes.commit(window, verdict)
+
+
+SPECULATIVE = MethodTraits(
+    name="speculative",  # Leviathan 2211.17192, Chen 2302.01318
+    title="synchronous speculation",
+    flow=draft_then_verify,
+    drafts="draft",
+    window="chain",
+    rules=CHAIN_RULES,
+)
+PROMPT_LOOKUP = MethodTraits(
+    name="prompt_lookup",  # LLMA 2304.04487; Saxena's prompt lookup decoding, 2023
+    title="prompt lookup",
+    flow=draft_then_verify,
+    drafts="text",
+    window="chain",
+    rules=("greedy", "match"),
+)
+MEDUSA = MethodTraits(
+    name="medusa",  # 2401.10774
+    title="Medusa",
+    flow=draft_then_verify,
+    drafts="head",
+    window="static tree",
+    rules=TREE_RULES,
+)
+HYDRA = MethodTraits(
+    name="hydra",  # 2402.05109
+    title="Hydra",
+    flow=draft_then_verify,
+    drafts="head",
+    window="static tree",
+    rules=TREE_RULES,
+    drafts_by_level=True,
+)
+EAGLE2 = MethodTraits(
+    name="eagle2",  # 2406.16858
+    title="EAGLE-2",
+    flow=draft_then_verify,
+    drafts="head",
+    window="dynamic tree",
+    rules=TREE_RULES,
+)
+EAGLE3 = MethodTraits(
+    name="eagle3",  # 2503.01840
+    title="EAGLE-3",
+    flow=draft_then_verify,
+    drafts="head",
+    window="dynamic tree",
+    rules=TREE_RULES,
+)

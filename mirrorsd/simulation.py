@@ -1,0 +1,119 @@
+"""Simulating and searching for users: like `sim` and `planner`, and no profile meets a record of other models unseen.
+
+With `replayed` the acceptance of another pair is replayed on purpose: a smaller model's on a larger one's times, say.
+Results carry that in words. Nothing here loads torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import planner.plan
+import planner.search.search
+import sim.evaluator
+import sim.world
+from decoding.record import AcceptanceRecord
+from planner.same_models import require_same_models
+
+if TYPE_CHECKING:
+    from decoding.schedule import Schedule
+    from decoding.trace import Trace
+    from hwprofiles.profile import Profile
+    from planner.plan import Plan
+    from planner.search.search import SearchResult
+    from planner.search.space import SearchSpace
+    from sim.acceptance.acceptance_model import Acceptance
+    from sim.cost.cost_model import LaneCost
+    from sim.prediction import Prediction
+
+
+def predict(
+    schedule: Schedule,
+    profile: Profile,
+    acceptance: Acceptance | AcceptanceRecord,
+    *,
+    max_new_tokens: int | None = None,
+    costs: Mapping[str, LaneCost] | None = None,
+    replayed: bool = False,
+) -> Prediction:
+    """Predict what a schedule does on a machine, as array operations over all rounds; see `sim.evaluator.predict`.
+
+    Args:
+        schedule: what to try.
+        profile: the machine. It must cover every context in which a round could start.
+        acceptance: what the models say; a record is replayed.
+        max_new_tokens: cut of every sequence.
+        costs: cost models in place of the profile's tables, by lane.
+        replayed: whether the record may be of other models than the profile; `source` says so then.
+
+    Raises:
+        ProfileError: the profile lacks what the schedule uses (`OutOfRangeError` where it was not measured so far).
+        RecordError: the record does not cover the schedule.
+        ConfigError: profile and record are of different models, or the schedule does not fit them.
+    """
+    label = _label(profile, acceptance, replayed=replayed)
+    found = sim.evaluator.predict(schedule, profile, acceptance, max_new_tokens=max_new_tokens, costs=costs)
+    return _labelled(found, label)
+
+
+def simulate(
+    schedule: Schedule,
+    profile: Profile,
+    acceptance: Acceptance | AcceptanceRecord,
+    *,
+    max_new_tokens: int | None = None,
+    trace: bool = True,
+    costs: Mapping[str, LaneCost] | None = None,
+    replayed: bool = False,
+) -> list[Trace]:
+    """Play a schedule event by event; one trace per prompt, see `sim.world.simulate`.
+
+    Arguments and errors are those of `predict`; `trace` is whether there is a span for every operation.
+    """
+    _label(profile, acceptance, replayed=replayed)
+    return sim.world.simulate(schedule, profile, acceptance, max_new_tokens=max_new_tokens, trace=trace, costs=costs)
+
+
+def search(space: SearchSpace, profile: Profile, record: AcceptanceRecord, *, replayed: bool = False) -> SearchResult:
+    """Predict every schedule of `space` and rank by time per token.
+
+    Raises:
+        ConfigError: profile and record are of different models, and `replayed` is false.
+        PlanError: nothing in the space can be priced by the profile and the record.
+    """
+    label = _label(profile, record, replayed=replayed)
+    return _ranking(planner.search.search.search(space, profile, record), label)
+
+
+def make_plan(space: SearchSpace, profile: Profile, record: AcceptanceRecord, *, replayed: bool = False) -> Plan:
+    """`search`, and what comes out of it judged: does speculation pay, why, and what would change that.
+
+    Raises:
+        ConfigError: profile and record are of different models, and `replayed` is false.
+        PlanError: nothing in the space can be priced by the profile and the record.
+    """
+    label = _label(profile, record, replayed=replayed)
+    plan = planner.plan.make_plan(space, profile, record)
+    if label is None:
+        return plan
+    verdict = replace(plan.verdict, prediction=f"{plan.verdict.prediction} {label}")
+    return replace(plan, search=_ranking(plan.search, label), verdict=verdict)
+
+
+def _label(profile: Profile, acceptance: Acceptance | AcceptanceRecord, *, replayed: bool) -> str | None:
+    if not isinstance(acceptance, AcceptanceRecord):
+        return None
+    return require_same_models(profile, acceptance, replayed=replayed)
+
+
+def _labelled(prediction: Prediction, label: str | None) -> Prediction:
+    return prediction if label is None else replace(prediction, source=f"{label} {prediction.source}")
+
+
+def _ranking(found: SearchResult, label: str | None) -> SearchResult:
+    if label is None:
+        return found
+    candidates = (replace(one, prediction=_labelled(one.prediction, label)) for one in found.candidates)
+    return replace(found, candidates=tuple(candidates))

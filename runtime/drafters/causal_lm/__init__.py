@@ -1,0 +1,1 @@
+"""Any small model with the target's tokenizer as the draft."""

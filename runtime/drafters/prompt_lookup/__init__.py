@@ -1,0 +1,1 @@
+"""Prompt lookup: no model at all; what followed the last tokens before is drafted again."""

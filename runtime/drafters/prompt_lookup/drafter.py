@@ -1,0 +1,69 @@
+"""Finds windows in the text so far (LLMA, arXiv 2304.04487; prompt lookup decoding, Saxena 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from decoding.messages import Window
+from decoding.schedule import Method, Schedule
+from runtime.drafters.prompt_lookup.ngrams import NgramIndex
+from runtime.drafters.window_drafter import Steps
+from runtime.verification.rules import GREEDY, Sampling
+from runtime.wire.measurement import Measurement, Part
+
+
+class PromptLookupDrafter:
+    """A `runtime.drafters.window_drafter.WindowDrafter` without weights: a window is a chain, or empty.
+
+    Every rollout is one step of one row, whatever it finds.
+    """
+
+    feature_layers: tuple[int, ...] = ()
+    raw_features = False
+    methods: tuple[Method, ...] = ("prompt_lookup",)
+    timed_parts: tuple[Part, ...] = ("head_step",)
+
+    def __init__(self, *, min_ngram: int, max_ngram: int) -> None:
+        self._min_ngram, self._max_ngram = min_ngram, max_ngram
+        self._num_tokens = 0
+        self._index = self.index()
+
+    def index(self) -> NgramIndex:
+        """An empty text to search as this drafter does."""
+        return NgramIndex(min_ngram=self._min_ngram, max_ngram=self._max_ngram)
+
+    def prefill(
+        self,
+        prompt: Sequence[int],
+        *,
+        schedule: Schedule,
+        capacity: int,  # noqa: ARG002
+        sampling: Sampling = GREEDY,  # noqa: ARG002
+        features_TE: Tensor | None = None,  # noqa: ARG002
+    ) -> None:
+        """Start a sequence; see `WindowDrafter`."""
+        self._num_tokens = schedule.num_speculative_tokens
+        self._index = self.index()
+        self._index.extend(prompt)
+
+    def rollout(self, committed: Sequence[int] = (), features_TE: Tensor | None = None) -> Steps:  # noqa: ARG002
+        """What followed the last tokens before; see `WindowDrafter`."""
+        self._index.extend(committed)
+        window = Window(self._index.continuation(self._num_tokens))
+        yield 1
+        return window
+
+    def timed_step(self, measurement: Measurement) -> Callable[[], object]:
+        """Append `rows` tokens to a random text of `context` tokens and search it; see `WindowDrafter`."""
+        rows, index = measurement.rows, self.index()
+        index.extend(torch.randint(100, (measurement.context,)).tolist())
+        tokens = torch.randint(100, (rows,)).tolist()
+
+        def run() -> None:
+            index.extend(tokens)
+            index.continuation(rows)
+
+        return run

@@ -1,0 +1,233 @@
+"""The array world: a method's own generator, played once for all rounds of a schedule.
+
+Every round begins with both lanes idle, so its duration depends on its position, on what its window holds and on what
+the round before left unread, and on nothing else. The generator is driven through two rounds: the first one represents
+all first rounds of prompts, the second all others. Waiting for a handle adds its time to every round it represents, and
+to what was waited for. So it is exact for every method whose rounds ask the same of the lanes, the first of a text
+excepted. Arrays are over rounds unless they say [contexts].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decoding.messages import ExitSignal, Verdict, Window
+from decoding.schedule import Schedule
+from sim.acceptance.acceptance_model import FROM_DRAFT, MISS, NO_TOKEN, Ints, Walk
+from sim.arrays.mirror_round import RoundAhead, look_ahead
+from sim.arrays.round_times import Bottlenecks, RoundTimes
+from sim.cost.cost_model import Floats
+from sim.cost.durations import Durations
+
+
+class Decided(NamedTuple):
+    """What the models decide of a schedule's rounds.
+
+    Attributes:
+        walk: all rounds.
+        branches: where a mirror schedule has the outcome of each.
+        guesses: the steps of their drafts by the number of guesses, see `Guessing.counts`; None without streams.
+    """
+
+    walk: Walk
+    branches: Ints
+    guesses: Ints | None = None
+
+
+Handle = Callable[[], object]
+"""Work under way in every round: counts the wait for it, and gives the reply."""
+
+_REPLY = Verdict(0, NO_TOKEN, window=Window((NO_TOKEN,)))
+"""What the models say is known to `Decided` already; a method only passes it on."""
+
+
+def time_rounds(schedule: Schedule, durations: Durations, decided: Decided) -> RoundTimes:
+    """Time all rounds that the models decided on."""
+    lanes = ArrayLanes(schedule, durations, decided)
+    flow = schedule.traits.flow(lanes, schedule)
+    handle: Any = next(flow)
+    while not lanes.is_over:
+        handle = flow.send(handle())
+    flow.close()
+    return lanes.times()
+
+
+class ArrayLanes:
+    """See `decoding.lanes.Lanes`: target, draft and branches in one, for all rounds at once.
+
+    Attributes:
+        is_over: whether the first and all other rounds have been played.
+        rounds: the rounds that the one under way represents.
+        place: index of each one's context in the arrays of the durations.
+    """
+
+    unfinished = True
+
+    def __init__(self, schedule: Schedule, durations: Durations, decided: Decided) -> None:
+        is_first = decided.walk.is_first
+        self.target = self.draft = self
+        self._schedule, self._durations, self._decided = schedule, durations, decided
+        self._kinds = [np.flatnonzero(~is_first), np.flatnonzero(is_first)]
+        self.rounds: Ints = np.zeros(0, dtype=np.int64)
+        self.place: Ints = self.rounds
+        self._begins = True
+        self._ahead: RoundAhead | None = None
+        self._verifications = np.searchsorted(durations.plan.widths, decided.walk.num_drafted)
+        self._segments_s: Floats = np.array(durations.segments_s)
+        self._streams_s: Floats = np.array(durations.streams_s)
+        self._seconds = np.zeros(len(is_first))
+        self._waits = dict.fromkeys(Bottlenecks._fields, 0.0)
+        self._target_s = self._draft_s = self._hidden_s = 0.0
+        self._hits = self._asked = 0
+        self.is_over = False
+
+    def verify(self, window: Window) -> Handle:  # noqa: ARG002
+        """See `decoding.lanes.TargetLane`."""
+        self._begin()
+        overhead_s = 2 * self._durations.target_half_s + self._durations.round_overhead_s
+        return lambda: self._wait_for_target(self._verifications[self.rounds], "target_verify", overhead_s)
+
+    def prefix(self, window: Window, exit_layer: int) -> Handle:  # noqa: ARG002
+        """See `decoding.lanes.TargetLane`."""
+        self._begin()
+        return lambda: self._wait_for_target(0, "target_prefix", self._durations.target_half_s)
+
+    def suffix(self) -> Handle:
+        """See `decoding.lanes.TargetLane`."""
+        overhead_s = self._durations.target_half_s + self._durations.round_overhead_s
+        return lambda: self._wait_for_target(1, "target_suffix", overhead_s)
+
+    def stream(self, window: Window) -> Handle:
+        """See `decoding.lanes.TargetLane`."""
+        return self.verify(window)
+
+    def rollout(self, verdict: Verdict | None = None) -> Handle:
+        """See `decoding.lanes.DraftLane`."""
+        self._begin()
+        unread = self._unread() if verdict is not None else np.zeros(len(self.rounds), dtype=np.int64)
+        return lambda: self._wait_for_draft(self._rollout_s(unread), "draft")
+
+    def branch(self, window: Window) -> ArrayLanes:  # noqa: ARG002
+        """See `decoding.lanes.DraftLane`."""
+        if not self._ahead:
+            self._ahead = look_ahead(self._schedule, self._durations)
+        self._hidden_s += _total(self._ahead.hidden_s[self.place])
+        return self
+
+    def join(self, signal: ExitSignal) -> None:
+        """See `decoding.lanes.Branches`; `look_ahead` knows when."""
+
+    def take(self, verdict: Verdict) -> Handle:  # noqa: ARG002
+        """See `decoding.lanes.Branches`."""
+        return self._wait_for_branch
+
+    def commit(self, window: Window, verdict: Verdict) -> None:  # noqa: ARG002
+        """End the round: what comes next begins another one."""
+        self._begins = True
+
+    def times(self) -> RoundTimes:
+        """What was counted."""
+        return RoundTimes(
+            seconds=self._seconds,
+            bottlenecks=Bottlenecks(**self._waits),
+            target_busy_s=self._target_s,
+            hidden_draft_s=self._hidden_s,
+            exposed_draft_s=self._draft_s - self._hidden_s,
+            num_hits=self._hits,
+            num_asked=self._asked,
+        )
+
+    def _begin(self) -> None:
+        """Begin a round with its first operation."""
+        if not self._begins:
+            return
+        self._begins, self.is_over = False, not self._kinds
+        self.rounds = self._kinds.pop() if self._kinds else self.rounds[:0]
+        self.place = self._decided.walk.context[self.rounds] - self._durations.first_context
+
+    def _wait(self, seconds: Floats, cause: str, overhead_s: float) -> None:
+        self._seconds[self.rounds] += seconds + overhead_s
+        self._waits[cause] += _total(seconds)
+        self._waits["overhead"] += len(self.rounds) * overhead_s
+
+    def _wait_for_target(self, segment: int | Ints, cause: str, overhead_s: float) -> Verdict:
+        place = self.place
+        alone_s, drafts_s = self._segments_s[segment, place], self._streams_s[segment, place]
+        taken_s = np.array(self._ahead.segments_s)[segment, place] if self._ahead else alone_s
+        self._wait(alone_s - drafts_s, cause, overhead_s)
+        self._wait(drafts_s, "draft", 0.0)
+        self._wait(taken_s - alone_s, "contention", 0.0)
+        self._target_s += _total(taken_s)
+        return _REPLY
+
+    def _wait_for_draft(self, seconds: Floats, cause: str) -> Window:
+        self._wait(seconds, cause, 2 * self._durations.draft_half_s)
+        self._draft_s += _total(seconds)
+        return Window((NO_TOKEN,))
+
+    def _wait_for_branch(self) -> Window:
+        ahead, is_last, branches = self._ahead, self._decided.walk.is_last[self.rounds], self._decided.branches
+        assert ahead is not None, "no branch to take"
+        self._draft_s += _total(ahead.last_busy_s[self.place[is_last]])
+        self.rounds, self.place = self.rounds[~is_last], self.place[~is_last]
+        here, is_miss = self.place, branches[self.rounds] == MISS
+        missing_s = _missing(self._schedule, self._durations, ahead, self._decided, self.rounds)
+        waited_s = (ahead.noticed_s - ahead.take_s)[here] + missing_s
+        self._wait(ahead.channel_s[here], "channel", 2 * self._durations.draft_half_s)
+        self._wait(np.where(is_miss, 0.0, waited_s), "draft", 0.0)
+        self._wait(np.where(is_miss, waited_s, 0.0), "fallback", 0.0)
+        self._draft_s += _total(ahead.busy_s[here]) + _total(missing_s)
+        self._hits += int(np.count_nonzero(~is_miss))
+        self._asked += len(self.rounds)
+        return Window((NO_TOKEN,))
+
+    def _unread(self) -> Ints:
+        """Tokens before the last committed one that a fresh rollout has to read."""
+        accepted: Ints = self._decided.walk.num_accepted[self.rounds - 1]
+        # a draft without features has read all it drafted but the last token
+        unread = accepted if self._schedule.reads_features else accepted == self._schedule.num_speculative_tokens
+        return np.minimum(unread, self._durations.plan.most_unread - 1)
+
+    def _rollout_s(self, unread: Ints) -> Floats:
+        durations, guesses = self._durations, self._decided.guesses
+        if guesses is None:
+            return durations.rollout_s[unread, self.place]
+        return durations.catch_up_s[unread, self.place] + _guessed_s(durations, guesses[1, self.rounds], self.place)
+
+
+def _missing(schedule: Schedule, durations: Durations, ahead: RoundAhead, decided: Decided, asked: Ints) -> Floats:
+    """Draft time from noticing a verdict to having the next window, for the rounds `asked` for one."""
+    here = decided.walk.context[asked] - durations.first_context
+    accepted, is_miss = decided.walk.num_accepted[asked], decided.branches[asked] == MISS
+    done = np.where(decided.branches[asked] == FROM_DRAFT, ahead.draft_steps[here], ahead.exit_steps[here])
+    missing_s = _completed_s(schedule, durations, decided, asked + 1, np.where(is_miss, 0, done))
+    # Where no branch has begun, hit or miss, the draft reads what was committed; with features a miss reads it anew.
+    reads = ~ahead.is_read[here] | (schedule.exit_features & is_miss)
+    if not reads.any():
+        return missing_s
+    more_s = durations.catch_up_s[accepted, here + accepted + 1] - durations.catch_up_s[0, here + accepted + 1]
+    from_nothing_s = _completed_s(schedule, durations, decided, asked + 1, np.zeros(len(asked), dtype=np.int64))
+    return np.where(reads, from_nothing_s + more_s, missing_s)
+
+
+def _completed_s(schedule: Schedule, durations: Durations, decided: Decided, rounds: Ints, num_drafted: Ints) -> Floats:
+    """Draft time to complete the windows of `rounds`, of which so many tokens are there; the first step has one row."""
+    place = decided.walk.context[rounds] - durations.first_context
+    one_row_s, num_tokens = durations.step_s["one_row"][place], schedule.num_speculative_tokens
+    if decided.guesses is None:
+        return (num_tokens - num_drafted) * one_row_s
+    steps = decided.guesses[np.minimum(num_drafted + 1, num_tokens), rounds]
+    return np.where(num_drafted < num_tokens, one_row_s + _guessed_s(durations, steps, place), 0.0)
+
+
+def _guessed_s(durations: Durations, steps_RG: Ints, place: Ints) -> Floats:
+    """Time of so many steps with 0, 1, ... guesses, [rounds]."""
+    seconds: Floats = (steps_RG * durations.guessing_s[:, place].T).sum(axis=1)
+    return seconds
+
+
+def _total(seconds: Floats) -> float:
+    return float(seconds.sum())

@@ -1,0 +1,168 @@
+"""What the rounds of a schedule compute: parts, lanes and rows. Worked out here and nowhere else.
+
+The target's operations are ::
+
+    verify = num_layers * layer + lm_head         prefix = exit_layer * layer + exit
+    suffix = (num_layers - exit_layer) * layer + lm_head
+    stream = verify + streams
+
+over all drafted tokens and one row more; a step of whatever drafts is one call of its own part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from decoding.errors import ConfigError
+from decoding.schedule import Schedule
+from decoding.trace import Work
+from sim.cost.cost_model import Part
+from sim.cost.round_shape import RoundShape, window_widths
+
+StepKind = Literal["one_row", "draft_roots", "all_roots", "exit_roots", "window_and_roots"]
+"""Steps of a branch operation by what they compute; `one_row` also serves rollouts and finishing."""
+
+LAYER, LM_HEAD = Part("layer"), Part("lm_head")
+DRAFT_STEP, DRAFT_STREAMS = Part("draft_step"), Part("draft_streams")
+
+
+class Operation(NamedTuple):
+    """A target operation: what a trace calls it, the number of calls of each part, and the rows of all of them."""
+
+    work: Work
+    calls: Mapping[Part, int]
+    rows: int
+
+
+class Demand(NamedTuple):
+    """A part that is called with so many rows on a lane."""
+
+    lane: str
+    part: Part
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoundPlan:
+    """The operations of a schedule's rounds.
+
+    Attributes:
+        target_lane, draft_lane: where they run; the same lane where nothing drafts apart from the target.
+        segments: the target's operations: (prefix, suffix), or a verification for each width of window.
+        widths: drafted tokens of the windows that rounds may have, ascending; segments are in this order.
+        streams: what drafting adds to each segment, where the target drafts itself.
+        step: what is called to draft; None where nobody does.
+        step_rows: rows of the steps of a draft model, by kind.
+        most_unread: committed tokens, at most, that a rollout reads in its first step; 0 without a draft lane.
+        later_rows: rows of a rollout's steps after its first one.
+        num_streams: guesses that a step of the draft makes at most.
+    """
+
+    target_lane: str
+    draft_lane: str
+    segments: tuple[Operation, ...]
+    widths: tuple[int, ...]
+    streams: Part | None
+    step: Part | None
+    step_rows: Mapping[StepKind, int]
+    most_unread: int
+    later_rows: tuple[int, ...]
+    num_streams: int
+
+    @classmethod
+    def of(cls, schedule: Schedule, shape: RoundShape, num_layers: int) -> RoundPlan:
+        """The plan of `schedule`, whose rounds have a given shape, on a target of so many layers.
+
+        Raises:
+            ConfigError: the exit does not lie below the target's last layer.
+        """
+        widths = window_widths(schedule, shape)
+        part = _drafting_part(schedule)
+        return cls(
+            target_lane=schedule.target_lane,
+            draft_lane=schedule.draft_lane or schedule.target_lane,
+            segments=_segments(schedule, widths, num_layers),
+            widths=widths,
+            streams=part if schedule.traits.drafts_itself else None,
+            step=part,
+            step_rows=step_rows(schedule, shape.num_exit_roots),
+            most_unread=_most_tokens_to_read(schedule),
+            later_rows=_later_rows(schedule, shape),
+            num_streams=schedule.draft_streams,
+        )
+
+    def demands(self) -> Iterator[Demand]:
+        """Everything that is ever called."""
+        for operation in self.segments:
+            parts = (*operation.calls, self.streams) if self.streams else operation.calls
+            yield from (Demand(self.target_lane, part, operation.rows) for part in parts)
+        if self.step is not None and self.streams is None:
+            rows = {*self.step_rows.values(), *range(1, self.most_unread + 1), *self.later_rows}
+            yield from (Demand(self.draft_lane, self.step, count) for count in sorted(rows))
+        for count in range(1, self.num_streams + 1):
+            yield Demand(self.draft_lane, DRAFT_STEP, count + 1)
+            yield Demand(self.draft_lane, DRAFT_STREAMS, count)
+
+
+def _segments(schedule: Schedule, widths: tuple[int, ...], num_layers: int) -> tuple[Operation, ...]:
+    exit_layer = schedule.exit_layer
+    if exit_layer is None:
+        work = Work.STREAM if schedule.traits.drafts_itself else Work.VERIFY
+        return tuple(Operation(work, {LAYER: num_layers, LM_HEAD: 1}, width + 1) for width in widths)
+    if exit_layer >= num_layers:
+        msg = f"exit_layer is {exit_layer}, but the profile's target has {num_layers} layers: 1..{num_layers - 1}"
+        raise ConfigError(msg)
+    rows = widths[-1] + 1
+    prefix = Operation(Work.PREFIX, {LAYER: exit_layer, Part("exit", exit_layer): 1}, rows)
+    return prefix, Operation(Work.SUFFIX, {LAYER: num_layers - exit_layer, LM_HEAD: 1}, rows)
+
+
+def _drafting_part(schedule: Schedule) -> Part | None:
+    """The part that is called to draft; None where nobody drafts."""
+    traits = schedule.traits
+    if traits.drafts == "nobody":
+        return None
+    if traits.drafts_itself:
+        return Part("streams", drafter=schedule.drafter)
+    if not traits.has_draft_model:
+        return Part("head_step", drafter=schedule.drafter)
+    return Part("draft_step_features") if schedule.exit_features else DRAFT_STEP
+
+
+def step_rows(schedule: Schedule, num_exit_roots: int) -> dict[StepKind, int]:
+    """Rows of every kind of step that the schedule's draft model can come to."""
+    if not schedule.traits.has_draft_model:
+        return {}
+    num_draft_roots = sum(schedule.draft_roots_per_row)
+    rows: dict[StepKind, int] = {"one_row": 1}
+    if schedule.root_source in ("draft", "hybrid"):
+        rows["draft_roots"] = num_draft_roots
+    if schedule.root_source == "hybrid":
+        rows["all_roots"] = num_draft_roots + num_exit_roots
+    if schedule.uses_exit:
+        rows["exit_roots"] = num_exit_roots
+    if schedule.root_source == "exit" and schedule.exit_features:
+        rows["window_and_roots"] = schedule.num_speculative_tokens + num_exit_roots
+    return rows
+
+
+def _most_tokens_to_read(schedule: Schedule) -> int:
+    """Most committed tokens that whatever drafts has not read when a rollout starts.
+
+    With the target's features all of the last round's are read with theirs. Without, a draft has never read the last
+    token of a window that was accepted whole, unless it has fed that to its branches. Reading text costs no rows.
+    """
+    if not schedule.traits.has_draft_lane:
+        return 0
+    if schedule.reads_features:
+        return schedule.num_speculative_tokens + 1
+    return 2 if schedule.traits.has_draft_model and not schedule.traits.overlaps else 1
+
+
+def _later_rows(schedule: Schedule, shape: RoundShape) -> tuple[int, ...]:
+    """Rows of a rollout's steps after its first one: a level of a tree each, or a token; text is found in one step."""
+    if schedule.is_tree:
+        return shape.level_rows
+    return (1,) * (schedule.num_speculative_tokens - 1) if schedule.traits.has_draft_model else ()

@@ -1,0 +1,58 @@
+"""Simulating and searching refuse a record of other models; where it is asked for, results are labelled."""
+
+from dataclasses import replace
+
+import pytest
+
+import mirrorsd
+from sim.acceptance.acceptance_model import Bernoulli
+from tests.planner.synthetic import acceptance_record, machine
+
+MACHINE = machine()
+RECORD = acceptance_record(num_prompts=2, num_tokens=30)
+OTHER = replace(RECORD, target="bigger")
+SPACE = mirrorsd.SearchSpace(methods=("autoregressive", "speculative"), windows=(2, 3))
+SCHEDULE = mirrorsd.Schedule(
+    method="speculative", target_lane="target", draft_lane="draft", num_speculative_tokens=3, drafter="four-layer"
+)
+LABEL = "Acceptance is replayed from another pair: recorded with target bigger"
+CALLS = {
+    "predict": lambda record, **more: mirrorsd.predict(SCHEDULE, MACHINE, record, **more),
+    "simulate": lambda record, **more: mirrorsd.simulate(SCHEDULE, MACHINE, record, **more),
+    "search": lambda record, **more: mirrorsd.search(SPACE, MACHINE, record, **more),
+    "make_plan": lambda record, **more: mirrorsd.make_plan(SPACE, MACHINE, record, **more),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_record_of_other_models_is_refused(call):
+    with pytest.raises(mirrorsd.MirrorsdError, match="the profile was measured with target .*, the record recorded"):
+        call(OTHER)
+
+
+def test_predictions_of_a_replayed_pair_are_labelled_and_else_the_same():
+    plain, replayed = CALLS["predict"](RECORD), CALLS["predict"](OTHER, replayed=True)
+    assert (replayed.tpot_s, replayed.num_rounds) == (plain.tpot_s, plain.num_rounds)
+    assert replayed.source.startswith(LABEL)
+    assert replayed.source.endswith(plain.source)
+    assert CALLS["predict"](RECORD, replayed=True).source == plain.source
+
+
+def test_rounds_of_a_replayed_pair_are_those_of_the_record():
+    assert CALLS["simulate"](OTHER, replayed=True) == CALLS["simulate"](RECORD)
+
+
+def test_a_search_with_a_replayed_pair_is_labelled_everywhere():
+    found = CALLS["search"](OTHER, replayed=True)
+    plan = CALLS["make_plan"](OTHER, replayed=True)
+    for one in (*found.candidates, *plan.search.candidates):
+        assert one.prediction.source.startswith(LABEL)
+    assert [one.schedule for one in found.candidates] == [one.schedule for one in CALLS["search"](RECORD).candidates]
+    assert LABEL in plan.verdict.text
+    assert LABEL not in CALLS["make_plan"](RECORD).verdict.text
+
+
+def test_acceptance_that_is_no_record_fits_any_models():
+    drawn = Bernoulli(0.7, hit_rate=0.5, num_tokens=20)
+    assert mirrorsd.predict(SCHEDULE, MACHINE, drawn).num_tokens == 20
+    assert len(mirrorsd.simulate(SCHEDULE, MACHINE, drawn)) == 1

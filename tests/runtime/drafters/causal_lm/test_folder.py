@@ -1,0 +1,103 @@
+"""A folder of a model of its own drafts for any target that means the same by every id."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from decoding.errors import MirrorsdError, ModelError, ModelFormatError
+from decoding.schedule import Schedule
+from runtime.drafters.causal_lm.folder import as_draft, load_causal_lm
+from runtime.drafters.language_model.drafter import Drafter
+from runtime.models.weights import load_decoder
+from tests.runtime.tiny_folders import save_target
+from tests.tiny_models import VOCAB_SIZE, tiny_target
+
+
+def write_tokenizer(folder: Path, vocab: dict[str, int]) -> Path:
+    backend = Tokenizer(models.WordLevel(vocab, unk_token="w0"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+WORDS = {f"w{index}": index for index in range(VOCAB_SIZE)}
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    """(target, draft): the same tiny model, with tokenizers that agree."""
+    target = write_tokenizer(save_target(tiny_target(), tmp_path / "target"), WORDS)
+    draft = tmp_path / "draft"
+    shutil.copytree(target, draft)
+    return target, draft
+
+
+def test_a_draft_that_is_the_target_proposes_the_targets_own_text(folders: tuple[Path, Path]) -> None:
+    target, draft = folders
+    decoder = load_decoder(target, dtype=torch.float32)
+    drafter = Drafter(load_causal_lm(draft, target, VOCAB_SIZE, dtype=torch.float32))
+    schedule = Schedule(method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=4)
+    text = [5, 9, 2]
+    drafter.prefill(text, schedule=schedule, capacity=20)
+    steps = drafter.rollout()
+    window = None
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        window = end.value
+    for token in window.tokens:
+        hidden = decoder.embedding(torch.tensor([text]))
+        positions = torch.arange(len(text))
+        mask = torch.full((len(text), len(text)), float("-inf")).triu(1)
+        hidden = decoder.run_layers(hidden, 0, decoder.config.num_layers, positions=positions, mask=mask, cache=None)
+        assert token == int(decoder.logits(hidden)[0, -1].argmax())
+        text.append(token)
+
+
+def test_ids_beyond_the_targets_are_never_proposed() -> None:
+    draft = as_draft(tiny_target(), VOCAB_SIZE - 7)
+    assert draft.output.ids.tolist() == list(range(VOCAB_SIZE - 7))
+    assert draft.output.logits(torch.zeros(1, draft.decoder.config.hidden_size)).shape == (1, VOCAB_SIZE - 7)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"w3": 4, "w4": 3}, "first at id 3, which is 'w4' for the draft and 'w3' for the target"),
+        (
+            {"extra": VOCAB_SIZE},
+            f"first at id {VOCAB_SIZE}, which is 'extra' for the draft and no token for the target",
+        ),
+    ],
+)
+def test_another_tokenizer_is_refused_with_the_first_difference(
+    folders: tuple[Path, Path], change: dict[str, int], message: str
+) -> None:
+    target, draft = folders
+    write_tokenizer(draft, WORDS | change)
+    with pytest.raises(ModelError, match=message):
+        load_causal_lm(draft, target, VOCAB_SIZE, dtype=torch.float32)
+
+
+def test_a_missing_token_is_refused(folders: tuple[Path, Path]) -> None:
+    target, draft = folders
+    last = f"w{VOCAB_SIZE - 1}"
+    write_tokenizer(draft, {word: index for word, index in WORDS.items() if word != last})
+    with pytest.raises(ModelError, match=f"which is no token for the draft and '{last}' for the target"):
+        load_causal_lm(draft, target, VOCAB_SIZE, dtype=torch.float32)
+
+
+def test_a_folder_without_a_tokenizer_or_of_another_family_is_refused(folders: tuple[Path, Path]) -> None:
+    target, draft = folders
+    config = json.loads((draft / "config.json").read_text(encoding="utf-8"))
+    (draft / "config.json").write_text(json.dumps(config | {"architectures": ["GPT2LMHeadModel"]}), encoding="utf-8")
+    with pytest.raises(MirrorsdError, match="GPT2LMHeadModel"):
+        load_causal_lm(draft, target, VOCAB_SIZE, dtype=torch.float32)
+    (draft / "tokenizer.json").unlink()
+    with pytest.raises(ModelFormatError, match=r"tokenizer\.json: no such file"):
+        load_causal_lm(draft, target, VOCAB_SIZE, dtype=torch.float32)

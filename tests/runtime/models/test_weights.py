@@ -1,0 +1,61 @@
+"""Weights come from one file or from shards, and a damaged file is named."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from decoding.errors import ModelError
+from runtime.models.weights import load_decoder
+from tests.runtime.tiny_folders import save_target
+from tests.tiny_models import tiny_target
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return save_target(tiny_target(), tmp_path / "target")
+
+
+def shard(folder):
+    """Spread the tensors over two files, as large models are."""
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = {name: f"model-{place % 2 + 1}.safetensors" for place, name in enumerate(sorted(tensors))}
+    for file in set(names.values()):
+        save_file({name: tensors[name].contiguous() for name in tensors if names[name] == file}, folder / file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+
+
+def test_an_output_head_of_its_own_is_read(folder):
+    """Tied weights never ask for it."""
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
+    tensors = load_file(folder / "model.safetensors")
+    lm_head = torch.randn_like(tensors["model.embed_tokens.weight"])
+    save_file(tensors | {"lm_head.weight": lm_head}, folder / "model.safetensors")
+    decoder = load_decoder(folder, dtype=torch.float32)
+    assert torch.equal(decoder.lm_head.weight, lm_head)
+    assert not torch.equal(decoder.embedding.weight, lm_head)
+
+
+def test_shards_are_one_model(folder):
+    whole = load_decoder(folder, dtype=torch.float32)
+    shard(folder)
+    parts = load_decoder(folder, dtype=torch.float32)
+    assert all(torch.equal(tensor, parts.state_dict()[name]) for name, tensor in whole.state_dict().items())
+
+
+@pytest.mark.parametrize("file", ["model.safetensors.index.json", "model-2.safetensors"])
+def test_a_truncated_file_is_named(folder, file):
+    shard(folder)
+    (folder / file).write_bytes((folder / file).read_bytes()[:-30])
+    with pytest.raises(ModelError, match=f"{file}: damaged or truncated"):
+        load_decoder(folder, dtype=torch.float32)
+
+
+def test_a_missing_shard_is_named(folder):
+    shard(folder)
+    (folder / "model-1.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"model-1\.safetensors"):
+        load_decoder(folder, dtype=torch.float32)

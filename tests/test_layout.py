@@ -1,0 +1,95 @@
+"""The house is one in which every room is found in one guess: small folders, one meaning a name, facts for names.
+
+What counts: modules of a folder, base names of modules, and comparisons of a method's name outside of `decoding`.
+"""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from decoding.methods import METHODS
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("calibrate", "decoding", "hwprofiles", "mirrorsd", "planner", "runtime", "sim", "training")
+MOST_MODULES = 16
+MOST_LINES = 350
+
+SLICES = {"model", "drafter", "folder", "published"}
+"""Every kind of drafter is one folder with the same four rooms, as far as it needs them: one meaning each."""
+VERBS = ROOT / "mirrorsd" / "cli" / "verbs"
+"""A verb's module bears the verb's name, whatever does the work."""
+
+
+def modules() -> list[Path]:
+    return sorted(
+        path
+        for name in PACKAGES
+        for path in (ROOT / name).rglob("*.py")
+        if path.name not in ("__init__.py", "__main__.py")
+    )
+
+
+def compared_method_names(source: str) -> Iterator[str]:
+    """Comparisons of something called a method with the name of one."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Compare):
+            continue
+        sides = [node.left, *node.comparators]
+        names = {
+            one.value
+            for side in sides
+            for one in ast.walk(side)
+            if isinstance(one, ast.Constant) and one.value in METHODS
+        }
+        text = " ".join(map(ast.unparse, sides))
+        if names and "method" in text.lower():
+            yield ast.unparse(node)
+
+
+def test_no_folder_has_more_modules_than_one_can_see_at_a_glance() -> None:
+    folders: dict[Path, int] = defaultdict(int)
+    for path in modules():
+        folders[path.parent] += 1
+    assert {str(folder.relative_to(ROOT)): count for folder, count in folders.items() if count > MOST_MODULES} == {}
+
+
+def test_a_name_of_a_module_means_one_thing() -> None:
+    homes: dict[str, set[Path]] = defaultdict(set)
+    for path in modules():
+        is_slice = path.stem in SLICES and path.parent.parent == ROOT / "runtime" / "drafters"
+        if path.parent != VERBS and not is_slice:
+            homes[path.stem].add(path.relative_to(ROOT))
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+
+
+def test_no_module_is_longer_than_one_concept_needs() -> None:
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in modules()}
+    assert {path: length for path, length in lengths.items() if length > MOST_LINES} == {}
+
+
+def test_nothing_outside_decoding_compares_a_methods_name() -> None:
+    found = {
+        str(path.relative_to(ROOT)): comparisons
+        for path in modules()
+        if "decoding" not in path.relative_to(ROOT).parts
+        and (comparisons := list(compared_method_names(path.read_text(encoding="utf-8"))))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "is_found"),
+    [
+        ('schedule.method == "mirror"', True),
+        ('if one.method in ("speculative", "mirror"): pass', True),
+        ('"eagle3" != method', True),
+        ('schedule.root_source == "draft"', False),
+        ('kind == "mirror"', False),
+        ("schedule.method == other.method", False),
+    ],
+)
+def test_a_comparison_is_found(source: str, is_found: bool) -> None:
+    assert bool(list(compared_method_names(source))) == is_found

@@ -1,0 +1,96 @@
+"""What all tasks share: conversations with cached states, some of them held out, and a drafter folder in the end."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from decoding.progress import ReportCount
+from runtime.models.decoder import Decoder
+from training.data.states import TargetStates
+from training.judging.judgement import Judgement
+from training.recipe import TrainingRecipe
+
+_EVALUATION_BATCH = 8
+
+
+Metadata = Mapping[str, Any]
+"""Where trained weights come from: recipe, target and data."""
+R = TypeVar("R", bound=TrainingRecipe)
+
+
+class StatesTask(ABC, Generic[R]):
+    """A `training.trainer.Task` on cached states of the target, on the target's device.
+
+    Attributes:
+        recipe: what to train.
+        target: what it is trained for, frozen.
+        kept_ids: target ids of the reduced output vocabulary.
+        module: what is trained.
+        states: of all conversations.
+        num_conversations: those to train on; the ones after them are held out.
+    """
+
+    module: nn.Module
+
+    def __init__(self, recipe: R, target: Decoder, kept_ids: Tensor, states: TargetStates) -> None:
+        self.recipe, self.target, self.states = recipe, target, states
+        self.kept_ids = kept_ids.to(states.device)
+        self.num_conversations = len(states.conversations) - recipe.num_held_out
+
+    @classmethod
+    def require_fit(cls, recipe: R, target: Decoder) -> None:
+        """Refuse a recipe of this task that does not fit the target, before anything is computed.
+
+        Raises:
+            TrainingError: a field does not fit; the message names it.
+            ModelError: a model that the recipe names is not to be had.
+        """
+        recipe.require_layers(target.config.num_layers)
+
+    def conversation_length(self, index: int) -> int:
+        """Tokens of the conversation."""
+        return len(self.states.conversations[index].ids)
+
+    @property
+    def held_out(self) -> range:
+        """Indices of the conversations that are never trained on."""
+        return range(self.num_conversations, len(self.states.conversations))
+
+    def held_out_batches(self) -> Iterator[Sequence[int]]:
+        """The same in batches."""
+        return evaluation_batches(self.held_out)
+
+    def greedy(self, indices: Sequence[int]) -> list[int]:
+        """Those of the conversations whose answers are greedy."""
+        return [index for index in indices if self.states.conversations[index].temperature == 0]
+
+    @abstractmethod
+    def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
+        """(mean loss, answer tokens it was taken over)."""
+
+    @abstractmethod
+    def evaluate(self) -> Mapping[str, float]:
+        """Figures on held-out answers."""
+
+    @abstractmethod
+    def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
+        """Write the drafter folder, and judge on held-out answers what is in it.
+
+        Args:
+            folder: to write.
+            target_name: what the target is called in the folder.
+            metadata: kept in the folder.
+            progress: called with passes over answers that are done, and their number.
+        """
+
+
+def evaluation_batches(indices: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Conversations in batches of a size that evaluations have memory for."""
+    for start in range(0, len(indices), _EVALUATION_BATCH):
+        yield indices[start : start + _EVALUATION_BATCH]
