@@ -22,7 +22,7 @@ def shipped_names() -> tuple[str, ...]:
 def shipped_for(target: str) -> tuple[NamedFolder, ...]:
     """Everything that ships for a target, by the name of the target's folder."""
     named = (NamedFolder(name, SHIPPED_FOLDER / name) for name in shipped_names())
-    return tuple(one for one in named if _target_of(one.folder) == target)
+    return tuple(one for one in named if _fits(one.folder, target))
 
 
 def find_drafter(name_or_path: str) -> Path:
@@ -51,7 +51,7 @@ def named_drafter(name_or_path: str) -> NamedFolder:
     return NamedFolder(name_or_path if name_or_path in shipped_names() else str(folder.resolve()), folder)
 
 
-def _target_of(folder: Path) -> str:
-    """What a shipped folder was trained for."""
-    name: str = json.loads((folder / _MARK).read_bytes())["speculators_config"]["verifier"]["name_or_path"]
-    return name
+def _fits(folder: Path, target: str) -> bool:
+    """Whether a shipped folder was trained for a target; what was not trained at all fits any."""
+    trained = json.loads((folder / _MARK).read_bytes()).get("speculators_config")
+    return trained is None or trained["verifier"]["name_or_path"] == target
