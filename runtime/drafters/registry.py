@@ -69,20 +69,21 @@ def require_streams(folder: Path) -> None:
         raise ConfigError(msg)
 
 
+def _function(loader: str) -> Callable[..., WindowDrafter]:
+    """`module:function`, imported when a kind is asked for: a lane loads what it runs, and nothing else."""
+    module, _, name = loader.partition(":")
+    function: Callable[..., WindowDrafter] = getattr(import_module(module), name)
+    return function
+
+
 def _of_its_target(loader: str) -> Loader:
-    """What loads a drafter that shares weights of its target: `module:function(folder, target, dtype=dtype)`.
+    """What loads a drafter that shares weights of its target."""
+    return lambda folder, context: _function(loader)(folder, context.load_target(), dtype=context.dtype)
 
-    The import waits until a kind is asked for: a lane loads what it runs, and nothing else.
-    """
 
-    def load(folder: Path, context: DrafterContext) -> WindowDrafter:
-        module, _, function = loader.partition(":")
-        drafter: WindowDrafter = getattr(import_module(module), function)(
-            folder, context.load_target(), dtype=context.dtype
-        )
-        return drafter
-
-    return load
+def _without_weights(loader: str) -> Loader:
+    """What loads a drafter that needs its folder alone."""
+    return lambda folder, _: _function(loader)(folder)
 
 
 LOADERS: Final[Mapping[str, Loader]] = {
@@ -91,6 +92,7 @@ LOADERS: Final[Mapping[str, Loader]] = {
     "mirrorsd_hydra": _of_its_target("runtime.drafters.hydra.folder:load_hydra"),
     "mirrorsd_eagle1": _of_its_target("runtime.drafters.eagle.folder:load_eagle1"),
     "mirrorsd_eagle3": _of_its_target("runtime.drafters.eagle.folder:load_eagle3"),
+    "mirrorsd_prompt_lookup": _without_weights("runtime.drafters.prompt_lookup.folder:load_prompt_lookup"),
     "published_eagle3": _of_its_target("runtime.drafters.eagle.published:load_published_eagle3"),
     "published_medusa": _of_its_target("runtime.drafters.medusa.published:load_published_medusa"),
 }
