@@ -33,6 +33,9 @@ class DrafterContext:
     load_target: Callable[[], Decoder]
 
 
+CAUSAL_LM_KIND: Final = "causal_lm"
+"""A whole model, which says nothing of drafting itself."""
+
 Loader = Callable[[Path, DrafterContext], WindowDrafter]
 
 
@@ -81,6 +84,11 @@ def _of_its_target(loader: str) -> Loader:
     return lambda folder, context: _function(loader)(folder, context.load_target(), dtype=context.dtype)
 
 
+def _of_its_own(loader: str) -> Loader:
+    """What loads a model of its own, which has the target's tokenizer and nothing else of it."""
+    return lambda folder, context: _function(loader)(folder, context.target_folder, dtype=context.dtype)
+
+
 def _without_weights(loader: str) -> Loader:
     """What loads a drafter that needs its folder alone."""
     return lambda folder, _: _function(loader)(folder)
@@ -93,10 +101,11 @@ LOADERS: Final[Mapping[str, Loader]] = {
     "mirrorsd_eagle1": _of_its_target("runtime.drafters.eagle.folder:load_eagle1"),
     "mirrorsd_eagle3": _of_its_target("runtime.drafters.eagle.folder:load_eagle3"),
     "mirrorsd_prompt_lookup": _without_weights("runtime.drafters.prompt_lookup.folder:load_prompt_lookup"),
+    CAUSAL_LM_KIND: _of_its_own("runtime.drafters.causal_lm.folder:load_causal_lm"),
     "published_eagle3": _of_its_target("runtime.drafters.eagle.published:load_published_eagle3"),
     "published_medusa": _of_its_target("runtime.drafters.medusa.published:load_published_medusa"),
 }
-"""By kind: `speculators_model_type` of a folder's config; published heads have none and are known by other fields."""
+"""By kind: `speculators_model_type` of a folder's config; published heads and models have none, but other fields."""
 
 
 def kind_of(folder: Path) -> str:
@@ -122,4 +131,6 @@ def _kind(path: Path) -> str:
             return "published_medusa"
         if "eagle3" in str(config.get("architectures")).lower():
             return "published_eagle3"
+        if "architectures" in config:
+            return CAUSAL_LM_KIND
     return str(config.get("speculators_model_type"))
