@@ -62,7 +62,7 @@ def tpot_s(traces: Sequence[Trace]) -> float:
 
 def lane_busy_s(traces: Sequence[Trace], lane: str) -> float:
     """Time in which a lane computes."""
-    return sum(_covered(_on(trace, lane)) for trace in traces)
+    return sum(span.end_s - span.start_s for trace in traces for span in _on(trace, lane))
 
 
 def hidden_draft_s(traces: Sequence[Trace], target_lane: str, draft_lane: str) -> float:
@@ -82,10 +82,6 @@ def overlap_efficiency(target_s: float, draft_s: float, parallel_s: float) -> fl
 
 def _on(trace: Trace, lane: str) -> list[Span]:
     return sorted((span for span in trace.spans if span.lane == lane), key=lambda span: span.start_s)
-
-
-def _covered(spans: Sequence[Span]) -> float:
-    return sum(span.end_s - span.start_s for span in spans)
 
 
 def _overlap(first: Sequence[Span], second: Sequence[Span]) -> float:
