@@ -26,12 +26,15 @@ from calibrate.profiling.lane_parts import DraftStep, LaneParts
 from calibrate.profiling.model_sizes import ModelSizes, PartBytes
 from calibrate.profiling.placements import check_schedules, fit_schedules
 from calibrate.profiling.time_budget import Passes
-from calibrate.profiling.visits import MeasurableEngine, MeasurableLane, Progress, message_costs, visit_in_turn
+from calibrate.profiling.visits import message_costs, visit_in_turn
+from decoding.progress import ReportProgress
 from decoding.schedule import Method, Schedule
 from decoding.trace import Work
 from hwprofiles.host import describe_host
 from hwprofiles.placement import PlacedLane, split_pairs
 from hwprofiles.profile import BYTES_PER_CANDIDATE, Contention, LaneProfile, LatencyTable, LinkProfile, Profile
+from runtime.engine import Engine
+from runtime.lanes.lane import Lane
 
 _MESSAGE_ROWS = 5
 _MESSAGE_CANDIDATES = 9
@@ -102,9 +105,9 @@ class CalibrationTask:
 
 
 def calibrate(
-    engine: MeasurableEngine,
+    engine: Engine,
     task: CalibrationTask,
-    progress: Progress = lambda _step, _share: None,
+    progress: ReportProgress = lambda _step, _share: None,
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> Profile:
@@ -127,7 +130,7 @@ class _Calibration:
     """One calibration under way."""
 
     def __init__(
-        self, engine: MeasurableEngine, task: CalibrationTask, progress: Progress, clock: Callable[[], float]
+        self, engine: Engine, task: CalibrationTask, progress: ReportProgress, clock: Callable[[], float]
     ) -> None:
         self._engine = engine
         self._task = task
@@ -208,7 +211,7 @@ class _Calibration:
             counts = ", ".join(f"{what} {passes.num_done} of {least} times" for what, passes in measured.items())
             yield f"Calibration had {self._task.limit_s:g} s, too few here for all repeats: it timed {counts}."
 
-    def _load(self, name: str) -> MeasurableLane:
+    def _load(self, name: str) -> Lane:
         """The target first: a draft then shares its embedding."""
         lane = self._engine.load_target(name)
         return self._engine.load_draft(name) if self._task.draft_steps else lane
@@ -229,7 +232,7 @@ class _Calibration:
             self._progress("timing heads", 0.05)
         return measure_heads(self._engine, task.lanes, task.heads, parts, lambda: Passes(count=_HEAD_PASSES))
 
-    def _links(self, lanes: Mapping[str, MeasurableLane]) -> Iterator[LinkProfile]:
+    def _links(self, lanes: Mapping[str, Lane]) -> Iterator[LinkProfile]:
         """One link for every two lanes, from what messages cost on their way to the draft's lane."""
         width = max(self._task.sizes.feature_width, _LEAST_WIDTH)
         plain_bytes = _MESSAGE_ROWS * _MESSAGE_CANDIDATES * BYTES_PER_CANDIDATE

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import fmean, median
 
-from calibrate.profiling.visits import MeasurableEngine
 from decoding.schedule import Schedule
 from decoding.trace import Span, Trace, Work
 from hwprofiles.profile import LatencyTable, Profile
+from runtime.engine import Engine
 
 _TARGET_WORK = frozenset({Work.VERIFY, Work.PREFIX, Work.SUFFIX})
 _DRAFT_WORK = frozenset({Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP})
@@ -38,7 +38,7 @@ class Run:
         return [self.prompt_length - 1 + count for count in committed]
 
 
-def decode(engine: MeasurableEngine, schedule: Schedule, contexts: tuple[int, int], num_tokens: int) -> Run:
+def decode(engine: Engine, schedule: Schedule, contexts: tuple[int, int], num_tokens: int) -> Run:
     """Decode arbitrary text whose contexts lie within the given ones.
 
     Raises:
