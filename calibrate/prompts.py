@@ -67,12 +67,13 @@ def bundled_prompts() -> tuple[Prompt, ...]:
     return load_prompts(_BUNDLED)
 
 
-def load_prompts(path: Path) -> tuple[Prompt, ...]:
+def load_prompts(path: str | Path) -> tuple[Prompt, ...]:
     """Read a prompt set, in the order of the file; empty lines are skipped.
 
     Raises:
         ConfigError: the file is missing or empty, or a row is wrong; names file and line.
     """
+    path = Path(path)
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:

@@ -23,10 +23,15 @@ _METHOD_OF_HEAD: Final[Mapping[str, Method]] = {
     "mirrorsd_eagle1": "eagle2",
     "mirrorsd_eagle3": "eagle3",
     "mirrorsd_streams": "speculative_streaming",
+    "mirrorsd_prompt_lookup": "prompt_lookup",
     "published_medusa": "medusa",
     "published_eagle3": "eagle3",
 }
-"""Kinds of folder that hold heads of a target, and the method that each is for."""
+"""Kinds of folder that draft without the pair's draft model, heads of a target mostly, and the method of each."""
+
+
+NO_DRAFTER: Final = "none"
+"""In place of a drafter's name: heads and prompt lookup draft alone."""
 
 
 class _Role(NamedTuple):
@@ -36,7 +41,7 @@ class _Role(NamedTuple):
     kinds: Collection[str]
 
 
-_DRAFTER: Final = _Role("a drafter", ("mirrorsd_draft",))
+_DRAFTER: Final = _Role("a draft model", ("mirrorsd_draft", "causal_lm"))
 _EXITS: Final = _Role("exit adapters", ("mirrorsd_exits",))
 _HEAD: Final = _Role("a head", _METHOD_OF_HEAD)
 
@@ -51,7 +56,7 @@ class ModelPair:
         drafter: the draft model; None without.
         exits: trained exit adapters; without them exits are read by the plain logit lens.
         dtype: of weights and arithmetic.
-        heads: heads and streams of the target.
+        heads: heads and streams of the target, and prompt lookup.
     """
 
     target: str
@@ -92,9 +97,10 @@ def find_pair(
 
     Args:
         target: an embedded model's name, a Hugging Face folder, or a hub id.
-        drafter: name or folder; None for the first that ships, if any does.
-        exits: likewise.
-        heads: names or folders of heads and streams; None for all that ship.
+        drafter: name or folder of a draft trained for the target, or any model with its tokenizer as a target is named;
+            None for the first that ships, if any does, and `none` for no draft model.
+        exits: name or folder; None for the first that ships, if any does.
+        heads: names or folders of heads, streams and prompt lookup; None for all that ship.
         dtype: of weights and arithmetic.
         progress: called with what is under way and the share that is done.
 
@@ -109,7 +115,7 @@ def find_pair(
     return ModelPair(
         target=str(target),
         target_folder=folder,
-        drafter=_first(_DRAFTER, shipped) if drafter is None else _named(_DRAFTER, drafter),
+        drafter=_drafter(drafter, shipped),
         exits=_first(_EXITS, shipped) if exits is None else _named(_EXITS, exits),
         dtype=dtype,
         heads=_fitting(_HEAD, shipped) if heads is None else tuple(_named(_HEAD, name) for name in heads),
@@ -124,6 +130,12 @@ def name_of(model: NamedFolder | None) -> str | None:
 def folder_of(model: NamedFolder | None) -> Path | None:
     """The folder of a model that may not be there."""
     return None if model is None else model.folder
+
+
+def _drafter(name: str | Path | None, shipped: Sequence[NamedFolder]) -> NamedFolder | None:
+    if name is None:
+        return _first(_DRAFTER, shipped)
+    return None if str(name) == NO_DRAFTER else _named(_DRAFTER, name)
 
 
 def _fitting(role: _Role, models: Sequence[NamedFolder]) -> tuple[NamedFolder, ...]:

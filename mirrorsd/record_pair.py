@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decoding.errors import ConfigError
 from mirrorsd.model_pair import ModelPair, Progress, folder_of
 from mirrorsd.prompt_tokens import encode
 
 if TYPE_CHECKING:
     from calibrate.prompts import Prompt
     from decoding.record import AcceptanceRecord
-    from runtime.models.model_folder import NamedFolder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +46,7 @@ def record(
     """Record what the pair would do at every position of its own greedy text of every prompt.
 
     Args:
-        pair: the models; a drafter is needed. All its heads are recorded.
+        pair: the models; everything that drafts is recorded.
         prompts: what is asked.
         path: where the record goes; an interrupted recording goes on when called again.
         reach: how far; None for the defaults.
@@ -56,7 +54,6 @@ def record(
         progress: called with the prompt under way and the share that is done.
 
     Raises:
-        ConfigError: the pair has no drafter.
         ModelError: a model cannot be loaded.
         RecordError: an exit layer or a prompt does not fit the target, or the file cannot be written.
     """
@@ -64,13 +61,11 @@ def record(
     from calibrate.recording.recorder import USUAL_TREES, RecordSettings, record_acceptance
     from runtime.models.model_folder import NamedFolder
 
-    drafter = recorded_drafter(pair)
-
     encoded = encode(prompts, pair.target_folder)
     progress("loading the models", 0.0)
     models = load_models(
         NamedFolder(pair.target, pair.target_folder),
-        drafter,
+        pair.drafter,
         folder_of(pair.exits),
         heads=pair.heads,
         dtype=pair.dtype,
@@ -86,15 +81,3 @@ def record(
         trees=USUAL_TREES if reach.trees is None else reach.trees,
     )
     return record_acceptance(models, encoded, settings, Path(path), progress)
-
-
-def recorded_drafter(pair: ModelPair) -> NamedFolder:
-    """The draft whose rollouts a record holds.
-
-    Raises:
-        ConfigError: the pair has none.
-    """
-    if pair.drafter is None:
-        msg = f"no drafter ships for {pair.target}: name one, or train one with `mirrorsd train draft`"
-        raise ConfigError(msg)
-    return pair.drafter

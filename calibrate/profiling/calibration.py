@@ -27,6 +27,7 @@ from calibrate.profiling.model_sizes import ModelSizes, PartBytes
 from calibrate.profiling.placements import check_schedules, fit_schedules
 from calibrate.profiling.time_budget import Passes
 from calibrate.profiling.visits import message_costs, visit_in_turn
+from decoding.methods import METHODS
 from decoding.progress import ReportProgress
 from decoding.schedule import Method, Schedule
 from decoding.trace import Work
@@ -91,7 +92,7 @@ class CalibrationTask:
     @property
     def effort(self) -> Effort:
         """What is measured how often."""
-        max_tree = self.max_tree if self.heads else 0
+        max_tree = self.max_tree if any(METHODS[method].is_tree for method in self.heads.values()) else 0
         # a step with features reads the window and starts the branches at once
         max_step = self.max_branches + (self.max_window if "draft_step_features" in self.draft_steps else 0)
         return (quick_effort if self.quick else full_effort)(self.max_window, self.contexts, max_tree, max_step)

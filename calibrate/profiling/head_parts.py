@@ -1,4 +1,4 @@
-"""Heads and streams of a target: their steps on every lane, timed one head after the other, and the tables of that.
+"""Heads and streams of a target, and prompt lookup: steps timed on every lane one after the other, and their tables.
 
 A lane holds one drafter at a time, so heads take turns among the lanes and not with the target's parts. What a
 longer context adds to a single layer is less than the noise: heads are timed at one. In a loop a head stays in the
@@ -28,6 +28,7 @@ from runtime.wire.measurement import Measurement, Part
 
 _REPEATS: Final = 3
 _STREAM_REPEATS: Final = 5
+_FIND_REPEATS: Final = 200
 _STREAMING: Final[tuple[Part, Part]] = ("verify_tree", "stream")
 """The target's pass without its streams and with them."""
 _STREAM_ROWS: Final = 6
@@ -66,6 +67,15 @@ class HeadParts:
     def stream_cells(self, lane: str) -> Iterator[Cell]:
         """Passes of a target that has loaded its streams, with and without them, one after the other."""
         return (Cell(lane, self._at(part, _STREAM_ROWS, _STREAM_REPEATS)) for part in _STREAMING)
+
+    def find_cell(self, lane: str) -> Cell:
+        """A step of a drafter without a model, which is one row whatever it finds."""
+        return Cell(lane, self._at("head_step", 1, _FIND_REPEATS))
+
+    def find_table(self, lane: str, samples: Samples) -> LatencyTable:
+        """The table of such a drafter, for any context: its search takes the same time in every text."""
+        taken = samples.seconds[self.find_cell(lane)]
+        return make_table((1,), (0,), [[median(taken)]], relative_error=spread([taken]), source=self.source)
 
     def head_table(self, lane: str, samples: Samples) -> LatencyTable:
         """The table of a head from the times of a lane's cells, for any context."""
@@ -126,6 +136,11 @@ def measure_heads(
             samples = visit_in_turn(loaded, _cells(names, parts.stream_cells), passes=new_passes())
             for lane in names:
                 tables[lane].streams[drafter] = parts.streams_table(lane, samples)
+        elif METHODS[method].finds_text:
+            loaded = {lane: engine.load_draft(lane, drafter) for lane in names}
+            samples = visit_in_turn(loaded, [parts.find_cell(lane) for lane in names], passes=new_passes())
+            for lane in names:
+                tables[lane].heads[drafter] = parts.find_table(lane, samples)
         else:
             loaded = {lane: engine.load_draft(lane, drafter) for lane in names}
             samples = visit_in_turn(loaded, _cells(names, parts.head_cells), passes=new_passes())

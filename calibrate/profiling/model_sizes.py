@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from decoding.errors import ModelFormatError
 from runtime.drafters.language_model.folder import DrafterFolderConfig
+from runtime.drafters.registry import CAUSAL_LM_KIND, kind_of
 from runtime.models.config import ModelConfig
 from runtime.target.exit_folder import ExitFolderConfig
 
@@ -34,13 +35,13 @@ class ModelSizes:
 
     Attributes:
         config: the target's.
-        draft: None without one.
+        draft: one trained for the target, or a model of its own; None without one.
         exits: None where exits are read by the target's final norm and head alone.
         dtype: of weights and caches.
     """
 
     config: ModelConfig
-    draft: DrafterFolderConfig | None
+    draft: DrafterFolderConfig | ModelConfig | None
     exits: ExitFolderConfig | None
     dtype: str
 
@@ -53,7 +54,7 @@ class ModelSizes:
         """
         return cls(
             config=config,
-            draft=None if drafter_folder is None else _read(drafter_folder, DrafterFolderConfig),
+            draft=None if drafter_folder is None else _draft(drafter_folder),
             exits=None if exits_folder is None else _read(exits_folder, ExitFolderConfig),
             dtype=dtype,
         )
@@ -61,12 +62,13 @@ class ModelSizes:
     @property
     def feature_width(self) -> int:
         """Numbers that a row's exit features hold; 0 for a draft without."""
-        return len(self.draft.exit_features) * self.config.hidden_size if self.draft is not None else 0
+        trained = self.draft if isinstance(self.draft, DrafterFolderConfig) else None
+        return len(trained.exit_features) * self.config.hidden_size if trained else 0
 
     @property
     def num_draft_streams(self) -> int:
         """Streams inside the draft; 0 without."""
-        streams = self.draft.streams if self.draft is not None else None
+        streams = self.draft.streams if isinstance(self.draft, DrafterFolderConfig) else None
         return 0 if streams is None else streams.num_streams
 
     @property
@@ -78,10 +80,14 @@ class ModelSizes:
         """Traffic of one call of every part at one row."""
         config, draft, exits = self.config, self.draft, self.exits
         hidden = config.hidden_size
-        layer = config.num_layer_parameters + 2 * config.num_kv_heads * config.head_dim * context
+        layer = _layer_values(config, context)
         head = config.vocab_size * hidden
         exit_ = head if exits is None else exits.draft_vocab_size * hidden + hidden * (hidden + 2 * exits.width)
-        step = 0 if draft is None else len(draft.source_layers) * layer + draft.draft_vocab_size * hidden
+        step = 0
+        if isinstance(draft, DrafterFolderConfig):
+            step = len(draft.source_layers) * layer + draft.draft_vocab_size * hidden
+        elif draft is not None:
+            step = draft.num_layers * _layer_values(draft, context) + draft.vocab_size * draft.hidden_size
         return PartBytes(
             layer=layer * self._item_bytes,
             lm_head=head * self._item_bytes,
@@ -92,6 +98,17 @@ class ModelSizes:
     @property
     def _item_bytes(self) -> int:
         return _ITEM_BYTES[self.dtype]
+
+
+def _layer_values(config: ModelConfig, context: int) -> int:
+    """Weights of a layer, and keys and values in its cache."""
+    return config.num_layer_parameters + 2 * config.num_kv_heads * config.head_dim * context
+
+
+def _draft(folder: Path) -> DrafterFolderConfig | ModelConfig:
+    if kind_of(folder) == CAUSAL_LM_KIND:
+        return ModelConfig.from_folder(folder)
+    return _read(folder, DrafterFolderConfig)
 
 
 def _read(folder: Path, kind: type[C]) -> C:

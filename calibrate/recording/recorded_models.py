@@ -8,13 +8,16 @@ from typing import Final, Literal
 
 import torch
 
+from calibrate.recording.recorded_chains import RecordedFinder
 from calibrate.recording.recorded_trees import RecordedHead, TreeDrafter, digest_of
 from calibrate.recording.recorder import RecordedModels
 from decoding.errors import ModelFormatError
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.hydra.drafter import HydraDrafter
-from runtime.drafters.language_model.folder import load_draft
+from runtime.drafters.language_model.drafter import Drafter
+from runtime.drafters.language_model.model import DraftModel
 from runtime.drafters.medusa.drafter import MedusaDrafter
+from runtime.drafters.prompt_lookup.folder import PROMPT_LOOKUP_KIND, load_prompt_lookup
 from runtime.drafters.registry import DrafterContext, kind_of, load_drafter
 from runtime.drafters.streams.folder import STREAM_KIND, load_streams
 from runtime.models.decoder import Decoder
@@ -27,7 +30,7 @@ _DTYPES: Final = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 def load_models(
     target: NamedFolder,
-    drafter: NamedFolder,
+    drafter: NamedFolder | None,
     exits_folder: Path | None,
     *,
     heads: Sequence[NamedFolder] = (),
@@ -38,9 +41,9 @@ def load_models(
 
     Args:
         target: who speaks.
-        drafter: who guesses.
+        drafter: the draft model, if there is one.
         exits_folder: trained exit adapters.
-        heads: the target's heads and streams.
+        heads: the target's heads and streams, and prompt lookup.
         dtype: of all weights.
         num_threads: torch's in this process, from now on; None leaves them alone.
 
@@ -53,14 +56,29 @@ def load_models(
     context = DrafterContext(target_folder=target.folder, dtype=_DTYPES[dtype], load_target=lambda: decoder)
     return RecordedModels(
         target_name=target.name,
-        drafter_name=drafter.name,
+        drafter_name=None if drafter is None else drafter.name,
         target=decoder,
-        draft=load_draft(drafter.folder, decoder, dtype=_DTYPES[dtype]),
+        draft=None if drafter is None else _load_draft(drafter.folder, context),
         exits=None if exits_folder is None else load_exits(exits_folder, decoder, dtype=_DTYPES[dtype]),
         heads=tuple(
-            RecordedHead(head.name, _load_head(head.folder, decoder, context), digest_of(head.folder)) for head in heads
+            RecordedHead(head.name, _load_head(head.folder, decoder, context), digest_of(head.folder))
+            for head in heads
+            if kind_of(head.folder) != PROMPT_LOOKUP_KIND
+        ),
+        finders=tuple(
+            RecordedFinder(head.name, load_prompt_lookup(head.folder), digest_of(head.folder))
+            for head in heads
+            if kind_of(head.folder) == PROMPT_LOOKUP_KIND
         ),
     )
+
+
+def _load_draft(folder: Path, context: DrafterContext) -> DraftModel:
+    drafter = load_drafter(folder, context)
+    if not isinstance(drafter, Drafter):
+        msg = f"{folder}: is not a draft model"
+        raise ModelFormatError(msg)
+    return drafter.model
 
 
 def _load_head(folder: Path, target: Decoder, context: DrafterContext) -> TreeDrafter:
@@ -68,6 +86,6 @@ def _load_head(folder: Path, target: Decoder, context: DrafterContext) -> TreeDr
         return load_streams(folder, target)
     drafter = load_drafter(folder, context)
     if not isinstance(drafter, EagleDrafter | HydraDrafter | MedusaDrafter):
-        msg = f"{folder}: is a draft language model, not a head of the target"
+        msg = f"{folder}: is a draft model, not a head of the target"
         raise ModelFormatError(msg)
     return drafter

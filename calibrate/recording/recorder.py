@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrate.prompts import EncodedPrompt
+from calibrate.recording.recorded_chains import RecordedFinder
 from calibrate.recording.recorded_text import greedy_text
 from calibrate.recording.recorded_trees import DynamicShape, RecordedHead
 from decoding.errors import RecordError
@@ -65,19 +66,25 @@ class RecordSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordedModels:
-    """What is recorded: a target, a draft made for it, the target's trained exits if it has any, and its heads."""
+    """What is recorded: a target, and what there is of a draft model, trained exits, heads and prompt lookup."""
 
     target_name: str
-    drafter_name: str
+    drafter_name: str | None
     target: Decoder
-    draft: DraftModel
+    draft: DraftModel | None
     exits: ExitHeads | None = None
     heads: tuple[RecordedHead, ...] = ()
+    finders: tuple[RecordedFinder, ...] = ()
 
     @property
     def dtype(self) -> str:
         """Type of the weights, such as `bfloat16`."""
         return str(self.target.embedding.weight.dtype).removeprefix("torch.")
+
+    @property
+    def feature_layers(self) -> tuple[int, ...]:
+        """Target layers that the draft's exit features come from."""
+        return () if self.draft is None else self.draft.config.exit_features
 
 
 def record_acceptance(
@@ -138,7 +145,7 @@ class Recorder:
             RecordError: prompt and text do not fit in the target's positions.
         """
         target, settings = self.models.target, self.settings
-        feature_layers = self.models.draft.config.exit_features
+        feature_layers = self.models.feature_layers
         head_layers = [layer for head in self.models.heads for layer in head.layers]
         layers = (*settings.exit_layers, *feature_layers, *head_layers)
         try:
@@ -167,6 +174,10 @@ class Recorder:
             feature_stream_hits=feature_rollouts.stream_hits,
             exits={layer: self._read_exit(text.states[layer][after_prompt], layer) for layer in settings.exit_layers},
             tree_ranks=tuple(self._grow(ids, len(prompt.ids), text.states)),
+            chain_drafts=tuple(
+                finder.windows(ids, start=len(prompt.ids), max_window=settings.max_window)
+                for finder in self.models.finders
+            ),
             margins=np.array(text.margins, dtype=np.float32),
         )
 
@@ -179,14 +190,22 @@ class Recorder:
             max_window=self.settings.max_window,
             max_new_tokens=self.settings.max_new_tokens,
             exit_layers=self.settings.exit_layers,
-            feature_layers=self.models.draft.config.exit_features,
-            num_streams=streams.num_streams if (streams := self.models.draft.config.streams) else 0,
+            feature_layers=self.models.feature_layers,
+            num_streams=self._num_streams,
             prompts=tuple(prompts),
             trees=tuple(tree for _, tree in self._trees),
+            chains=tuple(finder.chain for finder in self.models.finders),
         )
 
+    @property
+    def _num_streams(self) -> int:
+        streams = None if self.models.draft is None else self.models.draft.config.streams
+        return streams.num_streams if streams else 0
+
     def _roll_out(self, ids: Sequence[int], start: int, features_TE: Tensor | None) -> _Rollouts:
-        """What is drafted after every prefix of the text."""
+        """What the draft model drafts after every prefix of the text; nothing without one."""
+        if self.models.draft is None:
+            return _Rollouts(*(np.zeros((0, 0), dtype=np.int32) for _ in _Rollouts._fields))
         result = rollouts_everywhere(
             self.models.draft,
             ids,
@@ -225,10 +244,13 @@ class _Rollouts(NamedTuple):
 def fingerprint(models: RecordedModels, prompts: Sequence[EncodedPrompt], settings: RecordSettings) -> str:
     """16 hexadecimal digits that change with anything a record depends on; of the weights a sample is read."""
     digest = hashlib.sha256(json.dumps([FORMAT, asdict(settings), [prompt._asdict() for prompt in prompts]]).encode())
-    digest.update(f"{models.target_name} {models.drafter_name} {models.target.config} {models.draft.config}".encode())
+    draft = None if models.draft is None else models.draft.config
+    digest.update(f"{models.target_name} {models.drafter_name} {models.target.config} {draft}".encode())
     digest.update(json.dumps([(head.name, head.digest) for head in models.heads]).encode())
+    digest.update(json.dumps([(finder.name, finder.digest) for finder in models.finders]).encode())
     adapters = models.exits.adapters if models.exits is not None else {}
-    for module in (models.target, models.draft, *(adapters[layer] for layer in sorted(adapters))):
+    drafts = () if models.draft is None else (models.draft,)
+    for module in (models.target, *drafts, *(adapters[layer] for layer in sorted(adapters))):
         for name, weight in module.named_parameters():
             digest.update(name.encode())
             digest.update(_sample(weight).numpy().tobytes())

@@ -23,7 +23,7 @@ from mirrorsd.demo.demo_plan import num_prompts_that_fit, prompt_cost, take_turn
 from mirrorsd.demo.stages import StageReport, Stages
 from mirrorsd.model_pair import ModelPair
 from mirrorsd.prompt_tokens import encode
-from mirrorsd.record_pair import Reach, record, recorded_drafter
+from mirrorsd.record_pair import Reach, record
 from mirrorsd.text_engine import lane_specs, new_engine
 from planner.plan import Plan, make_plan
 from planner.search.search import Candidate, pick_demo_schedules
@@ -48,7 +48,7 @@ class DemoSettings:
     """What a demo is given.
 
     Attributes:
-        pair: the models; a drafter is needed.
+        pair: the models.
         prompts: to choose from; kinds of task take turns.
         out: folder for everything.
         time_s: in which to be done. Prompts that do not fit are left out; one is run in any case.
@@ -78,10 +78,8 @@ class Demo:
         """Prepare; nothing is started.
 
         Raises:
-            ConfigError: the pair has no drafter.
             ModelFormatError: the target's tokenizer is damaged.
         """
-        recorded_drafter(settings.pair)
         self.saved: list[str] = []
         self._settings = settings
         self._lanes = lane_specs()

@@ -20,15 +20,23 @@ Floats = NDArray[np.float64]
 
 
 def token_acceptance(record: AcceptanceRecord) -> float:
-    """Share of the text's tokens that the draft, without exit features, proposes given all before them."""
-    knows = np.concatenate([prompt.rollouts[:, 0] == prompt.text for prompt in record.prompts])
-    return float(knows.mean())
+    """Share of the text's tokens that are drafted right given all before them.
+
+    The draft model drafts them, without exit features; where there is none, the first chain or tree of the record.
+    """
+    return float(np.concatenate([_first_is_right(prompt) for prompt in record.prompts]).mean())
+
+
+def _first_is_right(prompt: PromptRecord) -> Booleans:
+    drafts = next((ids for ids in (prompt.rollouts, *prompt.chain_drafts) if len(ids)), None)
+    is_right: Booleans = prompt.tree_ranks[0][:, 0] >= 0 if drafts is None else drafts[:, 0] == prompt.text
+    return is_right
 
 
 def with_acceptance(record: AcceptanceRecord, acceptance: float, *, seed: int = 0) -> AcceptanceRecord:
     """`record` with `token_acceptance` moved to `acceptance` (0..1), in expectation over `seed`.
 
-    Rollouts with features and trees move by the same share of their own acceptance. After a token that the draft now
+    Rollouts with features, trees and other chains move by the same share of their own acceptance. After a token that the draft now
     knows, it goes on as it does from the next recorded position. Where it no longer knows the token, it
     proposes its runner-up, and the right token keeps a place among its alternatives as often, and as far
     down, as it does where the recorded draft was wrong.
@@ -44,9 +52,13 @@ def _mixed(prompt: PromptRecord, share: float, random: np.random.Generator) -> P
     """Forget (`share` < 0) or learn (`share` > 0) that share of the prompt's tokens."""
     draws = random.random(len(prompt.text))
     places = random.random(len(prompt.text))
-    rollouts, alternatives = _redrafted(prompt.text, prompt.rollouts, prompt.alternatives, share, draws, places)
     trees = tuple(mixed_ranks(ranks, share, draws) for ranks in prompt.tree_ranks)
-    mixed = replace(prompt, rollouts=rollouts, alternatives=alternatives, tree_ranks=trees)
+    chains = tuple(_mixed_windows(prompt.text, drafts, share, draws) for drafts in prompt.chain_drafts)
+    mixed = replace(prompt, tree_ranks=trees, chain_drafts=chains)
+    if not len(prompt.rollouts):
+        return mixed
+    rollouts, alternatives = _redrafted(prompt.text, prompt.rollouts, prompt.alternatives, share, draws, places)
+    mixed = replace(mixed, rollouts=rollouts, alternatives=alternatives)
     if not len(prompt.feature_rollouts):
         return mixed
     rollouts, _ = _redrafted(prompt.text, prompt.feature_rollouts, prompt.alternatives, share, draws, places)
@@ -71,6 +83,17 @@ def _redrafted(
         rank = 0 if mixed_NW[index, 0] else _drawn(usual_ranks, places_N[index], otherwise=alternatives.shape[1])
         alternatives[index] = _placed(text_N[index], alternatives_NF[index], rank)
     return rollouts_NW, alternatives
+
+
+def _mixed_windows(text_N: Ids, drafts_NW: Ids, share: float, draws_N: Floats) -> Ids:
+    """Windows of any length: those that are there stay as long as they are."""
+    following_NW, token_NW = _following(text_N, drafts_NW.shape[1])
+    draws_NW = draws_N[np.minimum(token_NW, len(text_N) - 1)]
+    was_right_NW = drafts_NW == following_NW
+    is_right_NW = np.where(was_right_NW, draws_NW >= -share, draws_NW < share)
+    wrong_NW = np.where(was_right_NW, following_NW + 1, drafts_NW)
+    mixed: Ids = np.where(drafts_NW == -1, -1, np.where(is_right_NW, following_NW, wrong_NW)).astype(np.int32)
+    return mixed
 
 
 def _following(text_N: Ids, width: int) -> tuple[Ids, Ids]:

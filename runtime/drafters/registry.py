@@ -33,6 +33,9 @@ class DrafterContext:
     load_target: Callable[[], Decoder]
 
 
+CAUSAL_LM_KIND: Final = "causal_lm"
+"""A whole model, which says nothing of drafting itself."""
+
 Loader = Callable[[Path, DrafterContext], WindowDrafter]
 
 
@@ -69,20 +72,26 @@ def require_streams(folder: Path) -> None:
         raise ConfigError(msg)
 
 
+def _function(loader: str) -> Callable[..., WindowDrafter]:
+    """`module:function`, imported when a kind is asked for: a lane loads what it runs, and nothing else."""
+    module, _, name = loader.partition(":")
+    function: Callable[..., WindowDrafter] = getattr(import_module(module), name)
+    return function
+
+
 def _of_its_target(loader: str) -> Loader:
-    """What loads a drafter that shares weights of its target: `module:function(folder, target, dtype=dtype)`.
+    """What loads a drafter that shares weights of its target."""
+    return lambda folder, context: _function(loader)(folder, context.load_target(), dtype=context.dtype)
 
-    The import waits until a kind is asked for: a lane loads what it runs, and nothing else.
-    """
 
-    def load(folder: Path, context: DrafterContext) -> WindowDrafter:
-        module, _, function = loader.partition(":")
-        drafter: WindowDrafter = getattr(import_module(module), function)(
-            folder, context.load_target(), dtype=context.dtype
-        )
-        return drafter
+def _of_its_own(loader: str) -> Loader:
+    """What loads a model of its own, which has the target's tokenizer and nothing else of it."""
+    return lambda folder, context: _function(loader)(folder, context.target_folder, dtype=context.dtype)
 
-    return load
+
+def _without_weights(loader: str) -> Loader:
+    """What loads a drafter that needs its folder alone."""
+    return lambda folder, _: _function(loader)(folder)
 
 
 LOADERS: Final[Mapping[str, Loader]] = {
@@ -91,10 +100,12 @@ LOADERS: Final[Mapping[str, Loader]] = {
     "mirrorsd_hydra": _of_its_target("runtime.drafters.hydra.folder:load_hydra"),
     "mirrorsd_eagle1": _of_its_target("runtime.drafters.eagle.folder:load_eagle1"),
     "mirrorsd_eagle3": _of_its_target("runtime.drafters.eagle.folder:load_eagle3"),
+    "mirrorsd_prompt_lookup": _without_weights("runtime.drafters.prompt_lookup.folder:load_prompt_lookup"),
+    CAUSAL_LM_KIND: _of_its_own("runtime.drafters.causal_lm.folder:load_causal_lm"),
     "published_eagle3": _of_its_target("runtime.drafters.eagle.published:load_published_eagle3"),
     "published_medusa": _of_its_target("runtime.drafters.medusa.published:load_published_medusa"),
 }
-"""By kind: `speculators_model_type` of a folder's config; published heads have none and are known by other fields."""
+"""By kind: `speculators_model_type` of a folder's config; published heads and models have none, but other fields."""
 
 
 def kind_of(folder: Path) -> str:
@@ -120,4 +131,6 @@ def _kind(path: Path) -> str:
             return "published_medusa"
         if "eagle3" in str(config.get("architectures")).lower():
             return "published_eagle3"
+        if "architectures" in config:
+            return CAUSAL_LM_KIND
     return str(config.get("speculators_model_type"))

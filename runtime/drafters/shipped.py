@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from decoding.errors import ModelError
-from runtime.models.model_folder import NamedFolder
+from runtime.models.model_folder import NamedFolder, is_model_name, resolve_model
 
 SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"
 _MARK = "config.json"
@@ -22,16 +22,17 @@ def shipped_names() -> tuple[str, ...]:
 def shipped_for(target: str) -> tuple[NamedFolder, ...]:
     """Everything that ships for a target, by the name of the target's folder."""
     named = (NamedFolder(name, SHIPPED_FOLDER / name) for name in shipped_names())
-    return tuple(one for one in named if _target_of(one.folder) == target)
+    return tuple(one for one in named if _fits(one.folder, target))
 
 
 def find_drafter(name_or_path: str) -> Path:
-    """The folder of a drafter, a head or exit adapters: one that ships, or a folder of the user's.
+    """The folder of a drafter, a head or exit adapters: one that ships, a folder of the user's, or a model by name.
 
-    Of a training run's folder it is the one inside it that holds the trained weights.
+    Of a training run's folder it is the one inside it that holds the trained weights. A model is an embedded one, or
+    one of the hub.
 
     Raises:
-        ModelError: there is neither; the shipped names are listed.
+        ModelError: there is none; the shipped names are listed.
     """
     if name_or_path in shipped_names():
         return SHIPPED_FOLDER / name_or_path
@@ -39,6 +40,8 @@ def find_drafter(name_or_path: str) -> Path:
     for place in (folder, folder / _TRAINED):
         if (place / _MARK).is_file():
             return place
+    if is_model_name(name_or_path):
+        return resolve_model(name_or_path)
     shipped = ", ".join(shipped_names()) or "none"
     found = f"the folder has no {_MARK}" if folder.is_dir() else "there is no such folder"
     msg = f"{name_or_path!r} is not a shipped drafter ({shipped}), and {found}"
@@ -48,10 +51,11 @@ def find_drafter(name_or_path: str) -> Path:
 def named_drafter(name_or_path: str) -> NamedFolder:
     """`find_drafter`, with a name that lasts: schedules and profiles are read from anywhere, so paths are absolute."""
     folder = find_drafter(name_or_path)
-    return NamedFolder(name_or_path if name_or_path in shipped_names() else str(folder.resolve()), folder)
+    lasts = name_or_path in shipped_names() or is_model_name(name_or_path)
+    return NamedFolder(name_or_path if lasts else str(folder.resolve()), folder)
 
 
-def _target_of(folder: Path) -> str:
-    """What a shipped folder was trained for."""
-    name: str = json.loads((folder / _MARK).read_bytes())["speculators_config"]["verifier"]["name_or_path"]
-    return name
+def _fits(folder: Path, target: str) -> bool:
+    """Whether a shipped folder was trained for a target; what was not trained at all fits any."""
+    trained = json.loads((folder / _MARK).read_bytes()).get("speculators_config")
+    return trained is None or trained["verifier"]["name_or_path"] == target

@@ -23,9 +23,21 @@ def test_the_folder_of_a_training_run_leads_to_its_drafter(tiny_folders, tmp_pat
     assert pair.drafter == (str(tiny_folders.drafter), Path("my-draft/drafter"))
 
 
-def test_a_target_without_shipped_drafters_has_none(tiny_folders):
+def test_a_target_without_shipped_drafters_has_prompt_lookup_which_any_target_has(tiny_folders):
     pair = find_pair(str(tiny_folders.target))
-    assert (pair.drafter, pair.exits, pair.heads) == (None, None, ())
+    assert (pair.drafter, pair.exits, pair.head_methods) == (None, None, {"prompt-lookup": "prompt_lookup"})
+
+
+def test_any_model_may_be_the_draft(tiny_folders, monkeypatch):
+    monkeypatch.chdir(tiny_folders.target.parent)
+    assert find_pair("target", drafter="target").drafter == (str(tiny_folders.target.resolve()), Path("target"))
+    assert find_pair("target", drafter="smollm2-135m-instruct").drafter.name == "smollm2-135m-instruct"
+
+
+def test_a_pair_may_be_asked_to_have_no_draft_model(tiny_folders, tmp_path, monkeypatch):
+    monkeypatch.setattr("runtime.drafters.shipped.SHIPPED_FOLDER", tmp_path)
+    ship(tmp_path, "one-draft", tiny_folders.drafter, tiny_folders.target.name)
+    assert find_pair(tiny_folders.target, drafter="none").drafter is None
 
 
 def test_what_ships_for_a_target_is_taken_without_being_named(tiny_folders, tmp_path, monkeypatch):

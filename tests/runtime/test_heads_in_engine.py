@@ -7,7 +7,7 @@ import torch
 
 from runtime.drafters.hydra.folder import save_hydra
 from runtime.drafters.medusa.folder import save_medusa
-from runtime.drafters.registry import load_drafter
+from runtime.drafters.registry import DrafterContext, load_drafter
 from runtime.wire.measurement import Measurement
 from tests.runtime import plain
 from tests.runtime.thread_lanes import thread_engine
@@ -74,7 +74,8 @@ def test_rounds_are_those_that_ranks_along_the_text_foretell(decode, folder, tin
     found = decode(tree_size=tree_size)
     target = tiny_folders.decoder
     text = [*PROMPT, *found.tokens]
-    drafter = load_drafter(folder, target, dtype=torch.float32)
+    context = DrafterContext(target_folder=tiny_folders.target, dtype=torch.float32, load_target=lambda: target)
+    drafter = load_drafter(folder, context)
     known = plain.features(target, text, drafter.feature_layers)
     ranks = drafter.ranks_along(text, start=len(PROMPT), features_TE=known, depth=4)
     foretold, place = [], 0

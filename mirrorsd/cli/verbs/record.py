@@ -91,13 +91,18 @@ def record(
 def _in_words(result: dict[str, Any]) -> str:
     from planner.wording import counted, percent
 
-    acceptance = result["token_acceptance"]
     size = f"{counted(result['num_prompts'], 'prompt')}, {counted(result['num_tokens'], 'token')}"
-    meaning = "that often the first token of a window is accepted" if acceptance else "nothing it drafts is accepted"
+    words = [f"Wrote {escaped(result['record'])}: {size}."]
+    if (acceptance := result["token_acceptance"]) is not None:
+        meaning = "that often the first token of a window is accepted" if acceptance else "nothing of it is accepted"
+        words.append(f"The draft guesses {percent(acceptance)} of the target's tokens: {meaning}.")
     return "\n".join(
         (
-            f"Wrote {escaped(result['record'])}: {size}.",
-            f"The draft guesses {percent(acceptance)} of the target's tokens: {meaning}.",
+            *words,
+            *(
+                f"{escaped(one['name'])}: {one['mean_acceptance_length']:.2f} tokens per round with the longest window."
+                for one in result["chains"]
+            ),
             *(
                 f"{escaped(one['name'])}: {one['mean_acceptance_length']:.2f} tokens per round with the largest tree."
                 for one in result["trees"]
@@ -116,11 +121,21 @@ def _summary(made: AcceptanceRecord, out: Path) -> dict[str, Any]:
         "dtype": made.dtype,
         "num_prompts": len(made.prompts),
         "num_tokens": sum(len(prompt.text) for prompt in made.prompts),
-        "token_acceptance": token_acceptance(made),
+        "token_acceptance": None if made.drafter is None else token_acceptance(made),
         "exit_layers": list(made.exit_layers),
         "max_window": made.max_window,
+        "chains": list(_chains(made)),
         "trees": list(_trees(made)),
     }
+
+
+def _chains(made: AcceptanceRecord) -> Iterator[dict[str, Any]]:
+    """What drafters without a model would get accepted at most, over all positions of the texts."""
+    from statistics import fmean
+
+    for place, chain in enumerate(made.chains):
+        lengths = [length for prompt in made.prompts for length in prompt.chain_lengths(place).tolist()]
+        yield {"name": chain.drafter, "method": chain.method, "mean_acceptance_length": 1 + fmean(lengths)}
 
 
 def _trees(made: AcceptanceRecord) -> Iterator[dict[str, Any]]:

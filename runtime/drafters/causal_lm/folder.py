@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 import torch
 
 from runtime.drafters.causal_lm.same_tokenizer import require_same_tokenizer
+from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.model import DraftConfig, DraftModel
+from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder
 from runtime.models.vocabulary import OutputRows
 from runtime.models.weights import load_decoder
 
-CAUSAL_LM_KIND: Final = "causal_lm"
 
-
-def load_causal_lm(folder: Path, target_folder: Path, target_vocab_size: int, *, dtype: torch.dtype) -> DraftModel:
-    """The model of a folder, to draft for a target.
+def load_causal_lm(folder: Path, target_folder: Path, *, dtype: torch.dtype) -> Drafter:
+    """What drafts for a target with the model of a folder.
 
     Raises:
         ModelError: a file is missing or damaged, the model is of an unsupported family, or its tokenizer gives other
             ids than the target's.
     """
     require_same_tokenizer(folder, target_folder)
-    return as_draft(load_decoder(folder, dtype=dtype), target_vocab_size)
+    return Drafter(as_draft(load_decoder(folder, dtype=dtype), ModelConfig.from_folder(target_folder).vocab_size))
 
 
 def as_draft(decoder: Decoder, target_vocab_size: int) -> DraftModel:

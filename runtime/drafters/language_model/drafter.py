@@ -29,6 +29,7 @@ from torch import Tensor
 
 from decoding.errors import LaneError
 from decoding.messages import Window
+from decoding.methods import METHODS
 from decoding.schedule import Method, Schedule
 from runtime.drafters.language_model.model import DraftModel, DraftStates
 from runtime.drafters.language_model.proposals import Proposal, Proposer, as_window
@@ -48,12 +49,12 @@ class Drafter:
     """
 
     raw_features = False
-    methods: tuple[Method, ...] = ("speculative", "mirror")
     timed_parts: tuple[Part, ...] = ("draft_step", "draft_streams", "head_step")
 
     def __init__(self, model: DraftModel) -> None:
         self.model = model
         self.feature_layers = model.config.exit_features
+        self.methods: tuple[Method, ...] = tuple(name for name, traits in METHODS.items() if traits.has_draft_model)
         self.dtype = model.decoder.embedding.weight.dtype
         self.cache = KVCache(model.decoder.config, 0, dtype=self.dtype)
         self._masks = CausalMasks(0, self.dtype)

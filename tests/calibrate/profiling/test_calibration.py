@@ -112,7 +112,7 @@ def test_as_many_branches_can_be_priced_as_were_asked_for(roots: dict, exit_feat
     wide = calibrate(machine(), task(exit_features=exit_features, max_branches=64))
     assert predict(schedule, wide, wide_record(exit_features)).tpot_s > 0
     if not exit_features:
-        with pytest.raises(OutOfRangeError, match=r"rows 64 is outside the measured 1\.\.32"):
+        with pytest.raises(OutOfRangeError, match="more than 32 rows were not measured"):
             predict(schedule, calibrate(machine(), task()), wide_record())
 
 

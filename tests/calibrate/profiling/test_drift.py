@@ -1,9 +1,9 @@
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 import pytest
 
 from calibrate.profiling.drift import DriftWatch, drift_in_words
-from runtime.wire.channel import Message
+from runtime.wire.operations import Answer, Measure
 
 
 class FakeLane:
@@ -12,15 +12,13 @@ class FakeLane:
     def __init__(self, *seconds: float) -> None:
         self._seconds: Iterator[float] = iter(seconds)
 
-    def request(self, op: str, fields: Mapping[str, object] | None = None, blocks: Sequence[object] = ()) -> "FakeLane":
-        assert op == "measure"
-        assert fields is not None
-        assert fields["measurement"]["rows"] == 1  # type: ignore[index]
+    def request(self, operation: Measure) -> "FakeLane":
+        assert operation.measurement.rows == 1
         return self
 
-    def result(self) -> Message:
+    def result(self) -> Answer[list[float]]:
         taken = next(self._seconds)
-        return Message({"seconds": [taken, taken, 9.0], "start_s": 0.0, "end_s": 0.0})
+        return Answer([taken, taken, 9.0], 0.0, 0.0)
 
 
 def test_drift_compares_the_runs_with_both_sides_of_the_calibration() -> None:

@@ -7,8 +7,8 @@ import pytest
 from calibrate.profiling.lane_pairs import measure_pairs
 from calibrate.profiling.time_budget import Passes
 from decoding.errors import LaneDiedError
-from runtime.wire.channel import Message
 from runtime.wire.measurement import Measurement
+from runtime.wire.operations import Answer, Measure
 from tests.calibrate.profiling.fake_machine import Done, FakeEngine, Laws
 
 PAIRS = [("cpu0", "cpu1"), ("cpu1", "cpu0")]
@@ -71,10 +71,10 @@ class ScriptedLane:
         self.other: ScriptedLane | None = None
         self.is_busy = False
 
-    def request(self, op: str, fields: dict) -> Done:
-        repeats = Measurement(**fields["measurement"]).repeats
+    def request(self, operation: Measure) -> Done:
+        repeats = operation.measurement.repeats
         seconds = next(self.shared_s) if self.other is not None and self.other.is_busy else 1.0
-        return Done(Message({"seconds": [seconds] * repeats, "start_s": 0.0, "end_s": 0.0}))
+        return Done(Answer([seconds] * repeats, 0.0, 0.0))
 
     @contextmanager
     def busy(self, measurement: Measurement):
@@ -93,7 +93,7 @@ def test_one_disturbed_pass_widens_the_error_and_leaves_the_slowdown() -> None:
 
 def test_a_lane_that_is_lost_ends_the_measuring() -> None:
     class Lost(ScriptedLane):
-        def request(self, op: str, fields: dict) -> Done:
+        def request(self, operation: Measure) -> Done:
             raise LaneDiedError("lane 'cpu1' is lost")
 
     with pytest.raises(LaneDiedError, match="lane 'cpu1' is lost"):

@@ -196,5 +196,5 @@ def test_heads_and_streams_are_loaded_from_their_folders(folders) -> None:
 
 def test_a_draft_language_model_is_no_head(folders) -> None:
     root, named = folders
-    with pytest.raises(ModelFormatError, match="draft: is a draft language model, not a head"):
+    with pytest.raises(ModelFormatError, match="draft: is a draft model, not a head"):
         load_models(*named, None, heads=[NamedFolder("x", root / "draft")], dtype="float32")

@@ -1,10 +1,13 @@
 """A mixed record is the recorded draft made better or worse, one step at a time."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from decoding.record import AcceptanceRecord
 from planner.what_if.mixed_record import token_acceptance, with_acceptance
-from tests.planner.synthetic import acceptance_record
+from tests.planner.synthetic import CHAINS, TREES, acceptance_record
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +80,31 @@ def test_forgotten_tokens_stay_among_the_alternatives_about_as_often_as_missed_o
     worse = with_acceptance(record, 0.1)
     forgotten = [(ours.rollouts[:, 0] != ours.text) & ~was for ours, was in zip(worse.prompts, missed, strict=True)]
     assert share_held(worse, forgotten) == pytest.approx(share_held(record, missed), abs=0.12)
+
+
+def lookup_record(acceptance: float, **fields: object) -> AcceptanceRecord:
+    """A record of a target without a draft model."""
+    made = acceptance_record(num_prompts=6, acceptance=acceptance, chains=CHAINS)
+    empty = np.zeros((0, 0), dtype=np.int32)
+    prompts = tuple(replace(one, rollouts=empty, feature_rollouts=empty, alternatives=empty) for one in made.prompts)
+    return replace(made, drafter=None, prompts=prompts, **fields)
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.5, 1.0, 1.3])
+def test_windows_that_are_found_keep_their_length_and_move_towards_what_is_asked(factor: float) -> None:
+    record = lookup_record(0.6)
+    now = token_acceptance(record)
+    mixed = with_acceptance(record, factor * now)
+    lengths = [[(one.chain_drafts[0] != -1).sum(axis=1).tolist() for one in made.prompts] for made in (record, mixed)]
+    assert lengths[0] == lengths[1]
+    if factor in (0.0, 1.0):
+        assert token_acceptance(mixed) == pytest.approx(factor * now)
+    else:
+        assert (token_acceptance(mixed) - now) * (factor - 1) > 0
+
+
+def test_without_a_draft_model_or_chains_the_first_tree_counts() -> None:
+    made = lookup_record(0.6)
+    ranks = np.where(np.arange(60)[:, None] < 15, 0, -1).astype(np.int32)
+    prompts = tuple(replace(one, chain_drafts=(), tree_ranks=(np.repeat(ranks, 3, axis=1),)) for one in made.prompts)
+    assert token_acceptance(replace(made, chains=(), trees=TREES[:1], prompts=prompts)) == 0.25

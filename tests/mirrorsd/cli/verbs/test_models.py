@@ -18,7 +18,7 @@ def test_list_names_what_is_known_where_it_would_be_and_what_ships_for_it(empty_
     result = CliRunner().invoke(app, ["models", "list"])
     model, shipped = result.stdout.splitlines()
     assert (result.exit_code, model) == (0, f"smollm2-135m-instruct  not fetched yet  {folder}")
-    assert shipped.startswith("  drafters, heads and exits for it: smollm2-135m-")
+    assert shipped.startswith("  drafters, heads and exits for it: ")
     for name in shipped_names():
         assert name in shipped
 

@@ -11,7 +11,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from decoding.errors import MirrorsdError, ModelError, ModelFormatError
 from decoding.schedule import Schedule
 from runtime.drafters.causal_lm.folder import as_draft, load_causal_lm
-from runtime.drafters.language_model.drafter import Drafter
 from runtime.models.weights import load_decoder
 from tests.runtime.tiny_folders import save_target
 from tests.tiny_models import VOCAB_SIZE, tiny_target
@@ -39,7 +38,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 def test_a_draft_that_is_the_target_proposes_the_targets_own_text(folders: tuple[Path, Path]) -> None:
     target, draft = folders
     decoder = load_decoder(target, dtype=torch.float32)
-    drafter = Drafter(load_causal_lm(draft, target, VOCAB_SIZE, dtype=torch.float32))
+    drafter = load_causal_lm(draft, target, dtype=torch.float32)
     schedule = Schedule(method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=4)
     text = [5, 9, 2]
     drafter.prefill(text, schedule=schedule, capacity=20)
@@ -81,7 +80,7 @@ def test_another_tokenizer_is_refused_with_the_first_difference(
     target, draft = folders
     write_tokenizer(draft, WORDS | change)
     with pytest.raises(ModelError, match=message):
-        load_causal_lm(draft, target, VOCAB_SIZE, dtype=torch.float32)
+        load_causal_lm(draft, target, dtype=torch.float32)
 
 
 def test_a_missing_token_is_refused(folders: tuple[Path, Path]) -> None:
@@ -89,7 +88,7 @@ def test_a_missing_token_is_refused(folders: tuple[Path, Path]) -> None:
     last = f"w{VOCAB_SIZE - 1}"
     write_tokenizer(draft, {word: index for word, index in WORDS.items() if word != last})
     with pytest.raises(ModelError, match=f"which is no token for the draft and '{last}' for the target"):
-        load_causal_lm(draft, target, VOCAB_SIZE, dtype=torch.float32)
+        load_causal_lm(draft, target, dtype=torch.float32)
 
 
 def test_a_folder_without_a_tokenizer_or_of_another_family_is_refused(folders: tuple[Path, Path]) -> None:
@@ -97,7 +96,7 @@ def test_a_folder_without_a_tokenizer_or_of_another_family_is_refused(folders: t
     config = json.loads((draft / "config.json").read_text(encoding="utf-8"))
     (draft / "config.json").write_text(json.dumps(config | {"architectures": ["GPT2LMHeadModel"]}), encoding="utf-8")
     with pytest.raises(MirrorsdError, match="GPT2LMHeadModel"):
-        load_causal_lm(draft, target, VOCAB_SIZE, dtype=torch.float32)
+        load_causal_lm(draft, target, dtype=torch.float32)
     (draft / "tokenizer.json").unlink()
     with pytest.raises(ModelFormatError, match=r"tokenizer\.json: no such file"):
-        load_causal_lm(draft, target, VOCAB_SIZE, dtype=torch.float32)
+        load_causal_lm(draft, target, dtype=torch.float32)

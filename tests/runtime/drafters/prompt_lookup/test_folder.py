@@ -5,12 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from decoding.errors import ModelFormatError
 from decoding.messages import Window
 from decoding.schedule import Schedule
 from runtime.drafters.prompt_lookup.folder import load_prompt_lookup
+from runtime.drafters.registry import DrafterContext, load_drafter
 from runtime.drafters.shipped import find_drafter
+from runtime.models.decoder import Decoder
 
 CONFIG: dict[str, Any] = {"speculators_model_type": "mirrorsd_prompt_lookup", "min_ngram": 1, "max_ngram": 2}
 
@@ -32,8 +35,12 @@ def test_a_folder_gives_a_drafter_with_its_settings(tmp_path: Path) -> None:
         assert end.value.value == Window(window)
 
 
-def test_the_shipped_one_loads() -> None:
-    assert load_prompt_lookup(find_drafter("prompt-lookup")).methods == ("prompt_lookup",)
+def test_the_shipped_one_loads_without_its_target(tmp_path: Path) -> None:
+    def load_target() -> Decoder:
+        raise AssertionError("nothing of the target is needed")
+
+    context = DrafterContext(target_folder=tmp_path, dtype=torch.float32, load_target=load_target)
+    assert load_drafter(find_drafter("prompt-lookup"), context).methods == ("prompt_lookup",)
 
 
 @pytest.mark.parametrize(
