@@ -6,12 +6,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from decoding.errors import ConfigError
 from decoding.files import replace_file
 
 T = TypeVar("T")
+
+
+class StrictModel(BaseModel):
+    """What a file holds: nothing but the fields that are known, and never changed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def load_yaml(path: str | Path, model: type[T]) -> T:
