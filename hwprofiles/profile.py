@@ -130,12 +130,12 @@ class LaneProfile(StrictModel):
     dispatch_s: Seconds
     layer: LatencyTable | None = None
     lm_head: LatencyTable | None = None
-    exit: dict[int, LatencyTable] = Field({})
+    exit: dict[int, LatencyTable] = Field(default={})
     draft_step: LatencyTable | None = None
     draft_step_features: LatencyTable | None = None
     draft_streams: LatencyTable | None = None
-    heads: dict[str, LatencyTable] = Field({})
-    streams: dict[str, LatencyTable] = Field({})
+    heads: dict[str, LatencyTable] = Field(default={})
+    streams: dict[str, LatencyTable] = Field(default={})
 
     def verify_s(self, num_layers: int, rows: float, context: float) -> float:
         """Seconds of a verification, without its dispatch: all layers, and what follows the last one.
