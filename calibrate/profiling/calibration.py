@@ -151,12 +151,13 @@ class _Calibration:
         )
 
     def run(self) -> Profile:
-        profile = self._timed()
+        task, profile = self._task, self._timed()
+        asked = task.lanes, task.max_window, task.draft_steps, task.exit_layers
         self._progress("decoding", 0.7)
-        runs = [self._decode(schedule) for schedule in self._fit_schedules()]
+        runs = [self._decode(schedule) for schedule in fit_schedules(*asked)]
         profile = _at_level(profile, runs)
         self._progress("checking", 0.9)
-        checks = [self._decode(schedule) for schedule in self._check_schedules()] or runs
+        checks = [self._decode(schedule) for schedule in check_schedules(*asked)] or runs
         errors = [residual(run, profile) for run in checks]
         return profile.model_copy(
             update={
@@ -251,14 +252,6 @@ class _Calibration:
                 bytes_per_s=1 / (_HOPS * byte_s),
                 source=self._source,
             )
-
-    def _fit_schedules(self) -> list[Schedule]:
-        task = self._task
-        return fit_schedules(task.lanes, task.max_window, task.draft_steps, task.exit_layers)
-
-    def _check_schedules(self) -> list[Schedule]:
-        task = self._task
-        return check_schedules(task.lanes, task.max_window, task.draft_steps, task.exit_layers)
 
     def _decode(self, schedule: Schedule) -> Run:
         return decode(self._engine, schedule, self._task.contexts, self._effort.run_tokens)

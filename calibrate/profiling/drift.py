@@ -43,11 +43,10 @@ class DriftWatch:
 
         Positive means that the lane became slower. Lanes that were not timed in both stages are left out.
         """
-        both = [
-            name for name in self._lanes if (name, "calibration") in self._seconds and (name, "runs") in self._seconds
-        ]
         return {
-            name: median(self._seconds[name, "runs"]) / median(self._seconds[name, "calibration"]) - 1 for name in both
+            name: median(after) / median(before) - 1
+            for name in self._lanes
+            if (before := self._seconds[name, "calibration"]) and (after := self._seconds[name, "runs"])
         }
 
 
