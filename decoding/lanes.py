@@ -9,7 +9,7 @@ alone. A lost target lane raises `LaneError` out of the driver.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from decoding.messages import ExitSignal, Verdict, Window
@@ -100,10 +100,5 @@ MethodFlow = Generator[Handle, Any, None]
 """A running method: yields handles, is sent their replies. A reply's type is not known from its handle, so methods
 declare it where they wait: `verdict: Verdict = yield ...`."""
 
-
-class MethodFunction(Protocol):
-    """A decoding method."""
-
-    def __call__(self, lanes: Lanes, schedule: Schedule) -> MethodFlow:
-        """Start the method; nothing runs before the first `send(None)`."""
-        ...
+MethodFunction = Callable[[Lanes, "Schedule"], MethodFlow]
+"""A decoding method; nothing of it runs before the first `send(None)`."""

@@ -111,12 +111,7 @@ def _find(node: yaml.Node, location: tuple[int | str, ...]) -> yaml.Node:
     """The node a pydantic location points at, or the nearest one above it."""
     for part in location:
         if isinstance(node, yaml.MappingNode):
-            inner = next((value for key, value in node.value if key.value == str(part)), None)
+            node = next((value for key, value in node.value if key.value == str(part)), node)
         elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            inner = node.value[part]
-        else:
-            inner = None
-        if inner is None:
-            continue
-        node = inner
+            node = node.value[part]
     return node
