@@ -62,7 +62,7 @@ class DraftLane(Protocol):
     """The small model."""
 
     def rollout(self, verdict: Verdict | None = None) -> Handle:
-        """Draft a window from the committed text, a chain or a tree as the schedule says; replies `Window`.
+        """Draft a window from the committed text, a chain or a tree by the schedule; replies `Window`.
 
         `verdict` is the last one, for a draft that reads the target's features; None at the start.
         """

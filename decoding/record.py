@@ -222,7 +222,7 @@ class AcceptanceRecord:
         """Refuse a schedule that asks for what was not recorded.
 
         Raises:
-            RecordError: says what is missing and what there is.
+            RecordError: names what is missing and what there is.
         """
         if reason := self.missing(schedule):
             raise RecordError(reason)

@@ -75,7 +75,7 @@ class LaneEvent(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Trace:
-    """The record of one decoded sequence. `world` says who wrote it."""
+    """The record of one decoded sequence. `world` is the one that wrote it."""
 
     world: Literal["simulated", "measured"]
     spans: list[Span] = field(default_factory=list)

@@ -63,7 +63,7 @@ def write_atomically(path: Path, text: str) -> None:
     """Write a text file so that readers see the old one or the new one, never a part.
 
     Raises:
-        ConfigError: the file cannot be written; nothing is left behind.
+        ConfigError: the file cannot be written; no part of it is left.
     """
     try:
         replace_file(path, text.encode())
@@ -97,7 +97,7 @@ def _describe(item: Any, root: yaml.Node, source: str) -> str:
 
 
 def _hint(value: object, kind: str) -> str:
-    """YAML 1.1 reads 1e-3 as a string; say so, since the digits look right."""
+    """YAML 1.1 reads 1e-3 as a string, though the digits are right."""
     if isinstance(value, str) and kind.startswith(("float", "int")):
         try:
             float(value)

@@ -1,4 +1,4 @@
-"""Data sheets of devices and links: published numbers, each with its source and its standing.
+"""Data sheets of devices and links: published numbers, each with its source and its status.
 
 Peaks are dense, bandwidths single-direction, units SI and base 10. What a machine really does is measured by
 calibration and lives in `hwprofiles.profile`; nothing here is a measurement of the user's machine.
