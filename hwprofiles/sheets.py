@@ -66,25 +66,16 @@ class DeviceSheet(StrictModel):
     power_w: Quantity | None = None
     dispatch_s: Quantity | None = None
 
-    def require(self, field: str) -> float:
-        """The value of a field.
-
-        Raises:
-            ProfileError: the sheet does not give it.
-        """
-        quantity: Quantity | None = getattr(self, field)
-        if quantity is None:
-            msg = f"the data sheet of {self.name} gives no {field}; measure it, or give it in a sheet of your own"
-            raise ProfileError(msg)
-        return quantity.value
-
     def bandwidth_floor_s(self, num_bytes: float) -> float:
         """The least time in which the device can read `num_bytes` once: a bound of every decoding step.
 
         Raises:
             ProfileError: the sheet gives no bandwidth.
         """
-        return num_bytes / self.require("memory_bytes_per_s")
+        if self.memory_bytes_per_s is None:
+            msg = f"the data sheet of {self.name} gives no memory_bytes_per_s; measure it, or give it in your own sheet"
+            raise ProfileError(msg)
+        return num_bytes / self.memory_bytes_per_s.value
 
 
 class LinkSheet(StrictModel):
