@@ -36,7 +36,7 @@ def _first_is_right(prompt: PromptRecord) -> Booleans:
 def with_acceptance(record: AcceptanceRecord, acceptance: float, *, seed: int = 0) -> AcceptanceRecord:
     """`record` with `token_acceptance` moved to `acceptance` (0..1), in expectation over `seed`.
 
-    Rollouts with features, trees and other chains move by the same share of their own acceptance. After a token that the draft now
+    Rollouts with features, trees and chains move by the same share of their own acceptance. After a token that it now
     knows, it goes on as it does from the next recorded position. Where it no longer knows the token, it
     proposes its runner-up, and the right token keeps a place among its alternatives as often, and as far
     down, as it does where the recorded draft was wrong.

@@ -1,0 +1,128 @@
+"""A method is one generator and one description: this toy is added by this file alone, and plays in all three worlds.
+
+See docs/adding-a-method.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from calibrate.prompts import EncodedPrompt
+from calibrate.recording.recorder import RecordedModels, Recorder, RecordSettings
+from decoding.lanes import Lanes, MethodFlow
+from decoding.messages import Verdict, Window
+from decoding.method_traits import MethodTraits
+from decoding.methods import METHODS
+from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule
+from planner.plan import make_plan
+from planner.search.space import SearchSpace
+from runtime.engine import Engine
+from sim.evaluator import predict
+from sim.world import simulate
+from tests.planner.synthetic import machine
+from tests.runtime.thread_lanes import thread_engine
+from tests.runtime.tiny_folders import TinyFolders, save_draft_of, save_exits_of, save_target
+from tests.tiny_models import tiny_target
+
+
+def restless(lanes: Lanes, schedule: Schedule) -> MethodFlow:
+    """Draft the next window at the end of a round, and not at the beginning of the next."""
+    window: Window = yield lanes.draft.rollout()
+    while lanes.unfinished:
+        verdict: Verdict = yield lanes.target.verify(window)
+        lanes.commit(window, verdict)
+        if lanes.unfinished:
+            window = yield lanes.draft.rollout(verdict)
+
+
+RESTLESS = MethodTraits(
+    name="restless", title="restless speculation", flow=restless, drafts="draft", window="chain", rules=("match",)
+)
+PROMPTS = (EncodedPrompt("one", "", (5, 17, 3, 44, 8)), EncodedPrompt("two", "", (9, 9, 4)))
+MAX_NEW_TOKENS = 20
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, RESTLESS.name, RESTLESS)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> TinyFolders:
+    root, target = tmp_path_factory.mktemp("tiny"), tiny_target()
+    return TinyFolders(
+        decoder=target,
+        target=save_target(target, root / "target"),
+        drafter=save_draft_of(target, root / "drafter"),
+        feature_drafter=root,
+        exits=save_exits_of(target, root / "exits"),
+    )
+
+
+@pytest.fixture(scope="module")
+def engine(folders: TinyFolders) -> Iterator[Engine]:
+    with thread_engine(folders.target) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def record(folders: TinyFolders) -> AcceptanceRecord:
+    from calibrate.recording.recorded_models import load_models
+    from runtime.models.model_folder import NamedFolder
+
+    target, draft = (NamedFolder("tiny", folders.target), NamedFolder("draft", folders.drafter))
+    models: RecordedModels = load_models(target, draft, None, dtype="float32")
+    recorder = Recorder(models, RecordSettings(exit_layers=(2,), max_new_tokens=MAX_NEW_TOKENS, max_window=3))
+    return recorder.assemble([recorder.record(prompt) for prompt in PROMPTS])
+
+
+def schedule(method: str, folders: TinyFolders, *, lanes: tuple[str, str] = ("target", "draft")) -> Schedule:
+    return Schedule(
+        method=method,
+        target_lane=lanes[0],
+        draft_lane=lanes[1],
+        num_speculative_tokens=3,
+        drafter=str(folders.drafter),
+    )
+
+
+def test_both_simulated_worlds_play_it_alike_and_as_fast_as_what_it_resembles(
+    folders: TinyFolders, record: AcceptanceRecord
+) -> None:
+    asked, known = (schedule(method, folders) for method in (RESTLESS.name, "speculative"))
+    traces = simulate(asked, machine(), record)
+    prediction = predict(asked, machine(), record)
+    assert sum(trace.decode_s for trace in traces) == pytest.approx(prediction.decode_s, abs=1e-9)
+    assert prediction.tpot_s == pytest.approx(predict(known, machine(), record).tpot_s, abs=1e-9)
+    outcomes = [[one.outcome for one in trace.rounds] for trace in traces]
+    assert outcomes == [[one.outcome for one in trace.rounds] for trace in simulate(known, machine(), record)]
+
+
+def test_the_real_world_runs_the_rounds_that_were_simulated_and_writes_the_plain_text(
+    engine: Engine, folders: TinyFolders, record: AcceptanceRecord
+) -> None:
+    asked = schedule(RESTLESS.name, folders, lanes=("big", "small"))
+    simulated = simulate(schedule(RESTLESS.name, folders), machine(), record)
+    for prompt, expected, trace in zip(PROMPTS, record.prompts, simulated, strict=True):
+        found = engine.generate(asked, prompt.ids, max_new_tokens=MAX_NEW_TOKENS)
+        assert list(found.tokens) == expected.text.tolist()
+        assert [one.outcome for one in found.trace.rounds] == [one.outcome for one in trace.rounds]
+
+
+def test_the_search_offers_it_and_the_verdict_calls_it_by_its_title(record: AcceptanceRecord) -> None:
+    profile = machine(draft_step_s=1e-4)
+    space = SearchSpace(methods=("autoregressive", RESTLESS.name))
+    plan = make_plan(space, profile.model_copy(update={"drafter": record.drafter}), record)
+    assert {one.schedule.method for one in plan.search.candidates} == {"autoregressive", RESTLESS.name}
+    assert RESTLESS.title in plan.verdict.text
+
+
+def test_a_description_decides_what_schedules_may_ask_of_it(folders: TinyFolders) -> None:
+    fields = schedule(RESTLESS.name, folders).model_dump(exclude={"verification"})
+    with pytest.raises(ValueError, match="verification is ratio: restless takes match"):
+        Schedule(**fields, verification="ratio")
+    assert replace(RESTLESS, window="static tree").is_tree
