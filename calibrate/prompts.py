@@ -104,10 +104,8 @@ def encode_prompts(prompts: Sequence[Prompt], tokenizer: ChatTokenizer) -> tuple
         ModelFormatError: the tokenizer has no chat template.
     """
     chats = ([{"role": "user", "content": prompt.text}] for prompt in prompts)
-    return tuple(
-        EncodedPrompt(prompt.prompt_id, prompt.category, tuple(tokenizer.encode_chat(chat)))
-        for prompt, chat in zip(prompts, chats, strict=True)
-    )
+    ids = (tuple(tokenizer.encode_chat(chat)) for chat in chats)
+    return tuple(EncodedPrompt(one.prompt_id, one.category, its_ids) for one, its_ids in zip(prompts, ids, strict=True))
 
 
 def _read(lines: Sequence[str], path: Path) -> Iterator[Prompt]:

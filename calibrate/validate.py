@@ -6,15 +6,14 @@ predicted time from the measured one. Nothing here runs a model or a simulation.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from statistics import median
 
 from decoding.errors import TraceError
 from decoding.metrics import tpot_s
-from decoding.trace import Round, Trace, Work
+from decoding.trace import Round, Trace
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,23 +47,6 @@ class Divergence:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WorkTimes:
-    """All spans of one kind on one lane; `_s` are seconds of a mean span, NaN where there is none."""
-
-    lane: str
-    work: Work
-    num_simulated: int
-    num_measured: int
-    simulated_s: float
-    measured_s: float
-
-    @property
-    def relative_error(self) -> float:
-        """Simulated over measured mean span, minus one."""
-        return self.simulated_s / self.measured_s - 1
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
     """One schedule in both worlds.
 
@@ -73,8 +55,6 @@ class Comparison:
         num_prompts: prompts compared.
         divergences: the first differing round of each prompt that has one.
         simulated_tpot_s, measured_tpot_s: seconds per committed token over all prompts.
-        worst_prompt_error: the signed error of the prompt whose time per token is furthest off.
-        works: where the time went, by lane and kind of work.
     """
 
     schedule: str
@@ -82,8 +62,6 @@ class Comparison:
     divergences: tuple[Divergence, ...]
     simulated_tpot_s: float
     measured_tpot_s: float
-    worst_prompt_error: float
-    works: tuple[WorkTimes, ...]
 
     @property
     def same_rounds(self) -> bool:
@@ -100,7 +78,6 @@ class Comparison:
 class Accuracy:
     """How good the predictions of several schedules are: absolute relative errors of `tpot_s`."""
 
-    num_schedules: int
     median_error: float
     worst_error: float
     worst_schedule: str
@@ -123,16 +100,12 @@ def compare(
     _check(schedule, pairs)
     margins = margins or {}
     found = (first_divergence(pair, margins.get(pair.prompt, ())) for pair in pairs)
-    simulated, measured = [pair.simulated for pair in pairs], [pair.measured for pair in pairs]
-    errors = [tpot_s([pair.simulated]) / tpot_s([pair.measured]) - 1 for pair in pairs]
     return Comparison(
         schedule=schedule,
         num_prompts=len(pairs),
         divergences=tuple(divergence for divergence in found if divergence is not None),
-        simulated_tpot_s=tpot_s(simulated),
-        measured_tpot_s=tpot_s(measured),
-        worst_prompt_error=max(errors, key=abs),
-        works=tuple(_work_times(simulated, measured)),
+        simulated_tpot_s=tpot_s([pair.simulated for pair in pairs]),
+        measured_tpot_s=tpot_s([pair.measured for pair in pairs]),
     )
 
 
@@ -165,7 +138,6 @@ def accuracy(comparisons: Sequence[Comparison]) -> Accuracy:
         raise TraceError(msg)
     worst = max(comparisons, key=lambda one: abs(one.tpot_error))
     return Accuracy(
-        num_schedules=len(comparisons),
         median_error=median(abs(one.tpot_error) for one in comparisons),
         worst_error=abs(worst.tpot_error),
         worst_schedule=worst.schedule,
@@ -181,31 +153,6 @@ def _agreeing(simulated: Round | None, measured: Round | None) -> int:
     if simulated is None or measured is None:
         return 0
     return min(simulated.num_accepted, measured.num_accepted)
-
-
-def _work_times(simulated: Sequence[Trace], measured: Sequence[Trace]) -> Iterator[WorkTimes]:
-    ours, theirs = _durations(simulated), _durations(measured)
-    for lane, work in sorted({*ours, *theirs}):
-        yield WorkTimes(
-            lane=lane,
-            work=work,
-            num_simulated=len(ours[lane, work]),
-            num_measured=len(theirs[lane, work]),
-            simulated_s=_mean(ours[lane, work]),
-            measured_s=_mean(theirs[lane, work]),
-        )
-
-
-def _durations(traces: Sequence[Trace]) -> defaultdict[tuple[str, Work], list[float]]:
-    durations: defaultdict[tuple[str, Work], list[float]] = defaultdict(list)
-    for trace in traces:
-        for span in trace.spans:
-            durations[span.lane, span.work].append(span.end_s - span.start_s)
-    return durations
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else float("nan")
 
 
 def _check(schedule: str, pairs: Sequence[TracePair]) -> None:

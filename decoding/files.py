@@ -13,7 +13,7 @@ def replace_file(path: Path, content: bytes) -> None:
     Missing parent folders are made.
 
     Raises:
-        OSError: it cannot be written; `path` is as it was and nothing is left behind.
+        OSError: it cannot be written; `path` is as it was and no part of it is left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:

@@ -9,7 +9,7 @@ alone. A lost target lane raises `LaneError` out of the driver.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from decoding.messages import ExitSignal, Verdict, Window
@@ -62,7 +62,7 @@ class DraftLane(Protocol):
     """The small model."""
 
     def rollout(self, verdict: Verdict | None = None) -> Handle:
-        """Draft a window from the committed text, a chain or a tree as the schedule says; replies `Window`.
+        """Draft a window from the committed text, a chain or a tree by the schedule; replies `Window`.
 
         `verdict` is the last one, for a draft that reads the target's features; None at the start.
         """
@@ -100,10 +100,5 @@ MethodFlow = Generator[Handle, Any, None]
 """A running method: yields handles, is sent their replies. A reply's type is not known from its handle, so methods
 declare it where they wait: `verdict: Verdict = yield ...`."""
 
-
-class MethodFunction(Protocol):
-    """A decoding method."""
-
-    def __call__(self, lanes: Lanes, schedule: Schedule) -> MethodFlow:
-        """Start the method; nothing runs before the first `send(None)`."""
-        ...
+MethodFunction = Callable[[Lanes, "Schedule"], MethodFlow]
+"""A decoding method; nothing of it runs before the first `send(None)`."""

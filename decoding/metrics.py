@@ -1,13 +1,12 @@
 """Figures of merit, computed from traces by the field's definitions and names.
 
-Sums run over all given traces (micro averages); the per-request mean is named so.
+Sums run over all given traces (micro averages).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import fmean
 
 from decoding.trace import Span, Trace
 
@@ -22,11 +21,6 @@ def num_rounds(traces: Sequence[Trace]) -> int:
     return sum(len(trace.rounds) for trace in traces)
 
 
-def num_draft_tokens(traces: Sequence[Trace]) -> int:
-    """Drafted tokens that reached verification."""
-    return sum(entry.num_drafted for trace in traces for entry in trace.rounds)
-
-
 def num_accepted_tokens(traces: Sequence[Trace]) -> int:
     """Drafted tokens that were committed."""
     return sum(entry.num_accepted for trace in traces for entry in trace.rounds)
@@ -35,16 +29,6 @@ def num_accepted_tokens(traces: Sequence[Trace]) -> int:
 def mean_acceptance_length(traces: Sequence[Trace]) -> float:
     """Committed tokens per verification, the bonus included (vLLM's definition); NaN without a round."""
     return _ratio(num_tokens(traces), num_rounds(traces))
-
-
-def mean_acceptance_length_per_request(traces: Sequence[Trace]) -> float:
-    """Mean over requests of each request's own `mean_acceptance_length`."""
-    return fmean(mean_acceptance_length([trace]) for trace in traces) if traces else float("nan")
-
-
-def draft_acceptance_rate(traces: Sequence[Trace]) -> float:
-    """Accepted / drafted tokens, no bonus."""
-    return _ratio(num_accepted_tokens(traces), num_draft_tokens(traces))
 
 
 def per_position_acceptance_rate(traces: Sequence[Trace]) -> list[float]:
@@ -60,24 +44,10 @@ def conditional_acceptance_rate(traces: Sequence[Trace]) -> list[float]:
     return [_ratio(now, before) for before, now in pairwise(rates)]
 
 
-def acceptance_histogram(traces: Sequence[Trace]) -> dict[int, int]:
-    """Number of rounds by accepted tokens."""
-    counts: dict[int, int] = {}
-    for trace in traces:
-        for entry in trace.rounds:
-            counts[entry.num_accepted] = counts.get(entry.num_accepted, 0) + 1
-    return dict(sorted(counts.items()))
-
-
 def reuse_rate(traces: Sequence[Trace]) -> float:
     """Hits / rounds that asked for a branch; NaN when none did."""
     asked = [entry.hit for trace in traces for entry in trace.rounds if entry.hit is not None]
     return _ratio(sum(asked), len(asked))
-
-
-def fallback_rate(traces: Sequence[Trace]) -> float:
-    """Misses / rounds that asked for a branch."""
-    return 1.0 - reuse_rate(traces)
 
 
 def decode_s(traces: Sequence[Trace]) -> float:
@@ -92,12 +62,7 @@ def tpot_s(traces: Sequence[Trace]) -> float:
 
 def lane_busy_s(traces: Sequence[Trace], lane: str) -> float:
     """Time in which a lane computes."""
-    return sum(_covered(_on(trace, lane)) for trace in traces)
-
-
-def lane_utilization(traces: Sequence[Trace], lane: str) -> float:
-    """Busy share of a lane's decoding time."""
-    return _ratio(lane_busy_s(traces, lane), decode_s(traces))
+    return sum(span.end_s - span.start_s for trace in traces for span in _on(trace, lane))
 
 
 def hidden_draft_s(traces: Sequence[Trace], target_lane: str, draft_lane: str) -> float:
@@ -117,10 +82,6 @@ def overlap_efficiency(target_s: float, draft_s: float, parallel_s: float) -> fl
 
 def _on(trace: Trace, lane: str) -> list[Span]:
     return sorted((span for span in trace.spans if span.lane == lane), key=lambda span: span.start_s)
-
-
-def _covered(spans: Sequence[Span]) -> float:
-    return sum(span.end_s - span.start_s for span in spans)
 
 
 def _overlap(first: Sequence[Span], second: Sequence[Span]) -> float:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -209,28 +209,20 @@ class AcceptanceRecord:
         return [chain for chain in self.chains if chain.method == method]
 
     def tree(self, schedule: Schedule) -> int:
-        """Place of a schedule's trees among those recorded.
-
-        Raises:
-            RecordError: they were not recorded; says which were.
-        """
+        """Place of a schedule's trees among those recorded; errors as in `check`."""
         self.check(schedule)
-        return next(place for place, tree in enumerate(self.trees) if tree.answers(schedule))
+        return [tree.answers(schedule) for tree in self.trees].index(True)
 
     def chain(self, schedule: Schedule) -> int:
-        """Place of a schedule's chains among those recorded.
-
-        Raises:
-            RecordError: they were not recorded; says which were.
-        """
+        """Place of a schedule's chains among those recorded; errors as in `check`."""
         self.check(schedule)
-        return next(place for place, chain in enumerate(self.chains) if chain.answers(schedule))
+        return [chain.answers(schedule) for chain in self.chains].index(True)
 
     def check(self, schedule: Schedule) -> None:
         """Refuse a schedule that asks for what was not recorded.
 
         Raises:
-            RecordError: says what is missing and what there is.
+            RecordError: names what is missing and what there is.
         """
         if reason := self.missing(schedule):
             raise RecordError(reason)
@@ -260,7 +252,7 @@ class AcceptanceRecord:
         Raises:
             RecordError: the file cannot be written.
         """
-        arrays: dict[str, Any] = {"header": np.frombuffer(json.dumps(self._header()).encode(), dtype=np.uint8)}
+        arrays: dict[str, Any] = {"header": np.frombuffer(self._header(), dtype=np.uint8)}
         for index, prompt in enumerate(self.prompts):
             arrays |= {f"{index}.{name}": getattr(prompt, name) for name in _ARRAYS}
             arrays |= {f"{index}.exit.{layer}": ids for layer, ids in prompt.exits.items()}
@@ -291,15 +283,11 @@ class AcceptanceRecord:
             msg = f"{path}: not a readable acceptance record ({error})"
             raise RecordError(msg) from error
 
-    def _header(self) -> dict[str, Any]:
-        reach = ("max_window", "max_new_tokens", "exit_layers", "feature_layers", "num_streams")
-        scalars = ("target", "drafter", "dtype", *reach)
-        rows = [{"name": p.name, "category": p.category, "prompt_length": p.prompt_length} for p in self.prompts]
-        shared = {name: getattr(self, name) for name in scalars} | {
-            "trees": [asdict(tree) for tree in self.trees],
-            "chains": [asdict(chain) for chain in self.chains],
-        }
-        return {"format": FORMAT} | shared | {"prompts": rows}
+    def _header(self) -> bytes:
+        """All but the arrays."""
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        prompts = [{name: getattr(prompt, name) for name in _SCALARS} for prompt in self.prompts]
+        return json.dumps({"format": FORMAT} | own | {"prompts": prompts}, default=asdict).encode()
 
     @classmethod
     def _from_arrays(cls, arrays: dict[str, Any]) -> AcceptanceRecord:
@@ -307,32 +295,23 @@ class AcceptanceRecord:
         if header.pop("format", None) != FORMAT:
             msg = f"not an acceptance record of format {FORMAT}"
             raise RecordError(msg)
-        layers = tuple(header.pop("exit_layers"))
-        feature_layers = tuple(header.pop("feature_layers"))
-        trees = tuple(
-            RecordedTree(**row | {"paths": tuple(tuple(path) for path in row["paths"])}) for row in header.pop("trees")
-        )
+        header |= {name: tuple(header[name]) for name in ("exit_layers", "feature_layers")}
+        trees = tuple(RecordedTree(**row | {"paths": tuple(map(tuple, row["paths"]))}) for row in header.pop("trees"))
         chains = tuple(RecordedChain(**row) for row in header.pop("chains"))
         prompts = tuple(
             PromptRecord(
                 **row,
                 **{name: arrays[f"{index}.{name}"] for name in _ARRAYS},
-                exits={layer: arrays[f"{index}.exit.{layer}"] for layer in layers},
+                exits={layer: arrays[f"{index}.exit.{layer}"] for layer in header["exit_layers"]},
                 tree_ranks=tuple(arrays[f"{index}.tree.{place}"] for place in range(len(trees))),
                 chain_drafts=tuple(arrays[f"{index}.chain.{place}"] for place in range(len(chains))),
             )
             for index, row in enumerate(header.pop("prompts"))
         )
-        return cls(
-            **header,
-            exit_layers=layers,
-            feature_layers=feature_layers,
-            trees=trees,
-            chains=chains,
-            prompts=prompts,
-        )
+        return cls(**header, trees=trees, chains=chains, prompts=prompts)
 
 
+_SCALARS = ("name", "category", "prompt_length")
 _ARRAYS = ("text", "rollouts", "alternatives", "margins", *OPTIONAL_ARRAYS)
 
 

@@ -70,9 +70,8 @@ def complaints(prompt: PromptRecord, record: AcceptanceRecord) -> Iterator[str]:
 
 def _missing_hits(prompt: PromptRecord, num_streams: int) -> Iterator[str]:
     """Rollouts of a draft with streams whose right guesses are not known."""
-    hits = {"stream_hits": (prompt.rollouts, prompt.stream_hits)}
-    hits["feature_stream_hits"] = prompt.feature_rollouts, prompt.feature_stream_hits
-    for name, (rollouts, found) in hits.items():
+    for rollouts_name, name in (("rollouts", "stream_hits"), ("feature_rollouts", "feature_stream_hits")):
+        rollouts, found = getattr(prompt, rollouts_name), getattr(prompt, name)
         if num_streams and len(rollouts) and not len(found):
             yield f"no {name} for {num_streams} streams"
         if (found < 0).any():
@@ -85,8 +84,7 @@ def _misshapen(prompt: PromptRecord, record: AcceptanceRecord) -> Iterator[str]:
     if record.drafter is not None:
         arrays |= {"rollouts": prompt.rollouts, "alternatives": prompt.alternatives}
     arrays |= {f"exits[{layer}]": ids for layer, ids in prompt.exits.items()}
-    chains = zip(record.chains, prompt.chain_drafts, strict=False)
-    arrays |= {f"{chain.drafter}'s rollouts": ids for chain, ids in chains}
+    arrays |= {f"{one.drafter}'s rollouts": ids for one, ids in zip(record.chains, prompt.chain_drafts, strict=False)}
     for name, ids in arrays.items():
         if ids.ndim != 2 or len(ids) != len(prompt.text):
             yield f"{name} has shape {ids.shape}, not one row for each of {len(prompt.text)} tokens of text"

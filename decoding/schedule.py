@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from decoding.method_traits import MethodTraits, Verification
 from decoding.methods import METHODS
-from decoding.yaml_file import load_yaml, save_yaml
+from decoding.yaml_file import StrictModel, load_yaml, save_yaml
 
 MAX_WINDOW = 16
 MAX_TREE = 64
@@ -31,7 +31,7 @@ Method = Annotated[str, AfterValidator(_known_method)]
 RootSource = Literal["exit", "draft", "hybrid"]
 
 
-class Schedule(BaseModel):
+class Schedule(StrictModel):
     """How one model pair decodes.
 
     Attributes:
@@ -55,8 +55,6 @@ class Schedule(BaseModel):
         verification: rule at temperature > 0 (temperature 0 is greedy under all of them), one of the method's.
         drafter: name or folder of the drafter; None for `autoregressive`.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     method: Method
     target_lane: str

@@ -24,11 +24,6 @@ class DecodedSequence:
         self._eos = frozenset(eos_token_ids)
         self.unfinished = True
 
-    @property
-    def length(self) -> int:
-        """Prompt and new tokens together."""
-        return len(self.prompt) + len(self.tokens)
-
     def commit(self, window: Window, verdict: Verdict) -> tuple[int, ...]:
         """Append the accepted tokens and the target's own, cut at EOS and at `max_new_tokens`; return those."""
         accepted = (*window.accepted(verdict), verdict.next_token)

@@ -75,7 +75,7 @@ class LaneEvent(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Trace:
-    """The record of one decoded sequence. `world` says who wrote it."""
+    """The record of one decoded sequence. `world` is the one that wrote it."""
 
     world: Literal["simulated", "measured"]
     spans: list[Span] = field(default_factory=list)
@@ -98,17 +98,8 @@ class Trace:
         num_accepted, next_token = verdict.num_accepted, verdict.next_token
         if num_accepted >= num_committed:
             num_accepted, next_token = num_committed, NOT_COMMITTED
-        self.rounds.append(
-            Round(
-                self._round_start_s,
-                now_s,
-                len(window.tokens),
-                num_accepted,
-                num_committed,
-                (num_accepted, next_token),
-                None,
-            )
-        )
+        num_drafted, outcome = len(window.tokens), (num_accepted, next_token)
+        self.rounds.append(Round(self._round_start_s, now_s, num_drafted, num_accepted, num_committed, outcome, None))
 
     def mark_hit(self, *, hit: bool) -> None:
         """Whether a branch matched the last round's outcome."""

@@ -6,12 +6,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from decoding.errors import ConfigError
 from decoding.files import replace_file
 
 T = TypeVar("T")
+
+
+class StrictModel(BaseModel):
+    """What a file holds: nothing but the fields that are known, and never changed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def load_yaml(path: str | Path, model: type[T]) -> T:
@@ -57,7 +63,7 @@ def write_atomically(path: Path, text: str) -> None:
     """Write a text file so that readers see the old one or the new one, never a part.
 
     Raises:
-        ConfigError: the file cannot be written; nothing is left behind.
+        ConfigError: the file cannot be written; no part of it is left.
     """
     try:
         replace_file(path, text.encode())
@@ -91,7 +97,7 @@ def _describe(item: Any, root: yaml.Node, source: str) -> str:
 
 
 def _hint(value: object, kind: str) -> str:
-    """YAML 1.1 reads 1e-3 as a string; say so, since the digits look right."""
+    """YAML 1.1 reads 1e-3 as a string, though the digits are right."""
     if isinstance(value, str) and kind.startswith(("float", "int")):
         try:
             float(value)
@@ -105,12 +111,7 @@ def _find(node: yaml.Node, location: tuple[int | str, ...]) -> yaml.Node:
     """The node a pydantic location points at, or the nearest one above it."""
     for part in location:
         if isinstance(node, yaml.MappingNode):
-            inner = next((value for key, value in node.value if key.value == str(part)), None)
+            node = next((value for key, value in node.value if key.value == str(part)), node)
         elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            inner = node.value[part]
-        else:
-            inner = None
-        if inner is None:
-            continue
-        node = inner
+            node = node.value[part]
     return node

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hwprofiles.sheets import DeviceSheet, LinkSheet, Quantity, device_names, device_sheet, link_names, link_sheet
+from hwprofiles.sheets import DeviceSheet, LinkSheet, Quantity, device_sheet, link_sheet, shipped_names
 
 _TOLERANCE = 0.02
 _TEBI = 2.0**40 / 1e12
 _INT8_OVER_BF16 = 4.2
 """A dense 8-bit peak is twice the half-precision one, four times where accumulation in fp32 halves the latter."""
-_PLAUSIBLE_S = (1e-7, 5e-3)
+_TIMES = (1e-7, 5e-3, " s", "milli- and microseconds mixed?")
 """From a hop between neighbours to the slowest dispatch known."""
-_PLAUSIBLE_BYTES_PER_S = (1e9, 1.2e13)
+_RATES = (1e9, 1.2e13, "", "other units than bytes per second?")
 """From a single memory channel to what the fastest accelerators of 2025 reach."""
 
 
@@ -25,7 +25,7 @@ def lint_device(sheet: DeviceSheet, reference: DeviceSheet | None = None) -> lis
 
     `reference` is a trusted sheet of the same device; by default the shipped one of the same name, if any.
     """
-    shipped = (known for known in map(device_sheet, device_names()) if known.name == sheet.name)
+    shipped = (known for known in map(device_sheet, shipped_names("device")) if known.name == sheet.name)
     known = reference or next(shipped, None)
     findings = list(_inner_contradictions(sheet))
     if known is not None:
@@ -38,11 +38,11 @@ def lint_device(sheet: DeviceSheet, reference: DeviceSheet | None = None) -> lis
 
 def lint_link(sheet: LinkSheet, reference: LinkSheet | None = None) -> list[str]:
     """What is probably wrong in a link sheet, a sentence each; `reference` as in `lint_device`."""
-    shipped = (known for known in map(link_sheet, link_names()) if known.name == sheet.name)
+    shipped = (known for known in map(link_sheet, shipped_names("link")) if known.name == sheet.name)
     known = reference or next(shipped, None)
     findings = [
-        *_implausible_time(sheet.name, "latency_s", sheet.latency_s),
-        *_implausible_rate(sheet.name, "bytes_per_s", sheet.bytes_per_s),
+        *_implausible(f"{sheet.name}: latency_s", sheet.latency_s, _TIMES),
+        *_implausible(f"{sheet.name}: bytes_per_s", sheet.bytes_per_s, _RATES),
     ]
     if known is not None:
         twice = "both directions added up?"
@@ -71,20 +71,14 @@ def _inner_contradictions(sheet: DeviceSheet) -> Iterator[str]:
         ratio = _highest(sheet.int8_ops) / _highest(sheet.bf16_flops)
         if not 1 <= ratio <= _INT8_OVER_BF16:
             yield f"{sheet.name}: int8_ops over bf16_flops is {ratio:.2g}, usually 2: is one of them sparse?"
-    yield from _implausible_rate(sheet.name, "memory_bytes_per_s", sheet.memory_bytes_per_s)
-    yield from _implausible_time(sheet.name, "dispatch_s", sheet.dispatch_s)
+    yield from _implausible(f"{sheet.name}: memory_bytes_per_s", sheet.memory_bytes_per_s, _RATES)
+    yield from _implausible(f"{sheet.name}: dispatch_s", sheet.dispatch_s, _TIMES)
 
 
-def _implausible_rate(name: str, field: str, quantity: Quantity | None) -> Iterator[str]:
-    low, high = _PLAUSIBLE_BYTES_PER_S
+def _implausible(what: str, quantity: Quantity | None, plausible: tuple[float, float, str, str]) -> Iterator[str]:
+    low, high, unit, suspicion = plausible
     if quantity is not None and not low <= quantity.value <= high:
-        yield f"{name}: {field} {quantity.value:g} is outside {low:g}..{high:g}: other units than bytes per second?"
-
-
-def _implausible_time(name: str, field: str, quantity: Quantity | None) -> Iterator[str]:
-    low, high = _PLAUSIBLE_S
-    if quantity is not None and not low <= quantity.value <= high:
-        yield f"{name}: {field} {quantity.value:g} s is outside {low:g}..{high:g} s: milli- and microseconds mixed?"
+        yield f"{what} {quantity.value:g}{unit} is outside {low:g}..{high:g}{unit}: {suspicion}"
 
 
 def _highest(quantity: Quantity) -> float:

@@ -14,78 +14,67 @@ A link takes its numbers from a shipped sheet, from its own fields, or both (own
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
-from itertools import pairwise
-from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import networkx as nx
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from decoding.errors import ProfileError
-from decoding.yaml_file import load_yaml
-from hwprofiles.sheets import DeviceSheet, LinkSheet, device_names, device_sheet, link_names, link_sheet
-
-_FOLDER = Path(__file__).parent / "platforms"
+from decoding.yaml_file import StrictModel, load_yaml
+from hwprofiles.sheets import DeviceSheet, Quantity, device_sheet, link_sheet, shipped_file, shipped_names
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+def _known_sheet(kind: Literal["device", "link"]) -> AfterValidator:
+    def check(name: str) -> str:
+        if name not in (names := shipped_names(kind)):
+            msg = f"no {kind} sheet is called {name!r}; there are {', '.join(names)}"
+            raise ValueError(msg)
+        return name
+
+    return AfterValidator(check)
 
 
-class PlacedDevice(_Strict):
+class PlacedDevice(StrictModel):
     """A device of a platform and the sheet that describes it."""
 
-    sheet: str
-
-    @model_validator(mode="after")
-    def _known(self) -> Self:
-        if self.sheet not in device_names():
-            msg = f"no device sheet is called {self.sheet!r}; there are {', '.join(device_names())}"
-            raise ValueError(msg)
-        return self
+    sheet: Annotated[str, _known_sheet("device")]
 
 
-class PlacedLink(_Strict):
+class PlacedLink(StrictModel):
     """A link between two devices of a platform; both directions alike."""
 
     between: tuple[str, str]
-    sheet: str | None = None
+    sheet: Annotated[str, _known_sheet("link")] | None = None
     latency_s: Annotated[float, Field(ge=0)] | None = None
     bytes_per_s: Annotated[float, Field(gt=0)] | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if self.sheet is not None and self.sheet not in link_names():
-            msg = f"no link sheet is called {self.sheet!r}; there are {', '.join(link_names())}"
-            raise ValueError(msg)
         if self.between[0] == self.between[1]:
             msg = f"a link joins two different devices, not {self.between[0]} and itself"
             raise ValueError(msg)
-        if self._latency_s is None:
+        if self._number("latency_s") is None:
             msg = f"the link {' - '.join(self.between)} has no latency: its sheet gives none, so give latency_s here"
             raise ValueError(msg)
         return self
 
-    @property
-    def _sheet(self) -> LinkSheet:
-        return link_sheet(self.sheet) if self.sheet is not None else LinkSheet(name="(own numbers)")
-
-    @property
-    def _latency_s(self) -> float | None:
-        published = self._sheet.latency_s
-        return self.latency_s if self.latency_s is not None else published.value if published else None
-
     def transfer_s(self, num_bytes: float) -> float:
         """Seconds for one message: latency, and bytes over bandwidth unless nothing is copied."""
-        assert self._latency_s is not None
-        published = self._sheet.bytes_per_s
-        rate = self.bytes_per_s if self.bytes_per_s is not None else published.value if published else None
-        return self._latency_s + (num_bytes / rate if rate is not None else 0.0)
+        latency_s, rate = self._number("latency_s"), self._number("bytes_per_s")
+        assert latency_s is not None
+        return latency_s + (num_bytes / rate if rate is not None else 0.0)
+
+    def _number(self, field: Literal["latency_s", "bytes_per_s"]) -> float | None:
+        own: float | None = getattr(self, field)
+        if own is not None or self.sheet is None:
+            return own
+        published: Quantity | None = getattr(link_sheet(self.sheet), field)
+        return published.value if published is not None else None
 
 
-class Platform(_Strict):
+class Platform(StrictModel):
     """Devices and links of one machine or cluster."""
 
     name: str
@@ -116,8 +105,7 @@ class Platform(_Strict):
             ProfileError: the platform has no such device.
         """
         self._require(device)
-        sheet: DeviceSheet = self.graph.nodes[device]["sheet"]
-        return sheet
+        return device_sheet(self.devices[device].sheet)
 
     def path(self, start: str, end: str, num_bytes: float = 0.0) -> tuple[str, ...]:
         """The devices a message of that size passes on its fastest way, both ends included.
@@ -125,17 +113,7 @@ class Platform(_Strict):
         Raises:
             ProfileError: a device is unknown, or nothing connects the two.
         """
-        self._require(start)
-        self._require(end)
-
-        def cost(_left: str, _right: str, edge: Mapping[str, PlacedLink]) -> float:
-            return edge["link"].transfer_s(num_bytes)
-
-        try:
-            return tuple(nx.dijkstra_path(self.graph, start, end, weight=cost))
-        except nx.NetworkXNoPath as error:
-            msg = f"platform {self.name!r}: no link leads from {start} to {end}"
-            raise ProfileError(msg) from error
+        return tuple(self._fastest(start, end, num_bytes)[1])
 
     def transfer_s(self, start: str, end: str, num_bytes: float) -> float:
         """Seconds for a message between two devices; each link passes it on whole. Zero on one device.
@@ -143,7 +121,22 @@ class Platform(_Strict):
         Raises:
             ProfileError: as in `path`.
         """
-        return sum(link.transfer_s(num_bytes) for link in self._links(self.path(start, end, num_bytes)))
+        return self._fastest(start, end, num_bytes)[0]
+
+    def _fastest(self, start: str, end: str, num_bytes: float) -> tuple[float, list[str]]:
+        """Seconds and way of a message."""
+        self._require(start)
+        self._require(end)
+
+        def cost(_left: str, _right: str, edge: Mapping[str, PlacedLink]) -> float:
+            return edge["link"].transfer_s(num_bytes)
+
+        try:
+            seconds, way = nx.single_source_dijkstra(self.graph, start, end, weight=cost)
+        except nx.NetworkXNoPath as error:
+            msg = f"platform {self.name!r}: no link leads from {start} to {end}"
+            raise ProfileError(msg) from error
+        return seconds, way
 
     def memory_pools(self) -> dict[str, tuple[str, ...]]:
         """Devices by the memory they share; a device with memory of its own is not listed.
@@ -160,19 +153,10 @@ class Platform(_Strict):
                 pools[f"{pool}:{names[0]}"] = names
         return pools
 
-    def _links(self, path: Sequence[str]) -> Iterator[PlacedLink]:
-        for left, right in pairwise(path):
-            yield self.graph.edges[left, right]["link"]
-
     def _require(self, device: str) -> None:
         if device not in self.devices:
             msg = f"platform {self.name!r} has no device {device!r}; it has {', '.join(self.devices)}"
             raise ProfileError(msg)
-
-
-def platform_names() -> tuple[str, ...]:
-    """Ids of the shipped platforms."""
-    return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
 
 
 def shipped_platform(name: str) -> Platform:
@@ -181,16 +165,4 @@ def shipped_platform(name: str) -> Platform:
     Raises:
         ProfileError: there is none of that name; lists those there are.
     """
-    if name not in platform_names():
-        msg = f"no platform is called {name!r}; there are {', '.join(platform_names())}"
-        raise ProfileError(msg)
-    return load_platform(_FOLDER / f"{name}.yaml")
-
-
-def load_platform(path: str | Path) -> Platform:
-    """Read a platform YAML.
-
-    Raises:
-        ConfigError: the file is missing or wrong; names file, line and value.
-    """
-    return load_yaml(path, Platform)
+    return load_yaml(shipped_file("platform", name), Platform)

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from decoding.errors import OutOfRangeError, ProfileError
-from decoding.yaml_file import load_yaml, save_yaml
+from decoding.yaml_file import StrictModel, load_yaml, save_yaml
 from hwprofiles.placement import split_pairs, whole_lanes
 
 BYTES_PER_CANDIDATE = 8
@@ -26,11 +26,7 @@ LanePart = Literal["layer", "lm_head", "exit", "draft_step", "draft_step_feature
 """The fields of a `LaneProfile` that hold tables."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class LatencyTable(_Strict):
+class LatencyTable(StrictModel):
     """Median seconds of one model part over a grid, [rows][contexts], with the spread of the repeats.
 
     Attributes:
@@ -99,7 +95,7 @@ class LatencyTable(_Strict):
         return self.model_copy(update={"seconds": tuple(tuple(own * time_s for time_s in line) for own, line in lines)})
 
 
-class Contention(_Strict):
+class Contention(StrictModel):
     """What two lanes cost each other while both work.
 
     Attributes:
@@ -116,7 +112,7 @@ class Contention(_Strict):
     source: str
 
 
-class LaneProfile(_Strict):
+class LaneProfile(StrictModel):
     """One lane: where it runs and what each model part costs on it.
 
     Parts: `layer` (one target layer), `lm_head` (all that follows the last layer of a verification), `exit` per
@@ -134,12 +130,12 @@ class LaneProfile(_Strict):
     dispatch_s: Seconds
     layer: LatencyTable | None = None
     lm_head: LatencyTable | None = None
-    exit: dict[int, LatencyTable] = {}
+    exit: dict[int, LatencyTable] = Field(default={})
     draft_step: LatencyTable | None = None
     draft_step_features: LatencyTable | None = None
     draft_streams: LatencyTable | None = None
-    heads: dict[str, LatencyTable] = {}
-    streams: dict[str, LatencyTable] = {}
+    heads: dict[str, LatencyTable] = Field(default={})
+    streams: dict[str, LatencyTable] = Field(default={})
 
     def verify_s(self, num_layers: int, rows: float, context: float) -> float:
         """Seconds of a verification, without its dispatch: all layers, and what follows the last one.
@@ -177,7 +173,7 @@ class LaneProfile(_Strict):
         return table.at(rows, context)
 
 
-class LinkProfile(_Strict):
+class LinkProfile(StrictModel):
     """The way between two lanes: `latency_s` + bytes / `bytes_per_s`."""
 
     lanes: tuple[str, str]
@@ -190,7 +186,7 @@ class LinkProfile(_Strict):
         return self.latency_s + num_bytes / self.bytes_per_s
 
 
-class Profile(_Strict):
+class Profile(StrictModel):
     """Everything the simulator knows about one machine and one model pair.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Data sheets of devices and links: published numbers, each with its source and its standing.
+"""Data sheets of devices and links: published numbers, each with its source and its status.
 
 Peaks are dense, bandwidths single-direction, units SI and base 10. What a machine really does is measured by
 calibration and lives in `hwprofiles.profile`; nothing here is a measurement of the user's machine.
@@ -9,19 +9,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from decoding.errors import ProfileError
-from decoding.yaml_file import load_yaml
+from decoding.yaml_file import StrictModel, load_yaml
 
 _FOLDER = Path(__file__).parent
+Kind = Literal["device", "link", "platform"]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Quantity(_Strict):
+class Quantity(StrictModel):
     """A published number.
 
     Attributes:
@@ -44,7 +41,7 @@ class Quantity(_Strict):
         return self
 
 
-class DeviceSheet(_Strict):
+class DeviceSheet(StrictModel):
     """One compute device.
 
     Attributes:
@@ -69,28 +66,19 @@ class DeviceSheet(_Strict):
     power_w: Quantity | None = None
     dispatch_s: Quantity | None = None
 
-    def require(self, field: str) -> float:
-        """The value of a field.
-
-        Raises:
-            ProfileError: the sheet does not give it.
-        """
-        quantity: Quantity | None = getattr(self, field)
-        if quantity is None:
-            msg = f"the data sheet of {self.name} gives no {field}; measure it, or give it in a sheet of your own"
-            raise ProfileError(msg)
-        return quantity.value
-
     def bandwidth_floor_s(self, num_bytes: float) -> float:
         """The least time in which the device can read `num_bytes` once: a bound of every decoding step.
 
         Raises:
             ProfileError: the sheet gives no bandwidth.
         """
-        return num_bytes / self.require("memory_bytes_per_s")
+        if self.memory_bytes_per_s is None:
+            msg = f"the data sheet of {self.name} gives no memory_bytes_per_s; measure it, or give it in your own sheet"
+            raise ProfileError(msg)
+        return num_bytes / self.memory_bytes_per_s.value
 
 
-class LinkSheet(_Strict):
+class LinkSheet(StrictModel):
     """One kind of link; `bytes_per_s` is per direction, None where nothing is copied (unified memory)."""
 
     name: str
@@ -98,54 +86,28 @@ class LinkSheet(_Strict):
     latency_s: Quantity | None = None
 
 
-def device_names() -> tuple[str, ...]:
-    """Ids of all shipped devices."""
-    return _names("devices")
+def shipped_names(kind: Kind) -> tuple[str, ...]:
+    """Ids of all that is shipped of a kind."""
+    return tuple(sorted(path.stem for path in (_FOLDER / f"{kind}s").glob("*.yaml")))
 
 
-def link_names() -> tuple[str, ...]:
-    """Ids of all shipped kinds of link."""
-    return _names("links")
+def shipped_file(kind: Kind, name: str) -> Path:
+    """The file of what is shipped under a name.
+
+    Raises:
+        ProfileError: there is none of that name; lists those there are.
+    """
+    if name not in (names := shipped_names(kind)):
+        msg = f"no {kind} is called {name!r}; there are {', '.join(names)}"
+        raise ProfileError(msg)
+    return _FOLDER / f"{kind}s" / f"{name}.yaml"
 
 
 def device_sheet(name: str) -> DeviceSheet:
-    """A shipped data sheet.
-
-    Raises:
-        ProfileError: there is none of that name; lists those there are.
-    """
-    return load_device(_shipped("devices", name, device_names()))
+    """A shipped data sheet of a device; errors as in `shipped_file`."""
+    return load_yaml(shipped_file("device", name), DeviceSheet)
 
 
 def link_sheet(name: str) -> LinkSheet:
-    """A shipped data sheet of a link.
-
-    Raises:
-        ProfileError: there is none of that name; lists those there are.
-    """
-    return load_link(_shipped("links", name, link_names()))
-
-
-def load_device(path: str | Path) -> DeviceSheet:
-    """Read a device sheet.
-
-    Raises:
-        ConfigError: the file is missing or wrong; names file, line and value.
-    """
-    return load_yaml(path, DeviceSheet)
-
-
-def load_link(path: str | Path) -> LinkSheet:
-    """Read a link sheet; errors as in `load_device`."""
-    return load_yaml(path, LinkSheet)
-
-
-def _names(folder: str) -> tuple[str, ...]:
-    return tuple(sorted(path.stem for path in (_FOLDER / folder).glob("*.yaml")))
-
-
-def _shipped(folder: str, name: str, names: tuple[str, ...]) -> Path:
-    if name not in names:
-        msg = f"no data sheet of {name!r} among the {folder}; there are {', '.join(names)}"
-        raise ProfileError(msg)
-    return _FOLDER / folder / f"{name}.yaml"
+    """A shipped data sheet of a link; errors as in `shipped_file`."""
+    return load_yaml(shipped_file("link", name), LinkSheet)

@@ -26,13 +26,16 @@ from calibrate.profiling.lane_parts import DraftStep, LaneParts
 from calibrate.profiling.model_sizes import ModelSizes, PartBytes
 from calibrate.profiling.placements import check_schedules, fit_schedules
 from calibrate.profiling.time_budget import Passes
-from calibrate.profiling.visits import MeasurableEngine, MeasurableLane, Progress, message_costs, visit_in_turn
+from calibrate.profiling.visits import message_costs, visit_in_turn
 from decoding.methods import METHODS
+from decoding.progress import ReportProgress
 from decoding.schedule import Method, Schedule
 from decoding.trace import Work
 from hwprofiles.host import describe_host
 from hwprofiles.placement import PlacedLane, split_pairs
 from hwprofiles.profile import BYTES_PER_CANDIDATE, Contention, LaneProfile, LatencyTable, LinkProfile, Profile
+from runtime.engine import Engine
+from runtime.lanes.lane import Lane
 
 _MESSAGE_ROWS = 5
 _MESSAGE_CANDIDATES = 9
@@ -103,9 +106,9 @@ class CalibrationTask:
 
 
 def calibrate(
-    engine: MeasurableEngine,
+    engine: Engine,
     task: CalibrationTask,
-    progress: Progress = lambda _step, _share: None,
+    progress: ReportProgress = lambda _step, _share: None,
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> Profile:
@@ -128,7 +131,7 @@ class _Calibration:
     """One calibration under way."""
 
     def __init__(
-        self, engine: MeasurableEngine, task: CalibrationTask, progress: Progress, clock: Callable[[], float]
+        self, engine: Engine, task: CalibrationTask, progress: ReportProgress, clock: Callable[[], float]
     ) -> None:
         self._engine = engine
         self._task = task
@@ -148,12 +151,13 @@ class _Calibration:
         )
 
     def run(self) -> Profile:
-        profile = self._timed()
+        task, profile = self._task, self._timed()
+        asked = task.lanes, task.max_window, task.draft_steps, task.exit_layers
         self._progress("decoding", 0.7)
-        runs = [self._decode(schedule) for schedule in self._fit_schedules()]
+        runs = [self._decode(schedule) for schedule in fit_schedules(*asked)]
         profile = _at_level(profile, runs)
         self._progress("checking", 0.9)
-        checks = [self._decode(schedule) for schedule in self._check_schedules()] or runs
+        checks = [self._decode(schedule) for schedule in check_schedules(*asked)] or runs
         errors = [residual(run, profile) for run in checks]
         return profile.model_copy(
             update={
@@ -209,7 +213,7 @@ class _Calibration:
             counts = ", ".join(f"{what} {passes.num_done} of {least} times" for what, passes in measured.items())
             yield f"Calibration had {self._task.limit_s:g} s, too few here for all repeats: it timed {counts}."
 
-    def _load(self, name: str) -> MeasurableLane:
+    def _load(self, name: str) -> Lane:
         """The target first: a draft then shares its embedding."""
         lane = self._engine.load_target(name)
         return self._engine.load_draft(name) if self._task.draft_steps else lane
@@ -230,7 +234,7 @@ class _Calibration:
             self._progress("timing heads", 0.05)
         return measure_heads(self._engine, task.lanes, task.heads, parts, lambda: Passes(count=_HEAD_PASSES))
 
-    def _links(self, lanes: Mapping[str, MeasurableLane]) -> Iterator[LinkProfile]:
+    def _links(self, lanes: Mapping[str, Lane]) -> Iterator[LinkProfile]:
         """One link for every two lanes, from what messages cost on their way to the draft's lane."""
         width = max(self._task.sizes.feature_width, _LEAST_WIDTH)
         plain_bytes = _MESSAGE_ROWS * _MESSAGE_CANDIDATES * BYTES_PER_CANDIDATE
@@ -248,14 +252,6 @@ class _Calibration:
                 bytes_per_s=1 / (_HOPS * byte_s),
                 source=self._source,
             )
-
-    def _fit_schedules(self) -> list[Schedule]:
-        task = self._task
-        return fit_schedules(task.lanes, task.max_window, task.draft_steps, task.exit_layers)
-
-    def _check_schedules(self) -> list[Schedule]:
-        task = self._task
-        return check_schedules(task.lanes, task.max_window, task.draft_steps, task.exit_layers)
 
     def _decode(self, schedule: Schedule) -> Run:
         return decode(self._engine, schedule, self._task.contexts, self._effort.run_tokens)

@@ -8,15 +8,15 @@ off they still are (`residual`). None of them is a run that anybody will ask a p
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import fmean, median
 
-from calibrate.profiling.visits import MeasurableEngine
 from decoding.schedule import Schedule
 from decoding.trace import Span, Trace, Work
 from hwprofiles.profile import LatencyTable, Profile
+from runtime.engine import Engine
 
 _TARGET_WORK = frozenset({Work.VERIFY, Work.PREFIX, Work.SUFFIX})
 _DRAFT_WORK = frozenset({Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP})
@@ -38,7 +38,7 @@ class Run:
         return [self.prompt_length - 1 + count for count in committed]
 
 
-def decode(engine: MeasurableEngine, schedule: Schedule, contexts: tuple[int, int], num_tokens: int) -> Run:
+def decode(engine: Engine, schedule: Schedule, contexts: tuple[int, int], num_tokens: int) -> Run:
     """Decode arbitrary text whose contexts lie within the given ones.
 
     Raises:
@@ -59,25 +59,16 @@ def level_factor(runs: Sequence[Run], lane: str, work: Work, profile: Profile) -
     Spans of one round count together: the first step after a verification finds the cache as that left it.
     Of branches only steps of several count, since those of a single one cost what rollouts do.
     """
-    ratios = []
-    for run in runs:
-        taken, expected = defaultdict[int, float](float), defaultdict[int, float](float)
-        for span, expected_s in _expected(run, lane, frozenset({work}), profile):
-            if work is not Work.BRANCH_STEP or span.rows > 1:
-                taken[span.round] += span.end_s - span.start_s
-                expected[span.round] += expected_s
-        if taken:
-            ratios.append(median(taken[place] / expected[place] for place in taken))
+    works, least_rows = frozenset({work}), 2 if work is Work.BRANCH_STEP else 1
+    steps = ([step for step in _expected(run, lane, works, profile) if step[0].rows >= least_rows] for run in runs)
+    ratios = [ratio for ratio in map(_taken_over_expected, steps) if ratio is not None]
     return fmean(ratios) if ratios else None
 
 
 def rollout_level(run: Run, table: LatencyTable) -> float | None:
     """Time of rollouts in a run over the table's time of their steps; None for a run of a single round."""
-    taken, expected = defaultdict[int, float](float), defaultdict[int, float](float)
-    for span, context in _settled_spans(run, run.schedule.draft_lane or "", frozenset({Work.ROLLOUT_STEP})):
-        taken[span.round] += span.end_s - span.start_s
-        expected[span.round] += table.at(span.rows, context)
-    return median(taken[place] / expected[place] for place in taken) if taken else None
+    steps = _settled_spans(run, run.schedule.draft_lane or "", frozenset({Work.ROLLOUT_STEP}))
+    return _taken_over_expected((span, table.at(span.rows, context)) for span, context in steps)
 
 
 def gaps_s(run: Run) -> list[float]:
@@ -112,6 +103,15 @@ def span_seconds(schedule: Schedule, span: Span, context: int, profile: Profile)
     if span.work is Work.SUFFIX:
         return lane.suffix_s(profile.num_layers, schedule.exit_layer, span.rows, context)
     return lane.prefix_s(schedule.exit_layer, span.rows, context)
+
+
+def _taken_over_expected(steps: Iterable[tuple[Span, float]]) -> float | None:
+    """The median over rounds, given spans and the seconds they should take; None if there is no span."""
+    taken, expected = defaultdict[int, float](float), defaultdict[int, float](float)
+    for span, expected_s in steps:
+        taken[span.round] += span.end_s - span.start_s
+        expected[span.round] += expected_s
+    return median(taken[place] / expected[place] for place in taken) if taken else None
 
 
 def _expected(run: Run, lane: str, works: frozenset[Work], profile: Profile) -> Iterator[tuple[Span, float]]:

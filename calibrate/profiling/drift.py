@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Literal
 
-from calibrate.profiling.visits import MeasurableLane, visit
+from calibrate.profiling.visits import visit
+from runtime.lanes.lane import Lane
 from runtime.wire.measurement import Measurement
 
 Stage = Literal["calibration", "runs"]
@@ -21,7 +22,7 @@ _REPEATS = 3
 class DriftWatch:
     """Times one-row verifications on every lane, whenever asked."""
 
-    def __init__(self, lanes: Mapping[str, MeasurableLane], *, context: int) -> None:
+    def __init__(self, lanes: Mapping[str, Lane], *, context: int) -> None:
         """Watch lanes that hold the target; `context` is the number of cached tokens of the work."""
         self._lanes = lanes
         self._work = Measurement(part="verify", rows=1, context=context, repeats=_REPEATS, warm_up=1)
@@ -42,11 +43,10 @@ class DriftWatch:
 
         Positive means that the lane became slower. Lanes that were not timed in both stages are left out.
         """
-        both = [
-            name for name in self._lanes if (name, "calibration") in self._seconds and (name, "runs") in self._seconds
-        ]
         return {
-            name: median(self._seconds[name, "runs"]) / median(self._seconds[name, "calibration"]) - 1 for name in both
+            name: median(after) / median(before) - 1
+            for name in self._lanes
+            if (before := self._seconds[name, "calibration"]) and (after := self._seconds[name, "runs"])
         }
 
 

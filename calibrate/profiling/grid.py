@@ -9,6 +9,7 @@ from decoding.errors import ConfigError
 USUAL_BRANCHES = 32
 """Most branches of a round unless more are asked for; more do not pay on the devices at hand."""
 
+_BETWEEN = 4
 _LEAST_STEP = 16
 """Rows that a draft step has in calibration's own decodings."""
 
@@ -28,7 +29,6 @@ class Effort:
         head_rows: rows of a step of a head.
         contexts: cached tokens, ascending; a row count outside `wide_rows` is measured at the first only, and
             the others follow from how its neighbours grow.
-        wide_rows: row counts that are measured at every context.
         run_tokens: length of the texts decoded for the checks.
     """
 
@@ -41,8 +41,13 @@ class Effort:
     tree_rows: tuple[int, ...]
     head_rows: tuple[int, ...]
     contexts: tuple[int, ...]
-    wide_rows: frozenset[int]
     run_tokens: int
+
+    @property
+    def wide_rows(self) -> frozenset[int]:
+        """Row counts that are measured at every context: the ends of both grids, and one that lies between them."""
+        ends = {rows[end] for rows in (self.target_rows, self.draft_rows) for end in (0, -1)}
+        return frozenset(ends | ({_BETWEEN} & {*self.target_rows, *self.draft_rows}))
 
 
 def quick_effort(
@@ -64,7 +69,6 @@ def quick_effort(
         tree_rows=_beyond(target_rows[-1], (17, max_tree + 1)),
         head_rows=(1, 4, 8, 16) if max_tree else (),
         contexts=_spread(contexts, 2),
-        wide_rows=_wide(target_rows, draft_rows, 4),
         run_tokens=16,
     )
 
@@ -85,15 +89,8 @@ def full_effort(
         tree_rows=_beyond(target_rows[-1], (11, 13, 17, 25, max_tree + 1)),
         head_rows=(1, 2, 3, 4, 6, 8, 12, 16) if max_tree else (),
         contexts=_spread(contexts, 3),
-        wide_rows=_wide(target_rows, draft_rows, 4),
         run_tokens=48,
     )
-
-
-def _wide(target_rows: tuple[int, ...], draft_rows: tuple[int, ...], between: int) -> frozenset[int]:
-    """The ends of both grids, and one row count they share between them."""
-    ends = {target_rows[0], target_rows[-1], draft_rows[0], draft_rows[-1]}
-    return frozenset(ends | ({between} & {*target_rows, *draft_rows}))
 
 
 def _within(rows: tuple[int, ...], last: int) -> tuple[int, ...]:

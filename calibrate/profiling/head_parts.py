@@ -18,11 +18,12 @@ from calibrate.profiling.grid import Effort
 from calibrate.profiling.noise import Noise, spread
 from calibrate.profiling.placements import head_schedules
 from calibrate.profiling.time_budget import Passes
-from calibrate.profiling.visits import Cell, MeasurableEngine, Samples, visit_in_turn
+from calibrate.profiling.visits import Cell, Samples, visit_in_turn
 from decoding.methods import METHODS
 from decoding.schedule import Method, Schedule
 from hwprofiles.placement import PlacedLane
 from hwprofiles.profile import LatencyTable
+from runtime.engine import Engine
 from runtime.wire.measurement import Measurement, Part
 
 _REPEATS: Final = 3
@@ -98,7 +99,7 @@ class HeadParts:
             source=self.source,
         )
 
-    def decode(self, engine: MeasurableEngine, schedule: Schedule) -> Run:
+    def decode(self, engine: Engine, schedule: Schedule) -> Run:
         """A short text by a head: half as long as others, since all rounds are alike, and after a short prompt."""
         num_tokens, first = self.effort.run_tokens // 2, self.contexts[0]
         return decode(engine, schedule, (first, min(first + num_tokens, self.contexts[1])), num_tokens)
@@ -108,7 +109,7 @@ class HeadParts:
 
 
 def measure_heads(
-    engine: MeasurableEngine,
+    engine: Engine,
     lanes: Sequence[PlacedLane],
     methods: Mapping[str, Method],
     parts: HeadParts,

@@ -8,8 +8,9 @@ from statistics import median
 
 from calibrate.profiling.noise import spread
 from calibrate.profiling.time_budget import Passes
-from calibrate.profiling.visits import MeasurableLane, visit
+from calibrate.profiling.visits import visit
 from hwprofiles.profile import Contention
+from runtime.lanes.lane import Lane
 from runtime.wire.measurement import Measurement
 
 Pair = tuple[str, str]
@@ -22,7 +23,7 @@ _DRAFT_ROWS = 8
 
 
 def measure_pairs(
-    lanes: Mapping[str, MeasurableLane],
+    lanes: Mapping[str, Lane],
     pairs: Sequence[Pair],
     *,
     context: int,
@@ -55,9 +56,7 @@ def measure_pairs(
     )
 
 
-def _shared_over_alone(
-    lane: MeasurableLane, measurement: Measurement, other: MeasurableLane, load: Measurement
-) -> float:
+def _shared_over_alone(lane: Lane, measurement: Measurement, other: Lane, load: Measurement) -> float:
     alone, _ = visit(lane, measurement)
     with other.busy(replace(load, repeats=1)):
         shared, _ = visit(lane, measurement)

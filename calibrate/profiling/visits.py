@@ -9,81 +9,18 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from statistics import median
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 from calibrate.profiling.time_budget import Passes
 from decoding.messages import ExitSignal
-from decoding.schedule import Schedule
-from decoding.trace import Trace
-from runtime.models.config import ModelConfig
+from runtime.lanes.lane import Lane
 from runtime.wire import codec
 from runtime.wire.channel import Block
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Answer, Measure, Operation, Ping
-
-R = TypeVar("R")
-
-Progress = Callable[[str, float], None]
-"""Called with what is under way and the share that is done, 0 to 1."""
-
-
-class Waiting(Protocol[R]):
-    """An answer under way."""
-
-    def result(self) -> Answer[R]:
-        """Wait for it."""
-        ...
-
-
-class MeasurableLane(Protocol):
-    """What is asked of a lane (`runtime.lanes.lane.Lane` is one)."""
-
-    def request(self, operation: Operation[R], /) -> Waiting[R]:
-        """Ask for an operation."""
-        ...
-
-    def busy(self, measurement: Measurement, /) -> AbstractContextManager[list[float]]:
-        """Keep the lane at one part; the list holds its times afterwards."""
-        ...
-
-
-class Decoded(Protocol):
-    """A decoded sequence."""
-
-    @property
-    def trace(self) -> Trace:
-        """How it was made."""
-        ...
-
-
-class MeasurableEngine(Protocol):
-    """What is asked of an engine (`runtime.engine.Engine` is one)."""
-
-    @property
-    def config(self) -> ModelConfig:
-        """The target's."""
-        ...
-
-    def load_target(self, lane: str, /) -> MeasurableLane:
-        """A lane with the target."""
-        ...
-
-    def load_draft(self, lane: str, drafter: str | None = None, /) -> MeasurableLane:
-        """A lane with the draft, or with the head of that name."""
-        ...
-
-    def load_streams(self, lane: str, drafter: str, /) -> MeasurableLane:
-        """A lane with the target and its streams."""
-        ...
-
-    def generate(
-        self, schedule: Schedule, prompt: Sequence[int], *, max_new_tokens: int, eos_token_ids: Sequence[int]
-    ) -> Decoded:
-        """Decode one sequence."""
-        ...
+from runtime.wire.operations import Measure, Ping
 
 
 class Cell(NamedTuple):
@@ -107,7 +44,7 @@ class Samples:
 
 
 def visit_in_turn(
-    lanes: Mapping[str, MeasurableLane],
+    lanes: Mapping[str, Lane],
     cells: Sequence[Cell],
     *,
     passes: Passes,
@@ -129,7 +66,7 @@ def visit_in_turn(
     return samples
 
 
-def visit(lane: MeasurableLane, measurement: Measurement) -> tuple[list[float], float]:
+def visit(lane: Lane, measurement: Measurement) -> tuple[list[float], float]:
     """Times of the part, and what the visit took beyond the lane's own time."""
     start_s = time.perf_counter()
     answer = lane.request(Measure(measurement=measurement)).result()
@@ -137,27 +74,21 @@ def visit(lane: MeasurableLane, measurement: Measurement) -> tuple[list[float], 
     return answer.value, wall_s - (answer.end_s - answer.start_s)
 
 
-def message_costs(lane: MeasurableLane, num_rows: int, num_candidates: int, features: int, repeats: int) -> list[float]:
+def message_costs(lane: Lane, num_rows: int, num_candidates: int, features: int, repeats: int) -> list[float]:
     """Seconds that one hop of an exit message costs beyond one of an empty message: without and with features.
 
     A ping that carries the message is compared with one that does not, in turn. `features` is their width.
     """
-    signal = ExitSignal(
-        ((0,) * num_candidates,) * num_rows,
-        ((0.0,) * num_candidates,) * num_rows,
-    )
+    signal = ExitSignal(((0,) * num_candidates,) * num_rows, ((0.0,) * num_candidates,) * num_rows)
     features_block = Block("bfloat16", (num_rows, features), bytes(2 * num_rows * features))
     loads = [(), codec.write(signal).blocks, codec.write(signal._replace(features=features_block)).blocks]
     pings = [Ping(load=tuple(load)) for load in loads]
-    times: list[list[float]] = [[] for _ in pings]
-    for _ in range(repeats):
-        for taken, ping in zip(times, pings, strict=True):
-            taken.append(_round_trip_s(lane, ping))
-    empty_s, *loaded_s = map(median, times)
+    times = [[_round_trip_s(lane, ping) for ping in pings] for _ in range(repeats)]
+    empty_s, *loaded_s = map(median, zip(*times, strict=True))
     return [max(0.0, seconds - empty_s) for seconds in loaded_s]
 
 
-def _round_trip_s(lane: MeasurableLane, ping: Ping) -> float:
+def _round_trip_s(lane: Lane, ping: Ping) -> float:
     start_s = time.perf_counter()
     lane.request(ping).result()
     return time.perf_counter() - start_s
@@ -165,8 +96,7 @@ def _round_trip_s(lane: MeasurableLane, ping: Ping) -> float:
 
 def _in_turn(cells: Sequence[Cell]) -> list[Cell]:
     """One cell of each lane after the other; lanes with fewer cells run out first."""
-    by_lane: dict[str, list[Cell]] = {}
+    by_lane: defaultdict[str, list[Cell]] = defaultdict(list)
     for cell in cells:
-        by_lane.setdefault(cell.lane, []).append(cell)
-    longest = max(map(len, by_lane.values()), default=0)
-    return [line[place] for place in range(longest) for line in by_lane.values() if place < len(line)]
+        by_lane[cell.lane].append(cell)
+    return [cell for cells_of_turn in zip_longest(*by_lane.values()) for cell in cells_of_turn if cell is not None]

@@ -8,18 +8,6 @@ from decoding.methods.draft_then_verify import EAGLE2, EAGLE3, HYDRA, MEDUSA, PR
 from decoding.methods.mirror import MIRROR
 from decoding.methods.speculative_streaming import SPECULATIVE_STREAMING
 
-METHODS: dict[str, MethodTraits] = {
-    traits.name: traits
-    for traits in (
-        AUTOREGRESSIVE,
-        SPECULATIVE,
-        MIRROR,
-        MEDUSA,
-        HYDRA,
-        EAGLE2,
-        EAGLE3,
-        SPECULATIVE_STREAMING,
-        PROMPT_LOOKUP,
-    )
-}
-"""One line registers a method; searches go through them in this order."""
+_ALL = (AUTOREGRESSIVE, SPECULATIVE, MIRROR, MEDUSA, HYDRA, EAGLE2, EAGLE3, SPECULATIVE_STREAMING, PROMPT_LOOKUP)
+METHODS: dict[str, MethodTraits] = {traits.name: traits for traits in _ALL}
+"""A name in `_ALL` registers a method; searches go through them in this order."""

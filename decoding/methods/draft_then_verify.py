@@ -5,6 +5,7 @@ They differ in what drafts, which is the business of their drafters, and in noth
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from decoding.messages import Verdict, Window
@@ -48,28 +49,6 @@ MEDUSA = MethodTraits(
     window="static tree",
     rules=TREE_RULES,
 )
-HYDRA = MethodTraits(
-    name="hydra",  # 2402.05109
-    title="Hydra",
-    flow=draft_then_verify,
-    drafts="head",
-    window="static tree",
-    rules=TREE_RULES,
-    drafts_by_level=True,
-)
-EAGLE2 = MethodTraits(
-    name="eagle2",  # 2406.16858
-    title="EAGLE-2",
-    flow=draft_then_verify,
-    drafts="head",
-    window="dynamic tree",
-    rules=TREE_RULES,
-)
-EAGLE3 = MethodTraits(
-    name="eagle3",  # 2503.01840
-    title="EAGLE-3",
-    flow=draft_then_verify,
-    drafts="head",
-    window="dynamic tree",
-    rules=TREE_RULES,
-)
+HYDRA = replace(MEDUSA, name="hydra", title="Hydra", drafts_by_level=True)  # 2402.05109
+EAGLE2 = replace(MEDUSA, name="eagle2", title="EAGLE-2", window="dynamic tree")  # 2406.16858
+EAGLE3 = replace(EAGLE2, name="eagle3", title="EAGLE-3")  # 2503.01840

@@ -17,7 +17,7 @@ def sequence(max_new_tokens: int, *, eos: tuple[int, ...] = (EOS,)) -> DecodedSe
 def test_what_was_accepted_and_the_targets_token_are_committed() -> None:
     one = sequence(10)
     assert one.commit(Window((1, 2, 3)), Verdict(2, 4)) == (1, 2, 4)
-    assert (one.tokens, one.length, one.unfinished) == ([1, 2, 4], 5, True)
+    assert (one.tokens, one.unfinished) == ([1, 2, 4], True)
     assert one.commit(Window(()), Verdict(0, 5)) == (5,)
     assert one.tokens == [1, 2, 4, 5]
 

@@ -7,10 +7,9 @@ from hwprofiles.sheets import (
     DeviceSheet,
     LinkSheet,
     Quantity,
-    device_names,
     device_sheet,
-    link_names,
     link_sheet,
+    shipped_names,
 )
 
 
@@ -27,8 +26,8 @@ def link(name: str, **changes: float) -> LinkSheet:
 
 
 def test_the_shipped_sheets_are_clean() -> None:
-    findings = [finding for name in device_names() for finding in lint_device(device_sheet(name))]
-    findings += [finding for name in link_names() for finding in lint_link(link_sheet(name))]
+    findings = [finding for name in shipped_names("device") for finding in lint_device(device_sheet(name))]
+    findings += [finding for name in shipped_names("link") for finding in lint_link(link_sheet(name))]
     assert findings == []
 
 

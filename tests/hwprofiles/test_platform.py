@@ -4,7 +4,9 @@ import networkx as nx
 import pytest
 
 from decoding.errors import ConfigError, ProfileError
-from hwprofiles.platform import PlacedDevice, PlacedLink, Platform, load_platform, platform_names, shipped_platform
+from decoding.yaml_file import load_yaml
+from hwprofiles.platform import PlacedDevice, PlacedLink, Platform, shipped_platform
+from hwprofiles.sheets import shipped_names
 
 
 def link(left: str, right: str, latency_s: float, bytes_per_s: float | None = None) -> PlacedLink:
@@ -42,7 +44,7 @@ def test_chips_of_one_kind_do_not_share_a_memory() -> None:
     assert sorted(pools.values()) == [(f"gpu{chip}", f"npu{chip}") for chip in range(8)]
 
 
-@pytest.mark.parametrize("name", platform_names())
+@pytest.mark.parametrize("name", shipped_names("platform"))
 def test_shipped_platforms_are_connected(name: str) -> None:
     graph = shipped_platform(name).graph
     assert nx.is_connected(graph)
@@ -73,4 +75,4 @@ def test_a_wrong_platform_file_is_refused(tmp_path: Path, text: str, complaint: 
     path = tmp_path / "machine.yaml"
     path.write_text(f"name: wrong\ndevices: {text}\n")
     with pytest.raises(ConfigError, match=rf"machine\.yaml:\d+:\d+: .*{complaint}"):
-        load_platform(path)
+        load_yaml(path, Platform)

@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from decoding.errors import ConfigError, ProfileError
-from hwprofiles.sheets import Quantity, device_names, device_sheet, link_names, link_sheet, load_device
+from decoding.yaml_file import load_yaml
+from hwprofiles.sheets import DeviceSheet, Quantity, device_sheet, link_sheet, shipped_names
 
 WEIGHTS_OF_8B_BYTES = 16.06e9
 
@@ -36,8 +37,8 @@ def test_engines_of_one_chip_name_the_same_memory() -> None:
 
 
 def test_every_shipped_sheet_is_valid() -> None:
-    assert [device_sheet(name).name for name in device_names()]
-    assert [link_sheet(name).name for name in link_names()]
+    assert [device_sheet(name).name for name in shipped_names("device")]
+    assert [link_sheet(name).name for name in shipped_names("link")]
 
 
 def test_a_number_that_is_not_published_is_an_error_not_a_guess() -> None:
@@ -55,7 +56,7 @@ def test_a_number_without_a_source_is_refused_by_line(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text("name: mine\nkind: gpu\npower_w:\n  value: 100.0\n  status: datasheet\n")
     with pytest.raises(ConfigError, match=r"own\.yaml:4.*power_w\.source"):
-        load_device(path)
+        load_yaml(path, DeviceSheet)
 
 
 def test_a_value_outside_its_span_is_refused() -> None:
