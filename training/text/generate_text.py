@@ -18,19 +18,45 @@ from decoding.errors import TrainingError
 from decoding.files import replace_file
 from decoding.progress import ReportCount
 from runtime.models.decoder import Decoder
+from runtime.models.tokenizer import Tokenizer
+from runtime.models.weights import load_decoder
 from training.data.conversations import Conversation, fingerprint, read_conversations
-from training.text.batched_decoding import Sampling, decode_batch
+from training.run import usable_device
+from training.text.batched_decoding import decode_batch
 from training.text.text_recipe import SelfTextRecipe, TextRecipe
-from training.text.user_turns import ChatTokenizer, OpenedTurns, PassageTurns, UserTurns
+from training.text.user_turns import OpenedTurns, PassageTurns
 
 PROVENANCE_SUFFIX = ".provenance.json"
 _MOST_EMPTY_BATCHES = 10
 
 
+def write_self_text(
+    recipe: TextRecipe,
+    target_folder: Path,
+    path: Path,
+    *,
+    sources: Sequence[Path] = (),
+    device: str = "cpu",
+    progress: ReportCount = lambda *_: None,
+) -> None:
+    """`generate_conversations` by the target of a folder, in bfloat16, with passages from token files.
+
+    Raises:
+        TrainingError: there is no such device, or as `generate_conversations`.
+        ModelError: the target cannot be loaded.
+    """
+    target = load_decoder(target_folder, dtype=torch.bfloat16).to(usable_device(device))
+    tokenizer = Tokenizer.from_folder(target_folder)
+    rows = read_conversations(sources, vocab_size=target.config.vocab_size) if sources else ()
+    generate_conversations(
+        recipe, target, tokenizer, path, target_name=target_folder.name, sources=rows, progress=progress
+    )
+
+
 def generate_conversations(
     recipe: TextRecipe,
     target: Decoder,
-    tokenizer: ChatTokenizer,
+    tokenizer: Tokenizer,
     path: Path,
     *,
     target_name: str,
@@ -77,8 +103,8 @@ def generate_conversations(
 
 
 def _user_turns(
-    recipe: TextRecipe, target: Decoder, tokenizer: ChatTokenizer, sources: Sequence[Conversation]
-) -> UserTurns:
+    recipe: TextRecipe, target: Decoder, tokenizer: Tokenizer, sources: Sequence[Conversation]
+) -> OpenedTurns | PassageTurns:
     if isinstance(recipe, SelfTextRecipe):
         if sources:
             raise TrainingError("a recipe of kind 'selfgen' takes no passages: leave the token files away")
@@ -91,7 +117,9 @@ def _user_turns(
 class _Speaker:
     """Makes one batch of conversations after the other; a batch depends on the recipe and its number alone."""
 
-    def __init__(self, recipe: TextRecipe, target: Decoder, tokenizer: ChatTokenizer, turns: UserTurns) -> None:
+    def __init__(
+        self, recipe: TextRecipe, target: Decoder, tokenizer: Tokenizer, turns: OpenedTurns | PassageTurns
+    ) -> None:
         self._recipe, self._target, self._tokenizer, self._turns = recipe, target, tokenizer, turns
         self._longest_prompt = len(target.rotary.cos_PH) - recipe.max_answer_tokens
 
@@ -111,7 +139,8 @@ class _Speaker:
         answers = decode_batch(
             self._target,
             new,
-            Sampling(temperatures=temperatures, top_p=recipe.answer_top_p),
+            temperatures,
+            top_p=recipe.answer_top_p,
             stop_ids=set(self._target.config.eos_token_ids),
             max_new_tokens=recipe.max_answer_tokens,
             generator=generator,

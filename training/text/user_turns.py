@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 import torch
 
 from runtime.models.decoder import Decoder
+from runtime.models.tokenizer import Tokenizer
 from training.data.conversations import Conversation
-from training.text.batched_decoding import Sampling, decode_batch
+from training.text.batched_decoding import decode_batch
 from training.text.text_recipe import PASSAGE, QUESTION, PassageRecipe, SelfTextRecipe
-
-
-class ChatTokenizer(Protocol):
-    """What is needed of `runtime.models.tokenizer.Tokenizer`."""
-
-    def encode_chat(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True) -> list[int]:
-        """Token ids of a conversation in the chat template."""
-        ...
-
-    def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
-        """Text of token ids."""
-        ...
-
-
-class UserTurns(Protocol):
-    """A source of user turns; what it draws depends on the generator alone."""
-
-    def draw(self, count: int, generator: torch.Generator) -> list[str]:
-        """`count` user turns; they may repeat."""
-        ...
 
 
 class OpenedTurns:
     """User turns that the target goes on with after openers."""
 
-    def __init__(self, recipe: SelfTextRecipe, target: Decoder, tokenizer: ChatTokenizer) -> None:
+    def __init__(self, recipe: SelfTextRecipe, target: Decoder, tokenizer: Tokenizer) -> None:
         self._recipe, self._target, self._tokenizer = recipe, target, tokenizer
         turns = [_user_turn(tokenizer, text) for text in ("7", "9")]
         closing = _common_end(*turns)
@@ -52,7 +32,8 @@ class OpenedTurns:
         continuations = decode_batch(
             self._target,
             openings,
-            Sampling(temperatures=[recipe.user_temperature] * count, top_p=recipe.user_top_p),
+            [recipe.user_temperature] * count,
+            top_p=recipe.user_top_p,
             stop_ids=self._end_of_turn,
             max_new_tokens=recipe.max_user_tokens,
             generator=generator,
@@ -68,7 +49,7 @@ class OpenedTurns:
 class PassageTurns:
     """Requests about passages: answers of `conversations`, each with the user turn it answered."""
 
-    def __init__(self, recipe: PassageRecipe, tokenizer: ChatTokenizer, conversations: Sequence[Conversation]) -> None:
+    def __init__(self, recipe: PassageRecipe, tokenizer: Tokenizer, conversations: Sequence[Conversation]) -> None:
         self._recipe, self._tokenizer, self._conversations = recipe, tokenizer, conversations
         prompts = [tokenizer.encode_chat([{"role": "user", "content": text}]) for text in ("7", "9")]
         self._around = (len(_common_end(*(prompt[::-1] for prompt in prompts))), len(_common_end(*prompts)))
@@ -93,7 +74,7 @@ class PassageTurns:
         return self._tokenizer.decode(ids).strip()
 
 
-def _user_turn(tokenizer: ChatTokenizer, content: str) -> list[int]:
+def _user_turn(tokenizer: Tokenizer, content: str) -> list[int]:
     return tokenizer.encode_chat([{"role": "user", "content": content}], add_generation_prompt=False)
 
 

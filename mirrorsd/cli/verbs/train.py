@@ -115,7 +115,7 @@ def generate(
     wanted = load_text_recipe(_recipe_path(recipe))
     say("Loading torch and the target ...")
     from runtime.models.model_folder import resolve_model
-    from training.text.self_text import write_self_text
+    from training.text.generate_text import write_self_text
 
     saved = [f"The batches that were finished are in {out}; the same command goes on after them."]
     with telling_what_was_saved(saved), task("Generating") as report:
