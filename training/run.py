@@ -19,8 +19,8 @@ from runtime.storage.weight_folder import WEIGHTS_FILE
 from training.curve import read_curve
 from training.data.conversations import Conversation, fingerprint, most_frequent_ids, read_conversations, split_held_out
 from training.data.states import TargetStates
+from training.judging.agreement import TopKShares
 from training.judging.card import AcceptanceCard, Card, DataCard, add_benchmark, read_card, write_card
-from training.judging.judgement import Coverage, Judgement
 from training.recipe import (
     DraftRecipe,
     DraftStreamRecipe,
@@ -36,10 +36,9 @@ from training.tasks.chain_draft import DraftTask
 from training.tasks.draft_streams import DraftStreamTask
 from training.tasks.eagle import EagleTask
 from training.tasks.exits import ExitTask
-from training.tasks.hydra import HydraTask
-from training.tasks.medusa import MedusaTask
-from training.tasks.states_task import StatesTask
-from training.tasks.target_streams import StreamTask
+from training.tasks.heads import HydraTask, MedusaTask
+from training.tasks.states_task import Judgement, StatesTask
+from training.tasks.streams import StreamTask
 from training.trainer import Report, train
 
 RUN_FILE = "run.json"
@@ -230,5 +229,5 @@ def _extend_card(source: Path, folder: Path, report: Report, what: str) -> Path:
     return folder
 
 
-def _rounded(coverage: Coverage) -> Coverage:
+def _rounded(coverage: TopKShares) -> TopKShares:
     return {layer: {top_k: round(share, 4) for top_k, share in row.items()} for layer, row in coverage.items()}

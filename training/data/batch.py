@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from runtime.drafters.language_model.model import normalise_features
 from training.data.states import TargetStates
@@ -34,11 +35,9 @@ class Batch:
 def make_batch(states: TargetStates, indices: Sequence[int]) -> Batch:
     """The batch of the given conversations, on the target's device."""
     rows = [states.conversations[index] for index in indices]
-    width = max(len(row.ids) for row in rows)
-    ids = torch.zeros(len(rows), width, dtype=torch.long)
-    predicting = torch.zeros(len(rows), width, dtype=torch.bool)
+    ids = pad_sequence([torch.tensor(row.ids) for row in rows], batch_first=True)
+    predicting = torch.zeros(ids.shape, dtype=torch.bool)
     for at, row in enumerate(rows):
-        ids[at, : len(row.ids)] = torch.tensor(row.ids)
         predicting[at, len(row.prompt) - 1 : len(row.ids) - 1] = True
     return Batch(
         ids=ids.to(states.device),
@@ -58,13 +57,8 @@ def answer_states(states: TargetStates, indices: Sequence[int], layer: int) -> T
 
 def exit_features(states: TargetStates, indices: Sequence[int], layers: Sequence[int]) -> Tensor:
     """What `normalise_features` makes of the states after `layers`, zero-padded, [B, T, E * D] bfloat16."""
-    width = max(len(states.conversations[index].ids) for index in indices)
-    hidden_BTED = torch.zeros(len(indices), width, len(layers), states.target.config.hidden_size, dtype=torch.bfloat16)
-    for at, index in enumerate(indices):
-        for place, layer in enumerate(layers):
-            rows = states.rows(layer, index)
-            hidden_BTED[at, : len(rows), place] = rows
-    return normalise_features(hidden_BTED.to(states.device), states.target.config.norm_eps)
+    hidden_BTED = torch.stack([states.padded(layer, indices) for layer in layers], dim=2)
+    return normalise_features(hidden_BTED, states.target.config.norm_eps)
 
 
 def shifted_features(

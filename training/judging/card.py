@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from decoding.errors import TrainingError
 from decoding.files import replace_file
 from training.curve import CurvePoint
+from training.judging.agreement import TopKShares
 from training.judging.drafter_acceptance import Acceptance
-from training.judging.judgement import Coverage
 
 CARD_FILE = "card.json"
 TEXT_FILE = "card.md"
@@ -130,8 +130,8 @@ class Card(_Strict):
     held_out: dict[str, float]
     curve: tuple[CurvePoint, ...] = ()
     acceptance: tuple[AcceptanceCard, ...] = ()
-    exit_coverage: Coverage = {}
-    untrained_exit_coverage: Coverage = {}
+    exit_coverage: TopKShares = {}
+    untrained_exit_coverage: TopKShares = {}
     acceptance_on: dict[str, AcceptanceByTask] = {}
     benchmarks: dict[str, dict[str, float]] = {}
 

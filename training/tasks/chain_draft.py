@@ -20,9 +20,8 @@ from runtime.models.decoder import Decoder, causal_mask
 from training.data.batch import Batch, exit_features, make_batch, shifted_features, soft_cross_entropy
 from training.data.states import TargetStates
 from training.judging.drafter_acceptance import Acceptance, judge_draft
-from training.judging.judgement import Judgement
 from training.recipe import DraftRecipe
-from training.tasks.states_task import Metadata, StatesTask
+from training.tasks.states_task import Judgement, Metadata, StatesTask
 
 _LONGEST_RUN_WITHOUT = 4
 _LONGEST_RUN_WITH = 16
@@ -58,9 +57,7 @@ class DraftTask(StatesTask[DraftRecipe]):
             wanted = self._teacher(rows).argmax(-1)
             total += len(wanted)
             for name, period in patterns.items():
-                present = torch.zeros(rows.ids.shape, dtype=torch.bool)
-                if period:
-                    present[:, ::period] = True
+                present = periodic_presence(rows.ids.shape, period)
                 hits[name] += int((self._logits(rows, batch, present).argmax(-1) == wanted).sum())
         return {name: count / total for name, count in hits.items()}
 
@@ -115,6 +112,14 @@ def initial_draft(recipe: DraftRecipe, target: Decoder, kept_ids: Tensor) -> Dra
     for rows in (draft.decoder.embedding, draft.decoder.lm_head):
         rows.weight = nn.Parameter(rows.weight.float(), requires_grad=False)
     return draft
+
+
+def periodic_presence(shape: torch.Size, period: int) -> Tensor:
+    """Every `period`-th position with features; none at all for 0."""
+    present = torch.zeros(shape, dtype=torch.bool)
+    if period:
+        present[:, ::period] = True
+    return present
 
 
 def random_presence(shape: torch.Size, featureless_share: float, generator: torch.Generator) -> Tensor:

@@ -3,12 +3,12 @@
 The paper (arXiv 2402.11131) trains streams and draft together; here the draft is frozen, so that its tokens stay
 the same, and so that streams can be trained in minutes whenever there is a better draft.
 Exit features are dropped at random, as in `training.tasks.chain_draft`. Shapes: legend of
-`training.tasks.stream_learning`.
+`training.tasks.streams`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,43 +20,32 @@ from decoding.progress import ReportCount
 from runtime.drafters.language_model.folder import add_streams, load_draft
 from runtime.drafters.language_model.model import DraftModel
 from runtime.drafters.shipped import find_drafter
-from runtime.drafters.streams.model import StreamModel, run_along
+from runtime.drafters.streams.model import run_along
 from runtime.models.decoder import Decoder, causal_mask
 from training.data.batch import make_batch, shifted_features
 from training.data.states import TargetStates
 from training.judging.card import read_card
-from training.judging.judgement import Judgement
 from training.recipe import DraftStreamRecipe
-from training.tasks.chain_draft import random_presence
-from training.tasks.states_task import Metadata, StatesTask
-from training.tasks.stream_learning import StreamLearner, StreamTexts, start_streams, stream_config
+from training.tasks.chain_draft import periodic_presence, random_presence
+from training.tasks.states_task import Judgement, Metadata
+from training.tasks.streams import StreamsTask, StreamTexts, start_streams, stream_config
 
 
-class DraftStreamTask(StatesTask[DraftStreamRecipe]):
+class DraftStreamTask(StreamsTask[DraftStreamRecipe]):
     """Trains the streams of a draft."""
 
     def __init__(self, recipe: DraftStreamRecipe, target: Decoder, kept_ids: Tensor, states: TargetStates) -> None:
         super().__init__(recipe, target, kept_ids, states)
         self.draft = _draft_of(recipe, target)
-        self.module: StreamModel = self.draft.add_streams().to(states.device)
+        self.module = self.draft.add_streams().to(states.device)
         start_streams(self.module, self.draft.decoder, recipe.optimisation.seed)
-        self._learner = StreamLearner(self.module, self.draft.decoder.lm_head.weight.to(torch.bfloat16), recipe)
+        self._head_VD = self.draft.decoder.lm_head.weight.to(torch.bfloat16)
 
     @classmethod
     def require_fit(cls, recipe: DraftStreamRecipe, target: Decoder) -> None:
         """The same, and the draft."""
         super().require_fit(recipe, target)
         _draft_of(recipe, target)
-
-    def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
-        """Soft cross-entropy of the streams; counts the rows that had some."""
-        width = max(map(self.conversation_length, batch))
-        present = random_presence(torch.Size((len(batch), width)), self.recipe.featureless_share, generator)
-        return self._learner.loss(self._texts(batch, present), generator)
-
-    def evaluate(self) -> Mapping[str, float]:
-        """Held-out agreement of every stream with the draft, which has features at every second position."""
-        return self._learner.agreement(map(self._alternating, self.held_out_batches()))
 
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:  # noqa: ARG002
         """Write the draft again, with its streams."""
@@ -65,15 +54,14 @@ class DraftStreamTask(StatesTask[DraftStreamRecipe]):
         progress(1, 1)
         return Judgement(extends=source)
 
-    def _alternating(self, batch: Sequence[int]) -> StreamTexts:
-        width = max(map(self.conversation_length, batch))
-        present = torch.zeros(len(batch), width, dtype=torch.bool)
-        present[:, ::2] = True
-        return self._texts(batch, present)
-
     @torch.no_grad()
-    def _texts(self, batch: Sequence[int], present: Tensor) -> StreamTexts:
+    def texts(self, batch: Sequence[int], generator: torch.Generator | None) -> StreamTexts:
+        """What the draft computes: with features dropped at random, or at every second position."""
         rows = make_batch(self.states, batch)
+        if generator is None:
+            present = periodic_presence(rows.ids.shape, 2)
+        else:
+            present = random_presence(rows.ids.shape, self.recipe.featureless_share, generator)
         features = shifted_features(self.states, batch, self.draft.config.exit_features, present)
         width, device = rows.ids.shape[1], rows.ids.device
         with torch.autocast(device.type, dtype=torch.bfloat16):
@@ -85,7 +73,7 @@ class DraftStreamTask(StatesTask[DraftStreamRecipe]):
             )
             final_BTD, keys = run_along(self.draft.decoder, x_BTD, self.draft.half_layer)
         final_MD = self.draft.decoder.normalise(final_BTD[rows.predicting])
-        return StreamTexts(x_BTD=x_BTD, keys=keys, predicting=rows.predicting, final_MD=final_MD)
+        return StreamTexts(replace(rows, final_MD=final_MD), x_BTD, keys)
 
 
 def _draft_of(recipe: DraftStreamRecipe, target: Decoder) -> DraftModel:

@@ -24,12 +24,11 @@ from runtime.drafters.eagle.model import EagleHead
 from runtime.models.decoder import Decoder
 from training.data.states import TargetStates
 from training.judging.drafter_acceptance import judge_trees
-from training.judging.judgement import Judgement
 from training.recipe import Eagle1Recipe, Eagle3Recipe
 from training.tasks.distillation import cross_entropy_to_mean_rows, mean_rows
 from training.tasks.eagle_rows import EagleRows, root_states, row_features, unroll
 from training.tasks.eagle_start import initial_head
-from training.tasks.states_task import Metadata, StatesTask
+from training.tasks.states_task import Judgement, Metadata, StatesTask
 
 _EVALUATED_STEPS = 4
 

@@ -18,9 +18,9 @@ from runtime.target.exit_adapter import ExitAdapter
 from runtime.target.exit_folder import ExitHeads, load_exits, save_exits
 from training.data.batch import answer_states, soft_cross_entropy
 from training.data.states import TargetStates
-from training.judging.judgement import Coverage, Judgement
+from training.judging.agreement import AgreementCount
 from training.recipe import ExitRecipe
-from training.tasks.states_task import Metadata, StatesTask, evaluation_batches
+from training.tasks.states_task import Judgement, Metadata, StatesTask, evaluation_batches
 
 COVERAGE_TOP_K = (1, 2, 4, 8, 16)
 
@@ -53,12 +53,7 @@ class ExitTask(StatesTask[ExitRecipe]):
 
     def evaluate(self) -> Mapping[str, float]:
         """Held-out `exit_coverage`, one figure per layer and k."""
-        coverage = exit_coverage(self.adapters, self.kept_ids, self.states, self.held_out)
-        return {
-            f"coverage_layer{layer}_top{top_k}": share
-            for layer, shares in coverage.items()
-            for top_k, share in shares.items()
-        }
+        return exit_coverage(self.adapters, self.kept_ids, self.states, self.held_out).figures("coverage_layer")
 
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
         """Save the adapters, load them again, and measure what the exits cover with and without them."""
@@ -71,7 +66,7 @@ class ExitTask(StatesTask[ExitRecipe]):
         progress(1, 2)
         nothing = dict.fromkeys(loaded.adapters, nn.Identity())
         untrained = exit_coverage(nothing, loaded.kept_ids, states, self.held_out)
-        return Judgement(exit_coverage=trained, untrained_exit_coverage=untrained)
+        return Judgement(exit_coverage=trained.shares, untrained_exit_coverage=untrained.shares)
 
 
 def exit_logits(adapter: nn.Module, x_MD: Tensor, target: Decoder, head_VD: Tensor) -> Tensor:
@@ -84,8 +79,8 @@ def exit_logits(adapter: nn.Module, x_MD: Tensor, target: Decoder, head_VD: Tens
 @torch.no_grad()
 def exit_coverage(
     adapters: Mapping[int, nn.Module], kept_ids: Tensor, states: TargetStates, indices: Sequence[int]
-) -> Coverage:
-    """`exit_coverage` on the answers of the given conversations, at `COVERAGE_TOP_K`.
+) -> AgreementCount:
+    """How often the wanted token is among an exit's k best kept ids, by layer; k as in `COVERAGE_TOP_K`.
 
     The wanted token is the argmax of the target's whole vocabulary; `nn.Identity` in place of an adapter gives
     the coverage of an untrained exit (final norm and head alone).
@@ -93,20 +88,12 @@ def exit_coverage(
     head = states.target.lm_head.weight.to(torch.bfloat16)
     kept_ids = kept_ids.to(states.device)
     kept_head = head[kept_ids]
-    hits: dict[int, dict[int, int]] = {layer: dict.fromkeys(COVERAGE_TOP_K, 0) for layer in adapters}
-    total = 0
+    place_of_id = torch.full((len(head),), -1, device=states.device)
+    place_of_id[kept_ids] = torch.arange(len(kept_ids), device=states.device)
+    count = AgreementCount(COVERAGE_TOP_K)
     for batch in evaluation_batches(indices):
         wanted = (answer_states(states, batch, states.layers[-1]) @ head.T).argmax(-1)
-        total += len(wanted)
         for layer, adapter in adapters.items():
             logits_MV = exit_logits(adapter, answer_states(states, batch, layer), states.target, kept_head)
-            for top_k, count in coverage_hits(logits_MV, kept_ids, wanted).items():
-                hits[layer][top_k] += count
-    return {layer: {top_k: count / total for top_k, count in counts.items()} for layer, counts in hits.items()}
-
-
-def coverage_hits(logits_MV: Tensor, kept_ids: Tensor, wanted_M: Tensor) -> dict[int, int]:
-    """For each k: rows whose wanted token (a target id) is among the k best kept ids."""
-    best = kept_ids[logits_MV.topk(min(max(COVERAGE_TOP_K), logits_MV.shape[-1]), dim=-1).indices]
-    found = best == wanted_M[:, None]
-    return {top_k: int(found[:, :top_k].any(-1).sum()) for top_k in COVERAGE_TOP_K}
+            count.add(layer, logits_MV, place_of_id[wanted])
+    return count

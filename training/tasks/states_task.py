@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -13,7 +14,8 @@ from torch import Tensor, nn
 from decoding.progress import ReportCount
 from runtime.models.decoder import Decoder
 from training.data.states import TargetStates
-from training.judging.judgement import Judgement
+from training.judging.agreement import TopKShares
+from training.judging.drafter_acceptance import Acceptance
 from training.recipe import TrainingRecipe
 
 _EVALUATION_BATCH = 8
@@ -22,6 +24,23 @@ _EVALUATION_BATCH = 8
 Metadata = Mapping[str, Any]
 """Where trained weights come from: recipe, target and data."""
 R = TypeVar("R", bound=TrainingRecipe)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judgement:
+    """What a finished run is worth: held-out figures, taken from the drafter folder on disk.
+
+    Attributes:
+        acceptance: of a drafter, for every setting that it is judged at; empty where no held-out answer is greedy.
+        exit_coverage: of trained adapters.
+        untrained_exit_coverage: of the same exits with final norm and head alone.
+        extends: folder of the drafter that this one is, with something added; None for a new one.
+    """
+
+    acceptance: tuple[Acceptance, ...] = ()
+    exit_coverage: TopKShares = field(default_factory=dict)
+    untrained_exit_coverage: TopKShares = field(default_factory=dict)
+    extends: Path | None = None
 
 
 class StatesTask(ABC, Generic[R]):

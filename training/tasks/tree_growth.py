@@ -18,8 +18,7 @@ from decoding.progress import ReportCount
 from decoding.tree_shape import Path
 from runtime.trees.static_tree import MOST_RANKS, Ranks, grow, places_along
 from training.judging.drafter_acceptance import Acceptance, judge_trees
-from training.judging.judgement import Judgement
-from training.tasks.states_task import StatesTask
+from training.tasks.states_task import Judgement, StatesTask
 
 _GROWN_ON = 300
 """Training conversations that a tree is grown on: held-out ones judge it."""

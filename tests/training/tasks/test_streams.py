@@ -9,8 +9,7 @@ from tests.runtime.drafters.streams.test_model import streams_of_row
 from training.data.conversations import read_conversations
 from training.data.states import TargetStates
 from training.recipe import Optimisation, StreamRecipe
-from training.tasks.stream_learning import choose_rows
-from training.tasks.target_streams import StreamTask
+from training.tasks.streams import StreamTask, choose_rows
 
 KEPT = torch.arange(0, 61, 2)
 EVERY_ROW = 99
