@@ -44,13 +44,13 @@ class Judgement:
 
 
 class StatesTask(ABC, Generic[R]):
-    """A `training.trainer.Task` on cached states of the target, on the target's device.
+    """Something to learn on cached states of the target, on the target's device: a loss, and a score.
 
     Attributes:
         recipe: what to train.
         target: what it is trained for, frozen.
         kept_ids: target ids of the reduced output vocabulary.
-        module: what is trained.
+        module: what is trained: its parameters that require gradients.
         states: of all conversations.
         num_conversations: those to train on; the ones after them are held out.
     """
@@ -73,7 +73,7 @@ class StatesTask(ABC, Generic[R]):
         recipe.require_layers(target.config.num_layers)
 
     def conversation_length(self, index: int) -> int:
-        """Tokens of the conversation."""
+        """Tokens of the conversation: batches are made of neighbours in length."""
         return len(self.states.conversations[index].ids)
 
     @property
@@ -91,7 +91,7 @@ class StatesTask(ABC, Generic[R]):
 
     @abstractmethod
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
-        """(mean loss, answer tokens it was taken over)."""
+        """(mean loss, answer tokens it was taken over) of conversations given by index."""
 
     @abstractmethod
     def evaluate(self) -> Mapping[str, float]:
