@@ -40,6 +40,19 @@ class Acceptance:
     accepted: tuple[int, ...]
     tree_size: int = 0
 
+    @classmethod
+    def of(
+        cls, lengths: Sequence[Sequence[int]], num_tokens: int, *, with_features: bool, tree_size: int = 0
+    ) -> Acceptance:
+        """Rounds on some answers, given how many tokens drafted at each of their places agree with them."""
+        return cls(
+            num_tokens=num_tokens,
+            with_features=with_features,
+            num_committed=sum(map(len, lengths)),
+            accepted=tuple(count for answer in lengths for count in accepted_by_round(answer, num_tokens)),
+            tree_size=tree_size,
+        )
+
     @property
     def mean_acceptance_length(self) -> float:
         """Committed tokens per round, bonus included; NaN without a round."""
@@ -69,8 +82,7 @@ def judge_draft(
         windows: numbers of drafted tokens per round.
         features: exit features of a conversation, or None to judge the draft without them.
     """
-    rounds: dict[int, list[int]] = {window: [] for window in windows}
-    num_committed = 0
+    lengths = []
     for index in indices:
         prompt, answer = conversations[index].prompt, conversations[index].answer
         drafted = rollouts_everywhere(
@@ -81,19 +93,8 @@ def judge_draft(
             num_alternatives=1,
             features_TE=features(index) if features else None,
         )
-        lengths = match_lengths(drafted.tokens.tolist(), answer)
-        num_committed += len(answer)
-        for window in windows:
-            rounds[window] += accepted_by_round(lengths, window)
-    return [
-        Acceptance(
-            num_tokens=window,
-            with_features=features is not None,
-            num_committed=num_committed,
-            accepted=tuple(rounds[window]),
-        )
-        for window in windows
-    ]
+        lengths.append(match_lengths(drafted.tokens.tolist(), answer))
+    return [Acceptance.of(lengths, window, with_features=features is not None) for window in windows]
 
 
 def judge_trees(ranks: Sequence[NDArray[np.int32]], *, sizes: Sequence[int]) -> list[Acceptance]:
@@ -103,23 +104,14 @@ def judge_trees(ranks: Sequence[NDArray[np.int32]], *, sizes: Sequence[int]) -> 
         ranks: for each answer, at each of its places, the places in the tree's order of the nodes that hold
             the tokens from there on, [N, depth]; -1 for a token that is in no tree (`AcceptanceRecord`).
         sizes: numbers of drafted nodes.
+
+    Returns:
+        One result per size; none without answers.
     """
-    num_committed = sum(map(len, ranks))
     results = []
-    for size in sizes:
-        rounds: list[int] = []
-        for answer in ranks:
-            lengths = np.cumprod((answer >= 0) & (answer < size), axis=1).sum(axis=1)
-            rounds += accepted_by_round(lengths.tolist(), answer.shape[1])
-        results.append(
-            Acceptance(
-                num_tokens=ranks[0].shape[1],
-                with_features=True,
-                num_committed=num_committed,
-                accepted=tuple(rounds),
-                tree_size=size,
-            )
-        )
+    for size in sizes if ranks else ():
+        lengths = [np.cumprod((answer >= 0) & (answer < size), axis=1).sum(axis=1).tolist() for answer in ranks]
+        results.append(Acceptance.of(lengths, ranks[0].shape[1], with_features=True, tree_size=size))
     return results
 
 

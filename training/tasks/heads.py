@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, NamedTuple, TypeVar
 
@@ -34,7 +35,7 @@ from training.recipe import HydraRecipe, MedusaRecipe
 from training.tasks.distillation import cross_entropy_to_mean_rows, decayed_mean, mean_rows
 from training.tasks.eagle_rows import row_features
 from training.tasks.states_task import Judgement, Metadata, StatesTask
-from training.tasks.tree_growth import TreeAnswers, grown_on
+from training.tasks.tree_growth import TreeAnswers
 
 R = TypeVar("R", bound=MedusaRecipe | HydraRecipe)
 
@@ -86,13 +87,13 @@ class HeadsTask(StatesTask[R]):
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
         """Grow the tree on training answers, save, load again, and simulate rounds on the held-out greedy answers."""
         target = self.target
-        answers = TreeAnswers(self, grown_on(self.num_conversations), progress)
+        answers = TreeAnswers(self, progress)
         model = deepcopy(self.module).float().eval().requires_grad_(requires_grad=False)
         drafter = self.kind.drafter(model, (), num_layers=target.config.num_layers)
-        paths = answers.grow(self._ranks(drafter), self.recipe.num_nodes)
+        paths = answers.grow(partial(self._ranks, drafter), self.recipe.num_nodes)
         self.kind.save(model, paths, folder, target=target, target_name=target_name, metadata=metadata)
         loaded = self.kind.load(folder, target, dtype=torch.float32)
-        return answers.judge(self._ranks(loaded), loaded.paths, self.recipe.tree_sizes)
+        return answers.judge(partial(self._ranks, loaded), loaded.paths, self.recipe.tree_sizes)
 
     def _run(self, batch: Sequence[int]) -> tuple[Tensor, list[Tensor], Tensor]:
         """The target's states [M, D], every head's states [M, D], and the kept rows of the target's head, bfloat16."""
@@ -102,12 +103,9 @@ class HeadsTask(StatesTask[R]):
             students = self.head_states(rows, final_BTD, places_M)
         return final_BTD.flatten(0, 1)[places_M], students, self.module.head_VD.to(torch.bfloat16)
 
-    def _ranks(self, heads: HeadDrafter) -> Callable[[int], Ranks]:
-        def ranks(index: int) -> Ranks:
-            row, features = self.states.conversations[index], row_features(self.states, [index], heads.feature_layers)
-            return heads.level_ranks(row.ids, start=len(row.prompt), features_TE=features)
-
-        return ranks
+    def _ranks(self, heads: HeadDrafter, index: int) -> Ranks:
+        row, features = self.states.conversations[index], row_features(self.states, [index], heads.feature_layers)
+        return heads.level_ranks(row.ids, start=len(row.prompt), features_TE=features)
 
 
 class MedusaTask(HeadsTask[MedusaRecipe]):

@@ -10,8 +10,9 @@ Shapes: legend of `training.data.batch`, plus R rows per conversation that have 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -31,7 +32,7 @@ from training.judging.agreement import AgreementCount
 from training.recipe import DraftStreamRecipe, StreamRecipe, StreamSizes
 from training.tasks.distillation import cross_entropy_to_mean_rows, decayed_mean, mean_rows
 from training.tasks.states_task import Judgement, Metadata, StatesTask
-from training.tasks.tree_growth import TreeAnswers, grown_on
+from training.tasks.tree_growth import TreeAnswers
 
 R = TypeVar("R", bound=StreamRecipe | DraftStreamRecipe)
 
@@ -136,9 +137,10 @@ class StreamTask(StreamsTask[StreamRecipe]):
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
         """Grow the tree on training answers, save, load again, and simulate rounds on the held-out greedy answers."""
         target = self.target
-        answers = TreeAnswers(self, self.greedy(grown_on(self.num_conversations)), progress)
+        answers = TreeAnswers(self, progress, greedy_only=True)
         model = deepcopy(self.module).to(target.embedding.weight.dtype).eval().requires_grad_(requires_grad=False)
-        paths = answers.grow(self._ranks(StreamTree(model, target, self.kept_ids, ())), self.recipe.num_nodes)
+        tree = StreamTree(model, target, self.kept_ids, ())
+        paths = answers.grow(partial(self._ranks, tree), self.recipe.num_nodes)
         save_streams(
             self.module,
             paths,
@@ -149,14 +151,11 @@ class StreamTask(StreamsTask[StreamRecipe]):
             metadata=metadata,
         )
         loaded = load_streams(folder, target)
-        return answers.judge(self._ranks(loaded), loaded.paths, self.recipe.tree_sizes)
+        return answers.judge(partial(self._ranks, loaded), loaded.paths, self.recipe.tree_sizes)
 
-    def _ranks(self, tree: StreamTree) -> Callable[[int], Ranks]:
-        def ranks(index: int) -> Ranks:
-            row, x_TD = self.states.conversations[index], self.states.rows(self.recipe.start_layer, index)
-            return tree.level_ranks(row.ids, start=len(row.prompt), x_TD=x_TD.to(self.states.device, tree.dtype))
-
-        return ranks
+    def _ranks(self, tree: StreamTree, index: int) -> Ranks:
+        row, x_TD = self.states.conversations[index], self.states.rows(self.recipe.start_layer, index)
+        return tree.level_ranks(row.ids, start=len(row.prompt), x_TD=x_TD.to(self.states.device, tree.dtype))
 
     @torch.no_grad()
     def texts(self, batch: Sequence[int], generator: torch.Generator | None) -> StreamTexts:  # noqa: ARG002

@@ -34,7 +34,12 @@ def grow_tree(ranks: Ranks, num_nodes: int) -> tuple[Path, ...]:
         ranks: by place of a text and level, [N, K]; -1 for a token that is not ranked.
         num_nodes: to grow, as far as K levels have room.
     """
-    return grow(_path_counts(ranks).__getitem__, num_nodes, ranks.shape[1])
+    counts: Counter[Path] = Counter()
+    unranked = (ranks < 0) | (ranks >= MOST_RANKS)
+    lengths = np.where(unranked.any(axis=1), unranked.argmax(axis=1), ranks.shape[1])
+    for row, length in zip(ranks.tolist(), lengths.tolist(), strict=True):
+        counts.update(tuple(row[:stop]) for stop in range(1, length + 1))
+    return grow(counts.__getitem__, num_nodes, ranks.shape[1])
 
 
 def judge_heads(ranks: Sequence[Ranks], paths: Sequence[Path], sizes: Sequence[int]) -> tuple[Acceptance, ...]:
@@ -54,17 +59,15 @@ def judge_heads(ranks: Sequence[Ranks], paths: Sequence[Path], sizes: Sequence[i
     return (*trees, replace(chain, tree_size=0))
 
 
-def grown_on(num_training: int) -> range:
-    """The conversations that a tree is grown on, of so many that are trained on."""
-    return range(max(0, num_training - _GROWN_ON), num_training)
-
-
 class TreeAnswers:
     """The answers that the tree of trained heads grows on, and the held-out greedy ones that it is judged on."""
 
-    def __init__(self, task: StatesTask[Any], growing: Sequence[int], progress: ReportCount) -> None:
-        """Args: what was trained; conversations to grow on; called before every answer."""
-        self._growing, self._judging, self._progress = growing, task.greedy(task.held_out), progress
+    def __init__(self, task: StatesTask[Any], progress: ReportCount, *, greedy_only: bool = False) -> None:
+        """Args: what was trained; called before every answer; whether to grow on greedy answers alone."""
+        self._growing: Sequence[int] = range(max(0, task.num_conversations - _GROWN_ON), task.num_conversations)
+        if greedy_only:
+            self._growing = task.greedy(self._growing)
+        self._judging, self._progress = task.greedy(task.held_out), progress
 
     def grow(self, ranks_of: RanksOf, num_nodes: int) -> tuple[Path, ...]:
         """The first nodes of the tree that agrees with most of the training answers."""
@@ -81,13 +84,3 @@ class TreeAnswers:
             self._progress(done, len(self._growing) + len(self._judging))
             ranks.append(ranks_of(index))
         return ranks
-
-
-def _path_counts(ranks: Ranks) -> Counter[Path]:
-    """For every path how many places of the text it agrees with."""
-    counts: Counter[Path] = Counter()
-    unranked = (ranks < 0) | (ranks >= MOST_RANKS)
-    lengths = np.where(unranked.any(axis=1), unranked.argmax(axis=1), ranks.shape[1])
-    for row, length in zip(ranks.tolist(), lengths.tolist(), strict=True):
-        counts.update(tuple(row[:stop]) for stop in range(1, length + 1))
-    return counts
