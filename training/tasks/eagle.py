@@ -15,22 +15,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from decoding.progress import ReportCount
 from runtime.drafters.eagle.folder import load_eagle1, load_eagle3, save_eagle
-from runtime.drafters.eagle.model import EagleHead
+from runtime.drafters.eagle.model import Eagle1, Eagle3, EagleHead
 from runtime.models.decoder import Decoder
 from training.data.states import TargetStates
 from training.judging.drafter_acceptance import judge_trees
 from training.recipe import Eagle1Recipe, Eagle3Recipe
 from training.tasks.distillation import cross_entropy_to_mean_rows, mean_rows
-from training.tasks.eagle_rows import EagleRows, root_states, row_features, unroll
-from training.tasks.eagle_start import initial_head
+from training.tasks.eagle_rows import EagleRows, row_features, row_states, unroll
 from training.tasks.states_task import Judgement, Metadata, StatesTask
 
 _EVALUATED_STEPS = 4
+_FITTED_CONVERSATIONS = 96
+_RIDGE = 1e-3
 
 
 class EagleTask(StatesTask[Eagle1Recipe | Eagle3Recipe]):
@@ -46,7 +47,7 @@ class EagleTask(StatesTask[Eagle1Recipe | Eagle3Recipe]):
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
         """The recipe's loss of a batch."""
         rows = EagleRows.of(self.states, batch)
-        wanted_MD = root_states(self.states, batch, rows)
+        wanted_MD = row_states(self.states, batch)[rows.roots]
         mean_MD = mean_rows(wanted_MD, self._head_VD)
         with torch.autocast(self.states.device.type, dtype=torch.bfloat16):
             entered_RD = self.module.input_feature(self._features(batch))
@@ -71,7 +72,7 @@ class EagleTask(StatesTask[Eagle1Recipe | Eagle3Recipe]):
         hits, totals = [0] * _EVALUATED_STEPS, [0] * _EVALUATED_STEPS
         for batch in self.held_out_batches():
             rows = EagleRows.of(self.states, batch)
-            wanted = (root_states(self.states, batch, rows) @ self._head_VD.T).argmax(-1)
+            wanted = (row_states(self.states, batch)[rows.roots] @ self._head_VD.T).argmax(-1)
             with torch.autocast(self.states.device.type, dtype=torch.bfloat16):
                 entered = self.module.input_feature(self._features(batch))
                 for step, feature_MD in enumerate(unroll(self.module, rows, entered, _EVALUATED_STEPS)):
@@ -83,8 +84,7 @@ class EagleTask(StatesTask[Eagle1Recipe | Eagle3Recipe]):
 
     def _features(self, batch: Sequence[int]) -> Tensor:
         """The target's features of the position before each row, [R, E]."""
-        layers = self.recipe.state_layers or (self.states.layers[-1],)
-        return row_features(self.states, batch, layers)
+        return row_features(self.states, batch, self.recipe.state_layers or (self.target.config.num_layers,))
 
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
         """Save the head, load it again, and simulate rounds with its trees on the held-out greedy answers."""
@@ -107,7 +107,67 @@ class EagleTask(StatesTask[Eagle1Recipe | Eagle3Recipe]):
                     top_k=recipe.tree_top_k,
                 )
             )
-        return Judgement(acceptance=tuple(judge_trees(ranks, sizes=recipe.tree_sizes)) if greedy else ())
+        return Judgement(acceptance=tuple(judge_trees(ranks, sizes=recipe.tree_sizes)))
 
     def _cross_entropy(self, feature_MD: Tensor, mean_MD: Tensor) -> Tensor:
         return cross_entropy_to_mean_rows(self.module.output_state(feature_MD), mean_MD, self._head_VD)
+
+
+def initial_head(
+    recipe: Eagle1Recipe | Eagle3Recipe, target: Decoder, kept_ids: Tensor, states: TargetStates
+) -> EagleHead:
+    """A head in float32 on the target's embedding and rows of its output head, which are frozen.
+
+    It starts as a least-squares guess of the wanted feature, around a layer of the target's. The guess alone agrees
+    with the target on about every fifth token. The layer's inner weights are copies; what it adds to the guess starts
+    at zero, because a copy would add what the target's own states need, at their scale.
+    """
+    head: EagleHead
+    with torch.no_grad():
+        source = _weights_of(target, recipe.source_layer)
+        if isinstance(recipe, Eagle1Recipe):
+            head = Eagle1(target.config, recipe.vocab_size)
+            head.target_norm.copy_(target.final_norm)
+            # a feature carries the weight of the final norm, where the source reads a state of unit scale
+            qkv = source["qkv.weight"] * (source["input_norm"] / target.final_norm)
+        else:
+            head = Eagle3(target.config, recipe.vocab_size, len(recipe.feature_layers))
+            head.output_norm.copy_(target.final_norm)
+            # embeddings are what the target's first layer reads
+            halves = [weights["qkv.weight"] * weights["input_norm"] for weights in (_weights_of(target, 1), source)]
+            qkv = torch.cat(halves, dim=1)
+        head.layer.qkv.weight.copy_(qkv)
+        head.layer.gate_up.weight.copy_(source["gate_up.weight"])
+        head.layer.mlp_norm.copy_(source["mlp_norm"])
+        nn.init.zeros_(head.layer.out.weight)
+        nn.init.zeros_(head.layer.down.weight)
+        head.share(target.embedding.weight.float(), target.lm_head.weight[kept_ids].float(), kept_ids)
+        head.to(states.device)
+        _fit(head, states, recipe.state_layers or (target.config.num_layers,))
+    return head
+
+
+def _weights_of(target: Decoder, layer: int) -> dict[str, Tensor]:
+    """Weights of a layer counted from 1, in float32."""
+    return {name: weight.float() for name, weight in target.layers[layer - 1].state_dict().items()}
+
+
+def _fit(head: EagleHead, states: TargetStates, layers: tuple[int, ...]) -> None:
+    """Let `fuse` predict the feature of each row from what the row is fed."""
+    indices = range(min(_FITTED_CONVERSATIONS, len(states.conversations)))
+    wanted_RD = row_states(states, indices).float()
+    features = row_features(states, indices, layers).float()
+    if isinstance(head, Eagle1):
+        ids = EagleRows.of(states, indices).ids
+        inputs = torch.cat([head.embedding(ids), head.input_feature(features)], dim=-1)
+        head.fuse.weight.copy_(_least_squares(inputs, wanted_RD))
+    elif isinstance(head, Eagle3):
+        head.fuse.weight.copy_(_least_squares(features, wanted_RD / head.output_norm))
+
+
+def _least_squares(inputs_RI: Tensor, wanted_RD: Tensor) -> Tensor:
+    """The matrix [D, I] whose products with the inputs come closest to what is wanted (with a small ridge)."""
+    gram = inputs_RI.T @ inputs_RI
+    gram += _RIDGE * gram.diagonal().mean() * torch.eye(len(gram), device=gram.device)
+    solution_ID: Tensor = torch.linalg.solve(gram, inputs_RI.T @ wanted_RD)
+    return solution_ID.T

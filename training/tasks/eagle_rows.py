@@ -70,25 +70,18 @@ class EagleRows:
 
 def row_features(states: TargetStates, indices: Sequence[int], layers: Sequence[int]) -> Tensor:
     """The target's features of the position before each row, as the channel carries them, [R, E] bfloat16."""
-    parts = []
-    last = states.target.config.num_layers
-    for index in indices:
-        stop = len(states.conversations[index].ids) - 2
-        parts.append(torch.stack([states.rows(layer, index)[:stop] for layer in layers], dim=1))
+    parts = [torch.stack([states.rows(layer, index)[:-2] for layer in layers], dim=1) for index in indices]
     hidden_RED = torch.cat(parts).to(states.device)
+    last = states.target.config.num_layers
     if last in layers:
         # its cached states carry the final norm's weight already
         hidden_RED[:, layers.index(last)] /= states.target.final_norm
     return normalise_features(hidden_RED, states.target.config.norm_eps)
 
 
-def root_states(states: TargetStates, indices: Sequence[int], rows: EagleRows) -> Tensor:
-    """What the target's head reads at the roots, [M, D] bfloat16."""
-    parts = [
-        states.rows(states.layers[-1], index)[1 : len(states.conversations[index].ids) - 1][-count:]
-        for index, count in zip(indices, rows.num_roots, strict=True)
-    ]
-    return torch.cat(parts).to(states.device)
+def row_states(states: TargetStates, indices: Sequence[int]) -> Tensor:
+    """What the target's head reads at each row, [R, D] bfloat16."""
+    return torch.cat([states.rows(states.layers[-1], index)[1:-1] for index in indices]).to(states.device)
 
 
 def unroll(head: EagleHead, rows: EagleRows, feature_RD: Tensor, num_steps: int) -> Iterator[Tensor]:

@@ -11,9 +11,8 @@ from tests.tiny_eagle import plain_entered, plain_features, plain_log_probs, tin
 from training.data.conversations import read_conversations
 from training.data.states import TargetStates
 from training.recipe import Eagle1Recipe, Eagle3Recipe, Optimisation
-from training.tasks.eagle import EagleTask
-from training.tasks.eagle_rows import EagleRows, root_states, row_features, unroll
-from training.tasks.eagle_start import initial_head
+from training.tasks.eagle import EagleTask, initial_head
+from training.tasks.eagle_rows import EagleRows, row_features, row_states, unroll
 
 KEPT = torch.arange(0, 61, 2)
 COMMON = {
@@ -110,7 +109,7 @@ def test_features_belong_to_the_position_before_and_have_unit_scale(states) -> N
 
 def test_what_the_targets_head_reads_at_the_roots(states) -> None:
     rows = EagleRows.of(states, [0, 5])
-    found = root_states(states, [0, 5], rows)
+    found = row_states(states, [0, 5])[rows.roots]
     expected = []
     for index in (0, 5):
         row = states.conversations[index]
