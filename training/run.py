@@ -16,8 +16,7 @@ from decoding.files import replace_file
 from runtime.models.config import ModelConfig
 from runtime.models.weights import load_decoder
 from runtime.storage.weight_folder import WEIGHTS_FILE
-from training.curve import read_curve
-from training.data.conversations import Conversation, fingerprint, most_frequent_ids, read_conversations, split_held_out
+from training.data.conversations import Conversation, fingerprint, most_frequent_ids, read_conversations, training_part
 from training.data.states import TargetStates
 from training.judging.agreement import TopKShares
 from training.judging.card import AcceptanceCard, Card, DataCard, add_benchmark, read_card, write_card
@@ -39,7 +38,7 @@ from training.tasks.exits import ExitTask
 from training.tasks.heads import HydraTask, MedusaTask
 from training.tasks.states_task import Judgement, StatesTask
 from training.tasks.streams import StreamTask
-from training.trainer import Report, train
+from training.trainer import Report, read_curve, train
 
 RUN_FILE = "run.json"
 DRAFTER_FOLDER = "drafter"
@@ -64,9 +63,6 @@ class RunProgress:
     report: Report | None = None
 
 
-OnProgress = Callable[[RunProgress], None]
-
-
 def run_recipe(
     recipe: TrainingRecipe,
     target_folder: Path,
@@ -75,7 +71,7 @@ def run_recipe(
     *,
     state_folder: Path | None = None,
     device: str = "cpu",
-    progress: OnProgress = lambda _: None,
+    progress: Callable[[RunProgress], None] = lambda _: None,
 ) -> Path:
     """Train what the recipe describes, or go on where an earlier call was cut off.
 
@@ -113,13 +109,20 @@ def run_recipe(
     states.fill(lambda done, total: progress(RunProgress(stage="states", done=done, total=total)))
     task = task_class(recipe, target, kept_ids, states)
     report = train(task, recipe.optimisation, out_folder, progress=lambda report: progress(_training(report)))
+    drafter_folder = out_folder / DRAFTER_FOLDER
     judgement = task.finish(
-        out_folder / DRAFTER_FOLDER,
+        drafter_folder,
         target_name=target_folder.name,
         metadata=origin,
         progress=lambda done, total: progress(RunProgress(stage="judging", done=done, total=total)),
     )
-    return _write_card(out_folder, task, data, report, judgement)
+    num_bytes = (drafter_folder / WEIGHTS_FILE).stat().st_size
+    if judgement.extends is None:
+        write_card(_card(out_folder, origin, task, data, report, judgement, num_bytes), drafter_folder)
+    else:
+        write_card(read_card(judgement.extends).model_copy(update={"num_bytes": num_bytes}), drafter_folder)
+        add_benchmark(drafter_folder, f"{recipe.kind}, held out", _figures(report))
+    return drafter_folder
 
 
 def usable_device(name: str) -> torch.device:
@@ -150,7 +153,7 @@ _TASKS: Mapping[type[TrainingRecipe], type[StatesTask[Any]]] = {
 
 
 def _kept_ids(recipe: TrainingRecipe, conversations: list[Conversation], config: ModelConfig) -> Tensor:
-    training, _ = split_held_out(conversations, recipe.num_held_out)
+    training = training_part(conversations, recipe.num_held_out)
     largest = max((recipe.vocab_size - 1, *recipe.always_kept))
     if largest >= config.vocab_size:
         msg = f"vocab_size and always_kept reach up to {largest}: the target has ids 0..{config.vocab_size - 1}"
@@ -192,41 +195,40 @@ def _training(report: Report) -> RunProgress:
     return RunProgress(stage="training", done=report.num_tokens, total=report.total_tokens, report=report)
 
 
-def _write_card(out_folder: Path, task: StatesTask[Any], data: DataCard, report: Report, judgement: Judgement) -> Path:
-    """Put the card into the drafter folder, and return that folder."""
-    folder = out_folder / DRAFTER_FOLDER
-    origin = json.loads((out_folder / RUN_FILE).read_bytes())
-    if judgement.extends is not None:
-        return _extend_card(judgement.extends, folder, report, origin["recipe"]["kind"])
+def _card(
+    out_folder: Path,
+    origin: Mapping[str, Any],
+    task: StatesTask[Any],
+    data: DataCard,
+    report: Report,
+    judgement: Judgement,
+    num_bytes: int,
+) -> Card:
+    kind = origin["recipe"]["kind"]
     trained = [parameter for parameter in task.module.parameters() if parameter.requires_grad]
-    card = Card(
+    return Card(
         name=out_folder.name,
-        kind=origin["recipe"]["kind"],
+        kind=kind,
         target=origin["target"],
         recipe=origin["recipe"],
         data=data,
         num_parameters=sum(parameter.numel() for parameter in trained),
-        num_bytes=(folder / WEIGHTS_FILE).stat().st_size,
+        num_bytes=num_bytes,
         num_training_tokens=report.num_tokens,
         training_minutes=round(report.elapsed_s / 60, 1),
         device=trained[0].device.type,
-        curve=read_curve(out_folder) if origin["recipe"]["kind"] != "exit" else (),
+        curve=read_curve(out_folder) if kind != "exit" else (),
         held_out={name: round(value, 4) for name, value in report.scores.items()},
         acceptance=tuple(AcceptanceCard.of(result) for result in judgement.acceptance),
         exit_coverage=_rounded(judgement.exit_coverage),
         untrained_exit_coverage=_rounded(judgement.untrained_exit_coverage),
     )
-    write_card(card, folder)
-    return folder
 
 
-def _extend_card(source: Path, folder: Path, report: Report, what: str) -> Path:
-    """Put the card of the drafter in `source` into `folder`, with what was added to it; return `folder`."""
+def _figures(report: Report) -> dict[str, float]:
+    """What is added to the card of a drafter that was extended."""
     figures = {name: round(value, 4) for name, value in report.scores.items()}
-    figures |= {"training_tokens": report.num_tokens, "training_minutes": round(report.elapsed_s / 60, 1)}
-    write_card(read_card(source).model_copy(update={"num_bytes": (folder / WEIGHTS_FILE).stat().st_size}), folder)
-    add_benchmark(folder, f"{what}, held out", figures)
-    return folder
+    return figures | {"training_tokens": report.num_tokens, "training_minutes": round(report.elapsed_s / 60, 1)}
 
 
 def _rounded(coverage: TopKShares) -> TopKShares:

@@ -14,17 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import nn
 
 from decoding.errors import TrainingError
 from decoding.files import replace_file
-from training.curve import add_point
+from training.judging.card import CurvePoint
 from training.recipe import Optimisation
 from training.tasks.states_task import StatesTask
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
+CURVE_FILE = "curve.json"
+_CURVE = TypeAdapter(tuple[CurvePoint, ...])
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
@@ -212,3 +215,35 @@ def learning_rate(settings: Optimisation, step: int, num_tokens: int) -> float:
     decay = min(1.0, left / settings.decay_fraction) if settings.decay_fraction else 1.0
     fraction = settings.final_fraction + (1.0 - settings.final_fraction) * max(0.0, decay)
     return settings.learning_rate * warmup * fraction
+
+
+def read_curve(folder: Path) -> tuple[CurvePoint, ...]:
+    """The curve of a run; nothing where none was written.
+
+    Raises:
+        TrainingError: the file is damaged.
+    """
+    path = folder / CURVE_FILE
+    if not path.is_file():
+        return ()
+    try:
+        return _CURVE.validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        msg = f"{path}: not a readable training curve ({error}); delete it to go on without what it held"
+        raise TrainingError(msg) from error
+
+
+def add_point(folder: Path, num_tokens: int, scores: Mapping[str, float]) -> None:
+    """Write one point; later points, which the last checkpoint did not keep, are dropped.
+
+    Raises:
+        TrainingError: the file is damaged, or cannot be written.
+    """
+    earlier = [point for point in read_curve(folder) if point.num_tokens < num_tokens]
+    point = CurvePoint(num_tokens=num_tokens, scores={name: round(value, 4) for name, value in scores.items()})
+    path = folder / CURVE_FILE
+    try:
+        replace_file(path, _CURVE.dump_json((*earlier, point), indent=1))
+    except OSError as error:
+        msg = f"{path}: cannot be written ({error})"
+        raise TrainingError(msg) from error

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from decoding.errors import TrainingError
 from decoding.files import replace_file
-from training.curve import CurvePoint
 from training.judging.agreement import TopKShares
 from training.judging.drafter_acceptance import Acceptance
 
@@ -92,6 +91,13 @@ class TaskAcceptance(_Strict):
 
 AcceptanceByTask = dict[str, dict[str, TaskAcceptance]]
 """By setting of the drafter, then by kind of task."""
+
+
+class CurvePoint(_Strict):
+    """Figures on held-out answers after so many answer tokens, repeats included."""
+
+    num_tokens: int
+    scores: dict[str, float]
 
 
 class Card(_Strict):
@@ -180,21 +186,13 @@ def read_card(folder: Path) -> Card:
 
 
 def add_benchmark(folder: Path, name: str, figures: Mapping[str, float]) -> None:
-    """Put figures that were measured later on the card; earlier ones of the same benchmark are replaced.
-
-    Raises:
-        TrainingError: there is no card, or it cannot be written.
-    """
+    """Put figures that were measured later on the card; earlier ones of the same benchmark are replaced."""
     card = read_card(folder)
     write_card(card.model_copy(update={"benchmarks": card.benchmarks | {name: dict(figures)}}), folder)
 
 
 def add_acceptance(folder: Path, prompts: str, found: AcceptanceByTask) -> None:
-    """Put acceptance on other prompts on the card; earlier figures for the same prompts are replaced.
-
-    Raises:
-        TrainingError: there is no card, or it cannot be written.
-    """
+    """Put acceptance on other prompts on the card; earlier figures for the same prompts are replaced."""
     card = read_card(folder)
     write_card(card.model_copy(update={"acceptance_on": card.acceptance_on | {prompts: found}}), folder)
 
@@ -215,12 +213,12 @@ def _sections(card: Card) -> Iterator[Section]:
     if card.kind != "exit":
         yield _figures("Held-out answers, before rounding to int8", card.held_out)
     if card.curve:
-        yield Section("Held-out answers by tokens seen", *_curve(card.curve))
+        yield _curve(card.curve)
     if card.acceptance:
         title = "Acceptance, simulated round by round on held-out greedy answers"
         yield Section(title, ("drafted tokens", "depth", "features", "rounds", *_BY_PLACE), _acceptance(card))
     if card.exit_coverage:
-        yield Section("Exit coverage on held-out answers", *_coverage(card))
+        yield _coverage(card)
     for prompts, found in card.acceptance_on.items():
         yield Section(
             f"Acceptance on {prompts}, by kind of task", ("setting", "task", *_BY_PLACE), list(_by_task(found))
@@ -249,13 +247,13 @@ def _figures(title: str, figures: Mapping[str, float]) -> Section:
     return Section(title, ("figure", "value"), [(name, f"{value:.3f}") for name, value in figures.items()])
 
 
-def _curve(curve: Sequence[CurvePoint]) -> tuple[tuple[str, ...], _Rows]:
+def _curve(curve: Sequence[CurvePoint]) -> Section:
     names = tuple(curve[-1].scores)
     rows = [
         (f"{point.num_tokens:,}", *(f"{point.scores[name]:.3f}" if name in point.scores else "" for name in names))
         for point in curve
     ]
-    return ("answer tokens", *names), rows
+    return Section("Held-out answers by tokens seen", ("answer tokens", *names), rows)
 
 
 def _acceptance(card: Card) -> _Rows:
@@ -282,14 +280,12 @@ def _rates(rates: Sequence[float]) -> str:
     return " ".join(f"{rate:.2f}" for rate in rates)
 
 
-def _coverage(card: Card) -> tuple[tuple[str, ...], _Rows]:
+def _coverage(card: Card) -> Section:
     top_ks = list(next(iter(card.exit_coverage.values())))
     rows = [
-        (f"{layer}, {state}", *(f"{shares[top_k]:.2f}" for top_k in top_ks))
+        (f"{layer}, {state}", *(f"{coverage[layer][top_k]:.2f}" for top_k in top_ks))
         for layer in sorted(card.exit_coverage)
-        for state, shares in (
-            ("untrained", card.untrained_exit_coverage[layer]),
-            ("trained", card.exit_coverage[layer]),
-        )
+        for state, coverage in (("untrained", card.untrained_exit_coverage), ("trained", card.exit_coverage))
     ]
-    return ("exit after layer", *(f"top-{top_k}" for top_k in top_ks)), rows
+    header = ("exit after layer", *(f"top-{top_k}" for top_k in top_ks))
+    return Section("Exit coverage on held-out answers", header, rows)

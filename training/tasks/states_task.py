@@ -82,8 +82,9 @@ class StatesTask(ABC, Generic[R]):
         return range(self.num_conversations, len(self.states.conversations))
 
     def held_out_batches(self) -> Iterator[Sequence[int]]:
-        """The same in batches."""
-        return evaluation_batches(self.held_out)
+        """The same in batches of a size that evaluations have memory for."""
+        for start in range(0, len(self.held_out), _EVALUATION_BATCH):
+            yield self.held_out[start : start + _EVALUATION_BATCH]
 
     def greedy(self, indices: Sequence[int]) -> list[int]:
         """Those of the conversations whose answers are greedy."""
@@ -107,9 +108,3 @@ class StatesTask(ABC, Generic[R]):
             metadata: kept in the folder.
             progress: called with passes over answers that are done, and their number.
         """
-
-
-def evaluation_batches(indices: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Conversations in batches of a size that evaluations have memory for."""
-    for start in range(0, len(indices), _EVALUATION_BATCH):
-        yield indices[start : start + _EVALUATION_BATCH]
