@@ -47,7 +47,6 @@ class _Common(Strict):
         vocab_size: output tokens kept: those that answers use most.
         always_kept: token ids that are kept however seldom they are used.
         num_held_out: conversations at the end of the data that judge the result and are never trained on.
-        optimisation: how long and how fast to train.
     """
 
     layer_fields: ClassVar[Mapping[str, bool]] = {}
@@ -64,11 +63,7 @@ class _Common(Strict):
         return tuple(layer for name, is_read in self.layer_fields.items() if is_read for layer in self._layers(name))
 
     def require_layers(self, num_layers: int) -> None:
-        """Refuse layers that a target of so many layers does not have.
-
-        Raises:
-            TrainingError: a field names such a layer.
-        """
+        """Raise a `TrainingError` if a field names a layer that a target of so many layers does not have."""
         for name in self.layer_fields:
             wrong = [layer for layer in self._layers(name) if layer > num_layers]
             if wrong:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,19 +18,8 @@ from runtime.models.weights import load_decoder
 from runtime.storage.weight_folder import WEIGHTS_FILE
 from training.data.conversations import Conversation, fingerprint, most_frequent_ids, read_conversations, training_part
 from training.data.states import TargetStates
-from training.judging.agreement import TopKShares
 from training.judging.card import AcceptanceCard, Card, DataCard, add_benchmark, read_card, write_card
-from training.recipe import (
-    DraftRecipe,
-    DraftStreamRecipe,
-    Eagle1Recipe,
-    Eagle3Recipe,
-    ExitRecipe,
-    HydraRecipe,
-    MedusaRecipe,
-    StreamRecipe,
-    TrainingRecipe,
-)
+from training.recipe import TrainingRecipe
 from training.tasks.chain_draft import DraftTask
 from training.tasks.draft_streams import DraftStreamTask
 from training.tasks.eagle import EagleTask
@@ -43,6 +32,7 @@ from training.trainer import Report, read_curve, train
 RUN_FILE = "run.json"
 DRAFTER_FOLDER = "drafter"
 STATE_FOLDER = "states"
+K = TypeVar("K")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,7 +83,7 @@ def run_recipe(
         ModelError: the target cannot be loaded.
     """
     target = load_decoder(target_folder, dtype=torch.bfloat16).to(usable_device(device))
-    task_class = _TASKS[type(recipe)]
+    task_class = _TASKS[recipe.kind]
     task_class.require_fit(recipe, target)
     conversations = read_conversations(data_paths, vocab_size=target.config.vocab_size)
     kept_ids = _kept_ids(recipe, conversations, target.config)
@@ -109,20 +99,20 @@ def run_recipe(
     states.fill(lambda done, total: progress(RunProgress(stage="states", done=done, total=total)))
     task = task_class(recipe, target, kept_ids, states)
     report = train(task, recipe.optimisation, out_folder, progress=lambda report: progress(_training(report)))
-    drafter_folder = out_folder / DRAFTER_FOLDER
+    folder = out_folder / DRAFTER_FOLDER
     judgement = task.finish(
-        drafter_folder,
+        folder,
         target_name=target_folder.name,
         metadata=origin,
         progress=lambda done, total: progress(RunProgress(stage="judging", done=done, total=total)),
     )
-    num_bytes = (drafter_folder / WEIGHTS_FILE).stat().st_size
     if judgement.extends is None:
-        write_card(_card(out_folder, origin, task, data, report, judgement, num_bytes), drafter_folder)
+        write_card(_card(out_folder, origin, task, data, report, judgement), folder)
     else:
-        write_card(read_card(judgement.extends).model_copy(update={"num_bytes": num_bytes}), drafter_folder)
-        add_benchmark(drafter_folder, f"{recipe.kind}, held out", _figures(report))
-    return drafter_folder
+        write_card(read_card(judgement.extends).model_copy(update={"num_bytes": _num_bytes(folder)}), folder)
+        figures = _rounded(report.scores) | {"training_tokens": report.num_tokens, "training_minutes": _minutes(report)}
+        add_benchmark(folder, f"{recipe.kind}, held out", figures)
+    return folder
 
 
 def usable_device(name: str) -> torch.device:
@@ -139,17 +129,17 @@ def usable_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-_TASKS: Mapping[type[TrainingRecipe], type[StatesTask[Any]]] = {
-    DraftRecipe: DraftTask,
-    ExitRecipe: ExitTask,
-    MedusaRecipe: MedusaTask,
-    HydraRecipe: HydraTask,
-    StreamRecipe: StreamTask,
-    DraftStreamRecipe: DraftStreamTask,
-    Eagle1Recipe: EagleTask,
-    Eagle3Recipe: EagleTask,
+_TASKS: Mapping[str, type[StatesTask[Any]]] = {
+    "draft": DraftTask,
+    "exit": ExitTask,
+    "medusa": MedusaTask,
+    "hydra": HydraTask,
+    "streams": StreamTask,
+    "draft_streams": DraftStreamTask,
+    "eagle1": EagleTask,
+    "eagle3": EagleTask,
 }
-"""What a recipe of each kind trains; made from recipe, target, kept ids and states."""
+"""What a recipe of each kind trains."""
 
 
 def _kept_ids(recipe: TrainingRecipe, conversations: list[Conversation], config: ModelConfig) -> Tensor:
@@ -196,40 +186,37 @@ def _training(report: Report) -> RunProgress:
 
 
 def _card(
-    out_folder: Path,
-    origin: Mapping[str, Any],
-    task: StatesTask[Any],
-    data: DataCard,
-    report: Report,
-    judgement: Judgement,
-    num_bytes: int,
+    folder: Path, origin: Mapping[str, Any], task: StatesTask[Any], data: DataCard, report: Report, judgement: Judgement
 ) -> Card:
     kind = origin["recipe"]["kind"]
     trained = [parameter for parameter in task.module.parameters() if parameter.requires_grad]
+    exits, untrained = judgement.exit_coverage, judgement.untrained_exit_coverage
     return Card(
-        name=out_folder.name,
+        name=folder.name,
         kind=kind,
         target=origin["target"],
         recipe=origin["recipe"],
         data=data,
         num_parameters=sum(parameter.numel() for parameter in trained),
-        num_bytes=num_bytes,
+        num_bytes=_num_bytes(folder / DRAFTER_FOLDER),
         num_training_tokens=report.num_tokens,
-        training_minutes=round(report.elapsed_s / 60, 1),
+        training_minutes=_minutes(report),
         device=trained[0].device.type,
-        curve=read_curve(out_folder) if kind != "exit" else (),
-        held_out={name: round(value, 4) for name, value in report.scores.items()},
+        curve=read_curve(folder) if kind != "exit" else (),
+        held_out=_rounded(report.scores),
         acceptance=tuple(AcceptanceCard.of(result) for result in judgement.acceptance),
-        exit_coverage=_rounded(judgement.exit_coverage),
-        untrained_exit_coverage=_rounded(judgement.untrained_exit_coverage),
+        exit_coverage={layer: _rounded(shares) for layer, shares in exits.items()},
+        untrained_exit_coverage={layer: _rounded(shares) for layer, shares in untrained.items()},
     )
 
 
-def _figures(report: Report) -> dict[str, float]:
-    """What is added to the card of a drafter that was extended."""
-    figures = {name: round(value, 4) for name, value in report.scores.items()}
-    return figures | {"training_tokens": report.num_tokens, "training_minutes": round(report.elapsed_s / 60, 1)}
+def _num_bytes(folder: Path) -> int:
+    return (folder / WEIGHTS_FILE).stat().st_size
 
 
-def _rounded(coverage: TopKShares) -> TopKShares:
-    return {layer: {top_k: round(share, 4) for top_k, share in row.items()} for layer, row in coverage.items()}
+def _minutes(report: Report) -> float:
+    return round(report.elapsed_s / 60, 1)
+
+
+def _rounded(figures: Mapping[K, float]) -> dict[K, float]:
+    return {name: round(value, 4) for name, value in figures.items()}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from runtime.drafters.language_model.model import normalise_features
@@ -48,10 +49,7 @@ def make_batch(states: TargetStates, indices: Sequence[int]) -> Batch:
 
 def answer_states(states: TargetStates, indices: Sequence[int], layer: int) -> Tensor:
     """States after `layer` at the positions that predict an answer token, conversation by conversation, [M, D]."""
-    parts = []
-    for index in indices:
-        row = states.conversations[index]
-        parts.append(states.rows(layer, index)[len(row.prompt) - 1 : len(row.ids) - 1])
+    parts = [states.rows(layer, index)[-len(states.conversations[index].answer) - 1 : -1] for index in indices]
     return torch.cat(parts).to(states.device)
 
 
@@ -67,10 +65,8 @@ def shifted_features(
     """Features of the previous position, zero where `present` [B, T] is false and at position 0; None if no layers."""
     if not layers:
         return None
-    unit = exit_features(states, indices, layers)
-    shifted = torch.zeros_like(unit)
-    shifted[:, 1:] = unit[:, :-1]
-    return shifted * present.to(unit.device).unsqueeze(-1)
+    shifted = pad(exit_features(states, indices, layers)[:, :-1], (0, 0, 1, 0))
+    return shifted * present.to(shifted.device).unsqueeze(-1)
 
 
 def soft_cross_entropy(student_logits_MV: Tensor, teacher_logits_MV: Tensor) -> Tensor:

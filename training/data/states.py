@@ -72,7 +72,8 @@ class TargetStates:
     def fill(self, progress: ReportCount = lambda *_: None) -> None:
         """Compute what is not there yet; `progress(done, total)` counts conversations."""
         total = len(self.conversations)
-        counts = self._read_done()
+        path = self.folder / _DONE
+        counts = {int(layer): count for layer, count in json.loads(path.read_text()).items()} if path.is_file() else {}
         done = min(counts.get(layer, 0) for layer in self.layers)
         while done < total:
             stop = min(done + _CONVERSATIONS_PER_SAVE, total)
@@ -81,7 +82,7 @@ class TargetStates:
                 self._compute(batch)
             done = stop
             counts |= {layer: max(done, counts.get(layer, 0)) for layer in self.layers}
-            replace_file(self.folder / _DONE, json.dumps(counts).encode())
+            replace_file(path, json.dumps(counts).encode())
             progress(done, total)
 
     @torch.inference_mode()
@@ -124,11 +125,6 @@ class TargetStates:
         elif path.read_text() != digest.hexdigest():
             msg = f"{self.folder}: holds the states of another target or other data; name an empty folder"
             raise TrainingError(msg)
-
-    def _read_done(self) -> dict[int, int]:
-        """Conversations done, by layer."""
-        path = self.folder / _DONE
-        return {int(layer): count for layer, count in json.loads(path.read_text()).items()} if path.is_file() else {}
 
 
 def _reserve(path: Path, num_bytes: int) -> None:

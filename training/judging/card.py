@@ -146,15 +146,29 @@ class Card(_Strict):
         """What it is and for which target."""
         return f"{_TITLES[self.kind]} for {self.target}."
 
-    @property
-    def sections(self) -> list[Section]:
+    def sections(self) -> Iterator[Section]:
         """Everything on the card, as tables."""
-        return list(_sections(self))
+        yield Section("", ("", ""), _facts(self))
+        if self.kind != "exit":
+            yield _figures("Held-out answers, before rounding to int8", self.held_out)
+        if self.curve:
+            yield _curve(self.curve)
+        if self.acceptance:
+            title = "Acceptance, simulated round by round on held-out greedy answers"
+            yield Section(title, ("drafted tokens", "depth", "features", "rounds", *_BY_PLACE), _acceptance(self))
+        if self.exit_coverage:
+            yield _coverage(self)
+        for prompts, found in self.acceptance_on.items():
+            yield Section(
+                f"Acceptance on {prompts}, by kind of task", ("setting", "task", *_BY_PLACE), list(_by_task(found))
+            )
+        for name, figures in self.benchmarks.items():
+            yield _figures(name, figures)
 
     @property
     def text(self) -> str:
         """The card in Markdown."""
-        return "\n\n".join([f"# {self.name}\n\n{self.title}", *(section.text for section in self.sections)]) + "\n"
+        return "\n\n".join([f"# {self.name}\n\n{self.title}", *(section.text for section in self.sections())]) + "\n"
 
 
 def write_card(card: Card, folder: Path) -> None:
@@ -206,25 +220,6 @@ _TITLES = {
     "eagle3": "EAGLE-3 head",
     "streams": "Speculative streams",
 }
-
-
-def _sections(card: Card) -> Iterator[Section]:
-    yield Section("", ("", ""), _facts(card))
-    if card.kind != "exit":
-        yield _figures("Held-out answers, before rounding to int8", card.held_out)
-    if card.curve:
-        yield _curve(card.curve)
-    if card.acceptance:
-        title = "Acceptance, simulated round by round on held-out greedy answers"
-        yield Section(title, ("drafted tokens", "depth", "features", "rounds", *_BY_PLACE), _acceptance(card))
-    if card.exit_coverage:
-        yield _coverage(card)
-    for prompts, found in card.acceptance_on.items():
-        yield Section(
-            f"Acceptance on {prompts}, by kind of task", ("setting", "task", *_BY_PLACE), list(_by_task(found))
-        )
-    for name, figures in card.benchmarks.items():
-        yield _figures(name, figures)
 
 
 _BY_PLACE = ("mean acceptance length", "conditional acceptance by place")

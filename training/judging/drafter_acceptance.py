@@ -18,9 +18,6 @@ from runtime.drafters.language_model.model import DraftModel
 from runtime.drafters.language_model.rollouts import rollouts_everywhere
 from training.data.conversations import Conversation
 
-Features = Callable[[int], Tensor]
-"""Exit features of every position of a conversation given by index, [T, E]."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Acceptance:
@@ -71,16 +68,16 @@ def judge_draft(
     indices: Sequence[int],
     *,
     windows: Sequence[int],
-    features: Features | None,
+    features: Callable[[int], Tensor] | None,
 ) -> list[Acceptance]:
-    """Acceptance on the conversations of the given indices, one result per window length.
+    """Acceptance on some conversations with greedy answers, one result per window length.
 
     Args:
         draft: the draft to judge.
-        conversations: what `indices` refer to; their answers should be greedy ones.
+        conversations: what `indices` refer to.
         indices: conversations to use.
         windows: numbers of drafted tokens per round.
-        features: exit features of a conversation, or None to judge the draft without them.
+        features: exit features of every position of a conversation given by index, [T, E]; None to judge without.
     """
     lengths = []
     for index in indices:

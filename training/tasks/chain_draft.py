@@ -67,11 +67,7 @@ class DraftTask(StatesTask[DraftRecipe]):
         save_draft(self.module, folder, target_name=target_name, metadata=metadata)
         draft = load_draft(folder, states.target, dtype=torch.float32)
         greedy = self.greedy(self.held_out)
-
-        def features(index: int) -> Tensor:
-            return exit_features(states, [index], layers)[0]
-
-        sources = [None, features] if layers else [None]
+        sources = [None, lambda index: exit_features(states, [index], layers)[0]] if layers else [None]
         results: list[Acceptance] = []
         for done, source in enumerate(sources):
             progress(done, len(sources))

@@ -43,7 +43,7 @@ class DraftStreamTask(StreamsTask[DraftStreamRecipe]):
 
     @classmethod
     def require_fit(cls, recipe: DraftStreamRecipe, target: Decoder) -> None:
-        """The same, and the draft."""
+        """The same, and a draft that can be loaded, has a card, and reads the features that the recipe names."""
         super().require_fit(recipe, target)
         _draft_of(recipe, target)
 
@@ -77,12 +77,7 @@ class DraftStreamTask(StreamsTask[DraftStreamRecipe]):
 
 
 def _draft_of(recipe: DraftStreamRecipe, target: Decoder) -> DraftModel:
-    """The draft in bfloat16, with the sizes of the streams that it has none of yet.
-
-    Raises:
-        TrainingError: it reads other features, or has no card.
-        ModelError: it cannot be loaded, or `start_layer` is not among its layers.
-    """
+    """The draft in bfloat16, with the sizes of the streams that it has none of yet."""
     folder = find_drafter(recipe.drafter)
     read_card(folder)  # it is written again in the end: better to miss it now
     draft = load_draft(folder, target, dtype=torch.bfloat16)

@@ -58,13 +58,7 @@ class HeadsTask(StatesTask[R]):
 
     @abstractmethod
     def head_states(self, rows: Batch, final_BTD: Tensor, places_M: Tensor) -> list[Tensor]:
-        """Every head's states that propose the tokens after some places, [M, D] each.
-
-        Args:
-            rows: the batch.
-            final_BTD: the target's last states.
-            places_M: as `predicting_places` gives them.
-        """
+        """Every head's states that propose the tokens after `predicting_places`, [M, D] each."""
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:  # noqa: ARG002
         """Weighted mean of the heads' losses at the answer positions."""

@@ -100,11 +100,4 @@ class StatesTask(ABC, Generic[R]):
 
     @abstractmethod
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
-        """Write the drafter folder, and judge on held-out answers what is in it.
-
-        Args:
-            folder: to write.
-            target_name: what the target is called in the folder.
-            metadata: kept in the folder.
-            progress: called with passes over answers that are done, and their number.
-        """
+        """Write the drafter folder, and judge what is in it; `progress` counts passes over held-out answers."""

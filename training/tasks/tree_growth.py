@@ -43,12 +43,9 @@ def grow_tree(ranks: Ranks, num_nodes: int) -> tuple[Path, ...]:
 
 
 def judge_heads(ranks: Sequence[Ranks], paths: Sequence[Path], sizes: Sequence[int]) -> tuple[Acceptance, ...]:
-    """Acceptance of beginnings of a tree, then of the chain of every level's best.
+    """Acceptance of beginnings of a tree of several sizes, then of the chain of every level's best.
 
-    Args:
-        ranks: of each answer, [N, K].
-        paths: nodes of the tree in their order.
-        sizes: numbers of nodes.
+    `ranks` of each answer are [N, K], `paths` the nodes of the tree in their order.
     """
     if not ranks:
         return ()

@@ -29,10 +29,6 @@ class BatchCache(KVCache):
         self.keys = torch.zeros(shape, dtype=like.dtype, device=like.device)
         self.values = torch.zeros_like(self.keys)
 
-    def keep(self, rows: Tensor) -> None:
-        """Drop every sequence that is not among `rows`."""
-        self.keys, self.values = self.keys[:, rows], self.values[:, rows]
-
 
 @torch.inference_mode()
 def decode_batch(
@@ -107,7 +103,7 @@ class _Rows:
         """Append one token to each sequence; sequences not in `alive` may be dropped."""
         if len(alive) < _LEAST_ALIVE * len(self.numbers):
             kept = torch.tensor(alive, device=self.numbers.device)
-            self._cache.keep(kept)
+            self._cache.keys, self._cache.values = self._cache.keys[:, kept], self._cache.values[:, kept]
             self._pads_R, self.numbers, tokens_R = self._pads_R[kept], self.numbers[kept], tokens_R[kept]
         self.logits_RV = self._forward(tokens_R[:, None])
 

@@ -65,14 +65,8 @@ def generate_conversations(
 ) -> None:
     """Write `recipe.num_conversations` conversations with distinct prompts to `path`, or go on doing so.
 
-    Args:
-        recipe: how many, how long, how sampled.
-        target: who speaks, in the dtype and on the device of its weights.
-        tokenizer: the target's.
-        path: a token file, gzipped if it ends in ".gz". `path` + ".provenance.json" records its origin.
-        target_name: what a user calls the target.
-        sources: conversations that passages are taken from, for a recipe of kind "passages".
-        progress: called after each batch with conversations done and wanted.
+    The file is gzipped if its name ends in ".gz"; `path` + ".provenance.json" records its origin. For a recipe of kind
+    "passages" these are taken from `sources`. Progress counts conversations.
 
     Raises:
         TrainingError: the file there is another recipe's, it cannot be written, the target has nothing new to
@@ -85,7 +79,7 @@ def generate_conversations(
     }
     if sources:
         origin["sources"] = fingerprint(sources)
-    speaker = _Speaker(recipe, target, tokenizer, _user_turns(recipe, target, tokenizer, sources))
+    speaker = _Speaker(recipe, target, tokenizer, sources)
     try:
         output = _Output(path, origin, target.config.vocab_size)
         num_empty = 0
@@ -102,26 +96,25 @@ def generate_conversations(
         raise TrainingError(msg) from error
 
 
-def _user_turns(
-    recipe: TextRecipe, target: Decoder, tokenizer: Tokenizer, sources: Sequence[Conversation]
-) -> OpenedTurns | PassageTurns:
-    if isinstance(recipe, SelfTextRecipe):
-        if sources:
-            raise TrainingError("a recipe of kind 'selfgen' takes no passages: leave the token files away")
-        return OpenedTurns(recipe, target, tokenizer)
-    if not sources:
-        raise TrainingError("a recipe of kind 'passages' needs conversations to take them from: name token files")
-    return PassageTurns(recipe, tokenizer, sources)
-
-
 class _Speaker:
     """Makes one batch of conversations after the other; a batch depends on the recipe and its number alone."""
 
     def __init__(
-        self, recipe: TextRecipe, target: Decoder, tokenizer: Tokenizer, turns: OpenedTurns | PassageTurns
+        self, recipe: TextRecipe, target: Decoder, tokenizer: Tokenizer, sources: Sequence[Conversation]
     ) -> None:
-        self._recipe, self._target, self._tokenizer, self._turns = recipe, target, tokenizer, turns
+        self._recipe, self._target, self._tokenizer = recipe, target, tokenizer
         self._longest_prompt = len(target.rotary.cos_PH) - recipe.max_answer_tokens
+        self._turns: OpenedTurns | PassageTurns
+        if isinstance(recipe, SelfTextRecipe):
+            if sources:
+                raise TrainingError("a recipe of kind 'selfgen' takes no passages: leave the token files away")
+            self._turns = OpenedTurns(recipe, target, tokenizer)
+        else:
+            if not sources:
+                raise TrainingError(
+                    "a recipe of kind 'passages' needs conversations to take them from: name token files"
+                )
+            self._turns = PassageTurns(recipe, tokenizer, sources)
 
     def speak(self, number: int, known: set[tuple[int, ...]]) -> list[Conversation]:
         """Batch `number`, without prompts that are known or too long."""
