@@ -97,8 +97,13 @@ def run_recipe(
     _claim(out_folder, origin)
     states = TargetStates(state_folder or out_folder / STATE_FOLDER, target, conversations, recipe.state_layers)
     states.fill(lambda done, total: progress(RunProgress(stage="states", done=done, total=total)))
-    task = task_class(recipe, target, kept_ids, states)
-    report = train(task, recipe.optimisation, out_folder, progress=lambda report: progress(_training(report)))
+    task = task_class(recipe, kept_ids, states)
+
+    def training(report: Report) -> None:
+        total = recipe.optimisation.num_tokens
+        progress(RunProgress(stage="training", done=report.num_tokens, total=total, report=report))
+
+    report = train(task, recipe.optimisation, out_folder, progress=training)
     folder = out_folder / DRAFTER_FOLDER
     judgement = task.finish(
         folder,
@@ -179,10 +184,6 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
         for key, inner in value.items()
         for name, leaf in _flat(inner, f"{prefix}.{key}" if prefix else key).items()
     }
-
-
-def _training(report: Report) -> RunProgress:
-    return RunProgress(stage="training", done=report.num_tokens, total=report.total_tokens, report=report)
 
 
 def _card(

@@ -38,7 +38,6 @@ class Report:
     Attributes:
         step: optimiser steps done.
         num_tokens: answer tokens seen, repeats included.
-        total_tokens: where the run ends.
         loss: of the last step; NaN where this process has not made one.
         elapsed_s: time spent training, over all resumptions.
         scores: held-out figures, where this report comes with an evaluation.
@@ -46,7 +45,6 @@ class Report:
 
     step: int
     num_tokens: int
-    total_tokens: int
     loss: float
     elapsed_s: float
     scores: Mapping[str, float]
@@ -118,7 +116,6 @@ class _State:
         return Report(
             step=self.step,
             num_tokens=self.num_tokens,
-            total_tokens=self.settings.num_tokens,
             loss=self.loss,
             elapsed_s=self.elapsed_s,
             scores=scores,

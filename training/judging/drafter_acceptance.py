@@ -16,6 +16,7 @@ from torch import Tensor
 
 from runtime.drafters.language_model.model import DraftModel
 from runtime.drafters.language_model.rollouts import rollouts_everywhere
+from runtime.trees.static_tree import following
 from training.data.conversations import Conversation
 
 
@@ -81,16 +82,17 @@ def judge_draft(
     """
     lengths = []
     for index in indices:
-        prompt, answer = conversations[index].prompt, conversations[index].answer
+        ids, start = conversations[index].ids, len(conversations[index].prompt)
         drafted = rollouts_everywhere(
             draft,
-            prompt + answer,
-            start=len(prompt),
+            ids,
+            start=start,
             num_tokens=max(windows),
             num_alternatives=1,
             features_TE=features(index) if features else None,
         )
-        lengths.append(match_lengths(drafted.tokens.tolist(), answer))
+        agrees_NW = drafted.tokens == following(ids, start, max(windows)).to(drafted.tokens.device)
+        lengths.append(agrees_NW.cumprod(-1).sum(-1).tolist())
     return [Acceptance.of(lengths, window, with_features=features is not None) for window in windows]
 
 
@@ -110,15 +112,6 @@ def judge_trees(ranks: Sequence[NDArray[np.int32]], *, sizes: Sequence[int]) -> 
         lengths = [np.cumprod((answer >= 0) & (answer < size), axis=1).sum(axis=1).tolist() for answer in ranks]
         results.append(Acceptance.of(lengths, ranks[0].shape[1], with_features=True, tree_size=size))
     return results
-
-
-def match_lengths(drafted: Sequence[Sequence[int]], answer: Sequence[int]) -> list[int]:
-    """For each place of the answer, how many tokens drafted there agree with it, up to the first that does not."""
-    lengths = []
-    for place, tokens in enumerate(drafted):
-        agree = [token == wanted for token, wanted in zip(tokens, answer[place:], strict=False)]
-        lengths.append(agree.index(False) if False in agree else len(agree))
-    return lengths
 
 
 def accepted_by_round(lengths: Sequence[int], num_tokens: int) -> list[int]:

@@ -32,9 +32,9 @@ class DraftTask(StatesTask[DraftRecipe]):
 
     module: DraftModel
 
-    def __init__(self, recipe: DraftRecipe, target: Decoder, kept_ids: Tensor, states: TargetStates) -> None:
-        super().__init__(recipe, target, kept_ids, states)
-        self.module = initial_draft(recipe, target, kept_ids).to(states.device)
+    def __init__(self, recipe: DraftRecipe, kept_ids: Tensor, states: TargetStates) -> None:
+        super().__init__(recipe, kept_ids, states)
+        self.module = initial_draft(recipe, self.target, kept_ids).to(states.device)
         self._head_VD = self.module.decoder.lm_head.weight.to(torch.bfloat16)
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:

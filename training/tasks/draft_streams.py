@@ -34,9 +34,9 @@ from training.tasks.streams import StreamsTask, StreamTexts, start_streams, stre
 class DraftStreamTask(StreamsTask[DraftStreamRecipe]):
     """Trains the streams of a draft."""
 
-    def __init__(self, recipe: DraftStreamRecipe, target: Decoder, kept_ids: Tensor, states: TargetStates) -> None:
-        super().__init__(recipe, target, kept_ids, states)
-        self.draft = _draft_of(recipe, target)
+    def __init__(self, recipe: DraftStreamRecipe, kept_ids: Tensor, states: TargetStates) -> None:
+        super().__init__(recipe, kept_ids, states)
+        self.draft = _draft_of(recipe, self.target)
         self.module = self.draft.add_streams().to(states.device)
         start_streams(self.module, self.draft.decoder, recipe.optimisation.seed)
         self._head_VD = self.draft.decoder.lm_head.weight.to(torch.bfloat16)

@@ -37,11 +37,9 @@ _RIDGE = 1e-3
 class EagleTask(StatesTask[Eagle1Recipe | Eagle3Recipe]):
     """Trains an EAGLE head of either kind."""
 
-    def __init__(
-        self, recipe: Eagle1Recipe | Eagle3Recipe, target: Decoder, kept_ids: Tensor, states: TargetStates
-    ) -> None:
-        super().__init__(recipe, target, kept_ids, states)
-        self.module: EagleHead = initial_head(recipe, target, kept_ids, states).to(states.device)
+    def __init__(self, recipe: Eagle1Recipe | Eagle3Recipe, kept_ids: Tensor, states: TargetStates) -> None:
+        super().__init__(recipe, kept_ids, states)
+        self.module: EagleHead = initial_head(recipe, kept_ids, states).to(states.device)
         self._head_VD = self.module.lm_head.weight.to(torch.bfloat16)
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
@@ -113,9 +111,7 @@ class EagleTask(StatesTask[Eagle1Recipe | Eagle3Recipe]):
         return cross_entropy_to_mean_rows(self.module.output_state(feature_MD), mean_MD, self._head_VD)
 
 
-def initial_head(
-    recipe: Eagle1Recipe | Eagle3Recipe, target: Decoder, kept_ids: Tensor, states: TargetStates
-) -> EagleHead:
+def initial_head(recipe: Eagle1Recipe | Eagle3Recipe, kept_ids: Tensor, states: TargetStates) -> EagleHead:
     """A head in float32 on the target's embedding and rows of its output head, which are frozen.
 
     It starts as a least-squares guess of the wanted feature, around a layer of the target's. The guess alone agrees
@@ -123,6 +119,7 @@ def initial_head(
     at zero, because a copy would add what the target's own states need, at their scale.
     """
     head: EagleHead
+    target = states.target
     with torch.no_grad():
         source = _weights_of(target, recipe.source_layer)
         if isinstance(recipe, Eagle1Recipe):

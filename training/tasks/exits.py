@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from decoding.progress import ReportCount
-from runtime.models.decoder import Decoder, rms_norm
+from runtime.models.decoder import rms_norm
 from runtime.target.exit_adapter import ExitAdapter
 from runtime.target.exit_folder import ExitHeads, load_exits, save_exits
 from training.data.batch import answer_states, soft_cross_entropy
@@ -28,9 +28,9 @@ COVERAGE_TOP_K = (1, 2, 4, 8, 16)
 class ExitTask(StatesTask[ExitRecipe]):
     """Trains the adapters of several exit layers at once."""
 
-    def __init__(self, recipe: ExitRecipe, target: Decoder, kept_ids: Tensor, states: TargetStates) -> None:
-        super().__init__(recipe, target, kept_ids, states)
-        config = target.config
+    def __init__(self, recipe: ExitRecipe, kept_ids: Tensor, states: TargetStates) -> None:
+        super().__init__(recipe, kept_ids, states)
+        config = self.target.config
         generator = torch.Generator().manual_seed(recipe.optimisation.seed)
         self.adapters = {
             layer: ExitAdapter(config.hidden_size, recipe.width, config.norm_eps) for layer in recipe.exit_layers
@@ -39,7 +39,7 @@ class ExitTask(StatesTask[ExitRecipe]):
             nn.init.normal_(adapter.up.weight, std=config.hidden_size**-0.5, generator=generator)
         self.module: nn.Module = nn.ModuleDict({str(layer): adapter for layer, adapter in self.adapters.items()})
         self.module.to(states.device)
-        self._head_VD = target.lm_head.weight[self.kept_ids].to(torch.bfloat16)
+        self._head_VD = self.target.lm_head.weight[self.kept_ids].to(torch.bfloat16)
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:  # noqa: ARG002
         """Mean soft cross-entropy over the exits."""

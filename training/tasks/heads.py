@@ -108,11 +108,11 @@ class MedusaTask(HeadsTask[MedusaRecipe]):
     module: MedusaModel
     kind = HeadKind(MedusaDrafter, save_medusa, load_medusa, decay=0.8)
 
-    def __init__(self, recipe: MedusaRecipe, target: Decoder, kept_ids: Tensor, states: TargetStates) -> None:
-        super().__init__(recipe, target, kept_ids, states)
+    def __init__(self, recipe: MedusaRecipe, kept_ids: Tensor, states: TargetStates) -> None:
+        super().__init__(recipe, kept_ids, states)
         config = MedusaConfig(num_heads=recipe.num_heads, num_blocks=recipe.num_blocks, vocab_size=len(kept_ids))
-        self.module = MedusaModel(target.config.hidden_size, config)
-        self.module.share(target, self.kept_ids)
+        self.module = MedusaModel(self.target.config.hidden_size, config)
+        self.module.share(self.target, self.kept_ids)
         self.module.to(states.device)
 
     def head_states(self, rows: Batch, final_BTD: Tensor, places_M: Tensor) -> list[Tensor]:  # noqa: ARG002
@@ -127,9 +127,9 @@ class HydraTask(HeadsTask[HydraRecipe]):
     module: HydraModel
     kind = HeadKind(HydraDrafter, save_hydra, load_hydra, decay=1.0)
 
-    def __init__(self, recipe: HydraRecipe, target: Decoder, kept_ids: Tensor, states: TargetStates) -> None:
-        super().__init__(recipe, target, kept_ids, states)
-        self.module = initial_hydra(recipe, target, self.kept_ids).to(states.device)
+    def __init__(self, recipe: HydraRecipe, kept_ids: Tensor, states: TargetStates) -> None:
+        super().__init__(recipe, kept_ids, states)
+        self.module = initial_hydra(recipe, self.target, self.kept_ids).to(states.device)
 
     @classmethod
     def require_fit(cls, recipe: HydraRecipe, target: Decoder) -> None:

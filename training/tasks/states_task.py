@@ -57,8 +57,8 @@ class StatesTask(ABC, Generic[R]):
 
     module: nn.Module
 
-    def __init__(self, recipe: R, target: Decoder, kept_ids: Tensor, states: TargetStates) -> None:
-        self.recipe, self.target, self.states = recipe, target, states
+    def __init__(self, recipe: R, kept_ids: Tensor, states: TargetStates) -> None:
+        self.recipe, self.target, self.states = recipe, states.target, states
         self.kept_ids = kept_ids.to(states.device)
         self.num_conversations = len(states.conversations) - recipe.num_held_out
 

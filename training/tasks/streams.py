@@ -120,11 +120,11 @@ class StreamsTask(StatesTask[R]):
 class StreamTask(StreamsTask[StreamRecipe]):
     """Trains the target's streams."""
 
-    def __init__(self, recipe: StreamRecipe, target: Decoder, kept_ids: Tensor, states: TargetStates) -> None:
-        super().__init__(recipe, target, kept_ids, states)
-        self.module = StreamModel(target, stream_config(recipe)).to(states.device)
-        start_streams(self.module, target, recipe.optimisation.seed)
-        self._head_VD = target.lm_head.weight[self.kept_ids].to(torch.bfloat16)
+    def __init__(self, recipe: StreamRecipe, kept_ids: Tensor, states: TargetStates) -> None:
+        super().__init__(recipe, kept_ids, states)
+        self.module = StreamModel(self.target, stream_config(recipe)).to(states.device)
+        start_streams(self.module, self.target, recipe.optimisation.seed)
+        self._head_VD = self.target.lm_head.weight[self.kept_ids].to(torch.bfloat16)
 
     @classmethod
     def require_fit(cls, recipe: StreamRecipe, target: Decoder) -> None:

@@ -38,7 +38,7 @@ def stream_task(target, data_path, tmp_path, recipe):
     conversations = read_conversations([data_path], vocab_size=61)
     states = TargetStates(tmp_path / "states", target, conversations, recipe.state_layers)
     states.fill()
-    return DraftStreamTask(recipe, target, torch.arange(32), states)
+    return DraftStreamTask(recipe, torch.arange(32), states)
 
 
 def test_the_loss_compares_each_stream_with_what_the_draft_says_later(target, data_path, tmp_path, drafters) -> None:

@@ -27,7 +27,7 @@ def task(target, states):
         num_held_out=4,
         optimisation=Optimisation(num_tokens=50),
     )
-    return ExitTask(recipe, target, KEPT, states)
+    return ExitTask(recipe, KEPT, states)
 
 
 def coverage_by_hand(adapters, states, top_k):
@@ -91,7 +91,7 @@ def test_learning_lowers_the_loss_of_every_exit_and_leaves_the_target_alone(task
 
 def test_the_same_seed_starts_with_the_same_adapters(task, target, states) -> None:
     torch.rand(3)
-    again = ExitTask(task.recipe, target, KEPT, states)
+    again = ExitTask(task.recipe, KEPT, states)
     for name, weight in again.module.state_dict().items():
         assert torch.equal(weight, task.module.state_dict()[name]), name
 

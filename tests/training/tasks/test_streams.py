@@ -28,7 +28,7 @@ def stream_task(target, states, **changes):
         **options | {"vocab_size": len(KEPT), "tree_sizes": (4, 8), "num_nodes": 8} | changes,
         optimisation=Optimisation(num_tokens=50, conversations_per_step=2),
     )
-    return StreamTask(recipe, target, KEPT, states)
+    return StreamTask(recipe, KEPT, states)
 
 
 @pytest.fixture

@@ -20,11 +20,11 @@ HYDRA_RECIPE = HydraRecipe(**_COMMON, prefix_width=6, head_width=8, shared_width
 
 
 def medusa_task(target, states):
-    return MedusaTask(MEDUSA_RECIPE, target, KEPT, states)
+    return MedusaTask(MEDUSA_RECIPE, KEPT, states)
 
 
 def hydra_task(target, states):
-    return HydraTask(HYDRA_RECIPE, target, KEPT, states)
+    return HydraTask(HYDRA_RECIPE, KEPT, states)
 
 
 def predicting_positions(states, index, num_heads):
