@@ -21,12 +21,11 @@ from training.data.states import TargetStates
 from training.judging.card import AcceptanceCard, Card, DataCard, add_benchmark, read_card, write_card
 from training.recipe import TrainingRecipe
 from training.tasks.chain_draft import DraftTask
-from training.tasks.draft_streams import DraftStreamTask
 from training.tasks.eagle import EagleTask
 from training.tasks.exits import ExitTask
 from training.tasks.heads import HydraTask, MedusaTask
 from training.tasks.states_task import Judgement, StatesTask
-from training.tasks.streams import StreamTask
+from training.tasks.streams import DraftStreamTask, StreamTask
 from training.trainer import Report, read_curve, train
 
 RUN_FILE = "run.json"

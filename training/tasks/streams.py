@@ -1,4 +1,4 @@
-"""Train streams (`runtime.drafters.streams.model`): of the target here, of a draft in `training.tasks.draft_streams`.
+"""Train streams (`runtime.drafters.streams.model`) of the target, or of a draft.
 
 The streams of some positions of a text learn the decoder's own softmax at the positions they look ahead to (soft
 cross-entropy; the paper takes the text's tokens). The decoder's own loss has no weight, because its weights are not
@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -21,15 +22,20 @@ from torch import Tensor
 
 from decoding.errors import TrainingError
 from decoding.progress import ReportCount
+from runtime.drafters.language_model.folder import add_streams, load_draft
+from runtime.drafters.language_model.model import DraftModel
+from runtime.drafters.shipped import find_drafter
 from runtime.drafters.streams.drafter import StreamTree
 from runtime.drafters.streams.folder import load_streams, save_streams
 from runtime.drafters.streams.model import Keys, StreamConfig, StreamModel, run_along, stream_mask
-from runtime.models.decoder import Decoder
+from runtime.models.decoder import Decoder, causal_mask
 from runtime.trees.static_tree import Ranks
-from training.data.batch import Batch, make_batch
+from training.data.batch import Batch, make_batch, shifted_features
 from training.data.states import TargetStates
 from training.judging.agreement import AgreementCount
+from training.judging.card import read_card
 from training.recipe import DraftStreamRecipe, StreamRecipe, StreamSizes
+from training.tasks.chain_draft import periodic_presence, random_presence
 from training.tasks.distillation import cross_entropy_to_mean_rows, decayed_mean, mean_rows
 from training.tasks.states_task import Judgement, Metadata, StatesTask
 from training.tasks.tree_growth import TreeAnswers
@@ -122,8 +128,8 @@ class StreamTask(StreamsTask[StreamRecipe]):
 
     def __init__(self, recipe: StreamRecipe, kept_ids: Tensor, states: TargetStates) -> None:
         super().__init__(recipe, kept_ids, states)
-        self.module = StreamModel(self.target, stream_config(recipe)).to(states.device)
-        start_streams(self.module, self.target, recipe.optimisation.seed)
+        self.module = StreamModel(self.target, _config(recipe)).to(states.device)
+        _start(self.module, self.target, recipe.optimisation.seed)
         self._head_VD = self.target.lm_head.weight[self.kept_ids].to(torch.bfloat16)
 
     @classmethod
@@ -167,12 +173,73 @@ class StreamTask(StreamsTask[StreamRecipe]):
         return StreamTexts(make_batch(self.states, batch), x_BTD, keys)
 
 
-def stream_config(sizes: StreamSizes) -> StreamConfig:
-    """What a `StreamModel` is built from."""
+class DraftStreamTask(StreamsTask[DraftStreamRecipe]):
+    """Trains streams inside a draft that is trained already, to foresee the draft's own tokens.
+
+    The paper (arXiv 2402.11131) trains streams and draft together; here the draft is frozen, so that its tokens stay
+    the same, and so that streams can be trained in minutes whenever there is a better draft.
+    """
+
+    def __init__(self, recipe: DraftStreamRecipe, kept_ids: Tensor, states: TargetStates) -> None:
+        super().__init__(recipe, kept_ids, states)
+        self.draft = _draft_of(recipe, self.target)
+        self.module = self.draft.add_streams().to(states.device)
+        _start(self.module, self.draft.decoder, recipe.optimisation.seed)
+        self._head_VD = self.draft.decoder.lm_head.weight.to(torch.bfloat16)
+
+    @classmethod
+    def require_fit(cls, recipe: DraftStreamRecipe, target: Decoder) -> None:
+        """The same, and a draft that can be loaded, has a card, and reads the features that the recipe names."""
+        super().require_fit(recipe, target)
+        _draft_of(recipe, target)
+
+    def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:  # noqa: ARG002
+        """Write the draft again, with its streams."""
+        source = find_drafter(self.recipe.drafter)
+        add_streams(source, self.module, folder, training=metadata)
+        progress(1, 1)
+        return Judgement(extends=source)
+
+    @torch.no_grad()
+    def texts(self, batch: Sequence[int], generator: torch.Generator | None) -> StreamTexts:
+        """What the draft computes: with features dropped at random, or at every second position."""
+        rows = make_batch(self.states, batch)
+        if generator is None:
+            present = periodic_presence(rows.ids.shape, 2)
+        else:
+            present = random_presence(rows.ids.shape, self.recipe.featureless_share, generator)
+        features = shifted_features(self.states, batch, self.draft.config.exit_features, present)
+        width, device = rows.ids.shape[1], rows.ids.device
+        with torch.autocast(device.type, dtype=torch.bfloat16):
+            x_BTD = self.draft.lower_half(
+                rows.ids,
+                positions=torch.arange(width, device=device),
+                mask=causal_mask(width, torch.bfloat16).to(device),
+                features_BTE=features,
+            )
+            final_BTD, keys = run_along(self.draft.decoder, x_BTD, self.draft.half_layer)
+        final_MD = self.draft.decoder.normalise(final_BTD[rows.predicting])
+        return StreamTexts(replace(rows, final_MD=final_MD), x_BTD, keys)
+
+
+def _draft_of(recipe: DraftStreamRecipe, target: Decoder) -> DraftModel:
+    """The draft in bfloat16, with the sizes of the streams that it has none of yet."""
+    folder = find_drafter(recipe.drafter)
+    read_card(folder)  # it is written again in the end: better to miss it now
+    draft = load_draft(folder, target, dtype=torch.bfloat16)
+    if draft.config.exit_features != recipe.exit_features:
+        own, wanted = list(draft.config.exit_features), list(recipe.exit_features)
+        msg = f"exit_features {wanted}: {recipe.drafter} reads the target's layers {own}"
+        raise TrainingError(msg)
+    draft.config = replace(draft.config, streams=_config(recipe))
+    return draft
+
+
+def _config(sizes: StreamSizes) -> StreamConfig:
     return StreamConfig(num_streams=sizes.num_streams, start_layer=sizes.start_layer, rank=sizes.rank)
 
 
-def start_streams(streams: StreamModel, decoder: Decoder, seed: int) -> None:
+def _start(streams: StreamModel, decoder: Decoder, seed: int) -> None:
     """Seeded low-rank changes, which do nothing yet; all other weights of the streams are zero."""
     generator = torch.Generator().manual_seed(seed)
     for name, weight in streams.trained.items():
