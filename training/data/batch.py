@@ -15,6 +15,7 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from runtime.drafters.language_model.model import normalise_features
+from runtime.models.decoder import causal_mask
 from training.data.states import TargetStates
 
 
@@ -31,6 +32,16 @@ class Batch:
     ids: Tensor
     predicting: Tensor
     final_MD: Tensor
+
+    @property
+    def positions(self) -> Tensor:
+        """Places in the conversations, [T]."""
+        return torch.arange(self.ids.shape[1], device=self.ids.device)
+
+    @property
+    def mask(self) -> Tensor:
+        """The causal mask of layers in bfloat16."""
+        return causal_mask(self.ids.shape[1], torch.bfloat16).to(self.ids.device)
 
 
 def make_batch(states: TargetStates, indices: Sequence[int]) -> Batch:

@@ -80,10 +80,7 @@ class AcceptanceCard(_Strict):
 
 
 class TaskAcceptance(_Strict):
-    """Rounds on the prompts of one kind of task, or on all of them.
-
-    `conditional_acceptance_rate` ends with the last place that a round ever came to.
-    """
+    """Rounds on the prompts of one kind of task, or on all of them; rates as in `AcceptanceCard`."""
 
     mean_acceptance_length: float
     conditional_acceptance_rate: tuple[float, ...]

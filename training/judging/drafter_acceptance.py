@@ -73,12 +73,8 @@ def judge_draft(
 ) -> list[Acceptance]:
     """Acceptance on some conversations with greedy answers, one result per window length.
 
-    Args:
-        draft: the draft to judge.
-        conversations: what `indices` refer to.
-        indices: conversations to use.
-        windows: numbers of drafted tokens per round.
-        features: exit features of every position of a conversation given by index, [T, E]; None to judge without.
+    `features` gives the exit features of every position of a conversation given by index, [T, E]; None judges the draft
+    without them.
     """
     lengths = []
     for index in indices:
@@ -97,15 +93,10 @@ def judge_draft(
 
 
 def judge_trees(ranks: Sequence[NDArray[np.int32]], *, sizes: Sequence[int]) -> list[Acceptance]:
-    """Acceptance of trees of several sizes that were drafted with the target's features.
+    """Acceptance of trees of several sizes, drafted with the target's features; nothing without answers.
 
-    Args:
-        ranks: for each answer, at each of its places, the places in the tree's order of the nodes that hold
-            the tokens from there on, [N, depth]; -1 for a token that is in no tree (`AcceptanceRecord`).
-        sizes: numbers of drafted nodes.
-
-    Returns:
-        One result per size; none without answers.
+    `ranks` are for each answer, at each of its places, the places in the tree's order of the nodes that hold the tokens
+    from there on, [N, depth]; -1 for a token that is in no tree (`AcceptanceRecord`).
     """
     results = []
     for size in sizes if ranks else ():

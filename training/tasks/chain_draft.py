@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from decoding.progress import ReportCount
 from runtime.drafters.language_model.folder import load_draft, save_draft
 from runtime.drafters.language_model.model import DraftConfig, DraftModel
-from runtime.models.decoder import Decoder, causal_mask
+from runtime.models.decoder import Decoder
 from training.data.batch import Batch, exit_features, make_batch, shifted_features, soft_cross_entropy
 from training.data.states import TargetStates
 from training.judging.drafter_acceptance import Acceptance, judge_draft
@@ -80,12 +80,9 @@ class DraftTask(StatesTask[DraftRecipe]):
 
     def _logits(self, rows: Batch, batch: Sequence[int], present: Tensor) -> Tensor:
         """The draft's logits at the answer positions, [M, V]."""
-        width, device = rows.ids.shape[1], rows.ids.device
         features = shifted_features(self.states, batch, self.recipe.exit_features, present)
-        with torch.autocast(device.type, dtype=torch.bfloat16):
-            mask = causal_mask(width, torch.bfloat16).to(device)
-            positions = torch.arange(width, device=device)
-            x_BTD = self.module(rows.ids, positions=positions, mask=mask, features_BTE=features)
+        with torch.autocast(rows.ids.device.type, dtype=torch.bfloat16):
+            x_BTD = self.module(rows.ids, positions=rows.positions, mask=rows.mask, features_BTE=features)
             return self.module.decoder.lm_head(x_BTD[rows.predicting])  # type: ignore[no-any-return]
 
 

@@ -26,14 +26,14 @@ from runtime.drafters.hydra.model import HydraConfig, HydraModel
 from runtime.drafters.medusa.drafter import MedusaDrafter
 from runtime.drafters.medusa.folder import load_medusa, save_medusa
 from runtime.drafters.medusa.model import MedusaConfig, MedusaModel
-from runtime.models.decoder import Decoder, causal_mask
+from runtime.models.decoder import Decoder
 from runtime.trees.static_tree import Ranks
 from training.data.batch import Batch, make_batch
 from training.data.states import TargetStates
 from training.judging.agreement import AgreementCount
 from training.recipe import HydraRecipe, MedusaRecipe
 from training.tasks.distillation import cross_entropy_to_mean_rows, decayed_mean, mean_rows
-from training.tasks.eagle_rows import row_features
+from training.tasks.eagle import row_features
 from training.tasks.states_task import Judgement, Metadata, StatesTask
 from training.tasks.tree_growth import TreeAnswers
 
@@ -141,12 +141,7 @@ class HydraTask(HeadsTask[HydraRecipe]):
 
     def head_states(self, rows: Batch, final_BTD: Tensor, places_M: Tensor) -> list[Tensor]:
         """Every head's states, from the prefix layer's state and the tokens after it."""
-        width, device = final_BTD.shape[1], final_BTD.device
-        prefix_BTD = self.module.read_prefix(
-            final_BTD.float(),
-            positions=torch.arange(width, device=device),
-            mask=causal_mask(width, torch.bfloat16).to(device),
-        )
+        prefix_BTD = self.module.read_prefix(final_BTD.float(), positions=rows.positions, mask=rows.mask)
         prefix, ids, num_heads = prefix_BTD.flatten(0, 1), rows.ids.flatten(), self.recipe.num_heads
         tokens = [self.module.embed(ids[places_M - shift]) for shift in range(num_heads)]
         return [self.module(prefix[places_M - head], tokens[:head]) for head in range(1, num_heads + 1)]
@@ -154,8 +149,7 @@ class HydraTask(HeadsTask[HydraRecipe]):
 
 def predicting_places(rows: Batch, num_heads: int) -> Tensor:
     """Places in the flattened batch that predict a token of an answer and have `num_heads` positions before them."""
-    positions_T = torch.arange(rows.ids.shape[1], device=rows.ids.device)
-    return (rows.predicting & (positions_T >= num_heads)).flatten().nonzero().flatten()
+    return (rows.predicting & (rows.positions >= num_heads)).flatten().nonzero().flatten()
 
 
 def initial_hydra(recipe: HydraRecipe, target: Decoder, kept_ids: Tensor) -> HydraModel:

@@ -28,7 +28,7 @@ from runtime.drafters.shipped import find_drafter
 from runtime.drafters.streams.drafter import StreamTree
 from runtime.drafters.streams.folder import load_streams, save_streams
 from runtime.drafters.streams.model import Keys, StreamConfig, StreamModel, run_along, stream_mask
-from runtime.models.decoder import Decoder, causal_mask
+from runtime.models.decoder import Decoder
 from runtime.trees.static_tree import Ranks
 from training.data.batch import Batch, make_batch, shifted_features
 from training.data.states import TargetStates
@@ -209,14 +209,8 @@ class DraftStreamTask(StreamsTask[DraftStreamRecipe]):
         else:
             present = random_presence(rows.ids.shape, self.recipe.featureless_share, generator)
         features = shifted_features(self.states, batch, self.draft.config.exit_features, present)
-        width, device = rows.ids.shape[1], rows.ids.device
-        with torch.autocast(device.type, dtype=torch.bfloat16):
-            x_BTD = self.draft.lower_half(
-                rows.ids,
-                positions=torch.arange(width, device=device),
-                mask=causal_mask(width, torch.bfloat16).to(device),
-                features_BTE=features,
-            )
+        with torch.autocast(rows.ids.device.type, dtype=torch.bfloat16):
+            x_BTD = self.draft.lower_half(rows.ids, positions=rows.positions, mask=rows.mask, features_BTE=features)
             final_BTD, keys = run_along(self.draft.decoder, x_BTD, self.draft.half_layer)
         final_MD = self.draft.decoder.normalise(final_BTD[rows.predicting])
         return StreamTexts(replace(rows, final_MD=final_MD), x_BTD, keys)
@@ -250,11 +244,7 @@ def _start(streams: StreamModel, decoder: Decoder, seed: int) -> None:
 def choose_rows(predicting: Tensor, count: int, num_streams: int, generator: torch.Generator | None) -> StreamRows:
     """Up to `count` rows of each conversation that look ahead to at least one of its own positions.
 
-    Args:
-        predicting: which positions predict a token of the answer, [B, T]; one run of them in each row.
-        count: rows at most.
-        num_streams: positions that each row looks ahead.
-        generator: of the random choice; None takes rows that are spread evenly.
+    The `predicting` positions [B, T] are one run in each row. Without a generator the rows are spread evenly.
     """
     firsts = predicting.int().argmax(-1)
     stops = firsts + predicting.sum(-1)

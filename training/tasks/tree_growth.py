@@ -30,9 +30,7 @@ RanksOf = Callable[[int], Ranks]
 def grow_tree(ranks: Ranks, num_nodes: int) -> tuple[Path, ...]:
     """The first nodes of the tree that agrees with most of a text (`runtime.trees.static_tree.grow`).
 
-    Args:
-        ranks: by place of a text and level, [N, K]; -1 for a token that is not ranked.
-        num_nodes: to grow, as far as K levels have room.
+    `ranks` are those of its tokens by place and level, [N, K]; -1 for a token that is not ranked.
     """
     counts: Counter[Path] = Counter()
     unranked = (ranks < 0) | (ranks >= MOST_RANKS)

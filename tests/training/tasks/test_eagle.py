@@ -11,8 +11,7 @@ from tests.tiny_eagle import plain_entered, plain_features, plain_log_probs, tin
 from training.data.conversations import read_conversations
 from training.data.states import TargetStates
 from training.recipe import Eagle1Recipe, Eagle3Recipe, Optimisation
-from training.tasks.eagle import EagleTask, initial_head
-from training.tasks.eagle_rows import EagleRows, row_features, row_states, unroll
+from training.tasks.eagle import EagleRows, EagleTask, initial_head, row_features, row_states, unroll
 
 KEPT = torch.arange(0, 61, 2)
 COMMON = {
