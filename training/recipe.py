@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -14,11 +15,13 @@ Layer = Annotated[int, Field(ge=1)]
 TokenId = Annotated[int, Field(ge=0)]
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """Values that are checked: an unknown field is an error."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Optimisation(_Strict):
+class Optimisation(Strict):
     """How long and how fast to train.
 
     `num_tokens` counts answer tokens seen, repeats included. The learning rate warms up over `warmup_steps`,
@@ -37,20 +40,17 @@ class Optimisation(_Strict):
     seed: int = 0
 
 
-class _Common(_Strict):
+class _Common(Strict):
     """Attributes of every recipe.
 
     Attributes:
         vocab_size: output tokens kept: those that answers use most.
         always_kept: token ids that are kept however seldom they are used.
         num_held_out: conversations at the end of the data that judge the result and are never trained on.
-        optimisation: how long and how fast to train.
     """
 
-    layer_fields: ClassVar[tuple[str, ...]] = ()
-    """Fields that name layers of the target."""
-    state_fields: ClassVar[tuple[str, ...]] = ()
-    """Those of them after which training reads the target's states."""
+    layer_fields: ClassVar[Mapping[str, bool]] = {}
+    """Fields that name layers of the target, and whether training reads the states after them."""
 
     vocab_size: Annotated[int, Field(gt=0)] = 8192
     always_kept: tuple[TokenId, ...] = ()
@@ -60,14 +60,10 @@ class _Common(_Strict):
     @property
     def state_layers(self) -> tuple[int, ...]:
         """Target layers whose states training reads, besides the last."""
-        return tuple(layer for name in self.state_fields for layer in self._layers(name))
+        return tuple(layer for name, is_read in self.layer_fields.items() if is_read for layer in self._layers(name))
 
     def require_layers(self, num_layers: int) -> None:
-        """Refuse layers that a target of so many layers does not have.
-
-        Raises:
-            TrainingError: a field names such a layer.
-        """
+        """Raise a `TrainingError` if a field names a layer that a target of so many layers does not have."""
         for name in self.layer_fields:
             wrong = [layer for layer in self._layers(name) if layer > num_layers]
             if wrong:
@@ -90,8 +86,7 @@ class DraftRecipe(_Common):
         windows: drafted tokens per round that the trained draft is judged at.
     """
 
-    layer_fields = ("source_layers", "exit_features")
-    state_fields = ("exit_features",)
+    layer_fields = {"source_layers": False, "exit_features": True}
 
     kind: Literal["draft"] = "draft"
     source_layers: Annotated[tuple[Layer, ...], Field(min_length=1)]
@@ -111,8 +106,7 @@ class DraftRecipe(_Common):
 class ExitRecipe(_Common):
     """Adapters for early exits, one for each layer, of one width."""
 
-    layer_fields = ("exit_layers",)
-    state_fields = ("exit_layers",)
+    layer_fields = {"exit_layers": True}
 
     kind: Literal["exit"] = "exit"
     exit_layers: Annotated[tuple[Layer, ...], Field(min_length=1)]
@@ -145,8 +139,7 @@ class StreamRecipe(StreamSizes):
         tree_sizes: drafted nodes that the trained streams are judged at.
     """
 
-    layer_fields = ("start_layer",)
-    state_fields = ("start_layer",)
+    layer_fields = {"start_layer": True}
 
     kind: Literal["streams"] = "streams"
     num_nodes: Annotated[int, Field(ge=1, le=64)] = 64
@@ -162,8 +155,7 @@ class DraftStreamRecipe(StreamSizes):
         featureless_share: share of conversations trained without any feature.
     """
 
-    layer_fields = ("exit_features",)
-    state_fields = ("exit_features",)
+    layer_fields = {"exit_features": True}
 
     kind: Literal["draft_streams"] = "draft_streams"
     drafter: str
@@ -181,7 +173,7 @@ class _EagleRecipe(_Common):
         tree_sizes: drafted nodes of them.
     """
 
-    layer_fields: ClassVar[tuple[str, ...]] = ("source_layer",)
+    layer_fields: ClassVar[Mapping[str, bool]] = {"source_layer": False}
 
     source_layer: Layer
     tree_depth: Annotated[int, Field(ge=1, le=16)] = 6
@@ -211,8 +203,7 @@ class Eagle3Recipe(_EagleRecipe):
         step_weight: weight of each step's loss, relative to the step before.
     """
 
-    layer_fields = ("source_layer", "feature_layers")
-    state_fields = ("feature_layers",)
+    layer_fields = {"source_layer": False, "feature_layers": True}
 
     kind: Literal["eagle3"] = "eagle3"
     feature_layers: Annotated[tuple[Layer, ...], Field(min_length=1)]
@@ -283,9 +274,5 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def load_recipe(path: Path) -> TrainingRecipe:
-    """Read a recipe.
-
-    Raises:
-        ConfigError: the file is missing or wrong; every mistake is listed with its line and column.
-    """
+    """Read a recipe (errors: `decoding.yaml_file.load_yaml`)."""
     return load_yaml(path, RecipeFile).root

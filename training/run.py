@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,35 +16,22 @@ from decoding.files import replace_file
 from runtime.models.config import ModelConfig
 from runtime.models.weights import load_decoder
 from runtime.storage.weight_folder import WEIGHTS_FILE
-from training.curve import read_curve
-from training.data.conversations import Conversation, fingerprint, most_frequent_ids, read_conversations, split_held_out
+from training.data.conversations import Conversation, fingerprint, most_frequent_ids, read_conversations, training_part
 from training.data.states import TargetStates
 from training.judging.card import AcceptanceCard, Card, DataCard, add_benchmark, read_card, write_card
-from training.judging.judgement import Coverage, Judgement
-from training.recipe import (
-    DraftRecipe,
-    DraftStreamRecipe,
-    Eagle1Recipe,
-    Eagle3Recipe,
-    ExitRecipe,
-    HydraRecipe,
-    MedusaRecipe,
-    StreamRecipe,
-    TrainingRecipe,
-)
+from training.recipe import TrainingRecipe
 from training.tasks.chain_draft import DraftTask
-from training.tasks.draft_streams import DraftStreamTask
 from training.tasks.eagle import EagleTask
 from training.tasks.exits import ExitTask
-from training.tasks.hydra import HydraTask
-from training.tasks.medusa import MedusaTask
-from training.tasks.states_task import StatesTask
-from training.tasks.target_streams import StreamTask
-from training.trainer import Report, train
+from training.tasks.heads import HydraTask, MedusaTask
+from training.tasks.states_task import Judgement, StatesTask
+from training.tasks.streams import DraftStreamTask, StreamTask
+from training.trainer import Report, read_curve, train
 
 RUN_FILE = "run.json"
 DRAFTER_FOLDER = "drafter"
 STATE_FOLDER = "states"
+K = TypeVar("K")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,9 +52,6 @@ class RunProgress:
     report: Report | None = None
 
 
-OnProgress = Callable[[RunProgress], None]
-
-
 def run_recipe(
     recipe: TrainingRecipe,
     target_folder: Path,
@@ -76,7 +60,7 @@ def run_recipe(
     *,
     state_folder: Path | None = None,
     device: str = "cpu",
-    progress: OnProgress = lambda _: None,
+    progress: Callable[[RunProgress], None] = lambda _: None,
 ) -> Path:
     """Train what the recipe describes, or go on where an earlier call was cut off.
 
@@ -98,7 +82,7 @@ def run_recipe(
         ModelError: the target cannot be loaded.
     """
     target = load_decoder(target_folder, dtype=torch.bfloat16).to(usable_device(device))
-    task_class = _TASKS[type(recipe)]
+    task_class = _TASKS[recipe.kind]
     task_class.require_fit(recipe, target)
     conversations = read_conversations(data_paths, vocab_size=target.config.vocab_size)
     kept_ids = _kept_ids(recipe, conversations, target.config)
@@ -112,15 +96,27 @@ def run_recipe(
     _claim(out_folder, origin)
     states = TargetStates(state_folder or out_folder / STATE_FOLDER, target, conversations, recipe.state_layers)
     states.fill(lambda done, total: progress(RunProgress(stage="states", done=done, total=total)))
-    task = task_class(recipe, target, kept_ids, states)
-    report = train(task, recipe.optimisation, out_folder, progress=lambda report: progress(_training(report)))
+    task = task_class(recipe, kept_ids, states)
+
+    def training(report: Report) -> None:
+        total = recipe.optimisation.num_tokens
+        progress(RunProgress(stage="training", done=report.num_tokens, total=total, report=report))
+
+    report = train(task, recipe.optimisation, out_folder, progress=training)
+    folder = out_folder / DRAFTER_FOLDER
     judgement = task.finish(
-        out_folder / DRAFTER_FOLDER,
+        folder,
         target_name=target_folder.name,
         metadata=origin,
         progress=lambda done, total: progress(RunProgress(stage="judging", done=done, total=total)),
     )
-    return _write_card(out_folder, task, data, report, judgement)
+    if judgement.extends is None:
+        write_card(_card(out_folder, origin, task, data, report, judgement), folder)
+    else:
+        write_card(read_card(judgement.extends).model_copy(update={"num_bytes": _num_bytes(folder)}), folder)
+        figures = _rounded(report.scores) | {"training_tokens": report.num_tokens, "training_minutes": _minutes(report)}
+        add_benchmark(folder, f"{recipe.kind}, held out", figures)
+    return folder
 
 
 def usable_device(name: str) -> torch.device:
@@ -137,21 +133,21 @@ def usable_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-_TASKS: Mapping[type[TrainingRecipe], type[StatesTask[Any]]] = {
-    DraftRecipe: DraftTask,
-    ExitRecipe: ExitTask,
-    MedusaRecipe: MedusaTask,
-    HydraRecipe: HydraTask,
-    StreamRecipe: StreamTask,
-    DraftStreamRecipe: DraftStreamTask,
-    Eagle1Recipe: EagleTask,
-    Eagle3Recipe: EagleTask,
+_TASKS: Mapping[str, type[StatesTask[Any]]] = {
+    "draft": DraftTask,
+    "exit": ExitTask,
+    "medusa": MedusaTask,
+    "hydra": HydraTask,
+    "streams": StreamTask,
+    "draft_streams": DraftStreamTask,
+    "eagle1": EagleTask,
+    "eagle3": EagleTask,
 }
-"""What a recipe of each kind trains; made from recipe, target, kept ids and states."""
+"""What a recipe of each kind trains."""
 
 
 def _kept_ids(recipe: TrainingRecipe, conversations: list[Conversation], config: ModelConfig) -> Tensor:
-    training, _ = split_held_out(conversations, recipe.num_held_out)
+    training = training_part(conversations, recipe.num_held_out)
     largest = max((recipe.vocab_size - 1, *recipe.always_kept))
     if largest >= config.vocab_size:
         msg = f"vocab_size and always_kept reach up to {largest}: the target has ids 0..{config.vocab_size - 1}"
@@ -189,46 +185,38 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     }
 
 
-def _training(report: Report) -> RunProgress:
-    return RunProgress(stage="training", done=report.num_tokens, total=report.total_tokens, report=report)
-
-
-def _write_card(out_folder: Path, task: StatesTask[Any], data: DataCard, report: Report, judgement: Judgement) -> Path:
-    """Put the card into the drafter folder, and return that folder."""
-    folder = out_folder / DRAFTER_FOLDER
-    origin = json.loads((out_folder / RUN_FILE).read_bytes())
-    if judgement.extends is not None:
-        return _extend_card(judgement.extends, folder, report, origin["recipe"]["kind"])
+def _card(
+    folder: Path, origin: Mapping[str, Any], task: StatesTask[Any], data: DataCard, report: Report, judgement: Judgement
+) -> Card:
+    kind = origin["recipe"]["kind"]
     trained = [parameter for parameter in task.module.parameters() if parameter.requires_grad]
-    card = Card(
-        name=out_folder.name,
-        kind=origin["recipe"]["kind"],
+    exits, untrained = judgement.exit_coverage, judgement.untrained_exit_coverage
+    return Card(
+        name=folder.name,
+        kind=kind,
         target=origin["target"],
         recipe=origin["recipe"],
         data=data,
         num_parameters=sum(parameter.numel() for parameter in trained),
-        num_bytes=(folder / WEIGHTS_FILE).stat().st_size,
+        num_bytes=_num_bytes(folder / DRAFTER_FOLDER),
         num_training_tokens=report.num_tokens,
-        training_minutes=round(report.elapsed_s / 60, 1),
+        training_minutes=_minutes(report),
         device=trained[0].device.type,
-        curve=read_curve(out_folder) if origin["recipe"]["kind"] != "exit" else (),
-        held_out={name: round(value, 4) for name, value in report.scores.items()},
+        curve=read_curve(folder) if kind != "exit" else (),
+        held_out=_rounded(report.scores),
         acceptance=tuple(AcceptanceCard.of(result) for result in judgement.acceptance),
-        exit_coverage=_rounded(judgement.exit_coverage),
-        untrained_exit_coverage=_rounded(judgement.untrained_exit_coverage),
+        exit_coverage={layer: _rounded(shares) for layer, shares in exits.items()},
+        untrained_exit_coverage={layer: _rounded(shares) for layer, shares in untrained.items()},
     )
-    write_card(card, folder)
-    return folder
 
 
-def _extend_card(source: Path, folder: Path, report: Report, what: str) -> Path:
-    """Put the card of the drafter in `source` into `folder`, with what was added to it; return `folder`."""
-    figures = {name: round(value, 4) for name, value in report.scores.items()}
-    figures |= {"training_tokens": report.num_tokens, "training_minutes": round(report.elapsed_s / 60, 1)}
-    write_card(read_card(source).model_copy(update={"num_bytes": (folder / WEIGHTS_FILE).stat().st_size}), folder)
-    add_benchmark(folder, f"{what}, held out", figures)
-    return folder
+def _num_bytes(folder: Path) -> int:
+    return (folder / WEIGHTS_FILE).stat().st_size
 
 
-def _rounded(coverage: Coverage) -> Coverage:
-    return {layer: {top_k: round(share, 4) for top_k, share in row.items()} for layer, row in coverage.items()}
+def _minutes(report: Report) -> float:
+    return round(report.elapsed_s / 60, 1)
+
+
+def _rounded(figures: Mapping[K, float]) -> dict[K, float]:
+    return {name: round(value, 4) for name, value in figures.items()}

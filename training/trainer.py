@@ -1,4 +1,4 @@
-"""The one training loop: batches in a seeded order, AdamW, checkpoints, resume. What is learnt is a `Task`.
+"""The one training loop: batches in a seeded order, AdamW, checkpoints, resume. What is learnt is a `StatesTask`.
 
 A run that was cut off and resumed ends with the same weights, bit for bit, as one that was not (on one machine
 and number of threads).
@@ -11,46 +11,24 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
-from torch import Tensor, nn
+from torch import nn
 
 from decoding.errors import TrainingError
 from decoding.files import replace_file
-from training.curve import add_point
+from training.judging.card import CurvePoint
 from training.recipe import Optimisation
+from training.tasks.states_task import StatesTask
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
+CURVE_FILE = "curve.json"
+_CURVE = TypeAdapter(tuple[CurvePoint, ...])
 _MOMENTS = ("exp_avg", "exp_avg_sq")
-
-
-class Task(Protocol):
-    """Something to learn: a module, its loss on some conversations, and its score on held-out ones."""
-
-    @property
-    def module(self) -> nn.Module:
-        """What is trained: its parameters that require gradients."""
-        ...
-
-    @property
-    def num_conversations(self) -> int:
-        """Training conversations; batches are lists of indices below it."""
-        ...
-
-    def conversation_length(self, index: int) -> int:
-        """Tokens of a conversation: batches are made of neighbours in length."""
-        ...
-
-    def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
-        """(mean loss, answer tokens it was taken over)."""
-        ...
-
-    def evaluate(self) -> Mapping[str, float]:
-        """Figures on held-out answers."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +38,6 @@ class Report:
     Attributes:
         step: optimiser steps done.
         num_tokens: answer tokens seen, repeats included.
-        total_tokens: where the run ends.
         loss: of the last step; NaN where this process has not made one.
         elapsed_s: time spent training, over all resumptions.
         scores: held-out figures, where this report comes with an evaluation.
@@ -68,14 +45,13 @@ class Report:
 
     step: int
     num_tokens: int
-    total_tokens: int
     loss: float
     elapsed_s: float
     scores: Mapping[str, float]
 
 
 def train(
-    task: Task,
+    task: StatesTask[Any],
     settings: Optimisation,
     folder: Path,
     *,
@@ -96,7 +72,7 @@ def train(
     state = _State(task, settings, folder)
     resumed_s, started_s = state.elapsed_s, time.monotonic()
     next_report_s = next_save_s = 0.0
-    last = state.report(task.evaluate()) if state.is_finished else state.report()
+    last = state.report(task.evaluate() if state.is_finished else {})
     for batch in state.remaining_batches():
         evaluated = state.num_tokens // evaluate_every_tokens
         state.advance(batch)
@@ -117,7 +93,7 @@ def train(
 class _State:
     """Everything a resumed run needs: weights, optimiser moments, place in the data, generator."""
 
-    def __init__(self, task: Task, settings: Optimisation, folder: Path) -> None:
+    def __init__(self, task: StatesTask[Any], settings: Optimisation, folder: Path) -> None:
         self.task, self.settings, self.path = task, settings, folder / CHECKPOINT_FILE
         self.parameters = {name: p for name, p in task.module.named_parameters() if p.requires_grad}
         self.optimizer = torch.optim.AdamW(
@@ -135,15 +111,14 @@ class _State:
         """Whether all tokens of the recipe have been seen."""
         return self.num_tokens >= self.settings.num_tokens
 
-    def report(self, scores: Mapping[str, float] | None = None) -> Report:
+    def report(self, scores: Mapping[str, float]) -> Report:
         """How far the run is."""
         return Report(
             step=self.step,
             num_tokens=self.num_tokens,
-            total_tokens=self.settings.num_tokens,
             loss=self.loss,
             elapsed_s=self.elapsed_s,
-            scores=dict(scores or {}),
+            scores=scores,
         )
 
     def remaining_batches(self) -> Iterator[list[int]]:
@@ -237,3 +212,35 @@ def learning_rate(settings: Optimisation, step: int, num_tokens: int) -> float:
     decay = min(1.0, left / settings.decay_fraction) if settings.decay_fraction else 1.0
     fraction = settings.final_fraction + (1.0 - settings.final_fraction) * max(0.0, decay)
     return settings.learning_rate * warmup * fraction
+
+
+def read_curve(folder: Path) -> tuple[CurvePoint, ...]:
+    """The curve of a run; nothing where none was written.
+
+    Raises:
+        TrainingError: the file is damaged.
+    """
+    path = folder / CURVE_FILE
+    if not path.is_file():
+        return ()
+    try:
+        return _CURVE.validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        msg = f"{path}: not a readable training curve ({error}); delete it to go on without what it held"
+        raise TrainingError(msg) from error
+
+
+def add_point(folder: Path, num_tokens: int, scores: Mapping[str, float]) -> None:
+    """Write one point; later points, which the last checkpoint did not keep, are dropped.
+
+    Raises:
+        TrainingError: the file is damaged, or cannot be written.
+    """
+    earlier = [point for point in read_curve(folder) if point.num_tokens < num_tokens]
+    point = CurvePoint(num_tokens=num_tokens, scores={name: round(value, 4) for name, value in scores.items()})
+    path = folder / CURVE_FILE
+    try:
+        replace_file(path, _CURVE.dump_json((*earlier, point), indent=1))
+    except OSError as error:
+        msg = f"{path}: cannot be written ({error})"
+        raise TrainingError(msg) from error

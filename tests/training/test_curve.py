@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from decoding.errors import TrainingError
-from training.curve import CURVE_FILE, CurvePoint, add_point, read_curve
+from training.judging.card import CurvePoint
+from training.trainer import CURVE_FILE, add_point, read_curve
 
 
 def test_points_come_back_in_their_order(tmp_path: Path) -> None:

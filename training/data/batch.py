@@ -11,8 +11,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 
 from runtime.drafters.language_model.model import normalise_features
+from runtime.models.decoder import causal_mask
 from training.data.states import TargetStates
 
 
@@ -30,15 +33,23 @@ class Batch:
     predicting: Tensor
     final_MD: Tensor
 
+    @property
+    def positions(self) -> Tensor:
+        """Places in the conversations, [T]."""
+        return torch.arange(self.ids.shape[1], device=self.ids.device)
+
+    @property
+    def mask(self) -> Tensor:
+        """The causal mask of layers in bfloat16."""
+        return causal_mask(self.ids.shape[1], torch.bfloat16).to(self.ids.device)
+
 
 def make_batch(states: TargetStates, indices: Sequence[int]) -> Batch:
     """The batch of the given conversations, on the target's device."""
     rows = [states.conversations[index] for index in indices]
-    width = max(len(row.ids) for row in rows)
-    ids = torch.zeros(len(rows), width, dtype=torch.long)
-    predicting = torch.zeros(len(rows), width, dtype=torch.bool)
+    ids = pad_sequence([torch.tensor(row.ids) for row in rows], batch_first=True)
+    predicting = torch.zeros(ids.shape, dtype=torch.bool)
     for at, row in enumerate(rows):
-        ids[at, : len(row.ids)] = torch.tensor(row.ids)
         predicting[at, len(row.prompt) - 1 : len(row.ids) - 1] = True
     return Batch(
         ids=ids.to(states.device),
@@ -49,22 +60,14 @@ def make_batch(states: TargetStates, indices: Sequence[int]) -> Batch:
 
 def answer_states(states: TargetStates, indices: Sequence[int], layer: int) -> Tensor:
     """States after `layer` at the positions that predict an answer token, conversation by conversation, [M, D]."""
-    parts = []
-    for index in indices:
-        row = states.conversations[index]
-        parts.append(states.rows(layer, index)[len(row.prompt) - 1 : len(row.ids) - 1])
+    parts = [states.rows(layer, index)[-len(states.conversations[index].answer) - 1 : -1] for index in indices]
     return torch.cat(parts).to(states.device)
 
 
 def exit_features(states: TargetStates, indices: Sequence[int], layers: Sequence[int]) -> Tensor:
     """What `normalise_features` makes of the states after `layers`, zero-padded, [B, T, E * D] bfloat16."""
-    width = max(len(states.conversations[index].ids) for index in indices)
-    hidden_BTED = torch.zeros(len(indices), width, len(layers), states.target.config.hidden_size, dtype=torch.bfloat16)
-    for at, index in enumerate(indices):
-        for place, layer in enumerate(layers):
-            rows = states.rows(layer, index)
-            hidden_BTED[at, : len(rows), place] = rows
-    return normalise_features(hidden_BTED.to(states.device), states.target.config.norm_eps)
+    hidden_BTED = torch.stack([states.padded(layer, indices) for layer in layers], dim=2)
+    return normalise_features(hidden_BTED, states.target.config.norm_eps)
 
 
 def shifted_features(
@@ -73,10 +76,8 @@ def shifted_features(
     """Features of the previous position, zero where `present` [B, T] is false and at position 0; None if no layers."""
     if not layers:
         return None
-    unit = exit_features(states, indices, layers)
-    shifted = torch.zeros_like(unit)
-    shifted[:, 1:] = unit[:, :-1]
-    return shifted * present.to(unit.device).unsqueeze(-1)
+    shifted = pad(exit_features(states, indices, layers)[:, :-1], (0, 0, 1, 0))
+    return shifted * present.to(shifted.device).unsqueeze(-1)
 
 
 def soft_cross_entropy(student_logits_MV: Tensor, teacher_logits_MV: Tensor) -> Tensor:

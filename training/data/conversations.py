@@ -9,7 +9,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from decoding.errors import TrainingError
 
@@ -42,10 +42,8 @@ def read_conversations(paths: Sequence[Path], *, vocab_size: int) -> list[Conver
     return conversations
 
 
-def split_held_out(
-    conversations: list[Conversation], num_held_out: int
-) -> tuple[list[Conversation], list[Conversation]]:
-    """(training, held out): the last `num_held_out` conversations are never trained on.
+def training_part(conversations: list[Conversation], num_held_out: int) -> list[Conversation]:
+    """All but the last `num_held_out` conversations, which are never trained on.
 
     Raises:
         TrainingError: nothing would be left to train on.
@@ -56,7 +54,7 @@ def split_held_out(
             "and at least one must be held out and one trained on"
         )
         raise TrainingError(msg)
-    return conversations[:-num_held_out], conversations[-num_held_out:]
+    return conversations[:-num_held_out]
 
 
 def most_frequent_ids(conversations: Sequence[Conversation], size: int, *, always: Sequence[int] = ()) -> list[int]:
@@ -100,12 +98,8 @@ def _parse(line: str, vocab_size: int, where: str) -> Conversation:
     if not conversation.prompt or not conversation.answer:
         msg = f"{where}: 'prompt' and 'answer' must not be empty"
         raise TrainingError(msg)
-    wrong = [token for token in conversation.ids if not _is_id(token, vocab_size)]
+    wrong = [token for token in conversation.ids if type(token) is not int or not 0 <= token < vocab_size]
     if wrong:
         msg = f"{where}: {wrong[0]!r} is not a token id of the target (0..{vocab_size - 1})"
         raise TrainingError(msg)
     return conversation
-
-
-def _is_id(value: Any, vocab_size: int) -> bool:
-    return type(value) is int and 0 <= value < vocab_size

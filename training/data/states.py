@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from decoding.errors import TrainingError
 from decoding.files import replace_file
@@ -64,10 +65,15 @@ class TargetStates:
         """States after `layer` for conversation `index`, [tokens, D], bfloat16, on disk."""
         return self._files[layer][self.starts[index] : self.starts[index + 1]]
 
+    def padded(self, layer: int, indices: Sequence[int]) -> Tensor:
+        """States after `layer` for several conversations, zero-padded on the right, [B, T, D] bfloat16."""
+        return pad_sequence([self.rows(layer, index) for index in indices], batch_first=True).to(self.device)
+
     def fill(self, progress: ReportCount = lambda *_: None) -> None:
         """Compute what is not there yet; `progress(done, total)` counts conversations."""
         total = len(self.conversations)
-        counts = self._read_done()
+        path = self.folder / _DONE
+        counts = {int(layer): count for layer, count in json.loads(path.read_text()).items()} if path.is_file() else {}
         done = min(counts.get(layer, 0) for layer in self.layers)
         while done < total:
             stop = min(done + _CONVERSATIONS_PER_SAVE, total)
@@ -76,15 +82,14 @@ class TargetStates:
                 self._compute(batch)
             done = stop
             counts |= {layer: max(done, counts.get(layer, 0)) for layer in self.layers}
-            replace_file(self.folder / _DONE, json.dumps(counts).encode())
+            replace_file(path, json.dumps(counts).encode())
             progress(done, total)
 
     @torch.inference_mode()
     def _compute(self, batch: list[int]) -> None:
-        rows = [self.conversations[index].ids for index in batch]
-        width = max(map(len, rows))
-        ids_BT = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=self.device)
-        x_BTD = self.target.embedding(ids_BT)
+        rows = [torch.tensor(self.conversations[index].ids, device=self.device) for index in batch]
+        x_BTD = self.target.embedding(pad_sequence(rows, batch_first=True))
+        width = x_BTD.shape[1]
         mask = causal_mask(width, x_BTD.dtype).to(self.device)
         positions = torch.arange(width, device=self.device)
         start = 0
@@ -120,11 +125,6 @@ class TargetStates:
         elif path.read_text() != digest.hexdigest():
             msg = f"{self.folder}: holds the states of another target or other data; name an empty folder"
             raise TrainingError(msg)
-
-    def _read_done(self) -> dict[int, int]:
-        """Conversations done, by layer."""
-        path = self.folder / _DONE
-        return {int(layer): count for layer, count in json.loads(path.read_text()).items()} if path.is_file() else {}
 
 
 def _reserve(path: Path, num_bytes: int) -> None:

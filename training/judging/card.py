@@ -11,9 +11,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from decoding.errors import TrainingError
 from decoding.files import replace_file
-from training.curve import CurvePoint
+from training.judging.agreement import TopKShares
 from training.judging.drafter_acceptance import Acceptance
-from training.judging.judgement import Coverage
 
 CARD_FILE = "card.json"
 TEXT_FILE = "card.md"
@@ -81,10 +80,7 @@ class AcceptanceCard(_Strict):
 
 
 class TaskAcceptance(_Strict):
-    """Rounds on the prompts of one kind of task, or on all of them.
-
-    `conditional_acceptance_rate` ends with the last place that a round ever came to.
-    """
+    """Rounds on the prompts of one kind of task, or on all of them; rates as in `AcceptanceCard`."""
 
     mean_acceptance_length: float
     conditional_acceptance_rate: tuple[float, ...]
@@ -92,6 +88,13 @@ class TaskAcceptance(_Strict):
 
 AcceptanceByTask = dict[str, dict[str, TaskAcceptance]]
 """By setting of the drafter, then by kind of task."""
+
+
+class CurvePoint(_Strict):
+    """Figures on held-out answers after so many answer tokens, repeats included."""
+
+    num_tokens: int
+    scores: dict[str, float]
 
 
 class Card(_Strict):
@@ -130,8 +133,8 @@ class Card(_Strict):
     held_out: dict[str, float]
     curve: tuple[CurvePoint, ...] = ()
     acceptance: tuple[AcceptanceCard, ...] = ()
-    exit_coverage: Coverage = {}
-    untrained_exit_coverage: Coverage = {}
+    exit_coverage: TopKShares = {}
+    untrained_exit_coverage: TopKShares = {}
     acceptance_on: dict[str, AcceptanceByTask] = {}
     benchmarks: dict[str, dict[str, float]] = {}
 
@@ -140,15 +143,29 @@ class Card(_Strict):
         """What it is and for which target."""
         return f"{_TITLES[self.kind]} for {self.target}."
 
-    @property
-    def sections(self) -> list[Section]:
+    def sections(self) -> Iterator[Section]:
         """Everything on the card, as tables."""
-        return list(_sections(self))
+        yield Section("", ("", ""), _facts(self))
+        if self.kind != "exit":
+            yield _figures("Held-out answers, before rounding to int8", self.held_out)
+        if self.curve:
+            yield _curve(self.curve)
+        if self.acceptance:
+            title = "Acceptance, simulated round by round on held-out greedy answers"
+            yield Section(title, ("drafted tokens", "depth", "features", "rounds", *_BY_PLACE), _acceptance(self))
+        if self.exit_coverage:
+            yield _coverage(self)
+        for prompts, found in self.acceptance_on.items():
+            yield Section(
+                f"Acceptance on {prompts}, by kind of task", ("setting", "task", *_BY_PLACE), list(_by_task(found))
+            )
+        for name, figures in self.benchmarks.items():
+            yield _figures(name, figures)
 
     @property
     def text(self) -> str:
         """The card in Markdown."""
-        return "\n\n".join([f"# {self.name}\n\n{self.title}", *(section.text for section in self.sections)]) + "\n"
+        return "\n\n".join([f"# {self.name}\n\n{self.title}", *(section.text for section in self.sections())]) + "\n"
 
 
 def write_card(card: Card, folder: Path) -> None:
@@ -180,21 +197,13 @@ def read_card(folder: Path) -> Card:
 
 
 def add_benchmark(folder: Path, name: str, figures: Mapping[str, float]) -> None:
-    """Put figures that were measured later on the card; earlier ones of the same benchmark are replaced.
-
-    Raises:
-        TrainingError: there is no card, or it cannot be written.
-    """
+    """Put figures that were measured later on the card; earlier ones of the same benchmark are replaced."""
     card = read_card(folder)
     write_card(card.model_copy(update={"benchmarks": card.benchmarks | {name: dict(figures)}}), folder)
 
 
 def add_acceptance(folder: Path, prompts: str, found: AcceptanceByTask) -> None:
-    """Put acceptance on other prompts on the card; earlier figures for the same prompts are replaced.
-
-    Raises:
-        TrainingError: there is no card, or it cannot be written.
-    """
+    """Put acceptance on other prompts on the card; earlier figures for the same prompts are replaced."""
     card = read_card(folder)
     write_card(card.model_copy(update={"acceptance_on": card.acceptance_on | {prompts: found}}), folder)
 
@@ -208,25 +217,6 @@ _TITLES = {
     "eagle3": "EAGLE-3 head",
     "streams": "Speculative streams",
 }
-
-
-def _sections(card: Card) -> Iterator[Section]:
-    yield Section("", ("", ""), _facts(card))
-    if card.kind != "exit":
-        yield _figures("Held-out answers, before rounding to int8", card.held_out)
-    if card.curve:
-        yield Section("Held-out answers by tokens seen", *_curve(card.curve))
-    if card.acceptance:
-        title = "Acceptance, simulated round by round on held-out greedy answers"
-        yield Section(title, ("drafted tokens", "depth", "features", "rounds", *_BY_PLACE), _acceptance(card))
-    if card.exit_coverage:
-        yield Section("Exit coverage on held-out answers", *_coverage(card))
-    for prompts, found in card.acceptance_on.items():
-        yield Section(
-            f"Acceptance on {prompts}, by kind of task", ("setting", "task", *_BY_PLACE), list(_by_task(found))
-        )
-    for name, figures in card.benchmarks.items():
-        yield _figures(name, figures)
 
 
 _BY_PLACE = ("mean acceptance length", "conditional acceptance by place")
@@ -249,13 +239,13 @@ def _figures(title: str, figures: Mapping[str, float]) -> Section:
     return Section(title, ("figure", "value"), [(name, f"{value:.3f}") for name, value in figures.items()])
 
 
-def _curve(curve: Sequence[CurvePoint]) -> tuple[tuple[str, ...], _Rows]:
+def _curve(curve: Sequence[CurvePoint]) -> Section:
     names = tuple(curve[-1].scores)
     rows = [
         (f"{point.num_tokens:,}", *(f"{point.scores[name]:.3f}" if name in point.scores else "" for name in names))
         for point in curve
     ]
-    return ("answer tokens", *names), rows
+    return Section("Held-out answers by tokens seen", ("answer tokens", *names), rows)
 
 
 def _acceptance(card: Card) -> _Rows:
@@ -282,14 +272,12 @@ def _rates(rates: Sequence[float]) -> str:
     return " ".join(f"{rate:.2f}" for rate in rates)
 
 
-def _coverage(card: Card) -> tuple[tuple[str, ...], _Rows]:
+def _coverage(card: Card) -> Section:
     top_ks = list(next(iter(card.exit_coverage.values())))
     rows = [
-        (f"{layer}, {state}", *(f"{shares[top_k]:.2f}" for top_k in top_ks))
+        (f"{layer}, {state}", *(f"{coverage[layer][top_k]:.2f}" for top_k in top_ks))
         for layer in sorted(card.exit_coverage)
-        for state, shares in (
-            ("untrained", card.untrained_exit_coverage[layer]),
-            ("trained", card.exit_coverage[layer]),
-        )
+        for state, coverage in (("untrained", card.untrained_exit_coverage), ("trained", card.exit_coverage))
     ]
-    return ("exit after layer", *(f"top-{top_k}" for top_k in top_ks)), rows
+    header = ("exit after layer", *(f"top-{top_k}" for top_k in top_ks))
+    return Section("Exit coverage on held-out answers", header, rows)

@@ -16,10 +16,8 @@ from torch import Tensor
 
 from runtime.drafters.language_model.model import DraftModel
 from runtime.drafters.language_model.rollouts import rollouts_everywhere
+from runtime.trees.static_tree import following
 from training.data.conversations import Conversation
-
-Features = Callable[[int], Tensor]
-"""Exit features of every position of a conversation given by index, [T, E]."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +38,19 @@ class Acceptance:
     accepted: tuple[int, ...]
     tree_size: int = 0
 
+    @classmethod
+    def of(
+        cls, lengths: Sequence[Sequence[int]], num_tokens: int, *, with_features: bool, tree_size: int = 0
+    ) -> Acceptance:
+        """Rounds on some answers, given how many tokens drafted at each of their places agree with them."""
+        return cls(
+            num_tokens=num_tokens,
+            with_features=with_features,
+            num_committed=sum(map(len, lengths)),
+            accepted=tuple(count for answer in lengths for count in accepted_by_round(answer, num_tokens)),
+            tree_size=tree_size,
+        )
+
     @property
     def mean_acceptance_length(self) -> float:
         """Committed tokens per round, bonus included; NaN without a round."""
@@ -58,78 +69,40 @@ def judge_draft(
     indices: Sequence[int],
     *,
     windows: Sequence[int],
-    features: Features | None,
+    features: Callable[[int], Tensor] | None,
 ) -> list[Acceptance]:
-    """Acceptance on the conversations of the given indices, one result per window length.
+    """Acceptance on some conversations with greedy answers, one result per window length.
 
-    Args:
-        draft: the draft to judge.
-        conversations: what `indices` refer to; their answers should be greedy ones.
-        indices: conversations to use.
-        windows: numbers of drafted tokens per round.
-        features: exit features of a conversation, or None to judge the draft without them.
+    `features` gives the exit features of every position of a conversation given by index, [T, E]; None judges the draft
+    without them.
     """
-    rounds: dict[int, list[int]] = {window: [] for window in windows}
-    num_committed = 0
+    lengths = []
     for index in indices:
-        prompt, answer = conversations[index].prompt, conversations[index].answer
+        ids, start = conversations[index].ids, len(conversations[index].prompt)
         drafted = rollouts_everywhere(
             draft,
-            prompt + answer,
-            start=len(prompt),
+            ids,
+            start=start,
             num_tokens=max(windows),
             num_alternatives=1,
             features_TE=features(index) if features else None,
         )
-        lengths = match_lengths(drafted.tokens.tolist(), answer)
-        num_committed += len(answer)
-        for window in windows:
-            rounds[window] += accepted_by_round(lengths, window)
-    return [
-        Acceptance(
-            num_tokens=window,
-            with_features=features is not None,
-            num_committed=num_committed,
-            accepted=tuple(rounds[window]),
-        )
-        for window in windows
-    ]
+        agrees_NW = drafted.tokens == following(ids, start, max(windows)).to(drafted.tokens.device)
+        lengths.append(agrees_NW.cumprod(-1).sum(-1).tolist())
+    return [Acceptance.of(lengths, window, with_features=features is not None) for window in windows]
 
 
 def judge_trees(ranks: Sequence[NDArray[np.int32]], *, sizes: Sequence[int]) -> list[Acceptance]:
-    """Acceptance of trees of several sizes that were drafted with the target's features.
+    """Acceptance of trees of several sizes, drafted with the target's features; nothing without answers.
 
-    Args:
-        ranks: for each answer, at each of its places, the places in the tree's order of the nodes that hold
-            the tokens from there on, [N, depth]; -1 for a token that is in no tree (`AcceptanceRecord`).
-        sizes: numbers of drafted nodes.
+    `ranks` are for each answer, at each of its places, the places in the tree's order of the nodes that hold the tokens
+    from there on, [N, depth]; -1 for a token that is in no tree (`AcceptanceRecord`).
     """
-    num_committed = sum(map(len, ranks))
     results = []
-    for size in sizes:
-        rounds: list[int] = []
-        for answer in ranks:
-            lengths = np.cumprod((answer >= 0) & (answer < size), axis=1).sum(axis=1)
-            rounds += accepted_by_round(lengths.tolist(), answer.shape[1])
-        results.append(
-            Acceptance(
-                num_tokens=ranks[0].shape[1],
-                with_features=True,
-                num_committed=num_committed,
-                accepted=tuple(rounds),
-                tree_size=size,
-            )
-        )
+    for size in sizes if ranks else ():
+        lengths = [np.cumprod((answer >= 0) & (answer < size), axis=1).sum(axis=1).tolist() for answer in ranks]
+        results.append(Acceptance.of(lengths, ranks[0].shape[1], with_features=True, tree_size=size))
     return results
-
-
-def match_lengths(drafted: Sequence[Sequence[int]], answer: Sequence[int]) -> list[int]:
-    """For each place of the answer, how many tokens drafted there agree with it, up to the first that does not."""
-    lengths = []
-    for place, tokens in enumerate(drafted):
-        agree = [token == wanted for token, wanted in zip(tokens, answer[place:], strict=False)]
-        lengths.append(agree.index(False) if False in agree else len(agree))
-    return lengths
 
 
 def accepted_by_round(lengths: Sequence[int], num_tokens: int) -> list[int]:

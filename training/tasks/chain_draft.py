@@ -16,13 +16,12 @@ from torch import Tensor, nn
 from decoding.progress import ReportCount
 from runtime.drafters.language_model.folder import load_draft, save_draft
 from runtime.drafters.language_model.model import DraftConfig, DraftModel
-from runtime.models.decoder import Decoder, causal_mask
+from runtime.models.decoder import Decoder
 from training.data.batch import Batch, exit_features, make_batch, shifted_features, soft_cross_entropy
 from training.data.states import TargetStates
 from training.judging.drafter_acceptance import Acceptance, judge_draft
-from training.judging.judgement import Judgement
 from training.recipe import DraftRecipe
-from training.tasks.states_task import Metadata, StatesTask
+from training.tasks.states_task import Judgement, Metadata, StatesTask
 
 _LONGEST_RUN_WITHOUT = 4
 _LONGEST_RUN_WITH = 16
@@ -33,9 +32,9 @@ class DraftTask(StatesTask[DraftRecipe]):
 
     module: DraftModel
 
-    def __init__(self, recipe: DraftRecipe, target: Decoder, kept_ids: Tensor, states: TargetStates) -> None:
-        super().__init__(recipe, target, kept_ids, states)
-        self.module = initial_draft(recipe, target, kept_ids).to(states.device)
+    def __init__(self, recipe: DraftRecipe, kept_ids: Tensor, states: TargetStates) -> None:
+        super().__init__(recipe, kept_ids, states)
+        self.module = initial_draft(recipe, self.target, kept_ids).to(states.device)
         self._head_VD = self.module.decoder.lm_head.weight.to(torch.bfloat16)
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
@@ -58,9 +57,7 @@ class DraftTask(StatesTask[DraftRecipe]):
             wanted = self._teacher(rows).argmax(-1)
             total += len(wanted)
             for name, period in patterns.items():
-                present = torch.zeros(rows.ids.shape, dtype=torch.bool)
-                if period:
-                    present[:, ::period] = True
+                present = periodic_presence(rows.ids.shape, period)
                 hits[name] += int((self._logits(rows, batch, present).argmax(-1) == wanted).sum())
         return {name: count / total for name, count in hits.items()}
 
@@ -70,11 +67,7 @@ class DraftTask(StatesTask[DraftRecipe]):
         save_draft(self.module, folder, target_name=target_name, metadata=metadata)
         draft = load_draft(folder, states.target, dtype=torch.float32)
         greedy = self.greedy(self.held_out)
-
-        def features(index: int) -> Tensor:
-            return exit_features(states, [index], layers)[0]
-
-        sources = [None, features] if layers else [None]
+        sources = [None, lambda index: exit_features(states, [index], layers)[0]] if layers else [None]
         results: list[Acceptance] = []
         for done, source in enumerate(sources):
             progress(done, len(sources))
@@ -87,12 +80,9 @@ class DraftTask(StatesTask[DraftRecipe]):
 
     def _logits(self, rows: Batch, batch: Sequence[int], present: Tensor) -> Tensor:
         """The draft's logits at the answer positions, [M, V]."""
-        width, device = rows.ids.shape[1], rows.ids.device
         features = shifted_features(self.states, batch, self.recipe.exit_features, present)
-        with torch.autocast(device.type, dtype=torch.bfloat16):
-            mask = causal_mask(width, torch.bfloat16).to(device)
-            positions = torch.arange(width, device=device)
-            x_BTD = self.module(rows.ids, positions=positions, mask=mask, features_BTE=features)
+        with torch.autocast(rows.ids.device.type, dtype=torch.bfloat16):
+            x_BTD = self.module(rows.ids, positions=rows.positions, mask=rows.mask, features_BTE=features)
             return self.module.decoder.lm_head(x_BTD[rows.predicting])  # type: ignore[no-any-return]
 
 
@@ -115,6 +105,14 @@ def initial_draft(recipe: DraftRecipe, target: Decoder, kept_ids: Tensor) -> Dra
     for rows in (draft.decoder.embedding, draft.decoder.lm_head):
         rows.weight = nn.Parameter(rows.weight.float(), requires_grad=False)
     return draft
+
+
+def periodic_presence(shape: torch.Size, period: int) -> Tensor:
+    """Every `period`-th position with features; none at all for 0."""
+    present = torch.zeros(shape, dtype=torch.bool)
+    if period:
+        present[:, ::period] = True
+    return present
 
 
 def random_presence(shape: torch.Size, featureless_share: float, generator: torch.Generator) -> Tensor:

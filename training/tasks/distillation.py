@@ -20,12 +20,7 @@ _ROWS_PER_PIECE = 256
 
 @torch.no_grad()
 def mean_rows(final_MD: Tensor, head_VD: Tensor) -> Tensor:
-    """The mean of the head's rows under the teacher's softmax, [M, D] in the head's dtype.
-
-    Args:
-        final_MD: what the teacher's head reads.
-        head_VD: rows of the head.
-    """
+    """The mean of the head's rows under the softmax of a teacher whose head reads `final_MD`, [M, D]."""
     pieces = torch.split(final_MD.to(head_VD.dtype), _ROWS_PER_PIECE)
     return torch.cat([(piece @ head_VD.T).softmax(-1) @ head_VD for piece in pieces])
 

@@ -5,49 +5,53 @@
 - EAGLE-3: soft cross-entropy alone, over several steps on the head's own features, each worth 0.8 of the one
   before.
 
-Cross-entropy is taken over the kept vocabulary, at answer positions. Shapes: legend of `training.tasks.eagle_rows`,
-plus V kept output tokens.
+Cross-entropy is taken over the kept vocabulary, at roots: positions that predict an answer token. Step 0 feeds every
+position with the target's feature. Step j feeds root s the true token s + j and the head's own feature of step j - 1,
+as drafting does: it sees the keys of step 0 up to position s, then its own keys of steps 1 to j. That is the
+training-time test of EAGLE-3 (arXiv 2503.01840); the step of EAGLE-1 is step 0 alone.
+
+Shapes: R positions of the batch in one row, M roots among them in the same order, V kept output tokens, the others of
+`runtime.drafters.eagle.model`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from decoding.progress import ReportCount
 from runtime.drafters.eagle.folder import load_eagle1, load_eagle3, save_eagle
-from runtime.drafters.eagle.model import EagleHead
+from runtime.drafters.eagle.model import Eagle1, Eagle3, EagleHead
+from runtime.drafters.language_model.model import normalise_features
 from runtime.models.decoder import Decoder
 from training.data.states import TargetStates
 from training.judging.drafter_acceptance import judge_trees
-from training.judging.judgement import Judgement
 from training.recipe import Eagle1Recipe, Eagle3Recipe
 from training.tasks.distillation import cross_entropy_to_mean_rows, mean_rows
-from training.tasks.eagle_rows import EagleRows, root_states, row_features, unroll
-from training.tasks.eagle_start import initial_head
-from training.tasks.states_task import Metadata, StatesTask
+from training.tasks.states_task import Judgement, Metadata, StatesTask
 
 _EVALUATED_STEPS = 4
+_FITTED_CONVERSATIONS = 96
+_RIDGE = 1e-3
 
 
 class EagleTask(StatesTask[Eagle1Recipe | Eagle3Recipe]):
     """Trains an EAGLE head of either kind."""
 
-    def __init__(
-        self, recipe: Eagle1Recipe | Eagle3Recipe, target: Decoder, kept_ids: Tensor, states: TargetStates
-    ) -> None:
-        super().__init__(recipe, target, kept_ids, states)
-        self.module: EagleHead = initial_head(recipe, target, kept_ids, states).to(states.device)
+    def __init__(self, recipe: Eagle1Recipe | Eagle3Recipe, kept_ids: Tensor, states: TargetStates) -> None:
+        super().__init__(recipe, kept_ids, states)
+        self.module: EagleHead = initial_head(recipe, kept_ids, states).to(states.device)
         self._head_VD = self.module.lm_head.weight.to(torch.bfloat16)
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
         """The recipe's loss of a batch."""
         rows = EagleRows.of(self.states, batch)
-        wanted_MD = root_states(self.states, batch, rows)
+        wanted_MD = row_states(self.states, batch)[rows.roots]
         mean_MD = mean_rows(wanted_MD, self._head_VD)
         with torch.autocast(self.states.device.type, dtype=torch.bfloat16):
             entered_RD = self.module.input_feature(self._features(batch))
@@ -72,7 +76,7 @@ class EagleTask(StatesTask[Eagle1Recipe | Eagle3Recipe]):
         hits, totals = [0] * _EVALUATED_STEPS, [0] * _EVALUATED_STEPS
         for batch in self.held_out_batches():
             rows = EagleRows.of(self.states, batch)
-            wanted = (root_states(self.states, batch, rows) @ self._head_VD.T).argmax(-1)
+            wanted = (row_states(self.states, batch)[rows.roots] @ self._head_VD.T).argmax(-1)
             with torch.autocast(self.states.device.type, dtype=torch.bfloat16):
                 entered = self.module.input_feature(self._features(batch))
                 for step, feature_MD in enumerate(unroll(self.module, rows, entered, _EVALUATED_STEPS)):
@@ -84,8 +88,7 @@ class EagleTask(StatesTask[Eagle1Recipe | Eagle3Recipe]):
 
     def _features(self, batch: Sequence[int]) -> Tensor:
         """The target's features of the position before each row, [R, E]."""
-        layers = self.recipe.state_layers or (self.states.layers[-1],)
-        return row_features(self.states, batch, layers)
+        return row_features(self.states, batch, self.recipe.state_layers or (self.target.config.num_layers,))
 
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
         """Save the head, load it again, and simulate rounds with its trees on the held-out greedy answers."""
@@ -108,7 +111,181 @@ class EagleTask(StatesTask[Eagle1Recipe | Eagle3Recipe]):
                     top_k=recipe.tree_top_k,
                 )
             )
-        return Judgement(acceptance=tuple(judge_trees(ranks, sizes=recipe.tree_sizes)) if greedy else ())
+        return Judgement(acceptance=tuple(judge_trees(ranks, sizes=recipe.tree_sizes)))
 
     def _cross_entropy(self, feature_MD: Tensor, mean_MD: Tensor) -> Tensor:
         return cross_entropy_to_mean_rows(self.module.output_state(feature_MD), mean_MD, self._head_VD)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EagleRows:
+    """Positions 1 to T - 2 of some conversations of T tokens, one conversation after the other.
+
+    Attributes:
+        ids: tokens, [R].
+        positions: places in their conversation, [R].
+        roots: rows that predict an answer token, [M].
+        left: for each root, how many roots of its conversation follow it, [M].
+        lengths: rows of each conversation.
+        num_roots: roots of each conversation: its last rows.
+    """
+
+    ids: Tensor
+    positions: Tensor
+    roots: Tensor
+    left: Tensor
+    lengths: tuple[int, ...]
+    num_roots: tuple[int, ...]
+
+    @classmethod
+    def of(cls, states: TargetStates, indices: Sequence[int]) -> EagleRows:
+        """The rows of the given conversations, on the target's device."""
+        rows = [states.conversations[index] for index in indices]
+        lengths = [len(row.ids) - 2 for row in rows]
+        # position 0 has no feature before it, so a prompt of one token loses its first root
+        num_roots = [min(len(row.answer), length) for row, length in zip(rows, lengths, strict=True)]
+        stops = torch.tensor(lengths).cumsum(0).tolist()
+        roots = [torch.arange(stop - count, stop) for stop, count in zip(stops, num_roots, strict=True)]
+        return cls(
+            ids=torch.tensor([token for row in rows for token in row.ids[1:-1]], device=states.device),
+            positions=torch.cat([torch.arange(1, length + 1) for length in lengths]).to(states.device),
+            roots=torch.cat(roots).to(states.device),
+            left=torch.cat([torch.arange(count - 1, -1, -1) for count in num_roots]).to(states.device),
+            lengths=tuple(lengths),
+            num_roots=tuple(num_roots),
+        )
+
+    def surviving(self, step: int) -> Tensor:
+        """Roots m, as indices into M, whose position after `step` steps is still in the answer.
+
+        What they predict there is what root m + `step` predicts in step 0.
+        """
+        return (self.left >= step).nonzero().flatten()
+
+
+def row_features(states: TargetStates, indices: Sequence[int], layers: Sequence[int]) -> Tensor:
+    """The target's features of the position before each row, as the channel carries them, [R, E] bfloat16."""
+    parts = [torch.stack([states.rows(layer, index)[:-2] for layer in layers], dim=1) for index in indices]
+    hidden_RED = torch.cat(parts).to(states.device)
+    last = states.target.config.num_layers
+    if last in layers:
+        # its cached states carry the final norm's weight already
+        hidden_RED[:, layers.index(last)] /= states.target.final_norm
+    return normalise_features(hidden_RED, states.target.config.norm_eps)
+
+
+def row_states(states: TargetStates, indices: Sequence[int]) -> Tensor:
+    """What the target's head reads at each row, [R, D] bfloat16."""
+    return torch.cat([states.rows(states.layers[-1], index)[1:-1] for index in indices]).to(states.device)
+
+
+def unroll(head: EagleHead, rows: EagleRows, feature_RD: Tensor, num_steps: int) -> Iterator[Tensor]:
+    """The head's features [M, D] of steps 0, 1, ...; after the end of an answer they mean nothing.
+
+    `feature_RD` is `head.input_feature` of `row_features`. The mode of arithmetic is the caller's (autocast).
+    """
+    layer, roots = head.layer, rows.roots
+    attended, residual = head.read(head.embedding(rows.ids), feature_RD)
+    q, k_RKH, v_RKH = layer.project(attended, head.rotary(rows.positions, attended.dtype))
+    q_MNH, residual = q[roots], residual[roots]
+    feature_MD = residual
+    own_keys: list[Tensor] = []
+    own_values: list[Tensor] = []
+    for step in range(num_steps):
+        if step:
+            at = (roots + step).clamp_max(len(rows.ids) - 1)
+            attended, residual = head.read(head.embedding(rows.ids[at]), feature_MD)
+            rotary = head.rotary(rows.positions[roots] + step, attended.dtype)
+            q_MNH, k, v = layer.project(attended, rotary)
+            own_keys.append(k)
+            own_values.append(v)
+        feature_MD = layer.finish(residual, _attend(rows, q_MNH, (k_RKH, v_RKH), own_keys, own_values))
+        yield feature_MD
+
+
+def _attend(
+    rows: EagleRows, q_MNH: Tensor, shared: tuple[Tensor, Tensor], own_keys: list[Tensor], own_values: list[Tensor]
+) -> Tensor:
+    """What the roots' queries gather, [M, N * H]: from rows up to their own, then from their own later steps."""
+    num_kv_heads = shared[0].shape[1]
+    num_roots, _, width = q_MNH.shape
+    q_MKGH = q_MNH.reshape(num_roots, num_kv_heads, -1, width) * width**-0.5
+    own_scores = [(q_MKGH * k_MKH.unsqueeze(2)).sum(-1, dtype=torch.float32) for k_MKH in own_keys]
+    own_MKGJ = torch.stack(own_scores, dim=-1) if own_scores else q_MKGH.new_zeros(*q_MKGH.shape[:3], 0)
+    shared_outputs, own_weights = [], []
+    start = root = 0
+    for length, count in zip(rows.lengths, rows.num_roots, strict=True):
+        k_KSH, v_KSH = (x[start : start + length].transpose(0, 1) for x in shared)
+        q_KAH = q_MKGH[root : root + count].permute(1, 2, 0, 3).flatten(1, 2)
+        scores = (q_KAH @ k_KSH.transpose(1, 2)).view(num_kv_heads, -1, count, length).float()
+        unseen = torch.ones(count, length, dtype=torch.bool, device=scores.device).triu_(length - count + 1)
+        own = own_MKGJ[root : root + count].permute(1, 2, 0, 3)
+        weights = torch.cat([scores.masked_fill(unseen, -torch.inf), own], dim=-1).softmax(-1)
+        output = weights[..., :length].flatten(1, 2).to(v_KSH.dtype) @ v_KSH
+        shared_outputs.append(output.view(num_kv_heads, -1, count, v_KSH.shape[-1]).permute(2, 0, 1, 3))
+        own_weights.append(weights[..., length:].permute(2, 0, 1, 3))
+        start, root = start + length, root + count
+    seen_MKGH = torch.cat(shared_outputs)
+    weights_MKGJ = torch.cat(own_weights)
+    for step, v_MKH in enumerate(own_values):
+        seen_MKGH = seen_MKGH + weights_MKGJ[..., step, None].to(v_MKH.dtype) * v_MKH.unsqueeze(2)
+    return seen_MKGH.flatten(1)
+
+
+def initial_head(recipe: Eagle1Recipe | Eagle3Recipe, kept_ids: Tensor, states: TargetStates) -> EagleHead:
+    """A head in float32 on the target's embedding and rows of its output head, which are frozen.
+
+    It starts as a least-squares guess of the wanted feature, around a layer of the target's. The guess alone agrees
+    with the target on about every fifth token. The layer's inner weights are copies; what it adds to the guess starts
+    at zero, because a copy would add what the target's own states need, at their scale.
+    """
+    head: EagleHead
+    target = states.target
+    with torch.no_grad():
+        source = _weights_of(target, recipe.source_layer)
+        if isinstance(recipe, Eagle1Recipe):
+            head = Eagle1(target.config, recipe.vocab_size)
+            head.target_norm.copy_(target.final_norm)
+            # a feature carries the weight of the final norm, where the source reads a state of unit scale
+            qkv = source["qkv.weight"] * (source["input_norm"] / target.final_norm)
+        else:
+            head = Eagle3(target.config, recipe.vocab_size, len(recipe.feature_layers))
+            head.output_norm.copy_(target.final_norm)
+            # embeddings are what the target's first layer reads
+            halves = [weights["qkv.weight"] * weights["input_norm"] for weights in (_weights_of(target, 1), source)]
+            qkv = torch.cat(halves, dim=1)
+        head.layer.qkv.weight.copy_(qkv)
+        head.layer.gate_up.weight.copy_(source["gate_up.weight"])
+        head.layer.mlp_norm.copy_(source["mlp_norm"])
+        nn.init.zeros_(head.layer.out.weight)
+        nn.init.zeros_(head.layer.down.weight)
+        head.share(target.embedding.weight.float(), target.lm_head.weight[kept_ids].float(), kept_ids)
+        head.to(states.device)
+        _fit(head, states, recipe.state_layers or (target.config.num_layers,))
+    return head
+
+
+def _weights_of(target: Decoder, layer: int) -> dict[str, Tensor]:
+    """Weights of a layer counted from 1, in float32."""
+    return {name: weight.float() for name, weight in target.layers[layer - 1].state_dict().items()}
+
+
+def _fit(head: EagleHead, states: TargetStates, layers: tuple[int, ...]) -> None:
+    """Let `fuse` predict the feature of each row from what the row is fed."""
+    indices = range(min(_FITTED_CONVERSATIONS, len(states.conversations)))
+    wanted_RD = row_states(states, indices).float()
+    features = row_features(states, indices, layers).float()
+    if isinstance(head, Eagle1):
+        ids = EagleRows.of(states, indices).ids
+        inputs = torch.cat([head.embedding(ids), head.input_feature(features)], dim=-1)
+        head.fuse.weight.copy_(_least_squares(inputs, wanted_RD))
+    elif isinstance(head, Eagle3):
+        head.fuse.weight.copy_(_least_squares(features, wanted_RD / head.output_norm))
+
+
+def _least_squares(inputs_RI: Tensor, wanted_RD: Tensor) -> Tensor:
+    """The matrix [D, I] whose products with the inputs come closest to what is wanted (with a small ridge)."""
+    gram = inputs_RI.T @ inputs_RI
+    gram += _RIDGE * gram.diagonal().mean() * torch.eye(len(gram), device=gram.device)
+    solution_ID: Tensor = torch.linalg.solve(gram, inputs_RI.T @ wanted_RD)
+    return solution_ID.T

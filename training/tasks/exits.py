@@ -6,21 +6,21 @@ layer. The target is frozen and its output untouched. Shapes: legend of `trainin
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from decoding.progress import ReportCount
-from runtime.models.decoder import Decoder, rms_norm
+from runtime.models.decoder import rms_norm
 from runtime.target.exit_adapter import ExitAdapter
 from runtime.target.exit_folder import ExitHeads, load_exits, save_exits
 from training.data.batch import answer_states, soft_cross_entropy
 from training.data.states import TargetStates
-from training.judging.judgement import Coverage, Judgement
+from training.judging.agreement import AgreementCount
 from training.recipe import ExitRecipe
-from training.tasks.states_task import Metadata, StatesTask, evaluation_batches
+from training.tasks.states_task import Judgement, Metadata, StatesTask
 
 COVERAGE_TOP_K = (1, 2, 4, 8, 16)
 
@@ -28,9 +28,9 @@ COVERAGE_TOP_K = (1, 2, 4, 8, 16)
 class ExitTask(StatesTask[ExitRecipe]):
     """Trains the adapters of several exit layers at once."""
 
-    def __init__(self, recipe: ExitRecipe, target: Decoder, kept_ids: Tensor, states: TargetStates) -> None:
-        super().__init__(recipe, target, kept_ids, states)
-        config = target.config
+    def __init__(self, recipe: ExitRecipe, kept_ids: Tensor, states: TargetStates) -> None:
+        super().__init__(recipe, kept_ids, states)
+        config = self.target.config
         generator = torch.Generator().manual_seed(recipe.optimisation.seed)
         self.adapters = {
             layer: ExitAdapter(config.hidden_size, recipe.width, config.norm_eps) for layer in recipe.exit_layers
@@ -39,7 +39,7 @@ class ExitTask(StatesTask[ExitRecipe]):
             nn.init.normal_(adapter.up.weight, std=config.hidden_size**-0.5, generator=generator)
         self.module: nn.Module = nn.ModuleDict({str(layer): adapter for layer, adapter in self.adapters.items()})
         self.module.to(states.device)
-        self._head_VD = target.lm_head.weight[self.kept_ids].to(torch.bfloat16)
+        self._head_VD = self.target.lm_head.weight[self.kept_ids].to(torch.bfloat16)
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:  # noqa: ARG002
         """Mean soft cross-entropy over the exits."""
@@ -47,66 +47,46 @@ class ExitTask(StatesTask[ExitRecipe]):
         teacher = final_MD @ self._head_VD.T
         losses = []
         for layer, adapter in self.adapters.items():
-            logits_MV = exit_logits(adapter, answer_states(self.states, batch, layer), self.target, self._head_VD)
+            logits_MV = self._logits(adapter, answer_states(self.states, batch, layer), self._head_VD)
             losses.append(soft_cross_entropy(logits_MV, teacher))
         return torch.stack(losses).mean(), len(final_MD)
 
     def evaluate(self) -> Mapping[str, float]:
-        """Held-out `exit_coverage`, one figure per layer and k."""
-        coverage = exit_coverage(self.adapters, self.kept_ids, self.states, self.held_out)
-        return {
-            f"coverage_layer{layer}_top{top_k}": share
-            for layer, shares in coverage.items()
-            for top_k, share in shares.items()
-        }
+        """Held-out coverage, one figure per layer and k."""
+        return self.coverage(self.adapters, self.kept_ids).figures("coverage_layer")
 
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
         """Save the adapters, load them again, and measure what the exits cover with and without them."""
-        states = self.states
         exits = ExitHeads(adapters=self.adapters, kept_ids=self.kept_ids)
         save_exits(exits, folder, target=self.target, target_name=target_name, metadata=metadata)
         loaded = load_exits(folder, self.target, dtype=torch.float32)
         progress(0, 2)
-        trained = exit_coverage(loaded.adapters, loaded.kept_ids, states, self.held_out)
+        trained = self.coverage(loaded.adapters, loaded.kept_ids)
         progress(1, 2)
-        nothing = dict.fromkeys(loaded.adapters, nn.Identity())
-        untrained = exit_coverage(nothing, loaded.kept_ids, states, self.held_out)
-        return Judgement(exit_coverage=trained, untrained_exit_coverage=untrained)
+        untrained = self.coverage(dict.fromkeys(loaded.adapters, nn.Identity()), loaded.kept_ids)
+        return Judgement(exit_coverage=trained.shares, untrained_exit_coverage=untrained.shares)
 
+    @torch.no_grad()
+    def coverage(self, adapters: Mapping[int, nn.Module], kept_ids: Tensor) -> AgreementCount:
+        """How often the wanted token is among an exit's k best kept ids on held-out answers; k as in `COVERAGE_TOP_K`.
 
-def exit_logits(adapter: nn.Module, x_MD: Tensor, target: Decoder, head_VD: Tensor) -> Tensor:
-    """Logits [M, V] of an exit from hidden states after its layer, in bfloat16 arithmetic."""
-    with torch.autocast(x_MD.device.type, dtype=torch.bfloat16):
-        norm = target.final_norm
-        return rms_norm(adapter(x_MD).to(norm.dtype), norm, target.config.norm_eps) @ head_VD.T
+        The wanted token is the argmax of the target's whole vocabulary; `nn.Identity` in place of an adapter gives
+        the coverage of an untrained exit (final norm and head alone).
+        """
+        states, head_VD = self.states, self.target.lm_head.weight.to(torch.bfloat16)
+        kept_ids = kept_ids.to(states.device)
+        kept_VD = head_VD[kept_ids]
+        place_of_id = torch.full((len(head_VD),), -1, device=states.device)
+        place_of_id[kept_ids] = torch.arange(len(kept_ids), device=states.device)
+        count = AgreementCount(COVERAGE_TOP_K)
+        for batch in self.held_out_batches():
+            wanted_M = place_of_id[(answer_states(states, batch, states.layers[-1]) @ head_VD.T).argmax(-1)]
+            for layer, adapter in adapters.items():
+                count.add(layer, self._logits(adapter, answer_states(states, batch, layer), kept_VD), wanted_M)
+        return count
 
-
-@torch.no_grad()
-def exit_coverage(
-    adapters: Mapping[int, nn.Module], kept_ids: Tensor, states: TargetStates, indices: Sequence[int]
-) -> Coverage:
-    """`exit_coverage` on the answers of the given conversations, at `COVERAGE_TOP_K`.
-
-    The wanted token is the argmax of the target's whole vocabulary; `nn.Identity` in place of an adapter gives
-    the coverage of an untrained exit (final norm and head alone).
-    """
-    head = states.target.lm_head.weight.to(torch.bfloat16)
-    kept_ids = kept_ids.to(states.device)
-    kept_head = head[kept_ids]
-    hits: dict[int, dict[int, int]] = {layer: dict.fromkeys(COVERAGE_TOP_K, 0) for layer in adapters}
-    total = 0
-    for batch in evaluation_batches(indices):
-        wanted = (answer_states(states, batch, states.layers[-1]) @ head.T).argmax(-1)
-        total += len(wanted)
-        for layer, adapter in adapters.items():
-            logits_MV = exit_logits(adapter, answer_states(states, batch, layer), states.target, kept_head)
-            for top_k, count in coverage_hits(logits_MV, kept_ids, wanted).items():
-                hits[layer][top_k] += count
-    return {layer: {top_k: count / total for top_k, count in counts.items()} for layer, counts in hits.items()}
-
-
-def coverage_hits(logits_MV: Tensor, kept_ids: Tensor, wanted_M: Tensor) -> dict[int, int]:
-    """For each k: rows whose wanted token (a target id) is among the k best kept ids."""
-    best = kept_ids[logits_MV.topk(min(max(COVERAGE_TOP_K), logits_MV.shape[-1]), dim=-1).indices]
-    found = best == wanted_M[:, None]
-    return {top_k: int(found[:, :top_k].any(-1).sum()) for top_k in COVERAGE_TOP_K}
+    def _logits(self, adapter: nn.Module, x_MD: Tensor, head_VD: Tensor) -> Tensor:
+        """Logits [M, V] of an exit from hidden states after its layer, in bfloat16 arithmetic."""
+        with torch.autocast(x_MD.device.type, dtype=torch.bfloat16):
+            norm = self.target.final_norm
+            return rms_norm(adapter(x_MD).to(norm.dtype), norm, self.target.config.norm_eps) @ head_VD.T

@@ -1,6 +1,8 @@
-"""What Medusa and Hydra heads share: agreement with the target, the tree that grows from it, and the folder.
+"""Train Medusa-1 and Hydra++ heads on the target's cached last states, and grow their tree.
 
-Shapes: legend of `training.data.batch`, plus K heads.
+Every answer token is proposed by each of K heads, head k from the state k positions before the one that predicts
+the token. The loss of a head is the cross-entropy to the target's softmax there; the tokens between, which Hydra
+heads read, are those of the text. Shapes: legend of `training.data.batch`, plus K heads.
 """
 
 from __future__ import annotations
@@ -8,45 +10,42 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from decoding.errors import TrainingError
 from decoding.progress import ReportCount
-from decoding.tree_shape import Path as TreePath
+from runtime.drafters.head_drafter import HeadDrafter
+from runtime.drafters.hydra.drafter import HydraDrafter
+from runtime.drafters.hydra.folder import load_hydra, save_hydra
+from runtime.drafters.hydra.model import HydraConfig, HydraModel
+from runtime.drafters.medusa.drafter import MedusaDrafter
+from runtime.drafters.medusa.folder import load_medusa, save_medusa
+from runtime.drafters.medusa.model import MedusaConfig, MedusaModel
+from runtime.models.decoder import Decoder
 from runtime.trees.static_tree import Ranks
-from training.judging.judgement import Judgement
+from training.data.batch import Batch, make_batch
+from training.data.states import TargetStates
+from training.judging.agreement import AgreementCount
 from training.recipe import HydraRecipe, MedusaRecipe
 from training.tasks.distillation import cross_entropy_to_mean_rows, decayed_mean, mean_rows
-from training.tasks.eagle_rows import row_features
-from training.tasks.lookahead import AgreementCount
-from training.tasks.states_task import Metadata, StatesTask
-from training.tasks.tree_growth import TreeAnswers, grown_on
+from training.tasks.eagle import row_features
+from training.tasks.states_task import Judgement, Metadata, StatesTask
+from training.tasks.tree_growth import TreeAnswers
 
 R = TypeVar("R", bound=MedusaRecipe | HydraRecipe)
-
-
-class RankedHeads(Protocol):
-    """Heads that rank a text's tokens; see `runtime.drafters.medusa.drafter`."""
-
-    @property
-    def paths(self) -> tuple[TreePath, ...]:
-        """Nodes of their tree in their order."""
-        ...
-
-    def level_ranks(self, ids: Sequence[int], *, start: int, features_TE: Tensor) -> Ranks:
-        """Ranks of the text's tokens by place and head, [N, K]."""
-        ...
 
 
 class HeadKind(NamedTuple):
     """What drafts with heads of a kind, how their folder is written and read, and how losses are weighted."""
 
-    drafter: Callable[..., RankedHeads]
+    drafter: Callable[..., HeadDrafter]
     save: Callable[..., None]
-    load: Callable[..., RankedHeads]
+    load: Callable[..., HeadDrafter]
     decay: float
     """Weight of each head's loss, relative to the head before."""
 
@@ -55,46 +54,137 @@ class HeadsTask(StatesTask[R]):
     """Trains heads that read the target's last state and propose a static tree."""
 
     kind: ClassVar[HeadKind]
-    _head_VD: Tensor
-    """Kept rows of the target's output head, bfloat16."""
+    module: MedusaModel | HydraModel
 
     @abstractmethod
-    def rows(self, batch: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
-        """The target's states at the predicting positions [M, D], and every head's states there, [M, D] each."""
+    def head_states(self, rows: Batch, final_BTD: Tensor, places_M: Tensor) -> list[Tensor]:
+        """Every head's states that propose the tokens after `predicting_places`, [M, D] each."""
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:  # noqa: ARG002
         """Weighted mean of the heads' losses at the answer positions."""
-        final_MD, students = self.rows(batch)
-        teacher_MD = mean_rows(final_MD, self._head_VD)
-        losses = [cross_entropy_to_mean_rows(x_MD, teacher_MD, self._head_VD) for x_MD in students]
+        final_MD, students, head_VD = self._run(batch)
+        teacher_MD = mean_rows(final_MD, head_VD)
+        losses = [cross_entropy_to_mean_rows(x_MD, teacher_MD, head_VD) for x_MD in students]
         return decayed_mean(losses, self.kind.decay), len(final_MD)
 
     @torch.no_grad()
     def evaluate(self) -> Mapping[str, float]:
         """Held-out agreement with the target: by head, how often its token is among the k best."""
-        count = AgreementCount(self.recipe.num_heads)
+        count = AgreementCount()
         for batch in self.held_out_batches():
-            final_MD, students = self.rows(batch)
-            logits = [x_MD.to(self._head_VD.dtype) @ self._head_VD.T for x_MD in students]
-            count.add(logits, (final_MD @ self._head_VD.T).argmax(-1))
-        return count.shares
+            final_MD, students, head_VD = self._run(batch)
+            wanted_M = (final_MD @ head_VD.T).argmax(-1)
+            for head, x_MD in enumerate(students, 1):
+                count.add(head, x_MD.to(head_VD.dtype) @ head_VD.T, wanted_M)
+        return count.figures("agreement_head")
 
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
         """Grow the tree on training answers, save, load again, and simulate rounds on the held-out greedy answers."""
-        target = self.states.target
-        answers = TreeAnswers(self, grown_on(self.num_conversations), progress)
+        target = self.target
+        answers = TreeAnswers(self, progress)
         model = deepcopy(self.module).float().eval().requires_grad_(requires_grad=False)
         drafter = self.kind.drafter(model, (), num_layers=target.config.num_layers)
-        paths = answers.grow(self._ranks(drafter), self.recipe.num_nodes)
+        paths = answers.grow(partial(self._ranks, drafter), self.recipe.num_nodes)
         self.kind.save(model, paths, folder, target=target, target_name=target_name, metadata=metadata)
         loaded = self.kind.load(folder, target, dtype=torch.float32)
-        return answers.judge(self._ranks(loaded), loaded.paths, self.recipe.tree_sizes)
+        return answers.judge(partial(self._ranks, loaded), loaded.paths, self.recipe.tree_sizes)
 
-    def _ranks(self, heads: RankedHeads) -> Callable[[int], Ranks]:
-        layers = (self.states.target.config.num_layers,)
+    def _run(self, batch: Sequence[int]) -> tuple[Tensor, list[Tensor], Tensor]:
+        """The target's states [M, D], every head's states [M, D], and the kept rows of the target's head, bfloat16."""
+        rows, final_BTD = make_batch(self.states, batch), self.states.padded(self.states.layers[-1], batch)
+        places_M = predicting_places(rows, self.recipe.num_heads)
+        with torch.autocast(self.states.device.type, dtype=torch.bfloat16):
+            students = self.head_states(rows, final_BTD, places_M)
+        return final_BTD.flatten(0, 1)[places_M], students, self.module.head_VD.to(torch.bfloat16)
 
-        def ranks(index: int) -> Ranks:
-            row, features = self.states.conversations[index], row_features(self.states, [index], layers)
-            return heads.level_ranks(row.ids, start=len(row.prompt), features_TE=features)
+    def _ranks(self, heads: HeadDrafter, index: int) -> Ranks:
+        row, features = self.states.conversations[index], row_features(self.states, [index], heads.feature_layers)
+        return heads.level_ranks(row.ids, start=len(row.prompt), features_TE=features)
 
-        return ranks
+
+class MedusaTask(HeadsTask[MedusaRecipe]):
+    """Trains a `MedusaModel`; the paper too weights head k by 0.8^k, but takes the token of the text."""
+
+    module: MedusaModel
+    kind = HeadKind(MedusaDrafter, save_medusa, load_medusa, decay=0.8)
+
+    def __init__(self, recipe: MedusaRecipe, kept_ids: Tensor, states: TargetStates) -> None:
+        super().__init__(recipe, kept_ids, states)
+        config = MedusaConfig(num_heads=recipe.num_heads, num_blocks=recipe.num_blocks, vocab_size=len(kept_ids))
+        self.module = MedusaModel(self.target.config.hidden_size, config)
+        self.module.share(self.target, self.kept_ids)
+        self.module.to(states.device)
+
+    def head_states(self, rows: Batch, final_BTD: Tensor, places_M: Tensor) -> list[Tensor]:  # noqa: ARG002
+        """Every head's states, each from a target's state of its own."""
+        final = final_BTD.flatten(0, 1)
+        return [head(final[places_M - shift].float()) for shift, head in enumerate(self.module.heads, 1)]
+
+
+class HydraTask(HeadsTask[HydraRecipe]):
+    """Trains a `HydraModel`."""
+
+    module: HydraModel
+    kind = HeadKind(HydraDrafter, save_hydra, load_hydra, decay=1.0)
+
+    def __init__(self, recipe: HydraRecipe, kept_ids: Tensor, states: TargetStates) -> None:
+        super().__init__(recipe, kept_ids, states)
+        self.module = initial_hydra(recipe, self.target, self.kept_ids).to(states.device)
+
+    @classmethod
+    def require_fit(cls, recipe: HydraRecipe, target: Decoder) -> None:
+        """The same, and the width of the prefix layer's MLP."""
+        super().require_fit(recipe, target)
+        if recipe.prefix_width > target.config.intermediate_size:
+            msg = f"prefix_width {recipe.prefix_width}: the target's layers have {target.config.intermediate_size}"
+            raise TrainingError(msg)
+
+    def head_states(self, rows: Batch, final_BTD: Tensor, places_M: Tensor) -> list[Tensor]:
+        """Every head's states, from the prefix layer's state and the tokens after it."""
+        prefix_BTD = self.module.read_prefix(final_BTD.float(), positions=rows.positions, mask=rows.mask)
+        prefix, ids, num_heads = prefix_BTD.flatten(0, 1), rows.ids.flatten(), self.recipe.num_heads
+        tokens = [self.module.embed(ids[places_M - shift]) for shift in range(num_heads)]
+        return [self.module(prefix[places_M - head], tokens[:head]) for head in range(1, num_heads + 1)]
+
+
+def predicting_places(rows: Batch, num_heads: int) -> Tensor:
+    """Places in the flattened batch that predict a token of an answer and have `num_heads` positions before them."""
+    return (rows.predicting & (rows.positions >= num_heads)).flatten().nonzero().flatten()
+
+
+def initial_hydra(recipe: HydraRecipe, target: Decoder, kept_ids: Tensor) -> HydraModel:
+    """Heads in float32 that start as the target's own output head.
+
+    The prefix layer starts as the target's last layer with the strongest neurons of its MLP; what both halves add
+    starts at zero.
+    """
+    config = HydraConfig(
+        num_heads=recipe.num_heads,
+        prefix_width=recipe.prefix_width,
+        head_width=recipe.head_width,
+        shared_widths=recipe.shared_widths,
+        vocab_size=len(kept_ids),
+    )
+    torch.manual_seed(recipe.optimisation.seed)
+    hydra = HydraModel(target.config, config)
+    source = target.layers[-1]
+    weights = {name: weight.float() for name, weight in source.state_dict().items()}
+    kept = _strongest_neurons(weights, recipe.prefix_width)
+    both = torch.cat([kept, kept + target.config.intermediate_size])
+    for name in [name for name in weights if name.startswith("gate_up")]:
+        weights[name] = weights[name][both]
+    weights["down.weight"] = weights["down.weight"][:, kept]
+    hydra.prefix.load_state_dict(weights)
+    for added in (hydra.prefix.out, hydra.prefix.down):
+        for parameter in added.parameters():
+            nn.init.zeros_(parameter)
+    hydra.share(target, kept_ids)
+    return hydra
+
+
+def _strongest_neurons(weights: Mapping[str, Tensor], count: int) -> Tensor:
+    """The neurons of a gated MLP with the largest product of their three norms, ascending."""
+    gate, up = weights["gate_up.weight"].norm(dim=1).chunk(2)
+    strength = gate * up * weights["down.weight"].norm(dim=0)
+    kept: Tensor = strength.topk(count).indices.sort().values
+    return kept

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -13,7 +14,8 @@ from torch import Tensor, nn
 from decoding.progress import ReportCount
 from runtime.models.decoder import Decoder
 from training.data.states import TargetStates
-from training.judging.judgement import Judgement
+from training.judging.agreement import TopKShares
+from training.judging.drafter_acceptance import Acceptance
 from training.recipe import TrainingRecipe
 
 _EVALUATION_BATCH = 8
@@ -24,22 +26,39 @@ Metadata = Mapping[str, Any]
 R = TypeVar("R", bound=TrainingRecipe)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judgement:
+    """What a finished run is worth: held-out figures, taken from the drafter folder on disk.
+
+    Attributes:
+        acceptance: of a drafter, for every setting that it is judged at; empty where no held-out answer is greedy.
+        exit_coverage: of trained adapters.
+        untrained_exit_coverage: of the same exits with final norm and head alone.
+        extends: folder of the drafter that this one is, with something added; None for a new one.
+    """
+
+    acceptance: tuple[Acceptance, ...] = ()
+    exit_coverage: TopKShares = field(default_factory=dict)
+    untrained_exit_coverage: TopKShares = field(default_factory=dict)
+    extends: Path | None = None
+
+
 class StatesTask(ABC, Generic[R]):
-    """A `training.trainer.Task` on cached states of the target, on the target's device.
+    """Something to learn on cached states of the target, on the target's device: a loss, and a score.
 
     Attributes:
         recipe: what to train.
         target: what it is trained for, frozen.
         kept_ids: target ids of the reduced output vocabulary.
-        module: what is trained.
+        module: what is trained: its parameters that require gradients.
         states: of all conversations.
         num_conversations: those to train on; the ones after them are held out.
     """
 
     module: nn.Module
 
-    def __init__(self, recipe: R, target: Decoder, kept_ids: Tensor, states: TargetStates) -> None:
-        self.recipe, self.target, self.states = recipe, target, states
+    def __init__(self, recipe: R, kept_ids: Tensor, states: TargetStates) -> None:
+        self.recipe, self.target, self.states = recipe, states.target, states
         self.kept_ids = kept_ids.to(states.device)
         self.num_conversations = len(states.conversations) - recipe.num_held_out
 
@@ -54,7 +73,7 @@ class StatesTask(ABC, Generic[R]):
         recipe.require_layers(target.config.num_layers)
 
     def conversation_length(self, index: int) -> int:
-        """Tokens of the conversation."""
+        """Tokens of the conversation: batches are made of neighbours in length."""
         return len(self.states.conversations[index].ids)
 
     @property
@@ -63,8 +82,9 @@ class StatesTask(ABC, Generic[R]):
         return range(self.num_conversations, len(self.states.conversations))
 
     def held_out_batches(self) -> Iterator[Sequence[int]]:
-        """The same in batches."""
-        return evaluation_batches(self.held_out)
+        """The same in batches of a size that evaluations have memory for."""
+        for start in range(0, len(self.held_out), _EVALUATION_BATCH):
+            yield self.held_out[start : start + _EVALUATION_BATCH]
 
     def greedy(self, indices: Sequence[int]) -> list[int]:
         """Those of the conversations whose answers are greedy."""
@@ -72,7 +92,7 @@ class StatesTask(ABC, Generic[R]):
 
     @abstractmethod
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
-        """(mean loss, answer tokens it was taken over)."""
+        """(mean loss, answer tokens it was taken over) of conversations given by index."""
 
     @abstractmethod
     def evaluate(self) -> Mapping[str, float]:
@@ -80,17 +100,4 @@ class StatesTask(ABC, Generic[R]):
 
     @abstractmethod
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
-        """Write the drafter folder, and judge on held-out answers what is in it.
-
-        Args:
-            folder: to write.
-            target_name: what the target is called in the folder.
-            metadata: kept in the folder.
-            progress: called with passes over answers that are done, and their number.
-        """
-
-
-def evaluation_batches(indices: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Conversations in batches of a size that evaluations have memory for."""
-    for start in range(0, len(indices), _EVALUATION_BATCH):
-        yield indices[start : start + _EVALUATION_BATCH]
+        """Write the drafter folder, and judge what is in it; `progress` counts passes over held-out answers."""

@@ -18,8 +18,7 @@ from decoding.progress import ReportCount
 from decoding.tree_shape import Path
 from runtime.trees.static_tree import MOST_RANKS, Ranks, grow, places_along
 from training.judging.drafter_acceptance import Acceptance, judge_trees
-from training.judging.judgement import Judgement
-from training.tasks.states_task import StatesTask
+from training.tasks.states_task import Judgement, StatesTask
 
 _GROWN_ON = 300
 """Training conversations that a tree is grown on: held-out ones judge it."""
@@ -31,20 +30,20 @@ RanksOf = Callable[[int], Ranks]
 def grow_tree(ranks: Ranks, num_nodes: int) -> tuple[Path, ...]:
     """The first nodes of the tree that agrees with most of a text (`runtime.trees.static_tree.grow`).
 
-    Args:
-        ranks: by place of a text and level, [N, K]; -1 for a token that is not ranked.
-        num_nodes: to grow, as far as K levels have room.
+    `ranks` are those of its tokens by place and level, [N, K]; -1 for a token that is not ranked.
     """
-    return grow(_path_counts(ranks).__getitem__, num_nodes, ranks.shape[1])
+    counts: Counter[Path] = Counter()
+    unranked = (ranks < 0) | (ranks >= MOST_RANKS)
+    lengths = np.where(unranked.any(axis=1), unranked.argmax(axis=1), ranks.shape[1])
+    for row, length in zip(ranks.tolist(), lengths.tolist(), strict=True):
+        counts.update(tuple(row[:stop]) for stop in range(1, length + 1))
+    return grow(counts.__getitem__, num_nodes, ranks.shape[1])
 
 
 def judge_heads(ranks: Sequence[Ranks], paths: Sequence[Path], sizes: Sequence[int]) -> tuple[Acceptance, ...]:
-    """Acceptance of beginnings of a tree, then of the chain of every level's best.
+    """Acceptance of beginnings of a tree of several sizes, then of the chain of every level's best.
 
-    Args:
-        ranks: of each answer, [N, K].
-        paths: nodes of the tree in their order.
-        sizes: numbers of nodes.
+    `ranks` of each answer are [N, K], `paths` the nodes of the tree in their order.
     """
     if not ranks:
         return ()
@@ -55,17 +54,15 @@ def judge_heads(ranks: Sequence[Ranks], paths: Sequence[Path], sizes: Sequence[i
     return (*trees, replace(chain, tree_size=0))
 
 
-def grown_on(num_training: int) -> range:
-    """The conversations that a tree is grown on, of so many that are trained on."""
-    return range(max(0, num_training - _GROWN_ON), num_training)
-
-
 class TreeAnswers:
     """The answers that the tree of trained heads grows on, and the held-out greedy ones that it is judged on."""
 
-    def __init__(self, task: StatesTask[Any], growing: Sequence[int], progress: ReportCount) -> None:
-        """Args: what was trained; conversations to grow on; called before every answer."""
-        self._growing, self._judging, self._progress = growing, task.greedy(task.held_out), progress
+    def __init__(self, task: StatesTask[Any], progress: ReportCount, *, greedy_only: bool = False) -> None:
+        """Args: what was trained; called before every answer; whether to grow on greedy answers alone."""
+        self._growing: Sequence[int] = range(max(0, task.num_conversations - _GROWN_ON), task.num_conversations)
+        if greedy_only:
+            self._growing = task.greedy(self._growing)
+        self._judging, self._progress = task.greedy(task.held_out), progress
 
     def grow(self, ranks_of: RanksOf, num_nodes: int) -> tuple[Path, ...]:
         """The first nodes of the tree that agrees with most of the training answers."""
@@ -82,13 +79,3 @@ class TreeAnswers:
             self._progress(done, len(self._growing) + len(self._judging))
             ranks.append(ranks_of(index))
         return ranks
-
-
-def _path_counts(ranks: Ranks) -> Counter[Path]:
-    """For every path how many places of the text it agrees with."""
-    counts: Counter[Path] = Counter()
-    unranked = (ranks < 0) | (ranks >= MOST_RANKS)
-    lengths = np.where(unranked.any(axis=1), unranked.argmax(axis=1), ranks.shape[1])
-    for row, length in zip(ranks.tolist(), lengths.tolist(), strict=True):
-        counts.update(tuple(row[:stop]) for stop in range(1, length + 1))
-    return counts

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,19 +20,6 @@ _LEAST_ALIVE = 0.75
 """Finished rows are dropped as soon as less than this share of the rows is still going."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sampling:
-    """How the next token is chosen in each row.
-
-    Attributes:
-        temperatures: one per row; 0 takes the most probable token.
-        top_p: sampled tokens come from the smallest set of best tokens with this much probability.
-    """
-
-    temperatures: Sequence[float]
-    top_p: float = 1.0
-
-
 class BatchCache(KVCache):
     """A `KVCache` of several sequences that advance together: [layers, B, K, capacity, H]."""
 
@@ -43,33 +29,32 @@ class BatchCache(KVCache):
         self.keys = torch.zeros(shape, dtype=like.dtype, device=like.device)
         self.values = torch.zeros_like(self.keys)
 
-    def keep(self, rows: Tensor) -> None:
-        """Drop every sequence that is not among `rows`."""
-        self.keys, self.values = self.keys[:, rows], self.values[:, rows]
-
 
 @torch.inference_mode()
 def decode_batch(
     target: Decoder,
     prompts: Sequence[Sequence[int]],
-    sampling: Sampling,
+    temperatures: Sequence[float],
     *,
+    top_p: float,
     stop_ids: Collection[int],
     max_new_tokens: int,
     generator: torch.Generator,
 ) -> list[list[int]]:
     """The target's answer to each prompt; an answer ends with its stop token or after `max_new_tokens`.
 
-    A row's random draws depend on its place in the batch alone, not on when others finish.
+    Each prompt has its own temperature, where 0 takes the most probable token. Tokens are sampled from the smallest
+    set of best ones with `top_p` of the probability; a row's random draws depend on its place in the batch alone, not
+    on when others finish.
     """
     device = target.embedding.weight.device
     uniforms_BT = torch.rand(len(prompts), max_new_tokens, generator=generator).to(device)
-    temperatures_B = torch.tensor(sampling.temperatures, dtype=torch.float32, device=device)
+    temperatures_B = torch.tensor(temperatures, dtype=torch.float32, device=device)
     rows = _Rows(target, prompts, spare=max_new_tokens)
     answers: list[list[int]] = [[] for _ in prompts]
     for step in range(max_new_tokens):
         going = rows.numbers
-        chosen = choose_tokens(rows.logits_RV, temperatures_B[going], uniforms_BT[going, step], sampling.top_p)
+        chosen = choose_tokens(rows.logits_RV, temperatures_B[going], uniforms_BT[going, step], top_p)
         for row, token in zip(going.tolist(), chosen.tolist(), strict=True):
             if not answers[row] or answers[row][-1] not in stop_ids:
                 answers[row].append(token)
@@ -118,7 +103,7 @@ class _Rows:
         """Append one token to each sequence; sequences not in `alive` may be dropped."""
         if len(alive) < _LEAST_ALIVE * len(self.numbers):
             kept = torch.tensor(alive, device=self.numbers.device)
-            self._cache.keep(kept)
+            self._cache.keys, self._cache.values = self._cache.keys[:, kept], self._cache.values[:, kept]
             self._pads_R, self.numbers, tokens_R = self._pads_R[kept], self.numbers[kept], tokens_R[kept]
         self.logits_RV = self._forward(tokens_R[:, None])
 

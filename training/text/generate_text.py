@@ -1,4 +1,6 @@
-"""The target's own data: its answers to user turns that come from the target as well (`training.text.user_turns`).
+"""The target's own data: its answers to user turns that come from the target as well.
+
+User turns are continued from openers, or built around passages of the target's own answers.
 
 Written batch by batch as token files (see `training.data.conversations`), with a provenance file next to it. The same
 recipe, target and machine give the same file, however often the making was cut off.
@@ -18,19 +20,44 @@ from decoding.errors import TrainingError
 from decoding.files import replace_file
 from decoding.progress import ReportCount
 from runtime.models.decoder import Decoder
+from runtime.models.tokenizer import Tokenizer
+from runtime.models.weights import load_decoder
 from training.data.conversations import Conversation, fingerprint, read_conversations
-from training.text.batched_decoding import Sampling, decode_batch
-from training.text.text_recipe import SelfTextRecipe, TextRecipe
-from training.text.user_turns import ChatTokenizer, OpenedTurns, PassageTurns, UserTurns
+from training.run import usable_device
+from training.text.batched_decoding import decode_batch
+from training.text.text_recipe import PASSAGE, QUESTION, PassageRecipe, SelfTextRecipe, TextRecipe
 
 PROVENANCE_SUFFIX = ".provenance.json"
 _MOST_EMPTY_BATCHES = 10
 
 
+def write_self_text(
+    recipe: TextRecipe,
+    target_folder: Path,
+    path: Path,
+    *,
+    sources: Sequence[Path] = (),
+    device: str = "cpu",
+    progress: ReportCount = lambda *_: None,
+) -> None:
+    """`generate_conversations` by the target of a folder, in bfloat16, with passages from token files.
+
+    Raises:
+        TrainingError: there is no such device, or as `generate_conversations`.
+        ModelError: the target cannot be loaded.
+    """
+    target = load_decoder(target_folder, dtype=torch.bfloat16).to(usable_device(device))
+    tokenizer = Tokenizer.from_folder(target_folder)
+    rows = read_conversations(sources, vocab_size=target.config.vocab_size) if sources else ()
+    generate_conversations(
+        recipe, target, tokenizer, path, target_name=target_folder.name, sources=rows, progress=progress
+    )
+
+
 def generate_conversations(
     recipe: TextRecipe,
     target: Decoder,
-    tokenizer: ChatTokenizer,
+    tokenizer: Tokenizer,
     path: Path,
     *,
     target_name: str,
@@ -39,14 +66,8 @@ def generate_conversations(
 ) -> None:
     """Write `recipe.num_conversations` conversations with distinct prompts to `path`, or go on doing so.
 
-    Args:
-        recipe: how many, how long, how sampled.
-        target: who speaks, in the dtype and on the device of its weights.
-        tokenizer: the target's.
-        path: a token file, gzipped if it ends in ".gz". `path` + ".provenance.json" records its origin.
-        target_name: what a user calls the target.
-        sources: conversations that passages are taken from, for a recipe of kind "passages".
-        progress: called after each batch with conversations done and wanted.
+    The file is gzipped if its name ends in ".gz"; `path` + ".provenance.json" records its origin. For a recipe of kind
+    "passages" these are taken from `sources`. Progress counts conversations.
 
     Raises:
         TrainingError: the file there is another recipe's, it cannot be written, the target has nothing new to
@@ -59,7 +80,7 @@ def generate_conversations(
     }
     if sources:
         origin["sources"] = fingerprint(sources)
-    speaker = _Speaker(recipe, target, tokenizer, _user_turns(recipe, target, tokenizer, sources))
+    speaker = _Speaker(recipe, target, tokenizer, sources)
     try:
         output = _Output(path, origin, target.config.vocab_size)
         num_empty = 0
@@ -76,24 +97,25 @@ def generate_conversations(
         raise TrainingError(msg) from error
 
 
-def _user_turns(
-    recipe: TextRecipe, target: Decoder, tokenizer: ChatTokenizer, sources: Sequence[Conversation]
-) -> UserTurns:
-    if isinstance(recipe, SelfTextRecipe):
-        if sources:
-            raise TrainingError("a recipe of kind 'selfgen' takes no passages: leave the token files away")
-        return OpenedTurns(recipe, target, tokenizer)
-    if not sources:
-        raise TrainingError("a recipe of kind 'passages' needs conversations to take them from: name token files")
-    return PassageTurns(recipe, tokenizer, sources)
-
-
 class _Speaker:
     """Makes one batch of conversations after the other; a batch depends on the recipe and its number alone."""
 
-    def __init__(self, recipe: TextRecipe, target: Decoder, tokenizer: ChatTokenizer, turns: UserTurns) -> None:
-        self._recipe, self._target, self._tokenizer, self._turns = recipe, target, tokenizer, turns
+    def __init__(
+        self, recipe: TextRecipe, target: Decoder, tokenizer: Tokenizer, sources: Sequence[Conversation]
+    ) -> None:
+        self._recipe, self._target, self._tokenizer = recipe, target, tokenizer
         self._longest_prompt = len(target.rotary.cos_PH) - recipe.max_answer_tokens
+        self._turns: OpenedTurns | PassageTurns
+        if isinstance(recipe, SelfTextRecipe):
+            if sources:
+                raise TrainingError("a recipe of kind 'selfgen' takes no passages: leave the token files away")
+            self._turns = OpenedTurns(recipe, target, tokenizer)
+        else:
+            if not sources:
+                raise TrainingError(
+                    "a recipe of kind 'passages' needs conversations to take them from: name token files"
+                )
+            self._turns = PassageTurns(recipe, tokenizer, sources)
 
     def speak(self, number: int, known: set[tuple[int, ...]]) -> list[Conversation]:
         """Batch `number`, without prompts that are known or too long."""
@@ -111,7 +133,8 @@ class _Speaker:
         answers = decode_batch(
             self._target,
             new,
-            Sampling(temperatures=temperatures, top_p=recipe.answer_top_p),
+            temperatures,
+            top_p=recipe.answer_top_p,
             stop_ids=set(self._target.config.eos_token_ids),
             max_new_tokens=recipe.max_answer_tokens,
             generator=generator,
@@ -167,3 +190,80 @@ class _Output:
             file.truncate(self._num_bytes)
         if self._num_bytes:
             self.prompts = {row.prompt for row in read_conversations([self.path], vocab_size=vocab_size)}
+
+
+class OpenedTurns:
+    """User turns that the target goes on with after openers."""
+
+    def __init__(self, recipe: SelfTextRecipe, target: Decoder, tokenizer: Tokenizer) -> None:
+        self._recipe, self._target, self._tokenizer = recipe, target, tokenizer
+        turns = [_user_turn(tokenizer, text) for text in ("7", "9")]
+        closing = _common_end(*turns)
+        self._openings = {opener: _user_turn(tokenizer, opener)[: -len(closing) or None] for opener in recipe.openers}
+        self._end_of_turn = {*target.config.eos_token_ids, *closing[:1]}
+
+    def draw(self, count: int, generator: torch.Generator) -> list[str]:
+        """Openers as the target continues them in a user's turn."""
+        recipe = self._recipe
+        places = torch.randint(len(recipe.openers), (count,), generator=generator).tolist()
+        openers = [recipe.openers[place] for place in places]
+        openings = [self._openings[opener] for opener in openers]
+        continuations = decode_batch(
+            self._target,
+            openings,
+            [recipe.user_temperature] * count,
+            top_p=recipe.user_top_p,
+            stop_ids=self._end_of_turn,
+            max_new_tokens=recipe.max_user_tokens,
+            generator=generator,
+        )
+        turns = []
+        for opener, opening, sampled in zip(openers, openings, continuations, strict=True):
+            continued = sampled[:-1] if sampled[-1] in self._end_of_turn else sampled
+            before = self._tokenizer.decode(opening)
+            turns.append((opener + self._tokenizer.decode([*opening, *continued])[len(before) :]).strip())
+        return turns
+
+
+class PassageTurns:
+    """Requests about passages: answers of `conversations`, each with the user turn it answered."""
+
+    def __init__(self, recipe: PassageRecipe, tokenizer: Tokenizer, conversations: Sequence[Conversation]) -> None:
+        self._recipe, self._tokenizer, self._conversations = recipe, tokenizer, conversations
+        prompts = [tokenizer.encode_chat([{"role": "user", "content": text}]) for text in ("7", "9")]
+        self._around = (len(_common_end(*(prompt[::-1] for prompt in prompts))), len(_common_end(*prompts)))
+
+    def draw(self, count: int, generator: torch.Generator) -> list[str]:
+        """Templates filled with passages drawn at random."""
+        return [self._turn(generator) for _ in range(count)]
+
+    def _turn(self, generator: torch.Generator) -> str:
+        template = self._recipe.templates[_below(len(self._recipe.templates), generator)]
+        least, most = self._recipe.passage_tokens
+        wanted = least + _below(most - least + 1, generator)
+        chosen: list[Conversation] = []
+        while sum(len(row.answer) for row in chosen) < wanted:
+            chosen.append(self._conversations[_below(len(self._conversations), generator)])
+        asked = chosen[_below(len(chosen), generator)].prompt
+        question = self._text(asked[self._around[0] : len(asked) - self._around[1]])
+        passages = "\n\n".join(self._text(row.answer) for row in chosen)
+        return template.replace(QUESTION, question).replace(PASSAGE, passages)
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(ids).strip()
+
+
+def _user_turn(tokenizer: Tokenizer, content: str) -> list[int]:
+    return tokenizer.encode_chat([{"role": "user", "content": content}], add_generation_prompt=False)
+
+
+def _below(limit: int, generator: torch.Generator) -> int:
+    return int(torch.randint(limit, (), generator=generator))
+
+
+def _common_end(first: Sequence[int], second: Sequence[int]) -> list[int]:
+    """What two lists of ids have in common at their ends."""
+    count = 0
+    while count < min(len(first), len(second)) and first[-1 - count] == second[-1 - count]:
+        count += 1
+    return list(first[len(first) - count :])

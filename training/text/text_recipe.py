@@ -5,16 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
+from pydantic import Field, RootModel, model_validator
 
 from decoding.yaml_file import load_yaml
+from training.recipe import Strict
 
 PASSAGE = "{passage}"
 QUESTION = "{question}"
 _Text = Annotated[str, Field(min_length=1)]
 
 
-class _AnswerRecipe(BaseModel):
+class _AnswerRecipe(Strict):
     """Attributes of every recipe for text: how the target answers.
 
     Attributes:
@@ -26,8 +27,6 @@ class _AnswerRecipe(BaseModel):
         batch_size: conversations made at once.
         seed: of every random draw.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     num_conversations: Annotated[int, Field(gt=0)]
     greedy_share: Annotated[float, Field(ge=0, le=1)] = 0.64
@@ -89,9 +88,5 @@ class TextRecipeFile(RootModel[Annotated[TextRecipe, Field(discriminator="kind")
 
 
 def load_text_recipe(path: Path) -> TextRecipe:
-    """Read a recipe for text.
-
-    Raises:
-        ConfigError: the file is missing or wrong; every mistake is listed with its line and column.
-    """
+    """Read a recipe for text (errors: `decoding.yaml_file.load_yaml`)."""
     return load_yaml(path, TextRecipeFile).root

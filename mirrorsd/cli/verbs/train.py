@@ -115,7 +115,7 @@ def generate(
     wanted = load_text_recipe(_recipe_path(recipe))
     say("Loading torch and the target ...")
     from runtime.models.model_folder import resolve_model
-    from training.text.self_text import write_self_text
+    from training.text.generate_text import write_self_text
 
     saved = [f"The batches that were finished are in {out}; the same command goes on after them."]
     with telling_what_was_saved(saved), task("Generating") as report:
@@ -199,7 +199,8 @@ def _show_card(card: Card, folder: Path) -> None:
     from training.judging.card import TEXT_FILE
 
     show(f"[bold]{escaped(card.name)}[/]: {escaped(card.title)}")
-    shown = [section for section in card.sections if len(section.header) <= _MOST_COLUMNS]
+    sections = list(card.sections())
+    shown = [section for section in sections if len(section.header) <= _MOST_COLUMNS]
     for section in shown:
         table = plain_table(escaped(section.title))
         table.show_header = any(section.header)
@@ -209,7 +210,7 @@ def _show_card(card: Card, folder: Path) -> None:
             table.add_row(*map(escaped, row))
         show("")
         show(table)
-    rest = "" if len(shown) == len(card.sections) else ", with the curve of the training"
+    rest = "" if len(shown) == len(sections) else ", with the curve of the training"
     show(f"\nThe card{rest}: {escaped(folder / TEXT_FILE)}")
 
 

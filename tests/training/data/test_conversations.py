@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from decoding.errors import TrainingError
-from training.data.conversations import Conversation, fingerprint, most_frequent_ids, read_conversations, split_held_out
+from training.data.conversations import Conversation, fingerprint, most_frequent_ids, read_conversations, training_part
 
 GOOD = {"prompt": [1, 2], "answer": [3, 4, 2], "temperature": 0.8}
 
@@ -65,10 +65,10 @@ def test_a_missing_or_empty_file_is_named(tmp_path) -> None:
 
 def test_the_last_conversations_are_held_out() -> None:
     rows = [Conversation((index,), (0,)) for index in range(5)]
-    assert split_held_out(rows, 2) == (rows[:3], rows[3:])
+    assert training_part(rows, 2) == rows[:3]
     for count in (0, 5):
         with pytest.raises(TrainingError, match=f"num_held_out {count} .* there are 5 conversations"):
-            split_held_out(rows, count)
+            training_part(rows, count)
 
 
 def test_the_ids_that_answers_use_most_are_kept() -> None:

@@ -87,7 +87,7 @@ def test_a_source_layer_the_target_does_not_have_is_refused(target) -> None:
 
 
 def test_the_loss_is_the_mean_cross_entropy_to_the_target_at_answer_positions(target, states, monkeypatch) -> None:
-    task = DraftTask(recipe(), target, KEPT, states)
+    task = DraftTask(recipe(), KEPT, states)
     torch.nn.init.normal_(task.module.fuse.weight, std=0.3)
     batch = [0, 3, 4]
     width = max(len(states.conversations[index].ids) for index in batch)
@@ -106,7 +106,7 @@ def test_the_loss_is_the_mean_cross_entropy_to_the_target_at_answer_positions(ta
 
 
 def test_held_out_agreement_counts_the_tokens_the_target_would_have_said(target, states) -> None:
-    task = DraftTask(recipe(), target, KEPT, states)
+    task = DraftTask(recipe(), KEPT, states)
     torch.nn.init.normal_(task.module.fuse.weight, std=0.3)
     patterns = {
         "agreement_without_features": lambda _: False,
@@ -141,7 +141,7 @@ def test_features_are_dropped_in_runs_and_from_some_conversations_altogether() -
 
 
 def test_the_finished_draft_is_judged_as_it_lies_on_disk(target, states, tmp_path) -> None:
-    task = DraftTask(recipe(), target, KEPT, states)
+    task = DraftTask(recipe(), KEPT, states)
     judgement = task.finish(tmp_path / "draft", target_name="tiny", metadata={}, progress=lambda *_: None)
     assert [(result.num_tokens, result.with_features) for result in judgement.acceptance] == [(3, False), (3, True)]
     greedy = [row for row in states.conversations[10:] if row.temperature == 0]

@@ -12,7 +12,7 @@ from training.data.states import TargetStates
 from training.judging.card import read_card
 from training.recipe import DraftRecipe, DraftStreamRecipe, Optimisation
 from training.run import run_recipe
-from training.tasks.draft_streams import DraftStreamTask
+from training.tasks.streams import DraftStreamTask
 
 SHORT = Optimisation(num_tokens=60, conversations_per_step=3, learning_rate=3e-3, warmup_steps=2)
 COMMON = {"vocab_size": 32, "num_held_out": 4, "optimisation": SHORT}
@@ -38,7 +38,7 @@ def stream_task(target, data_path, tmp_path, recipe):
     conversations = read_conversations([data_path], vocab_size=61)
     states = TargetStates(tmp_path / "states", target, conversations, recipe.state_layers)
     states.fill()
-    return DraftStreamTask(recipe, target, torch.arange(32), states)
+    return DraftStreamTask(recipe, torch.arange(32), states)
 
 
 def test_the_loss_compares_each_stream_with_what_the_draft_says_later(target, data_path, tmp_path, drafters) -> None:

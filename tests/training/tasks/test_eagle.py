@@ -11,9 +11,7 @@ from tests.tiny_eagle import plain_entered, plain_features, plain_log_probs, tin
 from training.data.conversations import read_conversations
 from training.data.states import TargetStates
 from training.recipe import Eagle1Recipe, Eagle3Recipe, Optimisation
-from training.tasks.eagle import EagleTask
-from training.tasks.eagle_rows import EagleRows, root_states, row_features, unroll
-from training.tasks.eagle_start import initial_head
+from training.tasks.eagle import EagleRows, EagleTask, initial_head, row_features, row_states, unroll
 
 KEPT = torch.arange(0, 61, 2)
 COMMON = {
@@ -50,7 +48,7 @@ def kind(request):
 @pytest.fixture
 def task(kind, target, states):
     """A task whose head is far from its start."""
-    task = EagleTask(eagle1(noise=0) if kind == "eagle1" else eagle3(num_steps=3), target, KEPT, states)
+    task = EagleTask(eagle1(noise=0) if kind == "eagle1" else eagle3(num_steps=3), KEPT, states)
     other = tiny_eagle1(target) if kind == "eagle1" else tiny_eagle3(target)
     with torch.no_grad():
         for parameter, value in zip(task.module.parameters(), other.parameters(), strict=True):
@@ -110,7 +108,7 @@ def test_features_belong_to_the_position_before_and_have_unit_scale(states) -> N
 
 def test_what_the_targets_head_reads_at_the_roots(states) -> None:
     rows = EagleRows.of(states, [0, 5])
-    found = root_states(states, [0, 5], rows)
+    found = row_states(states, [0, 5])[rows.roots]
     expected = []
     for index in (0, 5):
         row = states.conversations[index]
@@ -131,7 +129,7 @@ def test_every_step_goes_on_as_if_its_chain_had_been_drafted(task, kind, states)
 
 
 def test_the_loss_of_eagle1_is_the_distance_of_features_and_some_cross_entropy(target, states) -> None:
-    task = EagleTask(eagle1(noise=0, cross_entropy_weight=0.3), target, KEPT, states)
+    task = EagleTask(eagle1(noise=0, cross_entropy_weight=0.3), KEPT, states)
     torch.nn.init.normal_(task.module.layer.out.weight, std=0.3)
     distances, entropies = [], []
     for index in (2, 6):
@@ -146,14 +144,14 @@ def test_the_loss_of_eagle1_is_the_distance_of_features_and_some_cross_entropy(t
 
 
 def test_noise_moves_what_eagle1_is_fed(target, states) -> None:
-    task = EagleTask(eagle1(noise=0.5), target, KEPT, states)
+    task = EagleTask(eagle1(noise=0.5), KEPT, states)
     first, second = (float(task.loss([0], torch.Generator().manual_seed(seed))[0].detach()) for seed in (0, 1))
     assert first != second
     assert first == float(task.loss([0], torch.Generator().manual_seed(0))[0].detach())
 
 
 def test_the_loss_of_eagle3_is_the_cross_entropy_of_all_steps_each_worth_less(target, states) -> None:
-    task = EagleTask(eagle3(num_steps=3, step_weight=0.5), target, KEPT, states)
+    task = EagleTask(eagle3(num_steps=3, step_weight=0.5), KEPT, states)
     torch.nn.init.normal_(task.module.layer.out.weight, std=0.3)
     entropies = [[], [], []]
     for index in (2, 6):
@@ -181,7 +179,7 @@ def test_held_out_agreement_is_counted_step_by_step(task, kind, states) -> None:
 
 
 def test_a_head_starts_as_the_least_squares_guess_of_what_is_wanted(kind, target, states) -> None:
-    head = initial_head(eagle1() if kind == "eagle1" else eagle3(), target, KEPT, states)
+    head = initial_head(eagle1() if kind == "eagle1" else eagle3(), KEPT, states)
     batch = list(range(len(states.conversations)))
     rows = EagleRows.of(states, batch)
     features = torch.cat([taps(states, index, kind)[:-2] for index in batch])
@@ -203,7 +201,8 @@ def test_a_head_starts_as_the_least_squares_guess_of_what_is_wanted(kind, target
 def test_a_head_trains_in_float32_on_frozen_rows_of_the_target(kind, target, states) -> None:
     lower = type(target)(target.config)
     lower.load_state_dict(target.state_dict())
-    head = initial_head(eagle1() if kind == "eagle1" else eagle3(), lower.to(torch.bfloat16), KEPT, states)
+    states.target = lower.to(torch.bfloat16)
+    head = initial_head(eagle1() if kind == "eagle1" else eagle3(), KEPT, states)
     assert {weight.dtype for weight in head.parameters()} == {torch.float32}
     frozen = {name for name, weight in head.named_parameters() if not weight.requires_grad}
     assert frozen == {"embedding.weight", "lm_head.weight"}

@@ -6,7 +6,7 @@ from runtime.models.decoder import rms_norm
 from training.data.conversations import read_conversations
 from training.data.states import TargetStates
 from training.recipe import ExitRecipe, Optimisation
-from training.tasks.exits import COVERAGE_TOP_K, ExitTask, exit_coverage
+from training.tasks.exits import COVERAGE_TOP_K, ExitTask
 
 KEPT = torch.arange(0, 61, 2)
 
@@ -27,7 +27,7 @@ def task(target, states):
         num_held_out=4,
         optimisation=Optimisation(num_tokens=50),
     )
-    return ExitTask(recipe, target, KEPT, states)
+    return ExitTask(recipe, KEPT, states)
 
 
 def coverage_by_hand(adapters, states, top_k):
@@ -52,7 +52,7 @@ def coverage_by_hand(adapters, states, top_k):
 
 def test_an_exit_starts_as_final_norm_and_head_alone(task, states) -> None:
     nothing = dict.fromkeys((2, 3), nn.Identity())
-    untrained = exit_coverage(nothing, KEPT, states, range(10, 14))
+    untrained = task.coverage(nothing, KEPT).shares
     figures = task.evaluate()
     assert figures == {f"coverage_layer{n}_top{k}": untrained[n][k] for n in (2, 3) for k in COVERAGE_TOP_K}
 
@@ -62,13 +62,13 @@ def test_coverage_is_the_share_of_positions_whose_token_is_among_the_best(task, 
     for adapter in task.adapters.values():
         nn.init.normal_(adapter.down.weight, std=0.3)
     expected = coverage_by_hand(task.adapters, states, top_k)
-    found = exit_coverage(task.adapters, KEPT, states, range(10, 14))
+    found = task.coverage(task.adapters, KEPT).shares
     for layer in (2, 3):
         assert found[layer][top_k] == pytest.approx(expected[layer], abs=0.06)
 
 
 def test_coverage_grows_with_k_and_ends_where_the_kept_vocabulary_ends(task, states) -> None:
-    for shares in exit_coverage(task.adapters, KEPT, states, range(10, 14)).values():
+    for shares in task.coverage(task.adapters, KEPT).shares.values():
         values = list(shares.values())
         assert values == sorted(values)
         assert values[-1] < 1, "tokens outside the kept vocabulary are never covered"
@@ -91,7 +91,7 @@ def test_learning_lowers_the_loss_of_every_exit_and_leaves_the_target_alone(task
 
 def test_the_same_seed_starts_with_the_same_adapters(task, target, states) -> None:
     torch.rand(3)
-    again = ExitTask(task.recipe, target, KEPT, states)
+    again = ExitTask(task.recipe, KEPT, states)
     for name, weight in again.module.state_dict().items():
         assert torch.equal(weight, task.module.state_dict()[name]), name
 
@@ -100,8 +100,7 @@ def test_trained_and_untrained_coverage_are_reported_apart(task, tmp_path, state
     for adapter in task.adapters.values():
         nn.init.normal_(adapter.down.weight, std=1.0)
     judgement = task.finish(tmp_path / "exits", target_name="tiny", metadata={}, progress=lambda *_: None)
-    assert judgement.untrained_exit_coverage == exit_coverage(
-        dict.fromkeys((2, 3), nn.Identity()), KEPT, states, range(10, 14)
-    )
+    untrained = task.coverage(dict.fromkeys((2, 3), nn.Identity()), KEPT)
+    assert judgement.untrained_exit_coverage == untrained.shares
     assert judgement.exit_coverage.keys() == {2, 3}
     assert judgement.exit_coverage != judgement.untrained_exit_coverage

@@ -4,9 +4,7 @@ import torch
 
 from runtime.models.decoder import causal_mask
 from training.recipe import HydraRecipe, MedusaRecipe, Optimisation
-from training.tasks.hydra import HydraTask
-from training.tasks.lookahead import predicting_positions
-from training.tasks.medusa import MedusaTask
+from training.tasks.heads import HydraTask, MedusaTask
 
 KEPT = torch.arange(0, 61, 2)
 _COMMON = {
@@ -22,11 +20,17 @@ HYDRA_RECIPE = HydraRecipe(**_COMMON, prefix_width=6, head_width=8, shared_width
 
 
 def medusa_task(target, states):
-    return MedusaTask(MEDUSA_RECIPE, target, KEPT, states)
+    return MedusaTask(MEDUSA_RECIPE, KEPT, states)
 
 
 def hydra_task(target, states):
-    return HydraTask(HYDRA_RECIPE, target, KEPT, states)
+    return HydraTask(HYDRA_RECIPE, KEPT, states)
+
+
+def predicting_positions(states, index, num_heads):
+    """Positions of a conversation whose next token belongs to the answer and that have `num_heads` before them."""
+    row = states.conversations[index]
+    return [at for at in range(len(row.ids) - 1) if at + 1 >= len(row.prompt) and at >= num_heads]
 
 
 def pairs_by_hand(task, batch, head):

@@ -5,7 +5,7 @@ import torch
 
 from runtime.models.decoder import causal_mask
 from tests.tiny_models import EOS, VOCAB_SIZE, tiny_target
-from training.text.batched_decoding import Sampling, choose_tokens, decode_batch
+from training.text.batched_decoding import choose_tokens, decode_batch
 
 PROMPTS = [[5, 9, 1], [7], [3, 3, 8, 20, 44, 12, 6], [50, 2, 31, 4], [60, 59]]
 
@@ -35,7 +35,8 @@ def test_greedy_rows_say_what_each_prompt_alone_is_answered(seed) -> None:
     found = decode_batch(
         target,
         PROMPTS,
-        Sampling(temperatures=[0.0] * len(PROMPTS)),
+        [0.0] * len(PROMPTS),
+        top_p=1.0,
         stop_ids=stop_ids,
         max_new_tokens=12,
         generator=torch.Generator(),
@@ -49,7 +50,8 @@ def test_a_sampled_row_does_not_depend_on_when_the_others_stop() -> None:
         return decode_batch(
             tiny_target(),
             PROMPTS,
-            Sampling(temperatures=[1.0] * len(PROMPTS), top_p=0.9),
+            [1.0] * len(PROMPTS),
+            top_p=0.9,
             stop_ids=stop_ids,
             max_new_tokens=10,
             generator=torch.Generator().manual_seed(5),

@@ -7,9 +7,8 @@ from decoding.errors import TrainingError
 from tests.tiny_models import EOS, tiny_target
 from tests.training.conftest import NumberTokenizer, greedy_answer
 from training.data.conversations import Conversation, read_conversations
-from training.text.generate_text import generate_conversations
+from training.text.generate_text import PassageTurns, generate_conversations
 from training.text.text_recipe import PassageRecipe, SelfTextRecipe
-from training.text.user_turns import PassageTurns
 
 ANSWERS = [(10, 11, 12), (20, 21, 22), (30, 31, 32), (40, 41, 42)]
 SOURCES = [Conversation((1, 5, answer[0] - 1, EOS, 4, 1, 3), (*answer, EOS)) for answer in ANSWERS]

@@ -8,8 +8,16 @@ import torch
 from decoding.tree_shape import parents_of
 from runtime.drafters.hydra.folder import load_hydra
 from runtime.drafters.medusa.folder import load_medusa
-from tests.training.tasks.tiny_head_tasks import hydra_task, medusa_task, pairs_by_hand
-from training.tasks.lookahead import predicting_positions
+from tests.training.tasks.tiny_head_tasks import (
+    HYDRA_RECIPE,
+    KEPT,
+    hydra_task,
+    medusa_task,
+    pairs_by_hand,
+    predicting_positions,
+)
+from training.data.batch import make_batch
+from training.tasks.heads import initial_hydra, predicting_places
 
 
 class Kind(NamedTuple):
@@ -100,3 +108,48 @@ def test_the_run_ends_with_heads_and_a_tree_that_load_and_with_rounds_for_every_
     big, small, _ = (row.mean_acceptance_length for row in judgement.acceptance)
     assert big >= small >= 1
     assert seen == [(done, 10 + len(greedy)) for done in range(10 + len(greedy))]
+
+
+def test_the_places_are_those_that_predict_an_answer_token_and_have_enough_before_them(states) -> None:
+    batch = [4, 0, 9]
+    rows = make_batch(states, batch)
+    width = rows.ids.shape[1]
+    expected = [
+        at * width + place for at, index in enumerate(batch) for place in predicting_positions(states, index, 3)
+    ]
+    assert predicting_places(rows, 3).tolist() == expected
+
+
+def test_every_hydra_head_starts_as_the_targets_own_output_head(target, states) -> None:
+    task = hydra_task(target, states)
+    for head in (1, 2, 3):
+        stored = [task.states.rows(4, 0)[at - head] for at in predicting_positions(task.states, 0, 3)]
+        rows = task.states.target.lm_head.weight[KEPT].to(torch.bfloat16)
+        found = [student for student, _ in pairs_by_hand(task, [0], head)]
+        assert torch.equal(torch.stack(found), (torch.stack(stored) @ rows.T).float())
+
+
+def test_the_prefix_layer_starts_as_the_targets_last_with_its_strongest_neurons(target) -> None:
+    prefix, source = initial_hydra(HYDRA_RECIPE, target, KEPT).prefix, target.layers[-1]
+    assert torch.equal(prefix.qkv.weight, source.qkv.weight)
+    strength = [
+        float(
+            source.gate_up.weight[at].norm() * source.gate_up.weight[24 + at].norm() * source.down.weight[:, at].norm()
+        )
+        for at in range(24)
+    ]
+    kept = sorted(sorted(range(24), key=lambda at: -strength[at])[:6])
+    assert torch.equal(prefix.gate_up.weight[:6], source.gate_up.weight[kept])
+    assert torch.equal(prefix.gate_up.weight[6:], source.gate_up.weight[[24 + at for at in kept]])
+    assert not prefix.out.weight.any(), "what attention adds starts at zero"
+    assert not prefix.down.weight.any(), "what the MLP adds starts at zero"
+
+
+def test_the_same_seed_starts_with_the_same_hydra_heads(target) -> None:
+    first, again = (initial_hydra(HYDRA_RECIPE, target, KEPT).state_dict() for _ in range(2))
+    assert all(torch.equal(weight, again[name]) for name, weight in first.items())
+
+
+def test_only_the_medusa_heads_are_trained(target, states) -> None:
+    names = {name.split(".")[2] for name, _ in medusa_task(target, states).module.named_parameters()}
+    assert names == {"blocks", "projection"}

@@ -9,8 +9,7 @@ from tests.runtime.drafters.streams.test_model import streams_of_row
 from training.data.conversations import read_conversations
 from training.data.states import TargetStates
 from training.recipe import Optimisation, StreamRecipe
-from training.tasks.stream_learning import choose_rows
-from training.tasks.target_streams import StreamTask
+from training.tasks.streams import StreamTask, choose_rows
 
 KEPT = torch.arange(0, 61, 2)
 EVERY_ROW = 99
@@ -29,7 +28,7 @@ def stream_task(target, states, **changes):
         **options | {"vocab_size": len(KEPT), "tree_sizes": (4, 8), "num_nodes": 8} | changes,
         optimisation=Optimisation(num_tokens=50, conversations_per_step=2),
     )
-    return StreamTask(recipe, target, KEPT, states)
+    return StreamTask(recipe, KEPT, states)
 
 
 @pytest.fixture

@@ -1,0 +1,270 @@
+"""Train streams (`runtime.drafters.streams.model`) of the target, or of a draft.
+
+The streams of some positions of a text learn the decoder's own softmax at the positions they look ahead to (soft
+cross-entropy; the paper takes the text's tokens). The decoder's own loss has no weight, because its weights are not
+trained: the paper's lossless mode. Its top layers are run again, frozen, for their keys.
+
+Shapes: legend of `training.data.batch`, plus R rows per conversation that have streams, J streams of each.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from decoding.errors import TrainingError
+from decoding.progress import ReportCount
+from runtime.drafters.language_model.folder import add_streams, load_draft
+from runtime.drafters.language_model.model import DraftModel
+from runtime.drafters.shipped import find_drafter
+from runtime.drafters.streams.drafter import StreamTree
+from runtime.drafters.streams.folder import load_streams, save_streams
+from runtime.drafters.streams.model import Keys, StreamConfig, StreamModel, run_along, stream_mask
+from runtime.models.decoder import Decoder
+from runtime.trees.static_tree import Ranks
+from training.data.batch import Batch, make_batch, shifted_features
+from training.data.states import TargetStates
+from training.judging.agreement import AgreementCount
+from training.judging.card import read_card
+from training.recipe import DraftStreamRecipe, StreamRecipe, StreamSizes
+from training.tasks.chain_draft import periodic_presence, random_presence
+from training.tasks.distillation import cross_entropy_to_mean_rows, decayed_mean, mean_rows
+from training.tasks.states_task import Judgement, Metadata, StatesTask
+from training.tasks.tree_growth import TreeAnswers
+
+R = TypeVar("R", bound=StreamRecipe | DraftStreamRecipe)
+
+
+class StreamTexts(NamedTuple):
+    """What a decoder computes for some texts."""
+
+    batch: Batch
+    """With its own normalised final states, which the streams learn to foresee."""
+    x_BTD: Tensor
+    """Its states after the layer where streams begin."""
+    keys: Keys
+    """What its rows leave in the layers above."""
+
+
+class StreamRows(NamedTuple):
+    """Rows that have streams, and what each stream has to guess."""
+
+    positions: Tensor
+    """Of the rows, [B, R]; conversations with fewer rows repeat one."""
+    ahead: Tensor
+    """The position whose softmax each stream learns, [B, R, J]; the last of the text where the text is shorter."""
+    has_target: Tensor
+    """Whether that position predicts a token of the answer, and the row is no repetition, [B, R, J] bool."""
+
+
+class StreamsTask(StatesTask[R]):
+    """Trains the streams of a decoder."""
+
+    module: StreamModel
+    _head_VD: Tensor
+    """What reads the streams, bfloat16."""
+
+    @abstractmethod
+    def texts(self, batch: Sequence[int], generator: torch.Generator | None) -> StreamTexts:
+        """What the decoder computes for a batch: without a generator the same every time."""
+
+    def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
+        """Soft cross-entropy of every stream, farther ones weighing less; counts the rows that had streams."""
+        texts = self.texts(batch, generator)
+        rows, hidden_BRJD = self._run(texts, generator)
+        mean_MD = mean_rows(texts.batch.final_MD, self._head_VD)
+        predicting = texts.batch.predicting
+        place_BT = (predicting.flatten().cumsum(0) - 1).view_as(predicting)
+        losses = []
+        for stream, chosen_BR in enumerate(rows.has_target.unbind(-1)):
+            places_N = place_BT.gather(1, rows.ahead[:, :, stream])[chosen_BR]
+            student_ND = hidden_BRJD[:, :, stream][chosen_BR]
+            losses.append(cross_entropy_to_mean_rows(student_ND, mean_MD[places_N], self._head_VD))
+        return decayed_mean(losses, self.recipe.stream_decay), int(rows.has_target[:, :, 0].sum())
+
+    @torch.no_grad()
+    def evaluate(self) -> Mapping[str, float]:
+        """Share of held-out positions where the decoder's own token is among each stream's k best."""
+        count, head_VD = AgreementCount(), self._head_VD
+        for batch in self.held_out_batches():
+            texts = self.texts(batch, None)
+            rows, hidden_BRJD = self._run(texts, None)
+            wanted_BT = torch.full(texts.batch.predicting.shape, -1, device=self.states.device)
+            wanted_BT[texts.batch.predicting] = (texts.batch.final_MD.to(head_VD.dtype) @ head_VD.T).argmax(-1)
+            for stream, chosen_BR in enumerate(rows.has_target.unbind(-1)):
+                wanted_N = wanted_BT.gather(1, rows.ahead[:, :, stream])[chosen_BR]
+                logits_NV = hidden_BRJD[:, :, stream][chosen_BR].to(head_VD.dtype) @ head_VD.T
+                count.add(stream + 1, logits_NV, wanted_N)
+        return count.figures("agreement_stream")
+
+    def _run(self, texts: StreamTexts, generator: torch.Generator | None) -> tuple[StreamRows, Tensor]:
+        """The rows that have streams, and the streams' normalised hidden states [B, R, J, D]."""
+        x_BTD, sizes = texts.x_BTD, self.recipe
+        rows = choose_rows(texts.batch.predicting.cpu(), sizes.rows_per_conversation, sizes.num_streams, generator)
+        rows = StreamRows(*(part.to(x_BTD.device) for part in rows))
+        past_BRS = torch.arange(x_BTD.shape[1], device=x_BTD.device) <= rows.positions[..., None]
+        visible_BRS = torch.zeros(past_BRS.shape, dtype=x_BTD.dtype, device=x_BTD.device)
+        visible_BRS.masked_fill_(~past_BRS, float("-inf"))
+        with torch.autocast(x_BTD.device.type, dtype=torch.bfloat16):
+            hidden_BRJD = self.module(
+                x_BTD.gather(1, rows.positions[..., None].expand(-1, -1, x_BTD.shape[-1])),
+                positions=rows.positions,
+                mask=stream_mask(visible_BRS[:, None], sizes.num_streams),
+                keys=texts.keys,
+            )
+        return rows, hidden_BRJD
+
+
+class StreamTask(StreamsTask[StreamRecipe]):
+    """Trains the target's streams."""
+
+    def __init__(self, recipe: StreamRecipe, kept_ids: Tensor, states: TargetStates) -> None:
+        super().__init__(recipe, kept_ids, states)
+        self.module = StreamModel(self.target, _config(recipe)).to(states.device)
+        _start(self.module, self.target, recipe.optimisation.seed)
+        self._head_VD = self.target.lm_head.weight[self.kept_ids].to(torch.bfloat16)
+
+    @classmethod
+    def require_fit(cls, recipe: StreamRecipe, target: Decoder) -> None:
+        """The same, and that streams have layers to run in."""
+        super().require_fit(recipe, target)
+        if recipe.start_layer == target.config.num_layers:
+            msg = f"start_layer {recipe.start_layer}: the target has no layer after it"
+            raise TrainingError(msg)
+
+    def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
+        """Grow the tree on training answers, save, load again, and simulate rounds on the held-out greedy answers."""
+        target = self.target
+        answers = TreeAnswers(self, progress, greedy_only=True)
+        model = deepcopy(self.module).to(target.embedding.weight.dtype).eval().requires_grad_(requires_grad=False)
+        tree = StreamTree(model, target, self.kept_ids, ())
+        paths = answers.grow(partial(self._ranks, tree), self.recipe.num_nodes)
+        save_streams(
+            self.module,
+            paths,
+            folder,
+            kept_ids=self.kept_ids,
+            target=target,
+            target_name=target_name,
+            metadata=metadata,
+        )
+        loaded = load_streams(folder, target)
+        return answers.judge(partial(self._ranks, loaded), loaded.paths, self.recipe.tree_sizes)
+
+    def _ranks(self, tree: StreamTree, index: int) -> Ranks:
+        row, x_TD = self.states.conversations[index], self.states.rows(self.recipe.start_layer, index)
+        return tree.level_ranks(row.ids, start=len(row.prompt), x_TD=x_TD.to(self.states.device, tree.dtype))
+
+    @torch.no_grad()
+    def texts(self, batch: Sequence[int], generator: torch.Generator | None) -> StreamTexts:  # noqa: ARG002
+        """What the target computes, from its cached states."""
+        start = self.recipe.start_layer
+        x_BTD = self.states.padded(start, batch).to(self.target.embedding.weight.dtype)
+        with torch.autocast(x_BTD.device.type, dtype=torch.bfloat16):
+            _, keys = run_along(self.target, x_BTD, start)
+        return StreamTexts(make_batch(self.states, batch), x_BTD, keys)
+
+
+class DraftStreamTask(StreamsTask[DraftStreamRecipe]):
+    """Trains streams inside a draft that is trained already, to foresee the draft's own tokens.
+
+    The paper (arXiv 2402.11131) trains streams and draft together; here the draft is frozen, so that its tokens stay
+    the same, and so that streams can be trained in minutes whenever there is a better draft.
+    """
+
+    def __init__(self, recipe: DraftStreamRecipe, kept_ids: Tensor, states: TargetStates) -> None:
+        super().__init__(recipe, kept_ids, states)
+        self.draft = _draft_of(recipe, self.target)
+        self.module = self.draft.add_streams().to(states.device)
+        _start(self.module, self.draft.decoder, recipe.optimisation.seed)
+        self._head_VD = self.draft.decoder.lm_head.weight.to(torch.bfloat16)
+
+    @classmethod
+    def require_fit(cls, recipe: DraftStreamRecipe, target: Decoder) -> None:
+        """The same, and a draft that can be loaded, has a card, and reads the features that the recipe names."""
+        super().require_fit(recipe, target)
+        _draft_of(recipe, target)
+
+    def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:  # noqa: ARG002
+        """Write the draft again, with its streams."""
+        source = find_drafter(self.recipe.drafter)
+        add_streams(source, self.module, folder, training=metadata)
+        progress(1, 1)
+        return Judgement(extends=source)
+
+    @torch.no_grad()
+    def texts(self, batch: Sequence[int], generator: torch.Generator | None) -> StreamTexts:
+        """What the draft computes: with features dropped at random, or at every second position."""
+        rows = make_batch(self.states, batch)
+        if generator is None:
+            present = periodic_presence(rows.ids.shape, 2)
+        else:
+            present = random_presence(rows.ids.shape, self.recipe.featureless_share, generator)
+        features = shifted_features(self.states, batch, self.draft.config.exit_features, present)
+        with torch.autocast(rows.ids.device.type, dtype=torch.bfloat16):
+            x_BTD = self.draft.lower_half(rows.ids, positions=rows.positions, mask=rows.mask, features_BTE=features)
+            final_BTD, keys = run_along(self.draft.decoder, x_BTD, self.draft.half_layer)
+        final_MD = self.draft.decoder.normalise(final_BTD[rows.predicting])
+        return StreamTexts(replace(rows, final_MD=final_MD), x_BTD, keys)
+
+
+def _draft_of(recipe: DraftStreamRecipe, target: Decoder) -> DraftModel:
+    """The draft in bfloat16, with the sizes of the streams that it has none of yet."""
+    folder = find_drafter(recipe.drafter)
+    read_card(folder)  # it is written again in the end: better to miss it now
+    draft = load_draft(folder, target, dtype=torch.bfloat16)
+    if draft.config.exit_features != recipe.exit_features:
+        own, wanted = list(draft.config.exit_features), list(recipe.exit_features)
+        msg = f"exit_features {wanted}: {recipe.drafter} reads the target's layers {own}"
+        raise TrainingError(msg)
+    draft.config = replace(draft.config, streams=_config(recipe))
+    return draft
+
+
+def _config(sizes: StreamSizes) -> StreamConfig:
+    return StreamConfig(num_streams=sizes.num_streams, start_layer=sizes.start_layer, rank=sizes.rank)
+
+
+def _start(streams: StreamModel, decoder: Decoder, seed: int) -> None:
+    """Seeded low-rank changes, which do nothing yet; all other weights of the streams are zero."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, weight in streams.trained.items():
+        if name.endswith(".narrow.weight"):
+            torch.nn.init.normal_(weight, std=decoder.config.hidden_size**-0.5, generator=generator)
+
+
+def choose_rows(predicting: Tensor, count: int, num_streams: int, generator: torch.Generator | None) -> StreamRows:
+    """Up to `count` rows of each conversation that look ahead to at least one of its own positions.
+
+    The `predicting` positions [B, T] are one run in each row. Without a generator the rows are spread evenly.
+    """
+    firsts = predicting.int().argmax(-1)
+    stops = firsts + predicting.sum(-1)
+    spans = list(zip(firsts.tolist(), stops.tolist(), strict=True))
+    chosen = [_some(first, stop - 1, count, generator) for first, stop in spans]
+    width = max(1, *map(len, chosen))
+    padded = [[*row, *[first] * (width - len(row))] for row, (first, _) in zip(chosen, spans, strict=True)]
+    positions = torch.tensor(padded)
+    ahead = positions[..., None] + torch.arange(1, num_streams + 1)
+    is_row = torch.arange(width) < torch.tensor([[len(row)] for row in chosen])
+    has_target = (ahead < stops[:, None, None]) & is_row[..., None]
+    return StreamRows(positions, ahead.clamp(max=predicting.shape[1] - 1), has_target)
+
+
+def _some(first: int, stop: int, count: int, generator: torch.Generator | None) -> Sequence[int]:
+    """At most `count` of the positions first..stop - 1, ascending."""
+    total = stop - first
+    if total <= count:
+        return range(first, stop)
+    if generator is None:
+        return [first + place * total // count for place in range(count)]
+    places: list[int] = torch.randperm(total, generator=generator)[:count].sort().values.tolist()
+    return [first + place for place in places]
