@@ -1,7 +1,7 @@
 """What the models would say: which drafted tokens are accepted, and whether a branch was ready. Exact or drawn.
 
-Both simulators ask the same object, each in its own way: the event world asks for one answer at a time, the
-evaluator for all rounds of all prompts at once. `sim.acceptance.replay` answers from an acceptance record.
+Both simulators ask the same object: the event world for the rounds of each prompt one by one, the evaluator for all
+rounds of all prompts as arrays. `sim.acceptance.replay` answers from an acceptance record.
 """
 
 from __future__ import annotations
@@ -34,22 +34,18 @@ Answer = tuple[Window, Verdict, int]
 A plain tuple, since the event world asks for one in every round."""
 
 
-class Answers(Protocol):
-    """One prompt under one schedule, round by round."""
+class Answers(NamedTuple):
+    """What the models decide of one prompt under one schedule.
 
-    @property
-    def prompt_length(self) -> int:
-        """Tokens of the prompt."""
-        ...
+    Attributes:
+        prompt_length: tokens of the prompt.
+        num_tokens: new tokens after which the sequence ends.
+        rounds: from the first one on, as many as it takes at least.
+    """
 
-    @property
-    def num_tokens(self) -> int:
-        """New tokens after which the sequence ends."""
-        ...
-
-    def at(self, position: int, round_index: int) -> Answer:
-        """The round that starts with `position` new tokens committed and is the `round_index`-th of the prompt."""
-        ...
+    prompt_length: int
+    num_tokens: int
+    rounds: list[Answer]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,8 +94,8 @@ class Acceptance(Protocol):
         """The width of a round's operations."""
         ...
 
-    def answers(self, schedule: Schedule, max_new_tokens: int | None) -> Sequence[Answers]:
-        """The answers of every prompt."""
+    def answers(self, schedule: Schedule, max_new_tokens: int | None) -> list[Answers]:
+        """The rounds of every prompt, one by one."""
         ...
 
     def walk(self, schedule: Schedule, max_new_tokens: int | None) -> Walk:
@@ -115,8 +111,10 @@ class Acceptance(Protocol):
         ...
 
 
-class PerPosition:
+class DrawnAcceptance:
     """Drawn acceptance: one rate for each drafted place, given that all places before it were accepted.
+
+    One rate for every place (Bernoulli) is the model of most analyses.
 
     Of a tree the places are its levels, and the rates are those of that very tree: they do not depend on its size.
     The draws belong to (seed, prompt, round) alone, so that all schedules meet the same draws. In a `hybrid`
@@ -125,7 +123,7 @@ class PerPosition:
 
     def __init__(
         self,
-        rates: Sequence[float],
+        rates: float | Sequence[float],
         *,
         hit_rate: float,
         num_tokens: int,
@@ -133,11 +131,12 @@ class PerPosition:
         num_prompts: int = 1,
         seed: int = 0,
     ) -> None:
-        """`num_tokens` are the new tokens of each prompt.
+        """`rates` may be a single one for all places; `num_tokens` are the new tokens of each prompt.
 
         Raises:
             ConfigError: a rate is no probability, or there is nothing to decode.
         """
+        rates = (rates,) * MAX_WINDOW if isinstance(rates, int | float) else rates
         for rate in (*rates, hit_rate):
             if not 0 <= rate <= 1:
                 msg = f"acceptance and hit rates lie in 0..1, found {rate}"
@@ -194,11 +193,10 @@ class PerPosition:
         """See `Acceptance`."""
         length = self._length(max_new_tokens)
         accepted, branches = self._accepted(schedule).tolist(), self._branches(schedule).tolist()
-        answers: list[Answers] = []
-        for counts, sources in zip(accepted, branches, strict=True):
-            rounds = self._rounds(schedule, counts[:length], sources[:length])
-            answers.append(DrawnAnswers(self._prompt_length, length, rounds))
-        return answers
+        return [
+            Answers(self._prompt_length, length, self._rounds(schedule, counts[:length], sources[:length]))
+            for counts, sources in zip(accepted, branches, strict=True)
+        ]
 
     def walk(self, schedule: Schedule, max_new_tokens: int | None) -> Walk:
         """See `Acceptance`."""
@@ -264,38 +262,3 @@ class PerPosition:
     def _branches(self, schedule: Schedule) -> Ints:
         found = FROM_EXIT if schedule.uses_exit else FROM_DRAFT
         return np.where(self._draws[:, :, -1] < self._hit_rate, found, MISS)
-
-
-class Bernoulli(PerPosition):
-    """Drawn acceptance with one rate for every place, the model of most analyses."""
-
-    def __init__(
-        self,
-        rate: float,
-        *,
-        hit_rate: float,
-        num_tokens: int,
-        prompt_length: int = 1,
-        num_prompts: int = 1,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(
-            (rate,) * MAX_WINDOW,
-            hit_rate=hit_rate,
-            num_tokens=num_tokens,
-            prompt_length=prompt_length,
-            num_prompts=num_prompts,
-            seed=seed,
-        )
-
-
-class DrawnAnswers(NamedTuple):
-    """Answers that depend on the round and not on the position."""
-
-    prompt_length: int
-    num_tokens: int
-    by_round: list[Answer]
-
-    def at(self, position: int, round_index: int) -> Answer:  # noqa: ARG002
-        """See `Answers`."""
-        return self.by_round[round_index]

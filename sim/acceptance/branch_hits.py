@@ -80,7 +80,7 @@ class RootRanks:
             taken = _is_in(exits, roots) | (exits == drafted[:, None])
             return float(np.minimum(schedule.exit_top_k, (~taken).sum(axis=1)).mean())
 
-        first = self._joined.drafts(with_features=False).first
+        first = self._joined.drafts(with_features=False).tokens[:, 0].astype(np.int64)
         return mean(first), mean(np.full(len(exits), NO_TOKEN))
 
     def _among_exit_roots(self, schedule: Schedule, at: Ints, accepted: Ints) -> NDArray[np.bool_]:

@@ -54,7 +54,7 @@ class SimulatedSequence:
     """
 
     __slots__ = (
-        "_answers", "_guesses", "_last_branch", "_next_branch", "_sequence", "costs", "env", "has_spans", "place",
+        "_guesses", "_last_branch", "_next_branch", "_rounds", "_sequence", "costs", "env", "has_spans", "place",
         "schedule", "trace", "unfinished", "verdict", "window",
     )  # fmt: skip
 
@@ -75,8 +75,8 @@ class SimulatedSequence:
         self.trace = Trace(world="simulated")
         self.unfinished = True
         self.place = answers.prompt_length - 1 - costs.first_context
-        self.window, self.verdict, self._next_branch = answers.at(0, 0)
-        self._answers = answers
+        self._rounds = iter(answers.rounds)
+        self.window, self.verdict, self._next_branch = next(self._rounds)
         self._guesses = guesses
         self._last_branch = MISS
         prompt = (NO_TOKEN,) * answers.prompt_length
@@ -90,8 +90,7 @@ class SimulatedSequence:
         self._last_branch = self._next_branch
         if sequence.unfinished:
             self.place += num_committed
-            answer = self._answers.at(len(sequence.tokens), len(trace.rounds))
-            self.window, self.verdict, self._next_branch = answer
+            self.window, self.verdict, self._next_branch = next(self._rounds)
         else:
             self.unfinished = False
             trace.decode_s = now_s
