@@ -47,7 +47,7 @@ def simulate(
     """
     acceptance = as_acceptance(acceptance)
     tables = DurationTables(profile, acceptance.contexts(max_new_tokens), costs)
-    lists = RoundCosts.of(schedule, tables.durations(schedule, acceptance.shape(schedule)))
+    lists = RoundCosts(tables.durations(schedule, acceptance.shape(schedule)))
     guessing = acceptance.guessing(schedule)
     texts = acceptance.answers(schedule, max_new_tokens)
     rows = [None if guessing is None else partial(guessing.rows, prompt) for prompt in range(len(texts))]

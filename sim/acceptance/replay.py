@@ -122,7 +122,8 @@ class Replay:
         """Tokens in the window of a round from every position of the texts."""
         if schedule.traits.finds_text:
             tokens = self._chains(schedule).tokens[:, : schedule.num_speculative_tokens]
-            return np.count_nonzero(tokens != NO_TOKEN, axis=1)
+            found: Ints = (tokens != NO_TOKEN).sum(axis=1)
+            return found
         drafted = np.full(len(self._joined.text), self.shape(schedule).num_drafted, dtype=np.int64)
         if schedule.traits.drafts_itself:
             drafted[self._joined.starts] = 0

@@ -20,13 +20,7 @@ from decoding.schedule import Schedule
 from sim.acceptance.acceptance_model import Ints
 from sim.cost.cost_model import Floats
 from sim.cost.durations import Durations, in_ticks
-from sim.cost.round_plan import StepKind
-
-DRAFT_STEPS: tuple[StepKind, ...] = ("draft_roots", "all_roots")
-"""Steps that take the branches of draft-sourced roots further."""
-
-EXIT_STEPS: tuple[StepKind, ...] = ("all_roots", "exit_roots", "window_and_roots")
-"""Steps that take the branches of exit-sourced roots further."""
+from sim.cost.round_plan import DRAFT_STEPS, EXIT_STEPS, StepKind
 
 
 class RoundAhead(NamedTuple):

@@ -24,6 +24,12 @@ from sim.cost.round_shape import RoundShape, window_widths
 StepKind = Literal["one_row", "draft_roots", "all_roots", "exit_roots", "window_and_roots"]
 """Steps of a branch operation by what they compute; `one_row` also serves rollouts and finishing."""
 
+DRAFT_STEPS: tuple[StepKind, ...] = ("draft_roots", "all_roots")
+"""Steps that take the branches of draft-sourced roots further."""
+
+EXIT_STEPS: tuple[StepKind, ...] = ("all_roots", "exit_roots", "window_and_roots")
+"""Steps that take the branches of exit-sourced roots further."""
+
 LAYER, LM_HEAD = Part("layer"), Part("lm_head")
 DRAFT_STEP, DRAFT_STREAMS = Part("draft_step"), Part("draft_streams")
 

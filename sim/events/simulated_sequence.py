@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -12,9 +12,8 @@ from decoding.messages import Verdict, Window
 from decoding.schedule import Schedule
 from decoding.sequence import DecodedSequence
 from decoding.trace import Span, Trace, Work
-from sim.acceptance.acceptance_model import FROM_DRAFT, MISS, NO_TOKEN, Answers
+from sim.acceptance.acceptance_model import MISS, NO_TOKEN, Answers
 from sim.cost.round_plan import StepKind
-from sim.events.branch_progress import BranchProgress
 from sim.events.round_costs import RoundCosts
 
 GuessRows = Callable[[int, int], tuple[int, ...]]
@@ -106,29 +105,30 @@ class SimulatedSequence:
         num_unread = verdict.num_accepted
         if not self.schedule.reads_features:
             num_unread = 1 if num_unread == self.schedule.num_speculative_tokens else 0
-        return self._rollout(ROLLOUT_STEP, min(num_unread, self.costs.most_unread - 1))
+        return self._rollout(ROLLOUT_STEP, min(num_unread, self.costs.plan.most_unread - 1))
 
-    def next_window(self, progress: BranchProgress, verdict: Verdict) -> Steps | None:
-        """What is left to do for the window after the committed `verdict`; None if a branch holds it already."""
+    def next_window(self, verdict: Verdict, left: Mapping[int, int], *, is_read: bool) -> Steps | None:
+        """What is left to do for the window after the committed `verdict`; None if a branch holds it already.
+
+        `left` are the steps that branches still need, by their source, once the window `is_read`.
+        """
         branch = self._last_branch
         hit = branch != MISS
         self.trace.mark_hit(hit=hit)
         if not hit:
-            return self._rollout(ROLLOUT_STEP, verdict.num_accepted if self.costs.branch_plan.reads_window else 0)
-        if not progress.is_read:
+            return self._rollout(ROLLOUT_STEP, verdict.num_accepted if self.schedule.exit_features else 0)
+        if not is_read:
             return self._rollout(FINISH_STEP, verdict.num_accepted)
-        left = progress.draft_left if branch == FROM_DRAFT else progress.exit_left
-        if not left:
+        num_steps = left[branch]
+        if not num_steps:
             return None
         if self._guesses is not None:
-            return self._guessed(FINISH_STEP, 0, self.schedule.num_speculative_tokens - left + 1)
-        step_s = self.costs.step_s["one_row"][self.place]
-        return Steps("one_row", FINISH_STEP, left * step_s, (step_s,) * left, (1,) * left)
+            return self._guessed(FINISH_STEP, 0, self.schedule.num_speculative_tokens - num_steps + 1)
+        return self._equal_steps("one_row", FINISH_STEP, num_steps, self.place)
 
     def branch_steps(self, kind: StepKind, num_steps: int, place: int) -> Steps:
         """Steps of the branches, in the context at `place`."""
-        step_s, rows = self.costs.step_s[kind][place], self.costs.step_rows[kind]
-        return Steps(kind, Work.BRANCH_STEP, num_steps * step_s, (step_s,) * num_steps, (rows,) * num_steps)
+        return self._equal_steps(kind, Work.BRANCH_STEP, num_steps, place)
 
     def send_exit_message(self) -> float:
         """Forward the exit message, which has just arrived, to the draft's lane; when it gets there."""
@@ -152,13 +152,17 @@ class SimulatedSequence:
         for (start_s, end_s), rows in zip(pairwise(times_s), steps.rows, strict=True):
             self.write(self.schedule.draft_lane or "", steps.work, start_s, end_s, rows)
 
+    def _equal_steps(self, kind: StepKind, work: Work, num_steps: int, place: int) -> Steps:
+        step_s, rows = self.costs.step_s[kind][place], self.costs.plan.step_rows[kind]
+        return Steps(kind, work, num_steps * step_s, (step_s,) * num_steps, (rows,) * num_steps)
+
     def _rollout(self, work: Work, num_unread: int) -> Steps:
         """A whole window, after so many tokens to read before the last committed one."""
         if self._guesses is not None:
             return self._guessed(work, num_unread, 1)
         costs, place = self.costs, self.place
-        steps_s = (costs.catch_up_s[num_unread][place], *(costs.later_s[place] if costs.later_rows else ()))
-        rows = (num_unread + 1, *costs.later_rows)
+        steps_s = (costs.catch_up_s[num_unread][place], *(step_s[place] for step_s in costs.later_s))
+        rows = (num_unread + 1, *costs.plan.later_rows)
         return Steps("one_row", work, costs.rollout_s[num_unread][place], steps_s, rows)
 
     def _guessed(self, work: Work, num_unread: int, num_drafted: int) -> Steps:
