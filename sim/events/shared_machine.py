@@ -90,36 +90,43 @@ class SharedMachine:
     def _settle(self) -> None:
         """Count what has been done since the last time."""
         now_s = self._env.now
-        elapsed_s = now_s - self._settled_s
-        if not elapsed_s:
+        if now_s == self._settled_s:
             return
+        elapsed_s = now_s - self._settled_s
         self._settled_s = now_s
-        for run in self._now:
-            if run is not None:
-                run.done_s += elapsed_s / run.slowdown
-                if self._sequence.has_spans:
-                    run.marks.append((now_s, run.done_s))
+        target, draft = self._now
+        if target is not None:
+            target.done_s += elapsed_s / target.slowdown
+        if draft is not None:
+            draft.done_s += elapsed_s / draft.slowdown
+        if self._sequence.has_spans:
+            for run in filter(None, self._now):
+                run.marks.append((now_s, run.done_s))
 
     def _set_pace(self) -> None:
         """Go on as fast as the lanes let each other, and wake up when the first of them has done its work."""
         target, draft = self._now
-        if target is not None and draft is not None:
-            place = self._sequence.place
-            of_target, of_draft = self._sequence.costs.slowdowns[target.what][draft.what]
-            target.slowdown, draft.slowdown = of_target[place], of_draft[place]
-            left_s = (target.work_s - target.done_s) * target.slowdown
-            draft_left_s = (draft.work_s - draft.done_s) * draft.slowdown
-            self._ending = TARGET
-            if draft_left_s < left_s:
-                self._ending, left_s = DRAFT, draft_left_s
-        elif run := target or draft:
-            run.slowdown = 1.0
-            left_s = run.work_s - run.done_s
-            self._ending = TARGET if draft is None else DRAFT
+        side = TARGET
+        if draft is None:
+            if target is None:
+                return
+            target.slowdown = 1.0
+            left_s = target.work_s - target.done_s
+        elif target is None:
+            draft.slowdown = 1.0
+            side, left_s = DRAFT, draft.work_s - draft.done_s
         else:
-            return
-        self._wake = Timeout(self._env, left_s if left_s > 0 else 0.0)
-        self._wake.callbacks.append(self._end)
+            sequence = self._sequence
+            of_target, of_draft = sequence.costs.slowdowns[target.what][draft.what]
+            slowdown = target.slowdown = of_target[sequence.place]
+            left_s = (target.work_s - target.done_s) * slowdown
+            slowdown = draft.slowdown = of_draft[sequence.place]
+            draft_left_s = (draft.work_s - draft.done_s) * slowdown
+            if draft_left_s < left_s:
+                side, left_s = DRAFT, draft_left_s
+        self._ending = side
+        wake = self._wake = Timeout(self._env, left_s if left_s > 0 else 0.0)
+        wake.callbacks.append(self._end)
 
     def _end(self, event: Event) -> None:
         if event is not self._wake:
