@@ -40,7 +40,8 @@ class Decided(NamedTuple):
 Handle = Callable[[], object]
 """Work under way in every round: counts the wait for it, and gives the reply."""
 
-_REPLY = Verdict(0, NO_TOKEN, window=Window((NO_TOKEN,)))
+_WINDOW = Window((NO_TOKEN,))
+_REPLY = Verdict(0, NO_TOKEN, window=_WINDOW)
 """What the models say is known to `Decided` already; a method only passes it on."""
 
 
@@ -108,7 +109,7 @@ class ArrayLanes:
         """See `decoding.lanes.DraftLane`."""
         self._begin()
         unread = self._unread() if verdict is not None else np.zeros(len(self.rounds), dtype=np.int64)
-        return lambda: self._wait_for_draft(self._rollout_s(unread), "draft")
+        return lambda: self._wait_for_draft(self._rollout_s(unread))
 
     def branch(self, window: Window) -> ArrayLanes:  # noqa: ARG002
         """See `decoding.lanes.DraftLane`."""
@@ -148,25 +149,29 @@ class ArrayLanes:
         self.rounds = self._kinds.pop() if self._kinds else self.rounds[:0]
         self.place = self._decided.walk.context[self.rounds] - self._durations.first_context
 
-    def _wait(self, seconds: Floats, cause: str, overhead_s: float) -> None:
-        self._seconds[self.rounds] += seconds + overhead_s
-        self._waits[cause] += _total(seconds)
+    def _wait(self, overhead_s: float, **seconds: Floats) -> None:
+        """Time of every round by what is waited for."""
+        self._seconds[self.rounds] += sum(seconds.values(), start=overhead_s)
+        for cause, waited_s in seconds.items():
+            self._waits[cause] += _total(waited_s)
         self._waits["overhead"] += len(self.rounds) * overhead_s
 
     def _wait_for_target(self, segment: int | Ints, cause: str, overhead_s: float) -> Verdict:
-        place = self.place
-        alone_s, drafts_s = self._segments_s[segment, place], self._streams_s[segment, place]
-        taken_s = np.array(self._ahead.segments_s)[segment, place] if self._ahead else alone_s
-        self._wait(alone_s - drafts_s, cause, overhead_s)
-        self._wait(drafts_s, "draft", 0.0)
-        self._wait(taken_s - alone_s, "contention", 0.0)
-        self._target_s += _total(taken_s)
+        waits_s = {cause: self._segments_s[segment, self.place]}
+        self._target_s += _total(waits_s[cause])
+        if self._durations.plan.streams:
+            waits_s["draft"] = self._streams_s[segment, self.place]
+            waits_s[cause] = waits_s[cause] - waits_s["draft"]
+        if self._ahead:
+            waits_s["contention"] = self._ahead.slowed_s[segment, self.place]
+            self._target_s += _total(waits_s["contention"])
+        self._wait(overhead_s, **waits_s)
         return _REPLY
 
-    def _wait_for_draft(self, seconds: Floats, cause: str) -> Window:
-        self._wait(seconds, cause, 2 * self._durations.draft_half_s)
+    def _wait_for_draft(self, seconds: Floats) -> Window:
+        self._wait(2 * self._durations.draft_half_s, draft=seconds)
         self._draft_s += _total(seconds)
-        return Window((NO_TOKEN,))
+        return _WINDOW
 
     def _wait_for_branch(self) -> Window:
         ahead, is_last, branches = self._ahead, self._decided.walk.is_last[self.rounds], self._decided.branches
@@ -176,13 +181,16 @@ class ArrayLanes:
         here, is_miss = self.place, branches[self.rounds] == MISS
         missing_s = _missing(self._schedule, self._durations, ahead, self._decided, self.rounds)
         waited_s = (ahead.noticed_s - ahead.take_s)[here] + missing_s
-        self._wait(ahead.channel_s[here], "channel", 2 * self._durations.draft_half_s)
-        self._wait(np.where(is_miss, 0.0, waited_s), "draft", 0.0)
-        self._wait(np.where(is_miss, waited_s, 0.0), "fallback", 0.0)
+        self._wait(
+            2 * self._durations.draft_half_s,
+            channel=ahead.channel_s[here],
+            draft=np.where(is_miss, 0.0, waited_s),
+            fallback=np.where(is_miss, waited_s, 0.0),
+        )
         self._draft_s += _total(ahead.busy_s[here]) + _total(missing_s)
         self._hits += int(np.count_nonzero(~is_miss))
         self._asked += len(self.rounds)
-        return Window((NO_TOKEN,))
+        return _WINDOW
 
     def _unread(self) -> Ints:
         """Tokens before the last committed one that a fresh rollout has to read."""

@@ -33,7 +33,7 @@ class RoundAhead(NamedTuple):
         noticed_s: when the draft acts on it: at the end of the step under way.
         draft_steps, exit_steps: steps done by then in branches of either source.
         is_read: whether the draft has read the window (with features: read it again with theirs).
-        segments_s: the target's segments, slowed down.
+        slowed_s: what the draft adds to the target's segments, [segments, contexts].
         hidden_s: draft time while the target computes.
         busy_s: draft time in all, until `noticed_s`.
         last_busy_s: draft time in all in a last round, in which no step begins after the commit.
@@ -46,7 +46,7 @@ class RoundAhead(NamedTuple):
     draft_steps: Ints
     exit_steps: Ints
     is_read: NDArray[np.bool_]
-    segments_s: tuple[Floats, ...]
+    slowed_s: Floats
     hidden_s: Floats
     busy_s: Floats
     last_busy_s: Floats
@@ -85,7 +85,7 @@ def look_ahead(schedule: Schedule, durations: Durations) -> RoundAhead:
         draft_steps=draft_steps.astype(np.int64),
         exit_steps=exit_steps.astype(np.int64),
         is_read=is_read,
-        segments_s=tuple(lanes.segment_s(index) for index in range(len(durations.segments_s))),
+        slowed_s=np.array([lanes.segment_s(index) - alone for index, alone in enumerate(durations.segments_s)]),
         hidden_s=lanes.hidden_s,
         busy_s=busy_s,
         last_busy_s=last_busy_s,
