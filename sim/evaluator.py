@@ -47,13 +47,7 @@ class Evaluator:
         return reason or self._tables.missing(schedule, self._acceptance.shape(schedule))
 
     def predict(self, schedule: Schedule) -> Prediction:
-        """What the schedule does.
-
-        Raises:
-            ProfileError: the profile lacks what it uses (`OutOfRangeError` where it was not measured so far).
-            RecordError: the record does not cover it.
-            ConfigError: it does not fit the target, or the acceptance model.
-        """
+        """What the schedule does; errors are those of `evaluate`."""
         acceptance = self._acceptance
         walk = acceptance.walk(schedule, self._max_new_tokens)
         branches = acceptance.branches(schedule, walk)

@@ -17,8 +17,7 @@ from sim.acceptance.replay import as_acceptance
 from sim.cost.cost_model import LaneCost
 from sim.cost.durations import DurationTables
 from sim.events.event_lanes import SimulatedLanes
-from sim.events.round_costs import RoundCosts
-from sim.events.simulated_sequence import GuessRows, SimulatedSequence
+from sim.events.simulated_sequence import GuessRows, RoundCosts, SimulatedSequence
 
 
 def simulate(
@@ -32,18 +31,8 @@ def simulate(
 ) -> list[Trace]:
     """Play `schedule` on `profile`; one trace per prompt, each from time zero.
 
-    Args:
-        schedule: what to play.
-        profile: the machine. It must cover every context in which a round could start.
-        acceptance: what the models say; a record is replayed.
-        max_new_tokens: cut of every sequence.
-        trace: whether the traces hold a span for every operation and draft step; rounds are there anyway.
-        costs: cost models in place of the profile's tables, by lane.
-
-    Raises:
-        ProfileError: the profile lacks what the schedule uses (`OutOfRangeError` where it was not measured so far).
-        RecordError: the record does not cover the schedule.
-        ConfigError: the schedule does not fit the target, or the acceptance model.
+    Arguments and errors are those of `sim.evaluator.evaluate`; `trace` is whether the traces hold a span for every
+    operation and draft step. Rounds are there anyway.
     """
     acceptance = as_acceptance(acceptance)
     tables = DurationTables(profile, acceptance.contexts(max_new_tokens), costs)

@@ -17,7 +17,7 @@ from decoding.schedule import MAX_TREE, MAX_WINDOW, Method, RootSource, Schedule
 from decoding.tree_shape import cut
 from hwprofiles.profile import Profile
 from planner.search.root_budget import correction_ranks, uneven_budget
-from sim.cost.round_shape import pool_size
+from sim.cost.round_plan import pool_size
 from sim.evaluator import Evaluator
 
 Placement = Literal["split", "pooled"]

@@ -17,7 +17,7 @@ from decoding.errors import ConfigError
 from decoding.messages import NO_WINDOW, Verdict, Window
 from decoding.schedule import MAX_WINDOW, Schedule
 from sim.acceptance.stream_guesses import Guessing
-from sim.cost.round_shape import RoundShape, tree_shape
+from sim.cost.round_plan import RoundShape, tree_shape
 
 Ints = NDArray[np.int64]
 

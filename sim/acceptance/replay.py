@@ -18,7 +18,7 @@ from sim.acceptance.acceptance_model import MISS, NO_TOKEN, Acceptance, Answers,
 from sim.acceptance.branch_hits import RootRanks
 from sim.acceptance.joined_record import Drafts, JoinedRecord
 from sim.acceptance.stream_guesses import Guessing
-from sim.cost.round_shape import RoundShape, tree_shape
+from sim.cost.round_plan import RoundShape, tree_shape
 
 Decided = tuple[list[Window], list[Verdict]]
 """What is drafted in each round, and what the target says to it."""
@@ -154,24 +154,14 @@ class Replay:
         return windows, [Verdict(count, token, path=path, window=window) for count, token, path, window in decided]
 
     def _walked(self, schedule: Schedule, max_new_tokens: int | None) -> Walk:
-        joined = self._joined
-        accepted = self._accepted(schedule)
-        lengths = joined.lengths(max_new_tokens)
-        counts = accepted.tolist()
-        at: list[int] = []
-        firsts = []
-        for start, length in zip(joined.starts.tolist(), lengths, strict=True):
-            firsts.append(len(at))
-            at += (start + position for position in round_starts(counts[start : start + length], length))
-        return self._rounds(schedule, np.array(at), np.array(firsts), accepted, np.array(lengths))
-
-    def _rounds(self, schedule: Schedule, at: Ints, firsts: Ints, accepted: Ints, lengths: Ints) -> Walk:
-        """The walk over text positions `at`, in which prompts begin at the indices `firsts`."""
-        is_first = np.zeros(len(at), dtype=np.bool_)
-        is_first[firsts] = True
-        prompt = np.cumsum(is_first) - 1
-        position = at - self._joined.starts[prompt]
-        left = lengths[prompt] - position
+        joined, accepted = self._joined, self._accepted(schedule)
+        counts, lengths = accepted.tolist(), joined.lengths(max_new_tokens)
+        texts = zip(joined.starts.tolist(), lengths, strict=True)
+        rounds = [round_starts(counts[start : start + length], length) for start, length in texts]
+        prompt = np.repeat(np.arange(len(rounds)), list(map(len, rounds)))
+        position = np.concatenate(rounds)
+        at = joined.starts[prompt] + position
+        left = np.array(lengths)[prompt] - position
         return Walk(
             prompt=prompt,
             position=position,
@@ -179,9 +169,9 @@ class Replay:
             num_drafted=self._drafted(schedule)[at],
             num_accepted=accepted[at],
             num_committed=np.minimum(accepted[at] + 1, left),
-            is_first=is_first,
+            is_first=position == 0,
             is_last=accepted[at] + 1 >= left,
-            num_prompts=len(firsts),
+            num_prompts=len(rounds),
         )
 
 

@@ -18,9 +18,9 @@ from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
 from sim.acceptance.acceptance_model import FROM_DRAFT, MISS, NO_TOKEN, Ints, Walk
 from sim.arrays.mirror_round import RoundAhead, look_ahead
-from sim.arrays.round_times import Bottlenecks, RoundTimes
 from sim.cost.cost_model import Floats
 from sim.cost.durations import Durations
+from sim.prediction import Bottlenecks, RoundTimes
 
 
 class Decided(NamedTuple):

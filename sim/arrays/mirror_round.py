@@ -7,6 +7,18 @@ and each slows the other while both compute. So the round is solved once per con
 The draft's work comes in runs of equal steps. Each run is laid next to what is left of the target's segments:
 both advance at their own slowdown until one of them ends, then the other goes on alone. Times are seconds from
 the moment when the driver issues the round's operations; arrays are over contexts.
+
+An example. Alone, prefix and suffix take 4 s and 2 s, the first step of the draft 1 s, the two steps that its window
+takes for the exit's roots 2 s each, the message 1 s, and dispatching none; at once, all takes twice as long ::
+
+    seconds    0           2           5           6           8           9           11
+    target     | prefix    | prefix    | suffix    | suffix    |
+                 1 s done    3 s alone   1 s alone   1 s done
+    draft      | one_row   | idle      | message   | roots     | roots     | (roots)   |
+                 1 s done                            1 s done    1 s alone   2 s alone
+
+The request for a window comes at 8, within the first of the two steps, and is noticed at 9. If nothing stopped them the
+steps would end at 11, so floor((11 - 8) / 2) = 1 of them has not begun by then.
 """
 
 from __future__ import annotations
@@ -18,16 +30,19 @@ from numpy.typing import NDArray
 
 from decoding.schedule import Schedule
 from sim.acceptance.acceptance_model import Ints
+from sim.cost.contention import Slowdown
 from sim.cost.cost_model import Floats
 from sim.cost.durations import Durations, in_ticks
 from sim.cost.round_plan import DRAFT_STEPS, EXIT_STEPS, StepKind
+
+_FOREVER: Floats = np.array(np.inf)
+_NO_SLOWDOWN = Slowdown(np.ones(1), np.ones(1))
 
 
 class RoundAhead(NamedTuple):
     """A mirror round as it goes whatever the verdict is, [contexts].
 
     Attributes:
-        commit_s: when the round is committed.
         take_s: when the request for the next window reaches the draft's lane.
         channel_s: what part of that is waiting for an exit message that is still under way.
         noticed_s: when the draft acts on it: at the end of the step under way.
@@ -39,7 +54,6 @@ class RoundAhead(NamedTuple):
         last_busy_s: draft time in all in a last round, in which no step begins after the commit.
     """
 
-    commit_s: Floats
     take_s: Floats
     channel_s: Floats
     noticed_s: Floats
@@ -58,7 +72,7 @@ def look_ahead(schedule: Schedule, durations: Durations) -> RoundAhead:
     half, message_s = durations.draft_half_s, durations.transfer_s + durations.draft_half_s
     lanes.idle(half)
     arrival_s = _branch(lanes, schedule, durations.target_half_s + message_s)
-    commit_s = lanes.segment_end_s(-1) + (durations.target_half_s + durations.round_overhead_s)
+    commit_s = lanes.end_s(len(durations.segments_s)) + (durations.target_half_s + durations.round_overhead_s)
     asked_s = commit_s + half
     take_s = asked_s if arrival_s is None else np.maximum(asked_s, arrival_s)
     noticed_s, busy_s, last_busy_s = take_s, lanes.busy_s, lanes.busy_s
@@ -78,7 +92,6 @@ def look_ahead(schedule: Schedule, durations: Durations) -> RoundAhead:
         if run.kind == "window_and_roots":
             is_read = begun > 0
     return RoundAhead(
-        commit_s=commit_s,
         take_s=take_s,
         channel_s=take_s - asked_s,
         noticed_s=in_ticks(noticed_s),
@@ -105,7 +118,7 @@ def _branch(lanes: _TwoLanes, schedule: Schedule, message_s: float) -> Floats | 
         return None
     if schedule.root_source == "hybrid":
         return _branch_with_both(lanes, num_steps, message_s)
-    arrival_s = lanes.segment_end_s(0) + message_s
+    arrival_s = lanes.end_s(1) + message_s
     lanes.idle(np.maximum(arrival_s - lanes.now_s, 0.0))
     if schedule.exit_features:
         lanes.run("window_and_roots", 1, waits_for_exit=True)
@@ -119,7 +132,7 @@ def _branch_with_both(lanes: _TwoLanes, num_steps: int, message_s: float) -> Flo
     step_s = lanes.durations.step_s["draft_roots"]
     work_s = num_steps * step_s
     left_s = lanes.together("draft_roots", work_s, num_segments=1)
-    arrival_s = lanes.segment_end_s(0) + message_s
+    arrival_s = lanes.end_s(1) + message_s
     left_s, stopped_s = lanes.until("draft_roots", left_s, np.maximum(arrival_s - lanes.now_s, 0.0))
     begun = np.clip(np.ceil((work_s - left_s) / step_s), 0, num_steps)
     under_way_s = begun * step_s - (work_s - left_s)
@@ -151,38 +164,39 @@ class _Run(NamedTuple):
 
 
 class _TwoLanes:
-    """Both lanes from the start of a round; `now_s` is how far the draft's lane has been followed."""
+    """Both lanes from the start of a round. The target goes through half a dispatch and its segments.
+
+    Attributes:
+        now_s: how far the draft's lane has been followed.
+        hidden_s, busy_s: draft time until then, while the target computes and in all.
+        runs: the draft's.
+        _left_s: what the target has still to do then, in time alone: half a dispatch, segments.
+        _taken_s: how long it has taken for what is done of each.
+    """
 
     def __init__(self, durations: Durations) -> None:
         nothing = np.zeros(len(durations.segments_s[0]))
         self.durations = durations
-        self.now_s = nothing
-        self.hidden_s = nothing
-        self.busy_s = nothing
+        self.now_s = self.hidden_s = self.busy_s = nothing
         self.runs: list[_Run] = []
-        self._spent_s = [nothing for _ in durations.segments_s]
-        self._left_s = list(durations.segments_s)
-        self._lead_s: Floats = nothing + durations.target_half_s
+        self._left_s: list[Floats] = [nothing + durations.target_half_s, *durations.segments_s]
+        self._taken_s = [nothing] * len(self._left_s)
 
     def segment_s(self, index: int) -> Floats:
         """How long a target segment takes if the draft stays idle from now on."""
-        return self._spent_s[index] + self._left_s[index]
+        return self._taken_s[index + 1] + self._left_s[index + 1]
 
-    def segment_end_s(self, index: int) -> Floats:
-        """When a target segment ends if the draft stays idle from now on."""
-        end_s: Floats = self.durations.target_half_s + self.segment_s(0)
-        return in_ticks(end_s if index in (0, -len(self._left_s)) else end_s + self.segment_s(index))
+    def end_s(self, num_segments: int) -> Floats:
+        """When the first target segments end if the draft stays idle from now on."""
+        return in_ticks(sum(map(self.segment_s, range(num_segments)), start=np.asarray(self.durations.target_half_s)))
 
     def idle(self, seconds: float | Floats) -> None:
         """Let the target compute alone."""
         self.now_s = self.now_s + seconds
-        used = np.minimum(seconds, self._lead_s)
-        self._lead_s = self._lead_s - used
-        seconds = seconds - used
-        for index, left in enumerate(self._left_s):
-            used = np.minimum(seconds, left)
-            self._left_s[index] = left - used
-            self._spent_s[index] = self._spent_s[index] + used
+        for index, left_s in enumerate(self._left_s):
+            used = np.minimum(seconds, left_s)
+            self._left_s[index] = left_s - used
+            self._taken_s[index] = self._taken_s[index] + used
             seconds = seconds - used
 
     def run(self, kind: StepKind, num_steps: int | Floats, *, waits_for_exit: bool = False) -> None:
@@ -196,12 +210,8 @@ class _TwoLanes:
 
     def together(self, kind: StepKind, work_s: Floats, *, num_segments: int = 2) -> Floats:
         """Draft work for as long as the target's first segments last; return what is left of the work."""
-        used = np.minimum(work_s, self._lead_s)
-        self._lead_s = self._lead_s - used
-        self._compute(used)
-        work_s = work_s - used
-        for index in range(min(num_segments, len(self._left_s))):
-            work_s, _ = self._at_once(index, kind, work_s, None)
+        for index in range(min(1 + num_segments, len(self._left_s))):
+            work_s, _ = self._at_once(index, kind, work_s)
         return work_s
 
     def until(self, kind: StepKind, work_s: Floats, seconds: Floats) -> tuple[Floats, Floats]:
@@ -216,21 +226,24 @@ class _TwoLanes:
         self.idle(seconds - alone)
         return work_s - alone, stopped_s
 
-    def _at_once(self, index: int, kind: StepKind, work_s: Floats, within_s: Floats | None) -> tuple[Floats, Floats]:
+    def _at_once(
+        self, index: int, kind: StepKind, work_s: Floats, within_s: Floats = _FOREVER
+    ) -> tuple[Floats, Floats]:
         """Draft work and a target segment at once until one of them ends, or the time is up; what is left of both."""
-        slow = self.durations.slowdowns[index][kind]
         left_s = self._left_s[index]
+        if not left_s.any():
+            return work_s, within_s
+        slow = self.durations.slowdowns[index - 1][kind] if index else _NO_SLOWDOWN
         draft_needs_s, target_needs_s = work_s * slow.draft, left_s * slow.target
-        elapsed = np.minimum(draft_needs_s, target_needs_s)
-        if within_s is not None:
-            elapsed = np.minimum(elapsed, within_s)
-        # What is done is done exactly: a rest from rounding would count as a step begun.
+        elapsed = np.minimum(np.minimum(draft_needs_s, target_needs_s), within_s)
+        # Finished work is set to exactly 0: a remainder from rounding would count as a step that has begun.
         self._left_s[index] = np.where(elapsed == target_needs_s, 0.0, left_s - elapsed / slow.target)
-        self._spent_s[index] = self._spent_s[index] + elapsed
-        self.hidden_s = self.hidden_s + elapsed
+        self._taken_s[index] = self._taken_s[index] + elapsed
+        if index:
+            self.hidden_s = self.hidden_s + elapsed
         self._compute(elapsed)
         work_s = np.where(elapsed == draft_needs_s, 0.0, work_s - elapsed / slow.draft)
-        return work_s, elapsed if within_s is None else within_s - elapsed
+        return work_s, within_s - elapsed
 
     def _compute(self, seconds: Floats) -> None:
         self.now_s = self.now_s + seconds

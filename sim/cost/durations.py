@@ -17,8 +17,7 @@ from decoding.schedule import Schedule
 from hwprofiles.profile import BYTES_PER_CANDIDATE, Profile
 from sim.cost.contention import PairContention, Slowdown
 from sim.cost.cost_model import Floats, LaneCost, MeasuredCost, Part, PartFacts
-from sim.cost.round_plan import DRAFT_STEP, DRAFT_STREAMS, Operation, RoundPlan, StepKind
-from sim.cost.round_shape import RoundShape
+from sim.cost.round_plan import DRAFT_STEP, DRAFT_STREAMS, Operation, RoundPlan, RoundShape, StepKind
 
 TICK_S = 2.0**-40
 """Durations are whole ticks of 0.9 ps. Sums of ticks are exact below 8192 s, so the order of additions does not

@@ -12,6 +12,7 @@ from typing import Any
 from simpy import Event, Timeout
 
 from decoding.messages import ExitSignal, Verdict, Window
+from decoding.trace import Work
 from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT
 from sim.cost.durations import one_in_ticks
 from sim.cost.round_plan import DRAFT_STEPS, EXIT_STEPS, StepKind
@@ -158,7 +159,7 @@ class SimulatedDraftLane:
             run = Run(steps.kind, steps.seconds)
             yield run
             if sequence.has_spans:
-                sequence.write_steps(steps, run.times_s(steps.ends_s()))
+                sequence.write_steps(steps, run.times_s(steps.steps_s))
         reply.arrive_in(sequence.costs.draft_half_s, sequence.window)
 
 
@@ -263,8 +264,8 @@ class SimulatedBranches:
         """The steps of a run have been done."""
         sequence, num_steps = self._lane.sequence, self._num_steps
         if sequence.has_spans:
-            steps = sequence.branch_steps(kind, num_steps, self._place)
-            sequence.write_steps(steps, run.times_s(steps.ends_s()))
+            steps = sequence.equal_steps(kind, Work.BRANCH_STEP, num_steps, self._place)
+            sequence.write_steps(steps, run.times_s(steps.steps_s))
         if kind in DRAFT_STEPS:
             self._draft_left -= num_steps
         if kind in EXIT_STEPS:

@@ -38,9 +38,9 @@ class Run:
         self.marks: list[tuple[float, float]] = []
 
     def times_s(self, works_s: Sequence[float]) -> list[float]:
-        """When it started, and when each of these amounts of work was done; to be asked at its end."""
+        """When it started, and when each of these pieces of work ended; to be asked at its own end."""
         times, done = zip(*self.marks, strict=True)
-        return [times[0], *np.interp(works_s, done, times).tolist()]
+        return [times[0], *np.interp(np.cumsum(works_s), done, times).tolist()]
 
 
 Runs = Iterator[Run | None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 from simpy import Environment
@@ -13,13 +13,38 @@ from decoding.schedule import Schedule
 from decoding.sequence import DecodedSequence
 from decoding.trace import Span, Trace, Work
 from sim.acceptance.acceptance_model import MISS, NO_TOKEN, Answers
+from sim.cost.durations import Durations
 from sim.cost.round_plan import StepKind
-from sim.events.round_costs import RoundCosts
 
 GuessRows = Callable[[int, int], tuple[int, ...]]
 """`Guessing.rows` of one prompt: rows by the position and the tokens of the window that are there."""
 
 ROLLOUT_STEP, FINISH_STEP = Work.ROLLOUT_STEP, Work.FINISH_STEP  # a member is slow to look up in its class
+
+
+class RoundCosts:
+    """`Durations` as lists over contexts, from which single values are read faster than from arrays.
+
+    Names are those of `Durations`; contexts come last.
+    """
+
+    def __init__(self, durations: Durations) -> None:
+        self.plan = durations.plan
+        self.first_context = durations.first_context
+        self.segments_s: list[list[float]] = [segment.tolist() for segment in durations.segments_s]
+        self.step_s: dict[int | str, list[float]] = {kind: step.tolist() for kind, step in durations.step_s.items()}
+        self.catch_up_s: list[list[float]] = durations.catch_up_s.tolist()
+        self.later_s: list[list[float]] = [step.tolist() for step in durations.later_s]
+        self.rollout_s: list[list[float]] = durations.rollout_s.tolist()
+        self.guessing_s: list[list[float]] = durations.guessing_s.tolist()
+        self.slowdowns: dict[int | str, dict[int | str, tuple[list[float], list[float]]]] = {
+            segment: {kind: (slow.target.tolist(), slow.draft.tolist()) for kind, slow in slowdowns.items()}
+            for segment, slowdowns in enumerate(durations.slowdowns)
+        }
+        self.target_half_s = durations.target_half_s
+        self.draft_half_s = durations.draft_half_s
+        self.round_overhead_s = durations.round_overhead_s
+        self.transfer_s = durations.transfer_s
 
 
 class Steps(NamedTuple):
@@ -29,18 +54,14 @@ class Steps(NamedTuple):
         kind: sets what slows them.
         work: what they are for.
         seconds: how long they take alone.
-        steps_s, rows: of each.
+        steps_s, rows: of each, for traces with spans only.
     """
 
     kind: StepKind
     work: Work
     seconds: float
-    steps_s: tuple[float, ...]
-    rows: tuple[int, ...]
-
-    def ends_s(self) -> list[float]:
-        """When each step ends, from the start of the first."""
-        return list(accumulate(self.steps_s))
+    steps_s: tuple[float, ...] = ()
+    rows: tuple[int, ...] = ()
 
 
 class SimulatedSequence:
@@ -124,11 +145,15 @@ class SimulatedSequence:
             return None
         if self._guesses is not None:
             return self._guessed(FINISH_STEP, 0, self.schedule.num_speculative_tokens - num_steps + 1)
-        return self._equal_steps("one_row", FINISH_STEP, num_steps, self.place)
+        return self.equal_steps("one_row", FINISH_STEP, num_steps, self.place)
 
-    def branch_steps(self, kind: StepKind, num_steps: int, place: int) -> Steps:
-        """Steps of the branches, in the context at `place`."""
-        return self._equal_steps(kind, Work.BRANCH_STEP, num_steps, place)
+    def equal_steps(self, kind: StepKind, work: Work, num_steps: int, place: int) -> Steps:
+        """Steps of one kind, in the context at `place`."""
+        step_s = self.costs.step_s[kind][place]
+        if not self.has_spans:
+            return Steps(kind, work, num_steps * step_s)
+        rows = self.costs.plan.step_rows[kind]
+        return Steps(kind, work, num_steps * step_s, (step_s,) * num_steps, (rows,) * num_steps)
 
     def send_exit_message(self) -> float:
         """Forward the exit message, which has just arrived, to the draft's lane; when it gets there."""
@@ -152,18 +177,17 @@ class SimulatedSequence:
         for (start_s, end_s), rows in zip(pairwise(times_s), steps.rows, strict=True):
             self.write(self.schedule.draft_lane or "", steps.work, start_s, end_s, rows)
 
-    def _equal_steps(self, kind: StepKind, work: Work, num_steps: int, place: int) -> Steps:
-        step_s, rows = self.costs.step_s[kind][place], self.costs.plan.step_rows[kind]
-        return Steps(kind, work, num_steps * step_s, (step_s,) * num_steps, (rows,) * num_steps)
-
     def _rollout(self, work: Work, num_unread: int) -> Steps:
         """A whole window, after so many tokens to read before the last committed one."""
         if self._guesses is not None:
             return self._guessed(work, num_unread, 1)
         costs, place = self.costs, self.place
+        seconds = costs.rollout_s[num_unread][place]
+        if not self.has_spans:
+            return Steps("one_row", work, seconds)
         steps_s = (costs.catch_up_s[num_unread][place], *(step_s[place] for step_s in costs.later_s))
         rows = (num_unread + 1, *costs.plan.later_rows)
-        return Steps("one_row", work, costs.rollout_s[num_unread][place], steps_s, rows)
+        return Steps("one_row", work, seconds, steps_s, rows)
 
     def _guessed(self, work: Work, num_unread: int, num_drafted: int) -> Steps:
         """A step without guesses, which completes `num_drafted` tokens of a window, and the others that it needs."""

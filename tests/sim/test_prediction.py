@@ -8,8 +8,8 @@ import pytest
 from decoding.schedule import Schedule
 from hwprofiles.profile import LatencyTable, LinkProfile
 from sim.acceptance.acceptance_model import DrawnAcceptance
-from sim.arrays.round_times import Bottlenecks
 from sim.evaluator import predict
+from sim.prediction import Bottlenecks
 from tests.sim.worlds import AUTOREGRESSIVE, TREES, lane, machine, mirror, prompt, record, speculative, tree
 
 TEXTS = record(prompt("1010111", "0100000"))
