@@ -18,8 +18,6 @@ from sim.cost.cost_model import LaneCost
 from sim.cost.durations import DurationTables
 from sim.prediction import Prediction, summarise
 
-__all__ = ["Evaluator", "Prediction", "evaluate", "predict"]
-
 
 class Evaluator:
     """Predicts schedules on one machine and one acceptance; what they share is looked up once."""

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.acceptance.acceptance_model import Ints, Walk
-from sim.cost.cost_model import Floats
+from sim.acceptance.acceptance_model import Walk
+from sim.cost.cost_model import Floats, Ints
 from sim.cost.durations import Durations
 
 DEVIATIONS = 1.96
@@ -45,9 +45,7 @@ class RoundTimes(NamedTuple):
     Attributes:
         seconds: from one round's first operation to the next one's, [rounds]; a drafting that precedes the
             verification counts for its round.
-        bottlenecks: where they went.
-        target_busy_s: time in which the target computes.
-        hidden_draft_s, exposed_draft_s: time in which the draft computes, while the target does or not.
+        bottlenecks, target_busy_s, hidden_draft_s, exposed_draft_s: as in `Prediction`.
         num_hits, num_asked: rounds whose outcome had a branch, and rounds that asked for one.
     """
 

@@ -13,9 +13,7 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from sim.evaluator import evaluate
-
-DEVIATIONS = 1.96
-"""Standard errors on either side that hold 95 % of a normal distribution."""
+from sim.prediction import DEVIATIONS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

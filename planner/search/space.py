@@ -73,7 +73,7 @@ class Survey(NamedTuple):
     """A space as far as a profile and a record can answer for it.
 
     Attributes:
-        schedules: what can be asked, each once, in a fixed order.
+        schedules: what they can answer for, each once, in a fixed order.
         left_out: how many others there are, by what they lack.
     """
 
@@ -99,11 +99,6 @@ def asked(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> lis
         for setting, lanes in product(_settings(traits, space, profile, record), _lanes(traits, space, profile)):
             schedules[setting(**lanes)] = None
     return list(schedules)
-
-
-def enumerate_schedules(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> list[Schedule]:
-    """Every schedule of `space` that `profile` and `record` can answer for, each once, in a fixed order."""
-    return list(survey(space, profile, record).schedules)
 
 
 def placement_name(schedule: Schedule, profile: Profile) -> Placement:

@@ -17,9 +17,8 @@ from decoding.errors import ConfigError
 from decoding.messages import NO_WINDOW, Verdict, Window
 from decoding.schedule import MAX_WINDOW, Schedule
 from sim.acceptance.stream_guesses import Guessing
+from sim.cost.cost_model import Ints
 from sim.cost.round_plan import RoundShape, tree_shape
-
-Ints = NDArray[np.int64]
 
 MISS, FROM_DRAFT, FROM_EXIT = 0, 1, 2
 """Which source the branch with a round's outcome has, if there is one."""
@@ -235,16 +234,12 @@ class DrawnAcceptance:
 
     def _rounds(self, schedule: Schedule, counts: list[int], branches: list[int]) -> list[Answer]:
         """The rounds of a prompt; of a tree its first nodes are taken to be the ones that follow each other."""
-        num_drafted = self.shape(schedule).num_drafted
-        tokens = (NO_TOKEN,) * num_drafted
-        if not schedule.is_tree:
-            window = Window(tokens)
-            return [(window, Verdict(n, NO_TOKEN), branch) for n, branch in zip(counts, branches, strict=True)]
-        window = Window(tokens, parents=tuple(range(-1, num_drafted - 1)))
-        streams = schedule.traits.drafts_itself
-        verdicts = [Verdict(n, NO_TOKEN, path=tuple(range(n)), window=window if streams else None) for n in counts]
-        rounds = [(window, verdict, branch) for verdict, branch in zip(verdicts, branches, strict=True)]
-        return [(NO_WINDOW, *rounds[0][1:]), *rounds[1:]] if streams else rounds
+        num_drafted, is_tree = self.shape(schedule).num_drafted, schedule.is_tree
+        window = Window((NO_TOKEN,) * num_drafted, parents=tuple(range(-1, num_drafted - 1)) if is_tree else ())
+        brought = window if schedule.traits.drafts_itself else None
+        verdicts = [Verdict(n, NO_TOKEN, path=tuple(range(n)) if is_tree else (), window=brought) for n in counts]
+        windows = [window if brought is None else NO_WINDOW, *[window] * (len(counts) - 1)]
+        return list(zip(windows, verdicts, branches, strict=True))
 
     def _length(self, max_new_tokens: int | None) -> int:
         return min(self._num_tokens, max_new_tokens or self._num_tokens)

@@ -12,7 +12,8 @@ import numpy as np
 
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord, Ids
-from sim.acceptance.acceptance_model import NO_TOKEN, Ints
+from sim.acceptance.acceptance_model import NO_TOKEN
+from sim.cost.cost_model import Ints
 
 
 class Drafts(NamedTuple):

@@ -14,10 +14,11 @@ import numpy as np
 from decoding.messages import NO_WINDOW, Verdict, Window
 from decoding.record import AcceptanceRecord, round_starts
 from decoding.schedule import Schedule
-from sim.acceptance.acceptance_model import MISS, NO_TOKEN, Acceptance, Answers, Ints, Walk
+from sim.acceptance.acceptance_model import MISS, NO_TOKEN, Acceptance, Answers, Walk
 from sim.acceptance.branch_hits import RootRanks
 from sim.acceptance.joined_record import Drafts, JoinedRecord
 from sim.acceptance.stream_guesses import Guessing
+from sim.cost.cost_model import Ints
 from sim.cost.round_plan import RoundShape, tree_shape
 
 Decided = tuple[list[Window], list[Verdict]]

@@ -16,9 +16,9 @@ import numpy as np
 
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
-from sim.acceptance.acceptance_model import FROM_DRAFT, MISS, NO_TOKEN, Ints, Walk
+from sim.acceptance.acceptance_model import FROM_DRAFT, MISS, NO_TOKEN, Walk
 from sim.arrays.mirror_round import RoundAhead, look_ahead
-from sim.cost.cost_model import Floats
+from sim.cost.cost_model import Floats, Ints
 from sim.cost.durations import Durations
 from sim.prediction import Bottlenecks, RoundTimes
 
@@ -180,7 +180,7 @@ class ArrayLanes:
         self.rounds, self.place = self.rounds[~is_last], self.place[~is_last]
         here, is_miss = self.place, branches[self.rounds] == MISS
         missing_s = _missing(self._schedule, self._durations, ahead, self._decided, self.rounds)
-        waited_s = (ahead.noticed_s - ahead.take_s)[here] + missing_s
+        waited_s = ahead.boundary_s[here] + missing_s
         self._wait(
             2 * self._durations.draft_half_s,
             channel=ahead.channel_s[here],

@@ -29,9 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decoding.schedule import Schedule
-from sim.acceptance.acceptance_model import Ints
 from sim.cost.contention import Slowdown
-from sim.cost.cost_model import Floats
+from sim.cost.cost_model import Floats, Ints
 from sim.cost.durations import Durations, in_ticks
 from sim.cost.round_plan import DRAFT_STEPS, EXIT_STEPS, StepKind
 
@@ -43,20 +42,18 @@ class RoundAhead(NamedTuple):
     """A mirror round as it goes whatever the verdict is, [contexts].
 
     Attributes:
-        take_s: when the request for the next window reaches the draft's lane.
-        channel_s: what part of that is waiting for an exit message that is still under way.
-        noticed_s: when the draft acts on it: at the end of the step under way.
-        draft_steps, exit_steps: steps done by then in branches of either source.
+        channel_s: how long the request for the next window waits for an exit message that is still under way.
+        boundary_s: how long it then takes to the end of the step under way, when the draft acts on it.
+        draft_steps, exit_steps: steps done then in branches of either source.
         is_read: whether the draft has read the window (with features: read it again with theirs).
         slowed_s: what the draft adds to the target's segments, [segments, contexts].
         hidden_s: draft time while the target computes.
-        busy_s: draft time in all, until `noticed_s`.
+        busy_s: draft time in all, until then.
         last_busy_s: draft time in all in a last round, in which no step begins after the commit.
     """
 
-    take_s: Floats
     channel_s: Floats
-    noticed_s: Floats
+    boundary_s: Floats
     draft_steps: Ints
     exit_steps: Ints
     is_read: NDArray[np.bool_]
@@ -92,9 +89,8 @@ def look_ahead(schedule: Schedule, durations: Durations) -> RoundAhead:
         if run.kind == "window_and_roots":
             is_read = begun > 0
     return RoundAhead(
-        take_s=take_s,
         channel_s=take_s - asked_s,
-        noticed_s=in_ticks(noticed_s),
+        boundary_s=in_ticks(noticed_s) - take_s,
         draft_steps=draft_steps.astype(np.int64),
         exit_steps=exit_steps.astype(np.int64),
         is_read=is_read,
@@ -121,9 +117,9 @@ def _branch(lanes: _TwoLanes, schedule: Schedule, message_s: float) -> Floats | 
     arrival_s = lanes.end_s(1) + message_s
     lanes.idle(np.maximum(arrival_s - lanes.now_s, 0.0))
     if schedule.exit_features:
-        lanes.run("window_and_roots", 1, waits_for_exit=True)
+        lanes.run("window_and_roots", 1)
         num_steps -= 1
-    lanes.run("exit_roots", num_steps, waits_for_exit=True)
+    lanes.run("exit_roots", num_steps)
     return arrival_s
 
 
@@ -138,9 +134,9 @@ def _branch_with_both(lanes: _TwoLanes, num_steps: int, message_s: float) -> Flo
     under_way_s = begun * step_s - (work_s - left_s)
     lanes.finish("draft_roots", under_way_s)
     end_s = np.where(under_way_s > 0, lanes.now_s, stopped_s)
-    lanes.runs.append(_Run("draft_roots", begun, end_s, waits_for_exit=False))
-    lanes.run("all_roots", num_steps - begun, waits_for_exit=True)
-    lanes.run("exit_roots", begun, waits_for_exit=True)
+    lanes.runs.append(_Run("draft_roots", begun, end_s))
+    lanes.run("all_roots", num_steps - begun)
+    lanes.run("exit_roots", begun)
     return arrival_s
 
 
@@ -150,7 +146,6 @@ class _Run(NamedTuple):
     kind: StepKind
     num_steps: int | Floats
     end_s: Floats
-    waits_for_exit: bool
 
     def not_begun(self, request_s: Floats, step_s: Floats, arrival_s: Floats | None) -> Floats:
         """Steps that do not begin before a request to stop, which comes when the target is idle again.
@@ -158,7 +153,7 @@ class _Run(NamedTuple):
         Where it comes no later than the exit message, no step for the exit's roots begins.
         """
         count: Floats = np.clip(np.floor((self.end_s - request_s) / step_s), 0, self.num_steps)
-        if self.waits_for_exit and arrival_s is not None:
+        if self.kind in EXIT_STEPS and arrival_s is not None:
             count = np.where(arrival_s >= request_s, self.num_steps, count)
         return count
 
@@ -199,10 +194,10 @@ class _TwoLanes:
             self._taken_s[index] = self._taken_s[index] + used
             seconds = seconds - used
 
-    def run(self, kind: StepKind, num_steps: int | Floats, *, waits_for_exit: bool = False) -> None:
+    def run(self, kind: StepKind, num_steps: int | Floats) -> None:
         """Steps of the draft, all of them."""
         self.finish(kind, num_steps * self.durations.step_s[kind])
-        self.runs.append(_Run(kind, num_steps, self.now_s, waits_for_exit))
+        self.runs.append(_Run(kind, num_steps, self.now_s))
 
     def finish(self, kind: StepKind, work_s: Floats) -> None:
         """Draft work while the target computes, and what is left of it alone."""

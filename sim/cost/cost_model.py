@@ -17,6 +17,7 @@ from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.profile import LaneProfile, LatencyTable
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 PartKind = Literal[
     "layer", "lm_head", "exit", "draft_step", "draft_step_features", "draft_streams", "head_step", "streams"
 ]

@@ -58,14 +58,6 @@ class Operation(NamedTuple):
     rows: int
 
 
-class Demand(NamedTuple):
-    """A part that is called with so many rows on a lane."""
-
-    lane: str
-    part: Part
-    rows: int
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoundPlan:
     """The operations of a schedule's rounds.
@@ -115,17 +107,17 @@ class RoundPlan:
             num_streams=schedule.draft_streams,
         )
 
-    def demands(self) -> Iterator[Demand]:
-        """Everything that is ever called."""
+    def demands(self) -> Iterator[tuple[str, Part, int]]:
+        """Every part that is ever called, with its lane and rows."""
         for operation in self.segments:
             parts = (*operation.calls, self.streams) if self.streams else operation.calls
-            yield from (Demand(self.target_lane, part, operation.rows) for part in parts)
+            yield from ((self.target_lane, part, operation.rows) for part in parts)
         if self.step is not None and self.streams is None:
             rows = {*self.step_rows.values(), *range(1, self.most_unread + 1), *self.later_rows}
-            yield from (Demand(self.draft_lane, self.step, count) for count in sorted(rows))
+            yield from ((self.draft_lane, self.step, count) for count in sorted(rows))
         for count in range(1, self.num_streams + 1):
-            yield Demand(self.draft_lane, DRAFT_STEP, count + 1)
-            yield Demand(self.draft_lane, DRAFT_STREAMS, count)
+            yield self.draft_lane, DRAFT_STEP, count + 1
+            yield self.draft_lane, DRAFT_STREAMS, count
 
 
 def _segments(schedule: Schedule, widths: tuple[int, ...], num_layers: int) -> tuple[Operation, ...]:
