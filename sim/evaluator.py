@@ -30,11 +30,7 @@ class Evaluator:
         max_new_tokens: int | None = None,
         costs: Mapping[str, LaneCost] | None = None,
     ) -> None:
-        """Take what `evaluate` takes.
-
-        Raises:
-            RecordError: the record has no text, or was cut earlier than `max_new_tokens`.
-        """
+        """Take what `evaluate` takes; `RecordError` if the record has no text, or was cut before `max_new_tokens`."""
         self._acceptance = as_acceptance(acceptance)
         self._max_new_tokens = max_new_tokens
         self._tables = DurationTables(profile, self._acceptance.contexts(max_new_tokens), costs)

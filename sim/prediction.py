@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import hypot
 from typing import NamedTuple
 
@@ -39,21 +39,24 @@ class Bottlenecks(NamedTuple):
     fallback: float = 0.0
 
 
-class RoundTimes(NamedTuple):
+@dataclass(slots=True)
+class RoundTimes:
     """What the rounds of a schedule take.
 
     Attributes:
         seconds: from one round's first operation to the next one's, [rounds]; a drafting that precedes the
             verification counts for its round.
-        bottlenecks, target_busy_s, hidden_draft_s, exposed_draft_s: as in `Prediction`.
+        waits_s: where they went, by the names of `Bottlenecks`.
+        target_busy_s, draft_busy_s: time in which either computes.
+        hidden_draft_s: time in which both do.
         num_hits, num_asked: rounds whose outcome had a branch, and rounds that asked for one.
     """
 
     seconds: Floats
-    bottlenecks: Bottlenecks
-    target_busy_s: float
+    waits_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(Bottlenecks._fields, 0.0))
+    target_busy_s: float = 0.0
+    draft_busy_s: float = 0.0
     hidden_draft_s: float = 0.0
-    exposed_draft_s: float = 0.0
     num_hits: int = 0
     num_asked: int = 0
 
@@ -105,7 +108,8 @@ def summarise(
     tokens = _by_prompt(walk, walk.num_committed)
     total_s, num_tokens, num_rounds = float(decode_s.sum()), int(tokens.sum()), len(walk.prompt)
     tpot_s = total_s / num_tokens
-    errors = (machine_error, _spread(times, durations, total_s), _sampling_error(decode_s, tokens))
+    waits = Bottlenecks(**times.waits_s)
+    errors = (machine_error, _spread(waits, durations, total_s), _sampling_error(decode_s, tokens))
     relative_error = hypot(*errors)
     return Prediction(
         tpot_s=tpot_s,
@@ -120,8 +124,8 @@ def summarise(
         reuse_rate=times.num_hits / times.num_asked if times.num_asked else float("nan"),
         target_busy_s=times.target_busy_s,
         hidden_draft_s=times.hidden_draft_s,
-        exposed_draft_s=times.exposed_draft_s,
-        bottlenecks=times.bottlenecks,
+        exposed_draft_s=times.draft_busy_s - times.hidden_draft_s,
+        bottlenecks=waits,
         source="; ".join((acceptance_source, *durations.sources)),
     )
 
@@ -130,9 +134,8 @@ def _by_prompt(walk: Walk, values: Floats | Ints) -> Floats:
     return np.bincount(walk.prompt, weights=values, minlength=walk.num_prompts).astype(np.float64)
 
 
-def _spread(times: RoundTimes, durations: Durations, total_s: float) -> float:
+def _spread(waits: Bottlenecks, durations: Durations, total_s: float) -> float:
     """Relative error of the decoding time from the spread of the tables."""
-    waits = times.bottlenecks
     target_s = waits.target_prefix + waits.target_suffix + waits.target_verify
     draft_s = waits.draft + waits.fallback
     return (target_s * durations.target_relative_error + draft_s * durations.draft_relative_error) / total_s

@@ -147,12 +147,8 @@ class DrawnAcceptance:
         self._hit_rate = hit_rate
         self._num_tokens = num_tokens
         self._prompt_length = prompt_length
-        self._draws = np.stack(
-            [
-                np.random.default_rng((seed, prompt)).random((num_tokens, MAX_WINDOW + 1))
-                for prompt in range(num_prompts)
-            ]
-        )
+        randoms = (np.random.default_rng((seed, prompt)) for prompt in range(num_prompts))
+        self._draws = np.stack([random.random((num_tokens, MAX_WINDOW + 1)) for random in randoms])
 
     @property
     def source(self) -> str:
@@ -178,11 +174,7 @@ class DrawnAcceptance:
         return None
 
     def shape(self, schedule: Schedule) -> RoundShape:
-        """See `Acceptance`: every budget is filled.
-
-        Raises:
-            ConfigError: see `missing`.
-        """
+        """See `Acceptance`: every budget is filled."""
         self._check(schedule)
         if schedule.traits.has_dynamic_trees:
             return tree_shape(schedule, ())

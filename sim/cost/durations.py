@@ -111,13 +111,7 @@ class DurationTables:
         return None
 
     def durations(self, schedule: Schedule, shape: RoundShape) -> Durations:
-        """The durations of `schedule`, whose rounds have a given shape.
-
-        Raises:
-            ProfileError: the profile lacks a lane or a part that the schedule uses.
-            OutOfRangeError: rows or contexts lie outside what was measured.
-            ConfigError: the exit does not lie below the target's last layer.
-        """
+        """The durations of `schedule`, whose rounds have a given shape; what is `missing` is refused."""
         plan = RoundPlan.of(schedule, shape, self.profile.num_layers)
         target, draft = plan.target_lane, plan.draft_lane
         for lane in (target, draft):
