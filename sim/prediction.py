@@ -71,7 +71,7 @@ class Prediction:
         relative_error: e = sqrt(machine^2 + spread^2 + sampling^2), where *machine* is the profile's own
             relative error from held-back checks, *spread* that of its tables, each weighted by its share of the
             time (errors of one lane's parts are taken to go the same way), and *sampling* 1.96 standard errors
-            of the ratio of time to tokens over prompts. One prompt says nothing about sampling.
+            of the ratio of time to tokens over prompts. One prompt shows nothing of it.
         decode_s: time from the first operation to the last commit.
         num_tokens, num_rounds: committed tokens, verifications.
         num_accepted_tokens: drafted tokens that were committed.

@@ -42,7 +42,7 @@ class SearchSpace(BaseModel):
         exit_layers: early exits; None for all that were recorded.
         exit_top_k: roots per row from the exit.
         draft_top_k: roots per row from the draft.
-        uneven_roots: roots per round that are spread unevenly, to where the record says rounds end.
+        uneven_roots: roots per round that are spread unevenly, to where rounds of the record end.
         exit_features: whether the draft reads the target's hidden states.
         draft_streams: guesses of the draft's own streams in every step; None for none and all that it has. Fewer
             where a window has no room for so many.
@@ -82,7 +82,7 @@ class Survey(NamedTuple):
 
 
 def survey(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> Survey:
-    """Every schedule of `space`, told apart by whether the evaluator can predict it."""
+    """Every schedule of `space`, split by whether the evaluator can predict it."""
     if not record.prompts:
         return Survey((), {"the record has no prompt": 1})
     evaluator = Evaluator(profile, record)

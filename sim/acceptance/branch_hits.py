@@ -53,8 +53,8 @@ class RootRanks:
         key = (schedule.exit_layer, schedule.exit_top_k, schedule.draft_top_k)
         if key not in self._fresh:
             self._fresh[key] = self._fresh_roots(schedule)
-        in_window, behind_it = self._fresh[key]
-        return max(1, round(schedule.num_speculative_tokens * in_window + behind_it))
+        in_window, after_it = self._fresh[key]
+        return max(1, round(schedule.num_speculative_tokens * in_window + after_it))
 
     def _fresh_roots(self, schedule: Schedule) -> tuple[float, float]:
         """Mean number of exit roots in a row that are not the draft's: in the window, and after it."""

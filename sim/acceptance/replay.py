@@ -22,7 +22,7 @@ from sim.cost.cost_model import Ints
 from sim.cost.round_plan import RoundShape, tree_shape
 
 Decided = tuple[list[Window], list[Verdict]]
-"""What is drafted in each round, and what the target says to it."""
+"""What is drafted in each round, and what the target decides on it."""
 
 
 class Replay:
