@@ -1,4 +1,4 @@
-"""Kinds of decoding, as an answer for a person tells them apart: all methods that draft trees are one kind."""
+"""Kinds of decoding, as an answer for a person distinguishes them: all methods that draft trees are one kind."""
 
 from __future__ import annotations
 

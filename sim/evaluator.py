@@ -18,8 +18,6 @@ from sim.cost.cost_model import LaneCost
 from sim.cost.durations import DurationTables
 from sim.prediction import Prediction, summarise
 
-__all__ = ["Evaluator", "Prediction", "evaluate", "predict"]
-
 
 class Evaluator:
     """Predicts schedules on one machine and one acceptance; what they share is looked up once."""
@@ -32,11 +30,7 @@ class Evaluator:
         max_new_tokens: int | None = None,
         costs: Mapping[str, LaneCost] | None = None,
     ) -> None:
-        """Take what `evaluate` takes.
-
-        Raises:
-            RecordError: the record has no text, or was cut earlier than `max_new_tokens`.
-        """
+        """Take what `evaluate` takes; `RecordError` if the record has no text, or was cut before `max_new_tokens`."""
         self._acceptance = as_acceptance(acceptance)
         self._max_new_tokens = max_new_tokens
         self._tables = DurationTables(profile, self._acceptance.contexts(max_new_tokens), costs)
@@ -47,13 +41,7 @@ class Evaluator:
         return reason or self._tables.missing(schedule, self._acceptance.shape(schedule))
 
     def predict(self, schedule: Schedule) -> Prediction:
-        """What the schedule does.
-
-        Raises:
-            ProfileError: the profile lacks what it uses (`OutOfRangeError` where it was not measured so far).
-            RecordError: the record does not cover it.
-            ConfigError: it does not fit the target, or the acceptance model.
-        """
+        """What the schedule does; errors are those of `evaluate`."""
         acceptance = self._acceptance
         walk = acceptance.walk(schedule, self._max_new_tokens)
         branches = acceptance.branches(schedule, walk)

@@ -2,18 +2,63 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import hypot
+from typing import NamedTuple
 
 import numpy as np
 
-from sim.acceptance.acceptance_model import Ints, Walk
-from sim.arrays.round_times import Bottlenecks, RoundTimes
-from sim.cost.cost_model import Floats
+from sim.acceptance.acceptance_model import Walk
+from sim.cost.cost_model import Floats, Ints
 from sim.cost.durations import Durations
 
 DEVIATIONS = 1.96
 """Standard errors on either side that hold 95 % of a normal distribution."""
+
+
+class Bottlenecks(NamedTuple):
+    """Seconds by what the sequence waited for; they add up to the decoding time.
+
+    Attributes:
+        target_prefix, target_suffix, target_verify: the target's layers, at the speed it has alone.
+        draft: drafting that nothing hides: synchronous rollouts, the rest of a branch that was hit, and what streams
+            add to the target's pass.
+        channel: a request for the next window that waits for its round's exit message.
+        overhead: dispatching operations, and the driver's own time.
+        contention: what the draft, computing at the same time, adds to the target's time.
+        fallback: after a miss, the step under way and the fresh rollout.
+    """
+
+    target_prefix: float = 0.0
+    target_suffix: float = 0.0
+    target_verify: float = 0.0
+    draft: float = 0.0
+    channel: float = 0.0
+    overhead: float = 0.0
+    contention: float = 0.0
+    fallback: float = 0.0
+
+
+@dataclass(slots=True)
+class RoundTimes:
+    """What the rounds of a schedule take.
+
+    Attributes:
+        seconds: from one round's first operation to the next one's, [rounds]; a drafting that precedes the
+            verification counts for its round.
+        waits_s: where they went, by the names of `Bottlenecks`.
+        target_busy_s, draft_busy_s: time in which either computes.
+        hidden_draft_s: time in which both do.
+        num_hits, num_asked: rounds whose outcome had a branch, and rounds that asked for one.
+    """
+
+    seconds: Floats
+    waits_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(Bottlenecks._fields, 0.0))
+    target_busy_s: float = 0.0
+    draft_busy_s: float = 0.0
+    hidden_draft_s: float = 0.0
+    num_hits: int = 0
+    num_asked: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +71,7 @@ class Prediction:
         relative_error: e = sqrt(machine^2 + spread^2 + sampling^2), where *machine* is the profile's own
             relative error from held-back checks, *spread* that of its tables, each weighted by its share of the
             time (errors of one lane's parts are taken to go the same way), and *sampling* 1.96 standard errors
-            of the ratio of time to tokens over prompts. One prompt says nothing about sampling.
+            of the ratio of time to tokens over prompts. One prompt shows nothing of it.
         decode_s: time from the first operation to the last commit.
         num_tokens, num_rounds: committed tokens, verifications.
         num_accepted_tokens: drafted tokens that were committed.
@@ -63,7 +108,8 @@ def summarise(
     tokens = _by_prompt(walk, walk.num_committed)
     total_s, num_tokens, num_rounds = float(decode_s.sum()), int(tokens.sum()), len(walk.prompt)
     tpot_s = total_s / num_tokens
-    errors = (machine_error, _spread(times, durations, total_s), _sampling_error(decode_s, tokens))
+    waits = Bottlenecks(**times.waits_s)
+    errors = (machine_error, _spread(waits, durations, total_s), _sampling_error(decode_s, tokens))
     relative_error = hypot(*errors)
     return Prediction(
         tpot_s=tpot_s,
@@ -78,8 +124,8 @@ def summarise(
         reuse_rate=times.num_hits / times.num_asked if times.num_asked else float("nan"),
         target_busy_s=times.target_busy_s,
         hidden_draft_s=times.hidden_draft_s,
-        exposed_draft_s=times.exposed_draft_s,
-        bottlenecks=times.bottlenecks,
+        exposed_draft_s=times.draft_busy_s - times.hidden_draft_s,
+        bottlenecks=waits,
         source="; ".join((acceptance_source, *durations.sources)),
     )
 
@@ -88,9 +134,8 @@ def _by_prompt(walk: Walk, values: Floats | Ints) -> Floats:
     return np.bincount(walk.prompt, weights=values, minlength=walk.num_prompts).astype(np.float64)
 
 
-def _spread(times: RoundTimes, durations: Durations, total_s: float) -> float:
+def _spread(waits: Bottlenecks, durations: Durations, total_s: float) -> float:
     """Relative error of the decoding time from the spread of the tables."""
-    waits = times.bottlenecks
     target_s = waits.target_prefix + waits.target_suffix + waits.target_verify
     draft_s = waits.draft + waits.fallback
     return (target_s * durations.target_relative_error + draft_s * durations.draft_relative_error) / total_s

@@ -12,13 +12,12 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
-from sim.acceptance.acceptance_model import Acceptance, Answers
+from sim.acceptance.acceptance_model import Acceptance
 from sim.acceptance.replay import as_acceptance
 from sim.cost.cost_model import LaneCost
 from sim.cost.durations import DurationTables
 from sim.events.event_lanes import SimulatedLanes
-from sim.events.round_costs import RoundCosts
-from sim.events.simulated_sequence import GuessRows, SimulatedSequence
+from sim.events.simulated_sequence import RoundCosts, SimulatedSequence
 
 
 def simulate(
@@ -32,37 +31,20 @@ def simulate(
 ) -> list[Trace]:
     """Play `schedule` on `profile`; one trace per prompt, each from time zero.
 
-    Args:
-        schedule: what to play.
-        profile: the machine. It must cover every context in which a round could start.
-        acceptance: what the models say; a record is replayed.
-        max_new_tokens: cut of every sequence.
-        trace: whether the traces hold a span for every operation and draft step; rounds are there anyway.
-        costs: cost models in place of the profile's tables, by lane.
-
-    Raises:
-        ProfileError: the profile lacks what the schedule uses (`OutOfRangeError` where it was not measured so far).
-        RecordError: the record does not cover the schedule.
-        ConfigError: the schedule does not fit the target, or the acceptance model.
+    Arguments and errors are those of `sim.evaluator.evaluate`; `trace` is whether the traces hold a span for every
+    operation and draft step. Rounds are there anyway.
     """
     acceptance = as_acceptance(acceptance)
     tables = DurationTables(profile, acceptance.contexts(max_new_tokens), costs)
-    lists = RoundCosts.of(schedule, tables.durations(schedule, acceptance.shape(schedule)))
+    lists = RoundCosts(tables.durations(schedule, acceptance.shape(schedule)))
     guessing = acceptance.guessing(schedule)
-    texts = acceptance.answers(schedule, max_new_tokens)
-    rows = [None if guessing is None else partial(guessing.rows, prompt) for prompt in range(len(texts))]
-    return [
-        _play(schedule, lists, answers, guesses=guesses, has_spans=trace)
-        for answers, guesses in zip(texts, rows, strict=True)
-    ]
-
-
-def _play(
-    schedule: Schedule, costs: RoundCosts, answers: Answers, *, guesses: GuessRows | None, has_spans: bool
-) -> Trace:
-    env = Environment()
-    sequence = SimulatedSequence(env, schedule, costs, answers, guesses=guesses, has_spans=has_spans)
-    flow = schedule.traits.flow(SimulatedLanes(sequence), schedule)
-    env.process(cast("Generator[Event, Any, None]", flow))
-    env.run()
-    return sequence.trace
+    traces = []
+    for prompt, answers in enumerate(acceptance.answers(schedule, max_new_tokens)):
+        guesses = None if guessing is None else partial(guessing.rows, prompt)
+        env = Environment()
+        sequence = SimulatedSequence(env, schedule, lists, answers, guesses=guesses, has_spans=trace)
+        flow = schedule.traits.flow(SimulatedLanes(sequence), schedule)
+        env.process(cast("Generator[Event, Any, None]", flow))
+        env.run()
+        traces.append(sequence.trace)
+    return traces

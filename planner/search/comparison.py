@@ -13,9 +13,7 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from sim.evaluator import evaluate
-
-DEVIATIONS = 1.96
-"""Standard errors on either side that hold 95 % of a normal distribution."""
+from sim.prediction import DEVIATIONS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,8 +26,8 @@ class Comparison:
     Attributes:
         ratio: at least 1.
         relative_error: sqrt(machine^2 + sampling^2), where *machine* is the profile's own relative error and
-            *sampling* 1.96 standard errors of the ratio over prompts (delete-one jackknife). One prompt says
-            nothing about sampling.
+            *sampling* 1.96 standard errors of the ratio over prompts (delete-one jackknife). One prompt
+            shows nothing of it.
     """
 
     ratio: float

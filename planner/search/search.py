@@ -11,7 +11,8 @@ from decoding.schedule import Method, RootSource, Schedule
 from hwprofiles.profile import Profile
 from planner.kinds import Kind, kind_of
 from planner.search.space import Placement, SearchSpace, placement_name, survey
-from sim.evaluator import Prediction, evaluate
+from sim.evaluator import evaluate
+from sim.prediction import Prediction
 
 LEADING_METHODS = 3
 """So many methods are the fastest few."""

@@ -17,7 +17,7 @@ from decoding.schedule import MAX_TREE, MAX_WINDOW, Method, RootSource, Schedule
 from decoding.tree_shape import cut
 from hwprofiles.profile import Profile
 from planner.search.root_budget import correction_ranks, uneven_budget
-from sim.cost.round_shape import pool_size
+from sim.cost.round_plan import pool_size
 from sim.evaluator import Evaluator
 
 Placement = Literal["split", "pooled"]
@@ -42,7 +42,7 @@ class SearchSpace(BaseModel):
         exit_layers: early exits; None for all that were recorded.
         exit_top_k: roots per row from the exit.
         draft_top_k: roots per row from the draft.
-        uneven_roots: roots per round that are spread unevenly, to where the record says rounds end.
+        uneven_roots: roots per round that are spread unevenly, to where rounds of the record end.
         exit_features: whether the draft reads the target's hidden states.
         draft_streams: guesses of the draft's own streams in every step; None for none and all that it has. Fewer
             where a window has no room for so many.
@@ -73,7 +73,7 @@ class Survey(NamedTuple):
     """A space as far as a profile and a record can answer for it.
 
     Attributes:
-        schedules: what can be asked, each once, in a fixed order.
+        schedules: what they can answer for, each once, in a fixed order.
         left_out: how many others there are, by what they lack.
     """
 
@@ -82,7 +82,7 @@ class Survey(NamedTuple):
 
 
 def survey(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> Survey:
-    """Every schedule of `space`, told apart by whether the evaluator can predict it."""
+    """Every schedule of `space`, split by whether the evaluator can predict it."""
     if not record.prompts:
         return Survey((), {"the record has no prompt": 1})
     evaluator = Evaluator(profile, record)
@@ -99,11 +99,6 @@ def asked(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> lis
         for setting, lanes in product(_settings(traits, space, profile, record), _lanes(traits, space, profile)):
             schedules[setting(**lanes)] = None
     return list(schedules)
-
-
-def enumerate_schedules(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> list[Schedule]:
-    """Every schedule of `space` that `profile` and `record` can answer for, each once, in a fixed order."""
-    return list(survey(space, profile, record).schedules)
 
 
 def placement_name(schedule: Schedule, profile: Profile) -> Placement:

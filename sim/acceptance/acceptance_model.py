@@ -1,7 +1,7 @@
 """What the models would say: which drafted tokens are accepted, and whether a branch was ready. Exact or drawn.
 
-Both simulators ask the same object, each in its own way: the event world asks for one answer at a time, the
-evaluator for all rounds of all prompts at once. `sim.acceptance.replay` answers from an acceptance record.
+Both simulators ask the same object: the event world for the rounds of each prompt one by one, the evaluator for all
+rounds of all prompts as arrays. `sim.acceptance.replay` answers from an acceptance record.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from decoding.errors import ConfigError
 from decoding.messages import NO_WINDOW, Verdict, Window
 from decoding.schedule import MAX_WINDOW, Schedule
 from sim.acceptance.stream_guesses import Guessing
-from sim.cost.round_shape import RoundShape, tree_shape
-
-Ints = NDArray[np.int64]
+from sim.cost.cost_model import Ints
+from sim.cost.round_plan import RoundShape, tree_shape
 
 MISS, FROM_DRAFT, FROM_EXIT = 0, 1, 2
 """Which source the branch with a round's outcome has, if there is one."""
@@ -34,22 +33,18 @@ Answer = tuple[Window, Verdict, int]
 A plain tuple, since the event world asks for one in every round."""
 
 
-class Answers(Protocol):
-    """One prompt under one schedule, round by round."""
+class Answers(NamedTuple):
+    """What the models decide of one prompt under one schedule.
 
-    @property
-    def prompt_length(self) -> int:
-        """Tokens of the prompt."""
-        ...
+    Attributes:
+        prompt_length: tokens of the prompt.
+        num_tokens: new tokens after which the sequence ends.
+        rounds: from the first one on, as many as it takes at least.
+    """
 
-    @property
-    def num_tokens(self) -> int:
-        """New tokens after which the sequence ends."""
-        ...
-
-    def at(self, position: int, round_index: int) -> Answer:
-        """The round that starts with `position` new tokens committed and is the `round_index`-th of the prompt."""
-        ...
+    prompt_length: int
+    num_tokens: int
+    rounds: list[Answer]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,8 +93,8 @@ class Acceptance(Protocol):
         """The width of a round's operations."""
         ...
 
-    def answers(self, schedule: Schedule, max_new_tokens: int | None) -> Sequence[Answers]:
-        """The answers of every prompt."""
+    def answers(self, schedule: Schedule, max_new_tokens: int | None) -> list[Answers]:
+        """The rounds of every prompt, one by one."""
         ...
 
     def walk(self, schedule: Schedule, max_new_tokens: int | None) -> Walk:
@@ -115,8 +110,10 @@ class Acceptance(Protocol):
         ...
 
 
-class PerPosition:
+class DrawnAcceptance:
     """Drawn acceptance: one rate for each drafted place, given that all places before it were accepted.
+
+    One rate for every place (Bernoulli) is the model of most analyses.
 
     Of a tree the places are its levels, and the rates are those of that very tree: they do not depend on its size.
     The draws belong to (seed, prompt, round) alone, so that all schedules meet the same draws. In a `hybrid`
@@ -125,7 +122,7 @@ class PerPosition:
 
     def __init__(
         self,
-        rates: Sequence[float],
+        rates: float | Sequence[float],
         *,
         hit_rate: float,
         num_tokens: int,
@@ -133,11 +130,12 @@ class PerPosition:
         num_prompts: int = 1,
         seed: int = 0,
     ) -> None:
-        """`num_tokens` are the new tokens of each prompt.
+        """`rates` may be a single one for all places; `num_tokens` are the new tokens of each prompt.
 
         Raises:
             ConfigError: a rate is no probability, or there is nothing to decode.
         """
+        rates = (rates,) * MAX_WINDOW if isinstance(rates, int | float) else rates
         for rate in (*rates, hit_rate):
             if not 0 <= rate <= 1:
                 msg = f"acceptance and hit rates lie in 0..1, found {rate}"
@@ -149,12 +147,8 @@ class PerPosition:
         self._hit_rate = hit_rate
         self._num_tokens = num_tokens
         self._prompt_length = prompt_length
-        self._draws = np.stack(
-            [
-                np.random.default_rng((seed, prompt)).random((num_tokens, MAX_WINDOW + 1))
-                for prompt in range(num_prompts)
-            ]
-        )
+        randoms = (np.random.default_rng((seed, prompt)) for prompt in range(num_prompts))
+        self._draws = np.stack([random.random((num_tokens, MAX_WINDOW + 1)) for random in randoms])
 
     @property
     def source(self) -> str:
@@ -180,11 +174,7 @@ class PerPosition:
         return None
 
     def shape(self, schedule: Schedule) -> RoundShape:
-        """See `Acceptance`: every budget is filled.
-
-        Raises:
-            ConfigError: see `missing`.
-        """
+        """See `Acceptance`: every budget is filled."""
         self._check(schedule)
         if schedule.traits.has_dynamic_trees:
             return tree_shape(schedule, ())
@@ -194,11 +184,10 @@ class PerPosition:
         """See `Acceptance`."""
         length = self._length(max_new_tokens)
         accepted, branches = self._accepted(schedule).tolist(), self._branches(schedule).tolist()
-        answers: list[Answers] = []
-        for counts, sources in zip(accepted, branches, strict=True):
-            rounds = self._rounds(schedule, counts[:length], sources[:length])
-            answers.append(DrawnAnswers(self._prompt_length, length, rounds))
-        return answers
+        return [
+            Answers(self._prompt_length, length, self._rounds(schedule, counts[:length], sources[:length]))
+            for counts, sources in zip(accepted, branches, strict=True)
+        ]
 
     def walk(self, schedule: Schedule, max_new_tokens: int | None) -> Walk:
         """See `Acceptance`."""
@@ -237,16 +226,12 @@ class PerPosition:
 
     def _rounds(self, schedule: Schedule, counts: list[int], branches: list[int]) -> list[Answer]:
         """The rounds of a prompt; of a tree its first nodes are taken to be the ones that follow each other."""
-        num_drafted = self.shape(schedule).num_drafted
-        tokens = (NO_TOKEN,) * num_drafted
-        if not schedule.is_tree:
-            window = Window(tokens)
-            return [(window, Verdict(n, NO_TOKEN), branch) for n, branch in zip(counts, branches, strict=True)]
-        window = Window(tokens, parents=tuple(range(-1, num_drafted - 1)))
-        streams = schedule.traits.drafts_itself
-        verdicts = [Verdict(n, NO_TOKEN, path=tuple(range(n)), window=window if streams else None) for n in counts]
-        rounds = [(window, verdict, branch) for verdict, branch in zip(verdicts, branches, strict=True)]
-        return [(NO_WINDOW, *rounds[0][1:]), *rounds[1:]] if streams else rounds
+        num_drafted, is_tree = self.shape(schedule).num_drafted, schedule.is_tree
+        window = Window((NO_TOKEN,) * num_drafted, parents=tuple(range(-1, num_drafted - 1)) if is_tree else ())
+        brought = window if schedule.traits.drafts_itself else None
+        verdicts = [Verdict(n, NO_TOKEN, path=tuple(range(n)) if is_tree else (), window=brought) for n in counts]
+        windows = [window if brought is None else NO_WINDOW, *[window] * (len(counts) - 1)]
+        return list(zip(windows, verdicts, branches, strict=True))
 
     def _length(self, max_new_tokens: int | None) -> int:
         return min(self._num_tokens, max_new_tokens or self._num_tokens)
@@ -264,38 +249,3 @@ class PerPosition:
     def _branches(self, schedule: Schedule) -> Ints:
         found = FROM_EXIT if schedule.uses_exit else FROM_DRAFT
         return np.where(self._draws[:, :, -1] < self._hit_rate, found, MISS)
-
-
-class Bernoulli(PerPosition):
-    """Drawn acceptance with one rate for every place, the model of most analyses."""
-
-    def __init__(
-        self,
-        rate: float,
-        *,
-        hit_rate: float,
-        num_tokens: int,
-        prompt_length: int = 1,
-        num_prompts: int = 1,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(
-            (rate,) * MAX_WINDOW,
-            hit_rate=hit_rate,
-            num_tokens=num_tokens,
-            prompt_length=prompt_length,
-            num_prompts=num_prompts,
-            seed=seed,
-        )
-
-
-class DrawnAnswers(NamedTuple):
-    """Answers that depend on the round and not on the position."""
-
-    prompt_length: int
-    num_tokens: int
-    by_round: list[Answer]
-
-    def at(self, position: int, round_index: int) -> Answer:  # noqa: ARG002
-        """See `Answers`."""
-        return self.by_round[round_index]

@@ -9,16 +9,15 @@ Shape legend: R rounds, T positions of all texts, K candidates. `at` are the pos
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from decoding.record import Ids
 from decoding.roots import rank_without
 from decoding.schedule import Schedule
-from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT, MISS, NO_TOKEN, Ints
+from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT, MISS, NO_TOKEN
 from sim.acceptance.joined_record import JoinedRecord
+from sim.cost.cost_model import Ints
 
 NOWHERE = 1 << 30
 """Place of a token that is no candidate."""
@@ -27,25 +26,12 @@ NO_ROOT = NO_TOKEN - 1
 """Fills unused places among roots; equals no candidate, not even an unused one."""
 
 
-class _Places(NamedTuple):
-    """Places among the candidates of one source, [T].
-
-    Attributes:
-        following: of the text's token at a position, among the candidates for that position.
-        refused: of the drafted token that the target refuses in a round from a position, among the candidates
-            for its place.
-    """
-
-    following: Ints
-    refused: Ints
-
-
 class RootRanks:
     """Places of the outcomes among the candidates of a record, looked up once for each source."""
 
     def __init__(self, joined: JoinedRecord) -> None:
         self._joined = joined
-        self._places: dict[tuple[int | None, bool], _Places] = {}
+        self._places: dict[tuple[int | None, bool], tuple[Ints, Ints]] = {}
         self._fresh: dict[tuple[int | None, int, int], tuple[float, float]] = {}
 
     def branches(self, schedule: Schedule, at: Ints, accepted: Ints) -> Ints:
@@ -67,8 +53,8 @@ class RootRanks:
         key = (schedule.exit_layer, schedule.exit_top_k, schedule.draft_top_k)
         if key not in self._fresh:
             self._fresh[key] = self._fresh_roots(schedule)
-        in_window, behind_it = self._fresh[key]
-        return max(1, round(schedule.num_speculative_tokens * in_window + behind_it))
+        in_window, after_it = self._fresh[key]
+        return max(1, round(schedule.num_speculative_tokens * in_window + after_it))
 
     def _fresh_roots(self, schedule: Schedule) -> tuple[float, float]:
         """Mean number of exit roots in a row that are not the draft's: in the window, and after it."""
@@ -80,7 +66,7 @@ class RootRanks:
             taken = _is_in(exits, roots) | (exits == drafted[:, None])
             return float(np.minimum(schedule.exit_top_k, (~taken).sum(axis=1)).mean())
 
-        first = self._joined.drafts(with_features=False).first
+        first = self._joined.drafts(with_features=False).tokens[:, 0].astype(np.int64)
         return mean(first), mean(np.full(len(exits), NO_TOKEN))
 
     def _among_exit_roots(self, schedule: Schedule, at: Ints, accepted: Ints) -> NDArray[np.bool_]:
@@ -100,19 +86,24 @@ class RootRanks:
 
     def _ranks(self, exit_layer: int | None, schedule: Schedule, at: Ints, accepted: Ints) -> tuple[Ints, Ints]:
         """(rank without the drafted token, place with it) of the target's token among a source's candidates."""
-        places = self._table(exit_layer, with_features=schedule.exit_features)
-        place = places.following[at + accepted]
-        refused = np.where(accepted < schedule.num_speculative_tokens, places.refused[at], NOWHERE)
+        following, refused_at = self._table(exit_layer, with_features=schedule.exit_features)
+        place = following[at + accepted]
+        refused = np.where(accepted < schedule.num_speculative_tokens, refused_at[at], NOWHERE)
         return rank_without(place, refused), place
 
-    def _table(self, exit_layer: int | None, *, with_features: bool) -> _Places:
+    def _table(self, exit_layer: int | None, *, with_features: bool) -> tuple[Ints, Ints]:
+        """Places among the candidates of one source, [T].
+
+        Of the text's token at a position among the candidates for that position, and of the drafted token that the
+        target refuses in a round from there among the candidates for its place.
+        """
         key = (exit_layer, with_features)
         if key not in self._places:
             joined = self._joined
             drafts = joined.drafts(with_features=with_features)
             candidates = joined.candidates(exit_layer)
             row = np.minimum(np.arange(len(joined.text)) + drafts.match_length, len(joined.text) - 1)
-            self._places[key] = _Places(_place(candidates, joined.text), _place(candidates[row], drafts.refused))
+            self._places[key] = _place(candidates, joined.text), _place(candidates[row], drafts.refused)
         return self._places[key]
 
     def _draft_roots(self, row: Ints, drafted: Ints, top_k: int) -> Ids:

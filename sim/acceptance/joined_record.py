@@ -12,21 +12,20 @@ import numpy as np
 
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord, Ids
-from sim.acceptance.acceptance_model import NO_TOKEN, Ints
+from sim.acceptance.acceptance_model import NO_TOKEN
+from sim.cost.cost_model import Ints
 
 
 class Drafts(NamedTuple):
-    """What the draft proposes from every position.
+    """The longest chains that are drafted from every position.
 
     Attributes:
-        windows: the longest windows, T tuples of W.
-        first: the first drafted token, [T].
+        tokens: what is drafted; -1 after the end of a shorter chain, [T, W].
         match_length: drafted tokens that agree with the text, [T].
         refused: the drafted token after those; `NO_TOKEN` if all W agree, [T].
     """
 
-    windows: list[tuple[int, ...]]
-    first: Ints
+    tokens: Ids
     match_length: Ints
     refused: Ints
 
@@ -48,19 +47,18 @@ class JoinedRecord:
         self._candidates: dict[int | None, Ids] = {}
 
     def drafts(self, *, with_features: bool) -> Drafts:
-        """What the draft proposes from every position."""
-        found = self._drafts.get(with_features)
-        if found is None:
-            tokens = _joined(prompt.drafts(with_features=with_features) for prompt in self.record.prompts)
-            match_length = np.concatenate(
-                [prompt.match_lengths(with_features=with_features) for prompt in self.record.prompts]
-            ).astype(np.int64)
-            padded = np.pad(tokens, ((0, 0), (0, 1)), constant_values=NO_TOKEN)
-            refused = padded[np.arange(len(tokens)), match_length].astype(np.int64)
-            windows = [tuple(row) for row in tokens.tolist()]
-            first = tokens[:, 0].astype(np.int64)
-            found = self._drafts[with_features] = Drafts(windows, first, match_length, refused)
-        return found
+        """The chains of the draft model."""
+        if with_features not in self._drafts:
+            prompts = self.record.prompts
+            tokens = [prompt.drafts(with_features=with_features) for prompt in prompts]
+            lengths = [prompt.match_lengths(with_features=with_features) for prompt in prompts]
+            self._drafts[with_features] = _drafts(tokens, lengths)
+        return self._drafts[with_features]
+
+    def chain(self, chain: int) -> Drafts:
+        """A chain of the record that no draft model drafted."""
+        prompts = self.record.prompts
+        return _drafts([one.chain_drafts[chain] for one in prompts], [one.chain_lengths(chain) for one in prompts])
 
     def stream_hits(self, *, with_features: bool) -> Ints:
         """Right guesses in a row after every drafted token from every position, [T, W]."""
@@ -75,22 +73,13 @@ class JoinedRecord:
         """Tokens that a drafted tree of `size` nodes gets accepted at every position, [T]."""
         return _joined(prompt.tree_lengths(tree, size) for prompt in self.record.prompts).astype(np.int64)
 
-    def chain_drafts(self, chain: int) -> Ids:
-        """What a chain of the record drafts from every position, [T, W]; -1 after the end of a shorter window."""
-        return _joined(prompt.chain_drafts[chain] for prompt in self.record.prompts)
-
-    def chain_lengths(self, chain: int) -> Ints:
-        """Tokens that the longest window of a chain gets accepted at every position, [T]."""
-        return _joined(prompt.chain_lengths(chain) for prompt in self.record.prompts).astype(np.int64)
-
     def candidates(self, exit_layer: int | None) -> Ids:
         """Best ids for the place after every position, by that exit or by the draft for None, [T, K]."""
-        found = self._candidates.get(exit_layer)
-        if found is None:
+        if exit_layer not in self._candidates:
             width = self.record.num_candidates(exit_layer)
             of = (prompt.candidates(exit_layer)[:, :width] for prompt in self.record.prompts)
-            found = self._candidates[exit_layer] = _joined(of)
-        return found
+            self._candidates[exit_layer] = _joined(of)
+        return self._candidates[exit_layer]
 
     def lengths(self, max_new_tokens: int | None) -> list[int]:
         """New tokens of each prompt, P.
@@ -103,6 +92,12 @@ class JoinedRecord:
             msg = f"max_new_tokens is {max_new_tokens}; the record's texts allow 1..{most}"
             raise RecordError(msg)
         return [min(len(prompt.text), max_new_tokens or most) for prompt in self.record.prompts]
+
+
+def _drafts(tokens: Iterable[Ids], match_lengths: Iterable[Ids]) -> Drafts:
+    tokens_TW, match_length = _joined(tokens), _joined(match_lengths).astype(np.int64)
+    padded = np.pad(tokens_TW, ((0, 0), (0, 1)), constant_values=NO_TOKEN)
+    return Drafts(tokens_TW, match_length, padded[np.arange(len(padded)), match_length].astype(np.int64))
 
 
 def _joined(arrays: Iterable[Ids]) -> Ids:

@@ -7,20 +7,22 @@ after it is unknown: it is `NO_TOKEN`, and such a round may have accepted more t
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-from decoding.messages import Verdict, Window
+from decoding.messages import NO_WINDOW, Verdict, Window
 from decoding.record import AcceptanceRecord, round_starts
 from decoding.schedule import Schedule
-from sim.acceptance.acceptance_model import MISS, NO_TOKEN, Acceptance, Answer, Answers, Ints, Walk
+from sim.acceptance.acceptance_model import MISS, NO_TOKEN, Acceptance, Answers, Walk
 from sim.acceptance.branch_hits import RootRanks
-from sim.acceptance.joined_record import JoinedRecord
-from sim.acceptance.replayed_trees import TreeAnswers
+from sim.acceptance.joined_record import Drafts, JoinedRecord
 from sim.acceptance.stream_guesses import Guessing
-from sim.cost.round_shape import RoundShape, tree_shape
+from sim.cost.cost_model import Ints
+from sim.cost.round_plan import RoundShape, tree_shape
+
+Decided = tuple[list[Window], list[Verdict]]
+"""What is drafted in each round, and what the target decides on it."""
 
 
 class Replay:
@@ -59,19 +61,17 @@ class Replay:
 
     def answers(self, schedule: Schedule, max_new_tokens: int | None) -> list[Answers]:
         """See `Acceptance`."""
-        joined = self._joined
-        joined.record.check(schedule)
-        at = np.arange(len(joined.text))
-        accepted = self._accepted(schedule)
-        row = at + accepted
-        is_known = row < joined.ends
-        next_token = np.where(is_known, joined.text[np.minimum(row, len(at) - 1)], NO_TOKEN).tolist()
-        if schedule.is_tree:
-            return self._tree_answers(schedule, max_new_tokens, accepted.tolist(), next_token)
-        branches = self._branches_at(schedule, at, accepted, is_known).tolist()
-        lists = (self._windows(schedule), accepted.tolist(), next_token, branches)
-        starts = zip(joined.record.prompts, joined.lengths(max_new_tokens), joined.starts.tolist(), strict=True)
-        return [ReplayAnswers(prompt.prompt_length, length, start, *lists) for prompt, length, start in starts]
+        joined, walk = self._joined, self.walk(schedule, max_new_tokens)
+        at = joined.starts[walk.prompt] + walk.position
+        row = at + walk.num_accepted
+        following = joined.text[np.minimum(row, len(joined.text) - 1)]
+        next_tokens = np.where(row < joined.ends[at], following, NO_TOKEN).tolist()
+        decide = self._decided_trees if schedule.is_tree else self._decided_chains
+        windows, verdicts = decide(schedule, walk, at, next_tokens)
+        rounds = list(zip(windows, verdicts, self.branches(schedule, walk).tolist(), strict=True))
+        bounds = pairwise([*np.flatnonzero(walk.is_first).tolist(), len(rounds)])
+        prompts = zip(self._prompt_lengths.tolist(), joined.lengths(max_new_tokens), bounds, strict=True)
+        return [Answers(before, length, rounds[first:end]) for before, length, (first, end) in prompts]
 
     def walk(self, schedule: Schedule, max_new_tokens: int | None) -> Walk:
         """See `Acceptance`."""
@@ -89,16 +89,17 @@ class Replay:
 
     def branches(self, schedule: Schedule, walk: Walk) -> Ints:
         """See `Acceptance`."""
-        self._joined.record.check(schedule)
-        return self._branches_at(
-            schedule, self._joined.starts[walk.prompt] + walk.position, walk.num_accepted, ~walk.is_last
-        )
+        branches = np.full(len(walk.prompt), MISS, dtype=np.int64)
+        if schedule.traits.overlaps:
+            asked = np.flatnonzero(~walk.is_last)
+            at = self._joined.starts[walk.prompt[asked]] + walk.position[asked]
+            branches[asked] = self._roots.branches(schedule, at, walk.num_accepted[asked])
+        return branches
 
     def guessing(self, schedule: Schedule) -> Guessing | None:
         """See `Acceptance`."""
         if not schedule.draft_streams:
             return None
-        self._joined.record.check(schedule)
         return Guessing(
             self._joined.stream_hits(with_features=schedule.exit_features),
             self._joined.starts,
@@ -116,82 +117,52 @@ class Replay:
             return accepted
         if traits.window == "none":
             return np.zeros(len(joined.text), dtype=np.int64)
-        if traits.has_draft_model:
-            longest = joined.drafts(with_features=schedule.exit_features).match_length
-        else:
-            longest = joined.chain_lengths(joined.record.chain(schedule))
-        return np.minimum(longest, schedule.num_speculative_tokens)
+        return np.minimum(self._chains(schedule).match_length, schedule.num_speculative_tokens)
 
     def _drafted(self, schedule: Schedule) -> Ints:
         """Tokens in the window of a round from every position of the texts."""
-        joined, traits = self._joined, schedule.traits
-        drafted = np.full(len(joined.text), self.shape(schedule).num_drafted, dtype=np.int64)
-        if traits.drafts_itself:
-            drafted[joined.starts] = 0
-        elif traits.finds_text:
-            found = joined.chain_drafts(joined.record.chain(schedule))[:, : schedule.num_speculative_tokens]
-            drafted = (found != NO_TOKEN).sum(axis=1)
+        if schedule.traits.finds_text:
+            tokens = self._chains(schedule).tokens[:, : schedule.num_speculative_tokens]
+            found: Ints = (tokens != NO_TOKEN).sum(axis=1)
+            return found
+        drafted = np.full(len(self._joined.text), self.shape(schedule).num_drafted, dtype=np.int64)
+        if schedule.traits.drafts_itself:
+            drafted[self._joined.starts] = 0
         return drafted
 
-    def _windows(self, schedule: Schedule) -> list[tuple[int, ...]]:
-        """The chain that is drafted from every position of the texts."""
-        joined, traits, width = self._joined, schedule.traits, schedule.num_speculative_tokens
-        if traits.window == "none":
-            return [()] * len(joined.text)
-        if traits.has_draft_model:
-            return [window[:width] for window in joined.drafts(with_features=schedule.exit_features).windows]
-        found = joined.chain_drafts(joined.record.chain(schedule))[:, :width].tolist()
-        return [tuple(window[:count]) for window, count in zip(found, self._drafted(schedule).tolist(), strict=True)]
+    def _chains(self, schedule: Schedule) -> Drafts:
+        if schedule.traits.has_draft_model:
+            return self._joined.drafts(with_features=schedule.exit_features)
+        return self._joined.chain(self._joined.record.chain(schedule))
 
-    def _tree_answers(
-        self, schedule: Schedule, max_new_tokens: int | None, accepted: list[int], next_token: list[int]
-    ) -> list[Answers]:
-        joined = self._joined
-        text, ranks = joined.text.tolist(), joined.tree_ranks(joined.record.tree(schedule)).tolist()
-        num_drafted = self.shape(schedule).num_drafted
-        return [
-            TreeAnswers(
-                prompt_length=prompt.prompt_length,
-                num_tokens=length,
-                start=start,
-                end=start + len(prompt.text),
-                num_drafted=num_drafted,
-                has_streams=schedule.traits.drafts_itself,
-                text=text,
-                ranks=ranks,
-                num_accepted=accepted,
-                next_token=next_token,
-            )
-            for prompt, length, start in zip(
-                joined.record.prompts, joined.lengths(max_new_tokens), joined.starts.tolist(), strict=True
-            )
-        ]
+    def _decided_chains(self, schedule: Schedule, walk: Walk, at: Ints, next_tokens: list[int]) -> Decided:
+        """Windows and verdicts of rounds from the positions `at` of the texts."""
+        verdicts = list(map(Verdict, walk.num_accepted.tolist(), next_tokens))
+        if schedule.traits.window == "none":
+            return [NO_WINDOW] * len(at), verdicts
+        drafted = zip(self._chains(schedule).tokens[at].tolist(), walk.num_drafted.tolist(), strict=True)
+        return [Window(tuple(tokens[:count])) for tokens, count in drafted], verdicts
 
-    def _branches_at(self, schedule: Schedule, at: Ints, accepted: Ints, is_asked: NDArray[np.bool_]) -> Ints:
-        branches = np.full(len(at), MISS, dtype=np.int64)
-        if schedule.traits.overlaps:
-            branches[is_asked] = self._roots.branches(schedule, at[is_asked], accepted[is_asked])
-        return branches
+    def _decided_trees(self, schedule: Schedule, walk: Walk, at: Ints, next_tokens: list[int]) -> Decided:
+        """The same of trees; a target that drafts itself has none at first, and verdicts bring the next one."""
+        joined, accepted = self._joined, walk.num_accepted.tolist()
+        ranks = joined.tree_ranks(joined.record.tree(schedule))[at].tolist()
+        paths = [tuple(nodes[:count]) for nodes, count in zip(ranks, accepted, strict=True)]
+        tokens = (joined.text[place : place + count].tolist() for place, count in zip(at, accepted, strict=True))
+        windows = list(map(_tree, walk.num_drafted.tolist(), paths, tokens))
+        brought = [*windows[1:], NO_WINDOW] if schedule.traits.drafts_itself else [None] * len(at)
+        decided = zip(accepted, next_tokens, paths, brought, strict=True)
+        return windows, [Verdict(count, token, path=path, window=window) for count, token, path, window in decided]
 
     def _walked(self, schedule: Schedule, max_new_tokens: int | None) -> Walk:
-        joined = self._joined
-        accepted = self._accepted(schedule)
-        lengths = joined.lengths(max_new_tokens)
-        counts = accepted.tolist()
-        at: list[int] = []
-        firsts = []
-        for start, length in zip(joined.starts.tolist(), lengths, strict=True):
-            firsts.append(len(at))
-            at += (start + position for position in round_starts(counts[start : start + length], length))
-        return self._rounds(schedule, np.array(at), np.array(firsts), accepted, np.array(lengths))
-
-    def _rounds(self, schedule: Schedule, at: Ints, firsts: Ints, accepted: Ints, lengths: Ints) -> Walk:
-        """The walk over text positions `at`, in which prompts begin at the indices `firsts`."""
-        is_first = np.zeros(len(at), dtype=np.bool_)
-        is_first[firsts] = True
-        prompt = np.cumsum(is_first) - 1
-        position = at - self._joined.starts[prompt]
-        left = lengths[prompt] - position
+        joined, accepted = self._joined, self._accepted(schedule)
+        counts, lengths = accepted.tolist(), joined.lengths(max_new_tokens)
+        texts = zip(joined.starts.tolist(), lengths, strict=True)
+        rounds = [round_starts(counts[start : start + length], length) for start, length in texts]
+        prompt = np.repeat(np.arange(len(rounds)), list(map(len, rounds)))
+        position = np.concatenate(rounds)
+        at = joined.starts[prompt] + position
+        left = np.array(lengths)[prompt] - position
         return Walk(
             prompt=prompt,
             position=position,
@@ -199,28 +170,18 @@ class Replay:
             num_drafted=self._drafted(schedule)[at],
             num_accepted=accepted[at],
             num_committed=np.minimum(accepted[at] + 1, left),
-            is_first=is_first,
+            is_first=position == 0,
             is_last=accepted[at] + 1 >= left,
-            num_prompts=len(firsts),
+            num_prompts=len(rounds),
         )
 
 
-class ReplayAnswers(NamedTuple):
-    """One prompt of a replay; the lists are those of all prompts, in which this one begins at `start`."""
-
-    prompt_length: int
-    num_tokens: int
-    start: int
-    windows: list[tuple[int, ...]]
-    num_accepted: list[int]
-    next_token: list[int]
-    branches: list[int]
-
-    def at(self, position: int, round_index: int) -> Answer:  # noqa: ARG002
-        """See `Answers`."""
-        place = self.start + position
-        verdict = Verdict(self.num_accepted[place], self.next_token[place])
-        return Window(self.windows[place]), verdict, self.branches[place]
+def _tree(num_drafted: int, path: tuple[int, ...], accepted: list[int]) -> Window:
+    """A tree of the real width; only its `accepted` tokens are known, and the `path` of their places in its order."""
+    tokens, parents, parent = [NO_TOKEN] * num_drafted, [-1] * num_drafted, -1
+    for node, token in zip(path, accepted, strict=True):
+        tokens[node], parents[node], parent = token, parent, node
+    return Window(tuple(tokens), parents=tuple(parents))
 
 
 def as_acceptance(acceptance: Acceptance | AcceptanceRecord) -> Acceptance:

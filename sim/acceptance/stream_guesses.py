@@ -8,35 +8,35 @@ of all windows.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from sim.cost.cost_model import Ints
 
 
-class Guessing:
+class Guessing(NamedTuple):
     """The steps after the first one of every window, for one window length and number of streams.
 
     Shape legend: T positions of all prompts' texts together, W longest recorded window, J streams.
+
+    Attributes:
+        hits_TW: right guesses in a row after each drafted place.
+        starts: where each prompt begins among the positions.
+        num_tokens: the schedule's `num_speculative_tokens`.
+        num_streams: its `draft_streams`.
     """
 
-    def __init__(self, hits_TW: Ints, starts: Ints, *, num_tokens: int, num_streams: int) -> None:
-        """Take what was recorded.
-
-        Args:
-            hits_TW: right guesses in a row after each drafted place.
-            starts: where each prompt begins among the positions.
-            num_tokens: the schedule's `num_speculative_tokens`.
-            num_streams: its `draft_streams`.
-        """
-        self._hits_TW, self._starts = hits_TW, starts
-        self._num_tokens, self._num_streams = num_tokens, num_streams
+    hits_TW: Ints
+    starts: Ints
+    num_tokens: int
+    num_streams: int
 
     def rows(self, prompt: int, position: int, num_drafted: int) -> tuple[int, ...]:
         """Rows of the steps that complete a window of which `num_drafted` tokens (one at least) are there."""
-        hits = self._hits_TW[self._starts[prompt] + position]
+        hits = self.hits_TW[self.starts[prompt] + position]
         rows = []
-        while num_drafted < self._num_tokens:
+        while num_drafted < self.num_tokens:
             num_guesses = self._num_guesses(num_drafted)
             rows.append(1 + num_guesses)
             num_drafted += 1 + min(int(hits[num_drafted - 1]), num_guesses)
@@ -44,10 +44,10 @@ class Guessing:
 
     def counts(self, prompt_R: Ints, position_R: Ints) -> Ints:
         """The same for many rounds at once: steps by their number of guesses, [tokens there, rounds, guesses]."""
-        hits_RW = self._hits_TW[self._starts[prompt_R] + position_R]
+        hits_RW = self.hits_TW[self.starts[prompt_R] + position_R]
         num_rounds = len(hits_RW)
-        counts = np.zeros((self._num_tokens + 1, num_rounds, self._num_streams + 1), dtype=np.int64)
-        for num_drafted in reversed(range(1, self._num_tokens)):
+        counts = np.zeros((self.num_tokens + 1, num_rounds, self.num_streams + 1), dtype=np.int64)
+        for num_drafted in reversed(range(1, self.num_tokens)):
             num_guesses = self._num_guesses(num_drafted)
             then = num_drafted + 1 + np.minimum(hits_RW[:, num_drafted - 1], num_guesses)
             counts[num_drafted] = counts[then, np.arange(num_rounds)]
@@ -55,4 +55,4 @@ class Guessing:
         return counts
 
     def _num_guesses(self, num_drafted: int) -> int:
-        return min(self._num_streams, self._num_tokens - num_drafted - 1)
+        return min(self.num_streams, self.num_tokens - num_drafted - 1)

@@ -13,14 +13,15 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
-from sim.acceptance.acceptance_model import FROM_DRAFT, MISS, NO_TOKEN, Ints, Walk
+from sim.acceptance.acceptance_model import FROM_DRAFT, MISS, NO_TOKEN, Walk
 from sim.arrays.mirror_round import RoundAhead, look_ahead
-from sim.arrays.round_times import Bottlenecks, RoundTimes
-from sim.cost.cost_model import Floats
+from sim.cost.cost_model import Floats, Ints
 from sim.cost.durations import Durations
+from sim.prediction import RoundTimes
 
 
 class Decided(NamedTuple):
@@ -40,7 +41,8 @@ class Decided(NamedTuple):
 Handle = Callable[[], object]
 """Work under way in every round: counts the wait for it, and gives the reply."""
 
-_REPLY = Verdict(0, NO_TOKEN, window=Window((NO_TOKEN,)))
+_WINDOW = Window((NO_TOKEN,))
+_REPLY = Verdict(0, NO_TOKEN, window=_WINDOW)
 """What the models say is known to `Decided` already; a method only passes it on."""
 
 
@@ -52,7 +54,7 @@ def time_rounds(schedule: Schedule, durations: Durations, decided: Decided) -> R
     while not lanes.is_over:
         handle = flow.send(handle())
     flow.close()
-    return lanes.times()
+    return lanes.times
 
 
 class ArrayLanes:
@@ -62,6 +64,7 @@ class ArrayLanes:
         is_over: whether the first and all other rounds have been played.
         rounds: the rounds that the one under way represents.
         place: index of each one's context in the arrays of the durations.
+        times: what was counted.
     """
 
     unfinished = True
@@ -78,10 +81,7 @@ class ArrayLanes:
         self._verifications = np.searchsorted(durations.plan.widths, decided.walk.num_drafted)
         self._segments_s: Floats = np.array(durations.segments_s)
         self._streams_s: Floats = np.array(durations.streams_s)
-        self._seconds = np.zeros(len(is_first))
-        self._waits = dict.fromkeys(Bottlenecks._fields, 0.0)
-        self._target_s = self._draft_s = self._hidden_s = 0.0
-        self._hits = self._asked = 0
+        self.times = RoundTimes(np.zeros(len(is_first)))
         self.is_over = False
 
     def verify(self, window: Window) -> Handle:  # noqa: ARG002
@@ -108,13 +108,13 @@ class ArrayLanes:
         """See `decoding.lanes.DraftLane`."""
         self._begin()
         unread = self._unread() if verdict is not None else np.zeros(len(self.rounds), dtype=np.int64)
-        return lambda: self._wait_for_draft(self._rollout_s(unread), "draft")
+        return lambda: self._wait_for_draft(self._rollout_s(unread))
 
     def branch(self, window: Window) -> ArrayLanes:  # noqa: ARG002
         """See `decoding.lanes.DraftLane`."""
         if not self._ahead:
             self._ahead = look_ahead(self._schedule, self._durations)
-        self._hidden_s += _total(self._ahead.hidden_s[self.place])
+        self.times.hidden_draft_s += _total(self._ahead.hidden_s[self.place])
         return self
 
     def join(self, signal: ExitSignal) -> None:
@@ -128,18 +128,6 @@ class ArrayLanes:
         """End the round: what comes next begins another one."""
         self._begins = True
 
-    def times(self) -> RoundTimes:
-        """What was counted."""
-        return RoundTimes(
-            seconds=self._seconds,
-            bottlenecks=Bottlenecks(**self._waits),
-            target_busy_s=self._target_s,
-            hidden_draft_s=self._hidden_s,
-            exposed_draft_s=self._draft_s - self._hidden_s,
-            num_hits=self._hits,
-            num_asked=self._asked,
-        )
-
     def _begin(self) -> None:
         """Begin a round with its first operation."""
         if not self._begins:
@@ -148,41 +136,48 @@ class ArrayLanes:
         self.rounds = self._kinds.pop() if self._kinds else self.rounds[:0]
         self.place = self._decided.walk.context[self.rounds] - self._durations.first_context
 
-    def _wait(self, seconds: Floats, cause: str, overhead_s: float) -> None:
-        self._seconds[self.rounds] += seconds + overhead_s
-        self._waits[cause] += _total(seconds)
-        self._waits["overhead"] += len(self.rounds) * overhead_s
+    def _wait(self, overhead_s: float, **seconds: Floats) -> None:
+        """Time of every round by what is waited for."""
+        self.times.seconds[self.rounds] += sum(seconds.values(), start=overhead_s)
+        for cause, waited_s in seconds.items():
+            self.times.waits_s[cause] += _total(waited_s)
+        self.times.waits_s["overhead"] += len(self.rounds) * overhead_s
 
     def _wait_for_target(self, segment: int | Ints, cause: str, overhead_s: float) -> Verdict:
-        place = self.place
-        alone_s, drafts_s = self._segments_s[segment, place], self._streams_s[segment, place]
-        taken_s = np.array(self._ahead.segments_s)[segment, place] if self._ahead else alone_s
-        self._wait(alone_s - drafts_s, cause, overhead_s)
-        self._wait(drafts_s, "draft", 0.0)
-        self._wait(taken_s - alone_s, "contention", 0.0)
-        self._target_s += _total(taken_s)
+        waits_s = {cause: self._segments_s[segment, self.place]}
+        self.times.target_busy_s += _total(waits_s[cause])
+        if self._durations.plan.streams:
+            waits_s["draft"] = self._streams_s[segment, self.place]
+            waits_s[cause] = waits_s[cause] - waits_s["draft"]
+        if self._ahead:
+            waits_s["contention"] = self._ahead.slowed_s[segment, self.place]
+            self.times.target_busy_s += _total(waits_s["contention"])
+        self._wait(overhead_s, **waits_s)
         return _REPLY
 
-    def _wait_for_draft(self, seconds: Floats, cause: str) -> Window:
-        self._wait(seconds, cause, 2 * self._durations.draft_half_s)
-        self._draft_s += _total(seconds)
-        return Window((NO_TOKEN,))
+    def _wait_for_draft(self, seconds: Floats) -> Window:
+        self._wait(2 * self._durations.draft_half_s, draft=seconds)
+        self.times.draft_busy_s += _total(seconds)
+        return _WINDOW
 
     def _wait_for_branch(self) -> Window:
         ahead, is_last, branches = self._ahead, self._decided.walk.is_last[self.rounds], self._decided.branches
         assert ahead is not None, "no branch to take"
-        self._draft_s += _total(ahead.last_busy_s[self.place[is_last]])
+        self.times.draft_busy_s += _total(ahead.last_busy_s[self.place[is_last]])
         self.rounds, self.place = self.rounds[~is_last], self.place[~is_last]
         here, is_miss = self.place, branches[self.rounds] == MISS
-        missing_s = _missing(self._schedule, self._durations, ahead, self._decided, self.rounds)
-        waited_s = (ahead.noticed_s - ahead.take_s)[here] + missing_s
-        self._wait(ahead.channel_s[here], "channel", 2 * self._durations.draft_half_s)
-        self._wait(np.where(is_miss, 0.0, waited_s), "draft", 0.0)
-        self._wait(np.where(is_miss, waited_s, 0.0), "fallback", 0.0)
-        self._draft_s += _total(ahead.busy_s[here]) + _total(missing_s)
-        self._hits += int(np.count_nonzero(~is_miss))
-        self._asked += len(self.rounds)
-        return Window((NO_TOKEN,))
+        missing_s = self._missing_s(ahead, is_miss)
+        waited_s = ahead.boundary_s[here] + missing_s
+        self._wait(
+            2 * self._durations.draft_half_s,
+            channel=ahead.channel_s[here],
+            draft=np.where(is_miss, 0.0, waited_s),
+            fallback=np.where(is_miss, waited_s, 0.0),
+        )
+        self.times.draft_busy_s += _total(ahead.busy_s[here]) + _total(missing_s)
+        self.times.num_hits += int(np.count_nonzero(~is_miss))
+        self.times.num_asked += len(self.rounds)
+        return _WINDOW
 
     def _unread(self) -> Ints:
         """Tokens before the last committed one that a fresh rollout has to read."""
@@ -195,38 +190,36 @@ class ArrayLanes:
         durations, guesses = self._durations, self._decided.guesses
         if guesses is None:
             return durations.rollout_s[unread, self.place]
-        return durations.catch_up_s[unread, self.place] + _guessed_s(durations, guesses[1, self.rounds], self.place)
+        return durations.catch_up_s[unread, self.place] + self._guessed_s(guesses[1, self.rounds], self.place)
 
+    def _missing_s(self, ahead: RoundAhead, is_miss: NDArray[np.bool_]) -> Floats:
+        """Draft time from noticing a verdict to having the next window."""
+        walk, here, catch_up_s = self._decided.walk, self.place, self._durations.catch_up_s
+        is_drafts = self._decided.branches[self.rounds] == FROM_DRAFT
+        done = np.where(is_drafts, ahead.draft_steps[here], ahead.exit_steps[here])
+        missing_s = self._completed_s(np.where(is_miss, 0, done))
+        # Where no branch has begun the draft reads what was committed, hit or miss; with features a miss reads it anew.
+        reads = ~ahead.is_read[here] | (self._schedule.exit_features & is_miss)
+        if not reads.any():
+            return missing_s
+        accepted = walk.num_accepted[self.rounds]
+        more_s = catch_up_s[accepted, here + accepted + 1] - catch_up_s[0, here + accepted + 1]
+        return np.where(reads, self._completed_s(np.zeros_like(done)) + more_s, missing_s)
 
-def _missing(schedule: Schedule, durations: Durations, ahead: RoundAhead, decided: Decided, asked: Ints) -> Floats:
-    """Draft time from noticing a verdict to having the next window, for the rounds `asked` for one."""
-    here = decided.walk.context[asked] - durations.first_context
-    accepted, is_miss = decided.walk.num_accepted[asked], decided.branches[asked] == MISS
-    done = np.where(decided.branches[asked] == FROM_DRAFT, ahead.draft_steps[here], ahead.exit_steps[here])
-    missing_s = _completed_s(schedule, durations, decided, asked + 1, np.where(is_miss, 0, done))
-    # Where no branch has begun, hit or miss, the draft reads what was committed; with features a miss reads it anew.
-    reads = ~ahead.is_read[here] | (schedule.exit_features & is_miss)
-    if not reads.any():
-        return missing_s
-    more_s = durations.catch_up_s[accepted, here + accepted + 1] - durations.catch_up_s[0, here + accepted + 1]
-    from_nothing_s = _completed_s(schedule, durations, decided, asked + 1, np.zeros(len(asked), dtype=np.int64))
-    return np.where(reads, from_nothing_s + more_s, missing_s)
+    def _completed_s(self, num_drafted: Ints) -> Floats:
+        """Draft time to complete the next windows, of which so many tokens are there; the first step has one row."""
+        durations, guesses, following = self._durations, self._decided.guesses, self.rounds + 1
+        place = self._decided.walk.context[following] - durations.first_context
+        one_row_s, num_tokens = durations.step_s["one_row"][place], self._schedule.num_speculative_tokens
+        if guesses is None:
+            return (num_tokens - num_drafted) * one_row_s
+        steps = guesses[np.minimum(num_drafted + 1, num_tokens), following]
+        return np.where(num_drafted < num_tokens, one_row_s + self._guessed_s(steps, place), 0.0)
 
-
-def _completed_s(schedule: Schedule, durations: Durations, decided: Decided, rounds: Ints, num_drafted: Ints) -> Floats:
-    """Draft time to complete the windows of `rounds`, of which so many tokens are there; the first step has one row."""
-    place = decided.walk.context[rounds] - durations.first_context
-    one_row_s, num_tokens = durations.step_s["one_row"][place], schedule.num_speculative_tokens
-    if decided.guesses is None:
-        return (num_tokens - num_drafted) * one_row_s
-    steps = decided.guesses[np.minimum(num_drafted + 1, num_tokens), rounds]
-    return np.where(num_drafted < num_tokens, one_row_s + _guessed_s(durations, steps, place), 0.0)
-
-
-def _guessed_s(durations: Durations, steps_RG: Ints, place: Ints) -> Floats:
-    """Time of so many steps with 0, 1, ... guesses, [rounds]."""
-    seconds: Floats = (steps_RG * durations.guessing_s[:, place].T).sum(axis=1)
-    return seconds
+    def _guessed_s(self, steps_RG: Ints, place: Ints) -> Floats:
+        """Time of so many steps with 0, 1, ... guesses, [rounds]."""
+        seconds: Floats = (steps_RG * self._durations.guessing_s[:, place].T).sum(axis=1)
+        return seconds
 
 
 def _total(seconds: Floats) -> float:

@@ -7,6 +7,18 @@ and each slows the other while both compute. So the round is solved once per con
 The draft's work comes in runs of equal steps. Each run is laid next to what is left of the target's segments:
 both advance at their own slowdown until one of them ends, then the other goes on alone. Times are seconds from
 the moment when the driver issues the round's operations; arrays are over contexts.
+
+An example. Alone, prefix and suffix take 4 s and 2 s, the first step of the draft 1 s, the two steps that its window
+takes for the exit's roots 2 s each, the message 1 s, and dispatching none; at once, all takes twice as long ::
+
+    seconds    0           2           5           6           8           9           11
+    target     | prefix    | prefix    | suffix    | suffix    |
+                 1 s done    3 s alone   1 s alone   1 s done
+    draft      | one_row   | idle      | message   | roots     | roots     | (roots)   |
+                 1 s done                            1 s done    1 s alone   2 s alone
+
+The request for a window comes at 8, within the first of the two steps, and is noticed at 9. If nothing stopped them the
+steps would end at 11, so floor((11 - 8) / 2) = 1 of them has not begun by then.
 """
 
 from __future__ import annotations
@@ -17,42 +29,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decoding.schedule import Schedule
-from sim.acceptance.acceptance_model import Ints
-from sim.cost.cost_model import Floats
+from sim.cost.contention import Slowdown
+from sim.cost.cost_model import Floats, Ints
 from sim.cost.durations import Durations, in_ticks
-from sim.cost.round_plan import StepKind
+from sim.cost.round_plan import DRAFT_STEPS, EXIT_STEPS, StepKind
 
-DRAFT_STEPS: tuple[StepKind, ...] = ("draft_roots", "all_roots")
-"""Steps that take the branches of draft-sourced roots further."""
-
-EXIT_STEPS: tuple[StepKind, ...] = ("all_roots", "exit_roots", "window_and_roots")
-"""Steps that take the branches of exit-sourced roots further."""
+_FOREVER: Floats = np.array(np.inf)
+_NO_SLOWDOWN = Slowdown(np.ones(1), np.ones(1))
 
 
 class RoundAhead(NamedTuple):
     """A mirror round as it goes whatever the verdict is, [contexts].
 
     Attributes:
-        commit_s: when the round is committed.
-        take_s: when the request for the next window reaches the draft's lane.
-        channel_s: what part of that is waiting for an exit message that is still under way.
-        noticed_s: when the draft acts on it: at the end of the step under way.
-        draft_steps, exit_steps: steps done by then in branches of either source.
+        channel_s: how long the request for the next window waits for an exit message that is still under way.
+        boundary_s: how long it then takes to the end of the step under way, when the draft acts on it.
+        draft_steps, exit_steps: steps done then in branches of either source.
         is_read: whether the draft has read the window (with features: read it again with theirs).
-        segments_s: the target's segments, slowed down.
+        slowed_s: what the draft adds to the target's segments, [segments, contexts].
         hidden_s: draft time while the target computes.
-        busy_s: draft time in all, until `noticed_s`.
+        busy_s: draft time in all, until then.
         last_busy_s: draft time in all in a last round, in which no step begins after the commit.
     """
 
-    commit_s: Floats
-    take_s: Floats
     channel_s: Floats
-    noticed_s: Floats
+    boundary_s: Floats
     draft_steps: Ints
     exit_steps: Ints
     is_read: NDArray[np.bool_]
-    segments_s: tuple[Floats, ...]
+    slowed_s: Floats
     hidden_s: Floats
     busy_s: Floats
     last_busy_s: Floats
@@ -64,7 +69,7 @@ def look_ahead(schedule: Schedule, durations: Durations) -> RoundAhead:
     half, message_s = durations.draft_half_s, durations.transfer_s + durations.draft_half_s
     lanes.idle(half)
     arrival_s = _branch(lanes, schedule, durations.target_half_s + message_s)
-    commit_s = lanes.segment_end_s(-1) + (durations.target_half_s + durations.round_overhead_s)
+    commit_s = lanes.end_s(len(durations.segments_s)) + (durations.target_half_s + durations.round_overhead_s)
     asked_s = commit_s + half
     take_s = asked_s if arrival_s is None else np.maximum(asked_s, arrival_s)
     noticed_s, busy_s, last_busy_s = take_s, lanes.busy_s, lanes.busy_s
@@ -84,14 +89,12 @@ def look_ahead(schedule: Schedule, durations: Durations) -> RoundAhead:
         if run.kind == "window_and_roots":
             is_read = begun > 0
     return RoundAhead(
-        commit_s=commit_s,
-        take_s=take_s,
         channel_s=take_s - asked_s,
-        noticed_s=in_ticks(noticed_s),
+        boundary_s=in_ticks(noticed_s) - take_s,
         draft_steps=draft_steps.astype(np.int64),
         exit_steps=exit_steps.astype(np.int64),
         is_read=is_read,
-        segments_s=tuple(lanes.segment_s(index) for index in range(len(durations.segments_s))),
+        slowed_s=np.array([lanes.segment_s(index) - alone for index, alone in enumerate(durations.segments_s)]),
         hidden_s=lanes.hidden_s,
         busy_s=busy_s,
         last_busy_s=last_busy_s,
@@ -111,12 +114,12 @@ def _branch(lanes: _TwoLanes, schedule: Schedule, message_s: float) -> Floats | 
         return None
     if schedule.root_source == "hybrid":
         return _branch_with_both(lanes, num_steps, message_s)
-    arrival_s = lanes.segment_end_s(0) + message_s
+    arrival_s = lanes.end_s(1) + message_s
     lanes.idle(np.maximum(arrival_s - lanes.now_s, 0.0))
     if schedule.exit_features:
-        lanes.run("window_and_roots", 1, waits_for_exit=True)
+        lanes.run("window_and_roots", 1)
         num_steps -= 1
-    lanes.run("exit_roots", num_steps, waits_for_exit=True)
+    lanes.run("exit_roots", num_steps)
     return arrival_s
 
 
@@ -125,15 +128,15 @@ def _branch_with_both(lanes: _TwoLanes, num_steps: int, message_s: float) -> Flo
     step_s = lanes.durations.step_s["draft_roots"]
     work_s = num_steps * step_s
     left_s = lanes.together("draft_roots", work_s, num_segments=1)
-    arrival_s = lanes.segment_end_s(0) + message_s
+    arrival_s = lanes.end_s(1) + message_s
     left_s, stopped_s = lanes.until("draft_roots", left_s, np.maximum(arrival_s - lanes.now_s, 0.0))
     begun = np.clip(np.ceil((work_s - left_s) / step_s), 0, num_steps)
     under_way_s = begun * step_s - (work_s - left_s)
     lanes.finish("draft_roots", under_way_s)
     end_s = np.where(under_way_s > 0, lanes.now_s, stopped_s)
-    lanes.runs.append(_Run("draft_roots", begun, end_s, waits_for_exit=False))
-    lanes.run("all_roots", num_steps - begun, waits_for_exit=True)
-    lanes.run("exit_roots", begun, waits_for_exit=True)
+    lanes.runs.append(_Run("draft_roots", begun, end_s))
+    lanes.run("all_roots", num_steps - begun)
+    lanes.run("exit_roots", begun)
     return arrival_s
 
 
@@ -143,7 +146,6 @@ class _Run(NamedTuple):
     kind: StepKind
     num_steps: int | Floats
     end_s: Floats
-    waits_for_exit: bool
 
     def not_begun(self, request_s: Floats, step_s: Floats, arrival_s: Floats | None) -> Floats:
         """Steps that do not begin before a request to stop, which comes when the target is idle again.
@@ -151,50 +153,51 @@ class _Run(NamedTuple):
         Where it comes no later than the exit message, no step for the exit's roots begins.
         """
         count: Floats = np.clip(np.floor((self.end_s - request_s) / step_s), 0, self.num_steps)
-        if self.waits_for_exit and arrival_s is not None:
+        if self.kind in EXIT_STEPS and arrival_s is not None:
             count = np.where(arrival_s >= request_s, self.num_steps, count)
         return count
 
 
 class _TwoLanes:
-    """Both lanes from the start of a round; `now_s` is how far the draft's lane has been followed."""
+    """Both lanes from the start of a round. The target goes through half a dispatch and its segments.
+
+    Attributes:
+        now_s: how far the draft's lane has been followed.
+        hidden_s, busy_s: draft time until then, while the target computes and in all.
+        runs: the draft's.
+        _left_s: what the target has still to do then, in time alone: half a dispatch, segments.
+        _taken_s: how long it has taken for what is done of each.
+    """
 
     def __init__(self, durations: Durations) -> None:
         nothing = np.zeros(len(durations.segments_s[0]))
         self.durations = durations
-        self.now_s = nothing
-        self.hidden_s = nothing
-        self.busy_s = nothing
+        self.now_s = self.hidden_s = self.busy_s = nothing
         self.runs: list[_Run] = []
-        self._spent_s = [nothing for _ in durations.segments_s]
-        self._left_s = list(durations.segments_s)
-        self._lead_s: Floats = nothing + durations.target_half_s
+        self._left_s: list[Floats] = [nothing + durations.target_half_s, *durations.segments_s]
+        self._taken_s = [nothing] * len(self._left_s)
 
     def segment_s(self, index: int) -> Floats:
         """How long a target segment takes if the draft stays idle from now on."""
-        return self._spent_s[index] + self._left_s[index]
+        return self._taken_s[index + 1] + self._left_s[index + 1]
 
-    def segment_end_s(self, index: int) -> Floats:
-        """When a target segment ends if the draft stays idle from now on."""
-        end_s: Floats = self.durations.target_half_s + self.segment_s(0)
-        return in_ticks(end_s if index in (0, -len(self._left_s)) else end_s + self.segment_s(index))
+    def end_s(self, num_segments: int) -> Floats:
+        """When the first target segments end if the draft stays idle from now on."""
+        return in_ticks(sum(map(self.segment_s, range(num_segments)), start=np.asarray(self.durations.target_half_s)))
 
     def idle(self, seconds: float | Floats) -> None:
         """Let the target compute alone."""
         self.now_s = self.now_s + seconds
-        used = np.minimum(seconds, self._lead_s)
-        self._lead_s = self._lead_s - used
-        seconds = seconds - used
-        for index, left in enumerate(self._left_s):
-            used = np.minimum(seconds, left)
-            self._left_s[index] = left - used
-            self._spent_s[index] = self._spent_s[index] + used
+        for index, left_s in enumerate(self._left_s):
+            used = np.minimum(seconds, left_s)
+            self._left_s[index] = left_s - used
+            self._taken_s[index] = self._taken_s[index] + used
             seconds = seconds - used
 
-    def run(self, kind: StepKind, num_steps: int | Floats, *, waits_for_exit: bool = False) -> None:
+    def run(self, kind: StepKind, num_steps: int | Floats) -> None:
         """Steps of the draft, all of them."""
         self.finish(kind, num_steps * self.durations.step_s[kind])
-        self.runs.append(_Run(kind, num_steps, self.now_s, waits_for_exit))
+        self.runs.append(_Run(kind, num_steps, self.now_s))
 
     def finish(self, kind: StepKind, work_s: Floats) -> None:
         """Draft work while the target computes, and what is left of it alone."""
@@ -202,12 +205,8 @@ class _TwoLanes:
 
     def together(self, kind: StepKind, work_s: Floats, *, num_segments: int = 2) -> Floats:
         """Draft work for as long as the target's first segments last; return what is left of the work."""
-        used = np.minimum(work_s, self._lead_s)
-        self._lead_s = self._lead_s - used
-        self._compute(used)
-        work_s = work_s - used
-        for index in range(min(num_segments, len(self._left_s))):
-            work_s, _ = self._at_once(index, kind, work_s, None)
+        for index in range(min(1 + num_segments, len(self._left_s))):
+            work_s, _ = self._at_once(index, kind, work_s)
         return work_s
 
     def until(self, kind: StepKind, work_s: Floats, seconds: Floats) -> tuple[Floats, Floats]:
@@ -222,21 +221,24 @@ class _TwoLanes:
         self.idle(seconds - alone)
         return work_s - alone, stopped_s
 
-    def _at_once(self, index: int, kind: StepKind, work_s: Floats, within_s: Floats | None) -> tuple[Floats, Floats]:
+    def _at_once(
+        self, index: int, kind: StepKind, work_s: Floats, within_s: Floats = _FOREVER
+    ) -> tuple[Floats, Floats]:
         """Draft work and a target segment at once until one of them ends, or the time is up; what is left of both."""
-        slow = self.durations.slowdowns[index][kind]
         left_s = self._left_s[index]
+        if not left_s.any():
+            return work_s, within_s
+        slow = self.durations.slowdowns[index - 1][kind] if index else _NO_SLOWDOWN
         draft_needs_s, target_needs_s = work_s * slow.draft, left_s * slow.target
-        elapsed = np.minimum(draft_needs_s, target_needs_s)
-        if within_s is not None:
-            elapsed = np.minimum(elapsed, within_s)
-        # What is done is done exactly: a rest from rounding would count as a step begun.
+        elapsed = np.minimum(np.minimum(draft_needs_s, target_needs_s), within_s)
+        # Finished work is set to exactly 0: a remainder from rounding would count as a step that has begun.
         self._left_s[index] = np.where(elapsed == target_needs_s, 0.0, left_s - elapsed / slow.target)
-        self._spent_s[index] = self._spent_s[index] + elapsed
-        self.hidden_s = self.hidden_s + elapsed
+        self._taken_s[index] = self._taken_s[index] + elapsed
+        if index:
+            self.hidden_s = self.hidden_s + elapsed
         self._compute(elapsed)
         work_s = np.where(elapsed == draft_needs_s, 0.0, work_s - elapsed / slow.draft)
-        return work_s, elapsed if within_s is None else within_s - elapsed
+        return work_s, within_s - elapsed
 
     def _compute(self, seconds: Floats) -> None:
         self.now_s = self.now_s + seconds

@@ -52,7 +52,5 @@ class PairContention(NamedTuple):
 
 def _stretch(wanted: Floats, other: Floats, pool: float) -> Floats:
     """Wanted over granted bandwidth, 1 where all is granted."""
-    if pool == float("inf"):
-        return np.ones(wanted.shape)
     granted = np.maximum(pool / 2, pool - other)
     return np.maximum(1.0, wanted / granted)

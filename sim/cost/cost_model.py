@@ -1,6 +1,6 @@
 """What one call of a model part costs on one lane: measured, or constant for tests.
 
-A cost model answers for whole ranges of contexts at once, and says how sure it is and where it knows that from.
+A cost model answers for whole ranges of contexts at once, and reports how sure it is and where it knows that from.
 What an operation is made of lives in `sim.cost.durations`.
 """
 
@@ -17,6 +17,7 @@ from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.profile import LaneProfile, LatencyTable
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 PartKind = Literal[
     "layer", "lm_head", "exit", "draft_step", "draft_step_features", "draft_streams", "head_step", "streams"
 ]
@@ -25,7 +26,7 @@ PartKind = Literal[
 class Part(NamedTuple):
     """A model part that is timed as a whole. See `hwprofiles.profile`.
 
-    `exit_layer` tells the exits apart, `drafter` the steps of heads (`head_step`) and the target's streams.
+    `exit_layer` distinguishes the exits, `drafter` the steps of heads (`head_step`) and the target's streams.
     """
 
     kind: PartKind

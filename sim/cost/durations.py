@@ -17,8 +17,7 @@ from decoding.schedule import Schedule
 from hwprofiles.profile import BYTES_PER_CANDIDATE, Profile
 from sim.cost.contention import PairContention, Slowdown
 from sim.cost.cost_model import Floats, LaneCost, MeasuredCost, Part, PartFacts
-from sim.cost.round_plan import DRAFT_STEP, DRAFT_STREAMS, Operation, RoundPlan, StepKind
-from sim.cost.round_shape import RoundShape
+from sim.cost.round_plan import DRAFT_STEP, DRAFT_STREAMS, Operation, RoundPlan, RoundShape, StepKind
 
 TICK_S = 2.0**-40
 """Durations are whole ticks of 0.9 ps. Sums of ticks are exact below 8192 s, so the order of additions does not
@@ -96,13 +95,14 @@ class DurationTables:
         self._first_context = contexts.start
         self._costs: dict[str, LaneCost] = {lane.name: MeasuredCost(lane) for lane in profile.lanes}
         self._costs |= costs or {}
-        self._calls: dict[tuple[str, Part, float], Floats] = {}
+        self._calls: dict[tuple[str, Part, int], Floats] = {}
+        self._works: dict[tuple[str, tuple[tuple[Part, int], ...], int], Floats] = {}
         self._spreads: dict[tuple[str, tuple[tuple[Part, int, int], ...]], float] = {}
 
     def missing(self, schedule: Schedule, shape: RoundShape) -> str | None:
         """What `durations` would refuse the schedule for; None if it would not."""
         try:
-            for lane, part, rows in self._plan(schedule, shape).demands():
+            for lane, part, rows in RoundPlan.of(schedule, shape, self.profile.num_layers).demands():
                 self.profile.lane(lane)
                 if reason := self._costs[lane].missing(part, rows, self._contexts):
                     return reason
@@ -111,24 +111,19 @@ class DurationTables:
         return None
 
     def durations(self, schedule: Schedule, shape: RoundShape) -> Durations:
-        """The durations of `schedule`, whose rounds have a given shape.
-
-        Raises:
-            ProfileError: the profile lacks a lane or a part that the schedule uses.
-            OutOfRangeError: rows or contexts lie outside what was measured.
-            ConfigError: the exit does not lie below the target's last layer.
-        """
-        plan = self._plan(schedule, shape)
+        """The durations of `schedule`, whose rounds have a given shape; what is `missing` is refused."""
+        plan = RoundPlan.of(schedule, shape, self.profile.num_layers)
         target, draft = plan.target_lane, plan.draft_lane
         for lane in (target, draft):
             self.profile.lane(lane)
-        streams_s = [self._streams_s(plan, operation) for operation in plan.segments]
+        streams = {plan.streams: 1} if plan.streams else {}
+        streams_s = [self._work_s(target, streams, operation.rows) for operation in plan.segments]
         segments_s = [
-            work_in_ticks(self._seconds(target, operation)) + more
+            self._work_s(target, operation.calls, operation.rows) + more
             for operation, more in zip(plan.segments, streams_s, strict=True)
         ]
-        facts = [self._facts(draft, plan.step)] if plan.step else []
-        all_facts = [self._facts(target, part) for operation in plan.segments for part in operation.calls]
+        parts = [(target, part) for operation in plan.segments for part in operation.calls]
+        drafting = [self._facts(draft, plan.step)] if plan.step else []
         step_s = {kind: self._step_s(plan, count) for kind, count in plan.step_rows.items()}
         return Durations(
             plan=plan,
@@ -145,31 +140,22 @@ class DurationTables:
             round_overhead_s=one_in_ticks(self.profile.round_overhead_s),
             transfer_s=one_in_ticks(self._transfer_s(schedule)),
             target_relative_error=self._spread(target, plan.segments),
-            draft_relative_error=max((one.relative_error for one in facts), default=0.0),
-            sources=tuple(dict.fromkeys(one.source for one in [*all_facts, *facts])),
+            draft_relative_error=max((one.relative_error for one in drafting), default=0.0),
+            sources=tuple(dict.fromkeys(one.source for one in [*(self._facts(*part) for part in parts), *drafting])),
         )
-
-    def _plan(self, schedule: Schedule, shape: RoundShape) -> RoundPlan:
-        return RoundPlan.of(schedule, shape, self.profile.num_layers)
 
     def _step_s(self, plan: RoundPlan, rows: int) -> Floats:
         """A step of whatever drafts in a lane."""
         assert plan.step is not None, "a step of a draft that is not there"
-        return work_in_ticks(self._call(plan.draft_lane, plan.step, rows))
-
-    def _streams_s(self, plan: RoundPlan, operation: Operation) -> Floats:
-        """What drafting adds to one of the target's operations."""
-        if plan.streams is None:
-            return np.zeros(len(self._contexts))
-        return work_in_ticks(self._call(plan.target_lane, plan.streams, operation.rows))
+        return self._work_s(plan.draft_lane, {plan.step: 1}, rows)
 
     def _guessing_s(self, plan: RoundPlan) -> Floats:
         """Steps of drafted tokens, which have no features: one row of the draft for each guess and one more."""
         if not plan.num_streams:
             return np.zeros((0, len(self._contexts)))
         more = [
-            work_in_ticks(self._call(plan.draft_lane, DRAFT_STEP, count + 1))
-            + work_in_ticks(self._call(plan.draft_lane, DRAFT_STREAMS, count))
+            self._work_s(plan.draft_lane, {DRAFT_STEP: 1}, count + 1)
+            + self._work_s(plan.draft_lane, {DRAFT_STREAMS: 1}, count)
             for count in range(1, plan.num_streams + 1)
         ]
         return np.array([self._step_s(plan, 1), *more])
@@ -188,11 +174,13 @@ class DurationTables:
             for operation, segment_s in zip(plan.segments, segments_s, strict=True)
         )
 
-    def _seconds(self, lane: str, operation: Operation) -> Floats:
-        total = np.zeros(len(self._contexts))
-        for part, count in operation.calls.items():
-            total += count * self._call(lane, part, operation.rows)
-        return total
+    def _work_s(self, lane: str, calls: Mapping[Part, int], rows: int) -> Floats:
+        """So many calls of each part in a row; nothing for none."""
+        key = (lane, tuple(calls.items()), rows)
+        if key not in self._works:
+            seconds = [count * self._call(lane, part, rows) for part, count in calls.items()]
+            self._works[key] = work_in_ticks(np.sum(seconds, axis=0)) if seconds else np.zeros(len(self._contexts))
+        return self._works[key]
 
     def _bytes(self, lane: str, operation: Operation) -> float:
         return sum(count * self._facts(lane, part).bytes_per_call for part, count in operation.calls.items())
@@ -206,11 +194,11 @@ class DurationTables:
             self._spreads[lane, calls] = float(np.average(errors, weights=seconds)) if sum(seconds) else 0.0
         return self._spreads[lane, calls]
 
-    def _call(self, lane: str, part: Part, rows: float) -> Floats:
-        seconds = self._calls.get((lane, part, rows))
-        if seconds is None:
-            seconds = self._calls[lane, part, rows] = self._costs[lane].seconds(part, rows, self._contexts)
-        return seconds
+    def _call(self, lane: str, part: Part, rows: int) -> Floats:
+        key = (lane, part, rows)
+        if key not in self._calls:
+            self._calls[key] = self._costs[lane].seconds(part, rows, self._contexts)
+        return self._calls[key]
 
     def _facts(self, lane: str, part: Part) -> PartFacts:
         return self._costs[lane].facts(part)

@@ -1,5 +1,7 @@
 """What the rounds of a schedule compute: parts, lanes and rows. Worked out here and nowhere else.
 
+How wide operations are, schedule and models decide together: that is the shape of a round.
+
 The target's operations are ::
 
     verify = num_layers * layer + lm_head         prefix = exit_layer * layer + exit
@@ -11,21 +13,41 @@ over all drafted tokens and one row more; a step of whatever drafts is one call 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from decoding.errors import ConfigError
 from decoding.schedule import Schedule
 from decoding.trace import Work
+from decoding.tree_shape import Path, cut, level_rows
 from sim.cost.cost_model import Part
-from sim.cost.round_shape import RoundShape, window_widths
 
 StepKind = Literal["one_row", "draft_roots", "all_roots", "exit_roots", "window_and_roots"]
 """Steps of a branch operation by what they compute; `one_row` also serves rollouts and finishing."""
 
+DRAFT_STEPS: tuple[StepKind, ...] = ("draft_roots", "all_roots")
+"""Steps that take the branches of draft-sourced roots further."""
+
+EXIT_STEPS: tuple[StepKind, ...] = ("all_roots", "exit_roots", "window_and_roots")
+"""Steps that take the branches of exit-sourced roots further."""
+
 LAYER, LM_HEAD = Part("layer"), Part("lm_head")
 DRAFT_STEP, DRAFT_STREAMS = Part("draft_step"), Part("draft_streams")
+
+
+class RoundShape(NamedTuple):
+    """Rows of a round's operations.
+
+    Attributes:
+        num_drafted: tokens in the widest window.
+        num_exit_roots: branches that the exit starts.
+        level_rows: rows of the steps that draft a tree after the first one, which reads what was committed.
+    """
+
+    num_drafted: int
+    num_exit_roots: int = 0
+    level_rows: tuple[int, ...] = ()
 
 
 class Operation(NamedTuple):
@@ -33,14 +55,6 @@ class Operation(NamedTuple):
 
     work: Work
     calls: Mapping[Part, int]
-    rows: int
-
-
-class Demand(NamedTuple):
-    """A part that is called with so many rows on a lane."""
-
-    lane: str
-    part: Part
     rows: int
 
 
@@ -93,17 +107,17 @@ class RoundPlan:
             num_streams=schedule.draft_streams,
         )
 
-    def demands(self) -> Iterator[Demand]:
-        """Everything that is ever called."""
+    def demands(self) -> Iterator[tuple[str, Part, int]]:
+        """Every part that is ever called, with its lane and rows."""
         for operation in self.segments:
             parts = (*operation.calls, self.streams) if self.streams else operation.calls
-            yield from (Demand(self.target_lane, part, operation.rows) for part in parts)
+            yield from ((self.target_lane, part, operation.rows) for part in parts)
         if self.step is not None and self.streams is None:
             rows = {*self.step_rows.values(), *range(1, self.most_unread + 1), *self.later_rows}
-            yield from (Demand(self.draft_lane, self.step, count) for count in sorted(rows))
+            yield from ((self.draft_lane, self.step, count) for count in sorted(rows))
         for count in range(1, self.num_streams + 1):
-            yield Demand(self.draft_lane, DRAFT_STEP, count + 1)
-            yield Demand(self.draft_lane, DRAFT_STREAMS, count)
+            yield self.draft_lane, DRAFT_STEP, count + 1
+            yield self.draft_lane, DRAFT_STREAMS, count
 
 
 def _segments(schedule: Schedule, widths: tuple[int, ...], num_layers: int) -> tuple[Operation, ...]:
@@ -166,3 +180,32 @@ def _later_rows(schedule: Schedule, shape: RoundShape) -> tuple[int, ...]:
     if schedule.is_tree:
         return shape.level_rows
     return (1,) * (schedule.num_speculative_tokens - 1) if schedule.traits.has_draft_model else ()
+
+
+def tree_shape(schedule: Schedule, paths: Sequence[Path]) -> RoundShape:
+    """The shape of a tree schedule's rounds; `paths` are the nodes of a static tree.
+
+    A static tree is drafted level by level or at once, as the method has it.
+    """
+    depth, top_k = schedule.num_speculative_tokens, schedule.tree_top_k
+    if schedule.traits.has_dynamic_trees:
+        return RoundShape(min(schedule.tree_size, pool_size(depth, top_k)), level_rows=(top_k,) * (depth - 1))
+    nodes = cut(paths, schedule.tree_size, depth)
+    return RoundShape(len(nodes), level_rows=level_rows(nodes)[1:] if schedule.traits.drafts_by_level else ())
+
+
+def window_widths(schedule: Schedule, shape: RoundShape) -> tuple[int, ...]:
+    """Drafted tokens of the windows that rounds may have, ascending.
+
+    A target that drafts itself has nothing to verify at first; text that is searched for may be short or not be there.
+    """
+    if schedule.traits.drafts_itself:
+        return 0, shape.num_drafted
+    if schedule.traits.finds_text:
+        return tuple(range(shape.num_drafted + 1))
+    return (shape.num_drafted,)
+
+
+def pool_size(depth: int, top_k: int) -> int:
+    """Nodes from which a dynamic tree is cut: top_k of the root, and of each of the top_k best nodes of a level."""
+    return top_k + (depth - 1) * top_k**2

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from simpy import Environment
@@ -12,15 +12,39 @@ from decoding.messages import Verdict, Window
 from decoding.schedule import Schedule
 from decoding.sequence import DecodedSequence
 from decoding.trace import Span, Trace, Work
-from sim.acceptance.acceptance_model import FROM_DRAFT, MISS, NO_TOKEN, Answers
+from sim.acceptance.acceptance_model import MISS, NO_TOKEN, Answers
+from sim.cost.durations import Durations
 from sim.cost.round_plan import StepKind
-from sim.events.branch_progress import BranchProgress
-from sim.events.round_costs import RoundCosts
 
 GuessRows = Callable[[int, int], tuple[int, ...]]
 """`Guessing.rows` of one prompt: rows by the position and the tokens of the window that are there."""
 
 ROLLOUT_STEP, FINISH_STEP = Work.ROLLOUT_STEP, Work.FINISH_STEP  # a member is slow to look up in its class
+
+
+class RoundCosts:
+    """`Durations` as lists over contexts, from which single values are read faster than from arrays.
+
+    Names are those of `Durations`; contexts come last.
+    """
+
+    def __init__(self, durations: Durations) -> None:
+        self.plan = durations.plan
+        self.first_context = durations.first_context
+        self.segments_s: list[list[float]] = [segment.tolist() for segment in durations.segments_s]
+        self.step_s: dict[int | str, list[float]] = {kind: step.tolist() for kind, step in durations.step_s.items()}
+        self.catch_up_s: list[list[float]] = durations.catch_up_s.tolist()
+        self.later_s: list[list[float]] = [step.tolist() for step in durations.later_s]
+        self.rollout_s: list[list[float]] = durations.rollout_s.tolist()
+        self.guessing_s: list[list[float]] = durations.guessing_s.tolist()
+        self.slowdowns: dict[int | str, dict[int | str, tuple[list[float], list[float]]]] = {
+            segment: {kind: (slow.target.tolist(), slow.draft.tolist()) for kind, slow in slowdowns.items()}
+            for segment, slowdowns in enumerate(durations.slowdowns)
+        }
+        self.target_half_s = durations.target_half_s
+        self.draft_half_s = durations.draft_half_s
+        self.round_overhead_s = durations.round_overhead_s
+        self.transfer_s = durations.transfer_s
 
 
 class Steps(NamedTuple):
@@ -30,18 +54,14 @@ class Steps(NamedTuple):
         kind: sets what slows them.
         work: what they are for.
         seconds: how long they take alone.
-        steps_s, rows: of each.
+        steps_s, rows: of each, for traces with spans only.
     """
 
     kind: StepKind
     work: Work
     seconds: float
-    steps_s: tuple[float, ...]
-    rows: tuple[int, ...]
-
-    def ends_s(self) -> list[float]:
-        """When each step ends, from the start of the first."""
-        return list(accumulate(self.steps_s))
+    steps_s: tuple[float, ...] = ()
+    rows: tuple[int, ...] = ()
 
 
 class SimulatedSequence:
@@ -54,7 +74,7 @@ class SimulatedSequence:
     """
 
     __slots__ = (
-        "_answers", "_guesses", "_last_branch", "_next_branch", "_sequence", "costs", "env", "has_spans", "place",
+        "_guesses", "_last_branch", "_next_branch", "_rounds", "_sequence", "costs", "env", "has_spans", "place",
         "schedule", "trace", "unfinished", "verdict", "window",
     )  # fmt: skip
 
@@ -75,8 +95,8 @@ class SimulatedSequence:
         self.trace = Trace(world="simulated")
         self.unfinished = True
         self.place = answers.prompt_length - 1 - costs.first_context
-        self.window, self.verdict, self._next_branch = answers.at(0, 0)
-        self._answers = answers
+        self._rounds = iter(answers.rounds)
+        self.window, self.verdict, self._next_branch = next(self._rounds)
         self._guesses = guesses
         self._last_branch = MISS
         prompt = (NO_TOKEN,) * answers.prompt_length
@@ -90,8 +110,7 @@ class SimulatedSequence:
         self._last_branch = self._next_branch
         if sequence.unfinished:
             self.place += num_committed
-            answer = self._answers.at(len(sequence.tokens), len(trace.rounds))
-            self.window, self.verdict, self._next_branch = answer
+            self.window, self.verdict, self._next_branch = next(self._rounds)
         else:
             self.unfinished = False
             trace.decode_s = now_s
@@ -107,29 +126,34 @@ class SimulatedSequence:
         num_unread = verdict.num_accepted
         if not self.schedule.reads_features:
             num_unread = 1 if num_unread == self.schedule.num_speculative_tokens else 0
-        return self._rollout(ROLLOUT_STEP, min(num_unread, self.costs.most_unread - 1))
+        return self._rollout(ROLLOUT_STEP, min(num_unread, self.costs.plan.most_unread - 1))
 
-    def next_window(self, progress: BranchProgress, verdict: Verdict) -> Steps | None:
-        """What is left to do for the window after the committed `verdict`; None if a branch holds it already."""
+    def next_window(self, verdict: Verdict, left: Mapping[int, int], *, is_read: bool) -> Steps | None:
+        """What is left to do for the window after the committed `verdict`; None if a branch holds it already.
+
+        `left` are the steps that branches still need, by their source, once the window `is_read`.
+        """
         branch = self._last_branch
         hit = branch != MISS
         self.trace.mark_hit(hit=hit)
         if not hit:
-            return self._rollout(ROLLOUT_STEP, verdict.num_accepted if self.costs.branch_plan.reads_window else 0)
-        if not progress.is_read:
+            return self._rollout(ROLLOUT_STEP, verdict.num_accepted if self.schedule.exit_features else 0)
+        if not is_read:
             return self._rollout(FINISH_STEP, verdict.num_accepted)
-        left = progress.draft_left if branch == FROM_DRAFT else progress.exit_left
-        if not left:
+        num_steps = left[branch]
+        if not num_steps:
             return None
         if self._guesses is not None:
-            return self._guessed(FINISH_STEP, 0, self.schedule.num_speculative_tokens - left + 1)
-        step_s = self.costs.step_s["one_row"][self.place]
-        return Steps("one_row", FINISH_STEP, left * step_s, (step_s,) * left, (1,) * left)
+            return self._guessed(FINISH_STEP, 0, self.schedule.num_speculative_tokens - num_steps + 1)
+        return self.equal_steps("one_row", FINISH_STEP, num_steps, self.place)
 
-    def branch_steps(self, kind: StepKind, num_steps: int, place: int) -> Steps:
-        """Steps of the branches, in the context at `place`."""
-        step_s, rows = self.costs.step_s[kind][place], self.costs.step_rows[kind]
-        return Steps(kind, Work.BRANCH_STEP, num_steps * step_s, (step_s,) * num_steps, (rows,) * num_steps)
+    def equal_steps(self, kind: StepKind, work: Work, num_steps: int, place: int) -> Steps:
+        """Steps of one kind, in the context at `place`."""
+        step_s = self.costs.step_s[kind][place]
+        if not self.has_spans:
+            return Steps(kind, work, num_steps * step_s)
+        rows = self.costs.plan.step_rows[kind]
+        return Steps(kind, work, num_steps * step_s, (step_s,) * num_steps, (rows,) * num_steps)
 
     def send_exit_message(self) -> float:
         """Forward the exit message, which has just arrived, to the draft's lane; when it gets there."""
@@ -158,9 +182,12 @@ class SimulatedSequence:
         if self._guesses is not None:
             return self._guessed(work, num_unread, 1)
         costs, place = self.costs, self.place
-        steps_s = (costs.catch_up_s[num_unread][place], *(costs.later_s[place] if costs.later_rows else ()))
-        rows = (num_unread + 1, *costs.later_rows)
-        return Steps("one_row", work, costs.rollout_s[num_unread][place], steps_s, rows)
+        seconds = costs.rollout_s[num_unread][place]
+        if not self.has_spans:
+            return Steps("one_row", work, seconds)
+        steps_s = (costs.catch_up_s[num_unread][place], *(step_s[place] for step_s in costs.later_s))
+        rows = (num_unread + 1, *costs.plan.later_rows)
+        return Steps("one_row", work, seconds, steps_s, rows)
 
     def _guessed(self, work: Work, num_unread: int, num_drafted: int) -> Steps:
         """A step without guesses, which completes `num_drafted` tokens of a window, and the others that it needs."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import mirrorsd
-from sim.acceptance.acceptance_model import Bernoulli
+from sim.acceptance.acceptance_model import DrawnAcceptance
 from tests.planner.synthetic import acceptance_record, machine
 
 MACHINE = machine()
@@ -53,6 +53,6 @@ def test_a_search_with_a_replayed_pair_is_labelled_everywhere():
 
 
 def test_acceptance_that_is_no_record_fits_any_models():
-    drawn = Bernoulli(0.7, hit_rate=0.5, num_tokens=20)
+    drawn = DrawnAcceptance(0.7, hit_rate=0.5, num_tokens=20)
     assert mirrorsd.predict(SCHEDULE, MACHINE, drawn).num_tokens == 20
     assert len(mirrorsd.simulate(SCHEDULE, MACHINE, drawn)) == 1

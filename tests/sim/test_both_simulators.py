@@ -10,7 +10,7 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
-from sim.acceptance.acceptance_model import Acceptance, PerPosition
+from sim.acceptance.acceptance_model import Acceptance, DrawnAcceptance
 from sim.evaluator import evaluate, predict
 from sim.prediction import Prediction
 from sim.world import simulate
@@ -74,7 +74,7 @@ def test_they_cut_at_the_same_token(
 def test_they_draw_the_same_acceptance(
     schedule: Schedule, profile: Profile, num_tokens: int, rate: float, hit_rate: float, seed: int
 ) -> None:
-    acceptance = PerPosition(
+    acceptance = DrawnAcceptance(
         (rate, 0.5, rate, 1.0), hit_rate=hit_rate, num_tokens=num_tokens, prompt_length=5, num_prompts=3, seed=seed
     )
     check(schedule, profile, acceptance, None)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Contention, LinkProfile, Profile
-from sim.acceptance.acceptance_model import Bernoulli
+from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.evaluator import predict
 from sim.world import simulate
 from tests.sim.worlds import lane, machine, profiles, records, schedules
@@ -46,7 +46,7 @@ def with_lane_parts(profile: Profile, index: int, share: float, *parts: str) -> 
 
 
 def decode_s(schedule: Schedule, profile: Profile, rate: float, hit_rate: float) -> float:
-    acceptance = Bernoulli(rate, hit_rate=hit_rate, num_tokens=40, num_prompts=2)
+    acceptance = DrawnAcceptance(rate, hit_rate=hit_rate, num_tokens=40, num_prompts=2)
     return predict(schedule, profile, acceptance).decode_s
 
 
@@ -93,7 +93,7 @@ def test_a_faster_draft_costs_mirror_at_most_a_step_per_round(
 ) -> None:
     """Faster steps may end so that a miss has just missed a boundary: nothing is cut in the middle of a step."""
     faster = with_lane_parts(profile, 1, share, "draft_step", "draft_step_features")
-    acceptance = Bernoulli(rate, hit_rate=hit_rate, num_tokens=40)
+    acceptance = DrawnAcceptance(rate, hit_rate=hit_rate, num_tokens=40)
     slow, fast = predict(schedule, profile, acceptance), predict(schedule, faster, acceptance)
     table = faster.lanes[1].draft_step
     assert table is not None

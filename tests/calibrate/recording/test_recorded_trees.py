@@ -95,7 +95,7 @@ def test_real_rounds_are_what_the_record_says(record, pair, place, size) -> None
         position, index = 0, 0
         real = play(pair, tree, schedule, prompt)
         while position < answers.num_tokens:
-            window, verdict, _ = answers.at(position, index)
+            window, verdict, _ = answers.rounds[index]
             drafted, decided = next(real)
             assert len(window.tokens) == len(drafted.tokens)
             left = answers.num_tokens - position

@@ -4,7 +4,7 @@ import pytest
 
 from decoding.errors import PlanError
 from planner.search.search import pick_demo_schedules, rank, search
-from planner.search.space import SearchSpace, enumerate_schedules
+from planner.search.space import SearchSpace, survey
 from sim.evaluator import predict
 from tests.planner.synthetic import HEADS_S, TREES, acceptance_record, machine, table
 
@@ -27,7 +27,7 @@ def result(profile, record):
 
 
 def test_the_winner_is_the_fastest_of_all(result, profile, record):
-    times = [predict(schedule, profile, record).tpot_s for schedule in enumerate_schedules(SMALL, profile, record)]
+    times = [predict(schedule, profile, record).tpot_s for schedule in survey(SMALL, profile, record).schedules]
     assert result.winner.tpot_s == min(times)
     assert [candidate.tpot_s for candidate in result.candidates] == sorted(times)
 
@@ -64,7 +64,7 @@ def test_there_is_no_best_of_a_missing_kind(result):
 
 
 def test_ties_go_to_what_was_enumerated_first(profile, record):
-    schedules = enumerate_schedules(SMALL.model_copy(update={"methods": ("autoregressive",)}), profile, record)
+    schedules = survey(SMALL.model_copy(update={"methods": ("autoregressive",)}), profile, record).schedules
     lanes = [candidate.schedule.target_lane for candidate in rank(schedules, profile, record).candidates]
     assert lanes == ["both", "target", "draft"]
 

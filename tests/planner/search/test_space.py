@@ -10,7 +10,7 @@ from decoding.methods import METHODS
 from decoding.record import RecordedTree
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
-from planner.search.space import SearchSpace, asked, enumerate_schedules, placement_name, survey
+from planner.search.space import SearchSpace, asked, placement_name, survey
 from sim.acceptance.replay import Replay
 from sim.cost.round_plan import step_rows
 from sim.evaluator import Evaluator, evaluate
@@ -30,25 +30,25 @@ def record():
 
 
 def test_every_method_and_root_source_is_offered_once(profile):
-    schedules = enumerate_schedules(SMALL, profile, acceptance_record(trees=TREES, chains=CHAINS))
+    schedules = survey(SMALL, profile, acceptance_record(trees=TREES, chains=CHAINS)).schedules
     assert {schedule.method for schedule in schedules} == set(METHODS)
     assert {schedule.root_source for schedule in schedules} == {None, "exit", "draft", "hybrid"}
     assert len(set(schedules)) == len(schedules)
 
 
 def test_the_default_space_is_priced_to_the_last_schedule(profile, record):
-    schedules = enumerate_schedules(SearchSpace(), profile, record)
+    schedules = survey(SearchSpace(), profile, record).schedules
     assert len(schedules) > 500
     assert not any(schedule.is_tree for schedule in schedules)
     assert len(evaluate(schedules, profile, record)) == len(schedules)
 
 
 def test_the_order_is_the_same_every_time(profile, record):
-    assert enumerate_schedules(SMALL, profile, record) == enumerate_schedules(SMALL, profile, record)
+    assert survey(SMALL, profile, record).schedules == survey(SMALL, profile, record).schedules
 
 
 def test_mirror_is_never_pooled_and_never_shares_a_core(profile, record):
-    mirrors = [schedule for schedule in enumerate_schedules(SMALL, profile, record) if schedule.method == "mirror"]
+    mirrors = [schedule for schedule in survey(SMALL, profile, record).schedules if schedule.method == "mirror"]
     assert {(schedule.target_lane, schedule.draft_lane) for schedule in mirrors} == {
         ("target", "draft"),
         ("draft", "target"),
@@ -56,7 +56,7 @@ def test_mirror_is_never_pooled_and_never_shares_a_core(profile, record):
 
 
 def test_synchronous_runs_split_both_ways_and_pooled_on_the_lane_of_all_cores(profile, record):
-    schedules = enumerate_schedules(SMALL, profile, record)
+    schedules = survey(SMALL, profile, record).schedules
     assert {(s.target_lane, s.draft_lane) for s in schedules if s.method == "speculative"} == {
         ("target", "draft"),
         ("draft", "target"),
@@ -65,7 +65,7 @@ def test_synchronous_runs_split_both_ways_and_pooled_on_the_lane_of_all_cores(pr
 
 
 def trees_of(method, profile, space=SMALL, record=None):
-    schedules = enumerate_schedules(space, profile, record or acceptance_record(trees=TREES))
+    schedules = survey(space, profile, record or acceptance_record(trees=TREES)).schedules
     return [schedule for schedule in schedules if schedule.method == method]
 
 
@@ -127,7 +127,7 @@ def test_rows_outside_the_tables_of_a_tree_are_not_asked_for(profile):
 def test_a_head_that_was_not_measured_is_not_offered(profile):
     blind = tuple(lane.model_copy(update={"heads": {}, "streams": {}}) for lane in profile.lanes)
     record = acceptance_record(trees=TREES)
-    schedules = enumerate_schedules(SMALL, profile.model_copy(update={"lanes": blind}), record)
+    schedules = survey(SMALL, profile.model_copy(update={"lanes": blind}), record).schedules
     assert not any(schedule.is_tree for schedule in schedules)
 
 
@@ -147,7 +147,7 @@ def test_placements_are_named(profile, schedule, name):
 def test_a_device_without_cores_is_pooled_by_itself(record):
     gpu = lane("gpu", ()).model_copy(update={"device": "cuda:0"})
     profile = machine().model_copy(update={"lanes": (gpu, lane("cpu", (0, 1))), "links": (), "contention": ()})
-    schedules = enumerate_schedules(SMALL, profile, record)
+    schedules = survey(SMALL, profile, record).schedules
     assert ("gpu", "gpu") in {(s.target_lane, s.draft_lane) for s in schedules if s.method == "speculative"}
     assert ("gpu", "cpu") in {(s.target_lane, s.draft_lane) for s in schedules if s.method == "mirror"}
     plain = [schedule for schedule in schedules if schedule.method == "autoregressive"]
@@ -156,17 +156,17 @@ def test_a_device_without_cores_is_pooled_by_itself(record):
 
 def test_without_a_drafter_only_plain_decoding_is_left(record):
     profile = machine().model_copy(update={"drafter": None})
-    assert {schedule.method for schedule in enumerate_schedules(SMALL, profile, record)} == {"autoregressive"}
+    assert {schedule.method for schedule in survey(SMALL, profile, record).schedules} == {"autoregressive"}
 
 
 def test_no_features_without_their_record(profile):
     record = acceptance_record(with_features=False)
-    assert not any(schedule.exit_features for schedule in enumerate_schedules(SMALL, profile, record))
+    assert not any(schedule.exit_features for schedule in survey(SMALL, profile, record).schedules)
 
 
 def test_streams_of_the_draft_are_offered_beside_none_where_they_were_recorded_and_timed(profile):
     def asked(profile, record=acceptance_record(num_streams=2), **fields):  # noqa: B008
-        schedules = enumerate_schedules(SMALL.model_copy(update=fields), profile, record)
+        schedules = survey(SMALL.model_copy(update=fields), profile, record).schedules
         return {schedule.draft_streams for schedule in schedules if schedule.num_speculative_tokens == 4}
 
     assert asked(profile) == {0, 2}
@@ -180,7 +180,7 @@ def test_streams_of_the_draft_are_offered_beside_none_where_they_were_recorded_a
 def test_streams_that_a_window_has_no_room_for_are_not_asked_for(profile):
     record = acceptance_record(num_streams=2)
     space = SMALL.model_copy(update={"windows": (1, 2, 3, 4), "methods": ("speculative",)})
-    schedules = enumerate_schedules(space, profile, record)
+    schedules = survey(space, profile, record).schedules
     found = {(schedule.num_speculative_tokens, schedule.draft_streams) for schedule in schedules}
     assert found == {(1, 0), (2, 0), (3, 0), (3, 1), (4, 0), (4, 2)}
 
@@ -192,7 +192,7 @@ def test_guesses_that_no_measured_step_can_verify_are_not_asked_for(profile):
         for lane in profile.lanes
     ]
     space = SMALL.model_copy(update={"windows": (3, 4), "methods": ("speculative",)})
-    schedules = enumerate_schedules(space, profile.model_copy(update={"lanes": tuple(narrow)}), record)
+    schedules = survey(space, profile.model_copy(update={"lanes": tuple(narrow)}), record).schedules
     found = {(schedule.num_speculative_tokens, schedule.draft_streams) for schedule in schedules}
     assert found == {(3, 0), (3, 1), (4, 0)}
 
@@ -201,7 +201,7 @@ def test_a_lane_without_an_exit_runs_no_target_of_an_exit_schedule(record):
     blind = lane("target", (0,)).model_copy(update={"exit": {}})
     profile = machine()
     profile = profile.model_copy(update={"lanes": (blind, *profile.lanes[1:])})
-    exits = [s for s in enumerate_schedules(SMALL, profile, record) if s.uses_exit]
+    exits = [s for s in survey(SMALL, profile, record).schedules if s.uses_exit]
     assert {schedule.target_lane for schedule in exits} == {"draft"}
 
 
@@ -211,7 +211,7 @@ def test_rows_outside_the_draft_table_are_not_asked_for(record):
     profile = profile.model_copy(update={"lanes": (profile.lanes[0], narrow, profile.lanes[2])})
     drafted_there = [
         schedule
-        for schedule in enumerate_schedules(SMALL, profile, record)
+        for schedule in survey(SMALL, profile, record).schedules
         if schedule.draft_lane == "draft" and schedule.method == "mirror" and not schedule.exit_features
     ]
     assert {schedule.root_source for schedule in drafted_there} >= {"exit", "draft"}
@@ -221,32 +221,32 @@ def test_rows_outside_the_draft_table_are_not_asked_for(record):
 
 def test_contexts_outside_the_target_table_are_not_asked_for(profile):
     record = acceptance_record(num_prompts=1, num_tokens=2100)
-    assert enumerate_schedules(SMALL, profile, record) == []
+    assert survey(SMALL, profile, record).schedules == ()
 
 
 def test_more_candidates_than_recorded_are_not_asked_for(profile, record):
     wide = SMALL.model_copy(update={"exit_top_k": (8, 9), "draft_top_k": (5, 6)})
-    schedules = enumerate_schedules(wide, profile, record)
+    schedules = survey(wide, profile, record).schedules
     assert max(schedule.exit_top_k for schedule in schedules) == 8
     assert max(schedule.draft_top_k for schedule in schedules) == 5
 
 
 def test_exit_layers_and_windows_stay_within_the_record(profile, record):
     wide = SMALL.model_copy(update={"windows": (8, 9), "exit_layers": (10, *EXIT_LAYERS)})
-    schedules = enumerate_schedules(wide, profile, record)
+    schedules = survey(wide, profile, record).schedules
     assert {schedule.num_speculative_tokens for schedule in schedules} == {0, 8}
     assert {schedule.exit_layer for schedule in schedules} == {None, *EXIT_LAYERS}
 
 
 def test_uneven_budgets_come_for_exit_and_draft_roots(profile, record):
-    uneven = [s for s in enumerate_schedules(SMALL, profile, record) if s.roots_per_row]
+    uneven = [s for s in survey(SMALL, profile, record).schedules if s.roots_per_row]
     assert {schedule.root_source for schedule in uneven} == {"exit", "draft"}
     assert all(sum(schedule.roots_per_row) <= 6 and len(set(schedule.roots_per_row)) > 1 for schedule in uneven)
 
 
 def test_a_record_without_prompts_offers_nothing(profile, record):
     empty = acceptance_record(num_prompts=0)
-    assert enumerate_schedules(SMALL, profile, empty) == []
+    assert survey(SMALL, profile, empty).schedules == ()
 
 
 def test_a_record_reaches_as_far_as_its_narrowest_prompt(record):

@@ -117,8 +117,7 @@ def test_rounds_and_hits_are_those_of_the_contract(
 def test_every_schedule_commits_the_text(schedule: Schedule, texts: AcceptanceRecord) -> None:
     for answers, one in zip(Replay(texts).answers(schedule, None), texts.prompts, strict=True):
         committed: list[int] = []
-        while len(committed) < len(one.text):
-            window, verdict, _ = answers.at(len(committed), 0)
+        for window, verdict, _ in answers.rounds:
             committed += [*window.accepted(verdict), verdict.next_token]
         assert committed[: len(one.text)] == one.text.tolist()
 
@@ -178,11 +177,11 @@ def test_a_window_of_a_tree_is_as_wide_as_the_real_one_and_its_path_leads_to_the
     ranks = np.array([[1, 4, -1], [-1, -1, -1], [-1, -1, -1]], dtype=np.int32)
     texts = record(replace(prompt("000"), tree_ranks=(ranks,)), trees=TREES[:1])
     [answers] = Replay(texts).answers(tree(TREES[0], 6), None)
-    window, verdict, _ = answers.at(0, 0)
+    window, verdict, _ = answers.rounds[0]
     assert window == Window((-1, 100, -1, -1, 101, -1), parents=(-1, -1, -1, -1, 1, -1))
     assert (verdict.num_accepted, verdict.next_token, verdict.path) == (2, 102, (1, 4))
     [answers] = Replay(texts).answers(tree(TREES[0], 4), None)
-    assert answers.at(0, 0)[1].path == (1,)
+    assert answers.rounds[0][1].path == (1,)
 
 
 def test_a_record_without_features_cannot_replay_them() -> None:

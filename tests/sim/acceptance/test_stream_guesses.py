@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from decoding.errors import ConfigError, ProfileError, RecordError
 from decoding.trace import Work
-from sim.acceptance.acceptance_model import Bernoulli
+from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.acceptance.stream_guesses import Guessing
 from sim.evaluator import predict
 from sim.world import simulate
@@ -98,7 +98,7 @@ def test_a_profile_that_has_not_timed_streams_is_refused() -> None:
 
 
 def test_what_streams_guess_cannot_be_drawn() -> None:
-    drawn = Bernoulli(0.5, hit_rate=0.5, num_tokens=5)
+    drawn = DrawnAcceptance(0.5, hit_rate=0.5, num_tokens=5)
     assert drawn.guessing(AUTOREGRESSIVE) is None
     with pytest.raises(ConfigError, match="known to acceptance records only"):
         predict(speculative(4, draft_streams=1), machine(), drawn)

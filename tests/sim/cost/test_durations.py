@@ -10,8 +10,7 @@ from decoding.schedule import Schedule
 from hwprofiles.profile import LatencyTable, LinkProfile, Profile
 from sim.cost.cost_model import ConstantCost
 from sim.cost.durations import TICK_S, Durations, DurationTables, in_ticks, one_in_ticks
-from sim.cost.round_plan import step_rows
-from sim.cost.round_shape import RoundShape
+from sim.cost.round_plan import RoundShape, step_rows
 from sim.world import simulate
 from tests.sim.playing import by_rows
 from tests.sim.worlds import AUTOREGRESSIVE, TREES, lane, machine, mirror, prompt, record, speculative, tree

@@ -6,7 +6,7 @@ import pytest
 
 from decoding.record import RecordedTree
 from decoding.schedule import Schedule
-from sim.cost.round_shape import RoundShape, tree_shape
+from sim.cost.round_plan import RoundShape, tree_shape
 from tests.sim.worlds import PATHS, tree
 
 
