@@ -210,13 +210,17 @@ class AcceptanceRecord:
 
     def tree(self, schedule: Schedule) -> int:
         """Place of a schedule's trees among those recorded; errors as in `check`."""
-        self.check(schedule)
-        return [tree.answers(schedule) for tree in self.trees].index(True)
+        return self._place(schedule, self.trees)
 
     def chain(self, schedule: Schedule) -> int:
         """Place of a schedule's chains among those recorded; errors as in `check`."""
-        self.check(schedule)
-        return [chain.answers(schedule) for chain in self.chains].index(True)
+        return self._place(schedule, self.chains)
+
+    def _place(self, schedule: Schedule, recorded: Sequence[RecordedTree | RecordedChain]) -> int:
+        for place, one in enumerate(recorded):
+            if one.answers(schedule):
+                return place
+        raise RecordError(self.missing(schedule))
 
     def check(self, schedule: Schedule) -> None:
         """Refuse a schedule that asks for what was not recorded.

@@ -11,14 +11,14 @@ from decoding.schedule import Method, RootSource, Schedule
 from hwprofiles.profile import Profile
 from planner.kinds import Kind, kind_of
 from planner.search.space import Placement, SearchSpace, placement_name, survey
-from sim.evaluator import evaluate
+from sim.evaluator import Evaluator
 from sim.prediction import Prediction
 
 LEADING_METHODS = 3
 """So many methods are the fastest few."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """A schedule and what was predicted for it."""
 
@@ -79,8 +79,9 @@ def search(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> Se
     Raises:
         PlanError: nothing in the space can be priced by the profile and the record.
     """
-    found = survey(space, profile, record)
-    if not found.schedules:
+    evaluator = Evaluator(profile, record) if record.prompts else None
+    found = survey(space, profile, record, evaluator)
+    if evaluator is None or not found.schedules:
         reasons = "; ".join(f"{count} times: {reason}" for reason, count in found.left_out.items())
         msg = (
             f"no schedule of the search space can be priced: the profile has lanes "
@@ -90,15 +91,16 @@ def search(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> Se
             f"widen the space, or calibrate and record a wider grid ({reasons or 'the space itself is empty'})"
         )
         raise PlanError(msg)
-    return replace(rank(found.schedules, profile, record), left_out=found.left_out)
+    return replace(_ranked(found.schedules, profile, evaluator), left_out=found.left_out)
 
 
 def rank(schedules: Sequence[Schedule], profile: Profile, record: AcceptanceRecord) -> SearchResult:
     """Predict the given schedules, of which there is at least one, and rank them."""
-    candidates = (
-        Candidate(schedule=schedule, placement=placement_name(schedule, profile), prediction=prediction)
-        for schedule, prediction in zip(schedules, evaluate(schedules, profile, record), strict=True)
-    )
+    return _ranked(schedules, profile, Evaluator(profile, record))
+
+
+def _ranked(schedules: Sequence[Schedule], profile: Profile, evaluator: Evaluator) -> SearchResult:
+    candidates = (Candidate(one, placement_name(one, profile), evaluator.predict(one)) for one in schedules)
     return SearchResult(candidates=tuple(sorted(candidates, key=lambda candidate: candidate.tpot_s)))
 
 

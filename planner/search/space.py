@@ -81,11 +81,13 @@ class Survey(NamedTuple):
     left_out: Mapping[str, int]
 
 
-def survey(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> Survey:
-    """Every schedule of `space`, split by whether the evaluator can predict it."""
+def survey(
+    space: SearchSpace, profile: Profile, record: AcceptanceRecord, evaluator: Evaluator | None = None
+) -> Survey:
+    """Every schedule of `space`, split by whether the evaluator (of this profile and record) can predict it."""
     if not record.prompts:
         return Survey((), {"the record has no prompt": 1})
-    evaluator = Evaluator(profile, record)
+    evaluator = evaluator or Evaluator(profile, record)
     reasons = {schedule: evaluator.missing(schedule) for schedule in asked(space, profile, record)}
     kept = tuple(schedule for schedule, reason in reasons.items() if reason is None)
     return Survey(kept, Counter(reason for reason in reasons.values() if reason is not None))

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from decoding.errors import RecordError
 from decoding.messages import NO_WINDOW, Verdict, Window
 from decoding.record import AcceptanceRecord, round_starts
 from decoding.schedule import Schedule
@@ -34,6 +35,7 @@ class Replay:
         self._roots = RootRanks(self._joined)
         self._prompt_lengths = np.array([prompt.prompt_length for prompt in record.prompts])
         self._walks: dict[tuple[object, ...], Walk] = {}
+        self._missing: dict[Schedule, str | None] = {}
 
     @property
     def source(self) -> str:
@@ -47,7 +49,13 @@ class Replay:
 
     def missing(self, schedule: Schedule) -> str | None:
         """See `Acceptance`."""
-        return self._joined.record.missing(schedule)
+        if schedule not in self._missing:
+            self._missing[schedule] = self._joined.record.missing(schedule)
+        return self._missing[schedule]
+
+    def _check(self, schedule: Schedule) -> None:
+        if reason := self.missing(schedule):
+            raise RecordError(reason)
 
     def shape(self, schedule: Schedule) -> RoundShape:
         """See `Acceptance`; the exit's roots of `hybrid` are an estimate, see `RootRanks.mean_exit_roots`."""
@@ -56,7 +64,7 @@ class Replay:
             return tree_shape(schedule, record.trees[record.tree(schedule)].paths)
         if schedule.root_source != "hybrid":
             return RoundShape(schedule.num_speculative_tokens, sum(schedule.exit_roots_per_row))
-        record.check(schedule)
+        self._check(schedule)
         return RoundShape(schedule.num_speculative_tokens, self._roots.mean_exit_roots(schedule))
 
     def answers(self, schedule: Schedule, max_new_tokens: int | None) -> list[Answers]:
@@ -76,7 +84,7 @@ class Replay:
     def walk(self, schedule: Schedule, max_new_tokens: int | None) -> Walk:
         """See `Acceptance`."""
         record = self._joined.record
-        record.check(schedule)
+        self._check(schedule)
         window: tuple[object, ...] = (schedule.num_speculative_tokens, schedule.exit_features)
         if schedule.is_tree:
             window = ("tree", record.tree(schedule), schedule.tree_size)
