@@ -10,7 +10,8 @@ import typer
 
 if TYPE_CHECKING:
     from calibrate.prompts import Prompt
-    from mirrorsd.model_pair import ModelPair, Progress
+    from decoding.progress import ReportProgress
+    from mirrorsd.model_pair import ModelPair
 
 DEFAULT_TARGET = "smollm2-135m-instruct"
 
@@ -85,7 +86,7 @@ class ModelNames(NamedTuple):
     heads: str | None = None
     dtype: Dtype = Dtype.BFLOAT16
 
-    def find(self, progress: Progress) -> ModelPair:
+    def find(self, progress: ReportProgress) -> ModelPair:
         """Their folders.
 
         Raises:

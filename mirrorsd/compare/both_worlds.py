@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from calibrate.validate import Comparison, TracePair, compare
 from decoding.errors import RecordError
+from decoding.progress import ReportProgress
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
-from mirrorsd.model_pair import Progress
 from planner.report.report_data import ScheduleResult
 from planner.search.search import Candidate, rank
 from sim.world import simulate
@@ -44,7 +44,7 @@ def run_in_turn(
     max_new_tokens: int,
     enough: Callable[[int], bool] = lambda _num_prompts: False,
     between: Callable[[], None] = lambda: None,
-    progress: Progress = lambda _step, _share: None,
+    progress: ReportProgress = lambda _step, _share: None,
 ) -> Measured:
     """Run every schedule on every prompt, prompt by prompt, so that changes of the machine's speed hit all alike.
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, get_args
 
+from decoding.progress import ReportProgress
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile, load_profile
 from mirrorsd.compare.both_worlds import compare_all, matching_prompts, put_together, run_in_turn
 from mirrorsd.compare.outcome import platform_entry
 from mirrorsd.compare.outcome_folder import Outcome, unique_names
-from mirrorsd.model_pair import Dtype, ModelPair, Progress, find_pair
+from mirrorsd.model_pair import Dtype, ModelPair, find_pair
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.text_engine import lane_specs, new_engine
 from planner.plan import make_plan
@@ -63,7 +64,7 @@ def validate(
     prompts: Sequence[Prompt],
     *,
     exits: str | None = None,
-    progress: Progress = lambda _step, _share: None,
+    progress: ReportProgress = lambda _step, _share: None,
 ) -> Outcome:
     """Run the schedules on every prompt of the record, and simulate the same.
 

@@ -22,7 +22,7 @@ from mirrorsd.cli.options import (
     TargetOption,
     chosen_prompts,
 )
-from mirrorsd.cli.progress import stages, task
+from mirrorsd.cli.progress_bar import stages, task
 
 EXAMPLE = "mirrorsd demo --json demo.json"
 

@@ -25,7 +25,7 @@ from mirrorsd.cli.options import (
     TargetOption,
     chosen_prompts,
 )
-from mirrorsd.cli.progress import task
+from mirrorsd.cli.progress_bar import task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ import typer
 from mirrorsd.cli.console import results, say_if_busy, show, show_paragraphs, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.options import ExitsOption, ProfileOption, PromptsOption, RecordOption, chosen_prompts
-from mirrorsd.cli.progress import task
+from mirrorsd.cli.progress_bar import task
 
 EXAMPLE = "mirrorsd validate --schedule best.yaml --profile profile.yaml --record record.npz"
 

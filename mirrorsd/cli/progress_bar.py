@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from mirrorsd.cli.console import escaped, messages, say
 
 if TYPE_CHECKING:
+    from decoding.progress import ReportProgress
     from mirrorsd.demo.stages import StageReport
-    from mirrorsd.model_pair import Progress
 
 _LINE_EVERY_S: Final = 15.0
 _NEVER_DONE: Final = 0.999
@@ -22,7 +22,7 @@ _NEVER_DONE: Final = 0.999
 
 
 @contextmanager
-def task(title: str) -> Iterator[Progress]:
+def task(title: str) -> Iterator[ReportProgress]:
     """Show the progress of one task while the body runs, which reports it to the function it is given."""
     with _bar() as update:
         yield lambda step, share: update(f"{title}: {step.partition(',')[0]}", f"{title}: {step}", share)
