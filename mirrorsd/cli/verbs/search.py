@@ -12,10 +12,13 @@ from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.options import Dtype, ModelNames, ProfileOption, RecordOption, ReplayedOption
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from collections.abc import Iterator
 
     from planner.plan import Plan
-    from planner.search.search import Candidate
+    from planner.search.search import Candidate, SearchResult
+
+_MOST_REASONS = 5
+"""Reasons for leaving schedules out that are printed."""
 
 EXAMPLE = "mirrorsd search --profile profile.yaml --record record.npz --out best.yaml"
 
@@ -44,6 +47,7 @@ def search(
     from decoding.schedule import save_schedule
     from decoding.yaml_file import load_yaml
     from hwprofiles.profile import load_profile
+    from mirrorsd.cli.tables import ranking
     from mirrorsd.simulation import make_plan
     from planner.same_models import require_same_models
     from planner.search.space import SearchSpace
@@ -56,8 +60,8 @@ def search(
         save_schedule(found.search.winner.schedule, out)
         say(f"Wrote {escaped(out)}")
     if write_json(_result(found), json):
-        show(_ranking(found, top))
-        show_paragraphs(found.verdict.text)
+        show(ranking(found.search.candidates, top))
+        show_paragraphs(*_left_out(found.search), found.verdict.text)
         if out is None:
             say_next("search", "--profile", profile, "--record", record, "--out", "best.yaml")
         elif not replayed_acceptance:
@@ -66,21 +70,26 @@ def search(
 
 
 def _result(found: Plan) -> dict[str, Any]:
+    from planner.wording import schedule_names
+
+    ranked = found.search.candidates
+    names = schedule_names([(one.schedule, one.placement) for one in ranked])
+    candidates = [_candidate(name, one) for name, one in zip(names, ranked, strict=True)]
     return {
-        "winner": _candidate(found.search.winner),
+        "winner": candidates[0],
         "verdict": found.verdict.text,
         "pays": found.verdict.pays,
         "speedup": found.verdict.speedup,
-        "candidates": [_candidate(one) for one in found.search.candidates],
+        "candidates": candidates,
+        "left_out": dict(found.search.left_out),
     }
 
 
-def _candidate(one: Candidate) -> dict[str, Any]:
+def _candidate(name: str, one: Candidate) -> dict[str, Any]:
     from mirrorsd.compare.numbers import predicted_numbers
-    from planner.wording import schedule_name
 
     return {
-        "name": schedule_name(one.schedule, one.placement),
+        "name": name,
         "method": one.schedule.method,
         "placement": one.placement,
         "schedule": one.schedule.model_dump(mode="json", exclude_defaults=True),
@@ -88,7 +97,12 @@ def _candidate(one: Candidate) -> dict[str, Any]:
     }
 
 
-def _ranking(found: Plan, top: int) -> Table:
-    from mirrorsd.cli.tables import ranking
-
-    return ranking(found.search.candidates, top)
+def _left_out(found: SearchResult) -> Iterator[str]:
+    """What could not be predicted, a line per reason, the most frequent first."""
+    reasons = sorted(found.left_out.items(), key=lambda reason: -reason[1])
+    lines = [f"{count:,} left out: {reason}" for reason, count in reasons[:_MOST_REASONS]]
+    if len(reasons) > _MOST_REASONS:
+        rest = sum(count for _, count in reasons[_MOST_REASONS:])
+        lines.append(f"{rest:,} left out for {len(reasons) - _MOST_REASONS} other reasons, see --json")
+    if lines:
+        yield "\n".join(lines)
