@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isnan
 from typing import Final, Literal
@@ -13,7 +13,7 @@ from planner.search.comparison import Compare
 from planner.search.search import Candidate, SearchResult
 from planner.settings_in_words import lanes_in_words, settings_in_words
 from planner.upper_bounds import OverlapBound
-from planner.what_if.sensitivity import BreakEven, Sensitivity
+from planner.what_if.sensitivity import Sensitivity, Sweep
 from planner.wording import (
     KIND,
     PART,
@@ -217,9 +217,9 @@ def _grouped(candidate: Candidate) -> dict[str, float]:
 
 
 def _changes(sensitivity: Sensitivity, bound: OverlapBound | None) -> Iterator[str]:
-    for challenger in dict.fromkeys(one.challenger for one in sensitivity.break_evens):
-        yield _change(challenger, [one for one in sensitivity.break_evens if one.challenger == challenger])
-    gains = [f"the {gain.part} {percent(gain.gain)}" for gain in sensitivity.gains]
+    for challenger in dict.fromkeys(kind for sweep in sensitivity.sweeps for kind in sweep.ties):
+        yield _change(challenger, sensitivity.sweeps)
+    gains = [f"the {part} {percent(gain)}" for part, gain in sensitivity.gains.items()]
     if gains:
         yield f"One part made ten percent faster would bring this many more tokens per second: {listing(gains)}."
     if bound is not None:
@@ -233,23 +233,23 @@ def _changes(sensitivity: Sensitivity, bound: OverlapBound | None) -> Iterator[s
             yield f"The shared memory alone needs {floor} per token of mirror speculation."
 
 
-def _change(challenger: Kind, asked: list[BreakEven]) -> str:
-    ties = [_tie(one) for one in asked if one.at is not None]
+def _change(challenger: Kind, sweeps: Sequence[Sweep]) -> str:
+    ties = [_tie(sweep, at) for sweep in sweeps if (at := sweep.ties[challenger]) is not None]
     if ties:
         return f"{capital(KIND[challenger])} would be the fastest if {', or if '.join(ties)}."
-    tried = ", nor with one ".join(_range(one) for one in asked)
+    tried = ", nor with one ".join(_range(sweep) for sweep in sweeps)
     return f"{capital(KIND[challenger])} would not be the fastest with a draft {tried}."
 
 
-def _tie(one: BreakEven) -> str:
-    assert one.at is not None
-    if one.quantity == "acceptance":
-        often = "more often" if one.at > one.now else "less often"
-        return f"the draft were right {often} (for {percent(one.at)} of the tokens, not {percent(one.now)})"
-    return f"drafting were {factor(max(one.at, 1 / one.at))} {'faster' if one.at > 1 else 'slower'}"
+def _tie(sweep: Sweep, at: float) -> str:
+    if sweep.quantity == "acceptance":
+        often = "more often" if at > sweep.now else "less often"
+        return f"the draft were right {often} (for {percent(at)} of the tokens, not {percent(sweep.now)})"
+    return f"drafting were {factor(max(at, 1 / at))} {'faster' if at > 1 else 'slower'}"
 
 
-def _range(one: BreakEven) -> str:
-    if one.quantity == "acceptance":
-        return f"that is right for {percent(one.low)} to {percent(one.high)} of the tokens"
-    return f"from {factor(1 / one.low)} slower to {factor(one.high)} faster"
+def _range(sweep: Sweep) -> str:
+    low, high = sweep.values[0], sweep.values[-1]
+    if sweep.quantity == "acceptance":
+        return f"that is right for {percent(low)} to {percent(high)} of the tokens"
+    return f"from {factor(1 / low)} slower to {factor(high)} faster"

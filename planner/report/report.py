@@ -17,7 +17,7 @@ from decoding.schedule import Schedule
 from decoding.yaml_file import write_atomically
 from planner.kinds import Kind
 from planner.report.acceptance_figure import acceptance, acceptance_keys, longest_windows
-from planner.report.break_even import break_even_figures
+from planner.report.break_even import break_even_figure
 from planner.report.figure import Figure, Key
 from planner.report.landscape import exit_layers, landscape
 from planner.report.notes import facts, notes, results_heading, tiles
@@ -88,7 +88,6 @@ def _figures(data: ReportData) -> dict[str, Any]:
     drawn = _drawn(data)
     end_s = common_end_s(drawn)
     accepted = longest_windows(data.results)
-    sweeps = [SWEEP_TITLE[sweep.quantity] for sweep in data.plan.sensitivity.sweeps]
     return {
         "timelines": [
             (capital(result.name), timeline(result, f"timeline-{index}", end_s)) for index, result in enumerate(drawn)
@@ -100,7 +99,9 @@ def _figures(data: ReportData) -> dict[str, Any]:
         "winner_drafts": data.plan.search.winner.schedule.traits.window != "none",
         "landscape": landscape(data.plan.search),
         "exit_layers": exit_layers(data.plan.search),
-        "break_even": list(zip(sweeps, break_even_figures(data.plan.sensitivity), strict=True)),
+        "break_even": [
+            (SWEEP_TITLE[sweep.quantity], break_even_figure(sweep)) for sweep in data.plan.sensitivity.sweeps
+        ],
     }
 
 
