@@ -7,18 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, say, telling_what_was_saved
 from mirrorsd.cli.json_option import STDOUT, JsonOption, write_json
-from mirrorsd.cli.options import (
-    DEFAULT_TARGET,
-    Dtype,
-    DtypeOption,
-    ExitsOption,
-    MaxNewTokensOption,
-    ModelNames,
-    ScheduleOption,
-    TargetOption,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,46 +21,37 @@ if TYPE_CHECKING:
 
 EXAMPLE = 'mirrorsd run --schedule best.yaml --prompt "Why is the sky blue?"'
 
-PromptOption = Annotated[str | None, typer.Option(help="One prompt, as text.", show_default=False)]
-PromptFileOption = Annotated[
-    Path | None,
-    typer.Option(help='JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows.', show_default=False),
-]
-OwnDrafterOption = Annotated[
-    str | None,
-    typer.Option(
-        help="In place of the schedule's drafter, by shipped name or folder: a draft, or a head for medusa, hydra, "
-        "eagle2, eagle3 and speculative_streaming; without either the one shipped for the target.",
-        show_default=False,
-    ),
-]
-TemperatureOption = Annotated[float, typer.Option(min=0.0, help="0 is greedy.")]
-SeedOption = Annotated[int, typer.Option(min=0, help="Of all draws at a temperature above 0.")]
-OutOption = Annotated[
-    Path | None,
-    typer.Option(help="Append a row per prompt to this JSON Lines file; goes on with it.", show_default=False),
-]
-LanesOption = Annotated[
-    Path | None,
-    typer.Option(help="Take the lanes from this profile instead of this machine's.", show_default=False),
-]
-QuietOption = Annotated[bool, typer.Option("--quiet", help="Do not stream the text.")]
-
 
 def run(
-    schedule: ScheduleOption,
-    prompt: PromptOption = None,
-    prompts: PromptFileOption = None,
-    target: TargetOption = DEFAULT_TARGET,
-    drafter: OwnDrafterOption = None,
-    exits: ExitsOption = None,
-    dtype: DtypeOption = Dtype.BFLOAT16,
-    temperature: TemperatureOption = 0.0,
-    seed: SeedOption = 0,
-    max_new_tokens: MaxNewTokensOption = 128,
-    out: OutOption = None,
-    profile: LanesOption = None,
-    quiet: QuietOption = False,
+    schedule: options.ScheduleOption,
+    prompt: Annotated[str | None, typer.Option(help="One prompt, as text.", show_default=False)] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(help='JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows.', show_default=False),
+    ] = None,
+    target: options.TargetOption = options.DEFAULT_TARGET,
+    drafter: Annotated[
+        str | None,
+        typer.Option(
+            help="In place of the schedule's drafter, by shipped name or folder: a draft, or a head for medusa, hydra, "
+            "eagle2, eagle3 and speculative_streaming; without either the one shipped for the target.",
+            show_default=False,
+        ),
+    ] = None,
+    exits: options.ExitsOption = None,
+    dtype: options.DtypeOption = options.Dtype.BFLOAT16,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of all draws at a temperature above 0.")] = 0,
+    max_new_tokens: options.MaxNewTokensOption = 128,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Append a row per prompt to this JSON Lines file; goes on with it.", show_default=False),
+    ] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(help="Take the lanes from this profile instead of this machine's.", show_default=False),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not stream the text.")] = False,
     json: JsonOption = None,
 ) -> None:
     """Decode prompts by a schedule, on real lanes; the text streams to stdout."""
@@ -78,7 +60,7 @@ def run(
     from mirrorsd.text_engine import Decoding, TextEngine, lane_specs
 
     asked = _asked(prompt, prompts)
-    names = ModelNames(target, drafter, exits, dtype=dtype)
+    names = options.ModelNames(target, drafter, exits, dtype=dtype)
     pair, wanted = _with_models(load_schedule(schedule), names)
     lanes = lane_specs(load_profile(profile) if profile is not None else None)
     decoding = Decoding(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed)
@@ -89,7 +71,7 @@ def run(
     say(_in_words(_summary(rows)))
 
 
-def _with_models(schedule: Schedule, names: ModelNames) -> tuple[ModelPair, Schedule]:
+def _with_models(schedule: Schedule, names: options.ModelNames) -> tuple[ModelPair, Schedule]:
     """The models that a schedule runs with, and the schedule with the drafter found among them."""
     from mirrorsd.model_pair import find_pair, name_of
 

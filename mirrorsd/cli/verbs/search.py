@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, say, say_next, show, show_paragraphs
 from mirrorsd.cli.json_option import JsonOption, write_json
-from mirrorsd.cli.options import Dtype, ModelNames, ProfileOption, RecordOption, ReplayedOption
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,24 +22,22 @@ _MOST_REASONS = 5
 
 EXAMPLE = "mirrorsd search --profile profile.yaml --record record.npz --out best.yaml"
 
-OutOption = Annotated[Path | None, typer.Option(help="Write the fastest schedule here, as YAML.", show_default=False)]
-SpaceOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="YAML that narrows or widens what is searched: methods, windows, tree_sizes and so on.",
-        show_default=False,
-    ),
-]
-TopOption = Annotated[int, typer.Option(min=1, help="Rows of the ranking to show.")]
-
 
 def search(
-    profile: ProfileOption,
-    record: RecordOption,
-    out: OutOption = None,
-    space: SpaceOption = None,
-    top: TopOption = 10,
-    replayed_acceptance: ReplayedOption = False,
+    profile: options.ProfileOption,
+    record: options.RecordOption,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the fastest schedule here, as YAML.", show_default=False)
+    ] = None,
+    space: Annotated[
+        Path | None,
+        typer.Option(
+            help="YAML that narrows or widens what is searched: methods, windows, tree_sizes and so on.",
+            show_default=False,
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Rows of the ranking to show.")] = 10,
+    replayed_acceptance: options.ReplayedOption = False,
     json: JsonOption = None,
 ) -> None:
     """Rank every schedule that the profile can price and the record can replay, and explain why the best wins."""
@@ -65,7 +63,7 @@ def search(
         if out is None:
             say_next("search", "--profile", profile, "--record", record, "--out", "best.yaml")
         elif not replayed_acceptance:
-            models = ModelNames(target=accepted.target, dtype=Dtype(accepted.dtype)).words
+            models = options.ModelNames(target=accepted.target, dtype=options.Dtype(accepted.dtype)).words
             say_next("run", "--schedule", out, *models, "--prompt", "Why is the sky blue?")
 
 

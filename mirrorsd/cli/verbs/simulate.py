@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, say, say_next, show
 from mirrorsd.cli.json_option import JsonOption, write_json
-from mirrorsd.cli.options import ProfileOption, RecordOption, ReplayedOption, ScheduleOption
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
@@ -19,22 +19,19 @@ if TYPE_CHECKING:
 
 EXAMPLE = "mirrorsd simulate --schedule best.yaml --record record.npz --profile profile.yaml --trace simulated.json.gz"
 
-TraceOption = Annotated[
-    Path | None,
-    typer.Option(help="Write a Chrome trace for Perfetto here; .gz compresses it.", show_default=False),
-]
-CutOption = Annotated[
-    int | None, typer.Option(min=1, help="Cut every text there; without it, as recorded.", show_default=False)
-]
-
 
 def simulate(
-    schedule: ScheduleOption,
-    record: RecordOption,
-    profile: ProfileOption,
-    trace: TraceOption = None,
-    max_new_tokens: CutOption = None,
-    replayed_acceptance: ReplayedOption = False,
+    schedule: options.ScheduleOption,
+    record: options.RecordOption,
+    profile: options.ProfileOption,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="Write a Chrome trace for Perfetto here; .gz compresses it.", show_default=False),
+    ] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Cut every text there; without it, as recorded.", show_default=False)
+    ] = None,
+    replayed_acceptance: options.ReplayedOption = False,
     json: JsonOption = None,
 ) -> None:
     """Play a schedule without any model: measured latencies, recorded acceptance."""
