@@ -32,12 +32,17 @@ def chrome_trace(traces: Mapping[str, Trace]) -> dict[str, Any]:
 
 
 def save_chrome_trace(traces: Mapping[str, Trace], path: Path) -> None:
-    """Write `chrome_trace` atomically, compressed when the name ends in `.gz`.
+    """Write `chrome_trace`; see `write_json`."""
+    write_json(json.dumps(chrome_trace(traces), separators=(",", ":")), path)
+
+
+def write_json(text: str, path: Path) -> None:
+    """Write a trace's JSON atomically, compressed when the name ends in `.gz`.
 
     Raises:
         TraceError: the file cannot be written.
     """
-    content = json.dumps(chrome_trace(traces), separators=(",", ":")).encode()
+    content = text.encode()
     if path.suffix == ".gz":
         content = gzip.compress(content, mtime=0)
     try:
