@@ -22,7 +22,7 @@ from planner.report.figure import Figure, Key
 from planner.report.landscape import exit_layers, landscape
 from planner.report.notes import facts, notes, results_heading, tiles
 from planner.report.report_data import ReportData, ScheduleResult
-from planner.report.table import calibration_rows, result_rows, scale_end_s, time_rows, used_parts
+from planner.report.table import calibration_rows, result_rows, scale_end_s, time_range, time_rows, used_parts
 from planner.report.timeline import common_end_s, keys, timeline
 from planner.wording import capital, milliseconds
 
@@ -47,7 +47,8 @@ def render_report(data: ReportData) -> str:
     environment = ImmutableSandboxedEnvironment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
     )
-    environment.filters |= {"figure_json": _figure_json, "unbroken": _unbroken}
+    shown = (figure_json, milliseconds, signed_percent, time_range, unbroken)
+    environment.filters |= {filter_.__name__: filter_ for filter_ in shown}
     return environment.get_template("template.html").render(
         data=data,
         plotly_js=Markup(get_plotlyjs()),  # noqa: S704
@@ -116,12 +117,17 @@ def _yaml(schedule: Schedule) -> str:
     return yaml.safe_dump(schedule.model_dump(mode="json", exclude_defaults=True), sort_keys=False)
 
 
-def _unbroken(text: str) -> str:
+def unbroken(text: str) -> str:
     """No line break between a number and its unit."""
     return re.sub(r"(?<=\d) (?=(%|ms|s|min|tokens/s)\b|%)", NO_BREAK_SPACE, text)
 
 
-def _figure_json(figure: Figure) -> Markup:
+def signed_percent(error: float) -> str:
+    """An error with its sign, the typographic one."""
+    return f"{error * 100:+.1f} %".replace("-", "\u2212")
+
+
+def figure_json(figure: Figure) -> Markup:
     """JSON that cannot end the script element it is in."""
     content = json.dumps({"data": figure.data, "layout": figure.layout}, separators=(",", ":"), allow_nan=False)
     return Markup(content.replace("<", "\\u003c"))  # noqa: S704
