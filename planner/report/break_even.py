@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from planner.kinds import Kind
-from planner.report.figure import INK, KIND_COLOUR, PAPER, SOFT, Figure, axis, end_labels, layout, note
+from planner.report.figure import INK, KIND_COLOUR, PAPER, SOFT, Figure, axis, end_labels, layout, note, scatter
 from planner.what_if.sensitivity import Sweep
 
 PERCENT: Final = 100.0
@@ -55,15 +55,14 @@ def _scale(sweep: Sweep) -> dict[str, Any]:
 
 def _lines(sweep: Sweep) -> Iterator[dict[str, Any]]:
     for kind, times_s in sweep.best_tpot_s.items():
-        yield {
-            "type": "scatter",
-            "mode": "lines",
-            "name": kind,
-            "x": [_shown(sweep, value) for value in sweep.values],
-            "y": [time_s * 1e3 for time_s in times_s],
-            "line": {"color": KIND_COLOUR[kind], "width": 2.5},
-            "hovertemplate": f"{kind}: %{{y:.1f}} ms per token<extra></extra>",
-        }
+        yield scatter(
+            "lines",
+            [_shown(sweep, value) for value in sweep.values],
+            [time_s * 1e3 for time_s in times_s],
+            name=kind,
+            line={"color": KIND_COLOUR[kind], "width": 2.5},
+            hovertemplate=f"{kind}: %{{y:.1f}} ms per token<extra></extra>",
+        )
 
 
 def _today(sweep: Sweep) -> dict[str, Any]:
@@ -79,16 +78,15 @@ def _today_line(sweep: Sweep) -> dict[str, Any]:
 
 
 def _rings(sweep: Sweep, ties: dict[Kind, float]) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "markers+text",
-        "x": [_shown(sweep, at) for at in ties.values()],
-        "y": [float(np.interp(at, sweep.values, sweep.best_tpot_s[kind])) * 1e3 for kind, at in ties.items()],
-        "text": [f"{at:.2g}×" if _is_speed(sweep) else f"{at * PERCENT:.0f} %" for at in ties.values()],
+    return scatter(
+        "markers+text",
+        [_shown(sweep, at) for at in ties.values()],
+        [float(np.interp(at, sweep.values, sweep.best_tpot_s[kind])) * 1e3 for kind, at in ties.items()],
+        text=[f"{at:.2g}×" if _is_speed(sweep) else f"{at * PERCENT:.0f} %" for at in ties.values()],
         # Right of a ring near the right end there is no room; the curves come down from the left.
-        "textposition": ["bottom left" if at > sweep.values[-3] else "top right" for at in ties.values()],
-        "textfont": {"color": INK, "size": 12},
-        "marker": {"size": 10, "color": PAPER, "line": {"color": INK, "width": 2}},
-        "hovertext": [f"{kind} becomes the fastest" for kind in ties],
-        "hoverinfo": "text",
-    }
+        textposition=["bottom left" if at > sweep.values[-3] else "top right" for at in ties.values()],
+        textfont={"color": INK, "size": 12},
+        marker={"size": 10, "color": PAPER, "line": {"color": INK, "width": 2}},
+        hovertext=[f"{kind} becomes the fastest" for kind in ties],
+        hoverinfo="text",
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -75,9 +74,9 @@ def layout(*, height_px: int, **settings: Any) -> dict[str, Any]:
     } | settings
 
 
-def plotly_text(text: str) -> str:
-    """User text for Plotly, which reads a subset of HTML in labels."""
-    return html.escape(text, quote=False)
+def scatter(mode: str, x: Sequence[float], y: Sequence[float], **settings: Any) -> dict[str, Any]:
+    """Lines, markers or text at points."""
+    return {"type": "scatter", "mode": mode, "x": x, "y": y} | settings
 
 
 def note(text: str, *, x: float, y: float, **settings: Any) -> dict[str, Any]:

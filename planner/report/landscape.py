@@ -7,7 +7,7 @@ from typing import Any
 
 from decoding.schedule import MAX_WINDOW
 from planner.kinds import kind_of
-from planner.report.figure import KIND_COLOUR, PAPER, SOFT, Figure, axis, end_labels, layout, short_kind
+from planner.report.figure import KIND_COLOUR, PAPER, SOFT, Figure, axis, end_labels, layout, scatter, short_kind
 from planner.search.search import Candidate, SearchResult
 from planner.wording import milliseconds
 
@@ -146,20 +146,16 @@ def _dashes(height: float) -> dict[str, Any]:
 
 def _line(kind: str, line: Line) -> dict[str, Any]:
     best = [line[window] for window in sorted(line)]
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": kind,
-        "x": [_num_drafted(candidate) for candidate in best],
-        "y": [candidate.tpot_s * 1e3 for candidate in best],
-        "line": {
-            "color": KIND_COLOUR[kind_of(best[0].schedule)],
-            "width": 2,
-            "dash": DASH[kind.rsplit(maxsplit=1)[-1]],
-        },
-        "marker": {"size": 6},
-        "hovertemplate": f"{kind}, %{{x}} drafted: %{{y:.2f}} ms per token<extra></extra>",
-    }
+    colour, dash = KIND_COLOUR[kind_of(best[0].schedule)], DASH[kind.rsplit(maxsplit=1)[-1]]
+    return scatter(
+        "lines+markers",
+        [_num_drafted(candidate) for candidate in best],
+        [candidate.tpot_s * 1e3 for candidate in best],
+        name=kind,
+        line={"color": colour, "width": 2, "dash": dash},
+        marker={"size": 6},
+        hovertemplate=f"{kind}, %{{x}} drafted: %{{y:.2f}} ms per token<extra></extra>",
+    )
 
 
 def _star(winner: Candidate) -> list[dict[str, Any]]:
@@ -168,15 +164,14 @@ def _star(winner: Candidate) -> list[dict[str, Any]]:
         return []
     marker = {"symbol": "star", "size": 16, "color": KIND_COLOUR[kind_of(winner.schedule)]}
     return [
-        {
-            "type": "scatter",
-            "mode": "markers+text",
-            "x": [_num_drafted(winner)],
-            "y": [winner.tpot_s * 1e3],
-            "text": [f"<b>{milliseconds(winner.tpot_s)}</b>"],
-            "textposition": "bottom center",
-            "marker": marker | {"line": {"color": PAPER, "width": 1.5}},
-            "hoverinfo": "skip",
-            "textfont": {"color": SOFT, "size": 12},
-        }
+        scatter(
+            "markers+text",
+            [_num_drafted(winner)],
+            [winner.tpot_s * 1e3],
+            text=[f"<b>{milliseconds(winner.tpot_s)}</b>"],
+            textposition="bottom center",
+            marker=marker | {"line": {"color": PAPER, "width": 1.5}},
+            hoverinfo="skip",
+            textfont={"color": SOFT, "size": 12},
+        )
     ]

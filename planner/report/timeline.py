@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from html import escape
 from typing import Any, Final, NamedTuple
 
 from decoding.schedule import Schedule
 from decoding.trace import Span, Trace, Work
-from planner.report.figure import INK, LINE, PAPER, Figure, Key, axis, layout, note, plotly_text
+from planner.report.figure import INK, LINE, PAPER, Figure, Key, axis, layout, note, scatter
 from planner.report.report_data import ScheduleResult
 from planner.wording import counted, milliseconds
 
@@ -74,7 +75,7 @@ def timeline(result: ScheduleResult, name: str, end_s: float) -> Figure:
         data += list(_round_marks(trace, top - 0.75, end_s))
         labels.append(note(f"<b>{title}</b>", x=0, y=top - 0.25, xanchor="left", font={"size": 13, "color": INK}))
         ticks += list(rows.values())
-        tick_names += [f"{_role(schedule, lane)}<br>on {plotly_text(lane)}" for lane in lanes]
+        tick_names += [f"{_role(schedule, lane)}<br>on {escape(lane, quote=False)}" for lane in lanes]
     return Figure(
         name=name,
         alt=f"Lanes over time, simulated{' and measured' if result.measured else ''}: {result.name}",
@@ -176,30 +177,24 @@ def _hover(span: Span) -> str:
 def _round_marks(trace: Trace, row: float, end_s: float) -> Iterator[dict[str, Any]]:
     """The tokens that every round committed, and whether it was a hit."""
     rounds = [(index, entry) for index, entry in enumerate(trace.rounds, 1) if entry.end_s <= end_s * 1.0001]
-    yield {
-        "type": "scatter",
-        "mode": "text",
-        "x": [(entry.start_s + entry.end_s) / 2 * 1e3 for _, entry in rounds],
-        "y": [row] * len(rounds),
-        "text": [f"+{entry.num_committed}" for _, entry in rounds],
-        "textfont": {"size": 12, "color": INK},
-        "hovertext": [
+    yield scatter(
+        "text",
+        [(entry.start_s + entry.end_s) / 2 * 1e3 for _, entry in rounds],
+        [row] * len(rounds),
+        text=[f"+{entry.num_committed}" for _, entry in rounds],
+        textfont={"size": 12, "color": INK},
+        hovertext=[
             f"round {index}: {entry.num_accepted} of {entry.num_drafted} drafted tokens accepted"
             for index, entry in rounds
         ],
-        "hoverinfo": "text",
-        "cliponaxis": False,
-    }
+        hoverinfo="text",
+        cliponaxis=False,
+    )
     for hit, symbol, colour in ((True, "circle", "var(--hit)"), (False, "x", "var(--miss)")):
         ends = [entry.end_s * 1e3 for _, entry in rounds if entry.hit is hit]
         if ends:
-            yield {
-                "type": "scatter",
-                "mode": "markers",
-                "x": ends,
-                "y": [row] * len(ends),
-                "marker": {"symbol": symbol, "size": 9, "color": colour, "line": {"width": 0, "color": LINE}},
-                "hovertext": "hit" if hit else "miss",
-                "hoverinfo": "text",
-                "cliponaxis": False,
-            }
+            marker = {"symbol": symbol, "size": 9, "color": colour, "line": {"width": 0, "color": LINE}}
+            word = "hit" if hit else "miss"
+            yield scatter(
+                "markers", ends, [row] * len(ends), marker=marker, hovertext=word, hoverinfo="text", cliponaxis=False
+            )
