@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import planner.plan
 import planner.search.search
 import sim.evaluator
 import sim.world
+from decoding.errors import ConfigError
 from decoding.record import AcceptanceRecord
-from planner.same_models import require_same_models
 
 if TYPE_CHECKING:
     from decoding.schedule import Schedule
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from sim.acceptance.acceptance_model import Acceptance
     from sim.cost.cost_model import LaneCost
     from sim.prediction import Prediction
+
+
+_FACTS: Final = ("target", "drafter", "dtype")
 
 
 def predict(
@@ -102,6 +106,34 @@ def make_plan(space: SearchSpace, profile: Profile, record: AcceptanceRecord, *,
     return replace(plan, search=_ranking(plan.search, label), verdict=verdict)
 
 
+def require_same_models(
+    profile: Profile,
+    record: AcceptanceRecord,
+    *,
+    replayed: bool = False,
+    sides: tuple[object, object] = ("the profile", "the record"),
+) -> str | None:
+    """Refuse a profile and a record of different targets, drafters or types of weights: no prediction would be true.
+
+    Returns:
+        None if they are of the same models; else, if `replayed`, the sentence that results have to carry.
+
+    Raises:
+        ConfigError: they differ, and `replayed` is false; the message calls the two by `sides`, such as their files.
+    """
+    differing = [name for name in _FACTS if not _is_same(getattr(profile, name), getattr(record, name))]
+    if not differing:
+        return None
+    ours, theirs = (", ".join(f"{name} {getattr(side, name)}" for name in differing) for side in (profile, record))
+    if replayed:
+        return f"Acceptance is replayed from another pair: recorded with {theirs}, while times are of {ours}."
+    msg = (
+        f"{sides[0]} was measured with {ours}, {sides[1]} recorded with {theirs}. Calibrate and record with the same "
+        "models; search and simulate replay the acceptance of another pair with --replayed-acceptance (replayed=True)"
+    )
+    raise ConfigError(msg)
+
+
 def _label(profile: Profile, acceptance: Acceptance | AcceptanceRecord, *, replayed: bool) -> str | None:
     if not isinstance(acceptance, AcceptanceRecord):
         return None
@@ -117,3 +149,10 @@ def _ranking(found: SearchResult, label: str | None) -> SearchResult:
         return found
     candidates = (replace(one, prediction=_labelled(one.prediction, label)) for one in found.candidates)
     return replace(found, candidates=tuple(candidates))
+
+
+def _is_same(ours: str | None, theirs: str | None) -> bool:
+    """Whether two names are of one model: a folder can be named in several ways."""
+    if ours is None or theirs is None:
+        return ours is theirs
+    return Path(ours).expanduser().resolve() == Path(theirs).expanduser().resolve()

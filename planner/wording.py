@@ -6,15 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from decoding.schedule import Schedule
-from planner.kinds import Kind
 
-KIND: Final[Mapping[Kind, str]] = {
-    "plain": "plain decoding",
-    "lookup": "prompt lookup",
-    "synchronous": "synchronous speculation",
-    "tree": "tree speculation",
-    "mirror": "mirror speculation",
-}
 PART: Final[Mapping[str, str]] = {
     "target_verify": "the target's whole pass",
     "target_prefix": "the target up to the exit",

@@ -16,9 +16,9 @@ from mirrorsd.compare.outcome import platform_entry
 from mirrorsd.compare.outcome_folder import Outcome, unique_names
 from mirrorsd.model_pair import Dtype, ModelPair, find_pair
 from mirrorsd.prompt_tokens import encode
+from mirrorsd.simulation import require_same_models
 from mirrorsd.text_engine import lane_specs, new_engine
 from planner.plan import make_plan
-from planner.same_models import require_same_models
 from planner.search.search import rank
 from planner.search.space import SearchSpace
 

@@ -46,8 +46,7 @@ def search(
     from decoding.yaml_file import load_yaml
     from hwprofiles.profile import load_profile
     from mirrorsd.cli.tables import ranking
-    from mirrorsd.simulation import make_plan
-    from planner.same_models import require_same_models
+    from mirrorsd.simulation import make_plan, require_same_models
     from planner.search.space import SearchSpace
 
     wanted = SearchSpace() if space is None else load_yaml(space, SearchSpace)

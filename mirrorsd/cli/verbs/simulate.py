@@ -38,9 +38,8 @@ def simulate(
     from decoding.record import AcceptanceRecord
     from decoding.schedule import load_schedule
     from hwprofiles.profile import load_profile
-    from mirrorsd.simulation import predict
+    from mirrorsd.simulation import predict, require_same_models
     from mirrorsd.simulation import simulate as play
-    from planner.same_models import require_same_models
 
     wanted, machine, accepted = load_schedule(schedule), load_profile(profile), AcceptanceRecord.load(record)
     label = require_same_models(machine, accepted, replayed=replayed_acceptance, sides=(profile, record))
