@@ -34,11 +34,7 @@ SWEEP_TITLE = {
 
 
 def write_report(data: ReportData, path: Path) -> None:
-    """Write the page atomically.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
+    """Write the page atomically."""
     write_atomically(path, render_report(data))
 
 
