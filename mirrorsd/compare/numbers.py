@@ -7,6 +7,7 @@ from typing import Any
 
 from decoding import metrics
 from decoding.trace import Trace
+from planner.search.search import Candidate
 from sim.prediction import Prediction
 
 _NAMES = ("num_rounds", "num_accepted_tokens", "mean_acceptance_length", "reuse_rate", "num_tokens", "decode_s")
@@ -20,6 +21,17 @@ def measured_numbers(traces: Sequence[Trace]) -> dict[str, Any]:
 def predicted_numbers(prediction: Prediction) -> dict[str, Any]:
     """The same numbers of a prediction, with the interval of the time per token."""
     return {name: getattr(prediction, name) for name in ("tpot_s", "tpot_s_low", "tpot_s_high", *_NAMES)}
+
+
+def candidate_numbers(name: str, candidate: Candidate) -> dict[str, Any]:
+    """A schedule by name with what is predicted of it."""
+    return {
+        "name": name,
+        "method": candidate.schedule.method,
+        "placement": candidate.placement,
+        "schedule": candidate.schedule.model_dump(mode="json", exclude_defaults=True),
+        "predicted": predicted_numbers(candidate.prediction),
+    }
 
 
 def prompt_numbers(trace: Trace) -> dict[str, Any]:

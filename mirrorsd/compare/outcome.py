@@ -7,7 +7,7 @@ from typing import Any
 
 from calibrate.validate import Comparison, Divergence, accuracy
 from decoding.trace import NOT_COMMITTED, Round
-from mirrorsd.compare.numbers import measured_numbers, predicted_numbers
+from mirrorsd.compare.numbers import candidate_numbers, measured_numbers
 from mirrorsd.model_pair import ModelPair, name_of
 from planner.report.report_data import ScheduleResult
 from planner.wording import counted, error_percent, milliseconds
@@ -82,13 +82,8 @@ def _why(found: Divergence, dtype: str) -> str:
 
 
 def _entry(result: ScheduleResult, comparison: Comparison) -> dict[str, Any]:
-    schedule = result.candidate.schedule
     return {
-        "name": comparison.schedule,
-        "method": schedule.method,
-        "placement": result.candidate.placement,
-        "schedule": schedule.model_dump(mode="json", exclude_defaults=True),
-        "predicted": predicted_numbers(result.candidate.prediction),
+        **candidate_numbers(comparison.schedule, result.candidate),
         "measured": measured_numbers(result.measured[0]),
         "tpot_error": comparison.tpot_error,
         "same_rounds": comparison.same_rounds,

@@ -68,7 +68,7 @@ def _reasons(data: ReportData) -> list[tuple[str, tuple[str, ...]]]:
 
 def _tables(data: ReportData) -> dict[str, Any]:
     stacked = time_rows(data)
-    time_keys = [Key(part.colour, part.label) for part in used_parts(stacked)]
+    time_keys = used_parts(stacked)
     if data.errors:
         time_keys.append(Key("var(--ink)", "measured total", "tick"))
     return {

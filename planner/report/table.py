@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from hwprofiles.profile import LaneProfile, LatencyTable, Profile
 from planner.kinds import kind_of
-from planner.report.figure import KIND_COLOUR
+from planner.report.figure import KIND_COLOUR, Key
 from planner.report.report_data import ReportData, ScheduleResult
 from planner.verdict import per_token
 from planner.wording import PART, capital, milliseconds, percent
@@ -90,14 +90,10 @@ def time_rows(data: ReportData) -> list[TimeRow]:
     ]
 
 
-def used_parts(rows: list[TimeRow]) -> list[Segment]:
+def used_parts(rows: list[TimeRow]) -> list[Key]:
     """The legend of the stacked bars: every part that shows in at least one."""
-    widest: dict[str, Segment] = {}
-    for segment in (segment for row in rows for segment in row.segments):
-        if segment.width > widest.get(segment.label, segment).width or segment.label not in widest:
-            widest[segment.label] = segment
-    order = list(PART.values())
-    return sorted((one for one in widest.values() if one.width >= 0.2), key=lambda one: order.index(one.label))
+    shown = {segment.label for row in rows for segment in row.segments if segment.width >= 0.2}
+    return [Key(PART_COLOUR[part], label) for part, label in PART.items() if label in shown]
 
 
 def calibration_rows(profile: Profile) -> list[tuple[str, ...]]:

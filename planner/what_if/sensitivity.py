@@ -62,7 +62,11 @@ Ask = Callable[[float], dict[Kind, float]]
 def analyse(result: SearchResult, profile: Profile, record: AcceptanceRecord) -> Sensitivity:
     """Sweep acceptance and draft speed, and try each part ten percent faster."""
     schedules = shortlist(result)
-    gains = {part: _gain(part, schedules, profile, record) for part in get_args(Part)}
+    now_s = min(best_times(schedules, profile, record).values())
+    faster_s: dict[Part, float] = {
+        part: min(best_times(schedules, with_speed(profile, part, FASTER), record).values()) for part in get_args(Part)
+    }
+    gains = {part: now_s / then_s - 1 for part, then_s in faster_s.items()}
     if result.best_drafting() is None:
         return Sensitivity(sweeps=(), gains=gains)
 
@@ -143,9 +147,3 @@ def _bisect(is_past: Callable[[float], bool], before: float, past: float) -> flo
         else:
             before = middle
     return (before + past) / 2
-
-
-def _gain(part: Part, schedules: Sequence[Schedule], profile: Profile, record: AcceptanceRecord) -> float:
-    now = min(best_times(schedules, profile, record).values())
-    then = min(best_times(schedules, with_speed(profile, part, FASTER), record).values())
-    return now / then - 1

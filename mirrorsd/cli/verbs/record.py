@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -126,13 +127,9 @@ def _shape(text: str) -> tuple[int, int]:
     """Depth and top-k from `5x8`."""
     from decoding.schedule import MAX_TREE, MAX_WINDOW
 
-    depth, _, top_k = text.partition("x")
-    if (
-        not depth.isdigit()
-        or not top_k.isdigit()
-        or not 1 <= int(depth) <= MAX_WINDOW
-        or not 1 <= int(top_k) <= MAX_TREE
-    ):
+    found = re.fullmatch(r"(\d+)x(\d+)", text)
+    depth, top_k = map(int, found.groups()) if found else (0, 0)
+    if not (1 <= depth <= MAX_WINDOW and 1 <= top_k <= MAX_TREE):
         msg = f"--tree {text}: expected depth x top-k, such as 5x8"
         raise ConfigError(msg)
-    return int(depth), int(top_k)
+    return depth, top_k

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from planner.plan import Plan
-    from planner.search.search import Candidate, SearchResult
+    from planner.search.search import SearchResult
 
 _MOST_REASONS = 5
 """Reasons for leaving schedules out that are printed."""
@@ -67,11 +67,12 @@ def search(
 
 
 def _result(found: Plan) -> dict[str, Any]:
+    from mirrorsd.compare.numbers import candidate_numbers
     from planner.wording import schedule_names
 
     ranked = found.search.candidates
     names = schedule_names([(one.schedule, one.placement) for one in ranked])
-    candidates = [_candidate(name, one) for name, one in zip(names, ranked, strict=True)]
+    candidates = [candidate_numbers(name, one) for name, one in zip(names, ranked, strict=True)]
     return {
         "winner": candidates[0],
         "verdict": found.verdict.text,
@@ -79,18 +80,6 @@ def _result(found: Plan) -> dict[str, Any]:
         "speedup": found.verdict.speedup,
         "candidates": candidates,
         "left_out": dict(found.search.left_out),
-    }
-
-
-def _candidate(name: str, one: Candidate) -> dict[str, Any]:
-    from mirrorsd.compare.numbers import predicted_numbers
-
-    return {
-        "name": name,
-        "method": one.schedule.method,
-        "placement": one.placement,
-        "schedule": one.schedule.model_dump(mode="json", exclude_defaults=True),
-        "predicted": predicted_numbers(one.prediction),
     }
 
 

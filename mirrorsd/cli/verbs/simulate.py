@@ -38,6 +38,7 @@ def simulate(
     from decoding.record import AcceptanceRecord
     from decoding.schedule import load_schedule
     from hwprofiles.profile import load_profile
+    from mirrorsd.compare.numbers import predicted_numbers
     from mirrorsd.simulation import predict, require_same_models
     from mirrorsd.simulation import simulate as play
 
@@ -53,21 +54,17 @@ def simulate(
 
         save_chrome_trace({p.name: t for p, t in zip(accepted.prompts, traces, strict=True)}, trace)
         say(f"Wrote {escaped(trace)}")
-    result = {"schedule": wanted.model_dump(mode="json", exclude_defaults=True), **_numbers(prediction)}
-    if write_json(result | {"prompts": _by_prompt(accepted, traces)}, json):
-        show(_in_words(prediction, label))
-        if label is None:
-            say_next("validate", "--schedule", schedule, "--profile", profile, "--record", record)
-
-
-def _numbers(prediction: Prediction) -> dict[str, Any]:
-    from mirrorsd.compare.numbers import predicted_numbers
-
-    return {
+    result = {
+        "schedule": wanted.model_dump(mode="json", exclude_defaults=True),
         **predicted_numbers(prediction),
         "bottlenecks_s": prediction.bottlenecks._asdict(),
         "source": prediction.source,
+        "prompts": _by_prompt(accepted, traces),
     }
+    if write_json(result, json):
+        show(_in_words(prediction, label))
+        if label is None:
+            say_next("validate", "--schedule", schedule, "--profile", profile, "--record", record)
 
 
 def _by_prompt(record: AcceptanceRecord, traces: list[Trace]) -> list[dict[str, Any]]:

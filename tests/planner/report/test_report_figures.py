@@ -8,7 +8,7 @@ from planner.report.break_even import break_even_figure
 from planner.report.figure import spread_apart
 from planner.report.landscape import exit_layers, landscape
 from planner.report.table import result_rows, time_rows
-from planner.report.timeline import COLOUR, TARGET_WORK, common_end_s, pieces, timeline
+from planner.report.timeline import KEY, TARGET_WORK, common_end_s, pieces, timeline
 from planner.search.space import SearchSpace
 from tests.planner.report.synthetic_report import report_data
 from tests.planner.synthetic import TREES, acceptance_record
@@ -53,7 +53,7 @@ def test_both_worlds_share_one_time_axis(data, mirror):
         max(base + length for bar in bars for base, length in zip(bar["base"], bar["x"], strict=True))
         <= end_s * 1e3 + 1e-6
     )
-    assert {bar["marker"]["color"] for bar in bars} <= set(COLOUR.values())
+    assert {bar["marker"]["color"] for bar in bars} <= {key.colour for key in KEY.values()}
     assert any("pattern" in bar["marker"] for bar in bars)
 
 
