@@ -57,7 +57,7 @@ def predict(
         RecordError: the record does not cover the schedule.
         ConfigError: profile and record are of different models, or the schedule does not fit them.
     """
-    label = _label(profile, acceptance, replayed=replayed)
+    label = require_same_models(profile, acceptance, replayed=replayed)
     found = sim.evaluator.predict(schedule, profile, acceptance, max_new_tokens=max_new_tokens, costs=costs)
     return _labelled(found, label)
 
@@ -76,7 +76,7 @@ def simulate(
 
     Arguments and errors are those of `predict`; `trace` is whether there is a span for every operation.
     """
-    _label(profile, acceptance, replayed=replayed)
+    require_same_models(profile, acceptance, replayed=replayed)
     return sim.world.simulate(schedule, profile, acceptance, max_new_tokens=max_new_tokens, trace=trace, costs=costs)
 
 
@@ -87,18 +87,13 @@ def search(space: SearchSpace, profile: Profile, record: AcceptanceRecord, *, re
         ConfigError: profile and record are of different models, and `replayed` is false.
         PlanError: nothing in the space can be priced by the profile and the record.
     """
-    label = _label(profile, record, replayed=replayed)
+    label = require_same_models(profile, record, replayed=replayed)
     return _ranking(planner.search.search.search(space, profile, record), label)
 
 
 def make_plan(space: SearchSpace, profile: Profile, record: AcceptanceRecord, *, replayed: bool = False) -> Plan:
-    """`search`, and what comes out of it judged: does speculation pay, why, and what would change that.
-
-    Raises:
-        ConfigError: profile and record are of different models, and `replayed` is false.
-        PlanError: nothing in the space can be priced by the profile and the record.
-    """
-    label = _label(profile, record, replayed=replayed)
+    """`search`, with its errors, and what comes out judged: does speculation pay, why, and what would change that."""
+    label = require_same_models(profile, record, replayed=replayed)
     plan = planner.plan.make_plan(space, profile, record)
     if label is None:
         return plan
@@ -108,7 +103,7 @@ def make_plan(space: SearchSpace, profile: Profile, record: AcceptanceRecord, *,
 
 def require_same_models(
     profile: Profile,
-    record: AcceptanceRecord,
+    record: Acceptance | AcceptanceRecord,
     *,
     replayed: bool = False,
     sides: tuple[object, object] = ("the profile", "the record"),
@@ -116,11 +111,14 @@ def require_same_models(
     """Refuse a profile and a record of different targets, drafters or types of weights: no prediction would be true.
 
     Returns:
-        None if they are of the same models; else, if `replayed`, the sentence that results have to carry.
+        None if they are of the same models, or acceptance is not recorded; else, if `replayed`, the sentence that
+        results have to carry.
 
     Raises:
         ConfigError: they differ, and `replayed` is false; the message calls the two by `sides`, such as their files.
     """
+    if not isinstance(record, AcceptanceRecord):
+        return None
     differing = [name for name in _FACTS if not _is_same(getattr(profile, name), getattr(record, name))]
     if not differing:
         return None
@@ -132,12 +130,6 @@ def require_same_models(
         "models; search and simulate replay the acceptance of another pair with --replayed-acceptance (replayed=True)"
     )
     raise ConfigError(msg)
-
-
-def _label(profile: Profile, acceptance: Acceptance | AcceptanceRecord, *, replayed: bool) -> str | None:
-    if not isinstance(acceptance, AcceptanceRecord):
-        return None
-    return require_same_models(profile, acceptance, replayed=replayed)
 
 
 def _labelled(prediction: Prediction, label: str | None) -> Prediction:

@@ -89,7 +89,7 @@ def put_together(
 def compare_all(results: Sequence[ScheduleResult], names: Sequence[str], record: AcceptanceRecord) -> list[Comparison]:
     """Rounds and times of every schedule, with the target's margins from the record."""
     margins = {prompt.name: prompt.margins.tolist() for prompt in record.prompts}
-    return [compare(name, list(_pairs(result, record)), margins) for result, name in zip(results, names, strict=True)]
+    return [compare(name, _pairs(result, record), margins) for result, name in zip(results, names, strict=True)]
 
 
 def matching_prompts(prompts: Sequence[EncodedPrompt], record: AcceptanceRecord) -> tuple[EncodedPrompt, ...]:

@@ -98,10 +98,7 @@ def end_labels(
 ) -> list[dict[str, Any]]:
     """Names at the right ends of lines in place of a legend, moved apart where they would overlap.
 
-    Args:
-        ends: (name, height in units of the axis, colour) of every line.
-        axis_range: lowest and highest value of the axis.
-        num_lines: lines of text that fit into the figure's height.
+    `ends` are (name, height in units of the axis, colour); `num_lines` of text fit into the figure's height.
     """
     low, high = axis_range
     places = spread_apart([(height - low) / (high - low) for _, height, _ in ends], 1 / num_lines)

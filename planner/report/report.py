@@ -13,7 +13,6 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from decoding.schedule import Schedule
 from decoding.yaml_file import write_atomically
 from planner.kinds import Kind
 from planner.report.acceptance_figure import acceptance, acceptance_keys, longest_windows
@@ -43,6 +42,7 @@ def render_report(data: ReportData) -> str:
     environment = ImmutableSandboxedEnvironment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
     )
+    verdict, winner = data.plan.verdict, data.plan.search.winner.schedule
     shown = (figure_json, milliseconds, signed_percent, time_range, unbroken)
     environment.filters |= {filter_.__name__: filter_ for filter_ in shown}
     return environment.get_template("template.html").render(
@@ -53,17 +53,12 @@ def render_report(data: ReportData) -> str:
         facts=facts(data),
         has_measured=bool(data.errors),
         has_repeats=any(len(result.measured) > 1 for result in data.results),
-        winner_yaml=_yaml(data.plan.search.winner.schedule),
+        winner_yaml=yaml.safe_dump(winner.model_dump(mode="json", exclude_defaults=True), sort_keys=False),
         num_candidates=f"{len(data.plan.search.candidates):,}",
-        reasons=_reasons(data),
+        reasons=[("What to use", verdict.choice), ("Why", verdict.because), ("What would change it", verdict.changes)],
         **_tables(data),
         **_figures(data),
     )
-
-
-def _reasons(data: ReportData) -> list[tuple[str, tuple[str, ...]]]:
-    verdict = data.plan.verdict
-    return [("What to use", verdict.choice), ("Why", verdict.because), ("What would change it", verdict.changes)]
 
 
 def _tables(data: ReportData) -> dict[str, Any]:
@@ -107,10 +102,6 @@ def _drawn(data: ReportData) -> list[ScheduleResult]:
     kinds: tuple[Kind, ...] = ("mirror", "tree", "synchronous", "lookup", "plain")
     best = [result for result in map(data.fastest, kinds) if result is not None]
     return [result for place, result in enumerate(best) if place < 2 or result.candidate.schedule.num_rows > 1]
-
-
-def _yaml(schedule: Schedule) -> str:
-    return yaml.safe_dump(schedule.model_dump(mode="json", exclude_defaults=True), sort_keys=False)
 
 
 def unbroken(text: str) -> str:
