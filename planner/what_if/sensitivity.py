@@ -115,7 +115,8 @@ def sweep(quantity: Quantity, ask: Ask, *, now: float, grid: Sequence[float]) ->
             if beyond is not None:
                 before, past = values[beyond - way.step], values[beyond]
                 found.append(_bisect(lambda value: _leads(ask(value), challenger), before, past))
-        return _nearest(found, now)
+        # A quantity that is 0 today has no ratio to anything, and ties on one side only.
+        return found[0] if len(found) == 1 else min(found, key=lambda value: abs(log(value / now)), default=None)
 
     return Sweep(
         quantity=quantity,
@@ -124,14 +125,6 @@ def sweep(quantity: Quantity, ask: Ask, *, now: float, grid: Sequence[float]) ->
         best_tpot_s={kind: tuple(at_value[kind] for at_value in times) for kind in times[0]},
         ties={kind: tie(kind) for kind in times[0] if kind != fastest},
     )
-
-
-def _nearest(ties: Sequence[float], now: float) -> float | None:
-    """The tie at the smallest ratio to `now`; None without a tie."""
-    if len(ties) < 2:
-        # A quantity that is 0 today has no ratio to anything, and ties on one side only.
-        return next(iter(ties), None)
-    return min(ties, key=lambda value: abs(log(value / now)))
 
 
 def _leads(times_s: dict[Kind, float], challenger: Kind) -> bool:
