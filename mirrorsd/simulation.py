@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import planner.plan
 import planner.search.search
 import sim.evaluator
 import sim.world
+from decoding.errors import ConfigError
 from decoding.record import AcceptanceRecord
-from planner.same_models import require_same_models
 
 if TYPE_CHECKING:
     from decoding.schedule import Schedule
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from sim.acceptance.acceptance_model import Acceptance
     from sim.cost.cost_model import LaneCost
     from sim.prediction import Prediction
+
+
+_FACTS: Final = ("target", "drafter", "dtype")
 
 
 def predict(
@@ -53,7 +57,7 @@ def predict(
         RecordError: the record does not cover the schedule.
         ConfigError: profile and record are of different models, or the schedule does not fit them.
     """
-    label = _label(profile, acceptance, replayed=replayed)
+    label = require_same_models(profile, acceptance, replayed=replayed)
     found = sim.evaluator.predict(schedule, profile, acceptance, max_new_tokens=max_new_tokens, costs=costs)
     return _labelled(found, label)
 
@@ -72,7 +76,7 @@ def simulate(
 
     Arguments and errors are those of `predict`; `trace` is whether there is a span for every operation.
     """
-    _label(profile, acceptance, replayed=replayed)
+    require_same_models(profile, acceptance, replayed=replayed)
     return sim.world.simulate(schedule, profile, acceptance, max_new_tokens=max_new_tokens, trace=trace, costs=costs)
 
 
@@ -83,18 +87,13 @@ def search(space: SearchSpace, profile: Profile, record: AcceptanceRecord, *, re
         ConfigError: profile and record are of different models, and `replayed` is false.
         PlanError: nothing in the space can be priced by the profile and the record.
     """
-    label = _label(profile, record, replayed=replayed)
+    label = require_same_models(profile, record, replayed=replayed)
     return _ranking(planner.search.search.search(space, profile, record), label)
 
 
 def make_plan(space: SearchSpace, profile: Profile, record: AcceptanceRecord, *, replayed: bool = False) -> Plan:
-    """`search`, and what comes out of it judged: does speculation pay, why, and what would change that.
-
-    Raises:
-        ConfigError: profile and record are of different models, and `replayed` is false.
-        PlanError: nothing in the space can be priced by the profile and the record.
-    """
-    label = _label(profile, record, replayed=replayed)
+    """`search`, with its errors, and what comes out judged: does speculation pay, why, and what would change that."""
+    label = require_same_models(profile, record, replayed=replayed)
     plan = planner.plan.make_plan(space, profile, record)
     if label is None:
         return plan
@@ -102,10 +101,35 @@ def make_plan(space: SearchSpace, profile: Profile, record: AcceptanceRecord, *,
     return replace(plan, search=_ranking(plan.search, label), verdict=verdict)
 
 
-def _label(profile: Profile, acceptance: Acceptance | AcceptanceRecord, *, replayed: bool) -> str | None:
-    if not isinstance(acceptance, AcceptanceRecord):
+def require_same_models(
+    profile: Profile,
+    record: Acceptance | AcceptanceRecord,
+    *,
+    replayed: bool = False,
+    sides: tuple[object, object] = ("the profile", "the record"),
+) -> str | None:
+    """Refuse a profile and a record of different targets, drafters or types of weights: no prediction would be true.
+
+    Returns:
+        None if they are of the same models, or acceptance is not recorded; else, if `replayed`, the sentence that
+        results have to carry.
+
+    Raises:
+        ConfigError: they differ, and `replayed` is false; the message calls the two by `sides`, such as their files.
+    """
+    if not isinstance(record, AcceptanceRecord):
         return None
-    return require_same_models(profile, acceptance, replayed=replayed)
+    differing = [name for name in _FACTS if not _is_same(getattr(profile, name), getattr(record, name))]
+    if not differing:
+        return None
+    ours, theirs = (", ".join(f"{name} {getattr(side, name)}" for name in differing) for side in (profile, record))
+    if replayed:
+        return f"Acceptance is replayed from another pair: recorded with {theirs}, while times are of {ours}."
+    msg = (
+        f"{sides[0]} was measured with {ours}, {sides[1]} recorded with {theirs}. Calibrate and record with the same "
+        "models; search and simulate replay the acceptance of another pair with --replayed-acceptance (replayed=True)"
+    )
+    raise ConfigError(msg)
 
 
 def _labelled(prediction: Prediction, label: str | None) -> Prediction:
@@ -117,3 +141,10 @@ def _ranking(found: SearchResult, label: str | None) -> SearchResult:
         return found
     candidates = (replace(one, prediction=_labelled(one.prediction, label)) for one in found.candidates)
     return replace(found, candidates=tuple(candidates))
+
+
+def _is_same(ours: str | None, theirs: str | None) -> bool:
+    """Whether two names are of one model: a folder can be named in several ways."""
+    if ours is None or theirs is None:
+        return ours is theirs
+    return Path(ours).expanduser().resolve() == Path(theirs).expanduser().resolve()

@@ -32,12 +32,17 @@ def chrome_trace(traces: Mapping[str, Trace]) -> dict[str, Any]:
 
 
 def save_chrome_trace(traces: Mapping[str, Trace], path: Path) -> None:
-    """Write `chrome_trace` atomically, compressed when the name ends in `.gz`.
+    """Write `chrome_trace`; see `write_json`."""
+    write_json(json.dumps(chrome_trace(traces), separators=(",", ":")), path)
+
+
+def write_json(text: str, path: Path) -> None:
+    """Write a trace's JSON atomically, compressed when the name ends in `.gz`.
 
     Raises:
         TraceError: the file cannot be written.
     """
-    content = json.dumps(chrome_trace(traces), separators=(",", ":")).encode()
+    content = text.encode()
     if path.suffix == ".gz":
         content = gzip.compress(content, mtime=0)
     try:
@@ -58,14 +63,7 @@ def _process(pid: int, name: str, trace: Trace) -> Iterator[Event]:
     yield from _rounds(pid, trace.rounds)
     yield from _arrows(pid, trace.spans, tids)
     for event in trace.events:
-        yield {
-            "ph": "i",
-            "s": "p",
-            "name": f"{event.lane}: {event.text}",
-            "pid": pid,
-            "tid": ROUNDS_TRACK,
-            "ts": _ns(event.time_s) / 1000,
-        }
+        yield _event("i", pid, ROUNDS_TRACK, event.time_s, name=f"{event.lane}: {event.text}", s="p")
 
 
 def _tracks(spans: list[Span]) -> list[tuple[str, list[Span]]]:
@@ -87,38 +85,21 @@ def _tracks(spans: list[Span]) -> list[tuple[str, list[Span]]]:
 
 def _slice(pid: int, tid: int, span: Span) -> Event:
     category = "transfer" if span.work is Work.TRANSFER else "draft" if span.work in DRAFTING else "target"
-    return {
-        "ph": "X",
-        "name": span.work.value,
-        "cat": category,
-        "pid": pid,
-        "tid": tid,
-        **_interval(span.start_s, span.end_s),
-        "args": {"round": span.round, "rows": span.rows},
-    }
+    args = {"round": span.round, "rows": span.rows}
+    length = _microseconds(span.start_s, span.end_s)
+    return _event("X", pid, tid, span.start_s, dur=length, name=span.work.value, cat=category, args=args)
 
 
 def _rounds(pid: int, rounds: list[Round]) -> Iterator[Event]:
     committed = 0
     for index, entry in enumerate(rounds):
         outcome = {None: "", True: ", hit", False: ", miss"}[entry.hit]
-        yield {
-            "ph": "X",
-            "name": f"round {index}: {entry.num_accepted} of {entry.num_drafted} accepted{outcome}",
-            "cat": "round",
-            "pid": pid,
-            "tid": ROUNDS_TRACK,
-            **_interval(entry.start_s, entry.end_s),
-            "args": {"committed": entry.num_committed, "next_token": entry.outcome[1], "hit": entry.hit},
-        }
+        name = f"round {index}: {entry.num_accepted} of {entry.num_drafted} accepted{outcome}"
+        args = {"committed": entry.num_committed, "next_token": entry.outcome[1], "hit": entry.hit}
+        length = _microseconds(entry.start_s, entry.end_s)
+        yield _event("X", pid, ROUNDS_TRACK, entry.start_s, dur=length, name=name, cat="round", args=args)
         committed += entry.num_committed
-        yield {
-            "ph": "C",
-            "name": "committed tokens",
-            "pid": pid,
-            "ts": _ns(entry.end_s) / 1000,
-            "args": {"tokens": committed},
-        }
+        yield _event("C", pid, ROUNDS_TRACK, entry.end_s, name="committed tokens", args={"tokens": committed})
 
 
 def _arrows(pid: int, spans: list[Span], tids: Mapping[Span, int]) -> Iterator[Event]:
@@ -132,19 +113,23 @@ def _arrows(pid: int, spans: list[Span], tids: Mapping[Span, int]) -> Iterator[E
             continue
         num_seen = num_ended
         step = drafted[num_ended - 1]
-        common = {"name": "window", "cat": "window", "id": f"{pid}.{arrow}", "pid": pid}
+        common = {"name": "window", "cat": "window", "id": f"{pid}.{arrow}"}
         # Perfetto ties an arrow to the slice around its time, so it leaves where the step starts.
-        yield common | {"ph": "s", "tid": tids[step], "ts": _ns(step.start_s) / 1000}
-        yield common | {"ph": "f", "bp": "e", "tid": tids[span], "ts": _ns(span.start_s) / 1000}
+        yield _event("s", pid, tids[step], step.start_s, **common)
+        yield _event("f", pid, tids[span], span.start_s, bp="e", **common)
 
 
 def _label(pid: int, kind: str, name: str, *, tid: int = ROUNDS_TRACK) -> Event:
     return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-def _interval(start_s: float, end_s: float) -> dict[str, float]:
-    """Microseconds on a grid of nanoseconds, so that touching spans stay touching."""
-    return {"ts": _ns(start_s) / 1000, "dur": (_ns(end_s) - _ns(start_s)) / 1000}
+def _event(phase: str, pid: int, tid: int, time_s: float, **fields: Any) -> Event:
+    return {"ph": phase, "pid": pid, "tid": tid, "ts": _microseconds(0, time_s), **fields}
+
+
+def _microseconds(start_s: float, end_s: float) -> float:
+    """On a grid of nanoseconds, so that touching spans stay touching."""
+    return (_ns(end_s) - _ns(start_s)) / 1000
 
 
 def _ns(time_s: float) -> int:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
 from decoding.schedule import Schedule
 
 Kind = Literal["plain", "lookup", "synchronous", "tree", "mirror"]
 
-KINDS: Final[tuple[Kind, ...]] = ("plain", "lookup", "synchronous", "tree", "mirror")
-"""From the simplest on: nothing but the target; text that is found again; a draft model; heads that read the target's
-states; two lanes at once."""
+KINDS: Final[Mapping[Kind, str]] = {
+    "plain": "plain decoding",
+    "lookup": "prompt lookup",
+    "synchronous": "synchronous speculation",
+    "tree": "tree speculation",
+    "mirror": "mirror speculation",
+}
+"""Their names in sentences, from the simplest on: nothing but the target; text that is found again; a draft model;
+heads that read the target's states; two lanes at once."""
 
 
 def kind_of(schedule: Schedule) -> Kind:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isnan
 from typing import Final, Literal
 
+from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from planner.kinds import KINDS, Kind, kind_of
 from planner.search.comparison import Compare
 from planner.search.search import Candidate, SearchResult
-from planner.settings_in_words import lanes_in_words, settings_in_words
 from planner.upper_bounds import OverlapBound
-from planner.what_if.sensitivity import BreakEven, Sensitivity
+from planner.what_if.sensitivity import Sensitivity, Sweep
 from planner.wording import (
-    KIND,
     PART,
     capital,
+    counted,
     factor,
     listing,
     milliseconds,
@@ -114,9 +114,9 @@ def _prediction(plain: Candidate | None, drafting: Candidate | None) -> str:
 
 def _choice(result: SearchResult, profile: Profile, compare: Compare) -> Iterator[str]:
     winner = result.winner
-    settings = settings_in_words(winner.schedule, profile)
+    settings = _settings(winner.schedule, profile)
     yield f"The fastest by prediction is {winner.schedule.traits.title}: {settings}."
-    yield lanes_in_words(winner.schedule, profile)
+    yield _lanes(winner.schedule, profile)
     close = []
     for rival, name in _rivals(result):
         if compare(winner.schedule, rival.schedule).is_measurable:
@@ -128,12 +128,67 @@ def _choice(result: SearchResult, profile: Profile, compare: Compare) -> Iterato
         yield from _too_close(winner, close)
 
 
+def _settings(schedule: Schedule, profile: Profile) -> str:
+    """What a round does, such as `draft 2 tokens per round`."""
+    if schedule.traits.window == "none":
+        return "one target pass per token"
+    if schedule.is_tree:
+        return _tree_settings(schedule)
+    if schedule.traits.finds_text:
+        return f"verify up to {counted(schedule.num_speculative_tokens, 'token')} that followed the last ones before"
+    features = ", reading the target's exit features" if schedule.exit_features else ""
+    drafted = f"draft {counted(schedule.num_speculative_tokens, 'token')} per round{features}"
+    if not schedule.traits.overlaps:
+        return drafted
+    exit_taken = f", exit after layer {schedule.exit_layer} of {profile.num_layers}" if schedule.uses_exit else ""
+    return f"{drafted}{exit_taken}, prepare {_branches(schedule)}"
+
+
+def _lanes(schedule: Schedule, profile: Profile) -> str:
+    """A sentence on which model runs where."""
+    target = _lane(profile, schedule.target_lane)
+    if schedule.draft_lane is None or (schedule.is_pooled and schedule.traits.finds_text):
+        return f"The target runs on {target}."
+    if schedule.is_pooled and schedule.is_tree:
+        return f"The target and its head take turns on {target}."
+    if schedule.is_pooled:
+        return f"Target and draft take turns on {target}."
+    return f"The target runs on {target}, the draft on {_lane(profile, schedule.draft_lane)}."
+
+
+def _tree_settings(schedule: Schedule) -> str:
+    by = "the target's own streams draft" if schedule.draft_lane is None else f"{schedule.drafter} drafts"
+    expanded = f", {schedule.tree_top_k} nodes expanded per level" if schedule.tree_top_k else ""
+    depth = f"{schedule.num_speculative_tokens} deep{expanded}"
+    return f"{by} a tree of {counted(schedule.tree_size, 'token')} per round, {depth}"
+
+
+def _branches(schedule: Schedule) -> str:
+    if schedule.roots_per_row is not None:
+        branches = " / ".join(str(count) for count in schedule.roots_per_row)
+        accepted = " / ".join(str(count) for count in range(len(schedule.roots_per_row)))
+        return f"{branches} branches for {accepted} accepted tokens, from the {schedule.root_source}"
+    sources = [(schedule.exit_top_k, "exit"), (schedule.draft_top_k, "draft")]
+    return listing(
+        [f"{counted(count, 'branch', 'branches')} per row from the {name}" for count, name in sources if count]
+    )
+
+
+def _lane(profile: Profile, name: str) -> str:
+    lane = profile.lane(name)
+    if not lane.cores:
+        return f"lane {name} ({lane.device})"
+    cores = f"core {lane.cores[0]}" if len(lane.cores) == 1 else f"{len(lane.cores)} cores"
+    return f"lane {name} ({lane.device}, {cores})"
+
+
 def _too_close(winner: Candidate, close: list[tuple[Candidate, str]]) -> Iterator[str]:
     """What the predictions cannot tell from the winner, and whether that is a reason to choose something simpler."""
     rivals = [f"{name} ({milliseconds(rival.tpot_s)} per token)" for rival, name in close]
     yield f"The predictions cannot tell whether it is really faster than {listing(rivals, 'or')}."
-    simplest, name = min(close, key=lambda one: KINDS.index(kind_of(one[0].schedule)))
-    if KINDS.index(kind_of(simplest.schedule)) < KINDS.index(kind_of(winner.schedule)):
+    order = list(KINDS)
+    simplest, name = min(close, key=lambda one: order.index(kind_of(one[0].schedule)))
+    if order.index(kind_of(simplest.schedule)) < order.index(kind_of(winner.schedule)):
         yield f"{capital(name)} is simpler, and so the better choice unless runs show a difference."
 
 
@@ -217,9 +272,9 @@ def _grouped(candidate: Candidate) -> dict[str, float]:
 
 
 def _changes(sensitivity: Sensitivity, bound: OverlapBound | None) -> Iterator[str]:
-    for challenger in dict.fromkeys(one.challenger for one in sensitivity.break_evens):
-        yield _change(challenger, [one for one in sensitivity.break_evens if one.challenger == challenger])
-    gains = [f"the {gain.part} {percent(gain.gain)}" for gain in sensitivity.gains]
+    for challenger in dict.fromkeys(kind for sweep in sensitivity.sweeps for kind in sweep.ties):
+        yield _change(challenger, sensitivity.sweeps)
+    gains = [f"the {part} {percent(gain)}" for part, gain in sensitivity.gains.items()]
     if gains:
         yield f"One part made ten percent faster would bring this many more tokens per second: {listing(gains)}."
     if bound is not None:
@@ -233,23 +288,23 @@ def _changes(sensitivity: Sensitivity, bound: OverlapBound | None) -> Iterator[s
             yield f"The shared memory alone needs {floor} per token of mirror speculation."
 
 
-def _change(challenger: Kind, asked: list[BreakEven]) -> str:
-    ties = [_tie(one) for one in asked if one.at is not None]
+def _change(challenger: Kind, sweeps: Sequence[Sweep]) -> str:
+    ties = [_tie(sweep, at) for sweep in sweeps if (at := sweep.ties[challenger]) is not None]
     if ties:
-        return f"{capital(KIND[challenger])} would be the fastest if {', or if '.join(ties)}."
-    tried = ", nor with one ".join(_range(one) for one in asked)
-    return f"{capital(KIND[challenger])} would not be the fastest with a draft {tried}."
+        return f"{capital(KINDS[challenger])} would be the fastest if {', or if '.join(ties)}."
+    tried = ", nor with one ".join(_range(sweep) for sweep in sweeps)
+    return f"{capital(KINDS[challenger])} would not be the fastest with a draft {tried}."
 
 
-def _tie(one: BreakEven) -> str:
-    assert one.at is not None
-    if one.quantity == "acceptance":
-        often = "more often" if one.at > one.now else "less often"
-        return f"the draft were right {often} (for {percent(one.at)} of the tokens, not {percent(one.now)})"
-    return f"drafting were {factor(max(one.at, 1 / one.at))} {'faster' if one.at > 1 else 'slower'}"
+def _tie(sweep: Sweep, at: float) -> str:
+    if sweep.quantity == "acceptance":
+        often = "more often" if at > sweep.now else "less often"
+        return f"the draft were right {often} (for {percent(at)} of the tokens, not {percent(sweep.now)})"
+    return f"drafting were {factor(max(at, 1 / at))} {'faster' if at > 1 else 'slower'}"
 
 
-def _range(one: BreakEven) -> str:
-    if one.quantity == "acceptance":
-        return f"that is right for {percent(one.low)} to {percent(one.high)} of the tokens"
-    return f"from {factor(1 / one.low)} slower to {factor(one.high)} faster"
+def _range(sweep: Sweep) -> str:
+    low, high = sweep.values[0], sweep.values[-1]
+    if sweep.quantity == "acceptance":
+        return f"that is right for {percent(low)} to {percent(high)} of the tokens"
+    return f"from {factor(1 / low)} slower to {factor(high)} faster"

@@ -6,15 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from decoding.schedule import Schedule
-from planner.kinds import Kind
 
-KIND: Final[Mapping[Kind, str]] = {
-    "plain": "plain decoding",
-    "lookup": "prompt lookup",
-    "synchronous": "synchronous speculation",
-    "tree": "tree speculation",
-    "mirror": "mirror speculation",
-}
 PART: Final[Mapping[str, str]] = {
     "target_verify": "the target's whole pass",
     "target_prefix": "the target up to the exit",
@@ -117,7 +109,9 @@ _DETAILS: Final[tuple[Callable[[Schedule], str], ...]] = (
 
 def _told_apart(names: list[str], details: list[str]) -> list[str]:
     """Names that several share get their detail, where it tells any of them apart."""
-    held = {name: {detail for other, detail in zip(names, details, strict=True) if other == name} for name in names}
+    held: dict[str, set[str]] = {}
+    for name, detail in zip(names, details, strict=True):
+        held.setdefault(name, set()).add(detail)
     return [f"{name}, {detail}" if len(held[name]) > 1 else name for name, detail in zip(names, details, strict=True)]
 
 

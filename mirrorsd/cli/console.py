@@ -76,11 +76,7 @@ def escaped(text: object) -> str:
 
 @contextmanager
 def telling_what_was_saved(saved: list[str]) -> Iterator[None]:
-    """On Ctrl-C report what is on disk by then, and end with `INTERRUPTED`.
-
-    Args:
-        saved: one sentence per thing saved; the caller appends as it goes.
-    """
+    """On Ctrl-C report what is on disk by then, a sentence each that the caller appends as it goes."""
     try:
         yield
     except KeyboardInterrupt as error:

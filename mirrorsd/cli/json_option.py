@@ -36,18 +36,9 @@ def with_default_destination(args: Sequence[str]) -> list[str]:
 
 
 def write_json(data: dict[str, Any], destination: str | None, *, relative: Sequence[str] = ()) -> bool:
-    """Write `data` to where `--json` points.
+    """Write `data` to where `--json` points; returns whether stdout is still free for a text result.
 
-    Args:
-        data: the result.
-        destination: a path, `STDOUT`, or None for nowhere.
-        relative: entries of `data` that are paths; in a file they are relative to its own folder.
-
-    Returns:
-        Whether stdout is still free for a text result.
-
-    Raises:
-        ConfigError: the file cannot be written.
+    Entries of `data` that are named in `relative` are paths; in a file they are relative to its own folder.
     """
     if destination is None:
         return True

@@ -10,7 +10,8 @@ import typer
 
 if TYPE_CHECKING:
     from calibrate.prompts import Prompt
-    from mirrorsd.model_pair import ModelPair, Progress
+    from decoding.progress import ReportProgress
+    from mirrorsd.model_pair import ModelPair
 
 DEFAULT_TARGET = "smollm2-135m-instruct"
 
@@ -85,12 +86,8 @@ class ModelNames(NamedTuple):
     heads: str | None = None
     dtype: Dtype = Dtype.BFLOAT16
 
-    def find(self, progress: Progress) -> ModelPair:
-        """Their folders.
-
-        Raises:
-            ModelError: a model is not to be had, or is of an unsupported family.
-        """
+    def find(self, progress: ReportProgress) -> ModelPair:
+        """Their folders."""
         from mirrorsd.model_pair import find_pair
 
         return find_pair(
@@ -118,11 +115,7 @@ def chosen_heads(text: str | None) -> tuple[str, ...] | None:
 
 
 def chosen_prompts(path: Path | None, per_category: int | None = None) -> tuple[Prompt, ...]:
-    """The prompts that `--prompts` and `--per-category` ask for.
-
-    Raises:
-        ConfigError: the file is missing or wrong.
-    """
+    """The prompts that `--prompts` and `--per-category` ask for."""
     from calibrate.prompts import bundled_prompts, load_prompts, take_per_category
 
     prompts = bundled_prompts() if path is None else load_prompts(path)

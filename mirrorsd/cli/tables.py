@@ -9,7 +9,7 @@ from typing import Any, Final
 from rich.table import Table
 
 from planner.search.search import Candidate
-from planner.wording import milliseconds, percent, schedule_name
+from planner.wording import milliseconds, percent, schedule_names
 
 _WIDE_ENOUGH: Final = 110
 """Characters in which a schedule's name and all columns of an outcome find room."""
@@ -21,10 +21,11 @@ def ranking(candidates: Sequence[Candidate], top: int) -> Table:
     table.add_column("schedule")
     for heading in ("ms", "interval", "tokens/round", "hits"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for one in candidates[:top]:
+    shown = candidates[:top]
+    for name, one in zip(schedule_names([(one.schedule, one.placement) for one in shown]), shown, strict=True):
         prediction = one.prediction
         table.add_row(
-            schedule_name(one.schedule, one.placement),
+            name,
             _ms(prediction.tpot_s),
             interval(prediction.tpot_s_low, prediction.tpot_s_high),
             f"{prediction.mean_acceptance_length:.2f}",

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from calibrate.validate import Comparison, TracePair, compare
 from decoding.errors import RecordError
+from decoding.progress import ReportProgress
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
-from mirrorsd.model_pair import Progress
 from planner.report.report_data import ScheduleResult
 from planner.search.search import Candidate, rank
 from sim.world import simulate
@@ -44,23 +44,13 @@ def run_in_turn(
     max_new_tokens: int,
     enough: Callable[[int], bool] = lambda _num_prompts: False,
     between: Callable[[], None] = lambda: None,
-    progress: Progress = lambda _step, _share: None,
+    progress: ReportProgress = lambda _step, _share: None,
 ) -> Measured:
     """Run every schedule on every prompt, prompt by prompt, so that changes of the machine's speed hit all alike.
 
     The order of the schedules rotates from prompt to prompt. Before the first one each runs once unmeasured.
-
-    Args:
-        engine: lanes and models.
-        schedules: what to run.
-        prompts: on what.
-        max_new_tokens: cut of every text.
-        enough: asked with the number of prompts done, at least one, whether to leave the others out.
-        between: called before every prompt and after the last, while no schedule runs.
-        progress: called with what is under way and the share that is done.
-
-    Raises:
-        MirrorsdError: a schedule does not fit, or a lane was lost.
+    `enough` is asked with the number of prompts done, at least one, whether to leave the others out; `between` is
+    called before every prompt and after the last, while no schedule runs.
     """
     traces: list[list[Trace]] = [[] for _ in schedules]
     for schedule in schedules:
@@ -83,14 +73,7 @@ def run_in_turn(
 def put_together(
     candidates: Sequence[Candidate], measured: Measured, profile: Profile, record: AcceptanceRecord
 ) -> tuple[ScheduleResult, ...]:
-    """Join what was measured with what is predicted for the very same prompts.
-
-    Args:
-        candidates: the schedules that were run, in their order.
-        measured: their traces, over the first prompts of the record.
-        profile: the machine.
-        record: of the same prompts, and possibly more.
-    """
+    """Join what was measured, on the first prompts of the record, with what is predicted for the very same prompts."""
     common = replace(record, prompts=record.prompts[: measured.num_prompts])
     predicted = {one.schedule: one for one in rank([one.schedule for one in candidates], profile, common).candidates}
     return tuple(
@@ -103,14 +86,10 @@ def put_together(
     )
 
 
-def compare_all(
-    results: Sequence[ScheduleResult],
-    names: Sequence[str],
-    record: AcceptanceRecord,
-) -> list[Comparison]:
+def compare_all(results: Sequence[ScheduleResult], names: Sequence[str], record: AcceptanceRecord) -> list[Comparison]:
     """Rounds and times of every schedule, with the target's margins from the record."""
     margins = {prompt.name: prompt.margins.tolist() for prompt in record.prompts}
-    return [compare(name, list(_pairs(result, record)), margins) for result, name in zip(results, names, strict=True)]
+    return [compare(name, _pairs(result, record), margins) for result, name in zip(results, names, strict=True)]
 
 
 def matching_prompts(prompts: Sequence[EncodedPrompt], record: AcceptanceRecord) -> tuple[EncodedPrompt, ...]:
@@ -124,8 +103,8 @@ def matching_prompts(prompts: Sequence[EncodedPrompt], record: AcceptanceRecord)
         if entry.name not in known:
             msg = f"the record's prompt {entry.name!r} is not among the {len(known)} prompts given"
             raise RecordError(msg)
-        if len(known[entry.name].ids) != entry.prompt_length:
-            found = len(known[entry.name].ids)
+        found = len(known[entry.name].ids)
+        if found != entry.prompt_length:
             msg = f"prompt {entry.name!r} has {found} tokens, but was recorded with {entry.prompt_length}"
             raise RecordError(msg)
     return tuple(known[entry.name] for entry in record.prompts)

@@ -7,34 +7,30 @@ from typing import Any
 
 from decoding import metrics
 from decoding.trace import Trace
+from planner.search.search import Candidate
 from sim.prediction import Prediction
+
+_NAMES = ("num_rounds", "num_accepted_tokens", "mean_acceptance_length", "reuse_rate", "num_tokens", "decode_s")
 
 
 def measured_numbers(traces: Sequence[Trace]) -> dict[str, Any]:
     """Numbers of the traces of one schedule, one per prompt."""
-    return {
-        "tpot_s": metrics.tpot_s(traces),
-        "num_rounds": metrics.num_rounds(traces),
-        "num_accepted_tokens": metrics.num_accepted_tokens(traces),
-        "mean_acceptance_length": metrics.mean_acceptance_length(traces),
-        "reuse_rate": metrics.reuse_rate(traces),
-        "num_tokens": metrics.num_tokens(traces),
-        "decode_s": metrics.decode_s(traces),
-    }
+    return {name: getattr(metrics, name)(traces) for name in ("tpot_s", *_NAMES)}
 
 
 def predicted_numbers(prediction: Prediction) -> dict[str, Any]:
     """The same numbers of a prediction, with the interval of the time per token."""
+    return {name: getattr(prediction, name) for name in ("tpot_s", "tpot_s_low", "tpot_s_high", *_NAMES)}
+
+
+def candidate_numbers(name: str, candidate: Candidate) -> dict[str, Any]:
+    """A schedule by name with what is predicted of it."""
     return {
-        "tpot_s": prediction.tpot_s,
-        "tpot_s_low": prediction.tpot_s_low,
-        "tpot_s_high": prediction.tpot_s_high,
-        "num_rounds": prediction.num_rounds,
-        "num_accepted_tokens": prediction.num_accepted_tokens,
-        "mean_acceptance_length": prediction.mean_acceptance_length,
-        "reuse_rate": prediction.reuse_rate,
-        "num_tokens": prediction.num_tokens,
-        "decode_s": prediction.decode_s,
+        "name": name,
+        "method": candidate.schedule.method,
+        "placement": candidate.placement,
+        "schedule": candidate.schedule.model_dump(mode="json", exclude_defaults=True),
+        "predicted": predicted_numbers(candidate.prediction),
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from calibrate.validate import Comparison, Divergence, accuracy
 from decoding.trace import NOT_COMMITTED, Round
-from mirrorsd.compare.numbers import measured_numbers, predicted_numbers
+from mirrorsd.compare.numbers import candidate_numbers, measured_numbers
 from mirrorsd.model_pair import ModelPair, name_of
 from planner.report.report_data import ScheduleResult
 from planner.wording import counted, error_percent, milliseconds
@@ -18,7 +18,16 @@ _DOUBTFUL_MARGIN = 0.5
 
 def schedule_entries(results: Sequence[ScheduleResult], comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
     """One object per schedule, in the order given."""
-    return [_entry(result, comparison) for result, comparison in zip(results, comparisons, strict=True)]
+    return [
+        {
+            **candidate_numbers(comparison.schedule, result.candidate),
+            "measured": measured_numbers(result.measured[0]),
+            "tpot_error": comparison.tpot_error,
+            "same_rounds": comparison.same_rounds,
+            "divergences": [_divergence(found) for found in comparison.divergences],
+        }
+        for result, comparison in zip(results, comparisons, strict=True)
+    ]
 
 
 def accuracy_entry(comparisons: Sequence[Comparison]) -> dict[str, Any]:
@@ -79,21 +88,6 @@ def _why(found: Divergence, dtype: str) -> str:
     if dtype == "bfloat16" and found.margin < _DOUBTFUL_MARGIN:
         return f"{apart}: a verification of several rows rounds otherwise than one row, and {dtype} decides by that."
     return f"{apart}."
-
-
-def _entry(result: ScheduleResult, comparison: Comparison) -> dict[str, Any]:
-    schedule = result.candidate.schedule
-    return {
-        "name": comparison.schedule,
-        "method": schedule.method,
-        "placement": result.candidate.placement,
-        "schedule": schedule.model_dump(mode="json", exclude_defaults=True),
-        "predicted": predicted_numbers(result.candidate.prediction),
-        "measured": measured_numbers(result.measured[0]),
-        "tpot_error": comparison.tpot_error,
-        "same_rounds": comparison.same_rounds,
-        "divergences": [_divergence(found) for found in comparison.divergences],
-    }
 
 
 def _divergence(found: Divergence) -> dict[str, Any]:

@@ -62,9 +62,6 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
 
     No path of this machine is written down: `files` are relative to `folder`, and `folder` to the file that names
     it, so all of it can be moved. In the object returned `folder` is what was given, as `report` is everywhere.
-
-    Raises:
-        MirrorsdError: a file cannot be written.
     """
     for stale in (folder / "traces").glob("[0-9][0-9]-*.json.gz"):
         stale.unlink()

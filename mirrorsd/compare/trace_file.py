@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import gzip
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Literal
+
+from pydantic import BaseModel
 
 from decoding.errors import TraceError
-from decoding.files import replace_file
-from decoding.trace import LaneEvent, Round, Span, Trace, Work
+from decoding.trace import Trace
+from planner.chrome_trace import write_json
 
-_FORMAT: Final = "mirrorsd-traces-1"
+_MOST_CHARACTERS = 300
+
+
+class _Content(BaseModel):
+    """What such a file holds; traces are a list per schedule."""
+
+    format: Literal["mirrorsd-traces-1"]
+    traces: Sequence[Sequence[Trace]]
 
 
 def save_traces(traces: Sequence[Sequence[Trace]], path: Path) -> None:
@@ -21,12 +29,8 @@ def save_traces(traces: Sequence[Sequence[Trace]], path: Path) -> None:
     Raises:
         TraceError: the file cannot be written.
     """
-    content = {"format": _FORMAT, "traces": [[_plain(trace) for trace in row] for row in traces]}
-    try:
-        replace_file(path, gzip.compress(json.dumps(content, separators=(",", ":")).encode(), mtime=0))
-    except OSError as error:
-        msg = f"{path}: cannot be written ({error})"
-        raise TraceError(msg) from error
+    content = _Content(format="mirrorsd-traces-1", traces=traces)
+    write_json(content.model_dump_json(exclude={"traces": {"__all__": {"__all__": {"_round_start_s"}}}}), path)
 
 
 def load_traces(path: Path) -> list[list[Trace]]:
@@ -36,33 +40,8 @@ def load_traces(path: Path) -> list[list[Trace]]:
         TraceError: the file is missing, damaged, or holds something else.
     """
     try:
-        content = json.loads(gzip.decompress(path.read_bytes()))
-        if content["format"] != _FORMAT:
-            msg = f"{path}: format is {content['format']!r}, expected {_FORMAT!r}"
-            raise TraceError(msg)
-        return [[_trace(fields) for fields in row] for row in content["traces"]]
-    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
-        msg = f"{path}: not a readable file of traces ({error!r})"
+        content = _Content.model_validate_json(gzip.decompress(path.read_bytes()))
+    except (OSError, EOFError, ValueError) as error:
+        msg = f"{path}: not a readable file of traces ({str(error)[:_MOST_CHARACTERS]})"
         raise TraceError(msg) from error
-
-
-def _plain(trace: Trace) -> dict[str, Any]:
-    return {
-        "world": trace.world,
-        "spans": trace.spans,
-        "rounds": trace.rounds,
-        "events": trace.events,
-        "prefill_s": trace.prefill_s,
-        "decode_s": trace.decode_s,
-    }
-
-
-def _trace(fields: dict[str, Any]) -> Trace:
-    return Trace(
-        world=fields["world"],
-        spans=[Span(lane, Work(work), *rest) for lane, work, *rest in fields["spans"]],
-        rounds=[Round(*row)._replace(outcome=tuple(row[5])) for row in fields["rounds"]],
-        events=[LaneEvent(*row) for row in fields["events"]],
-        prefill_s=fields["prefill_s"],
-        decode_s=fields["decode_s"],
-    )
+    return [list(row) for row in content.traces]

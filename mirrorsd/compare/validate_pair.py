@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING, cast
 
+from decoding.progress import ReportProgress
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile, load_profile
 from mirrorsd.compare.both_worlds import compare_all, matching_prompts, put_together, run_in_turn
 from mirrorsd.compare.outcome import platform_entry
 from mirrorsd.compare.outcome_folder import Outcome, unique_names
-from mirrorsd.model_pair import Dtype, ModelPair, Progress, find_pair
+from mirrorsd.model_pair import Dtype, find_pair
 from mirrorsd.prompt_tokens import encode
+from mirrorsd.simulation import require_same_models
 from mirrorsd.text_engine import lane_specs, new_engine
 from planner.plan import make_plan
-from planner.same_models import require_same_models
 from planner.search.search import rank
 from planner.search.space import SearchSpace
 
@@ -36,25 +37,10 @@ class Evidence:
 
     @classmethod
     def load(cls, profile_path: Path, record_path: Path) -> Evidence:
-        """Read both.
-
-        Raises:
-            ConfigError: a file is wrong, or the two are of different models or types.
-            RecordError: the record is missing or damaged.
-        """
+        """Read both, and refuse them where they are of different models."""
         profile, record = load_profile(profile_path), AcceptanceRecord.load(record_path)
         require_same_models(profile, record, sides=(profile_path, record_path))
         return cls(profile=profile, record=record, profile_path=profile_path, record_path=record_path)
-
-    def pair(self, exits: str | None) -> ModelPair:
-        """The models of the evidence; exits are named by the caller, or those that ship.
-
-        Raises:
-            ModelError: a model is not to be had.
-        """
-        assert self.record.dtype in get_args(Dtype)
-        dtype = cast("Dtype", self.record.dtype)
-        return find_pair(self.record.target, drafter=self.record.drafter, exits=exits, dtype=dtype)
 
 
 def validate(
@@ -63,22 +49,18 @@ def validate(
     prompts: Sequence[Prompt],
     *,
     exits: str | None = None,
-    progress: Progress = lambda _step, _share: None,
+    progress: ReportProgress = lambda _step, _share: None,
 ) -> Outcome:
     """Run the schedules on every prompt of the record, and simulate the same.
 
-    Args:
-        schedules: what to compare.
-        evidence: what the simulation is made from.
-        prompts: those that were recorded, and possibly more.
-        exits: name or folder of the exit adapters; None for those that ship.
-        progress: called with what is under way and the share that is done.
+    `prompts` are those that were recorded, and possibly more; `exits` is the name or folder of the exit adapters, None
+    for those that ship.
 
     Raises:
         MirrorsdError: a schedule does not fit, a prompt is missing, or a model or lane is not to be had.
     """
     profile, record = evidence.profile, evidence.record
-    pair = evidence.pair(exits)
+    pair = find_pair(record.target, drafter=record.drafter, exits=exits, dtype=cast("Dtype", record.dtype))
     encoded = matching_prompts(encode(prompts, pair.target_folder), record)
     ranked = {one.schedule: one for one in rank(schedules, profile, record).candidates}
     candidates = [ranked[schedule] for schedule in dict.fromkeys(schedules)]

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from decoding.progress import ReportProgress
+
 _TRUSTED_SHARE: Final = 0.1
 """From here on a stage's own speed predicts its end better than the estimate made before."""
 
@@ -54,7 +56,7 @@ class Stages:
         """Something is known now about how long a later stage will take."""
         self._expected_s[stage] = seconds
 
-    def begin(self, stage: str) -> Callable[[str, float], None]:
+    def begin(self, stage: str) -> ReportProgress:
         """Enter a stage; what is returned takes its steps."""
         self._stage_start_s = self._clock()
         place = self._names.index(stage)

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from decoding.metrics import per_position_acceptance_rate
 from decoding.trace import Trace
-from planner.report.figure import Figure, Key, axis, layout
+from planner.report.figure import Figure, Key, axis, layout, scatter
 from planner.report.report_data import ScheduleResult
 from planner.wording import percent
 
@@ -22,11 +22,15 @@ COLOUR: Final[dict[Drafting, str]] = {
 
 def longest_windows(results: Sequence[ScheduleResult]) -> list[ScheduleResult]:
     """For every way of drafting the result with the most drafted tokens; measured ones go first."""
+
+    def preference(result: ScheduleResult) -> tuple[bool, int]:
+        return bool(result.measured), result.candidate.schedule.num_rows
+
     longest: dict[Drafting, ScheduleResult] = {}
     for result in results:
         if result.candidate.schedule.num_speculative_tokens:
             way = _drafting(result)
-            longest[way] = max(longest.get(way, result), result, key=_length)
+            longest[way] = max(longest.get(way, result), result, key=preference)
     return [longest[way] for way in COLOUR if way in longest]
 
 
@@ -63,14 +67,10 @@ def _lines(result: ScheduleResult) -> Iterator[dict[str, Any]]:
     colour = COLOUR[_drafting(result)]
     ring = {"symbol": "circle-open", "size": 13, "line": {"width": 2}}
     line = {"color": colour, "width": 2}
-    yield _points("simulated", _rates(result, result.simulated)) | {
-        "mode": "lines+markers",
-        "line": line,
-        "marker": ring,
-    }
+    yield _points("lines+markers", "simulated", _rates(result, result.simulated), line=line, marker=ring)
     real = [trace for repeat in result.measured for trace in repeat]
     if real:
-        yield _points("measured", _rates(result, real)) | {"mode": "markers", "marker": {"size": 6, "color": colour}}
+        yield _points("markers", "measured", _rates(result, real), marker={"size": 6, "color": colour})
 
 
 def _rates(result: ScheduleResult, traces: Sequence[Trace]) -> list[float]:
@@ -78,15 +78,16 @@ def _rates(result: ScheduleResult, traces: Sequence[Trace]) -> list[float]:
     return per_position_acceptance_rate(traces)[: result.candidate.schedule.num_speculative_tokens]
 
 
-def _points(world: str, rates: list[float]) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "name": world,
-        "x": list(range(1, len(rates) + 1)),
-        "y": [rate * 100 for rate in rates],
-        "cliponaxis": False,
-        "hovertemplate": f"drafted token %{{x}}: %{{y:.1f}} %<extra>{world}</extra>",
-    }
+def _points(mode: str, world: str, rates: list[float], **settings: Any) -> dict[str, Any]:
+    return scatter(
+        mode,
+        list(range(1, len(rates) + 1)),
+        [rate * 100 for rate in rates],
+        name=world,
+        cliponaxis=False,
+        hovertemplate=f"drafted token %{{x}}: %{{y:.1f}} %<extra>{world}</extra>",
+        **settings,
+    )
 
 
 def _drafting(result: ScheduleResult) -> Drafting:
@@ -94,7 +95,3 @@ def _drafting(result: ScheduleResult) -> Drafting:
     if schedule.is_tree:
         return "tree"
     return "draft with exit features" if schedule.exit_features else "draft alone"
-
-
-def _length(result: ScheduleResult) -> tuple[bool, int]:
-    return bool(result.measured), result.candidate.schedule.num_rows

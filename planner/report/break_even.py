@@ -6,28 +6,21 @@ from collections.abc import Iterator
 from math import log10
 from typing import Any, Final
 
-from planner.kinds import KINDS, Kind
-from planner.report.figure import INK, KIND_COLOUR, PAPER, SOFT, Figure, axis, end_labels, layout, note
-from planner.what_if.sensitivity import BreakEven, Sensitivity, Sweep
+import numpy as np
 
-NAME: Final[dict[Kind, str]] = {kind: kind for kind in KINDS}
+from planner.kinds import Kind
+from planner.report.figure import INK, KIND_COLOUR, PAPER, SOFT, Figure, axis, end_labels, layout, note, scatter
+from planner.what_if.sensitivity import Sweep
 
 PERCENT: Final = 100.0
 SPEEDS: Final = {0.125: "⅛×", 0.25: "¼×", 0.5: "½×", 1: "1×", 2: "2×", 4: "4×", 8: "8×"}
 
 
-def break_even_figures(sensitivity: Sensitivity) -> list[Figure]:
-    """A figure for every sweep."""
-    return [
-        _figure(sweep, [one for one in sensitivity.break_evens if one.quantity == sweep.quantity])
-        for sweep in sensitivity.sweeps
-    ]
-
-
-def _figure(sweep: Sweep, asked: list[BreakEven]) -> Figure:
-    ties = [one for one in asked if one.at is not None]
+def break_even_figure(sweep: Sweep) -> Figure:
+    """A line for every kind, and a ring where another one becomes the fastest."""
+    ties = {kind: at for kind, at in sweep.ties.items() if at is not None}
     highest = 1.05e3 * max(max(times_s) for times_s in sweep.best_tpot_s.values())
-    ends = [(NAME[kind], times_s[-1] * 1e3, KIND_COLOUR[kind]) for kind, times_s in sweep.best_tpot_s.items()]
+    ends = [(kind, times_s[-1] * 1e3, KIND_COLOUR[kind]) for kind, times_s in sweep.best_tpot_s.items()]
     title = "speed of the draft, as measured = 1×" if _is_speed(sweep) else "tokens the draft gets right"
     return Figure(
         name=f"break-even-{sweep.quantity.replace('_', '-')}",
@@ -62,15 +55,14 @@ def _scale(sweep: Sweep) -> dict[str, Any]:
 
 def _lines(sweep: Sweep) -> Iterator[dict[str, Any]]:
     for kind, times_s in sweep.best_tpot_s.items():
-        yield {
-            "type": "scatter",
-            "mode": "lines",
-            "name": NAME[kind],
-            "x": [_shown(sweep, value) for value in sweep.values],
-            "y": [time_s * 1e3 for time_s in times_s],
-            "line": {"color": KIND_COLOUR[kind], "width": 2.5},
-            "hovertemplate": f"{NAME[kind]}: %{{y:.1f}} ms per token<extra></extra>",
-        }
+        yield scatter(
+            "lines",
+            [_shown(sweep, value) for value in sweep.values],
+            [time_s * 1e3 for time_s in times_s],
+            name=kind,
+            line={"color": KIND_COLOUR[kind], "width": 2.5},
+            hovertemplate=f"{kind}: %{{y:.1f}} ms per token<extra></extra>",
+        )
 
 
 def _today(sweep: Sweep) -> dict[str, Any]:
@@ -85,28 +77,16 @@ def _today_line(sweep: Sweep) -> dict[str, Any]:
     return {"type": "line", "xref": "x", "yref": "paper", "x0": place, "x1": place, "y0": 0, "y1": 1, "line": line}
 
 
-def _rings(sweep: Sweep, ties: list[BreakEven]) -> dict[str, Any]:
-    at = [one.at for one in ties if one.at is not None]
-    return {
-        "type": "scatter",
-        "mode": "markers+text",
-        "x": [_shown(sweep, value) for value in at],
-        "y": [_height(sweep, one) * 1e3 for one in ties],
-        "text": [f"{value:.2g}×" if _is_speed(sweep) else f"{value * PERCENT:.0f} %" for value in at],
+def _rings(sweep: Sweep, ties: dict[Kind, float]) -> dict[str, Any]:
+    return scatter(
+        "markers+text",
+        [_shown(sweep, at) for at in ties.values()],
+        [float(np.interp(at, sweep.values, sweep.best_tpot_s[kind])) * 1e3 for kind, at in ties.items()],
+        text=[f"{at:.2g}×" if _is_speed(sweep) else f"{at * PERCENT:.0f} %" for at in ties.values()],
         # Right of a ring near the right end there is no room; the curves come down from the left.
-        "textposition": ["bottom left" if value > sweep.values[-3] else "top right" for value in at],
-        "textfont": {"color": INK, "size": 12},
-        "marker": {"size": 10, "color": PAPER, "line": {"color": INK, "width": 2}},
-        "hovertext": [f"{NAME[one.challenger]} becomes the fastest" for one in ties],
-        "hoverinfo": "text",
-    }
-
-
-def _height(sweep: Sweep, tie: BreakEven) -> float:
-    """The challenger's time at the tie, between the neighbouring values of the sweep."""
-    assert tie.at is not None
-    times = sweep.best_tpot_s[tie.challenger]
-    above = next(index for index, value in enumerate(sweep.values) if value >= tie.at)
-    low, high = sweep.values[above - 1], sweep.values[above]
-    share = (tie.at - low) / (high - low)
-    return times[above - 1] * (1 - share) + times[above] * share
+        textposition=["bottom left" if at > sweep.values[-3] else "top right" for at in ties.values()],
+        textfont={"color": INK, "size": 12},
+        marker={"size": 10, "color": PAPER, "line": {"color": INK, "width": 2}},
+        hovertext=[f"{kind} becomes the fastest" for kind in ties],
+        hoverinfo="text",
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -75,9 +74,9 @@ def layout(*, height_px: int, **settings: Any) -> dict[str, Any]:
     } | settings
 
 
-def plotly_text(text: str) -> str:
-    """User text for Plotly, which reads a subset of HTML in labels."""
-    return html.escape(text, quote=False)
+def scatter(mode: str, x: Sequence[float], y: Sequence[float], **settings: Any) -> dict[str, Any]:
+    """Lines, markers or text at points."""
+    return {"type": "scatter", "mode": mode, "x": x, "y": y} | settings
 
 
 def note(text: str, *, x: float, y: float, **settings: Any) -> dict[str, Any]:
@@ -99,10 +98,7 @@ def end_labels(
 ) -> list[dict[str, Any]]:
     """Names at the right ends of lines in place of a legend, moved apart where they would overlap.
 
-    Args:
-        ends: (name, height in units of the axis, colour) of every line.
-        axis_range: lowest and highest value of the axis.
-        num_lines: lines of text that fit into the figure's height.
+    `ends` are (name, height in units of the axis, colour); `num_lines` of text fit into the figure's height.
     """
     low, high = axis_range
     places = spread_apart([(height - low) / (high - low) for _, height, _ in ends], 1 / num_lines)

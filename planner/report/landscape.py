@@ -7,7 +7,7 @@ from typing import Any
 
 from decoding.schedule import MAX_WINDOW
 from planner.kinds import kind_of
-from planner.report.figure import KIND_COLOUR, PAPER, SOFT, Figure, axis, end_labels, layout, short_kind
+from planner.report.figure import KIND_COLOUR, PAPER, SOFT, Figure, axis, end_labels, layout, scatter, short_kind
 from planner.search.search import Candidate, SearchResult
 from planner.wording import milliseconds
 
@@ -37,7 +37,8 @@ def landscape(result: SearchResult) -> Figure | None:
     ends |= {} if plain is None else {"plain decoding": plain}
     shown = [*ends.values(), *(candidate for line in lines.values() for candidate in line.values())]
     fastest, slowest = (log10(choose(candidate.tpot_s * 1e3 for candidate in shown)) for choose in (min, max))
-    low, high = _with_margin(fastest, slowest)
+    margin = max(0.02, 0.1 * (slowest - fastest))
+    low, high = fastest - margin, slowest + margin / 2  # the star's label is below
     num_text_lines = max(17, len(ends) + 2)
     names = [(kind, log10(end.tpot_s * 1e3), KIND_COLOUR[kind_of(end.schedule)]) for kind, end in ends.items()]
     return Figure(
@@ -67,12 +68,6 @@ def _best_lines(result: SearchResult) -> dict[str, Line]:
     return lines
 
 
-def _with_margin(low: float, high: float) -> tuple[float, float]:
-    """The axis' ends, with room for the star's label below."""
-    margin = max(0.02, 0.1 * (high - low))
-    return low - margin, high + margin / 2
-
-
 def _num_drafted(candidate: Candidate) -> int:
     return candidate.schedule.num_rows - 1
 
@@ -99,11 +94,23 @@ def exit_layers(result: SearchResult) -> Figure | None:
     if len(layers) < 2:
         return None
     cells = [[best.get((layer, window)) for window in windows] for layer in layers]
-    times_ms = [[cell.tpot_s * 1e3 if cell else None for cell in row] for row in cells]
+    heatmap = {
+        "type": "heatmap",
+        "x": [str(window) for window in windows],
+        "y": [f"layer {layer}" for layer in layers],
+        "z": [[cell.tpot_s * 1e3 if cell else None for cell in row] for row in cells],
+        "texttemplate": "%{z:.1f}",
+        "colorscale": "Cividis",
+        "reversescale": True,  # the shorter the time, the lighter the cell
+        "showscale": False,
+        "xgap": 2,
+        "ygap": 2,
+        "hovertemplate": "exit after %{y}, %{x} drafted: %{z:.2f} ms per token<extra></extra>",
+    }
     return Figure(
         name="exit-layers",
         alt="Best predicted time per token of mirror by exit layer and number of drafted tokens",
-        data=[_heatmap([str(window) for window in windows], [f"layer {layer}" for layer in layers], times_ms)],
+        data=[heatmap],
         layout=layout(
             height_px=80 + 44 * len(layers),
             xaxis=axis("drafted tokens per round", type="category", showgrid=False),
@@ -111,23 +118,6 @@ def exit_layers(result: SearchResult) -> Figure | None:
             margin={"l": 64, "r": 16, "t": 8, "b": 48},
         ),
     )
-
-
-def _heatmap(columns: list[str], rows: list[str], times_ms: list[list[float | None]]) -> dict[str, Any]:
-    """The shorter the time, the lighter the cell."""
-    return {
-        "type": "heatmap",
-        "x": columns,
-        "y": rows,
-        "z": times_ms,
-        "texttemplate": "%{z:.1f}",
-        "colorscale": "Cividis",
-        "reversescale": True,
-        "showscale": False,
-        "xgap": 2,
-        "ygap": 2,
-        "hovertemplate": "exit after %{y}, %{x} drafted: %{z:.2f} ms per token<extra></extra>",
-    }
 
 
 def _ticks(low: float, high: float) -> dict[str, Any]:
@@ -146,20 +136,16 @@ def _dashes(height: float) -> dict[str, Any]:
 
 def _line(kind: str, line: Line) -> dict[str, Any]:
     best = [line[window] for window in sorted(line)]
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": kind,
-        "x": [_num_drafted(candidate) for candidate in best],
-        "y": [candidate.tpot_s * 1e3 for candidate in best],
-        "line": {
-            "color": KIND_COLOUR[kind_of(best[0].schedule)],
-            "width": 2,
-            "dash": DASH[kind.rsplit(maxsplit=1)[-1]],
-        },
-        "marker": {"size": 6},
-        "hovertemplate": f"{kind}, %{{x}} drafted: %{{y:.2f}} ms per token<extra></extra>",
-    }
+    colour, dash = KIND_COLOUR[kind_of(best[0].schedule)], DASH[kind.rsplit(maxsplit=1)[-1]]
+    return scatter(
+        "lines+markers",
+        [_num_drafted(candidate) for candidate in best],
+        [candidate.tpot_s * 1e3 for candidate in best],
+        name=kind,
+        line={"color": colour, "width": 2, "dash": dash},
+        marker={"size": 6},
+        hovertemplate=f"{kind}, %{{x}} drafted: %{{y:.2f}} ms per token<extra></extra>",
+    )
 
 
 def _star(winner: Candidate) -> list[dict[str, Any]]:
@@ -168,15 +154,14 @@ def _star(winner: Candidate) -> list[dict[str, Any]]:
         return []
     marker = {"symbol": "star", "size": 16, "color": KIND_COLOUR[kind_of(winner.schedule)]}
     return [
-        {
-            "type": "scatter",
-            "mode": "markers+text",
-            "x": [_num_drafted(winner)],
-            "y": [winner.tpot_s * 1e3],
-            "text": [f"<b>{milliseconds(winner.tpot_s)}</b>"],
-            "textposition": "bottom center",
-            "marker": marker | {"line": {"color": PAPER, "width": 1.5}},
-            "hoverinfo": "skip",
-            "textfont": {"color": SOFT, "size": 12},
-        }
+        scatter(
+            "markers+text",
+            [_num_drafted(winner)],
+            [winner.tpot_s * 1e3],
+            text=[f"<b>{milliseconds(winner.tpot_s)}</b>"],
+            textposition="bottom center",
+            marker=marker | {"line": {"color": PAPER, "width": 1.5}},
+            hoverinfo="skip",
+            textfont={"color": SOFT, "size": 12},
+        )
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from statistics import median
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from hwprofiles.profile import Contention
 from planner.report.report_data import ReportData
@@ -21,38 +21,26 @@ from planner.wording import (
     tokens_per_second,
 )
 
-
-class Tile(NamedTuple):
-    """A number worth a large font."""
-
-    value: str
-    label: str
-
-
 HOST: Final = {"cpu_model": "processor", "memory_gb": "memory in GB"}
 """What a profile's host entries are called on the page, where not by their key."""
 
 
-def tiles(data: ReportData) -> Iterator[Tile]:
-    """Speed, speed-up, trust, and what it cost to know."""
-    winner = data.plan.search.winner
+def tiles(data: ReportData) -> Iterator[tuple[str, str]]:
+    """(number, what it is) in large type: speed, speed-up, trust, and what it cost to know."""
+    winner, plain = data.plan.search.winner, data.plan.search.best(kind="plain")
     own_s, word = _time(data, winner)
-    yield Tile(tokens_per_second(own_s), f"{word}, {schedule_name(winner.schedule, winner.placement)}")
-    plain = data.plan.search.best(kind="plain")
+    yield tokens_per_second(own_s), f"{word}, {schedule_name(winner.schedule, winner.placement)}"
     if plain is not None and winner.schedule.traits.window != "none":
         plain_s, plain_word = min(_plain_times(data), default=_time(data, plain))
         both = word if word == plain_word else f"{word} over {plain_word}"
-        yield Tile(factor(plain_s / own_s), f"{both}, over the fastest plain decoding at {tokens_per_second(plain_s)}")
+        yield factor(plain_s / own_s), f"{both}, over the fastest plain decoding at {tokens_per_second(plain_s)}"
     if data.errors:
-        middle = median(abs(error) for error in data.errors)
-        yield Tile(
-            error_percent(middle), f"median error of the prediction over {counted(len(data.errors), 'schedule')}"
-        )
+        middle = error_percent(median(abs(error) for error in data.errors))
+        yield middle, f"median error of the prediction over {counted(len(data.errors), 'schedule')}"
     else:
-        yield Tile(
-            f"±{percent(data.plan.profile.relative_error)}", "expected error of the prediction; nothing was run yet"
-        )
-    yield Tile(seconds(data.plan.profile.calibration_s), "to calibrate this machine")
+        expected = percent(data.plan.profile.relative_error)
+        yield f"±{expected}", "expected error of the prediction; nothing was run yet"
+    yield seconds(data.plan.profile.calibration_s), "to calibrate this machine"
 
 
 def results_heading(data: ReportData) -> str:

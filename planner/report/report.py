@@ -13,16 +13,15 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from decoding.schedule import Schedule
 from decoding.yaml_file import write_atomically
 from planner.kinds import Kind
 from planner.report.acceptance_figure import acceptance, acceptance_keys, longest_windows
-from planner.report.break_even import break_even_figures
+from planner.report.break_even import break_even_figure
 from planner.report.figure import Figure, Key
 from planner.report.landscape import exit_layers, landscape
 from planner.report.notes import facts, notes, results_heading, tiles
 from planner.report.report_data import ReportData, ScheduleResult
-from planner.report.table import calibration_rows, result_rows, scale_end_s, time_rows, used_parts
+from planner.report.table import calibration_rows, result_rows, scale_end_s, time_range, time_rows, used_parts
 from planner.report.timeline import common_end_s, keys, timeline
 from planner.wording import capital, milliseconds
 
@@ -34,11 +33,7 @@ SWEEP_TITLE = {
 
 
 def write_report(data: ReportData, path: Path) -> None:
-    """Write the page atomically.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
+    """Write the page atomically."""
     write_atomically(path, render_report(data))
 
 
@@ -47,7 +42,9 @@ def render_report(data: ReportData) -> str:
     environment = ImmutableSandboxedEnvironment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
     )
-    environment.filters |= {"figure_json": _figure_json, "unbroken": _unbroken}
+    verdict, winner = data.plan.verdict, data.plan.search.winner.schedule
+    shown = (figure_json, milliseconds, signed_percent, time_range, unbroken)
+    environment.filters |= {filter_.__name__: filter_ for filter_ in shown}
     return environment.get_template("template.html").render(
         data=data,
         plotly_js=Markup(get_plotlyjs()),  # noqa: S704
@@ -56,22 +53,17 @@ def render_report(data: ReportData) -> str:
         facts=facts(data),
         has_measured=bool(data.errors),
         has_repeats=any(len(result.measured) > 1 for result in data.results),
-        winner_yaml=_yaml(data.plan.search.winner.schedule),
+        winner_yaml=yaml.safe_dump(winner.model_dump(mode="json", exclude_defaults=True), sort_keys=False),
         num_candidates=f"{len(data.plan.search.candidates):,}",
-        reasons=_reasons(data),
+        reasons=[("What to use", verdict.choice), ("Why", verdict.because), ("What would change it", verdict.changes)],
         **_tables(data),
         **_figures(data),
     )
 
 
-def _reasons(data: ReportData) -> list[tuple[str, tuple[str, ...]]]:
-    verdict = data.plan.verdict
-    return [("What to use", verdict.choice), ("Why", verdict.because), ("What would change it", verdict.changes)]
-
-
 def _tables(data: ReportData) -> dict[str, Any]:
     stacked = time_rows(data)
-    time_keys = [Key(part.colour, part.label) for part in used_parts(stacked)]
+    time_keys = used_parts(stacked)
     if data.errors:
         time_keys.append(Key("var(--ink)", "measured total", "tick"))
     return {
@@ -88,7 +80,6 @@ def _figures(data: ReportData) -> dict[str, Any]:
     drawn = _drawn(data)
     end_s = common_end_s(drawn)
     accepted = longest_windows(data.results)
-    sweeps = [SWEEP_TITLE[sweep.quantity] for sweep in data.plan.sensitivity.sweeps]
     return {
         "timelines": [
             (capital(result.name), timeline(result, f"timeline-{index}", end_s)) for index, result in enumerate(drawn)
@@ -100,7 +91,9 @@ def _figures(data: ReportData) -> dict[str, Any]:
         "winner_drafts": data.plan.search.winner.schedule.traits.window != "none",
         "landscape": landscape(data.plan.search),
         "exit_layers": exit_layers(data.plan.search),
-        "break_even": list(zip(sweeps, break_even_figures(data.plan.sensitivity), strict=True)),
+        "break_even": [
+            (SWEEP_TITLE[sweep.quantity], break_even_figure(sweep)) for sweep in data.plan.sensitivity.sweeps
+        ],
     }
 
 
@@ -111,16 +104,17 @@ def _drawn(data: ReportData) -> list[ScheduleResult]:
     return [result for place, result in enumerate(best) if place < 2 or result.candidate.schedule.num_rows > 1]
 
 
-def _yaml(schedule: Schedule) -> str:
-    return yaml.safe_dump(schedule.model_dump(mode="json", exclude_defaults=True), sort_keys=False)
-
-
-def _unbroken(text: str) -> str:
+def unbroken(text: str) -> str:
     """No line break between a number and its unit."""
     return re.sub(r"(?<=\d) (?=(%|ms|s|min|tokens/s)\b|%)", NO_BREAK_SPACE, text)
 
 
-def _figure_json(figure: Figure) -> Markup:
+def signed_percent(error: float) -> str:
+    """An error with its sign, the typographic one."""
+    return f"{error * 100:+.1f} %".replace("-", "\u2212")
+
+
+def figure_json(figure: Figure) -> Markup:
     """JSON that cannot end the script element it is in."""
     content = json.dumps({"data": figure.data, "layout": figure.layout}, separators=(",", ":"), allow_nan=False)
     return Markup(content.replace("<", "\\u003c"))  # noqa: S704

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from hwprofiles.profile import LaneProfile, LatencyTable, Profile
 from planner.kinds import kind_of
-from planner.report.figure import KIND_COLOUR
+from planner.report.figure import KIND_COLOUR, Key
 from planner.report.report_data import ReportData, ScheduleResult
 from planner.verdict import per_token
 from planner.wording import PART, capital, milliseconds, percent
@@ -23,7 +23,6 @@ PART_COLOUR: Final = {
     "contention": "var(--contention)",
     "overhead": "var(--overhead)",
 }
-MINUS: Final = "\u2212"
 
 
 class Mark(NamedTuple):
@@ -35,18 +34,12 @@ class Mark(NamedTuple):
 
 
 class ResultRow(NamedTuple):
-    """Predicted, measured and error of one schedule, in words and as marks; `badges` are what it is best at."""
+    """One schedule with its marks; `badges` are what it is best at."""
 
     name: str
     colour: str
-    is_winner: bool
     badges: list[str]
-    predicted: str
-    predicted_range: str
-    measured: str
-    measured_range: str
-    error: str
-    is_within: bool | None
+    result: ScheduleResult
     predicted_mark: Mark
     measured_mark: Mark | None
 
@@ -67,17 +60,6 @@ class TimeRow(NamedTuple):
     total: str
     segments: list[Segment]
     measured: float | None
-
-
-class CalibrationRow(NamedTuple):
-    """One measured model part."""
-
-    lane: str
-    part: str
-    rows: str
-    one_row: str
-    most_rows: str
-    spread: str
 
 
 def result_rows(data: ReportData) -> list[ResultRow]:
@@ -108,48 +90,42 @@ def time_rows(data: ReportData) -> list[TimeRow]:
     ]
 
 
-def used_parts(rows: list[TimeRow]) -> list[Segment]:
+def used_parts(rows: list[TimeRow]) -> list[Key]:
     """The legend of the stacked bars: every part that shows in at least one."""
-    widest: dict[str, Segment] = {}
-    for segment in (segment for row in rows for segment in row.segments):
-        if segment.width > widest.get(segment.label, segment).width or segment.label not in widest:
-            widest[segment.label] = segment
-    order = list(PART.values())
-    return sorted((one for one in widest.values() if one.width >= 0.2), key=lambda one: order.index(one.label))
+    shown = {segment.label for row in rows for segment in row.segments if segment.width >= 0.2}
+    return [Key(PART_COLOUR[part], label) for part, label in PART.items() if label in shown]
 
 
-def calibration_rows(profile: Profile) -> list[CalibrationRow]:
-    """Every measured part of every lane."""
+def calibration_rows(profile: Profile) -> list[tuple[str, ...]]:
+    """Every measured part of every lane, cell by cell; latencies are those at the shortest context."""
     return [
-        CalibrationRow(
-            lane=lane.name,
-            part=part,
-            rows=f"{table.rows[0]} to {table.rows[-1]}",
-            one_row=_shortest(table, 0),
-            most_rows=_shortest(table, -1),
-            spread=f"±{percent(table.relative_error)}",
+        (
+            lane.name,
+            part,
+            f"{table.rows[0]} to {table.rows[-1]}",
+            milliseconds(table.seconds[0][0]),
+            milliseconds(table.seconds[-1][0]),
+            f"±{percent(table.relative_error)}",
         )
         for lane in profile.lanes
         for part, table in _tables(lane)
     ]
 
 
+def time_range(low_s: float, high_s: float) -> str:
+    """`27.1 to 28.3`, in milliseconds."""
+    return f"{milliseconds(low_s).removesuffix(' ms')} to {milliseconds(high_s).removesuffix(' ms')}"
+
+
 def _result_row(name: str, result: ScheduleResult, data: ReportData, end_s: float) -> ResultRow:
     prediction, repeats_s, measured_s = result.candidate.prediction, result.repeats_s, result.measured_s
-    is_within = None if measured_s is None else prediction.tpot_s_low <= measured_s <= prediction.tpot_s_high
     is_winner = result.candidate.schedule == data.plan.search.winner.schedule
     is_fastest = measured_s is not None and measured_s == min(other.measured_s or inf for other in data.results)
     return ResultRow(
         name=capital(name),
         colour=KIND_COLOUR[kind_of(result.candidate.schedule)],
-        is_winner=is_winner,
         badges=["fastest predicted"] * is_winner + ["fastest measured"] * is_fastest,
-        predicted=milliseconds(prediction.tpot_s),
-        predicted_range=_range(prediction.tpot_s_low, prediction.tpot_s_high),
-        measured="not run" if measured_s is None else milliseconds(measured_s),
-        measured_range=_range(repeats_s[0], repeats_s[-1]) if len(repeats_s) > 1 else "",
-        error="" if result.error is None else f"{result.error * 100:+.1f} %".replace("-", MINUS),
-        is_within=is_within,
+        result=result,
         predicted_mark=_mark(prediction.tpot_s, prediction.tpot_s_low, prediction.tpot_s_high, end_s),
         measured_mark=None if measured_s is None else _mark(measured_s, repeats_s[0], repeats_s[-1], end_s),
     )
@@ -157,10 +133,6 @@ def _result_row(name: str, result: ScheduleResult, data: ReportData, end_s: floa
 
 def _mark(value_s: float, low_s: float, high_s: float, end_s: float) -> Mark:
     return Mark(100 * value_s / end_s, 100 * low_s / end_s, 100 * high_s / end_s)
-
-
-def _range(low_s: float, high_s: float) -> str:
-    return f"{milliseconds(low_s).removesuffix(' ms')} to {milliseconds(high_s).removesuffix(' ms')}"
 
 
 def _ordered(parts: dict[str, float]) -> list[tuple[str, float]]:
@@ -179,8 +151,3 @@ def _tables(lane: LaneProfile) -> Iterator[tuple[str, LatencyTable]]:
         **{f"streams of {name}": table for name, table in sorted(lane.streams.items())},
     }
     yield from ((part, table) for part, table in named.items() if table is not None)
-
-
-def _shortest(table: LatencyTable, line: int) -> str:
-    """The latency at the shortest context."""
-    return milliseconds(table.seconds[line][0])

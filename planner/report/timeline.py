@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from html import escape
 from typing import Any, Final, NamedTuple
 
 from decoding.schedule import Schedule
 from decoding.trace import Span, Trace, Work
-from planner.report.figure import INK, LINE, PAPER, Figure, Key, axis, layout, note, plotly_text
+from planner.report.figure import INK, LINE, PAPER, Figure, Key, axis, layout, note, scatter
 from planner.report.report_data import ScheduleResult
 from planner.wording import counted, milliseconds
 
@@ -15,23 +16,14 @@ NUM_ROUNDS: Final = 10
 """Rounds of the fastest schedule's simulated trace that set the stretch of time shown."""
 
 TARGET_WORK: Final = (Work.VERIFY, Work.PREFIX, Work.SUFFIX, Work.STREAM)
-COLOUR: Final = {
-    Work.VERIFY: "var(--verify)",
-    Work.PREFIX: "var(--prefix)",
-    Work.SUFFIX: "var(--suffix)",
-    Work.STREAM: "var(--stream)",
-    Work.ROLLOUT_STEP: "var(--rollout)",
-    Work.BRANCH_STEP: "var(--branch)",
-    Work.FINISH_STEP: "var(--finish)",
-}
-LABEL: Final = {
-    Work.VERIFY: "target verifies",
-    Work.PREFIX: "target up to the exit",
-    Work.SUFFIX: "target after the exit",
-    Work.STREAM: "target verifies and drafts",
-    Work.ROLLOUT_STEP: "draft from the text",
-    Work.BRANCH_STEP: "draft of all branches",
-    Work.FINISH_STEP: "draft of the branch that hit",
+KEY: Final = {
+    Work.VERIFY: Key("var(--verify)", "target verifies"),
+    Work.PREFIX: Key("var(--prefix)", "target up to the exit"),
+    Work.SUFFIX: Key("var(--suffix)", "target after the exit"),
+    Work.STREAM: Key("var(--stream)", "target verifies and drafts"),
+    Work.ROLLOUT_STEP: Key("var(--rollout)", "draft from the text"),
+    Work.BRANCH_STEP: Key("var(--branch)", "draft of all branches"),
+    Work.FINISH_STEP: Key("var(--finish)", "draft of the branch that hit"),
 }
 ABOVE_LANES: Final = 1.0
 """Height above the lanes of one world, in lanes: its name and the rounds."""
@@ -74,7 +66,7 @@ def timeline(result: ScheduleResult, name: str, end_s: float) -> Figure:
         data += list(_round_marks(trace, top - 0.75, end_s))
         labels.append(note(f"<b>{title}</b>", x=0, y=top - 0.25, xanchor="left", font={"size": 13, "color": INK}))
         ticks += list(rows.values())
-        tick_names += [f"{_role(schedule, lane)}<br>on {plotly_text(lane)}" for lane in lanes]
+        tick_names += [f"{_role(schedule, lane)}<br>on {escape(lane, quote=False)}" for lane in lanes]
     return Figure(
         name=name,
         alt=f"Lanes over time, simulated{' and measured' if result.measured else ''}: {result.name}",
@@ -95,7 +87,7 @@ def timeline(result: ScheduleResult, name: str, end_s: float) -> Figure:
 def keys(results: Sequence[ScheduleResult]) -> list[Key]:
     """The legend of all timelines together."""
     used = {span.work for result in results for span in result.simulated[0].spans}
-    found = [Key(COLOUR[work], LABEL[work]) for work in COLOUR if work in used]
+    found = [key for work, key in KEY.items() if work in used]
     if used - {*TARGET_WORK, Work.TRANSFER}:
         found.append(Key(PAPER, "hatched: the target waits for it", "hatched"))
     if any(entry.hit is not None for result in results for entry in result.simulated[0].rounds):
@@ -125,7 +117,7 @@ def pieces(trace: Trace, schedule: Schedule, end_s: float) -> Iterator[Piece]:
         if span.lane == schedule.target_lane and span.work in TARGET_WORK
     )
     for span in trace.spans:
-        if span.work not in COLOUR or span.start_s >= end_s:
+        if span.work not in KEY or span.start_s >= end_s:
             continue
         stop_s = min(span.end_s, end_s)
         if span.work in TARGET_WORK:
@@ -161,7 +153,7 @@ def _bars(shown: Iterator[Piece], rows: dict[str, float]) -> Iterator[dict[str, 
             "base": [piece.start_s * 1e3 for piece in group],
             "x": [(piece.end_s - piece.start_s) * 1e3 for piece in group],
             "width": 0.82,
-            "marker": {"color": COLOUR[work], "line": {"color": PAPER, "width": 0.6}}
+            "marker": {"color": KEY[work].colour, "line": {"color": PAPER, "width": 0.6}}
             | ({"pattern": pattern} if exposed else {}),
             "customdata": [_hover(piece.span) for piece in group],
             "hovertemplate": "%{customdata}<extra></extra>",
@@ -170,36 +162,30 @@ def _bars(shown: Iterator[Piece], rows: dict[str, float]) -> Iterator[dict[str, 
 
 def _hover(span: Span) -> str:
     length = milliseconds(span.end_s - span.start_s)
-    return f"{LABEL[span.work]}<br>{length}, {counted(span.rows, 'row')}, round {span.round + 1}"
+    return f"{KEY[span.work].label}<br>{length}, {counted(span.rows, 'row')}, round {span.round + 1}"
 
 
 def _round_marks(trace: Trace, row: float, end_s: float) -> Iterator[dict[str, Any]]:
     """The tokens that every round committed, and whether it was a hit."""
     rounds = [(index, entry) for index, entry in enumerate(trace.rounds, 1) if entry.end_s <= end_s * 1.0001]
-    yield {
-        "type": "scatter",
-        "mode": "text",
-        "x": [(entry.start_s + entry.end_s) / 2 * 1e3 for _, entry in rounds],
-        "y": [row] * len(rounds),
-        "text": [f"+{entry.num_committed}" for _, entry in rounds],
-        "textfont": {"size": 12, "color": INK},
-        "hovertext": [
+    yield scatter(
+        "text",
+        [(entry.start_s + entry.end_s) / 2 * 1e3 for _, entry in rounds],
+        [row] * len(rounds),
+        text=[f"+{entry.num_committed}" for _, entry in rounds],
+        textfont={"size": 12, "color": INK},
+        hovertext=[
             f"round {index}: {entry.num_accepted} of {entry.num_drafted} drafted tokens accepted"
             for index, entry in rounds
         ],
-        "hoverinfo": "text",
-        "cliponaxis": False,
-    }
+        hoverinfo="text",
+        cliponaxis=False,
+    )
     for hit, symbol, colour in ((True, "circle", "var(--hit)"), (False, "x", "var(--miss)")):
         ends = [entry.end_s * 1e3 for _, entry in rounds if entry.hit is hit]
         if ends:
-            yield {
-                "type": "scatter",
-                "mode": "markers",
-                "x": ends,
-                "y": [row] * len(ends),
-                "marker": {"symbol": symbol, "size": 9, "color": colour, "line": {"width": 0, "color": LINE}},
-                "hovertext": "hit" if hit else "miss",
-                "hoverinfo": "text",
-                "cliponaxis": False,
-            }
+            marker = {"symbol": symbol, "size": 9, "color": colour, "line": {"width": 0, "color": LINE}}
+            word = "hit" if hit else "miss"
+            yield scatter(
+                "markers", ends, [row] * len(ends), marker=marker, hovertext=word, hoverinfo="text", cliponaxis=False
+            )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from hwprofiles.profile import LanePart, LinkProfile, Profile
+from hwprofiles.profile import LanePart, Profile
 
 Part = Literal["target", "draft", "link"]
 
@@ -19,10 +19,10 @@ def with_speed(profile: Profile, part: Part, factor: float) -> Profile:
     target's pass; `link` latency and bandwidth. Dispatch and the driver's own time stay.
     """
     if part == "link":
-        return profile.model_copy(update={"links": tuple(_faster_link(link, factor) for link in profile.links)})
+        links = tuple(
+            link.model_copy(update={"latency_s": link.latency_s / factor, "bytes_per_s": link.bytes_per_s * factor})
+            for link in profile.links
+        )
+        return profile.model_copy(update={"links": links})
     factors = dict.fromkeys(_TARGET if part == "target" else _DRAFT, 1 / factor)
     return profile.model_copy(update={"lanes": tuple(lane.scaled(factors) for lane in profile.lanes)})
-
-
-def _faster_link(link: LinkProfile, factor: float) -> LinkProfile:
-    return link.model_copy(update={"latency_s": link.latency_s / factor, "bytes_per_s": link.bytes_per_s * factor})

@@ -36,53 +36,23 @@ class Sweep:
         now: the quantity's value today; one of `values`.
         values: ascending.
         best_tpot_s: for each kind, at each of `values`.
+        ties: for each kind that is not the fastest today, the nearest value at which it is as fast as the best of the
+            others; None if there is none among the values.
     """
 
     quantity: Quantity
     now: float
     values: tuple[float, ...]
     best_tpot_s: dict[Kind, tuple[float, ...]]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BreakEven:
-    """Where a kind that is not the fastest today becomes the fastest.
-
-    Attributes:
-        quantity: what moves, alone.
-        challenger: the kind.
-        now: value today.
-        at: nearest value at which it is as fast as the best of the others; None if there is none in the sweep.
-        low, high: ends of the sweep.
-    """
-
-    quantity: Quantity
-    challenger: Kind
-    now: float
-    at: float | None
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gain:
-    """What ten percent more speed of one part would bring: `gain` is the share of tokens per second."""
-
-    part: Part
-    gain: float
+    ties: dict[Kind, float | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sensitivity:
-    """The answers to all questions."""
+    """The answers to all questions; `gains` are shares of tokens per second that ten percent more speed brings."""
 
     sweeps: tuple[Sweep, ...]
-    break_evens: tuple[BreakEven, ...]
-    gains: tuple[Gain, ...]
-
-    def break_even(self, challenger: Kind, quantity: Quantity) -> BreakEven | None:
-        """The one of that challenger and quantity; None if it was not asked."""
-        return next((one for one in self.break_evens if (one.challenger, one.quantity) == (challenger, quantity)), None)
+    gains: dict[Part, float]
 
 
 Ask = Callable[[float], dict[Kind, float]]
@@ -92,9 +62,13 @@ Ask = Callable[[float], dict[Kind, float]]
 def analyse(result: SearchResult, profile: Profile, record: AcceptanceRecord) -> Sensitivity:
     """Sweep acceptance and draft speed, and try each part ten percent faster."""
     schedules = shortlist(result)
-    gains = tuple(_gain(part, schedules, profile, record) for part in get_args(Part))
+    now_s = min(best_times(schedules, profile, record).values())
+    faster_s: dict[Part, float] = {
+        part: min(best_times(schedules, with_speed(profile, part, FASTER), record).values()) for part in get_args(Part)
+    }
+    gains = {part: now_s / then_s - 1 for part, then_s in faster_s.items()}
     if result.best_drafting() is None:
-        return Sensitivity(sweeps=(), break_evens=(), gains=gains)
+        return Sensitivity(sweeps=(), gains=gains)
 
     def at_acceptance(value: float) -> dict[Kind, float]:
         return best_times(schedules, profile, with_acceptance(record, value))
@@ -104,11 +78,7 @@ def analyse(result: SearchResult, profile: Profile, record: AcceptanceRecord) ->
 
     acceptance = sweep("acceptance", at_acceptance, now=token_acceptance(record), grid=ACCEPTANCES)
     draft_speed = sweep("draft_speed", at_draft_speed, now=1.0, grid=DRAFT_SPEEDS)
-    return Sensitivity(
-        sweeps=(acceptance, draft_speed),
-        break_evens=(*break_evens(acceptance, at_acceptance), *break_evens(draft_speed, at_draft_speed)),
-        gains=gains,
-    )
+    return Sensitivity(sweeps=(acceptance, draft_speed), gains=gains)
 
 
 def shortlist(result: SearchResult) -> list[Schedule]:
@@ -131,57 +101,30 @@ def best_times(schedules: Sequence[Schedule], profile: Profile, record: Acceptan
 
 
 def sweep(quantity: Quantity, ask: Ask, *, now: float, grid: Sequence[float]) -> Sweep:
-    """Ask for every value of `grid` and for `now`."""
+    """Ask for every value of `grid` and for `now`, and look for ties between them."""
     values = tuple(sorted({*grid, now}))
     times = [ask(value) for value in values]
+    here = values.index(now)
+    fastest = min(times[here], key=times[here].__getitem__)
+
+    def tie(challenger: Kind) -> float | None:
+        """Walk away from today in both directions until the challenger leads, then halve the step."""
+        found = []
+        for way in (range(here - 1, -1, -1), range(here + 1, len(values))):
+            beyond = next((index for index in way if _leads(times[index], challenger)), None)
+            if beyond is not None:
+                before, past = values[beyond - way.step], values[beyond]
+                found.append(_bisect(lambda value: _leads(ask(value), challenger), before, past))
+        # A quantity that is 0 today has no ratio to anything, and ties on one side only.
+        return found[0] if len(found) == 1 else min(found, key=lambda value: abs(log(value / now)), default=None)
+
     return Sweep(
         quantity=quantity,
         now=now,
         values=values,
         best_tpot_s={kind: tuple(at_value[kind] for at_value in times) for kind in times[0]},
+        ties={kind: tie(kind) for kind in times[0] if kind != fastest},
     )
-
-
-def break_evens(found: Sweep, ask: Ask) -> list[BreakEven]:
-    """Where each kind that is not the fastest today becomes the fastest."""
-    here = found.values.index(found.now)
-    fastest = min(found.best_tpot_s, key=lambda kind: found.best_tpot_s[kind][here])
-    return [
-        BreakEven(
-            quantity=found.quantity,
-            challenger=challenger,
-            now=found.now,
-            at=_nearest_lead(found, ask, challenger),
-            low=found.values[0],
-            high=found.values[-1],
-        )
-        for challenger in found.best_tpot_s
-        if challenger != fastest
-    ]
-
-
-def _nearest_lead(found: Sweep, ask: Ask, challenger: Kind) -> float | None:
-    """Walk away from today in both directions until the challenger leads, then halve the step."""
-    leads = [
-        _leads({kind: times_s[index] for kind, times_s in found.best_tpot_s.items()}, challenger)
-        for index in range(len(found.values))
-    ]
-    here = found.values.index(found.now)
-    ties = []
-    for way in (range(here - 1, -1, -1), range(here + 1, len(leads))):
-        beyond = next((index for index in way if leads[index]), None)
-        if beyond is not None:
-            before, past = found.values[beyond - way.step], found.values[beyond]
-            ties.append(_bisect(lambda value: _leads(ask(value), challenger), before, past))
-    return _nearest(ties, found.now)
-
-
-def _nearest(ties: Sequence[float], now: float) -> float | None:
-    """The tie at the smallest ratio to `now`; None without a tie."""
-    if len(ties) < 2:
-        # A quantity that is 0 today has no ratio to anything, and ties on one side only.
-        return next(iter(ties), None)
-    return min(ties, key=lambda value: abs(log(value / now)))
 
 
 def _leads(times_s: dict[Kind, float], challenger: Kind) -> bool:
@@ -197,9 +140,3 @@ def _bisect(is_past: Callable[[float], bool], before: float, past: float) -> flo
         else:
             before = middle
     return (before + past) / 2
-
-
-def _gain(part: Part, schedules: Sequence[Schedule], profile: Profile, record: AcceptanceRecord) -> Gain:
-    now = min(best_times(schedules, profile, record).values())
-    then = min(best_times(schedules, with_speed(profile, part, FASTER), record).values())
-    return Gain(part=part, gain=now / then - 1)

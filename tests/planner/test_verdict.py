@@ -8,7 +8,7 @@ from planner.plan import make_plan
 from planner.search.comparison import comparer
 from planner.search.space import SearchSpace
 from planner.verdict import judge, per_token
-from planner.what_if.sensitivity import BreakEven, Sensitivity
+from planner.what_if.sensitivity import Sensitivity, Sweep
 from tests.planner.synthetic import TREES, acceptance_record, machine
 
 SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(4,), uneven_roots=(8,))
@@ -229,15 +229,12 @@ def test_it_says_what_would_have_to_change(synchronous_wins, plain_wins):
 
 def test_it_says_when_nothing_would_change_the_winner(synchronous_wins):
     _, result = synchronous_wins
-    never = {"challenger": "mirror", "at": None}
-    sensitivity = Sensitivity(
-        sweeps=(),
-        break_evens=(
-            BreakEven(quantity="acceptance", now=0.6, low=0.05, high=0.95, **never),
-            BreakEven(quantity="draft_speed", now=1.0, low=0.125, high=8.0, **never),
-        ),
-        gains=(),
+    never = {"best_tpot_s": {}, "ties": {"mirror": None}}
+    sweeps = (
+        Sweep(quantity="acceptance", now=0.6, values=(0.05, 0.6, 0.95), **never),
+        Sweep(quantity="draft_speed", now=1.0, values=(0.125, 1.0, 8.0), **never),
     )
+    sensitivity = Sensitivity(sweeps=sweeps, gains={})
     verdict = judge(result, machine(), comparer(machine(), acceptance_record()), sensitivity)
     tried = "that is right for 5 % to 95 % of the tokens, nor with one from 8× slower to 8× faster"
     assert verdict.changes == (f"Mirror speculation would not be the fastest with a draft {tried}.",)

@@ -7,59 +7,40 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, say_if_busy, say_next, show, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
-from mirrorsd.cli.options import (
-    DEFAULT_TARGET,
-    DrafterOption,
-    Dtype,
-    DtypeOption,
-    ExitsOption,
-    HeadsOption,
-    MaxNewTokensOption,
-    MaxWindowOption,
-    ModelNames,
-    PromptsOption,
-    TargetOption,
-    chosen_prompts,
-)
-from mirrorsd.cli.progress import task
+from mirrorsd.cli.progress_bar import task
 
 if TYPE_CHECKING:
     from hwprofiles.profile import Profile
 
 EXAMPLE = "mirrorsd calibrate --quick --out profile.yaml"
 
-OutOption = Annotated[Path, typer.Option(help="Where the profile goes (YAML).")]
-QuickOption = Annotated[
-    bool, typer.Option("--quick", help="A rougher profile: fewer sizes, and repeats only as a minute allows.")
-]
-MinutesOption = Annotated[
-    float | None,
-    typer.Option(
-        min=0.1,
-        help="Leave out repeats that do not fit in so many; everything is measured once in any case. "
-        "Without it one with --quick, else no limit.",
-        show_default=False,
-    ),
-]
-
-MaxBranchesOption = Annotated[int, typer.Option(min=1, max=1024, help="Most branches per round.")]
-
 
 def calibrate(
-    out: OutOption,
-    quick: QuickOption = False,
-    minutes: MinutesOption = None,
-    prompts: PromptsOption = None,
-    max_new_tokens: MaxNewTokensOption = 64,
-    max_window: MaxWindowOption = 8,
-    max_branches: MaxBranchesOption = 32,
-    target: TargetOption = DEFAULT_TARGET,
-    drafter: DrafterOption = None,
-    exits: ExitsOption = None,
-    heads: HeadsOption = None,
-    dtype: DtypeOption = Dtype.BFLOAT16,
+    out: Annotated[Path, typer.Option(help="Where the profile goes (YAML).")],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A rougher profile: fewer sizes, and repeats only as a minute allows.")
+    ] = False,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            help="Leave out repeats that do not fit in so many; everything is measured once in any case. "
+            "Without it one with --quick, else no limit.",
+            show_default=False,
+        ),
+    ] = None,
+    prompts: options.PromptsOption = None,
+    max_new_tokens: options.MaxNewTokensOption = 64,
+    max_window: options.MaxWindowOption = 8,
+    max_branches: Annotated[int, typer.Option(min=1, max=1024, help="Most branches per round.")] = 32,
+    target: options.TargetOption = options.DEFAULT_TARGET,
+    drafter: options.DrafterOption = None,
+    exits: options.ExitsOption = None,
+    heads: options.HeadsOption = None,
+    dtype: options.DtypeOption = options.Dtype.BFLOAT16,
     json: JsonOption = None,
 ) -> None:
     """Measure this machine with these models; of the prompts only the lengths matter."""
@@ -67,8 +48,8 @@ def calibrate(
     from mirrorsd.calibrate_pair import contexts_of
     from mirrorsd.prompt_tokens import encode
 
-    wanted = chosen_prompts(prompts)
-    names = ModelNames(target, drafter, exits, heads, dtype)
+    wanted = options.chosen_prompts(prompts)
+    names = options.ModelNames(target, drafter, exits, heads, dtype)
     say_if_busy()
     with telling_what_was_saved([]), task("Calibrating") as report:
         pair = names.find(report)

@@ -9,7 +9,7 @@ import typer
 from mirrorsd.cli.console import escaped, say_next, show
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.options import ModelNames
-from mirrorsd.cli.progress import task
+from mirrorsd.cli.progress_bar import task
 
 models = typer.Typer(
     no_args_is_help=True,

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from decoding.errors import ConfigError
+from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, say_next, show, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
-from mirrorsd.cli.options import (
-    DEFAULT_TARGET,
-    DrafterOption,
-    Dtype,
-    DtypeOption,
-    ExitsOption,
-    HeadsOption,
-    MaxNewTokensOption,
-    MaxWindowOption,
-    ModelNames,
-    PerCategoryOption,
-    PromptsOption,
-    TargetOption,
-    chosen_prompts,
-)
-from mirrorsd.cli.progress import task
+from mirrorsd.cli.progress_bar import task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,43 +21,37 @@ if TYPE_CHECKING:
 
 EXAMPLE = "mirrorsd record --prompts my-prompts.jsonl --out record.npz"
 
-OutOption = Annotated[Path, typer.Option(help="Where the record goes (.npz).")]
-MaxExitTopKOption = Annotated[
-    int, typer.Option(min=1, max=64, help="Most roots per row from an exit that can be replayed.")
-]
-ExitLayerOption = Annotated[
-    list[int] | None,
-    typer.Option(help="Record this exit; may be repeated. Without it, all with trained adapters."),
-]
-TreeOption = Annotated[
-    list[str] | None,
-    typer.Option(help="Record dynamic trees of this depth and top-k, such as 5x8; may be repeated."),
-]
-ThreadsOption = Annotated[int | None, typer.Option(min=1, help="Threads to compute with.", show_default=False)]
-
 
 def record(
-    out: OutOption,
-    prompts: PromptsOption = None,
-    per_category: PerCategoryOption = None,
-    target: TargetOption = DEFAULT_TARGET,
-    drafter: DrafterOption = None,
-    exits: ExitsOption = None,
-    heads: HeadsOption = None,
-    dtype: DtypeOption = Dtype.BFLOAT16,
-    max_new_tokens: MaxNewTokensOption = 64,
-    max_window: MaxWindowOption = 8,
-    max_exit_top_k: MaxExitTopKOption = 16,
-    exit_layer: ExitLayerOption = None,
-    tree: TreeOption = None,
-    threads: ThreadsOption = None,
+    out: Annotated[Path, typer.Option(help="Where the record goes (.npz).")],
+    prompts: options.PromptsOption = None,
+    per_category: options.PerCategoryOption = None,
+    target: options.TargetOption = options.DEFAULT_TARGET,
+    drafter: options.DrafterOption = None,
+    exits: options.ExitsOption = None,
+    heads: options.HeadsOption = None,
+    dtype: options.DtypeOption = options.Dtype.BFLOAT16,
+    max_new_tokens: options.MaxNewTokensOption = 64,
+    max_window: options.MaxWindowOption = 8,
+    max_exit_top_k: Annotated[
+        int, typer.Option(min=1, max=64, help="Most roots per row from an exit that can be replayed.")
+    ] = 16,
+    exit_layer: Annotated[
+        list[int] | None,
+        typer.Option(help="Record this exit; may be repeated. Without it, all with trained adapters."),
+    ] = None,
+    tree: Annotated[
+        list[str] | None,
+        typer.Option(help="Record dynamic trees of this depth and top-k, such as 5x8; may be repeated."),
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads to compute with.", show_default=False)] = None,
     json: JsonOption = None,
 ) -> None:
     """Run target and drafter over prompts, so that any schedule can be replayed; resumes where it was stopped."""
     from mirrorsd.record_pair import Reach
     from mirrorsd.record_pair import record as make
 
-    wanted = chosen_prompts(prompts, per_category)
+    wanted = options.chosen_prompts(prompts, per_category)
     reach = Reach(
         max_new_tokens=max_new_tokens,
         max_window=max_window,
@@ -78,7 +59,7 @@ def record(
         exit_layers=None if exit_layer is None else tuple(exit_layer),
         trees=None if tree is None else tuple(map(_shape, tree)),
     )
-    names = ModelNames(target, drafter, exits, heads, dtype)
+    names = options.ModelNames(target, drafter, exits, heads, dtype)
     saved = [f"Finished prompts are kept next to {out}; the same command goes on from there."]
     with telling_what_was_saved(saved), task("Recording") as report:
         made = make(names.find(report), wanted, out, reach=reach, num_threads=threads, progress=report)
@@ -161,13 +142,9 @@ def _shape(text: str) -> tuple[int, int]:
     """Depth and top-k from `5x8`."""
     from decoding.schedule import MAX_TREE, MAX_WINDOW
 
-    depth, _, top_k = text.partition("x")
-    if (
-        not depth.isdigit()
-        or not top_k.isdigit()
-        or not 1 <= int(depth) <= MAX_WINDOW
-        or not 1 <= int(top_k) <= MAX_TREE
-    ):
+    found = re.fullmatch(r"(\d+)x(\d+)", text)
+    depth, top_k = map(int, found.groups()) if found else (0, 0)
+    if not (1 <= depth <= MAX_WINDOW and 1 <= top_k <= MAX_TREE):
         msg = f"--tree {text}: expected depth x top-k, such as 5x8"
         raise ConfigError(msg)
-    return int(depth), int(top_k)
+    return depth, top_k

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, say, telling_what_was_saved
 from mirrorsd.cli.json_option import STDOUT, JsonOption, write_json
-from mirrorsd.cli.options import (
-    DEFAULT_TARGET,
-    Dtype,
-    DtypeOption,
-    ExitsOption,
-    MaxNewTokensOption,
-    ModelNames,
-    ScheduleOption,
-    TargetOption,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,70 +18,71 @@ if TYPE_CHECKING:
     from calibrate.prompts import Prompt
     from decoding.schedule import Schedule
     from mirrorsd.model_pair import ModelPair
-    from mirrorsd.text_engine import Answer, Decoding, TextEngine
+    from mirrorsd.text_engine import Decoding, TextEngine
 
 EXAMPLE = 'mirrorsd run --schedule best.yaml --prompt "Why is the sky blue?"'
 
-PromptOption = Annotated[str | None, typer.Option(help="One prompt, as text.", show_default=False)]
-PromptFileOption = Annotated[
-    Path | None,
-    typer.Option(help='JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows.', show_default=False),
-]
-OwnDrafterOption = Annotated[
-    str | None,
-    typer.Option(
-        help="In place of the schedule's drafter, by shipped name or folder: a draft, or a head for medusa, hydra, "
-        "eagle2, eagle3 and speculative_streaming; without either the one shipped for the target.",
-        show_default=False,
-    ),
-]
-TemperatureOption = Annotated[float, typer.Option(min=0.0, help="0 is greedy.")]
-SeedOption = Annotated[int, typer.Option(min=0, help="Of all draws at a temperature above 0.")]
-OutOption = Annotated[
-    Path | None,
-    typer.Option(help="Append a row per prompt to this JSON Lines file; goes on with it.", show_default=False),
-]
-LanesOption = Annotated[
-    Path | None,
-    typer.Option(help="Take the lanes from this profile instead of this machine's.", show_default=False),
-]
-QuietOption = Annotated[bool, typer.Option("--quiet", help="Do not stream the text.")]
-
 
 def run(
-    schedule: ScheduleOption,
-    prompt: PromptOption = None,
-    prompts: PromptFileOption = None,
-    target: TargetOption = DEFAULT_TARGET,
-    drafter: OwnDrafterOption = None,
-    exits: ExitsOption = None,
-    dtype: DtypeOption = Dtype.BFLOAT16,
-    temperature: TemperatureOption = 0.0,
-    seed: SeedOption = 0,
-    max_new_tokens: MaxNewTokensOption = 128,
-    out: OutOption = None,
-    profile: LanesOption = None,
-    quiet: QuietOption = False,
+    schedule: options.ScheduleOption,
+    prompt: Annotated[str | None, typer.Option(help="One prompt, as text.", show_default=False)] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(help='JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows.', show_default=False),
+    ] = None,
+    target: options.TargetOption = options.DEFAULT_TARGET,
+    drafter: Annotated[
+        str | None,
+        typer.Option(
+            help="In place of the schedule's drafter, by shipped name or folder: a draft, or a head for medusa, hydra, "
+            "eagle2, eagle3 and speculative_streaming; without either the one shipped for the target.",
+            show_default=False,
+        ),
+    ] = None,
+    exits: options.ExitsOption = None,
+    dtype: options.DtypeOption = options.Dtype.BFLOAT16,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of all draws at a temperature above 0.")] = 0,
+    max_new_tokens: options.MaxNewTokensOption = 128,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Append a row per prompt to this JSON Lines file; goes on with it.", show_default=False),
+    ] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(help="Take the lanes from this profile instead of this machine's.", show_default=False),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not stream the text.")] = False,
     json: JsonOption = None,
 ) -> None:
     """Decode prompts by a schedule, on real lanes; the text streams to stdout."""
     from decoding.schedule import load_schedule
     from hwprofiles.profile import load_profile
+    from mirrorsd.model_pair import name_of
     from mirrorsd.text_engine import Decoding, TextEngine, lane_specs
 
     asked = _asked(prompt, prompts)
-    names = ModelNames(target, drafter, exits, dtype=dtype)
+    names = options.ModelNames(target, drafter, exits, dtype=dtype)
     pair, wanted = _with_models(load_schedule(schedule), names)
     lanes = lane_specs(load_profile(profile) if profile is not None else None)
     decoding = Decoding(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed)
+    schedule_entry = wanted.model_dump(mode="json", exclude_defaults=True)
+    settings = {
+        "schedule": schedule_entry,
+        "target": pair.target,
+        "exits": name_of(pair.exits) if wanted.uses_exit else None,
+        "dtype": pair.dtype,
+        **asdict(decoding),
+    }
     with TextEngine(pair, lanes) as engine:
-        job = _Job(engine, wanted, decoding, streams=not quiet and json != STDOUT)
-        rows = job.run(asked) if out is None else job.run_into(out, asked, _settings(pair, wanted, decoding))
-    write_json({"schedule": _plain(wanted), **_summary(rows), "prompts": rows}, json)
-    say(_in_words(_summary(rows)))
+        answers = _Answers(engine, wanted, decoding, streams=not quiet and json != STDOUT)
+        rows = answers.to(asked) if out is None else answers.into(out, asked, settings)
+    summary = _summary(rows)
+    write_json({"schedule": schedule_entry, **summary, "prompts": rows}, json)
+    say(_in_words(summary))
 
 
-def _with_models(schedule: Schedule, names: ModelNames) -> tuple[ModelPair, Schedule]:
+def _with_models(schedule: Schedule, names: options.ModelNames) -> tuple[ModelPair, Schedule]:
     """The models that a schedule runs with, and the schedule with the drafter found among them."""
     from mirrorsd.model_pair import find_pair, name_of
 
@@ -104,17 +97,17 @@ def _with_models(schedule: Schedule, names: ModelNames) -> tuple[ModelPair, Sche
     return pair, schedule.model_copy(update={"drafter": name_of(pair.drafter)})
 
 
-class _Job:
-    """Prompts to be answered one after the other."""
+class _Answers:
+    """Rows for prompts that are answered one after the other."""
 
     def __init__(self, engine: TextEngine, schedule: Schedule, decoding: Decoding, *, streams: bool) -> None:
         self._engine, self._schedule, self._decoding, self._streams = engine, schedule, decoding, streams
 
-    def run(self, prompts: Sequence[Prompt]) -> list[dict[str, Any]]:
+    def to(self, prompts: Sequence[Prompt]) -> list[dict[str, Any]]:
         """Answer all; the rows."""
-        return [self._answer(prompt, f"{number}/{len(prompts)}") for number, prompt in enumerate(prompts, 1)]
+        return [self._row(prompt, f"{number}/{len(prompts)}") for number, prompt in enumerate(prompts, 1)]
 
-    def run_into(self, path: Path, prompts: Sequence[Prompt], settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def into(self, path: Path, prompts: Sequence[Prompt], settings: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Answer those that the file lacks; all rows asked for."""
         from mirrorsd.run_file import RunFile
 
@@ -125,17 +118,26 @@ class _Job:
             with telling_what_was_saved(saved):
                 for number, prompt in enumerate(prompts, 1):
                     if prompt.prompt_id not in file.rows:
-                        file.append(self._answer(prompt, f"{number}/{len(prompts)}"))
+                        file.append(self._row(prompt, f"{number}/{len(prompts)}"))
             return [file.rows[prompt.prompt_id] for prompt in prompts]
 
-    def _answer(self, prompt: Prompt, place: str) -> dict[str, Any]:
+    def _row(self, prompt: Prompt, place: str) -> dict[str, Any]:
+        from mirrorsd.compare.numbers import prompt_numbers
+
         say(f"[dim]{place} {escaped(prompt.prompt_id)}[/]")
         answer = self._engine.answer(prompt, self._schedule, self._decoding, on_text=self._stream)
-        if self._streams:
-            typer.echo()
-        for event in answer.trace.events:
-            say(f"[yellow]{escaped(event.lane)}: {escaped(event.text)}[/]")
-        return _row(prompt, answer)
+        self._stream("\n")
+        events = [f"{event.lane}: {event.text}" for event in answer.trace.events]
+        for event in events:
+            say(f"[yellow]{escaped(event)}[/]")
+        return {
+            "prompt_id": prompt.prompt_id,
+            "category": prompt.category,
+            "token_ids": list(answer.tokens),
+            "text": answer.text,
+            **prompt_numbers(answer.trace),
+            "events": events,
+        }
 
     def _stream(self, piece: str) -> None:
         if self._streams:
@@ -157,44 +159,13 @@ def _asked(prompt: str | None, prompts: Path | None) -> tuple[Prompt, ...]:
 def _head(pair: ModelPair, schedule: Schedule) -> str:
     from decoding.errors import ConfigError
 
-    given = ", ".join(head.name for head in pair.heads)
     name = pair.head_for(schedule.method)
     if name is None:
+        given = ", ".join(head.name for head in pair.heads)
         have = f"those given are {given}" if given else f"none ships for {pair.target}"
         msg = f"method {schedule.method} needs its own kind of head, and {have}: name one with --drafter"
         raise ConfigError(msg)
     return name
-
-
-def _settings(pair: ModelPair, schedule: Schedule, decoding: Decoding) -> dict[str, Any]:
-    from mirrorsd.model_pair import name_of
-
-    return {
-        "schedule": _plain(schedule),
-        "target": pair.target,
-        "exits": name_of(pair.exits) if schedule.uses_exit else None,
-        "dtype": pair.dtype,
-        "temperature": decoding.temperature,
-        "seed": decoding.seed,
-        "max_new_tokens": decoding.max_new_tokens,
-    }
-
-
-def _plain(schedule: Schedule) -> dict[str, Any]:
-    return schedule.model_dump(mode="json", exclude_defaults=True)
-
-
-def _row(prompt: Prompt, answer: Answer) -> dict[str, Any]:
-    from mirrorsd.compare.numbers import prompt_numbers
-
-    return {
-        "prompt_id": prompt.prompt_id,
-        "category": prompt.category,
-        "token_ids": list(answer.tokens),
-        "text": answer.text,
-        **prompt_numbers(answer.trace),
-        "events": [f"{event.lane}: {event.text}" for event in answer.trace.events],
-    }
 
 
 def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

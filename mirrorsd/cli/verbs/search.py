@@ -7,36 +7,37 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, say, say_next, show, show_paragraphs
 from mirrorsd.cli.json_option import JsonOption, write_json
-from mirrorsd.cli.options import Dtype, ModelNames, ProfileOption, RecordOption, ReplayedOption
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from collections.abc import Iterator
 
     from planner.plan import Plan
-    from planner.search.search import Candidate
+    from planner.search.search import SearchResult
+
+_MOST_REASONS = 5
+"""Reasons for leaving schedules out that are printed."""
 
 EXAMPLE = "mirrorsd search --profile profile.yaml --record record.npz --out best.yaml"
 
-OutOption = Annotated[Path | None, typer.Option(help="Write the fastest schedule here, as YAML.", show_default=False)]
-SpaceOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="YAML that narrows or widens what is searched: methods, windows, tree_sizes and so on.",
-        show_default=False,
-    ),
-]
-TopOption = Annotated[int, typer.Option(min=1, help="Rows of the ranking to show.")]
-
 
 def search(
-    profile: ProfileOption,
-    record: RecordOption,
-    out: OutOption = None,
-    space: SpaceOption = None,
-    top: TopOption = 10,
-    replayed_acceptance: ReplayedOption = False,
+    profile: options.ProfileOption,
+    record: options.RecordOption,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the fastest schedule here, as YAML.", show_default=False)
+    ] = None,
+    space: Annotated[
+        Path | None,
+        typer.Option(
+            help="YAML that narrows or widens what is searched: methods, windows, tree_sizes and so on.",
+            show_default=False,
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Rows of the ranking to show.")] = 10,
+    replayed_acceptance: options.ReplayedOption = False,
     json: JsonOption = None,
 ) -> None:
     """Rank every schedule that the profile can price and the record can replay, and explain why the best wins."""
@@ -44,8 +45,8 @@ def search(
     from decoding.schedule import save_schedule
     from decoding.yaml_file import load_yaml
     from hwprofiles.profile import load_profile
-    from mirrorsd.simulation import make_plan
-    from planner.same_models import require_same_models
+    from mirrorsd.cli.tables import ranking
+    from mirrorsd.simulation import make_plan, require_same_models
     from planner.search.space import SearchSpace
 
     wanted = SearchSpace() if space is None else load_yaml(space, SearchSpace)
@@ -56,39 +57,38 @@ def search(
         save_schedule(found.search.winner.schedule, out)
         say(f"Wrote {escaped(out)}")
     if write_json(_result(found), json):
-        show(_ranking(found, top))
-        show_paragraphs(found.verdict.text)
+        show(ranking(found.search.candidates, top))
+        show_paragraphs(*_left_out(found.search), found.verdict.text)
         if out is None:
             say_next("search", "--profile", profile, "--record", record, "--out", "best.yaml")
         elif not replayed_acceptance:
-            models = ModelNames(target=accepted.target, dtype=Dtype(accepted.dtype)).words
+            models = options.ModelNames(target=accepted.target, dtype=options.Dtype(accepted.dtype)).words
             say_next("run", "--schedule", out, *models, "--prompt", "Why is the sky blue?")
 
 
 def _result(found: Plan) -> dict[str, Any]:
+    from mirrorsd.compare.numbers import candidate_numbers
+    from planner.wording import schedule_names
+
+    ranked = found.search.candidates
+    names = schedule_names([(one.schedule, one.placement) for one in ranked])
+    candidates = [candidate_numbers(name, one) for name, one in zip(names, ranked, strict=True)]
     return {
-        "winner": _candidate(found.search.winner),
+        "winner": candidates[0],
         "verdict": found.verdict.text,
         "pays": found.verdict.pays,
         "speedup": found.verdict.speedup,
-        "candidates": [_candidate(one) for one in found.search.candidates],
+        "candidates": candidates,
+        "left_out": dict(found.search.left_out),
     }
 
 
-def _candidate(one: Candidate) -> dict[str, Any]:
-    from mirrorsd.compare.numbers import predicted_numbers
-    from planner.wording import schedule_name
-
-    return {
-        "name": schedule_name(one.schedule, one.placement),
-        "method": one.schedule.method,
-        "placement": one.placement,
-        "schedule": one.schedule.model_dump(mode="json", exclude_defaults=True),
-        "predicted": predicted_numbers(one.prediction),
-    }
-
-
-def _ranking(found: Plan, top: int) -> Table:
-    from mirrorsd.cli.tables import ranking
-
-    return ranking(found.search.candidates, top)
+def _left_out(found: SearchResult) -> Iterator[str]:
+    """What could not be predicted, a line per reason, the most frequent first."""
+    reasons = sorted(found.left_out.items(), key=lambda reason: -reason[1])
+    lines = [f"{count:,} left out: {reason}" for reason, count in reasons[:_MOST_REASONS]]
+    if len(reasons) > _MOST_REASONS:
+        rest = sum(count for _, count in reasons[_MOST_REASONS:])
+        lines.append(f"{rest:,} left out for {len(reasons) - _MOST_REASONS} other reasons, see --json")
+    if lines:
+        yield "\n".join(lines)

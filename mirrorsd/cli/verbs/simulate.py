@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, say, say_next, show
 from mirrorsd.cli.json_option import JsonOption, write_json
-from mirrorsd.cli.options import ProfileOption, RecordOption, ReplayedOption, ScheduleOption
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
@@ -19,31 +19,28 @@ if TYPE_CHECKING:
 
 EXAMPLE = "mirrorsd simulate --schedule best.yaml --record record.npz --profile profile.yaml --trace simulated.json.gz"
 
-TraceOption = Annotated[
-    Path | None,
-    typer.Option(help="Write a Chrome trace for Perfetto here; .gz compresses it.", show_default=False),
-]
-CutOption = Annotated[
-    int | None, typer.Option(min=1, help="Cut every text there; without it, as recorded.", show_default=False)
-]
-
 
 def simulate(
-    schedule: ScheduleOption,
-    record: RecordOption,
-    profile: ProfileOption,
-    trace: TraceOption = None,
-    max_new_tokens: CutOption = None,
-    replayed_acceptance: ReplayedOption = False,
+    schedule: options.ScheduleOption,
+    record: options.RecordOption,
+    profile: options.ProfileOption,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="Write a Chrome trace for Perfetto here; .gz compresses it.", show_default=False),
+    ] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Cut every text there; without it, as recorded.", show_default=False)
+    ] = None,
+    replayed_acceptance: options.ReplayedOption = False,
     json: JsonOption = None,
 ) -> None:
     """Play a schedule without any model: measured latencies, recorded acceptance."""
     from decoding.record import AcceptanceRecord
     from decoding.schedule import load_schedule
     from hwprofiles.profile import load_profile
-    from mirrorsd.simulation import predict
+    from mirrorsd.compare.numbers import predicted_numbers
+    from mirrorsd.simulation import predict, require_same_models
     from mirrorsd.simulation import simulate as play
-    from planner.same_models import require_same_models
 
     wanted, machine, accepted = load_schedule(schedule), load_profile(profile), AcceptanceRecord.load(record)
     label = require_same_models(machine, accepted, replayed=replayed_acceptance, sides=(profile, record))
@@ -57,21 +54,17 @@ def simulate(
 
         save_chrome_trace({p.name: t for p, t in zip(accepted.prompts, traces, strict=True)}, trace)
         say(f"Wrote {escaped(trace)}")
-    result = {"schedule": wanted.model_dump(mode="json", exclude_defaults=True), **_numbers(prediction)}
-    if write_json(result | {"prompts": _by_prompt(accepted, traces)}, json):
-        show(_in_words(prediction, label))
-        if label is None:
-            say_next("validate", "--schedule", schedule, "--profile", profile, "--record", record)
-
-
-def _numbers(prediction: Prediction) -> dict[str, Any]:
-    from mirrorsd.compare.numbers import predicted_numbers
-
-    return {
+    result = {
+        "schedule": wanted.model_dump(mode="json", exclude_defaults=True),
         **predicted_numbers(prediction),
         "bottlenecks_s": prediction.bottlenecks._asdict(),
         "source": prediction.source,
+        "prompts": _by_prompt(accepted, traces),
     }
+    if write_json(result, json):
+        show(_in_words(prediction, label))
+        if label is None:
+            say_next("validate", "--schedule", schedule, "--profile", profile, "--record", record)
 
 
 def _by_prompt(record: AcceptanceRecord, traces: list[Trace]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ import typer
 from mirrorsd.cli.console import escaped, say, show, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.options import DEFAULT_TARGET, TargetOption
-from mirrorsd.cli.progress import task
+from mirrorsd.cli.progress_bar import task
 
 if TYPE_CHECKING:
     from training.judging.card import Card

@@ -7,20 +7,20 @@ from typing import Annotated
 
 import typer
 
+from mirrorsd.cli import options
 from mirrorsd.cli.console import results, say_if_busy, show, show_paragraphs, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
-from mirrorsd.cli.options import ExitsOption, ProfileOption, PromptsOption, RecordOption, chosen_prompts
-from mirrorsd.cli.progress import task
+from mirrorsd.cli.progress_bar import task
 
 EXAMPLE = "mirrorsd validate --schedule best.yaml --profile profile.yaml --record record.npz"
 
 
 def validate(
     schedule: Annotated[list[Path], typer.Option(help="Schedule YAML; may be repeated.")],
-    profile: ProfileOption,
-    record: RecordOption,
-    prompts: PromptsOption = None,
-    exits: ExitsOption = None,
+    profile: options.ProfileOption,
+    record: options.RecordOption,
+    prompts: options.PromptsOption = None,
+    exits: options.ExitsOption = None,
     out: Annotated[Path, typer.Option(help="Folder for result, traces and report.")] = Path("out/validate"),
     json: JsonOption = None,
 ) -> None:
@@ -32,7 +32,7 @@ def validate(
     from mirrorsd.compare.validate_pair import validate as run
 
     schedules = [load_schedule(path) for path in schedule]
-    evidence, wanted = Evidence.load(profile, record), chosen_prompts(prompts)
+    evidence, wanted = Evidence.load(profile, record), options.chosen_prompts(prompts)
     say_if_busy()
     with telling_what_was_saved([]), task("Validating") as report:
         outcome = run(schedules, evidence, wanted, exits=exits, progress=report)

@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from mirrorsd.cli import console, progress
+from mirrorsd.cli import console, progress_bar
 from mirrorsd.cli.tables import interval, outcome_table
 from mirrorsd.demo.stages import StageReport
 
@@ -90,7 +90,7 @@ def test_an_interval_that_begins_at_nothing_names_its_end_only():
 
 
 def test_a_narrow_terminal_cuts_words_and_no_numbers(terminal, capsys):
-    with progress.stages() as report:
+    with progress_bar.stages() as report:
         report(StageReport("Running schedules for real", 4, 5, "prompt 1 of 1, schedule 1 of 12", 125.0, 0.32))
     shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", capsys.readouterr().err)
     assert "about 2 min left, [4/5] Running" in shown

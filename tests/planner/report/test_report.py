@@ -217,7 +217,7 @@ def test_the_speed_up_is_over_the_fastest_plain_decoding_that_was_run(data):
     results = tuple(
         replace(result, measured=fastest.measured) if other_is_plain(result) else result for result in data.results
     )
-    labels = [tile.label for tile in tiles(replace(data, results=results))]
+    labels = [label for _, label in tiles(replace(data, results=results))]
     assert f"plain decoding at {1 / fastest.measured_s:.1f} tokens/s" in labels[1]
 
 

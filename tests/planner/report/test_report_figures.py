@@ -4,11 +4,11 @@ import pytest
 
 from decoding.metrics import exposed_draft_s, hidden_draft_s, per_position_acceptance_rate
 from planner.report.acceptance_figure import acceptance, longest_windows
-from planner.report.break_even import break_even_figures
+from planner.report.break_even import break_even_figure
 from planner.report.figure import spread_apart
 from planner.report.landscape import exit_layers, landscape
 from planner.report.table import result_rows, time_rows
-from planner.report.timeline import COLOUR, TARGET_WORK, common_end_s, pieces, timeline
+from planner.report.timeline import KEY, TARGET_WORK, common_end_s, pieces, timeline
 from planner.search.space import SearchSpace
 from tests.planner.report.synthetic_report import report_data
 from tests.planner.synthetic import TREES, acceptance_record
@@ -53,7 +53,7 @@ def test_both_worlds_share_one_time_axis(data, mirror):
         max(base + length for bar in bars for base, length in zip(bar["base"], bar["x"], strict=True))
         <= end_s * 1e3 + 1e-6
     )
-    assert {bar["marker"]["color"] for bar in bars} <= set(COLOUR.values())
+    assert {bar["marker"]["color"] for bar in bars} <= {key.colour for key in KEY.values()}
     assert any("pattern" in bar["marker"] for bar in bars)
 
 
@@ -131,15 +131,13 @@ def test_exit_layers_need_two_exits(data):
 
 
 def test_ties_lie_on_the_curve_of_the_challenger(data):
-    for figure, sweep in zip(break_even_figures(data.plan.sensitivity), data.plan.sensitivity.sweeps, strict=True):
-        ties = [
-            one for one in data.plan.sensitivity.break_evens if one.quantity == sweep.quantity and one.at is not None
-        ]
+    for sweep in data.plan.sensitivity.sweeps:
+        ties = [kind for kind, at in sweep.ties.items() if at is not None]
         if ties:
-            (rings,) = (trace for trace in figure.data if trace["mode"] == "markers+text")
+            (rings,) = (trace for trace in break_even_figure(sweep).data if trace["mode"] == "markers+text")
             assert len(rings["x"]) == len(ties)
-            for height, tie in zip(rings["y"], ties, strict=True):
-                times_s = sweep.best_tpot_s[tie.challenger]
+            for height, kind in zip(rings["y"], ties, strict=True):
+                times_s = sweep.best_tpot_s[kind]
                 assert min(times_s) * 1e3 - 1e-9 <= height <= max(times_s) * 1e3 + 1e-9
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from planner.search.search import search
 from planner.search.space import SearchSpace
-from planner.what_if.sensitivity import ACCEPTANCES, DRAFT_SPEEDS, analyse, best_times, break_evens, shortlist, sweep
+from planner.what_if.sensitivity import ACCEPTANCES, DRAFT_SPEEDS, analyse, best_times, shortlist, sweep
 from tests.planner.synthetic import TREES, acceptance_record, machine
 
 SMALL = SearchSpace(windows=(1, 2, 4), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=())
@@ -12,7 +12,7 @@ GRID = (0.1, 0.3, 0.5, 0.7, 0.9)
 
 
 def ties(ask, *, now=0.5):
-    return {one.challenger: one.at for one in break_evens(sweep("acceptance", ask, now=now, grid=GRID), ask)}
+    return sweep("acceptance", ask, now=now, grid=GRID).ties
 
 
 def test_a_tie_is_found_between_the_values_of_the_sweep():
@@ -70,7 +70,7 @@ def test_all_trees_move_as_one_kind():
         times_s = one.best_tpot_s["tree"]
         assert times_s[one.values.index(one.now)] == pytest.approx(result.best(kind="tree").tpot_s)
         assert list(times_s) == sorted(times_s, reverse=True), "better and faster drafts never slow a tree"
-    assert found.break_even("plain", "acceptance").at < found.sweeps[0].now
+    assert found.sweeps[0].ties["plain"] < found.sweeps[0].now
 
 
 def test_sweeps_hold_today_and_agree_with_the_search_there(result, found):
@@ -96,17 +96,17 @@ def test_a_better_draft_never_slows_the_best_synchronous_schedule(found):
 
 def test_ties_really_are_ties(result, found):
     schedules = shortlist(result)
-    tie = found.break_even("plain", "acceptance")
-    assert 0 < tie.at < tie.now, "speculation pays on this machine, until acceptance falls"
+    tie = found.sweeps[0].ties["plain"]
+    assert 0 < tie < found.sweeps[0].now, "speculation pays on this machine, until acceptance falls"
     from planner.what_if.mixed_record import with_acceptance
 
-    times_s = best_times(schedules, machine(), with_acceptance(acceptance_record(), tie.at))
+    times_s = best_times(schedules, machine(), with_acceptance(acceptance_record(), tie))
     others = min(time_s for method, time_s in times_s.items() if method != "plain")
     assert others == pytest.approx(times_s["plain"], rel=0.02)
 
 
 def test_faster_parts_gain_what_they_can_at_most(found):
-    gains = {gain.part: gain.gain for gain in found.gains}
+    gains = found.gains
     assert set(gains) == {"target", "draft", "link"}
     assert all(-1e-9 <= gain <= 0.1 for gain in gains.values())
     assert gains["target"] > gains["draft"] > 0
@@ -115,9 +115,9 @@ def test_faster_parts_gain_what_they_can_at_most(found):
 def test_without_drafting_nothing_is_swept():
     result = search(SearchSpace(methods=("autoregressive",)), machine(), acceptance_record())
     found = analyse(result, machine(), acceptance_record())
-    assert (found.sweeps, found.break_evens) == ((), ())
+    assert found.sweeps == ()
     assert len(found.gains) == 3
 
 
-def test_what_was_not_asked_has_no_answer(found):
-    assert found.break_even("synchronous", "acceptance") is None
+def test_the_fastest_kind_of_today_is_not_asked(found):
+    assert "synchronous" not in found.sweeps[0].ties

@@ -27,6 +27,21 @@ def test_a_space_narrows_the_search(mirrorsd, profile_path, record_path, tmp_pat
     assert [one["name"] for one in json.loads(result.stdout)["candidates"]] == ["plain, pooled"]
 
 
+def test_no_two_schedules_share_a_name(mirrorsd, profile_path, record_path):
+    found = json.loads(mirrorsd("search", "--profile", profile_path, "--record", record_path, "--json").stdout)
+    names = [one["name"] for one in found["candidates"]]
+    assert len(set(names)) == len(names)
+
+
+def test_what_is_left_out_is_counted_by_reason(mirrorsd, profile_path, record_path, tmp_path):
+    space = tmp_path / "space.yaml"
+    space.write_text("windows: [1, 12, 13, 14]\nexit_top_k: [4]\ndraft_top_k: [2]\nuneven_roots: []\n")
+    words = ("search", "--profile", profile_path, "--record", record_path, "--space", space)
+    left_out = json.loads(mirrorsd(*words, "--json").stdout)["left_out"]
+    shown = re.findall(r"^(\d+) left out: ", mirrorsd(*words).stdout, re.MULTILINE)
+    assert list(map(int, shown)) == sorted(left_out.values(), reverse=True)[:5]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

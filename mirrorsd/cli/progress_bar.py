@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from mirrorsd.cli.console import escaped, messages, say
 
 if TYPE_CHECKING:
+    from decoding.progress import ReportProgress
     from mirrorsd.demo.stages import StageReport
-    from mirrorsd.model_pair import Progress
 
 _LINE_EVERY_S: Final = 15.0
 _NEVER_DONE: Final = 0.999
@@ -22,7 +22,7 @@ _NEVER_DONE: Final = 0.999
 
 
 @contextmanager
-def task(title: str) -> Iterator[Progress]:
+def task(title: str) -> Iterator[ReportProgress]:
     """Show the progress of one task while the body runs, which reports it to the function it is given."""
     with _bar() as update:
         yield lambda step, share: update(f"{title}: {step.partition(',')[0]}", f"{title}: {step}", share)
@@ -44,7 +44,7 @@ def stages() -> Iterator[Callable[[StageReport], None]]:
 def _bar() -> Iterator[Callable[[str, str, float], None]]:
     """Gives a function of a heading, a text and a share. A line is due when the heading changes or time has passed."""
     if not messages().is_terminal:
-        yield _Lines().update
+        yield _lines()
         return
     from rich import progress
     from rich.table import Column
@@ -64,19 +64,18 @@ def _bar() -> Iterator[Callable[[str, str, float], None]]:
         yield lambda _, text, share: bar.update(row, description=escaped(text), completed=min(share, _NEVER_DONE))
 
 
-class _Lines:
-    """Progress as lines."""
+def _lines() -> Callable[[str, str, float], None]:
+    """Prints a line if one is due."""
+    printed, printed_s = "", 0.0
 
-    def __init__(self) -> None:
-        self._heading = ""
-        self._printed_s = 0.0
-
-    def update(self, heading: str, text: str, share: float) -> None:
-        """Print a line if one is due."""
+    def update(heading: str, text: str, share: float) -> None:
+        nonlocal printed, printed_s
         now_s = time.monotonic()
-        if heading != self._heading or now_s - self._printed_s >= _LINE_EVERY_S:
-            self._heading, self._printed_s = heading, now_s
+        if heading != printed or now_s - printed_s >= _LINE_EVERY_S:
+            printed, printed_s = heading, now_s
             say(f"{share:4.0%} {escaped(text)}")
+
+    return update
 
 
 def _left(seconds: float) -> str:
