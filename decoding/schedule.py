@@ -6,6 +6,7 @@ Search writes it, both worlds execute it. Nothing in it is a measurement.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -74,61 +75,72 @@ class Schedule(StrictModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        for holds, rule in (*self._lane_rules(), *self._tree_rules(), *self._exit_rules(), *self._root_rules()):
-            if not holds:
-                raise ValueError(rule)
+        complaints = (
+            self._lane_complaints(),
+            self._tree_complaints(),
+            self._exit_complaints(),
+            self._root_complaints(),
+        )
+        for complaint in chain.from_iterable(complaints):
+            raise ValueError(complaint)
         return self
 
-    def _lane_rules(self) -> Iterator[tuple[bool, str]]:
+    def _lane_complaints(self) -> Iterator[str]:
         traits, method, window = self.traits, self.method, self.num_speculative_tokens
-        drafting = traits.window != "none"
-        rule = f"num_speculative_tokens is {window}: {method} takes {'at least 1' if drafting else '0'}"
-        yield drafting == (window > 0), rule
-        rule = f"draft_lane is {self.draft_lane}: {method} has none"
-        yield traits.has_draft_lane or self.draft_lane is None, rule
-        yield not traits.has_draft_lane or self.draft_lane is not None, f"{method} needs a draft_lane"
-        rule = f"{method} needs two lanes: target_lane and draft_lane are both {self.target_lane}"
-        yield not (traits.overlaps and self.is_pooled), rule
-        rule = f"draft_streams belong to {_names(lambda traits: traits.has_draft_model)}"
-        yield not self.draft_streams or traits.has_draft_model, rule
-        rule = f"verification is {self.verification}: {method} takes {', '.join(traits.rules)}"
-        yield self.verification in traits.rules, rule
+        drafts = traits.window != "none"
+        if drafts != (window > 0):
+            yield f"num_speculative_tokens is {window}: {method} takes {'at least 1' if drafts else '0'}"
+        if not traits.has_draft_lane and self.draft_lane is not None:
+            yield f"draft_lane is {self.draft_lane}: {method} has none"
+        if traits.has_draft_lane and self.draft_lane is None:
+            yield f"{method} needs a draft_lane"
+        if traits.overlaps and self.is_pooled:
+            yield f"{method} needs two lanes: target_lane and draft_lane are both {self.target_lane}"
+        if self.draft_streams and not traits.has_draft_model:
+            yield f"draft_streams belong to {_names(lambda traits: traits.has_draft_model)}"
+        if self.verification not in traits.rules:
+            yield f"verification is {self.verification}: {method} takes {', '.join(traits.rules)}"
 
-    def _tree_rules(self) -> Iterator[tuple[bool, str]]:
+    def _tree_complaints(self) -> Iterator[str]:
         size, depth, top_k = self.tree_size, self.num_speculative_tokens, self.tree_top_k
         if not self.is_tree:
-            rule = f"tree_size and tree_top_k belong to {_names(lambda traits: traits.is_tree)}"
-            yield not size and not top_k, rule
-            return
-        yield size >= depth, f"tree_size is {size}: a tree of depth {depth} (num_speculative_tokens) has more nodes"
-        if self.traits.has_dynamic_trees:
-            yield top_k > 0, f"{self.method} needs tree_top_k > 0"
-        else:
-            yield not top_k, f"tree_top_k belongs to {_names(lambda traits: traits.has_dynamic_trees)}"
+            if size or top_k:
+                yield f"tree_size and tree_top_k belong to {_names(lambda traits: traits.is_tree)}"
+        elif size < depth:
+            yield f"tree_size is {size}: a tree of depth {depth} (num_speculative_tokens) has more nodes"
+        elif self.traits.has_dynamic_trees and not top_k:
+            yield f"{self.method} needs tree_top_k > 0"
+        elif top_k and not self.traits.has_dynamic_trees:
+            yield f"tree_top_k belongs to {_names(lambda traits: traits.has_dynamic_trees)}"
 
-    def _exit_rules(self) -> Iterator[tuple[bool, str]]:
-        overlapping = _names(lambda traits: traits.overlaps)
-        rule = f"root_source is {self.root_source}: {overlapping} needs exit, draft or hybrid, other methods none"
-        yield self.traits.overlaps == (self.root_source is not None), rule
-        rule = f"exit_layer is {self.exit_layer}: root sources exit and hybrid need one, everything else has none"
-        yield self.uses_exit == (self.exit_layer is not None), rule
-        takes_features = self.root_source == "exit" or (self.traits.has_draft_model and not self.traits.overlaps)
-        rule = "exit_features are an option of speculative and of mirror's root_source exit"
-        yield not self.exit_features or takes_features, rule
+    def _exit_complaints(self) -> Iterator[str]:
+        traits, source = self.traits, self.root_source
+        if traits.overlaps != (source is not None):
+            methods = _names(lambda traits: traits.overlaps)
+            yield f"root_source is {source}: {methods} needs exit, draft or hybrid, other methods none"
+        if self.uses_exit != (self.exit_layer is not None):
+            yield f"exit_layer is {self.exit_layer}: root sources exit and hybrid need one, everything else has none"
+        if self.exit_features and source != "exit" and (traits.overlaps or not traits.has_draft_model):
+            yield "exit_features are an option of speculative and of mirror's root_source exit"
 
-    def _root_rules(self) -> Iterator[tuple[bool, str]]:
+    def _root_complaints(self) -> Iterator[str]:
         from_draft, uneven = self.root_source in ("draft", "hybrid"), self.roots_per_row
-        yield self.uses_exit or not self.exit_top_k, "exit_top_k belongs to root sources exit and hybrid"
-        yield from_draft or not self.draft_top_k, "draft_top_k belongs to root sources draft and hybrid"
-        if uneven is not None:
-            yield self.root_source in ("exit", "draft"), "roots_per_row belongs to root sources exit and draft"
-            rule = f"roots_per_row has {len(uneven)} entries for {self.num_rows} rows"
-            yield 0 < len(uneven) <= self.num_rows, rule
-            yield sum(uneven) > 0, "roots_per_row allows no root at all"
-            yield not self.exit_top_k and not self.draft_top_k, "roots_per_row replaces exit_top_k and draft_top_k"
-            return
-        yield not self.uses_exit or self.exit_top_k > 0, f"root_source {self.root_source} needs exit_top_k > 0"
-        yield not from_draft or self.draft_top_k > 0, f"root_source {self.root_source} needs draft_top_k > 0"
+        if self.exit_top_k and not self.uses_exit:
+            yield "exit_top_k belongs to root sources exit and hybrid"
+        if self.draft_top_k and not from_draft:
+            yield "draft_top_k belongs to root sources draft and hybrid"
+        if uneven is None:
+            if (self.uses_exit and not self.exit_top_k) or (from_draft and not self.draft_top_k):
+                missing = "draft_top_k" if not self.uses_exit or self.exit_top_k else "exit_top_k"
+                yield f"root_source {self.root_source} needs {missing} > 0"
+        elif self.root_source not in ("exit", "draft"):
+            yield "roots_per_row belongs to root sources exit and draft"
+        elif not 0 < len(uneven) <= self.num_rows:
+            yield f"roots_per_row has {len(uneven)} entries for {self.num_rows} rows"
+        elif not sum(uneven):
+            yield "roots_per_row allows no root at all"
+        elif self.exit_top_k or self.draft_top_k:
+            yield "roots_per_row replaces exit_top_k and draft_top_k"
 
     @property
     def traits(self) -> MethodTraits:

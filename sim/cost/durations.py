@@ -98,17 +98,25 @@ class DurationTables:
         self._calls: dict[tuple[str, Part, int], Floats] = {}
         self._works: dict[tuple[str, tuple[tuple[Part, int], ...], int], Floats] = {}
         self._spreads: dict[tuple[str, tuple[tuple[Part, int, int], ...]], float] = {}
+        self._missing: dict[tuple[str, Part, int], str | None] = {}
+        self._pairs: dict[tuple[object, ...], Slowdown] = {}
 
     def missing(self, schedule: Schedule, shape: RoundShape) -> str | None:
         """What `durations` would refuse the schedule for; None if it would not."""
         try:
-            for lane, part, rows in RoundPlan.of(schedule, shape, self.profile.num_layers).demands():
-                self.profile.lane(lane)
-                if reason := self._costs[lane].missing(part, rows, self._contexts):
+            for demand in RoundPlan.of(schedule, shape, self.profile.num_layers).demands():
+                if reason := self._missing_part(*demand):
                     return reason
         except (ConfigError, ProfileError) as error:
             return str(error)
         return None
+
+    def _missing_part(self, lane: str, part: Part, rows: int) -> str | None:
+        key = (lane, part, rows)
+        if key not in self._missing:
+            self.profile.lane(lane)
+            self._missing[key] = self._costs[lane].missing(part, rows, self._contexts)
+        return self._missing[key]
 
     def durations(self, schedule: Schedule, shape: RoundShape) -> Durations:
         """The durations of `schedule`, whose rounds have a given shape; what is `missing` is refused."""
@@ -134,7 +142,10 @@ class DurationTables:
             catch_up_s=np.array([self._step_s(plan, count) for count in range(1, plan.most_unread + 1)]),
             later_s=tuple(self._step_s(plan, count) for count in plan.later_rows),
             guessing_s=self._guessing_s(plan),
-            slowdowns=self._slowdowns(plan, segments_s, step_s),
+            slowdowns=tuple(
+                {kind: self._slowdown(plan, operation, rows) for kind, rows in plan.step_rows.items()}
+                for operation in plan.segments
+            ),
             target_half_s=self._half_dispatch_s(target),
             draft_half_s=self._half_dispatch_s(draft),
             round_overhead_s=one_in_ticks(self.profile.round_overhead_s),
@@ -160,19 +171,20 @@ class DurationTables:
         ]
         return np.array([self._step_s(plan, 1), *more])
 
-    def _slowdowns(
-        self, plan: RoundPlan, segments_s: Sequence[Floats], step_s: Mapping[StepKind, Floats]
-    ) -> tuple[Mapping[StepKind, Slowdown], ...]:
-        """What each segment and each kind of step cost each other."""
-        pair = PairContention.of(self.profile, plan.target_lane, plan.draft_lane)
-        of_step = self._facts(plan.draft_lane, plan.step).bytes_per_call if plan.step else 0.0
-        return tuple(
-            {
-                kind: pair.slowdown(self._bytes(plan.target_lane, operation) / segment_s, of_step / seconds)
-                for kind, seconds in step_s.items()
-            }
-            for operation, segment_s in zip(plan.segments, segments_s, strict=True)
-        )
+    def _slowdown(self, plan: RoundPlan, operation: Operation, rows: int) -> Slowdown:
+        """What an operation of the target and a step of the draft cost each other."""
+        assert plan.step is not None, "a step of a draft that is not there"
+        target, draft = plan.target_lane, plan.draft_lane
+        key = (target, draft, tuple(operation.calls.items()), operation.rows, plan.step, rows)
+        if key not in self._pairs:
+            target_bytes = sum(
+                count * self._facts(target, part).bytes_per_call for part, count in operation.calls.items()
+            )
+            self._pairs[key] = PairContention.of(self.profile, target, draft).slowdown(
+                target_bytes / self._work_s(target, operation.calls, operation.rows),
+                self._facts(draft, plan.step).bytes_per_call / self._step_s(plan, rows),
+            )
+        return self._pairs[key]
 
     def _work_s(self, lane: str, calls: Mapping[Part, int], rows: int) -> Floats:
         """So many calls of each part in a row; nothing for none."""
@@ -181,9 +193,6 @@ class DurationTables:
             seconds = [count * self._call(lane, part, rows) for part, count in calls.items()]
             self._works[key] = work_in_ticks(np.sum(seconds, axis=0)) if seconds else np.zeros(len(self._contexts))
         return self._works[key]
-
-    def _bytes(self, lane: str, operation: Operation) -> float:
-        return sum(count * self._facts(lane, part).bytes_per_call for part, count in operation.calls.items())
 
     def _spread(self, lane: str, operations: Sequence[Operation]) -> float:
         """Relative error of the target's operations together, if every part errs the same way."""
