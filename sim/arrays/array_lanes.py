@@ -39,7 +39,9 @@ class Decided(NamedTuple):
 
 
 Handle = Callable[[], object]
-"""Work under way in every round: counts the wait for it, and gives the reply."""
+"""Work under way: notes that it was waited for, and gives the reply."""
+Wait = Callable[[Ints], None]
+"""Adds what the given rounds wait for."""
 
 _WINDOW = Window((NO_TOKEN,))
 _REPLY = Verdict(0, NO_TOKEN, window=_WINDOW)
@@ -54,51 +56,43 @@ def time_rounds(schedule: Schedule, durations: Durations, decided: Decided) -> R
     while not lanes.is_over:
         handle = flow.send(handle())
     flow.close()
-    return lanes.times
+    return lanes.times()
 
 
 class ArrayLanes:
     """See `decoding.lanes.Lanes`: target, draft and branches in one, for all rounds at once.
 
-    Attributes:
-        is_over: whether the first and all other rounds have been played.
-        rounds: the rounds that the one under way represents.
-        place: index of each one's context in the arrays of the durations.
-        times: what was counted.
+    A handle that is waited for notes what it waits for. What first rounds and all others wait for alike is worked out
+    for both together, at the end.
     """
 
     unfinished = True
 
     def __init__(self, schedule: Schedule, durations: Durations, decided: Decided) -> None:
-        is_first = decided.walk.is_first
         self.target = self.draft = self
         self._schedule, self._durations, self._decided = schedule, durations, decided
-        self._kinds = [np.flatnonzero(~is_first), np.flatnonzero(is_first)]
-        self.rounds: Ints = np.zeros(0, dtype=np.int64)
-        self.place: Ints = self.rounds
-        self._begins = True
+        self._asked: list[tuple[Wait, int]] = []
+        self._num_begun, self._begins = 0, True
         self._ahead: RoundAhead | None = None
-        self._verifications = np.searchsorted(durations.plan.widths, decided.walk.num_drafted)
-        self._segments_s: Floats = np.array(durations.segments_s)
-        self._streams_s: Floats = np.array(durations.streams_s)
-        self.times = RoundTimes(np.zeros(len(is_first)))
-        self.is_over = False
+        self._place: Ints = decided.walk.context - durations.first_context
+        self._times = RoundTimes(np.zeros(len(self._place)))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a first round and another one have been played."""
+        return self._num_begun > 2
 
     def verify(self, window: Window) -> Handle:  # noqa: ARG002
         """See `decoding.lanes.TargetLane`."""
-        self._begin()
-        overhead_s = 2 * self._durations.target_half_s + self._durations.round_overhead_s
-        return lambda: self._wait_for_target(self._verifications[self.rounds], "target_verify", overhead_s)
+        return self._operation(self._verify, _REPLY)
 
     def prefix(self, window: Window, exit_layer: int) -> Handle:  # noqa: ARG002
         """See `decoding.lanes.TargetLane`."""
-        self._begin()
-        return lambda: self._wait_for_target(0, "target_prefix", self._durations.target_half_s)
+        return self._operation(self._prefix, _REPLY)
 
     def suffix(self) -> Handle:
         """See `decoding.lanes.TargetLane`."""
-        overhead_s = self._durations.target_half_s + self._durations.round_overhead_s
-        return lambda: self._wait_for_target(1, "target_suffix", overhead_s)
+        return self._operation(self._suffix, _REPLY)
 
     def stream(self, window: Window) -> Handle:
         """See `decoding.lanes.TargetLane`."""
@@ -106,114 +100,159 @@ class ArrayLanes:
 
     def rollout(self, verdict: Verdict | None = None) -> Handle:
         """See `decoding.lanes.DraftLane`."""
-        self._begin()
-        unread = self._unread() if verdict is not None else np.zeros(len(self.rounds), dtype=np.int64)
-        return lambda: self._wait_for_draft(self._rollout_s(unread))
+        return self._operation(self._first_rollout if verdict is None else self._rollout, _WINDOW)
 
     def branch(self, window: Window) -> ArrayLanes:  # noqa: ARG002
         """See `decoding.lanes.DraftLane`."""
-        if not self._ahead:
-            self._ahead = look_ahead(self._schedule, self._durations)
-        self.times.hidden_draft_s += _total(self._ahead.hidden_s[self.place])
+        self._ahead = self._ahead or look_ahead(self._schedule, self._durations)
+        self._operation(self._hide_branches, None)()
         return self
 
     def join(self, signal: ExitSignal) -> None:
         """See `decoding.lanes.Branches`; `look_ahead` knows when."""
 
     def take(self, verdict: Verdict) -> Handle:  # noqa: ARG002
-        """See `decoding.lanes.Branches`."""
-        return self._wait_for_branch
+        """See `decoding.lanes.Branches`: the round before, committed already, waits for its branch."""
+        return self._noting(self._take, _WINDOW)
 
     def commit(self, window: Window, verdict: Verdict) -> None:  # noqa: ARG002
-        """End the round: what comes next begins another one."""
+        """End the round: the next operation begins another one."""
         self._begins = True
 
-    def _begin(self) -> None:
-        """Begin a round with its first operation."""
-        if not self._begins:
-            return
-        self._begins, self.is_over = False, not self._kinds
-        self.rounds = self._kinds.pop() if self._kinds else self.rounds[:0]
-        self.place = self._decided.walk.context[self.rounds] - self._durations.first_context
+    def times(self) -> RoundTimes:
+        """What all rounds waited for."""
+        is_first = self._decided.walk.is_first
+        of_kind = {1: np.flatnonzero(is_first), 2: np.flatnonzero(~is_first), 3: np.arange(len(is_first))}
+        asked = self._asked
+        while asked:  # once, but for methods that wait for the same twice in a round
+            together: dict[Wait, int] = {}
+            again = []
+            for wait, kind in asked:
+                if together.get(wait, 0) & kind:
+                    again.append((wait, kind))
+                else:
+                    together[wait] = together.get(wait, 0) | kind
+            for wait, kinds in together.items():
+                wait(of_kind[kinds])
+            asked = again
+        return self._times
 
-    def _wait(self, overhead_s: float, **seconds: Floats) -> None:
+    def _operation(self, wait: Wait, reply: object) -> Handle:
+        """An operation of the round under way, which it begins if it is the first."""
+        self._num_begun += self._begins
+        self._begins = False
+        return self._noting(wait, reply)
+
+    def _noting(self, wait: Wait, reply: object) -> Handle:
+        kind = self._num_begun
+
+        def handle() -> object:
+            if not self.is_over:
+                self._asked.append((wait, kind))
+            return reply
+
+        return handle
+
+    def _add(self, rounds: Ints, overhead_s: float, **seconds: Floats) -> None:
         """Time of every round by what is waited for."""
-        self.times.seconds[self.rounds] += sum(seconds.values(), start=overhead_s)
+        self._times.seconds[rounds] += sum(seconds.values(), start=overhead_s)
         for cause, waited_s in seconds.items():
-            self.times.waits_s[cause] += _total(waited_s)
-        self.times.waits_s["overhead"] += len(self.rounds) * overhead_s
+            self._times.waits_s[cause] += _total(waited_s)
+        self._times.waits_s["overhead"] += len(rounds) * overhead_s
 
-    def _wait_for_target(self, segment: int | Ints, cause: str, overhead_s: float) -> Verdict:
-        waits_s = {cause: self._segments_s[segment, self.place]}
-        self.times.target_busy_s += _total(waits_s[cause])
-        if self._durations.plan.streams:
-            waits_s["draft"] = self._streams_s[segment, self.place]
+    def _verify(self, rounds: Ints) -> None:
+        overhead_s = 2 * self._durations.target_half_s + self._durations.round_overhead_s
+        widths = self._durations.plan.widths
+        if len(widths) == 1:
+            self._compute(rounds, 0, "target_verify", overhead_s)
+            return
+        segments = np.searchsorted(widths, self._decided.walk.num_drafted[rounds])
+        for segment in np.unique(segments).tolist():
+            self._compute(rounds[segments == segment], segment, "target_verify", overhead_s)
+
+    def _prefix(self, rounds: Ints) -> None:
+        self._compute(rounds, 0, "target_prefix", self._durations.target_half_s)
+
+    def _suffix(self, rounds: Ints) -> None:
+        overhead_s = self._durations.target_half_s + self._durations.round_overhead_s
+        self._compute(rounds, 1, "target_suffix", overhead_s)
+
+    def _compute(self, rounds: Ints, segment: int, cause: str, overhead_s: float) -> None:
+        """A segment of the target."""
+        place, durations = self._place[rounds], self._durations
+        waits_s = {cause: durations.segments_s[segment][place]}
+        self._times.target_busy_s += _total(waits_s[cause])
+        if durations.plan.streams:
+            waits_s["draft"] = durations.streams_s[segment][place]
             waits_s[cause] = waits_s[cause] - waits_s["draft"]
         if self._ahead:
-            waits_s["contention"] = self._ahead.slowed_s[segment, self.place]
-            self.times.target_busy_s += _total(waits_s["contention"])
-        self._wait(overhead_s, **waits_s)
-        return _REPLY
+            waits_s["contention"] = self._ahead.slowed_s[segment, place]
+            self._times.target_busy_s += _total(waits_s["contention"])
+        self._add(rounds, overhead_s, **waits_s)
 
-    def _wait_for_draft(self, seconds: Floats) -> Window:
-        self._wait(2 * self._durations.draft_half_s, draft=seconds)
-        self.times.draft_busy_s += _total(seconds)
-        return _WINDOW
+    def _first_rollout(self, rounds: Ints) -> None:
+        self._draft(rounds, np.zeros(len(rounds), dtype=np.int64))
 
-    def _wait_for_branch(self) -> Window:
-        ahead, is_last, branches = self._ahead, self._decided.walk.is_last[self.rounds], self._decided.branches
+    def _rollout(self, rounds: Ints) -> None:
+        accepted: Ints = self._decided.walk.num_accepted[rounds - 1]
+        # a draft without features has read all it drafted but the last token
+        unread = accepted if self._schedule.reads_features else accepted == self._schedule.num_speculative_tokens
+        self._draft(rounds, np.minimum(unread, self._durations.plan.most_unread - 1))
+
+    def _draft(self, rounds: Ints, unread: Ints) -> None:
+        """A whole window, after reading so many tokens before the last committed one."""
+        durations, guesses, place = self._durations, self._decided.guesses, self._place[rounds]
+        if guesses is None:
+            seconds = durations.rollout_s[unread, place]
+        else:
+            seconds = durations.catch_up_s[unread, place] + self._guessed_s(guesses[1, rounds], place)
+        self._add(rounds, 2 * durations.draft_half_s, draft=seconds)
+        self._times.draft_busy_s += _total(seconds)
+
+    def _hide_branches(self, rounds: Ints) -> None:
+        assert self._ahead is not None, "no branches to hide"
+        self._times.hidden_draft_s += _total(self._ahead.hidden_s[self._place[rounds]])
+
+    def _take(self, rounds: Ints) -> None:
+        ahead, is_last, times = self._ahead, self._decided.walk.is_last[rounds], self._times
         assert ahead is not None, "no branch to take"
-        self.times.draft_busy_s += _total(ahead.last_busy_s[self.place[is_last]])
-        self.rounds, self.place = self.rounds[~is_last], self.place[~is_last]
-        here, is_miss = self.place, branches[self.rounds] == MISS
-        missing_s = self._missing_s(ahead, is_miss)
+        times.draft_busy_s += _total(ahead.last_busy_s[self._place[rounds[is_last]]])
+        rounds = rounds[~is_last]
+        here, is_miss = self._place[rounds], self._decided.branches[rounds] == MISS
+        missing_s = self._missing_s(rounds, ahead, is_miss)
         waited_s = ahead.boundary_s[here] + missing_s
-        self._wait(
+        self._add(
+            rounds,
             2 * self._durations.draft_half_s,
             channel=ahead.channel_s[here],
             draft=np.where(is_miss, 0.0, waited_s),
             fallback=np.where(is_miss, waited_s, 0.0),
         )
-        self.times.draft_busy_s += _total(ahead.busy_s[here]) + _total(missing_s)
-        self.times.num_hits += int(np.count_nonzero(~is_miss))
-        self.times.num_asked += len(self.rounds)
-        return _WINDOW
+        times.draft_busy_s += _total(ahead.busy_s[here]) + _total(missing_s)
+        times.num_hits += int(np.count_nonzero(~is_miss))
+        times.num_asked += len(rounds)
 
-    def _unread(self) -> Ints:
-        """Tokens before the last committed one that a fresh rollout has to read."""
-        accepted: Ints = self._decided.walk.num_accepted[self.rounds - 1]
-        # a draft without features has read all it drafted but the last token
-        unread = accepted if self._schedule.reads_features else accepted == self._schedule.num_speculative_tokens
-        return np.minimum(unread, self._durations.plan.most_unread - 1)
-
-    def _rollout_s(self, unread: Ints) -> Floats:
-        durations, guesses = self._durations, self._decided.guesses
-        if guesses is None:
-            return durations.rollout_s[unread, self.place]
-        return durations.catch_up_s[unread, self.place] + self._guessed_s(guesses[1, self.rounds], self.place)
-
-    def _missing_s(self, ahead: RoundAhead, is_miss: NDArray[np.bool_]) -> Floats:
+    def _missing_s(self, rounds: Ints, ahead: RoundAhead, is_miss: NDArray[np.bool_]) -> Floats:
         """Draft time from noticing a verdict to having the next window."""
-        walk, here, catch_up_s = self._decided.walk, self.place, self._durations.catch_up_s
-        is_drafts = self._decided.branches[self.rounds] == FROM_DRAFT
+        here, catch_up_s = self._place[rounds], self._durations.catch_up_s
+        is_drafts = self._decided.branches[rounds] == FROM_DRAFT
         done = np.where(is_drafts, ahead.draft_steps[here], ahead.exit_steps[here])
-        missing_s = self._completed_s(np.where(is_miss, 0, done))
+        missing_s = self._completed_s(rounds + 1, np.where(is_miss, 0, done))
         # Where no branch has begun the draft reads what was committed, hit or miss; with features a miss reads it anew.
         reads = ~ahead.is_read[here] | (self._schedule.exit_features & is_miss)
         if not reads.any():
             return missing_s
-        accepted = walk.num_accepted[self.rounds]
+        accepted = self._decided.walk.num_accepted[rounds]
         more_s = catch_up_s[accepted, here + accepted + 1] - catch_up_s[0, here + accepted + 1]
-        return np.where(reads, self._completed_s(np.zeros_like(done)) + more_s, missing_s)
+        return np.where(reads, self._completed_s(rounds + 1, np.zeros_like(done)) + more_s, missing_s)
 
-    def _completed_s(self, num_drafted: Ints) -> Floats:
-        """Draft time to complete the next windows, of which so many tokens are there; the first step has one row."""
-        durations, guesses, following = self._durations, self._decided.guesses, self.rounds + 1
-        place = self._decided.walk.context[following] - durations.first_context
+    def _completed_s(self, rounds: Ints, num_drafted: Ints) -> Floats:
+        """Draft time to complete windows of which so many tokens are there; the first step has one row."""
+        durations, guesses, place = self._durations, self._decided.guesses, self._place[rounds]
         one_row_s, num_tokens = durations.step_s["one_row"][place], self._schedule.num_speculative_tokens
         if guesses is None:
             return (num_tokens - num_drafted) * one_row_s
-        steps = guesses[np.minimum(num_drafted + 1, num_tokens), following]
+        steps = guesses[np.minimum(num_drafted + 1, num_tokens), rounds]
         return np.where(num_drafted < num_tokens, one_row_s + self._guessed_s(steps, place), 0.0)
 
     def _guessed_s(self, steps_RG: Ints, place: Ints) -> Floats:
