@@ -122,8 +122,7 @@ def _kind(path: Path) -> str:
     try:
         config = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        msg = f"{path}: cannot be read as JSON ({error})"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{path}: cannot be read as JSON ({error})") from error
     if not isinstance(config, dict):
         return str(None)
     if "speculators_model_type" not in config:

@@ -47,8 +47,7 @@ class LaneSpec:
 
     def __post_init__(self) -> None:
         if self.num_threads < 1:
-            msg = f"lane {self.name!r}: num_threads is {self.num_threads}, it must be at least 1"
-            raise ConfigError(msg)
+            raise ConfigError(f"lane {self.name!r}: num_threads is {self.num_threads}, it must be at least 1")
         available = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(self.cores)
         if not available.issuperset(self.cores):
             msg = f"lane {self.name!r}: cores {list(self.cores)} are not all among those available, {sorted(available)}"

@@ -19,8 +19,7 @@ class LaneSet:
     ) -> None:
         self._lanes = {spec.name: Lane(spec) for spec in specs}
         if len(self._lanes) < len(specs):
-            msg = f"two lanes share a name: {', '.join(spec.name for spec in specs)}"
-            raise ConfigError(msg)
+            raise ConfigError(f"two lanes share a name: {', '.join(spec.name for spec in specs)}")
         self._target = target
         self._drafter = drafter
         self._exits = exits
@@ -37,8 +36,7 @@ class LaneSet:
             ConfigError: there is no such lane.
         """
         if name not in self._lanes:
-            msg = f"there is no lane {name!r}; lanes: {', '.join(self._lanes)}"
-            raise ConfigError(msg)
+            raise ConfigError(f"there is no lane {name!r}; lanes: {', '.join(self._lanes)}")
         return self._lanes[name]
 
     def load_target(self, name: str) -> Lane:
@@ -96,8 +94,7 @@ class LaneSet:
     def _folder(self, drafter: str | None) -> Path:
         folder = self._drafter if drafter is None else find_drafter(drafter)
         if folder is None:
-            msg = "there is no draft to run: neither the schedule nor the engine has a drafter"
-            raise ConfigError(msg)
+            raise ConfigError("there is no draft to run: neither the schedule nor the engine has a drafter")
         return folder
 
     def _running(self, name: str) -> Lane:

@@ -66,8 +66,7 @@ class KVCache:
             ValueError: there are not so many.
         """
         if not 0 <= length <= self.capacity:
-            msg = f"length {length} is outside the cache's 0..{self.capacity}"
-            raise ValueError(msg)
+            raise ValueError(f"length {length} is outside the cache's 0..{self.capacity}")
         self.cursor = length
 
     @torch.inference_mode()

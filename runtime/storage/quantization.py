@@ -60,8 +60,7 @@ def unpack(
     for name, shape in shapes.items():
         stored = _take(left, name, source)
         if stored.shape != shape:
-            msg = f"{source}: {name} has shape {tuple(stored.shape)}, expected {tuple(shape)}"
-            raise ModelFormatError(msg)
+            raise ModelFormatError(f"{source}: {name} has shape {tuple(stored.shape)}, expected {tuple(shape)}")
         if stored.dtype == torch.int8:
             scales = _take(left, name + _SCALE, source)
             if scales.shape != shape[:1] or not scales.is_floating_point():
@@ -83,5 +82,4 @@ def _take(tensors: dict[str, Tensor], name: str, source: str) -> Tensor:
     try:
         return tensors.pop(name)
     except KeyError as error:
-        msg = f"{source}: the tensor {name!r} is missing"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{source}: the tensor {name!r} is missing") from error

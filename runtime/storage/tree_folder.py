@@ -62,8 +62,7 @@ def load_tree(
         with torch.device("meta"):
             model = build(config)
     except ModelError as error:
-        msg = f"{path}: {error}"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{path}: {error}") from error
     # what the model has of the target's is real already
     shapes = {name: weight.shape for name, weight in model.named_parameters() if weight.is_meta}
     state = unpack(tensors, shapes, dtype, source=str(folder / WEIGHTS_FILE))

@@ -116,8 +116,7 @@ def save_folder(folder: Path, config: FolderConfig, tensors: Mapping[str, Tensor
         replace_file(folder / WEIGHTS_FILE, weights)
         replace_file(folder / CONFIG_FILE, text.encode())
     except OSError as error:
-        msg = f"{folder}: cannot be written ({error})"
-        raise ModelError(msg) from error
+        raise ModelError(f"{folder}: cannot be written ({error})") from error
 
 
 def load_folder(folder: Path, kind: type[C]) -> tuple[C, dict[str, Tensor]]:
@@ -140,8 +139,7 @@ def load_folder(folder: Path, kind: type[C]) -> tuple[C, dict[str, Tensor]]:
     try:
         return config, load(content)
     except SafetensorError as error:
-        msg = f"{path}: not a safetensors file ({error})"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{path}: not a safetensors file ({error})") from error
 
 
 def target_tensors(embedding_VD: Tensor, kept_ids: Tensor) -> dict[str, Tensor]:
@@ -169,8 +167,7 @@ def take_kept_ids(tensors: dict[str, Tensor], config: FolderConfig, target: Deco
     _require_shape(config, target, folder)
     missing = [name for name in ("t2d", "d2t", "target_probe") if name not in tensors]
     if missing:
-        msg = f"{path}: the tensor {missing[0]!r} is missing"
-        raise ModelFormatError(msg)
+        raise ModelFormatError(f"{path}: the tensor {missing[0]!r} is missing")
     t2d, d2t, probe = (tensors.pop(name) for name in ("t2d", "d2t", "target_probe"))
     kept_ids = d2t + torch.arange(len(d2t))
     if len(d2t) != config.draft_vocab_size or not torch.equal(t2d.nonzero().flatten(), kept_ids):
@@ -194,19 +191,17 @@ def require_layers(layers: Sequence[int], target: Decoder, what: str, folder: Pa
     num_layers = target.config.num_layers
     wrong = [layer for layer in layers if not 1 <= layer <= num_layers]
     if wrong:
-        msg = f"{folder / CONFIG_FILE}: {what} {wrong[0]} is outside the target's layers 1..{num_layers}"
-        raise ModelError(msg)
+        raise ModelError(f"{folder / CONFIG_FILE}: {what} {wrong[0]} is outside the target's layers 1..{num_layers}")
 
 
 def _require_shape(config: FolderConfig, target: Decoder, folder: Path) -> None:
     trained_for, present = config.target_shape.model_dump(), TargetShape.of(target.config).model_dump()
     for name, wanted in trained_for.items():
         if present[name] != wanted:
-            msg = (
+            raise ModelError(
                 f"{folder}: was trained for {config.speculators_config.verifier.name_or_path} with {name} {wanted}; "
                 f"this target has {name} {present[name]}"
             )
-            raise ModelError(msg)
 
 
 def _probe(embedding_VD: Tensor) -> Tensor:
@@ -222,8 +217,7 @@ def _read(path: Path) -> bytes:
         msg = f"{path}: no such file; a drafter folder holds {CONFIG_FILE} and {WEIGHTS_FILE}"
         raise ModelFormatError(msg) from error
     except OSError as error:
-        msg = f"{path}: cannot be read ({error})"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{path}: cannot be read ({error})") from error
 
 
 def _describe(item: Any) -> str:

@@ -62,15 +62,13 @@ def require_tree(paths: Sequence[Path], depth: int, *, source: str) -> None:
     try:
         parents_of(paths)
     except ValueError as error:
-        msg = f"{source}: {error}"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{source}: {error}") from error
     wrong = [path for path in paths if len(path) > depth or not 0 <= min(path) <= max(path) < MOST_RANKS]
     if wrong or not paths:
-        msg = (
+        raise ModelFormatError(
             f"{source}: paths has {list(wrong[0]) if wrong else 'no entry'}; "
             f"expected at most {depth} ranks of 0..{MOST_RANKS - 1}"
         )
-        raise ModelFormatError(msg)
 
 
 def window_of(paths: Sequence[Path], candidates: Sequence[Sequence[int]]) -> Window:

@@ -19,11 +19,10 @@ def require_same_tokenizer(draft_folder: Path, target_folder: Path) -> None:
     for token_id in sorted(draft.keys() | target.keys()):
         ours, theirs = draft.get(token_id), target.get(token_id)
         if ours != theirs:
-            msg = (
+            raise ModelError(
                 f"{draft_folder}: cannot draft for {target_folder}: their tokenizers differ, first at id {token_id}, "
                 f"which is {_called(ours)} for the draft and {_called(theirs)} for the target"
             )
-            raise ModelError(msg)
 
 
 def _called(token: str | None) -> str:

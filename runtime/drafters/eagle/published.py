@@ -81,18 +81,15 @@ def _read_config(path: Path) -> dict[str, Any]:
     try:
         raw = json.loads(path.read_bytes())
     except FileNotFoundError as error:
-        msg = f"{path}: no such file; a published EAGLE-3 head comes with one"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{path}: no such file; a published EAGLE-3 head comes with one") from error
     except (OSError, ValueError) as error:
-        msg = f"{path}: cannot be read as JSON ({error})"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{path}: cannot be read as JSON ({error})") from error
     found = raw.get("architectures") if isinstance(raw, dict) else None
     if found != [ARCHITECTURE]:
         msg = f"{path}: architectures is {found}, not that of a published EAGLE-3 head, ['{ARCHITECTURE}']"
         raise ModelFormatError(msg)
     if raw.get("norm_before_residual") or raw.get("num_hidden_layers", 1) != 1:
-        msg = f"{path}: heads with norm_before_residual or more than one layer are not supported"
-        raise ModelFormatError(msg)
+        raise ModelFormatError(f"{path}: heads with norm_before_residual or more than one layer are not supported")
     return {str(name): value for name, value in raw.items()} | {"num_hidden_layers": 1}
 
 
@@ -102,8 +99,7 @@ def _draft_vocab_size(raw: Mapping[str, Any], config: ModelConfig, target: Decod
         raise ModelError(msg)
     size = raw.get("draft_vocab_size", config.vocab_size)
     if type(size) is not int or not 0 < size <= config.vocab_size:
-        msg = f"{path}: draft_vocab_size is {size!r}; expected 1..{config.vocab_size}"
-        raise ModelFormatError(msg)
+        raise ModelFormatError(f"{path}: draft_vocab_size is {size!r}; expected 1..{config.vocab_size}")
     return size
 
 
@@ -120,16 +116,14 @@ def _feature_layers(raw: Mapping[str, Any], target: Decoder, path: Path) -> tupl
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
     if not path.is_file() and (path.parent / _PICKLED_FILE).is_file():
-        msg = (
+        raise ModelFormatError(
             f"{path.parent / _PICKLED_FILE}: pickled weights can run code and are not read; convert them, if you trust "
             f'them: safetensors.torch.save_file(torch.load("{_PICKLED_FILE}", weights_only=True), "{WEIGHTS_FILE}")'
         )
-        raise ModelFormatError(msg)
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
-        msg = f"{path}: missing, truncated, damaged, or not a safetensors file ({error})"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{path}: missing, truncated, damaged, or not a safetensors file ({error})") from error
 
 
 def _take_kept_ids(tensors: dict[str, Tensor], vocab_size: int, target: Decoder, path: Path) -> Tensor:
@@ -138,15 +132,13 @@ def _take_kept_ids(tensors: dict[str, Tensor], vocab_size: int, target: Decoder,
         return torch.arange(vocab_size)
     for name in ("d2t", "t2d"):
         if name not in tensors:
-            msg = f"{path}: the tensor {name!r} is missing"
-            raise ModelFormatError(msg)
+            raise ModelFormatError(f"{path}: the tensor {name!r} is missing")
     d2t, t2d = tensors.pop("d2t"), tensors.pop("t2d")
     _require_shape("d2t", d2t, (vocab_size,), path)
     _require_shape("t2d", t2d, (target.config.vocab_size,), path)
     kept_ids = d2t.long() + torch.arange(vocab_size)
     if not torch.equal(t2d.nonzero().flatten(), kept_ids):
-        msg = f"{path}: t2d and d2t do not map {vocab_size} draft ids to target ids and back"
-        raise ModelFormatError(msg)
+        raise ModelFormatError(f"{path}: t2d and d2t do not map {vocab_size} draft ids to target ids and back")
     return kept_ids
 
 
@@ -155,8 +147,7 @@ def _take(tensors: dict[str, Tensor], name: str, shape: Sequence[int], path: Pat
     parts = []
     for theirs in _TENSORS[name]:
         if theirs not in tensors:
-            msg = f"{path}: the tensor {theirs!r} is missing"
-            raise ModelFormatError(msg)
+            raise ModelFormatError(f"{path}: the tensor {theirs!r} is missing")
         parts.append(tensors.pop(theirs))
     whole = torch.cat(parts)
     _require_shape(" + ".join(_TENSORS[name]), whole, shape, path)

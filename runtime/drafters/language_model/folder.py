@@ -129,8 +129,7 @@ def load_draft(folder: Path, target: Decoder, *, dtype: torch.dtype) -> DraftMod
     try:
         own_config = config.draft
     except ModelError as error:
-        msg = f"{folder / CONFIG_FILE}: {error}"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{folder / CONFIG_FILE}: {error}") from error
     with torch.device("meta"):
         draft = DraftModel(target.config, own_config)
     shapes = {name: weight.shape for name, weight in draft.named_parameters() if name not in _OF_THE_TARGET}

@@ -44,15 +44,12 @@ class DraftConfig:
 
     def __post_init__(self) -> None:
         if not self.source_layers:
-            msg = "source_layers is empty: a draft needs at least one layer"
-            raise ModelError(msg)
+            raise ModelError("source_layers is empty: a draft needs at least one layer")
         if not 0 <= self.feature_layer < len(self.source_layers):
-            msg = f"feature_layer {self.feature_layer} is outside 0..{len(self.source_layers) - 1}"
-            raise ModelError(msg)
+            raise ModelError(f"feature_layer {self.feature_layer} is outside 0..{len(self.source_layers) - 1}")
         lowest, highest = max(1, self.feature_layer), len(self.source_layers) - 1
         if self.streams is not None and not lowest <= self.streams.start_layer <= highest:
-            msg = f"start_layer {self.streams.start_layer} of the streams is outside {lowest}..{highest}"
-            raise ModelError(msg)
+            raise ModelError(f"start_layer {self.streams.start_layer} of the streams is outside {lowest}..{highest}")
 
 
 class DraftStates(NamedTuple):

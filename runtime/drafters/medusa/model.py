@@ -35,8 +35,7 @@ class MedusaConfig:
 
     def __post_init__(self) -> None:
         if min(self.num_heads, self.num_blocks, self.vocab_size) < 1:
-            msg = f"num_heads, num_blocks and vocab_size must be at least 1, found {self}"
-            raise ModelError(msg)
+            raise ModelError(f"num_heads, num_blocks and vocab_size must be at least 1, found {self}")
 
 
 class MedusaHead(nn.Module):

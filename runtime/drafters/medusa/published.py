@@ -102,8 +102,7 @@ def load_published_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) 
     shared_VD = None if any(name.endswith(suffix) for name in tensors) else target.lm_head.weight.detach()
     heads = [_take_head(tensors, head, config, target, path, shared_VD) for head in range(config.medusa_num_heads)]
     if tensors:
-        msg = f"{path}: unknown tensor {min(tensors)!r}; {CONFIG_FILE} announces {_announced(config)}"
-        raise ModelFormatError(msg)
+        raise ModelFormatError(f"{path}: unknown tensor {min(tensors)!r}; {CONFIG_FILE} announces {_announced(config)}")
     medusa = PublishedMedusa(
         heads=tuple(head.to(embedding.device, dtype) for head in heads),
         ids=torch.arange(target.config.vocab_size, device=embedding.device),
@@ -163,11 +162,9 @@ def _read_config(path: Path) -> PublishedConfig:
     try:
         return PublishedConfig.model_validate_json(path.read_bytes())
     except FileNotFoundError as error:
-        msg = f"{path}: no such file; published Medusa heads come with one"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{path}: no such file; published Medusa heads come with one") from error
     except OSError as error:
-        msg = f"{path}: cannot be read ({error})"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{path}: cannot be read ({error})") from error
     except ValidationError as error:
         lines = [
             f"{path}: {'.'.join(map(str, item['loc'])) or '(whole file)'}: {item['msg']}"
@@ -181,13 +178,11 @@ def _weights_path(folder: Path) -> Path:
         if (folder / name).is_file():
             return folder / name
     if (folder / _PICKLED_FILE).is_file():
-        msg = (
+        raise ModelFormatError(
             f"{folder / _PICKLED_FILE}: pickled weights can run code and are not read; convert them, if you trust them:"
             f' safetensors.torch.save_file(torch.load("{_PICKLED_FILE}", weights_only=True), "{WEIGHT_FILES[0]}")'
         )
-        raise ModelFormatError(msg)
-    msg = f"{folder}: holds no weights; expected {' or '.join(WEIGHT_FILES)}"
-    raise ModelFormatError(msg)
+    raise ModelFormatError(f"{folder}: holds no weights; expected {' or '.join(WEIGHT_FILES)}")
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
@@ -195,5 +190,4 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return {name.removeprefix(_PREFIX): tensor for name, tensor in load_file(path).items()}
     except (SafetensorError, OSError) as error:
-        msg = f"{path}: truncated, damaged, or not a safetensors file ({error})"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{path}: truncated, damaged, or not a safetensors file ({error})") from error

@@ -32,8 +32,7 @@ class PromptLookupConfig(BaseModel):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.min_ngram > self.max_ngram:
-            msg = f"min_ngram is {self.min_ngram}, more than max_ngram {self.max_ngram}"
-            raise ValueError(msg)
+            raise ValueError(f"min_ngram is {self.min_ngram}, more than max_ngram {self.max_ngram}")
         return self
 
 
@@ -47,6 +46,5 @@ def load_prompt_lookup(folder: Path) -> PromptLookupDrafter:
     try:
         config = PromptLookupConfig.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
-        msg = f"{path}: {error}"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{path}: {error}") from error
     return PromptLookupDrafter(min_ngram=config.min_ngram, max_ngram=config.max_ngram)

@@ -50,8 +50,7 @@ class StreamConfig:
     def __post_init__(self) -> None:
         for name in ("num_streams", "start_layer", "rank"):
             if getattr(self, name) < 1:
-                msg = f"{name} {getattr(self, name)} is not at least 1"
-                raise ModelError(msg)
+                raise ModelError(f"{name} {getattr(self, name)} is not at least 1")
 
 
 class LowRank(nn.Module):
@@ -81,8 +80,7 @@ class StreamModel(nn.Module):
         super().__init__()
         shape = decoder.config
         if config.start_layer >= shape.num_layers:
-            msg = f"start_layer {config.start_layer} is outside 1..{shape.num_layers - 1}"
-            raise ModelError(msg)
+            raise ModelError(f"start_layer {config.start_layer} is outside 1..{shape.num_layers - 1}")
         self.config, self._shape = config, shape
         self.embedding = nn.Parameter(torch.zeros(config.num_streams, shape.hidden_size))
         # hidden states are large, and a trained weight moves by little more than the learning rate a step
