@@ -9,13 +9,21 @@ Loading weights lives in `runtime.models.weights`; keys and values live in `runt
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from runtime.models.config import Llama3Rope, ModelConfig
-from runtime.models.kv_cache import LayerKeys
+
+
+class LayerKeys(Protocol):
+    """What a layer needs of a cache (`runtime.models.kv_cache`)."""
+
+    def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor, /) -> tuple[Tensor, Tensor]:
+        """Take the keys and values of this call's rows; return all that the rows may see, [B, K, S, H] each."""
+        ...
 
 
 class Rotary(nn.Module):

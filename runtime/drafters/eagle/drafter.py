@@ -21,7 +21,7 @@ from decoding.schedule import Method, Schedule
 from runtime.drafters.eagle.model import EagleHead
 from runtime.drafters.window_drafter import Steps
 from runtime.models.kv_cache import KVCache
-from runtime.models.masks import CausalMasks, prefill_pieces, with_room
+from runtime.models.masks import prefill_pieces
 from runtime.models.ranking import ranked_ids
 from runtime.trees.dynamic_tree import ROOT, DynamicTree
 from runtime.verification.rules import GREEDY, Sampling
@@ -43,7 +43,6 @@ class EagleDrafter:
         self.timed_parts: tuple[Part, ...] = ("head_step",)
         self.dtype = head.layer.qkv.weight.dtype
         self.cache = KVCache(head.config, 0, dtype=self.dtype)
-        self._masks = CausalMasks(0, self.dtype)
         self._depth = self._size = self._top_k = 0
         self._first_position = 1
         # the tokens of the last rollout's first step, with their features, and the slots before them
@@ -67,7 +66,7 @@ class EagleDrafter:
         self._depth, self._size = schedule.num_speculative_tokens, schedule.tree_size
         self._top_k = schedule.tree_top_k
         self.head.output.add_prompt_tokens(prompt)
-        self.cache, self._masks = with_room(self.cache, self._masks, capacity + self._depth * self._top_k)
+        self.cache.start(capacity + self._depth * self._top_k)
         ids, feature_TD = self._begin(prompt, _require(features_TE), prompt_length=len(prompt))
         self._read(ids[:-1], feature_TD[:-1])
         self._last, self._num_before = (ids[-1:], feature_TD[-1:]), self.cache.cursor
@@ -79,7 +78,7 @@ class EagleDrafter:
             self._last = (committed, self._input_feature(_require(features_TE)))
         self.cache.set_length(self._num_before)
         ids, feature_TD = self._last
-        mask = self._masks.after(self._num_before, len(ids))
+        mask = self.cache.mask(len(ids))
         feature_1D = self.feed(ids, feature_TD, positions=self._positions(len(ids)), mask=mask)[-1:]
         growth = _Growth(self, feature_1D, self._top_k)
         yield len(ids)
@@ -90,7 +89,7 @@ class EagleDrafter:
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:
         """One step of so many nodes side by side, as many children of each ranked (see `WindowDrafter`)."""
         rows, context = measurement.rows, measurement.context
-        self.cache, self._masks = with_room(self.cache, self._masks, context + rows)
+        self.cache.start(context + rows)
         self.cache.fill_random(context)
         config = self.head.config
         ids = torch.randint(config.vocab_size, (rows,)).tolist()
@@ -120,7 +119,7 @@ class EagleDrafter:
         """
         ranks = np.full((len(ids) - start, depth), -1, dtype=np.int32)
         self.head.output.add_prompt_tokens(ids[:start])
-        self.cache, self._masks = with_room(self.cache, self._masks, len(ids) + depth * top_k)
+        self.cache.start(len(ids) + depth * top_k)
         feature_TD = self._read(*self._begin(ids[:-1], features_TE, prompt_length=start))
         # from the end on: nodes take the slots of text that has been dealt with
         for place in reversed(range(len(ranks))):
@@ -166,7 +165,6 @@ class EagleDrafter:
 
     def _read(self, ids: Sequence[int], feature_TD: Tensor) -> Tensor:
         """Feed a text from its beginning on; features of its positions [T, D]."""
-        self.cache.set_length(0)
         parts = [feature_TD[:0]]
         for start, stop, mask in prefill_pieces(len(ids), self.dtype):
             positions = self._positions(stop - start)

@@ -36,7 +36,7 @@ from runtime.drafters.language_model.proposals import Proposal, Proposer, as_win
 from runtime.drafters.streams.model import keys_of
 from runtime.drafters.window_drafter import Steps
 from runtime.models.kv_cache import KVCache
-from runtime.models.masks import CausalMasks, TreeMask, prefill_pieces, with_room
+from runtime.models.masks import TreeMask, prefill_pieces
 from runtime.verification.rules import GREEDY, Sampling
 from runtime.wire.measurement import Measurement, Part
 
@@ -57,7 +57,6 @@ class Drafter:
         self.methods: tuple[Method, ...] = tuple(name for name, traits in METHODS.items() if traits.has_draft_model)
         self.dtype = model.decoder.embedding.weight.dtype
         self.cache = KVCache(model.decoder.config, 0, dtype=self.dtype)
-        self._masks = CausalMasks(0, self.dtype)
         self.text: list[int] = []
         self.cached: list[int] = []
         self.window = Window(())
@@ -93,8 +92,7 @@ class Drafter:
             msg = f"draft_streams is {schedule.draft_streams}: this draft has {sizes.num_streams if sizes else 'none'}"
             raise LaneError(msg)
         self._num_streams = schedule.draft_streams
-        self.cache, self._masks = with_room(self.cache, self._masks, slots_needed(schedule, capacity))
-        self.cache.set_length(0)
+        self.cache.start(slots_needed(schedule, capacity))
         self.num_tokens = schedule.num_speculative_tokens
         self.text, self.cached = list(prompt), list(prompt[:-1])
         self.model.output.add_prompt_tokens(prompt)
@@ -159,7 +157,7 @@ class Drafter:
         tokens, start = self.window.tokens, len(self.text)
         stop = start + len(tokens)
         self._truncate(start)
-        window_mask = self._masks.after(start, len(tokens))
+        window_mask = self.cache.mask(len(tokens))
         if window_mask is None:
             window_mask = mask_RS.new_zeros(1, stop)
         blind = mask_RS.new_full((len(tokens), len(ids)), float("-inf"))
@@ -211,7 +209,7 @@ class Drafter:
         hidden_BRJD = self.model.streams(
             entering_1D[None],
             positions=torch.tensor([self.cache.cursor - 1]),
-            mask=self._masks.after(self.cache.cursor, count),
+            mask=self.cache.mask(count),
             keys=keys_of(self.cache),
             num_streams=count,
         )
@@ -222,7 +220,7 @@ class Drafter:
         """Feed tokens after those cached in text order."""
         start, stop = self.cache.cursor, self.cache.cursor + len(ids)
         assert start == len(self.cached), "a step in text order needs a cache in text order"
-        mask = self._masks.after(start, len(ids))
+        mask = self.cache.mask(len(ids))
         states = self.feed(ids, positions=torch.arange(start, stop), mask=mask, features_TE=features_TE)
         self.cached += ids
         return states

@@ -17,7 +17,6 @@ from decoding.tree_shape import Path
 from runtime.drafters.streams.model import Keys, StreamModel, keys_of, run_along, stream_mask
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import KVCache
-from runtime.models.masks import CausalMasks
 from runtime.models.ranking import ranked_ids
 from runtime.models.vocabulary import OutputRows
 from runtime.trees.static_tree import MOST_RANKS, Ranks, candidates_per_level, ranks_by_level, window_of
@@ -55,19 +54,18 @@ class StreamTree:
         return self.model.config.num_streams
 
     @torch.inference_mode()
-    def draft(self, x_1D: Tensor, cache: KVCache, masks: CausalMasks, paths: Sequence[Path]) -> Window:
+    def draft(self, x_1D: Tensor, cache: KVCache, paths: Sequence[Path]) -> Window:
         """The tree after the row last cached.
 
         Args:
             x_1D: its hidden state after `start_layer`, [1, D].
             cache: keys of the decoder's rows up to it; nothing is written.
-            masks: for as many slots as the cache has, and this dtype.
             paths: nodes of the tree.
         """
         hidden_BRJD = self.model(
             x_1D[None],
             positions=torch.tensor([cache.cursor - 1]),
-            mask=masks.after(cache.cursor, self.num_streams),
+            mask=cache.mask(self.num_streams),
             keys=keys_of(cache),
         )
         counts = candidates_per_level(paths)
