@@ -315,7 +315,7 @@ def test_wrong_arguments_are_refused(engine, prompt, options, message) -> None:
 def test_an_error_inside_a_lane_comes_out_with_its_kind_and_text(engine, tiny_folders, tmp_path) -> None:
     with pytest.raises(ModelError, match=r"config\.json"):
         engine.load_draft("small", str(tiny_folders.target))
-    with pytest.raises(LaneError, match="lane 'small': this lane has no operation 'dance'"):
+    with pytest.raises(LaneError, match="lane 'small': this lane has no operation 'Dance'"):
         engine.lane("small").request(Dance()).result()
 
 

@@ -82,7 +82,7 @@ def test_answers_come_in_any_order_they_are_waited_for(sleeper) -> None:
 
 def test_the_failure_of_what_has_no_answer_is_told_by_the_next_one(sleeper) -> None:
     sleeper.post(Dance())
-    with pytest.raises(LaneError, match="no operation 'dance'"):
+    with pytest.raises(LaneError, match="no operation 'Dance'"):
         sleeper.request(Ping()).result()
     assert sleeper.request(Ping()).result()
 
