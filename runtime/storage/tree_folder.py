@@ -7,9 +7,10 @@ What the weights are is the business of `runtime.drafters.medusa.folder`, `runti
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +18,16 @@ from torch import Tensor, nn
 from decoding.errors import ModelError, ModelFormatError
 from decoding.tree_shape import Path as TreePath
 from runtime.models.decoder import Decoder
-from runtime.storage.quantization import unpack
-from runtime.storage.weight_folder import CONFIG_FILE, WEIGHTS_FILE, FolderConfig, load_folder, take_kept_ids
+from runtime.storage.quantization import pack, unpack
+from runtime.storage.weight_folder import (
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    FolderConfig,
+    load_folder,
+    save_folder,
+    take_kept_ids,
+    target_tensors,
+)
 from runtime.trees.static_tree import require_tree
 
 
@@ -35,6 +44,40 @@ class TreeFolderConfig(FolderConfig):
 
 C = TypeVar("C", bound=TreeFolderConfig)
 M = TypeVar("M", bound=nn.Module)
+
+
+class Heads(Protocol):
+    """Trained heads of either kind."""
+
+    @property
+    def config(self) -> Any:
+        """Their sizes, a dataclass."""
+        ...
+
+    @property
+    def kept_ids(self) -> Tensor:
+        """Target ids that they may guess, ascending."""
+        ...
+
+    def named_parameters(self) -> Iterable[tuple[str, Tensor]]:
+        """What was trained."""
+        ...
+
+
+def save_heads(
+    kind: type[TreeFolderConfig],
+    model: Heads,
+    paths: Sequence[TreePath],
+    folder: Path,
+    *,
+    target: Decoder,
+    target_name: str,
+    metadata: Mapping[str, Any],
+) -> None:
+    """Write heads, trained for this target, and the nodes of their tree (`FolderConfig.of`, `save_folder`)."""
+    config = kind.of(target.config, target_name, metadata, **asdict(model.config), paths=tuple(paths))
+    weights = pack(dict(model.named_parameters()))
+    save_folder(folder, config, weights | target_tensors(target.embedding.weight, model.kept_ids))
 
 
 def load_tree(

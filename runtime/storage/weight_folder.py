@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -77,33 +78,42 @@ class FolderConfig(BaseModel):
     speculators_model_type: str
     speculators_config: SpeculatorsConfig
     target_shape: TargetShape
-    draft_vocab_size: int
+    draft_vocab_size: int = Field(validation_alias=AliasChoices("draft_vocab_size", "vocab_size"))
     quantization_format: Literal["int8-symmetric-per-row"] = QUANTIZATION_FORMAT
     weights_sha256: str = ""
     metadata: dict[str, Any]
 
+    @classmethod
+    def of(cls, target: ModelConfig, target_name: str, metadata: Mapping[str, Any], **fields: Any) -> Self:
+        """The config of weights trained for a target.
+
+        Args:
+            target: its shape.
+            target_name: what a user calls it.
+            metadata: anything JSON can hold: how they were trained.
+            fields: those of the kind, and the size of the vocabulary.
+        """
+        verifier = Verifier(name_or_path=target_name)
+        algorithm = cls.model_fields["speculators_model_type"].default
+        return cls(
+            speculators_config=SpeculatorsConfig(algorithm=algorithm, verifier=verifier),
+            target_shape=TargetShape.of(target),
+            metadata=dict(metadata),
+            **fields,
+        )
+
+    def sizes(self, kind: type[S], **known: Any) -> S:
+        """The dataclass that a model is built from: of what is known, and of the fields of the same names."""
+        own = self.model_dump() | {"vocab_size": self.draft_vocab_size} | known
+        return kind(**{field.name: own[field.name] for field in fields(kind)})  # type: ignore[arg-type]
+
 
 C = TypeVar("C", bound=FolderConfig)
-
-
-def common_fields(kind: str, target: ModelConfig, target_name: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What a `FolderConfig` has about the weights whatever their kind, but for the size of their vocabulary.
-
-    Args:
-        kind: of the folder.
-        target: shape of the target they were trained for.
-        target_name: what a user calls the target.
-        metadata: anything JSON can hold: how they were trained.
-    """
-    return {
-        "speculators_config": SpeculatorsConfig(algorithm=kind, verifier=Verifier(name_or_path=target_name)),
-        "target_shape": TargetShape.of(target),
-        "metadata": dict(metadata),
-    }
+S = TypeVar("S")
 
 
 def save_folder(folder: Path, config: FolderConfig, tensors: Mapping[str, Tensor]) -> None:
-    """Write both files, each of them atomically; `config.weights_sha256` is filled in.
+    """Write both files over those of an older folder, each atomically; `config.weights_sha256` is filled in.
 
     Raises:
         ModelError: the folder cannot be written.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -21,7 +21,6 @@ from runtime.storage.weight_folder import (
     CONFIG_FILE,
     WEIGHTS_FILE,
     FolderConfig,
-    common_fields,
     load_folder,
     require_layers,
     save_folder,
@@ -29,7 +28,6 @@ from runtime.storage.weight_folder import (
     target_tensors,
 )
 
-DRAFT_KIND: Final = "mirrorsd_draft"
 _OF_THE_TARGET = ("decoder.embedding.weight", "decoder.lm_head.weight")
 _OF_STREAMS = "streams."
 
@@ -47,7 +45,7 @@ class StreamFields(BaseModel):
 class DrafterFolderConfig(FolderConfig):
     """`config.json` of a draft model: fields of `DraftConfig`, and those of every folder."""
 
-    speculators_model_type: Literal["mirrorsd_draft"] = DRAFT_KIND
+    speculators_model_type: Literal["mirrorsd_draft"] = "mirrorsd_draft"
     source_layers: tuple[int, ...]
     exit_features: tuple[int, ...]
     feature_layer: int
@@ -56,34 +54,14 @@ class DrafterFolderConfig(FolderConfig):
     @property
     def draft(self) -> DraftConfig:
         """What `DraftModel` is built from."""
-        return DraftConfig(
-            source_layers=self.source_layers,
-            vocab_size=self.draft_vocab_size,
-            exit_features=self.exit_features,
-            feature_layer=self.feature_layer,
-            streams=StreamConfig(**self.streams.model_dump()) if self.streams else None,
-        )
+        streams = StreamConfig(**self.streams.model_dump()) if self.streams else None
+        return self.sizes(DraftConfig, streams=streams)
 
 
 def save_draft(draft: DraftModel, folder: Path, *, target_name: str, metadata: Mapping[str, Any]) -> None:
-    """Write a draft without streams, whose embedding and head are its target's; matrices become int8.
-
-    Args:
-        draft: the trained model.
-        folder: created if it is not there; an older draft in it is replaced.
-        target_name: what a user calls the target.
-        metadata: anything JSON can hold: how the draft was trained.
-
-    Raises:
-        ModelError: the folder cannot be written.
-    """
-    config = DrafterFolderConfig(
-        **common_fields(DRAFT_KIND, draft.decoder.config, target_name, metadata),
-        draft_vocab_size=draft.config.vocab_size,
-        source_layers=draft.config.source_layers,
-        exit_features=draft.config.exit_features,
-        feature_layer=draft.config.feature_layer,
-    )
+    """Write a draft without streams, whose embedding and head are its target's (`FolderConfig.of`, `save_folder`)."""
+    sizes = asdict(replace(draft.config, streams=None))
+    config = DrafterFolderConfig.of(draft.decoder.config, target_name, metadata, **sizes)
     weights = {name: weight for name, weight in draft.named_parameters() if name not in _OF_THE_TARGET}
     save_folder(folder, config, pack(weights) | target_tensors(draft.decoder.embedding.weight, draft.kept_ids))
 
@@ -94,11 +72,10 @@ def add_streams(source: Path, streams: StreamModel, folder: Path, *, training: M
     Args:
         source: folder of a draft; streams it has are replaced.
         streams: the trained streams.
-        folder: created if it is not there; an older draft in it is replaced.
+        folder: see `save_folder`.
         training: anything JSON can hold: how the streams were trained; the metadata's `streams`.
 
     Raises:
-        ModelError: `folder` cannot be written.
         ModelFormatError: `source` is not the folder of a draft.
     """
     config, tensors = load_folder(source, DrafterFolderConfig)
