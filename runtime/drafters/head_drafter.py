@@ -5,28 +5,23 @@ Shapes: legend of `runtime.trees.static_tree`, plus E width of the target's feat
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
 
 from torch import Tensor
 
 from decoding.errors import LaneError
-from decoding.schedule import MAX_TREE, Method, Schedule
+from decoding.schedule import MAX_TREE, Schedule
 from decoding.tree_shape import Path, cut
+from runtime.drafters.window_drafter import WindowDrafter
 from runtime.trees.static_tree import Ranks, candidates_per_level, places_along
-from runtime.wire.measurement import Part
 
 
-class HeadDrafter(ABC):
-    """The half of a `runtime.drafters.window_drafter.WindowDrafter` that knows the tree.
+class HeadDrafter(WindowDrafter):
+    """The half of a drafter that knows the tree.
 
     The candidates are the heads' best ids at any temperature: they are fixed before the target draws.
     """
-
-    methods: ClassVar[tuple[Method, ...]]
-    raw_features = False
-    timed_parts: tuple[Part, ...] = ("head_step",)
 
     def __init__(self, paths: Sequence[Path], *, num_layers: int) -> None:
         """Args: nodes of the tree in their order; layers of the target."""
@@ -54,11 +49,7 @@ class HeadDrafter(ABC):
         return places_along(ranks, cut(self.paths, MAX_TREE, depth), depth)
 
     def _start(self, schedule: Schedule, features_TE: Tensor | None) -> Tensor:
-        """Settle the tree of a sequence; the features that it must have.
-
-        Raises:
-            LaneError: there are no features.
-        """
+        """Settle the tree of a sequence; the features that it must have."""
         if features_TE is None:
             raise LaneError(f"{self.methods[0].capitalize()} heads cannot draft without the target's features")
         self._set_tree(schedule.tree_size, schedule.num_speculative_tokens)

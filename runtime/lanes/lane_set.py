@@ -30,21 +30,13 @@ class LaneSet:
         self._traits: dict[Path, DrafterTraits] = {}
 
     def __getitem__(self, name: str) -> Lane:
-        """A lane, running or not.
-
-        Raises:
-            ConfigError: there is no such lane.
-        """
+        """A lane, running or not."""
         if name not in self._lanes:
             raise ConfigError(f"there is no lane {name!r}; lanes: {', '.join(self._lanes)}")
         return self._lanes[name]
 
     def load_target(self, name: str) -> Lane:
-        """The lane with the target and its exits loaded.
-
-        Raises:
-            MirrorsdError: the lane or a model is not to be had.
-        """
+        """The lane with the target and its exits loaded."""
         lane = self._running(name)
         if name not in self._has_target:
             lane.request(LoadTarget(target=self._target, exits=self._exits, dtype=self._dtype)).result()
@@ -52,15 +44,7 @@ class LaneSet:
         return lane
 
     def load_draft(self, name: str, drafter: str | None = None) -> tuple[Lane, DrafterTraits]:
-        """The lane with a drafter loaded, and its traits.
-
-        Args:
-            name: of the lane.
-            drafter: name or folder; None for the one given at the start.
-
-        Raises:
-            MirrorsdError: the lane or a model is not to be had.
-        """
+        """The lane with a drafter loaded (by name or folder; None for the one given at the start), and its traits."""
         folder = self._folder(drafter)
         lane = self._running(name)
         if self._drafts.get(name) != folder:
@@ -70,15 +54,7 @@ class LaneSet:
         return lane, self._traits[folder]
 
     def load_streams(self, name: str, drafter: str | None = None) -> Lane:
-        """The lane with the target loaded, and streams of the target with it.
-
-        Args:
-            name: of the lane.
-            drafter: name or folder of the streams; None for the drafter given at the start.
-
-        Raises:
-            MirrorsdError: the lane or a model is not to be had, or the folder holds no streams.
-        """
+        """The lane with the target loaded, and streams of it."""
         folder = self._folder(drafter)
         lane = self.load_target(name)
         if self._streams.get(name) != folder:

@@ -80,7 +80,7 @@ class ModelConfig:
         if not generation.is_file():
             return config
         eos = _as_ids(_read_object(generation).get("eos_token_id"))
-        return _with_eos(config, eos) if eos else config
+        return replace(config, eos_token_ids=eos) if eos else config
 
     @classmethod
     def from_hf(cls, raw: dict[str, Any], *, source: str = "config.json") -> ModelConfig:
@@ -155,10 +155,6 @@ def _as_ids(value: object) -> tuple[int, ...]:
     if isinstance(value, int):
         return (value,)
     return tuple(int(item) for item in value) if isinstance(value, list) else ()
-
-
-def _with_eos(config: ModelConfig, eos: tuple[int, ...]) -> ModelConfig:
-    return replace(config, eos_token_ids=eos)
 
 
 def _rope_parameters(raw: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,9 @@ from torch.nn import functional as F
 
 from runtime.models.config import Llama3Rope, ModelConfig
 
+Rotation = tuple[Tensor, Tensor]
+"""Cosines and sines of the rows' positions."""
+
 
 class LayerKeys(Protocol):
     """What a layer needs of a cache (`runtime.models.kv_cache`)."""
@@ -41,7 +44,7 @@ class Rotary(nn.Module):
         self.register_buffer("cos_PH", angles.cos().float(), persistent=False)
         self.register_buffer("sin_PH", angles.sin().float(), persistent=False)
 
-    def forward(self, positions_T: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def forward(self, positions_T: Tensor, dtype: torch.dtype) -> Rotation:
         """Cosines and sines [T, 1, H] (or [B, T, 1, H] for positions [B, T]) of the given positions."""
         return self.cos_PH[positions_T].unsqueeze(-2).to(dtype), self.sin_PH[positions_T].unsqueeze(-2).to(dtype)
 
@@ -64,12 +67,7 @@ class Layer(nn.Module):
         self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
 
     def forward(
-        self,
-        x_BTD: Tensor,
-        rotary: tuple[Tensor, Tensor],
-        mask: Tensor | None,
-        cache: LayerKeys | None,
-        index: int,
+        self, x_BTD: Tensor, rotary: Rotation, mask: Tensor | None, cache: LayerKeys | None, index: int
     ) -> Tensor:
         """Hidden states after this layer [B, T, D]; keys and values go to layer `index` of the cache."""
         eps = self.config.norm_eps
@@ -78,12 +76,7 @@ class Layer(nn.Module):
         return x_BTD + self.down(F.silu(gate) * up)  # type: ignore[no-any-return]
 
     def _attend(
-        self,
-        x_BTD: Tensor,
-        rotary: tuple[Tensor, Tensor],
-        mask: Tensor | None,
-        cache: LayerKeys | None,
-        index: int,
+        self, x_BTD: Tensor, rotary: Rotation, mask: Tensor | None, cache: LayerKeys | None, index: int
     ) -> Tensor:
         config = self.config
         num_sequences, num_rows, _ = x_BTD.shape

@@ -33,27 +33,27 @@ _LEAST_SIMILARITY = 0.9
 """Cosine of stored and present probe rows: other roundings of one model stay above, other models far below."""
 
 
-class Verifier(BaseModel):
-    """The target that checks what is drafted."""
+class Strict(BaseModel):
+    """A part of a config that holds the fields it has and no others."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Verifier(Strict):
+    """The target that checks what is drafted."""
 
     name_or_path: str
 
 
-class SpeculatorsConfig(BaseModel):
+class SpeculatorsConfig(Strict):
     """The part of the config that vLLM's speculators calls by this name."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     algorithm: str
     verifier: Verifier
 
 
-class TargetShape(BaseModel):
+class TargetShape(Strict):
     """What a target must have in common with the one that was trained for."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     vocab_size: int
     hidden_size: int
@@ -70,10 +70,8 @@ class TargetShape(BaseModel):
         return cls(**{name: getattr(config, name) for name in cls.model_fields})
 
 
-class FolderConfig(BaseModel):
+class FolderConfig(Strict):
     """What every `config.json` of this layout has; kinds add their own fields."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     speculators_model_type: str
     speculators_config: SpeculatorsConfig

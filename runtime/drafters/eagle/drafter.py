@@ -19,17 +19,17 @@ from torch import Tensor
 from decoding.errors import LaneError
 from decoding.schedule import Method, Schedule
 from runtime.drafters.eagle.model import EagleHead
-from runtime.drafters.window_drafter import Steps
+from runtime.drafters.window_drafter import Steps, WindowDrafter
 from runtime.models.kv_cache import KVCache
 from runtime.models.masks import prefill_pieces
 from runtime.models.ranking import ranked_ids
 from runtime.trees.dynamic_tree import ROOT, DynamicTree
 from runtime.verification.rules import GREEDY, Sampling
-from runtime.wire.measurement import Measurement, Part
+from runtime.wire.measurement import Measurement
 
 
-class EagleDrafter:
-    """An EAGLE head and the sequence it drafts for; a `runtime.drafters.window_drafter.WindowDrafter`.
+class EagleDrafter(WindowDrafter):
+    """An EAGLE head and the sequence it drafts for.
 
     Candidates are the head's best ids at any temperature: they are fixed before the target draws.
     """
@@ -39,8 +39,7 @@ class EagleDrafter:
     ) -> None:
         """Args: the head; the method it drafts for; the target layers it reads, and whether as they come."""
         self.head, self.feature_layers, self.raw_features = head, feature_layers, raw_features
-        self.methods: tuple[Method, ...] = (method,)
-        self.timed_parts: tuple[Part, ...] = ("head_step",)
+        self.methods = (method,)
         self.dtype = head.layer.qkv.weight.dtype
         self.cache = KVCache(head.config, 0, dtype=self.dtype)
         self._depth = self._size = self._top_k = 0
@@ -58,11 +57,7 @@ class EagleDrafter:
         sampling: Sampling = GREEDY,  # noqa: ARG002
         features_TE: Tensor | None = None,
     ) -> None:
-        """Start a sequence: read all prompt tokens but the last (see `WindowDrafter`).
-
-        Raises:
-            LaneError: there are no features.
-        """
+        """Start a sequence: read all prompt tokens but the last (see `WindowDrafter`)."""
         self._depth, self._size = schedule.num_speculative_tokens, schedule.tree_size
         self._top_k = schedule.tree_top_k
         self.head.output.add_prompt_tokens(prompt)

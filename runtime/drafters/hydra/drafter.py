@@ -51,11 +51,7 @@ class HydraDrafter(HeadDrafter):
         sampling: Sampling = GREEDY,  # noqa: ARG002
         features_TE: Tensor | None = None,
     ) -> None:
-        """Start a sequence: run the prefix layer over the target's states (see `WindowDrafter`).
-
-        Raises:
-            LaneError: there are no features.
-        """
+        """Start a sequence: run the prefix layer over the target's states (see `WindowDrafter`)."""
         features_TE = self._start(schedule, features_TE)
         self.model.output.add_prompt_tokens(prompt)
         self.cache.start(capacity)

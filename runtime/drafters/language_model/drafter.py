@@ -30,31 +30,30 @@ from torch import Tensor
 from decoding.errors import LaneError
 from decoding.messages import Window
 from decoding.methods import METHODS
-from decoding.schedule import Method, Schedule
+from decoding.schedule import Schedule
 from runtime.drafters.language_model.model import DraftModel, DraftStates
 from runtime.drafters.language_model.proposals import Proposal, Proposer, as_window
 from runtime.drafters.streams.model import keys_of
-from runtime.drafters.window_drafter import Steps
+from runtime.drafters.window_drafter import Steps, WindowDrafter
 from runtime.models.kv_cache import KVCache
 from runtime.models.masks import TreeMask, prefill_pieces
 from runtime.verification.rules import GREEDY, Sampling
-from runtime.wire.measurement import Measurement, Part
+from runtime.wire.measurement import Measurement
 
 
-class Drafter:
-    """A draft model and the state of the sequence it drafts for; a `runtime.drafters.window_drafter.WindowDrafter`.
+class Drafter(WindowDrafter):
+    """A draft model and the state of the sequence it drafts for.
 
     `text` is the committed text; `cached` holds the token of every cache slot that lies in text order (branches
     keep theirs after it).
     """
 
-    raw_features = False
-    timed_parts: tuple[Part, ...] = ("draft_step", "draft_streams", "head_step")
+    timed_parts = ("draft_step", "draft_streams", "head_step")
 
     def __init__(self, model: DraftModel) -> None:
         self.model = model
         self.feature_layers = model.config.exit_features
-        self.methods: tuple[Method, ...] = tuple(name for name, traits in METHODS.items() if traits.has_draft_model)
+        self.methods = tuple(name for name, traits in METHODS.items() if traits.has_draft_model)
         self.dtype = model.decoder.embedding.weight.dtype
         self.cache = KVCache(model.decoder.config, 0, dtype=self.dtype)
         self.text: list[int] = []
@@ -75,18 +74,7 @@ class Drafter:
         sampling: Sampling = GREEDY,
         features_TE: Tensor | None = None,
     ) -> None:
-        """Start a sequence: read all prompt tokens but the last.
-
-        Args:
-            prompt: at least one token id.
-            schedule: how long windows are, and which alternatives are wanted.
-            capacity: tokens that the text may grow to.
-            sampling: how this sequence's tokens are chosen.
-            features_TE: the target's features of all positions but the last, if the schedule has features.
-
-        Raises:
-            LaneError: the schedule asks for more streams than the draft has.
-        """
+        """See `WindowDrafter`; a schedule may ask for no more streams than the draft has."""
         sizes = self.model.config.streams
         if schedule.draft_streams > (sizes.num_streams if sizes else 0):
             msg = f"draft_streams is {schedule.draft_streams}: this draft has {sizes.num_streams if sizes else 'none'}"
@@ -110,12 +98,7 @@ class Drafter:
             )
 
     def rollout(self, committed: Sequence[int] = (), features_TE: Tensor | None = None) -> Steps:
-        """Draft a window from the committed text.
-
-        Args:
-            committed: tokens committed since the last window was drafted; none right after `prefill`.
-            features_TE: for each of them the target's features of the position before, if the schedule has any.
-        """
+        """See `WindowDrafter`."""
         first = self._missing(committed, with_features=features_TE is not None)
         features_TE = features_TE if committed else self._prompt_feature
         last = self._feed_text(first, features_TE).at(slice(-1, None))
@@ -235,11 +218,7 @@ class Drafter:
         )
 
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:
-        """One step after a random text, or so many guesses of its streams, to be run again and again.
-
-        Raises:
-            LaneError: features or more streams are asked for than this draft has.
-        """
+        """See `WindowDrafter`; or so many guesses of the streams after a text."""
         if measurement.part == "draft_streams":
             return self._timed_guesses(measurement.rows, measurement.context)
         rows, context = measurement.rows, measurement.context

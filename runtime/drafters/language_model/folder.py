@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from decoding.errors import ModelError, ModelFormatError
@@ -21,6 +20,7 @@ from runtime.storage.weight_folder import (
     CONFIG_FILE,
     WEIGHTS_FILE,
     FolderConfig,
+    Strict,
     load_folder,
     require_layers,
     save_folder,
@@ -32,10 +32,8 @@ _OF_THE_TARGET = ("decoder.embedding.weight", "decoder.lm_head.weight")
 _OF_STREAMS = "streams."
 
 
-class StreamFields(BaseModel):
+class StreamFields(Strict):
     """`StreamConfig` as a folder holds it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     num_streams: int
     start_layer: int
