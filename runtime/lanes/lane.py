@@ -20,7 +20,7 @@ from decoding import errors
 from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutError, MirrorsdError
 from runtime.wire.channel import Channel, Message
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Answer, KeepBusy, Measure, Operation, Ping, Stop
+from runtime.wire.operations import Answer, KeepBusy, Measure, Operation, Stop
 from runtime.worker.process import THREAD_VARIABLES
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -133,10 +133,6 @@ class Lane:
             raise _error(self.name, message)
         return message
 
-    def ping(self, repeats: int) -> list[float]:
-        """Seconds of round trips of an empty message."""
-        return [self._time_ping() for _ in range(repeats)]
-
     def measure(self, measurement: Measurement) -> list[float]:
         """Seconds of every run, taken in the lane.
 
@@ -200,11 +196,6 @@ class Lane:
             self._lose("its process ended")
         except TimeoutError:
             self.kill(f"it has taken no message for {_SEND_TIMEOUT_S} s")
-
-    def _time_ping(self) -> float:
-        start_s = time.perf_counter()
-        self.request(Ping()).result()
-        return time.perf_counter() - start_s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -96,10 +96,7 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A decoder-only language model whose layers can be run in slices.
-
-    `head_rows` restricts the output head to some vocabulary rows (a reduced vocabulary).
-    """
+    """A decoder-only language model whose layers can be run in slices."""
 
     def __init__(self, config: ModelConfig, *, max_position: int | None = None) -> None:
         super().__init__()

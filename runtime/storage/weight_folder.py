@@ -24,7 +24,7 @@ from decoding.errors import ModelError, ModelFormatError
 from decoding.files import replace_file
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder
-from runtime.storage.quantization import QUANTIZATION_FORMAT
+from runtime.storage.quantization import QUANTIZATION_FORMAT, take
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -106,6 +106,7 @@ class FolderConfig(Strict):
         return kind(**{field.name: own[field.name] for field in fields(kind)})  # type: ignore[arg-type]
 
 
+B = TypeVar("B", bound=BaseModel)
 C = TypeVar("C", bound=FolderConfig)
 S = TypeVar("S")
 
@@ -133,14 +134,10 @@ def load_folder(folder: Path, kind: type[C]) -> tuple[C, dict[str, Tensor]]:
     Raises:
         ModelFormatError: a file is missing, damaged, of another kind, or the two do not belong together.
     """
-    path = folder / CONFIG_FILE
-    try:
-        config = kind.model_validate_json(_read(path))
-    except ValidationError as error:
-        lines = [f"{path}: {_describe(item)}" for item in error.errors(include_url=False)]
-        raise ModelFormatError("\n".join(lines)) from error
+    holds = f"a drafter folder holds {CONFIG_FILE} and {WEIGHTS_FILE}"
+    config = read_config(folder, kind, holds)
     path = folder / WEIGHTS_FILE
-    content = _read(path)
+    content = _read(path, holds)
     if hashlib.sha256(content).hexdigest() != config.weights_sha256:
         msg = f"{path}: truncated, damaged, or not the file that {CONFIG_FILE} describes; copy it again"
         raise ModelFormatError(msg)
@@ -148,6 +145,20 @@ def load_folder(folder: Path, kind: type[C]) -> tuple[C, dict[str, Tensor]]:
         return config, load(content)
     except SafetensorError as error:
         raise ModelFormatError(f"{path}: not a safetensors file ({error})") from error
+
+
+def read_config(folder: Path, kind: type[B], holds: str) -> B:
+    """The config of a folder; `holds` is what an error about a missing file goes on with.
+
+    Raises:
+        ModelFormatError: it is missing, or not of this kind.
+    """
+    path = folder / CONFIG_FILE
+    try:
+        return kind.model_validate_json(_read(path, holds))
+    except ValidationError as error:
+        lines = [f"{path}: {_describe(item)}" for item in error.errors(include_url=False)]
+        raise ModelFormatError("\n".join(lines)) from error
 
 
 def target_tensors(embedding_VD: Tensor, kept_ids: Tensor) -> dict[str, Tensor]:
@@ -173,10 +184,7 @@ def take_kept_ids(tensors: dict[str, Tensor], config: FolderConfig, target: Deco
     """
     path = folder / WEIGHTS_FILE
     _require_shape(config, target, folder)
-    missing = [name for name in ("t2d", "d2t", "target_probe") if name not in tensors]
-    if missing:
-        raise ModelFormatError(f"{path}: the tensor {missing[0]!r} is missing")
-    t2d, d2t, probe = (tensors.pop(name) for name in ("t2d", "d2t", "target_probe"))
+    t2d, d2t, probe = (take(tensors, name, str(path)) for name in ("t2d", "d2t", "target_probe"))
     kept_ids = d2t + torch.arange(len(d2t))
     if len(d2t) != config.draft_vocab_size or not torch.equal(t2d.nonzero().flatten(), kept_ids):
         msg = f"{path}: t2d and d2t do not map {config.draft_vocab_size} draft ids to target ids and back"
@@ -218,11 +226,11 @@ def _probe(embedding_VD: Tensor) -> Tensor:
     return embedding_VD.detach()[rows].float().cpu()
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, holds: str) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
-        msg = f"{path}: no such file; a drafter folder holds {CONFIG_FILE} and {WEIGHTS_FILE}"
+        msg = f"{path}: no such file; {holds}"
         raise ModelFormatError(msg) from error
     except OSError as error:
         raise ModelFormatError(f"{path}: cannot be read ({error})") from error

@@ -24,9 +24,9 @@ from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.eagle.model import Eagle3
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Rotary
+from runtime.storage.quantization import take
+from runtime.storage.weight_folder import CONFIG_FILE, WEIGHTS_FILE
 
-CONFIG_FILE = "config.json"
-WEIGHTS_FILE = "model.safetensors"
 ARCHITECTURE = "LlamaForCausalLMEagle3"
 _PICKLED_FILE = "pytorch_model.bin"
 _TENSORS: Mapping[str, tuple[str, ...]] = {
@@ -130,10 +130,7 @@ def _take_kept_ids(tensors: dict[str, Tensor], vocab_size: int, target: Decoder,
     """The target id of every id of the head; without maps the two are the same."""
     if vocab_size == target.config.vocab_size and "d2t" not in tensors:
         return torch.arange(vocab_size)
-    for name in ("d2t", "t2d"):
-        if name not in tensors:
-            raise ModelFormatError(f"{path}: the tensor {name!r} is missing")
-    d2t, t2d = tensors.pop("d2t"), tensors.pop("t2d")
+    d2t, t2d = (take(tensors, name, str(path)) for name in ("d2t", "t2d"))
     _require_shape("d2t", d2t, (vocab_size,), path)
     _require_shape("t2d", t2d, (target.config.vocab_size,), path)
     kept_ids = d2t.long() + torch.arange(vocab_size)
@@ -144,12 +141,7 @@ def _take_kept_ids(tensors: dict[str, Tensor], vocab_size: int, target: Decoder,
 
 def _take(tensors: dict[str, Tensor], name: str, shape: Sequence[int], path: Path) -> Tensor:
     """One of our parameters, taken out of the tensors of the file."""
-    parts = []
-    for theirs in _TENSORS[name]:
-        if theirs not in tensors:
-            raise ModelFormatError(f"{path}: the tensor {theirs!r} is missing")
-        parts.append(tensors.pop(theirs))
-    whole = torch.cat(parts)
+    whole = torch.cat([take(tensors, theirs, str(path)) for theirs in _TENSORS[name]])
     _require_shape(" + ".join(_TENSORS[name]), whole, shape, path)
     return whole
 

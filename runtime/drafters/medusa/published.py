@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated
 
 import torch
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -25,9 +25,9 @@ from decoding.errors import ModelError, ModelFormatError
 from decoding.tree_shape import Path as TreePath
 from runtime.drafters.medusa.drafter import MedusaDrafter
 from runtime.models.decoder import Decoder
+from runtime.storage.weight_folder import CONFIG_FILE, read_config
 from runtime.trees.static_tree import grow
 
-CONFIG_FILE = "config.json"
 WEIGHT_FILES = ("medusa_lm_head.safetensors", "model.safetensors")
 _PICKLED_FILE = "medusa_lm_head.pt"
 _PREFIX = "medusa_head."
@@ -94,7 +94,7 @@ def load_published_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) 
         ModelError: the heads are for a target of another width or vocabulary.
         ModelFormatError: a file is missing, damaged or pickled, or a tensor is missing or unknown.
     """
-    config = _read_config(folder / CONFIG_FILE)
+    config = read_config(folder, PublishedConfig, "published Medusa heads come with one")
     path = _weights_path(folder)
     tensors = _read_tensors(path)
     embedding = target.embedding.weight
@@ -156,21 +156,6 @@ def _take_head(
 
 def _announced(config: PublishedConfig) -> str:
     return f"medusa_num_heads {config.medusa_num_heads} and medusa_num_layers {config.medusa_num_layers}"
-
-
-def _read_config(path: Path) -> PublishedConfig:
-    try:
-        return PublishedConfig.model_validate_json(path.read_bytes())
-    except FileNotFoundError as error:
-        raise ModelFormatError(f"{path}: no such file; published Medusa heads come with one") from error
-    except OSError as error:
-        raise ModelFormatError(f"{path}: cannot be read ({error})") from error
-    except ValidationError as error:
-        lines = [
-            f"{path}: {'.'.join(map(str, item['loc'])) or '(whole file)'}: {item['msg']}"
-            for item in error.errors(include_url=False)
-        ]
-        raise ModelFormatError("\n".join(lines)) from error
 
 
 def _weights_path(folder: Path) -> Path:
