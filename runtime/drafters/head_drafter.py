@@ -32,16 +32,7 @@ class HeadDrafter(WindowDrafter):
 
     @abstractmethod
     def level_ranks(self, ids: Sequence[int], *, start: int, features_TE: Tensor) -> Ranks:
-        """For each place from `start` on, and each head, the rank of the text's token among its best, [N, K].
-
-        Args:
-            ids: a text.
-            start: first place that is drafted for: all before it is the prompt.
-            features_TE: the target's features, for at least `len(ids)` - 2 positions.
-
-        Returns:
-            -1 where the token is not among the `MOST_RANKS` best, or after the text.
-        """
+        """Every head's ranks along a text (`ranks_by_level`), [N, K]; features of all positions but two are enough."""
 
     def ranks_along(self, ids: Sequence[int], *, start: int, features_TE: Tensor, depth: int) -> Ranks:
         """Places in the tree's order of the nodes that a text follows, [N, depth] (`AcceptanceRecord`)."""

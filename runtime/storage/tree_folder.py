@@ -92,10 +92,6 @@ def load_tree(
         build: the model of a config; it is called with the meta device for default: the weights that it makes itself
             are the stored ones.
         dtype: of the stored weights, once loaded.
-
-    Raises:
-        ModelError: the target is not the one the weights were trained for.
-        ModelFormatError: a file is missing, damaged, or of another kind.
     """
     config, tensors = load_folder(folder, kind)
     kept_ids = take_kept_ids(tensors, config, target, folder)

@@ -64,12 +64,7 @@ def save_exits(
 
 
 def load_exits(folder: Path, target: Decoder, *, dtype: torch.dtype) -> ExitHeads:
-    """The exit adapters of a folder in `dtype` on the target's device.
-
-    Raises:
-        ModelError: the target is not the one they were trained for.
-        ModelFormatError: a file is missing, damaged, or of another kind.
-    """
+    """The exit adapters of a folder in `dtype` on the target's device."""
     config, tensors = load_folder(folder, ExitFolderConfig)
     require_layers(config.exit_layers, target, "exit_layers", folder)
     kept_ids = take_kept_ids(tensors, config, target, folder)

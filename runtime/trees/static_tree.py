@@ -72,12 +72,7 @@ def require_tree(paths: Sequence[Path], depth: int, *, source: str) -> None:
 
 
 def window_of(paths: Sequence[Path], candidates: Sequence[Sequence[int]]) -> Window:
-    """The tree whose nodes on a level have the same candidates, whatever tokens come before them.
-
-    Args:
-        paths: nodes, parents before children.
-        candidates: for every level its best ids, best first; as many as `candidates_per_level` asks for.
-    """
+    """The tree whose nodes on a level have the same candidates, as many as `candidates_per_level` asks for."""
     tokens = tuple(candidates[len(path) - 1][path[-1]] for path in paths)
     return Window(tokens, parents=parents_of(paths))
 

@@ -17,12 +17,7 @@ from runtime.models.weights import load_decoder
 
 
 def load_causal_lm(folder: Path, target_folder: Path, *, dtype: torch.dtype) -> Drafter:
-    """What drafts for a target with the model of a folder.
-
-    Raises:
-        ModelError: a file is missing or damaged, the model is of an unsupported family, or its tokenizer gives other
-            ids than the target's.
-    """
+    """What drafts for a target with the model of a folder, whose tokenizer has to give the target's ids."""
     require_same_tokenizer(folder, target_folder)
     return Drafter(as_draft(load_decoder(folder, dtype=dtype), ModelConfig.from_folder(target_folder).vocab_size))
 

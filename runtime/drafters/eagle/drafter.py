@@ -103,14 +103,8 @@ class EagleDrafter(WindowDrafter):
     ) -> NDArray[np.int32]:
         """Places in the tree's order of the nodes that a text follows, [N, depth] (`AcceptanceRecord`).
 
-        The sequence under way is lost.
-
-        Args:
-            ids: the text.
-            start: first place that is drafted for, at least 1: all before it is the prompt.
-            features_TE: the target's features, for at least `len(ids)` - 2 positions.
-            depth: the schedule's `num_speculative_tokens`.
-            top_k: the schedule's `tree_top_k`.
+        The sequence under way is lost. The text before place `start`, at least 1, is the prompt; features of all
+        positions but two are enough. `depth` and `top_k` are a schedule's `num_speculative_tokens` and `tree_top_k`.
         """
         ranks = np.full((len(ids) - start, depth), -1, dtype=np.int32)
         self.head.output.add_prompt_tokens(ids[:start])

@@ -58,12 +58,7 @@ def save_eagle(
 
 
 def load_eagle1(folder: Path, target: Decoder, *, dtype: torch.dtype) -> EagleDrafter:
-    """What drafts for EAGLE-2's trees from the folder of an EAGLE-1 head, sharing the target's rows.
-
-    Raises:
-        ModelError: the target is not the one the head was trained for.
-        ModelFormatError: a file is missing, damaged, or of another kind.
-    """
+    """What drafts for EAGLE-2's trees from the folder of an EAGLE-1 head, sharing the target's rows."""
     config, tensors = load_folder(folder, Eagle1FolderConfig)
     with torch.device("meta"):
         head = Eagle1(target.config, config.draft_vocab_size)
@@ -73,12 +68,7 @@ def load_eagle1(folder: Path, target: Decoder, *, dtype: torch.dtype) -> EagleDr
 
 
 def load_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) -> EagleDrafter:
-    """What drafts from the folder of an EAGLE-3 head, sharing the target's rows.
-
-    Raises:
-        ModelError: the target is not the one the head was trained for.
-        ModelFormatError: a file is missing, damaged, or of another kind.
-    """
+    """What drafts from the folder of an EAGLE-3 head, sharing the target's rows."""
     config, tensors = load_folder(folder, Eagle3FolderConfig)
     require_layers(config.feature_layers, target, "feature_layers", folder)
     with torch.device("meta"):

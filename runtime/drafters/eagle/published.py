@@ -46,9 +46,7 @@ _EMBEDDING = "embed_tokens.weight"
 
 
 def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) -> EagleDrafter:
-    """The head of a published checkpoint in `dtype`, on the target's device.
-
-    Without an embedding of its own it shares the target's.
+    """The head of a published checkpoint; without an embedding of its own it shares the target's.
 
     Raises:
         ModelError: the head is for a target of another width, depth or vocabulary.
@@ -68,8 +66,8 @@ def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) 
     _require_shape(_EMBEDDING, embedding_VD, (target.config.vocab_size, config.hidden_size), path)
     weights = {name: _take(tensors, name, head.get_parameter(name).shape, path) for name in _TENSORS}
     if tensors:
-        msg = f"{path}: unknown tensor {min(tensors)!r}; expected only {', '.join(_names())}, d2t, t2d, {_EMBEDDING}"
-        raise ModelFormatError(msg)
+        known = ", ".join([name for parts in _TENSORS.values() for name in parts] + ["d2t", "t2d", _EMBEDDING])
+        raise ModelFormatError(f"{path}: unknown tensor {min(tensors)!r}; expected only {known}")
     head.load_state_dict({name: weight.to(dtype) for name, weight in weights.items()}, strict=False, assign=True)
     head.share(embedding_VD.to(dtype), head.lm_head.weight, kept_ids)
     head.rotary = Rotary(config, len(target.rotary.cos_PH))
@@ -150,7 +148,3 @@ def _require_shape(name: str, tensor: Tensor, shape: Sequence[int], path: Path) 
     if tuple(tensor.shape) != tuple(shape):
         msg = f"{path}: {name} has shape {list(tensor.shape)}; {CONFIG_FILE} and this target ask for {list(shape)}"
         raise ModelError(msg)
-
-
-def _names() -> list[str]:
-    return [name for parts in _TENSORS.values() for name in parts]

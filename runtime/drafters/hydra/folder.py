@@ -34,7 +34,7 @@ save_hydra = partial(save_heads, HydraFolderConfig)
 
 
 def load_hydra(folder: Path, target: Decoder, *, dtype: torch.dtype) -> HydraDrafter:
-    """What drafts with the heads of a folder, in `dtype` and on the target's device (errors: `load_tree`)."""
+    """What drafts with the heads of a folder, in `dtype` and on the target's device."""
 
     def build(config: HydraFolderConfig) -> HydraModel:
         return HydraModel(target.config, config.sizes(HydraConfig))

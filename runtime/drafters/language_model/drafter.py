@@ -106,12 +106,7 @@ class Drafter(WindowDrafter):
         return (yield from self._finish(self.propose(last.hidden_TD, [self.cache.cursor]), last.entering_TD))
 
     def _finish(self, proposals: list[Proposal], entering_1D: Tensor | None = None) -> Steps:
-        """Draft on after the proposals there are, until the window is full.
-
-        Args:
-            proposals: of the window so far; the last one follows from the row last cached.
-            entering_1D: what that row's streams start from; None if it is not known.
-        """
+        """Fill up the window after its proposals; the streams of the row last cached start from `entering_1D`."""
         while len(proposals) < self.num_tokens:
             num_guesses = min(self._num_streams, self.num_tokens - len(proposals) - 1)
             guesses = [] if entering_1D is None else self._guess(entering_1D, num_guesses)
@@ -156,10 +151,7 @@ class Drafter(WindowDrafter):
     def finish_branch(self, committed: Sequence[int], slots: list[int], proposals: list[Proposal]) -> Steps:
         """Put a branch after the committed text, and draft the rest of its window.
 
-        Args:
-            committed: tokens committed since the last window was drafted; the branch starts with the last of them.
-            slots: of the branch's rows.
-            proposals: what they proposed.
+        It starts with the last of the tokens committed; `slots` hold its rows, which made the proposals.
         """
         self.text += committed
         destination = len(self.text) - 1
@@ -169,11 +161,9 @@ class Drafter(WindowDrafter):
         return (yield from self._finish(proposals))
 
     def _verified_step(self, ids: Sequence[int]) -> tuple[list[Proposal], Tensor]:
-        """Feed a proposal and guesses after it.
+        """Feed a proposal and guesses after it: what rows propose up to the first wrong guess, and the last's streams.
 
-        Returns:
-            What the rows propose whose guesses are the draft's own, and what the streams of the last of them start
-            from, [1, D].
+        The streams of the last of these rows start from what is returned second, [1, D].
         """
         stop = self.cache.cursor + len(ids)
         states = self._feed_text(ids)

@@ -91,12 +91,7 @@ def load_language_model(folder: Path, target: Decoder, *, dtype: torch.dtype) ->
 
 
 def load_draft(folder: Path, target: Decoder, *, dtype: torch.dtype) -> DraftModel:
-    """The draft of a folder, on the target's device and sharing its embedding (memory too, where dtypes agree).
-
-    Raises:
-        ModelError: the target is not the one the draft was trained for.
-        ModelFormatError: a file is missing, damaged, or of another kind.
-    """
+    """The draft of a folder, on the target's device and sharing its embedding (memory too, where dtypes agree)."""
     config, tensors = load_folder(folder, DrafterFolderConfig)
     require_layers(config.source_layers, target, "source_layers", folder)
     require_layers(config.exit_features, target, "exit_features", folder)

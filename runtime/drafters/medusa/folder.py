@@ -32,7 +32,7 @@ save_medusa = partial(save_heads, MedusaFolderConfig)
 
 
 def load_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) -> MedusaDrafter:
-    """What drafts with the heads of a folder, in `dtype` and on the target's device (errors: `load_tree`)."""
+    """What drafts with the heads of a folder, in `dtype` and on the target's device."""
 
     def build(config: MedusaFolderConfig) -> MedusaModel:
         return MedusaModel(target.config.hidden_size, config.sizes(MedusaConfig))

@@ -34,10 +34,6 @@ class PromptLookupConfig(Strict):
 
 
 def load_prompt_lookup(folder: Path) -> PromptLookupDrafter:
-    """The drafter of a folder.
-
-    Raises:
-        ModelFormatError: its config is missing or wrong.
-    """
+    """The drafter of a folder."""
     config = read_config(folder, PromptLookupConfig, "prompt lookup comes with one")
     return PromptLookupDrafter(min_ngram=config.min_ngram, max_ngram=config.max_ngram)

@@ -55,13 +55,7 @@ class StreamTree:
 
     @torch.inference_mode()
     def draft(self, x_1D: Tensor, cache: KVCache, paths: Sequence[Path]) -> Window:
-        """The tree after the row last cached.
-
-        Args:
-            x_1D: its hidden state after `start_layer`, [1, D].
-            cache: keys of the decoder's rows up to it; nothing is written.
-            paths: nodes of the tree.
-        """
+        """The tree after the row last cached, whose state after `start_layer` is `x_1D`; nothing is written."""
         hidden_BRJD = self.model(
             x_1D[None],
             positions=torch.tensor([cache.cursor - 1]),
@@ -74,15 +68,9 @@ class StreamTree:
 
     @torch.inference_mode()
     def level_ranks(self, ids: Sequence[int], *, start: int, x_TD: Tensor) -> Ranks:
-        """For each place from `start` on, and each stream, the rank of the text's token among its best, [N, J].
+        """Every stream's ranks along a text (`ranks_by_level`), [N, J].
 
-        Args:
-            ids: a text.
-            start: first place that is drafted for: all before it is the prompt.
-            x_TD: hidden states of its rows after `start_layer`; none is needed of the last two.
-
-        Returns:
-            -1 where the token is not among the `MOST_RANKS` best, or after the text.
+        `x_TD` are the hidden states of its rows after `start_layer`; none is needed of the last two.
         """
         self.output.add_prompt_tokens(ids[:start])
 

@@ -61,7 +61,7 @@ def save_streams(
 
 
 def load_streams(folder: Path, target: Decoder) -> StreamTree:
-    """The streams of a folder for the target's own layers, in their dtype, and the tree (errors: `load_tree`)."""
+    """The streams of a folder for the target's own layers, in their dtype, and the tree."""
 
     def build(config: StreamFolderConfig) -> StreamModel:
         return StreamModel(target, config.sizes(StreamConfig))

@@ -139,13 +139,7 @@ def keys_of(cache: KVCache) -> Keys:
 
 
 def run_along(decoder: Decoder, x_BTD: Tensor, start: int) -> tuple[Tensor, Keys]:
-    """The layers above `start` over whole texts: their states in the end [B, T, D], and what they leave in each.
-
-    Args:
-        decoder: whose layers.
-        x_BTD: states after layer `start`.
-        start: layers already done.
-    """
+    """The layers above `start` over the states of whole texts: those in the end [B, T, D], and the keys of each."""
     recorder = _Recorder()
     width = x_BTD.shape[1]
     mask = causal_mask(width, x_BTD.dtype).to(x_BTD.device)
