@@ -58,17 +58,12 @@ class Lane:
     """One lane, started or not. Requests are answered in the order they were sent."""
 
     def __init__(self, spec: LaneSpec) -> None:
-        self.spec = spec
+        self.spec, self.name = spec, spec.name
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._arrived: dict[int, Message] = {}
         self._next_id = 0
         self._loss = "it was never started"
-
-    @property
-    def name(self) -> str:
-        """As schedules call it."""
-        return self.spec.name
 
     @property
     def is_alive(self) -> bool:

@@ -63,15 +63,12 @@ class LaneSet:
 
     def _load(self, name: str, operation: Operation[R]) -> tuple[Lane, R]:
         """The lane, and its reply to the operation: it is asked unless it was the last one of its kind."""
-        lane, loaded, kind = self._running(name), self._loaded[name], type(operation)
-        if kind not in loaded or loaded[kind][0] != operation:
-            loaded[kind] = operation, lane.request(operation).result().value
-        return lane, loaded[kind][1]
-
-    def _running(self, name: str) -> Lane:
-        lane = self[name]
+        lane, kind = self[name], type(operation)
         if not lane.is_alive:
             self._loaded[name] = {}
             lane.start()
         lane.forget_answers()
-        return lane
+        loaded = self._loaded[name]
+        if kind not in loaded or loaded[kind][0] != operation:
+            loaded[kind] = operation, lane.request(operation).result().value
+        return lane, loaded[kind][1]

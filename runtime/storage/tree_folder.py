@@ -6,7 +6,6 @@ What the weights are is the business of `runtime.drafters.medusa.folder`, `runti
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -35,11 +34,6 @@ class TreeFolderConfig(FolderConfig):
     """`config.json` of weights with a tree; `paths` are its nodes, see `decoding.tree_shape`."""
 
     paths: tuple[TreePath, ...]
-
-    @property
-    @abstractmethod
-    def depth(self) -> int:
-        """Levels that the weights can draft."""
 
 
 C = TypeVar("C", bound=TreeFolderConfig)
@@ -81,7 +75,13 @@ def save_heads(
 
 
 def load_tree(
-    folder: Path, kind: type[C], target: Decoder, build: Callable[[C], M], *, dtype: torch.dtype
+    folder: Path,
+    kind: type[C],
+    target: Decoder,
+    build: Callable[[C], M],
+    *,
+    depth: Callable[[C], int],
+    dtype: torch.dtype,
 ) -> tuple[C, M, Tensor]:
     """Config of a folder, the frozen model it describes, and the target ids that the model may guess.
 
@@ -91,12 +91,13 @@ def load_tree(
         target: the target they were trained for.
         build: the model of a config; it is called with the meta device for default: the weights that it makes itself
             are the stored ones.
+        depth: levels that the weights of a config can draft.
         dtype: of the stored weights, once loaded.
     """
     config, tensors = load_folder(folder, kind)
     kept_ids = take_kept_ids(tensors, config, target, folder)
     path = folder / CONFIG_FILE
-    require_tree(config.paths, config.depth, source=str(path))
+    require_tree(config.paths, depth(config), source=str(path))
     try:
         with torch.device("meta"):
             model = build(config)

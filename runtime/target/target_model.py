@@ -41,7 +41,7 @@ class TargetModel:
     """A decoder, its exits, and the state of the sequence it is working on."""
 
     def __init__(self, decoder: Decoder, heads: ExitHeads | None = None) -> None:
-        self.decoder = decoder
+        self.decoder, self.num_layers = decoder, decoder.config.num_layers
         self.early_exit = EarlyExit(decoder, heads)
         self.dtype = decoder.embedding.weight.dtype
         self.cache = KVCache(decoder.config, 0, dtype=self.dtype)
@@ -50,11 +50,6 @@ class TargetModel:
         self._feature_layers: tuple[int, ...] = ()
         self._raw_features = False
         self._waiting: RowsUnderWay | None = None
-
-    @property
-    def num_layers(self) -> int:
-        """Layers of the decoder."""
-        return self.decoder.config.num_layers
 
     @torch.inference_mode()
     def prefill(

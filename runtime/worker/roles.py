@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import TypeVar
 
+import torch
 from torch import Tensor
 
 from decoding.messages import ExitSignal, Verdict, Window
@@ -37,7 +38,6 @@ from runtime.wire.operations import (
     Take,
     Verify,
 )
-from runtime.wire.tensor_block import to_block, to_tensor
 
 F = TypeVar("F", ExitSignal, Verdict)
 
@@ -176,3 +176,17 @@ def _tensor(features: Block | None) -> Tensor | None:
 
 def _for_the_wire(reply: F) -> F:
     return reply if reply.features is None else reply._replace(features=to_block(reply.features))
+
+
+def to_block(tensor: Tensor) -> Block:
+    """The elements of a tensor, bit by bit: numpy knows no bfloat16."""
+    data = tensor.contiguous().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+    return Block(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), data)
+
+
+def to_tensor(block: Block) -> Tensor:
+    """A tensor of its own memory."""
+    dtype = getattr(torch, block.dtype)
+    if not block.data:
+        return torch.empty(block.shape, dtype=dtype)
+    return torch.frombuffer(bytearray(block.data), dtype=dtype).view(block.shape)

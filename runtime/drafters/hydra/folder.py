@@ -23,11 +23,6 @@ class HydraFolderConfig(TreeFolderConfig):
     head_width: int
     shared_widths: tuple[int, ...]
 
-    @property
-    def depth(self) -> int:
-        """Every head drafts a level."""
-        return self.num_heads
-
 
 save_hydra = partial(save_heads, HydraFolderConfig)
 """Write trained heads (`save_heads`)."""
@@ -39,7 +34,9 @@ def load_hydra(folder: Path, target: Decoder, *, dtype: torch.dtype) -> HydraDra
     def build(config: HydraFolderConfig) -> HydraModel:
         return HydraModel(target.config, config.sizes(HydraConfig))
 
-    config, model, kept_ids = load_tree(folder, HydraFolderConfig, target, build, dtype=dtype)
+    config, model, kept_ids = load_tree(
+        folder, HydraFolderConfig, target, build, depth=lambda config: config.num_heads, dtype=dtype
+    )
     model.share(target, kept_ids)
     model.to(device=kept_ids.device, dtype=dtype)
     return HydraDrafter(model, config.paths, num_layers=target.config.num_layers)

@@ -49,12 +49,6 @@ class DrafterFolderConfig(FolderConfig):
     feature_layer: int
     streams: StreamFields | None = None
 
-    @property
-    def draft(self) -> DraftConfig:
-        """What `DraftModel` is built from."""
-        streams = StreamConfig(**self.streams.model_dump()) if self.streams else None
-        return self.sizes(DraftConfig, streams=streams)
-
 
 def save_draft(draft: DraftModel, folder: Path, *, target_name: str, metadata: Mapping[str, Any]) -> None:
     """Write a draft without streams, whose embedding and head are its target's (`FolderConfig.of`, `save_folder`)."""
@@ -97,7 +91,8 @@ def load_draft(folder: Path, target: Decoder, *, dtype: torch.dtype) -> DraftMod
     require_layers(config.exit_features, target, "exit_features", folder)
     kept_ids = take_kept_ids(tensors, config, target, folder)
     try:
-        own_config = config.draft
+        streams = StreamConfig(**config.streams.model_dump()) if config.streams else None
+        own_config = config.sizes(DraftConfig, streams=streams)
     except ModelError as error:
         raise ModelFormatError(f"{folder / CONFIG_FILE}: {error}") from error
     with torch.device("meta"):

@@ -21,11 +21,6 @@ class MedusaFolderConfig(TreeFolderConfig):
     num_heads: int
     num_blocks: int
 
-    @property
-    def depth(self) -> int:
-        """Every head drafts a level."""
-        return self.num_heads
-
 
 save_medusa = partial(save_heads, MedusaFolderConfig)
 """Write trained heads (`save_heads`)."""
@@ -37,7 +32,9 @@ def load_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) -> MedusaD
     def build(config: MedusaFolderConfig) -> MedusaModel:
         return MedusaModel(target.config.hidden_size, config.sizes(MedusaConfig))
 
-    config, model, kept_ids = load_tree(folder, MedusaFolderConfig, target, build, dtype=dtype)
+    config, model, kept_ids = load_tree(
+        folder, MedusaFolderConfig, target, build, depth=lambda config: config.num_heads, dtype=dtype
+    )
     model.share(target, kept_ids)
     model.to(device=kept_ids.device, dtype=dtype)
     return MedusaDrafter(model, config.paths, num_layers=target.config.num_layers)

@@ -34,24 +34,10 @@ class StreamTree:
     def __init__(self, model: StreamModel, decoder: Decoder, kept_ids: Tensor, paths: Sequence[Path]) -> None:
         """Args: the streams; whose they are; target ids they may guess; nodes of the tree in their order."""
         self.model, self.paths = model, tuple(paths)
-        self._decoder = decoder
+        self.num_streams, self.start_layer = model.config.num_streams, model.config.start_layer
+        self._decoder, self.dtype = decoder, decoder.lm_head.weight.dtype
         head_VD = decoder.lm_head.weight.detach()
         self.output = OutputRows(kept_ids, head_VD[kept_ids], head_VD)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the decoder and of the hidden states that streams start from."""
-        return self._decoder.lm_head.weight.dtype
-
-    @property
-    def start_layer(self) -> int:
-        """Layers of the decoder done before the streams begin."""
-        return self.model.config.start_layer
-
-    @property
-    def num_streams(self) -> int:
-        """Depth of the deepest tree."""
-        return self.model.config.num_streams
 
     @torch.inference_mode()
     def draft(self, x_1D: Tensor, cache: KVCache, paths: Sequence[Path]) -> Window:

@@ -28,11 +28,6 @@ class StreamFolderConfig(TreeFolderConfig):
     start_layer: int
     rank: int
 
-    @property
-    def depth(self) -> int:
-        """Every stream drafts a level."""
-        return self.num_streams
-
 
 def save_streams(
     model: StreamModel,
@@ -67,6 +62,8 @@ def load_streams(folder: Path, target: Decoder) -> StreamTree:
         return StreamModel(target, config.sizes(StreamConfig))
 
     dtype = target.embedding.weight.dtype
-    config, model, kept_ids = load_tree(folder, StreamFolderConfig, target, build, dtype=dtype)
+    config, model, kept_ids = load_tree(
+        folder, StreamFolderConfig, target, build, depth=lambda config: config.num_streams, dtype=dtype
+    )
     model.to(kept_ids.device)
     return StreamTree(model, target, kept_ids, config.paths)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from runtime.wire.channel import Block, Channel, Message
-from runtime.wire.tensor_block import to_block, to_tensor
+from runtime.worker.roles import to_block, to_tensor
 
 
 @pytest.fixture
