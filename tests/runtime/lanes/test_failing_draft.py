@@ -35,7 +35,7 @@ def engine(tiny_folders):
 
 @pytest.fixture
 def run(engine):
-    """Decodes, and has an operation fail in one lane behind a round."""
+    """Decodes, and has an operation fail in one lane after a round."""
 
     def run(schedule, lane=None, rounds_before=0):
         left = [rounds_before]
