@@ -58,13 +58,6 @@ class PublishedHead:
             x_MD = x_MD + F.silu(F.linear(x_MD, weight, bias))
         return x_MD @ self.output_VD.T
 
-    def to(self, device: torch.device, dtype: torch.dtype) -> PublishedHead:
-        """The same head there and in that type."""
-        return PublishedHead(
-            blocks=tuple((weight.to(device, dtype), bias.to(device, dtype)) for weight, bias in self.blocks),
-            output_VD=self.output_VD.to(device, dtype),
-        )
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedMedusa:
@@ -97,15 +90,15 @@ def load_published_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) 
     config = read_config(folder, PublishedConfig, "published Medusa heads come with one")
     path = _weights_path(folder)
     tensors = _read_tensors(path)
-    embedding = target.embedding.weight
     suffix = f".{config.medusa_num_layers}.weight"
-    shared_VD = None if any(name.endswith(suffix) for name in tensors) else target.lm_head.weight.detach()
-    heads = [_take_head(tensors, head, config, target, path, shared_VD) for head in range(config.medusa_num_heads)]
+    shared_VD = None if any(name.endswith(suffix) for name in tensors) else target.lm_head.weight.detach().to(dtype)
+    heads = range(config.medusa_num_heads)
+    taken = tuple(_take_head(tensors, head, config, target, path, shared_VD, dtype) for head in heads)
     if tensors:
         raise ModelFormatError(f"{path}: unknown tensor {min(tensors)!r}; {CONFIG_FILE} announces {_announced(config)}")
     medusa = PublishedMedusa(
-        heads=tuple(head.to(embedding.device, dtype) for head in heads),
-        ids=torch.arange(target.config.vocab_size, device=embedding.device),
+        heads=taken,
+        ids=torch.arange(target.config.vocab_size, device=target.embedding.weight.device),
         target_norm=target.final_norm.detach().to(dtype),
     )
     return MedusaDrafter(medusa, default_tree(medusa.num_heads), num_layers=target.config.num_layers)
@@ -131,6 +124,7 @@ def _take_head(
     target: Decoder,
     path: Path,
     shared_VD: Tensor | None,
+    dtype: torch.dtype,
 ) -> PublishedHead:
     """Take a head's tensors out of those of the file; `shared_VD` replaces output matrices where none has one."""
     size, vocab_size = target.config.hidden_size, target.config.vocab_size
@@ -144,7 +138,7 @@ def _take_head(
             found = f"{name} is {tensor.dtype} of shape {list(tensor.shape)}"
             msg = f"{path}: {found}; this target (hidden size {size}, vocabulary {vocab_size}) needs {list(shape)}"
             raise ModelError(msg)
-        return tensor
+        return tensor.to(target.embedding.weight.device, dtype)
 
     blocks = tuple(
         (take(f"{head}.{layer}.linear.weight", size, size), take(f"{head}.{layer}.linear.bias", size))
