@@ -40,15 +40,16 @@ def read(kind: Any, json: Any, blocks: Sequence[Block]) -> Any:
 
 
 def _write(value: Any, blocks: list[Block]) -> Any:
-    if value is None or isinstance(value, int | float | str):
+    if value is None or isinstance(value, _PLAIN):
         return value
     if isinstance(value, Path | Schedule):
         return str(value) if isinstance(value, Path) else value.model_dump(mode="json")
     if arrays := _arrays(value):
         blocks += arrays
         return {"features": _write(value.features, blocks)} if isinstance(value, ExitSignal) else True
-    if isinstance(value, tuple | list) and not hasattr(value, "_fields"):
-        return [_write(each, blocks) for each in value]
+    if type(value) in (tuple, list):
+        # thousands of token ids need no look at each of them
+        return value if value and isinstance(value[0], _PLAIN) else [_write(each, blocks) for each in value]
     names = [field.name for field in fields(value)] if is_dataclass(value) else value._fields
     return {name: _write(getattr(value, name), blocks) for name in names}
 
@@ -64,13 +65,15 @@ def _read(kind: Any, found: Any, blocks: Iterator[Block]) -> Any:
         arrays = _values(next(blocks)), _values(next(blocks))
         return Candidates(*arrays) if kind is Candidates else ExitSignal(*arrays, _read(Any, found["features"], blocks))
     if get_origin(kind) is tuple and get_args(kind)[1:] == (...,):
-        return tuple(_read(get_args(kind)[0], each, blocks) for each in found)
+        inner = get_args(kind)[0]
+        return tuple(found) if inner is int else tuple(_read(inner, each, blocks) for each in found)
     if is_dataclass(kind) or hasattr(kind, "_fields"):
         hints = _hints(kind)
         return kind(**{name: _read(hints[name], each, blocks) for name, each in found.items()})
     return _PARSED[kind](found) if kind in _PARSED else found
 
 
+_PLAIN: Final = (int, float, str)
 _PARSED: Final[Mapping[Any, Callable[[Any], Any]]] = {Path: Path, Schedule: Schedule.model_validate}
 _hints = lru_cache(get_type_hints)
 
