@@ -33,7 +33,8 @@ class Engine:
     """One target, and lanes that run it with its drafts; a context manager.
 
     Lane processes start when a schedule first needs them and stay until `close`; each loads a model once. A lane
-    that was lost is started again by the next call that needs it.
+    that was lost is started again by the next call that needs it. Methods that load raise `MirrorsdError` where the
+    lane or a model is not to be had.
     """
 
     def __init__(
@@ -83,27 +84,15 @@ class Engine:
         return self._lanes[name]
 
     def load_target(self, lane: str) -> Lane:
-        """Start a lane and load the target and its exits into it, where that is not done yet.
-
-        Raises:
-            MirrorsdError: the lane or a model is not to be had.
-        """
+        """Start a lane and load the target and its exits into it, where that is not done yet."""
         return self._lanes.load_target(lane)
 
     def load_draft(self, lane: str, drafter: str | None = None) -> Lane:
-        """Start a lane and load a draft into it (by name or folder; None for the engine's own).
-
-        Raises:
-            MirrorsdError: the lane or a model is not to be had.
-        """
+        """Start a lane and load a draft into it (by name or folder; None for the engine's own)."""
         return self._lanes.load_draft(lane, drafter)[0]
 
     def load_streams(self, lane: str, drafter: str | None = None) -> Lane:
-        """Start a lane and load the target into it, and streams of the target with it.
-
-        Raises:
-            MirrorsdError: the lane or a model is not to be had.
-        """
+        """Start a lane and load the target into it, and streams of the target with it."""
         return self._lanes.load_streams(lane, drafter)
 
     def generate(

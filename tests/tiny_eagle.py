@@ -80,6 +80,6 @@ def plain_entered(head: EagleHead, features_TE):
 
 @torch.no_grad()
 def plain_log_probs(head: EagleHead, feature):
-    """Log-probabilities over the kept ids behind a feature [D]."""
+    """Log-probabilities over the kept ids after a feature [D]."""
     read = feature if isinstance(head, Eagle1) else norm(feature, head.output_norm, head.config.norm_eps)
     return (head.lm_head.weight @ read).log_softmax(0)

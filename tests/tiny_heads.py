@@ -44,7 +44,7 @@ def tiny_hydra(target, *, num_heads=4):
     return model
 
 
-def say_the_same_behind_every_prompt(model):
+def propose_the_same_after_every_prompt(model):
     """A text then is continued the same whether it is a prompt or partly an answer."""
     model.output = OutputRows(model.kept_ids, model.output.rows)
 
@@ -81,7 +81,7 @@ def nodes(window):
 
 
 def draft_at(drafter, target, text, schedule):
-    """The first tree behind a text."""
+    """The first tree after a text."""
     known = features(target, text, [LAYERS])[: len(text) - 1]
     drafter.prefill(text, schedule=schedule, capacity=64, features_TE=known)
     return run(drafter.rollout())[0]

@@ -5,28 +5,23 @@ Shapes: legend of `runtime.trees.static_tree`, plus E width of the target's feat
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
 
 from torch import Tensor
 
 from decoding.errors import LaneError
-from decoding.schedule import MAX_TREE, Method, Schedule
+from decoding.schedule import MAX_TREE, Schedule
 from decoding.tree_shape import Path, cut
+from runtime.drafters.window_drafter import WindowDrafter
 from runtime.trees.static_tree import Ranks, candidates_per_level, places_along
-from runtime.wire.measurement import Part
 
 
-class HeadDrafter(ABC):
-    """The half of a `runtime.drafters.window_drafter.WindowDrafter` that knows the tree.
+class HeadDrafter(WindowDrafter):
+    """The half of a drafter that knows the tree.
 
     The candidates are the heads' best ids at any temperature: they are fixed before the target draws.
     """
-
-    methods: ClassVar[tuple[Method, ...]]
-    raw_features = False
-    timed_parts: tuple[Part, ...] = ("head_step",)
 
     def __init__(self, paths: Sequence[Path], *, num_layers: int) -> None:
         """Args: nodes of the tree in their order; layers of the target."""
@@ -37,16 +32,7 @@ class HeadDrafter(ABC):
 
     @abstractmethod
     def level_ranks(self, ids: Sequence[int], *, start: int, features_TE: Tensor) -> Ranks:
-        """For each place from `start` on, and each head, the rank of the text's token among its best, [N, K].
-
-        Args:
-            ids: a text.
-            start: first place that is drafted for: all before it is the prompt.
-            features_TE: the target's features, for at least `len(ids)` - 2 positions.
-
-        Returns:
-            -1 where the token is not among the `MOST_RANKS` best, or after the text.
-        """
+        """Every head's ranks along a text (`ranks_by_level`), [N, K]; features of all positions but two are enough."""
 
     def ranks_along(self, ids: Sequence[int], *, start: int, features_TE: Tensor, depth: int) -> Ranks:
         """Places in the tree's order of the nodes that a text follows, [N, depth] (`AcceptanceRecord`)."""
@@ -54,11 +40,7 @@ class HeadDrafter(ABC):
         return places_along(ranks, cut(self.paths, MAX_TREE, depth), depth)
 
     def _start(self, schedule: Schedule, features_TE: Tensor | None) -> Tensor:
-        """Settle the tree of a sequence; the features that it must have.
-
-        Raises:
-            LaneError: there are no features.
-        """
+        """Settle the tree of a sequence; the features that it must have."""
         if features_TE is None:
             raise LaneError(f"{self.methods[0].capitalize()} heads cannot draft without the target's features")
         self._set_tree(schedule.tree_size, schedule.num_speculative_tokens)

@@ -44,11 +44,10 @@ def load_drafter(folder: Path, context: DrafterContext) -> WindowDrafter:
 
     Raises:
         ConfigError: the folder holds streams of a target, which need no lane of their own.
-        ModelError: the target is not the one the drafter was trained for.
+        ModelError: the target is not the one the drafter was trained for, or has another tokenizer.
         ModelFormatError: a file is missing or damaged, or the folder is of no known kind.
     """
-    path = folder / CONFIG_FILE
-    kind = _kind(path)
+    path, kind = folder / CONFIG_FILE, kind_of(folder)
     if kind == STREAM_KIND:
         msg = f"{path}: these are streams of a target: they draft in its own lane, by the method speculative_streaming"
         raise ConfigError(msg)
@@ -65,8 +64,7 @@ def require_streams(folder: Path) -> None:
         ConfigError: it holds something else.
         ModelFormatError: its config cannot be read.
     """
-    path = folder / CONFIG_FILE
-    kind = _kind(path)
+    path, kind = folder / CONFIG_FILE, kind_of(folder)
     if kind != STREAM_KIND:
         msg = f"{path}: method speculative_streaming needs streams of the target ({STREAM_KIND}), found {kind!r}"
         raise ConfigError(msg)
@@ -114,16 +112,11 @@ def kind_of(folder: Path) -> str:
     Raises:
         ModelFormatError: the config cannot be read.
     """
-    return _kind(folder / CONFIG_FILE)
-
-
-def _kind(path: Path) -> str:
-    """The kind that a config names."""
+    path = folder / CONFIG_FILE
     try:
         config = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        msg = f"{path}: cannot be read as JSON ({error})"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{path}: cannot be read as JSON ({error})") from error
     if not isinstance(config, dict):
         return str(None)
     if "speculators_model_type" not in config:

@@ -44,8 +44,7 @@ def find_drafter(name_or_path: str) -> Path:
         return resolve_model(name_or_path)
     shipped = ", ".join(shipped_names()) or "none"
     found = f"the folder has no {_MARK}" if folder.is_dir() else "there is no such folder"
-    msg = f"{name_or_path!r} is not a shipped drafter ({shipped}), and {found}"
-    raise ModelError(msg)
+    raise ModelError(f"{name_or_path!r} is not a shipped drafter ({shipped}), and {found}")
 
 
 def named_drafter(name_or_path: str) -> NamedFolder:

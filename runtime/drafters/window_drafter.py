@@ -6,46 +6,41 @@ others. Shapes: T rows, E width of all features a row has.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
-from typing import Protocol
 
 from torch import Tensor
 
 from decoding.messages import Window
 from decoding.schedule import Method, Schedule
-from runtime.verification.rules import Sampling
+from runtime.verification.rules import GREEDY, Sampling
 from runtime.wire.measurement import Measurement, Part
 
 Steps = Generator[int, None, Window]
 """A window under way: yields the rows of every step done, returns the window."""
 
 
-class WindowDrafter(Protocol):
+class WindowDrafter(ABC):
     """A drafter and the state of the sequence it drafts for."""
 
-    @property
-    def feature_layers(self) -> tuple[int, ...]:
-        """Target layers whose states it can read, ascending; `num_layers` is the state before the final norm."""
-        ...
+    methods: tuple[Method, ...]
+    """Methods of a schedule that may use it."""
+    feature_layers: tuple[int, ...] = ()
+    """Target layers whose states it can read, ascending; `num_layers` is the state before the final norm."""
+    raw_features = False
+    """Whether features come as the layers left them; else each layer's has unit scale (`normalise_features`)."""
+    timed_parts: tuple[Part, ...] = ("head_step",)
+    """Parts that `timed_step` knows."""
 
-    @property
-    def raw_features(self) -> bool:
-        """Whether features come as the layers left them; else each layer's has unit scale (`normalise_features`)."""
-        ...
-
-    @property
-    def methods(self) -> tuple[Method, ...]:
-        """Methods of a schedule that may use it."""
-        ...
-
+    @abstractmethod
     def prefill(
         self,
         prompt: Sequence[int],
         *,
         schedule: Schedule,
         capacity: int,
-        sampling: Sampling,
-        features_TE: Tensor | None,
+        sampling: Sampling = GREEDY,
+        features_TE: Tensor | None = None,
     ) -> None:
         """Start a sequence: read all prompt tokens but the last.
 
@@ -57,9 +52,12 @@ class WindowDrafter(Protocol):
             sampling: how this sequence's tokens are chosen.
             features_TE: the target's features of all positions but the last, [len(prompt) - 1, E]; None if the
                 schedule reads none.
-        """
-        ...
 
+        Raises:
+            LaneError: the drafter lacks what the schedule asks for, or the features that it needs.
+        """
+
+    @abstractmethod
     def rollout(self, committed: Sequence[int] = (), features_TE: Tensor | None = None) -> Steps:
         """Draft a window from the committed text.
 
@@ -70,13 +68,8 @@ class WindowDrafter(Protocol):
             features_TE: row t is the target's features of the position *before* committed token t,
                 [len(committed), E]; the last row is that of the state which chose the last token.
         """
-        ...
 
-    @property
-    def timed_parts(self) -> tuple[Part, ...]:
-        """Parts that `timed_step` knows."""
-        ...
-
+    @abstractmethod
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:
         """One step of `rows` rows after a random text of `context` tokens, to be run again and again.
 
@@ -85,4 +78,3 @@ class WindowDrafter(Protocol):
         Raises:
             LaneError: the drafter lacks what the step needs.
         """
-        ...

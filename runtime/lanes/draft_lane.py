@@ -7,7 +7,7 @@ from then on it offers nothing, without being waited for. A draft in the target'
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from decoding.errors import LaneError
 from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 
 class DraftVerbs:
-    """Implements `decoding.lanes.DraftLane`."""
+    """Implements `decoding.lanes.DraftLane` and `Branches`: the branches themselves are in the draft's lane."""
 
     def __init__(self, lane: Lane, schedule: Schedule, writer: TraceWriter, *, deadline_s: float) -> None:
         self._lane = lane
@@ -55,11 +55,11 @@ class DraftVerbs:
         reply = self._lane.request(Rollout(committed=tuple(self.committed), features=features))
         return Pending(result=lambda: self._window(reply))
 
-    def branch(self, window: Window) -> RuntimeBranches:
+    def branch(self, window: Window) -> Self:
         """Start preparing for the outcomes of `window`, the one last drafted."""
         if window.tokens:
             self._lane.post(Branch())
-        return RuntimeBranches(self)
+        return self
 
     def join(self, signal: ExitSignal) -> None:
         """Add the exit's roots to the branches under way."""
@@ -103,18 +103,3 @@ class DraftVerbs:
             self._is_lost = True
             self._writer.event(self._lane.name, f"{error}; the target goes on alone")
             return None
-
-
-class RuntimeBranches:
-    """Implements `decoding.lanes.Branches`: the branches themselves live in the draft's lane."""
-
-    def __init__(self, draft: DraftVerbs) -> None:
-        self._draft = draft
-
-    def join(self, signal: ExitSignal) -> None:
-        """Add the exit's roots, from the draft's next step on."""
-        self._draft.join(signal)
-
-    def take(self, verdict: Verdict) -> Pending:
-        """The next window; replies `Window`."""
-        return self._draft.take(verdict)

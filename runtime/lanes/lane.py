@@ -20,7 +20,7 @@ from decoding import errors
 from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutError, MirrorsdError
 from runtime.wire.channel import Channel, Message
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Answer, KeepBusy, Measure, Operation, Ping, Stop
+from runtime.wire.operations import Answer, KeepBusy, Measure, Operation, Stop
 from runtime.worker.process import THREAD_VARIABLES
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -47,8 +47,7 @@ class LaneSpec:
 
     def __post_init__(self) -> None:
         if self.num_threads < 1:
-            msg = f"lane {self.name!r}: num_threads is {self.num_threads}, it must be at least 1"
-            raise ConfigError(msg)
+            raise ConfigError(f"lane {self.name!r}: num_threads is {self.num_threads}, it must be at least 1")
         available = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(self.cores)
         if not available.issuperset(self.cores):
             msg = f"lane {self.name!r}: cores {list(self.cores)} are not all among those available, {sorted(available)}"
@@ -59,17 +58,12 @@ class Lane:
     """One lane, started or not. Requests are answered in the order they were sent."""
 
     def __init__(self, spec: LaneSpec) -> None:
-        self.spec = spec
+        self.spec, self.name = spec, spec.name
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._arrived: dict[int, Message] = {}
         self._next_id = 0
         self._loss = "it was never started"
-
-    @property
-    def name(self) -> str:
-        """As schedules call it."""
-        return self.spec.name
 
     @property
     def is_alive(self) -> bool:
@@ -134,10 +128,6 @@ class Lane:
             raise _error(self.name, message)
         return message
 
-    def ping(self, repeats: int) -> list[float]:
-        """Seconds of round trips of an empty message."""
-        return [self._time_ping() for _ in range(repeats)]
-
     def measure(self, measurement: Measurement) -> list[float]:
         """Seconds of every run, taken in the lane.
 
@@ -201,11 +191,6 @@ class Lane:
             self._lose("its process ended")
         except TimeoutError:
             self.kill(f"it has taken no message for {_SEND_TIMEOUT_S} s")
-
-    def _time_ping(self) -> float:
-        start_s = time.perf_counter()
-        self.request(Ping()).result()
-        return time.perf_counter() - start_s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

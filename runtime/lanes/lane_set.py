@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 from decoding.errors import ConfigError
 from runtime.drafters.shipped import find_drafter
 from runtime.lanes.lane import Lane, LaneSpec
-from runtime.wire.operations import DrafterTraits, Dtype, LoadDraft, LoadStreams, LoadTarget
+from runtime.wire.operations import DrafterTraits, Dtype, LoadDraft, LoadStreams, LoadTarget, Operation
+
+R = TypeVar("R")
 
 
 class LaneSet:
@@ -19,74 +22,33 @@ class LaneSet:
     ) -> None:
         self._lanes = {spec.name: Lane(spec) for spec in specs}
         if len(self._lanes) < len(specs):
-            msg = f"two lanes share a name: {', '.join(spec.name for spec in specs)}"
-            raise ConfigError(msg)
+            raise ConfigError(f"two lanes share a name: {', '.join(spec.name for spec in specs)}")
         self._target = target
         self._drafter = drafter
         self._exits = exits
         self._dtype = dtype
-        self._has_target: set[str] = set()
-        self._drafts: dict[str, Path] = {}
-        self._streams: dict[str, Path] = {}
-        self._traits: dict[Path, DrafterTraits] = {}
+        self._loaded: dict[str, dict[type, tuple[Operation[Any], Any]]] = {}
 
     def __getitem__(self, name: str) -> Lane:
-        """A lane, running or not.
-
-        Raises:
-            ConfigError: there is no such lane.
-        """
+        """A lane, running or not."""
         if name not in self._lanes:
-            msg = f"there is no lane {name!r}; lanes: {', '.join(self._lanes)}"
-            raise ConfigError(msg)
+            raise ConfigError(f"there is no lane {name!r}; lanes: {', '.join(self._lanes)}")
         return self._lanes[name]
 
     def load_target(self, name: str) -> Lane:
-        """The lane with the target and its exits loaded.
-
-        Raises:
-            MirrorsdError: the lane or a model is not to be had.
-        """
-        lane = self._running(name)
-        if name not in self._has_target:
-            lane.request(LoadTarget(target=self._target, exits=self._exits, dtype=self._dtype)).result()
-            self._has_target.add(name)
-        return lane
+        """The lane with the target and its exits loaded."""
+        return self._load(name, LoadTarget(target=self._target, exits=self._exits, dtype=self._dtype))[0]
 
     def load_draft(self, name: str, drafter: str | None = None) -> tuple[Lane, DrafterTraits]:
-        """The lane with a drafter loaded, and its traits.
-
-        Args:
-            name: of the lane.
-            drafter: name or folder; None for the one given at the start.
-
-        Raises:
-            MirrorsdError: the lane or a model is not to be had.
-        """
+        """The lane with a drafter loaded (by name or folder; None for the one given at the start), and its traits."""
         folder = self._folder(drafter)
-        lane = self._running(name)
-        if self._drafts.get(name) != folder:
-            operation = LoadDraft(target=self._target, drafter=folder, dtype=self._dtype)
-            self._traits[folder] = lane.request(operation).result().value
-            self._drafts[name] = folder
-        return lane, self._traits[folder]
+        return self._load(name, LoadDraft(target=self._target, drafter=folder, dtype=self._dtype))
 
     def load_streams(self, name: str, drafter: str | None = None) -> Lane:
-        """The lane with the target loaded, and streams of the target with it.
-
-        Args:
-            name: of the lane.
-            drafter: name or folder of the streams; None for the drafter given at the start.
-
-        Raises:
-            MirrorsdError: the lane or a model is not to be had, or the folder holds no streams.
-        """
+        """The lane with the target loaded, and streams of it."""
         folder = self._folder(drafter)
-        lane = self.load_target(name)
-        if self._streams.get(name) != folder:
-            lane.request(LoadStreams(drafter=folder)).result()
-            self._streams[name] = folder
-        return lane
+        self.load_target(name)
+        return self._load(name, LoadStreams(drafter=folder))[0]
 
     def close(self) -> None:
         """End all processes."""
@@ -96,16 +58,17 @@ class LaneSet:
     def _folder(self, drafter: str | None) -> Path:
         folder = self._drafter if drafter is None else find_drafter(drafter)
         if folder is None:
-            msg = "there is no draft to run: neither the schedule nor the engine has a drafter"
-            raise ConfigError(msg)
+            raise ConfigError("there is no draft to run: neither the schedule nor the engine has a drafter")
         return folder
 
-    def _running(self, name: str) -> Lane:
-        lane = self[name]
+    def _load(self, name: str, operation: Operation[R]) -> tuple[Lane, R]:
+        """The lane, and its reply to the operation: it is asked unless it was the last one of its kind."""
+        lane, kind = self[name], type(operation)
         if not lane.is_alive:
-            self._has_target.discard(name)
-            self._drafts.pop(name, None)
-            self._streams.pop(name, None)
+            self._loaded[name] = {}
             lane.start()
         lane.forget_answers()
-        return lane
+        loaded = self._loaded[name]
+        if kind not in loaded or loaded[kind][0] != operation:
+            loaded[kind] = operation, lane.request(operation).result().value
+        return lane, loaded[kind][1]

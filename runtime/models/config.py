@@ -53,8 +53,7 @@ class ModelConfig:
             msg = f"num_attention_heads {self.num_heads} is not a multiple of num_key_value_heads {self.num_kv_heads}"
             raise ModelError(msg)
         if self.head_dim % 2:
-            msg = f"head_dim {self.head_dim} is odd: rotary embeddings need an even one"
-            raise ModelError(msg)
+            raise ModelError(f"head_dim {self.head_dim} is odd: rotary embeddings need an even one")
 
     @property
     def num_queries_per_kv(self) -> int:
@@ -81,7 +80,7 @@ class ModelConfig:
         if not generation.is_file():
             return config
         eos = _as_ids(_read_object(generation).get("eos_token_id"))
-        return _with_eos(config, eos) if eos else config
+        return replace(config, eos_token_ids=eos) if eos else config
 
     @classmethod
     def from_hf(cls, raw: dict[str, Any], *, source: str = "config.json") -> ModelConfig:
@@ -117,8 +116,7 @@ class ModelConfig:
                 eos_token_ids=_as_ids(raw.get("eos_token_id")),
             )
         except KeyError as error:
-            msg = f"{source}: the key {error} is missing"
-            raise ModelError(msg) from error
+            raise ModelError(f"{source}: the key {error} is missing") from error
 
 
 def _supported_architecture(raw: dict[str, Any], source: str) -> str:
@@ -126,14 +124,11 @@ def _supported_architecture(raw: dict[str, Any], source: str) -> str:
     architecture: str = (raw.get("architectures") or ["(none)"])[0]
     if architecture not in SUPPORTED_ARCHITECTURES:
         supported = ", ".join(SUPPORTED_ARCHITECTURES)
-        msg = f"{source}: architecture {architecture} is not supported; supported: {supported}"
-        raise ModelError(msg)
+        raise ModelError(f"{source}: architecture {architecture} is not supported; supported: {supported}")
     if raw.get("hidden_act", "silu") != "silu":
-        msg = f"{source}: hidden_act {raw['hidden_act']!r} is not supported; supported: 'silu'"
-        raise ModelError(msg)
+        raise ModelError(f"{source}: hidden_act {raw['hidden_act']!r} is not supported; supported: 'silu'")
     if raw.get("use_sliding_window") or (architecture == "MistralForCausalLM" and raw.get("sliding_window")):
-        msg = f"{source}: sliding-window attention is not supported; only full attention is"
-        raise ModelError(msg)
+        raise ModelError(f"{source}: sliding-window attention is not supported; only full attention is")
     if quantization := raw.get("quantization_config"):
         method = quantization.get("quant_method", "unknown") if isinstance(quantization, dict) else quantization
         msg = f"{source}: weights quantized by {method} are not read; name the model's folder in 16 or 32 bits"
@@ -148,11 +143,9 @@ def _read_object(path: Path) -> dict[str, Any]:
         msg = f"{path}: no such file; a model folder holds config.json, tokenizer.json and *.safetensors"
         raise ModelError(msg) from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        msg = f"{path}: not valid JSON ({error})"
-        raise ModelError(msg) from error
+        raise ModelError(f"{path}: not valid JSON ({error})") from error
     if not isinstance(raw, dict):
-        msg = f"{path}: expected a JSON object, found {type(raw).__name__}"
-        raise ModelError(msg)
+        raise ModelError(f"{path}: expected a JSON object, found {type(raw).__name__}")
     return raw
 
 
@@ -162,10 +155,6 @@ def _as_ids(value: object) -> tuple[int, ...]:
     if isinstance(value, int):
         return (value,)
     return tuple(int(item) for item in value) if isinstance(value, list) else ()
-
-
-def _with_eos(config: ModelConfig, eos: tuple[int, ...]) -> ModelConfig:
-    return replace(config, eos_token_ids=eos)
 
 
 def _rope_parameters(raw: dict[str, Any]) -> dict[str, Any]:
@@ -183,8 +172,7 @@ def _rope_scaling(raw: dict[str, Any], source: str) -> Llama3Rope | None:
     if kind == "default":
         return None
     if kind != "llama3":
-        msg = f"{source}: rope_scaling type {kind!r} is not supported; supported: 'default', 'llama3'"
-        raise ModelError(msg)
+        raise ModelError(f"{source}: rope_scaling type {kind!r} is not supported; supported: 'default', 'llama3'")
     return Llama3Rope(
         factor=float(parameters["factor"]),
         low_freq_factor=float(parameters["low_freq_factor"]),

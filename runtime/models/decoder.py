@@ -9,13 +9,24 @@ Loading weights lives in `runtime.models.weights`; keys and values live in `runt
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from runtime.models.config import Llama3Rope, ModelConfig
-from runtime.models.kv_cache import LayerKeys
+
+Rotation = tuple[Tensor, Tensor]
+"""Cosines and sines of the rows' positions."""
+
+
+class LayerKeys(Protocol):
+    """What a layer needs of a cache (`runtime.models.kv_cache`)."""
+
+    def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor, /) -> tuple[Tensor, Tensor]:
+        """Take the keys and values of this call's rows; return all that the rows may see, [B, K, S, H] each."""
+        ...
 
 
 class Rotary(nn.Module):
@@ -33,7 +44,7 @@ class Rotary(nn.Module):
         self.register_buffer("cos_PH", angles.cos().float(), persistent=False)
         self.register_buffer("sin_PH", angles.sin().float(), persistent=False)
 
-    def forward(self, positions_T: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def forward(self, positions_T: Tensor, dtype: torch.dtype) -> Rotation:
         """Cosines and sines [T, 1, H] (or [B, T, 1, H] for positions [B, T]) of the given positions."""
         return self.cos_PH[positions_T].unsqueeze(-2).to(dtype), self.sin_PH[positions_T].unsqueeze(-2).to(dtype)
 
@@ -56,12 +67,7 @@ class Layer(nn.Module):
         self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
 
     def forward(
-        self,
-        x_BTD: Tensor,
-        rotary: tuple[Tensor, Tensor],
-        mask: Tensor | None,
-        cache: LayerKeys | None,
-        index: int,
+        self, x_BTD: Tensor, rotary: Rotation, mask: Tensor | None, cache: LayerKeys | None, index: int
     ) -> Tensor:
         """Hidden states after this layer [B, T, D]; keys and values go to layer `index` of the cache."""
         eps = self.config.norm_eps
@@ -70,12 +76,7 @@ class Layer(nn.Module):
         return x_BTD + self.down(F.silu(gate) * up)  # type: ignore[no-any-return]
 
     def _attend(
-        self,
-        x_BTD: Tensor,
-        rotary: tuple[Tensor, Tensor],
-        mask: Tensor | None,
-        cache: LayerKeys | None,
-        index: int,
+        self, x_BTD: Tensor, rotary: Rotation, mask: Tensor | None, cache: LayerKeys | None, index: int
     ) -> Tensor:
         config = self.config
         num_sequences, num_rows, _ = x_BTD.shape
@@ -95,10 +96,7 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A decoder-only language model whose layers can be run in slices.
-
-    `head_rows` restricts the output head to some vocabulary rows (a reduced vocabulary).
-    """
+    """A decoder-only language model whose layers can be run in slices."""
 
     def __init__(self, config: ModelConfig, *, max_position: int | None = None) -> None:
         super().__init__()

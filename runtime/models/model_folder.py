@@ -132,8 +132,7 @@ def _snapshot(hub_id: str, patterns: list[str]) -> Path:
         raise ModelFetchError(msg) from error
     except (errors.HfHubHTTPError, errors.HFValidationError, OSError) as error:
         reason = str(error).partition("\n")[0]
-        msg = (
+        raise ModelFetchError(
             f"{hub_id}: there is no folder of that name here, and the hub's model of that name cannot be downloaded "
             f"({type(error).__name__}: {reason}). Supported architectures: {', '.join(SUPPORTED_ARCHITECTURES)}"
-        )
-        raise ModelFetchError(msg) from error
+        ) from error

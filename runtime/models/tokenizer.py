@@ -69,9 +69,7 @@ class Tokenizer:
     def encode_chat(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True) -> list[int]:
         """Return the token ids of a conversation, written out by the model's chat template.
 
-        Args:
-            messages: what was said so far, each with the keys ``role`` and ``content``.
-            add_generation_prompt: end with the opening of the assistant's answer.
+        Messages have the keys ``role`` and ``content``; `add_generation_prompt` adds the opening of the answer.
 
         Raises:
             ModelFormatError: the model has no chat template, or it refuses these messages.

@@ -50,8 +50,7 @@ def load_decoder(
     for ours, theirs in wanted.items():
         missing = [name for name in theirs if name not in found]
         if missing:
-            msg = f"{folder}: the tensor {missing[0]} is missing from its safetensors files"
-            raise ModelError(msg)
+            raise ModelError(f"{folder}: the tensor {missing[0]} is missing from its safetensors files")
         state[ours] = torch.cat([found[name] for name in theirs]).to(dtype)
     shapes = {name: tuple(parameter.shape) for name, parameter in decoder.named_parameters(remove_duplicate=False)}
     for name, tensor in state.items():
@@ -103,8 +102,7 @@ def read_tensors(folder: Path, names: set[str] | None = None) -> dict[str, Tenso
             with safe_open(path, framework="pt") as file:
                 tensors |= {name: file.get_tensor(name) for name in file.keys() if names is None or name in names}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
-            msg = f"{path}: damaged or truncated ({error}); fetch or copy it again"
-            raise ModelError(msg) from error
+            raise ModelError(f"{path}: damaged or truncated ({error}); fetch or copy it again") from error
     return tensors
 
 
@@ -115,8 +113,7 @@ def _files(folder: Path) -> Iterator[Path]:
         return
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        msg = f"{folder}: no *.safetensors file; other weight formats are not read"
-        raise ModelError(msg)
+        raise ModelError(f"{folder}: no *.safetensors file; other weight formats are not read")
     yield from files
 
 
@@ -125,5 +122,4 @@ def _shards(index: Path) -> list[str]:
     try:
         return sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        msg = f"{index}: damaged or truncated ({error!r}); fetch or copy it again"
-        raise ModelError(msg) from error
+        raise ModelError(f"{index}: damaged or truncated ({error!r}); fetch or copy it again") from error

@@ -58,12 +58,11 @@ def unpack(
     left = dict(packed)
     weights = {}
     for name, shape in shapes.items():
-        stored = _take(left, name, source)
+        stored = take(left, name, source)
         if stored.shape != shape:
-            msg = f"{source}: {name} has shape {tuple(stored.shape)}, expected {tuple(shape)}"
-            raise ModelFormatError(msg)
+            raise ModelFormatError(f"{source}: {name} has shape {tuple(stored.shape)}, expected {tuple(shape)}")
         if stored.dtype == torch.int8:
-            scales = _take(left, name + _SCALE, source)
+            scales = take(left, name + _SCALE, source)
             if scales.shape != shape[:1] or not scales.is_floating_point():
                 msg = f"{source}: {name}{_SCALE} is not one floating-point scale for each of {shape[0]} rows"
                 raise ModelFormatError(msg)
@@ -79,9 +78,9 @@ def unpack(
     return weights
 
 
-def _take(tensors: dict[str, Tensor], name: str, source: str) -> Tensor:
+def take(tensors: dict[str, Tensor], name: str, source: str) -> Tensor:
+    """One of the tensors, taken out of them; raises `ModelFormatError` if it is not there."""
     try:
         return tensors.pop(name)
     except KeyError as error:
-        msg = f"{source}: the tensor {name!r} is missing"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{source}: the tensor {name!r} is missing") from error

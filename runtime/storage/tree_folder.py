@@ -6,10 +6,10 @@ What the weights are is the business of `runtime.drafters.medusa.folder`, `runti
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +17,16 @@ from torch import Tensor, nn
 from decoding.errors import ModelError, ModelFormatError
 from decoding.tree_shape import Path as TreePath
 from runtime.models.decoder import Decoder
-from runtime.storage.quantization import unpack
-from runtime.storage.weight_folder import CONFIG_FILE, WEIGHTS_FILE, FolderConfig, load_folder, take_kept_ids
+from runtime.storage.quantization import pack, unpack
+from runtime.storage.weight_folder import (
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    FolderConfig,
+    load_folder,
+    save_folder,
+    take_kept_ids,
+    target_tensors,
+)
 from runtime.trees.static_tree import require_tree
 
 
@@ -27,18 +35,53 @@ class TreeFolderConfig(FolderConfig):
 
     paths: tuple[TreePath, ...]
 
-    @property
-    @abstractmethod
-    def depth(self) -> int:
-        """Levels that the weights can draft."""
-
 
 C = TypeVar("C", bound=TreeFolderConfig)
 M = TypeVar("M", bound=nn.Module)
 
 
+class Heads(Protocol):
+    """Trained heads of either kind."""
+
+    @property
+    def config(self) -> Any:
+        """Their sizes, a dataclass."""
+        ...
+
+    @property
+    def kept_ids(self) -> Tensor:
+        """Target ids that they may guess, ascending."""
+        ...
+
+    def named_parameters(self) -> Iterable[tuple[str, Tensor]]:
+        """What was trained."""
+        ...
+
+
+def save_heads(
+    kind: type[TreeFolderConfig],
+    model: Heads,
+    paths: Sequence[TreePath],
+    folder: Path,
+    *,
+    target: Decoder,
+    target_name: str,
+    metadata: Mapping[str, Any],
+) -> None:
+    """Write heads, trained for this target, and the nodes of their tree (`FolderConfig.of`, `save_folder`)."""
+    config = kind.of(target.config, target_name, metadata, **asdict(model.config), paths=tuple(paths))
+    weights = pack(dict(model.named_parameters()))
+    save_folder(folder, config, weights | target_tensors(target.embedding.weight, model.kept_ids))
+
+
 def load_tree(
-    folder: Path, kind: type[C], target: Decoder, build: Callable[[C], M], *, dtype: torch.dtype
+    folder: Path,
+    kind: type[C],
+    target: Decoder,
+    build: Callable[[C], M],
+    *,
+    depth: Callable[[C], int],
+    dtype: torch.dtype,
 ) -> tuple[C, M, Tensor]:
     """Config of a folder, the frozen model it describes, and the target ids that the model may guess.
 
@@ -48,22 +91,18 @@ def load_tree(
         target: the target they were trained for.
         build: the model of a config; it is called with the meta device for default: the weights that it makes itself
             are the stored ones.
+        depth: levels that the weights of a config can draft.
         dtype: of the stored weights, once loaded.
-
-    Raises:
-        ModelError: the target is not the one the weights were trained for.
-        ModelFormatError: a file is missing, damaged, or of another kind.
     """
     config, tensors = load_folder(folder, kind)
     kept_ids = take_kept_ids(tensors, config, target, folder)
     path = folder / CONFIG_FILE
-    require_tree(config.paths, config.depth, source=str(path))
+    require_tree(config.paths, depth(config), source=str(path))
     try:
         with torch.device("meta"):
             model = build(config)
     except ModelError as error:
-        msg = f"{path}: {error}"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{path}: {error}") from error
     # what the model has of the target's is real already
     shapes = {name: weight.shape for name, weight in model.named_parameters() if weight.is_meta}
     state = unpack(tensors, shapes, dtype, source=str(folder / WEIGHTS_FILE))

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -23,7 +24,7 @@ from decoding.errors import ModelError, ModelFormatError
 from decoding.files import replace_file
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder
-from runtime.storage.quantization import QUANTIZATION_FORMAT
+from runtime.storage.quantization import QUANTIZATION_FORMAT, take
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -32,27 +33,27 @@ _LEAST_SIMILARITY = 0.9
 """Cosine of stored and present probe rows: other roundings of one model stay above, other models far below."""
 
 
-class Verifier(BaseModel):
-    """The target that checks what is drafted."""
+class Strict(BaseModel):
+    """A part of a config that holds the fields it has and no others."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Verifier(Strict):
+    """The target that checks what is drafted."""
 
     name_or_path: str
 
 
-class SpeculatorsConfig(BaseModel):
+class SpeculatorsConfig(Strict):
     """The part of the config that vLLM's speculators calls by this name."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     algorithm: str
     verifier: Verifier
 
 
-class TargetShape(BaseModel):
+class TargetShape(Strict):
     """What a target must have in common with the one that was trained for."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     vocab_size: int
     hidden_size: int
@@ -69,41 +70,49 @@ class TargetShape(BaseModel):
         return cls(**{name: getattr(config, name) for name in cls.model_fields})
 
 
-class FolderConfig(BaseModel):
+class FolderConfig(Strict):
     """What every `config.json` of this layout has; kinds add their own fields."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     speculators_model_type: str
     speculators_config: SpeculatorsConfig
     target_shape: TargetShape
-    draft_vocab_size: int
+    draft_vocab_size: int = Field(validation_alias=AliasChoices("draft_vocab_size", "vocab_size"))
     quantization_format: Literal["int8-symmetric-per-row"] = QUANTIZATION_FORMAT
     weights_sha256: str = ""
     metadata: dict[str, Any]
 
+    @classmethod
+    def of(cls, target: ModelConfig, target_name: str, metadata: Mapping[str, Any], **fields: Any) -> Self:
+        """The config of weights trained for a target.
 
+        Args:
+            target: its shape.
+            target_name: what a user calls it.
+            metadata: anything JSON can hold: how they were trained.
+            fields: those of the kind, and the size of the vocabulary.
+        """
+        verifier = Verifier(name_or_path=target_name)
+        algorithm = cls.model_fields["speculators_model_type"].default
+        return cls(
+            speculators_config=SpeculatorsConfig(algorithm=algorithm, verifier=verifier),
+            target_shape=TargetShape.of(target),
+            metadata=dict(metadata),
+            **fields,
+        )
+
+    def sizes(self, kind: type[S], **known: Any) -> S:
+        """The dataclass that a model is built from: of what is known, and of the fields of the same names."""
+        own = self.model_dump() | {"vocab_size": self.draft_vocab_size} | known
+        return kind(**{field.name: own[field.name] for field in fields(kind)})  # type: ignore[arg-type]
+
+
+B = TypeVar("B", bound=BaseModel)
 C = TypeVar("C", bound=FolderConfig)
-
-
-def common_fields(kind: str, target: ModelConfig, target_name: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What a `FolderConfig` has about the weights whatever their kind, but for the size of their vocabulary.
-
-    Args:
-        kind: of the folder.
-        target: shape of the target they were trained for.
-        target_name: what a user calls the target.
-        metadata: anything JSON can hold: how they were trained.
-    """
-    return {
-        "speculators_config": SpeculatorsConfig(algorithm=kind, verifier=Verifier(name_or_path=target_name)),
-        "target_shape": TargetShape.of(target),
-        "metadata": dict(metadata),
-    }
+S = TypeVar("S")
 
 
 def save_folder(folder: Path, config: FolderConfig, tensors: Mapping[str, Tensor]) -> None:
-    """Write both files, each of them atomically; `config.weights_sha256` is filled in.
+    """Write both files over those of an older folder, each atomically; `config.weights_sha256` is filled in.
 
     Raises:
         ModelError: the folder cannot be written.
@@ -116,8 +125,7 @@ def save_folder(folder: Path, config: FolderConfig, tensors: Mapping[str, Tensor
         replace_file(folder / WEIGHTS_FILE, weights)
         replace_file(folder / CONFIG_FILE, text.encode())
     except OSError as error:
-        msg = f"{folder}: cannot be written ({error})"
-        raise ModelError(msg) from error
+        raise ModelError(f"{folder}: cannot be written ({error})") from error
 
 
 def load_folder(folder: Path, kind: type[C]) -> tuple[C, dict[str, Tensor]]:
@@ -126,22 +134,31 @@ def load_folder(folder: Path, kind: type[C]) -> tuple[C, dict[str, Tensor]]:
     Raises:
         ModelFormatError: a file is missing, damaged, of another kind, or the two do not belong together.
     """
-    path = folder / CONFIG_FILE
-    try:
-        config = kind.model_validate_json(_read(path))
-    except ValidationError as error:
-        lines = [f"{path}: {_describe(item)}" for item in error.errors(include_url=False)]
-        raise ModelFormatError("\n".join(lines)) from error
+    holds = f"a drafter folder holds {CONFIG_FILE} and {WEIGHTS_FILE}"
+    config = read_config(folder, kind, holds)
     path = folder / WEIGHTS_FILE
-    content = _read(path)
+    content = _read(path, holds)
     if hashlib.sha256(content).hexdigest() != config.weights_sha256:
         msg = f"{path}: truncated, damaged, or not the file that {CONFIG_FILE} describes; copy it again"
         raise ModelFormatError(msg)
     try:
         return config, load(content)
     except SafetensorError as error:
-        msg = f"{path}: not a safetensors file ({error})"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{path}: not a safetensors file ({error})") from error
+
+
+def read_config(folder: Path, kind: type[B], holds: str) -> B:
+    """The config of a folder; `holds` is what an error about a missing file goes on with.
+
+    Raises:
+        ModelFormatError: it is missing, or not of this kind.
+    """
+    path = folder / CONFIG_FILE
+    try:
+        return kind.model_validate_json(_read(path, holds))
+    except ValidationError as error:
+        lines = [f"{path}: {_describe(item)}" for item in error.errors(include_url=False)]
+        raise ModelFormatError("\n".join(lines)) from error
 
 
 def target_tensors(embedding_VD: Tensor, kept_ids: Tensor) -> dict[str, Tensor]:
@@ -167,11 +184,7 @@ def take_kept_ids(tensors: dict[str, Tensor], config: FolderConfig, target: Deco
     """
     path = folder / WEIGHTS_FILE
     _require_shape(config, target, folder)
-    missing = [name for name in ("t2d", "d2t", "target_probe") if name not in tensors]
-    if missing:
-        msg = f"{path}: the tensor {missing[0]!r} is missing"
-        raise ModelFormatError(msg)
-    t2d, d2t, probe = (tensors.pop(name) for name in ("t2d", "d2t", "target_probe"))
+    t2d, d2t, probe = (take(tensors, name, str(path)) for name in ("t2d", "d2t", "target_probe"))
     kept_ids = d2t + torch.arange(len(d2t))
     if len(d2t) != config.draft_vocab_size or not torch.equal(t2d.nonzero().flatten(), kept_ids):
         msg = f"{path}: t2d and d2t do not map {config.draft_vocab_size} draft ids to target ids and back"
@@ -194,19 +207,17 @@ def require_layers(layers: Sequence[int], target: Decoder, what: str, folder: Pa
     num_layers = target.config.num_layers
     wrong = [layer for layer in layers if not 1 <= layer <= num_layers]
     if wrong:
-        msg = f"{folder / CONFIG_FILE}: {what} {wrong[0]} is outside the target's layers 1..{num_layers}"
-        raise ModelError(msg)
+        raise ModelError(f"{folder / CONFIG_FILE}: {what} {wrong[0]} is outside the target's layers 1..{num_layers}")
 
 
 def _require_shape(config: FolderConfig, target: Decoder, folder: Path) -> None:
     trained_for, present = config.target_shape.model_dump(), TargetShape.of(target.config).model_dump()
     for name, wanted in trained_for.items():
         if present[name] != wanted:
-            msg = (
+            raise ModelError(
                 f"{folder}: was trained for {config.speculators_config.verifier.name_or_path} with {name} {wanted}; "
                 f"this target has {name} {present[name]}"
             )
-            raise ModelError(msg)
 
 
 def _probe(embedding_VD: Tensor) -> Tensor:
@@ -215,15 +226,14 @@ def _probe(embedding_VD: Tensor) -> Tensor:
     return embedding_VD.detach()[rows].float().cpu()
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, holds: str) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
-        msg = f"{path}: no such file; a drafter folder holds {CONFIG_FILE} and {WEIGHTS_FILE}"
+        msg = f"{path}: no such file; {holds}"
         raise ModelFormatError(msg) from error
     except OSError as error:
-        msg = f"{path}: cannot be read ({error})"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{path}: cannot be read ({error})") from error
 
 
 def _describe(item: Any) -> str:

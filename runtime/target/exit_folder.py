@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,6 @@ from runtime.storage.quantization import pack, unpack
 from runtime.storage.weight_folder import (
     WEIGHTS_FILE,
     FolderConfig,
-    common_fields,
     load_folder,
     require_layers,
     save_folder,
@@ -23,8 +22,6 @@ from runtime.storage.weight_folder import (
     target_tensors,
 )
 from runtime.target.exit_adapter import ExitAdapter
-
-EXIT_KIND: Final = "mirrorsd_exits"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +40,7 @@ class ExitHeads:
 class ExitFolderConfig(FolderConfig):
     """`config.json` of exit adapters."""
 
-    speculators_model_type: Literal["mirrorsd_exits"] = EXIT_KIND
+    speculators_model_type: Literal["mirrorsd_exits"] = "mirrorsd_exits"
     exit_layers: tuple[int, ...]
     width: int
 
@@ -51,21 +48,12 @@ class ExitFolderConfig(FolderConfig):
 def save_exits(
     exits: ExitHeads, folder: Path, *, target: Decoder, target_name: str, metadata: Mapping[str, Any]
 ) -> None:
-    """Write exit adapters of one width; matrices become int8, the affine maps bfloat16.
-
-    Args:
-        exits: the trained adapters.
-        folder: created if it is not there; older adapters in it are replaced.
-        target: the target they were trained for.
-        target_name: what a user calls the target.
-        metadata: anything JSON can hold: how they were trained.
-
-    Raises:
-        ModelError: the folder cannot be written.
-    """
+    """Write exit adapters of one width, trained for this target; see `FolderConfig.of`, `save_folder`."""
     layers = tuple(sorted(exits.adapters))
-    config = ExitFolderConfig(
-        **common_fields(EXIT_KIND, target.config, target_name, metadata),
+    config = ExitFolderConfig.of(
+        target.config,
+        target_name,
+        metadata,
         draft_vocab_size=len(exits.kept_ids),
         exit_layers=layers,
         width=exits.adapters[layers[0]].up.out_features,
@@ -76,12 +64,7 @@ def save_exits(
 
 
 def load_exits(folder: Path, target: Decoder, *, dtype: torch.dtype) -> ExitHeads:
-    """The exit adapters of a folder in `dtype` on the target's device.
-
-    Raises:
-        ModelError: the target is not the one they were trained for.
-        ModelFormatError: a file is missing, damaged, or of another kind.
-    """
+    """The exit adapters of a folder in `dtype` on the target's device."""
     config, tensors = load_folder(folder, ExitFolderConfig)
     require_layers(config.exit_layers, target, "exit_layers", folder)
     kept_ids = take_kept_ids(tensors, config, target, folder)

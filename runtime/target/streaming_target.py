@@ -45,4 +45,4 @@ class StreamingTarget(TargetModel):
         verdict = self.decide(self.advance(half_way, self.num_layers))
         last = verdict.path[-1] + 1 if verdict.path else verdict.num_accepted
         x_1D = half_way.x_BTD[0, last : last + 1]
-        return verdict._replace(window=self.streams.draft(x_1D, self.cache, self._masks, self._tree))
+        return verdict._replace(window=self.streams.draft(x_1D, self.cache, self._tree))

@@ -20,7 +20,7 @@ from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from runtime.drafters.language_model.model import normalise_features
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import KVCache
-from runtime.models.masks import CausalMasks, prefill_pieces, tree_rows, with_room
+from runtime.models.masks import prefill_pieces, tree_rows
 from runtime.target.early_exit import EarlyExit
 from runtime.target.exit_folder import ExitHeads
 from runtime.verification.rules import GREEDY, Sampling, decide
@@ -41,21 +41,15 @@ class TargetModel:
     """A decoder, its exits, and the state of the sequence it is working on."""
 
     def __init__(self, decoder: Decoder, heads: ExitHeads | None = None) -> None:
-        self.decoder = decoder
+        self.decoder, self.num_layers = decoder, decoder.config.num_layers
         self.early_exit = EarlyExit(decoder, heads)
         self.dtype = decoder.embedding.weight.dtype
         self.cache = KVCache(decoder.config, 0, dtype=self.dtype)
-        self._masks = CausalMasks(0, self.dtype)
         self._last_token = 0
         self._sampling = GREEDY
         self._feature_layers: tuple[int, ...] = ()
         self._raw_features = False
         self._waiting: RowsUnderWay | None = None
-
-    @property
-    def num_layers(self) -> int:
-        """Layers of the decoder."""
-        return self.decoder.config.num_layers
 
     @torch.inference_mode()
     def prefill(
@@ -80,8 +74,7 @@ class TargetModel:
         Returns:
             Features of all positions but the last, [len(prompt) - 1, E * D]; None without `feature_layers`.
         """
-        self.cache, self._masks = with_room(self.cache, self._masks, capacity)
-        self.cache.set_length(0)
+        self.cache.start(capacity)
         self._sampling, self._waiting = sampling, None
         self._feature_layers, self._raw_features = feature_layers, raw_features
         self._last_token = prompt[-1]
@@ -143,7 +136,7 @@ class TargetModel:
             tree = tree_rows(window.parents, self.dtype)
             return self._embed(ids, tree.depths + context, tree.mask(context), window)
         positions = torch.arange(context, context + len(ids))
-        return self._embed(ids, positions, self._masks.after(context, len(ids)), window)
+        return self._embed(ids, positions, self.cache.mask(len(ids)), window)
 
     @torch.inference_mode()
     def advance(self, rows: RowsUnderWay, stop: int) -> RowsUnderWay:

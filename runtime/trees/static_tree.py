@@ -62,24 +62,17 @@ def require_tree(paths: Sequence[Path], depth: int, *, source: str) -> None:
     try:
         parents_of(paths)
     except ValueError as error:
-        msg = f"{source}: {error}"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{source}: {error}") from error
     wrong = [path for path in paths if len(path) > depth or not 0 <= min(path) <= max(path) < MOST_RANKS]
     if wrong or not paths:
-        msg = (
+        raise ModelFormatError(
             f"{source}: paths has {list(wrong[0]) if wrong else 'no entry'}; "
             f"expected at most {depth} ranks of 0..{MOST_RANKS - 1}"
         )
-        raise ModelFormatError(msg)
 
 
 def window_of(paths: Sequence[Path], candidates: Sequence[Sequence[int]]) -> Window:
-    """The tree whose nodes on a level have the same candidates, whatever tokens come before them.
-
-    Args:
-        paths: nodes, parents before children.
-        candidates: for every level its best ids, best first; as many as `candidates_per_level` asks for.
-    """
+    """The tree whose nodes on a level have the same candidates, as many as `candidates_per_level` asks for."""
     tokens = tuple(candidates[len(path) - 1][path[-1]] for path in paths)
     return Window(tokens, parents=parents_of(paths))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar, get_args, get_origin
+from typing import Generic, Literal, NamedTuple, Self, TypeVar, get_args, get_origin
 
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Method, Schedule
@@ -40,39 +40,31 @@ class Handler(NamedTuple):
     run: Callable[[Message], codec.Written]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Operation(Generic[R]):
     """Something that a lane is asked to do, and to reply to with a value of type R."""
-
-    __slots__ = ()
-
-    name: ClassVar[str]
 
     def message(self, request_id: int | None) -> Message:
         """The operation on its way; without an id it is not answered."""
         fields, blocks = codec.write(self)
-        return Message({"op": self.name, "id": request_id, "fields": fields}, tuple(blocks))
+        return Message({"op": type(self).__name__, "id": request_id, "fields": fields}, tuple(blocks))
 
     @classmethod
     def answer(cls, message: Message) -> Answer[R]:
         """What the answer to the operation holds."""
         fields = message.fields
-        reply = codec.read(_reply_type(cls), fields["reply"], message.blocks)
-        return Answer(reply, fields["start_s"], fields["end_s"])
+        [base] = [base for base in cls.__orig_bases__ if get_origin(base) is Operation]  # type: ignore[attr-defined]
+        [reply_type] = get_args(base)
+        return Answer(codec.read(reply_type, fields["reply"], message.blocks), fields["start_s"], fields["end_s"])
 
     @classmethod
     def handled_by(cls, handle: Callable[[Self], R]) -> Handler:
         """What handles the operation in its lane."""
-        reply_type = _reply_type(cls)
 
         def run(message: Message) -> codec.Written:
-            return codec.write(handle(codec.read(cls, message.fields["fields"], message.blocks)), reply_type)
+            return codec.write(handle(codec.read(cls, message.fields["fields"], message.blocks)))
 
-        return Handler(cls.name, run)
-
-
-def _reply_type(operation: type[Operation[Any]]) -> Any:
-    bases = [base for base in operation.__orig_bases__ if get_origin(base) is Operation]  # type: ignore[attr-defined]
-    return get_args(bases[0])[0]
+        return Handler(cls.__name__, run)
 
 
 # Of every lane
@@ -82,7 +74,6 @@ def _reply_type(operation: type[Operation[Any]]) -> Any:
 class Ping(Operation[None]):
     """Nothing; `load` is something to carry on the way there."""
 
-    name = "ping"
     load: tuple[Block, ...] = ()
 
 
@@ -90,7 +81,6 @@ class Ping(Operation[None]):
 class LoadTarget(Operation[None]):
     """Load the target, and its exits if there are trained ones; from then on its operations are there."""
 
-    name = "load_target"
     target: Path
     exits: Path | None
     dtype: Dtype
@@ -100,7 +90,6 @@ class LoadTarget(Operation[None]):
 class LoadStreams(Operation[None]):
     """Load streams for the target that is there."""
 
-    name = "load_streams"
     drafter: Path
 
 
@@ -118,7 +107,6 @@ class DrafterTraits:
 class LoadDraft(Operation[DrafterTraits]):
     """Load a drafter of this target; from then on its operations are there."""
 
-    name = "load_draft"
     target: Path
     drafter: Path
     dtype: Dtype
@@ -128,7 +116,6 @@ class LoadDraft(Operation[DrafterTraits]):
 class Measure(Operation[list[float]]):
     """Time a part some number of times; replies the seconds of every run."""
 
-    name = "measure"
     measurement: Measurement
 
 
@@ -136,15 +123,11 @@ class Measure(Operation[list[float]]):
 class KeepBusy(Operation[list[float]]):
     """Time a part again and again until another message comes; replies the seconds of every run."""
 
-    name = "keep_busy"
     measurement: Measurement
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Stop(Operation[None]):
     """Nothing: a message that ends `KeepBusy` by merely being there."""
-
-    name = "stop"
 
 
 # Of the target
@@ -165,7 +148,6 @@ class SequenceStart:
 class PrefillTarget(Operation[Block | None]):
     """Read a prompt; replies the features of all its positions but the last, if there are feature layers."""
 
-    name = "prefill_target"
     start: SequenceStart
     feature_layers: tuple[int, ...]
     raw_features: bool
@@ -175,7 +157,6 @@ class PrefillTarget(Operation[Block | None]):
 class Verify(Operation[Verdict]):
     """All layers over the window."""
 
-    name = "verify"
     window: Window
 
 
@@ -183,7 +164,6 @@ class Verify(Operation[Verdict]):
 class Stream(Operation[Verdict]):
     """`Verify` by a target whose streams draft the next window, which the verdict carries."""
 
-    name = "stream"
     window: Window
 
 
@@ -191,17 +171,13 @@ class Stream(Operation[Verdict]):
 class Prefix(Operation[ExitSignal]):
     """The layers up to an exit, and its best ids of every row."""
 
-    name = "prefix"
     window: Window
     exit_layer: int
     num_candidates: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Suffix(Operation[Verdict]):
     """The remaining layers of the rows last given to `Prefix`."""
-
-    name = "suffix"
 
 
 # Of the draft
@@ -211,7 +187,6 @@ class Suffix(Operation[Verdict]):
 class PrefillDraft(Operation[None]):
     """Read a prompt, with the target's features of it where the schedule has any."""
 
-    name = "prefill_draft"
     start: SequenceStart
     features: Block | None
 
@@ -229,23 +204,18 @@ class Drafted:
 class Rollout(Operation[Drafted]):
     """Draft a window after the tokens committed since the last one, with the target's features of them."""
 
-    name = "rollout"
     committed: Sequence[int]
     features: Block | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Branch(Operation[None]):
     """Start preparing for the outcomes of the window last drafted."""
-
-    name = "branch"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Join(Operation[None]):
     """Add the exit's roots to the branches."""
 
-    name = "join"
     signal: ExitSignal
 
 
@@ -253,13 +223,9 @@ class Join(Operation[None]):
 class Take(Operation[Drafted]):
     """Keep the branch of an outcome, or none, and finish the next window."""
 
-    name = "take"
     num_accepted: int
     next_token: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Drop(Operation[Spans]):
     """Forget the branches: the sequence has ended; replies the steps done since the last reply."""
-
-    name = "drop"

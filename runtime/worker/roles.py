@@ -7,7 +7,9 @@ rows] in the reply of the operation that ends them (`runtime.wire.operations`).
 from __future__ import annotations
 
 import time
+from typing import TypeVar
 
+import torch
 from torch import Tensor
 
 from decoding.messages import ExitSignal, Verdict, Window
@@ -36,32 +38,17 @@ from runtime.wire.operations import (
     Take,
     Verify,
 )
-from runtime.wire.tensor_block import to_block, to_tensor
+
+F = TypeVar("F", ExitSignal, Verdict)
 
 
-class TargetRole:
-    """Operations of the target."""
+def target_handlers(model: TargetModel) -> tuple[Handler, ...]:
+    """What handles each operation of the target."""
 
-    def __init__(self, model: TargetModel) -> None:
-        self.model = model
-
-    @property
-    def handlers(self) -> tuple[Handler, ...]:
-        """What handles each operation."""
-        return (
-            PrefillTarget.handled_by(self.prefill),
-            Verify.handled_by(self.verify),
-            Stream.handled_by(self.stream),
-            Prefix.handled_by(self.prefix),
-            Suffix.handled_by(self.suffix),
-        )
-
-    def prefill(self, operation: PrefillTarget) -> Block | None:
-        """Start a sequence; replies its features if there are to be any."""
-        start = operation.start
-        schedule = start.schedule
-        self.model.set_tree(size=schedule.tree_size, depth=schedule.num_speculative_tokens)
-        features_TE = self.model.prefill(
+    def prefill(operation: PrefillTarget) -> Block | None:
+        start, schedule = operation.start, operation.start.schedule
+        model.set_tree(size=schedule.tree_size, depth=schedule.num_speculative_tokens)
+        features_TE = model.prefill(
             start.prompt,
             capacity=len(start.prompt) + start.max_new_tokens + schedule.num_rows,
             sampling=_sampling(start),
@@ -70,22 +57,16 @@ class TargetRole:
         )
         return None if features_TE is None else to_block(features_TE)
 
-    def verify(self, operation: Verify) -> Verdict:
-        """All layers; replies the verdict."""
-        return _for_the_wire(self.model.verify(operation.window))
+    def prefix(operation: Prefix) -> ExitSignal:
+        return _for_the_wire(model.prefix(operation.window, operation.exit_layer, operation.num_candidates))
 
-    def stream(self, operation: Stream) -> Verdict:
-        """All layers, and the streams after the last accepted token; replies the verdict, the next window in it."""
-        return _for_the_wire(self.model.stream(operation.window))
-
-    def prefix(self, operation: Prefix) -> ExitSignal:
-        """The layers up to the exit; replies the exit message."""
-        signal = self.model.prefix(operation.window, operation.exit_layer, operation.num_candidates)
-        return signal if signal.features is None else signal._replace(features=to_block(signal.features))
-
-    def suffix(self, operation: Suffix) -> Verdict:  # noqa: ARG002
-        """The layers after the exit; replies the verdict."""
-        return _for_the_wire(self.model.suffix())
+    return (
+        PrefillTarget.handled_by(prefill),
+        Verify.handled_by(lambda operation: _for_the_wire(model.verify(operation.window))),
+        Stream.handled_by(lambda operation: _for_the_wire(model.stream(operation.window))),
+        Prefix.handled_by(prefix),
+        Suffix.handled_by(lambda _: _for_the_wire(model.suffix())),
+    )
 
 
 class DraftRole:
@@ -193,5 +174,19 @@ def _tensor(features: Block | None) -> Tensor | None:
     return None if features is None else to_tensor(features)
 
 
-def _for_the_wire(verdict: Verdict) -> Verdict:
-    return verdict if verdict.features is None else verdict._replace(features=to_block(verdict.features))
+def _for_the_wire(reply: F) -> F:
+    return reply if reply.features is None else reply._replace(features=to_block(reply.features))
+
+
+def to_block(tensor: Tensor) -> Block:
+    """The elements of a tensor, bit by bit: numpy knows no bfloat16."""
+    data = tensor.contiguous().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+    return Block(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), data)
+
+
+def to_tensor(block: Block) -> Tensor:
+    """A tensor of its own memory."""
+    dtype = getattr(torch, block.dtype)
+    if not block.data:
+        return torch.empty(block.shape, dtype=dtype)
+    return torch.frombuffer(bytearray(block.data), dtype=dtype).view(block.shape)

@@ -23,7 +23,7 @@ from runtime.target.target_model import TargetModel
 from runtime.wire.channel import Channel, Message
 from runtime.wire.codec import Written
 from runtime.wire.operations import DrafterTraits, Dtype, Handler, LoadDraft, LoadStreams, LoadTarget, Ping
-from runtime.worker.roles import DraftRole, TargetRole
+from runtime.worker.roles import DraftRole, target_handlers
 from runtime.worker.timing import MeasureRole
 
 _DTYPES: Final[dict[Dtype, torch.dtype]] = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -116,7 +116,7 @@ class LaneServer:
 
     def _run_target(self, model: TargetModel) -> None:
         self._measure.target = model
-        self._handle(*TargetRole(model).handlers)
+        self._handle(*target_handlers(model))
 
     def _load_draft(self, operation: LoadDraft) -> DrafterTraits:
         """Replies what the drafter reads of the target, and which methods it is for."""

@@ -26,7 +26,7 @@ def hidden_states(target, text, *, layers):
 
 
 def target_logits(target, text):
-    """Logits behind every position of `text`, [T, V]."""
+    """Logits after every position of `text`, [T, V]."""
     return target.logits(hidden_states(target, text, layers=[target.config.num_layers]))[0]
 
 
@@ -53,7 +53,7 @@ def smallest_margin(target, prompt, text):
 
 
 def draft_text(draft, prefix, num_tokens, *, features_TE=None):
-    """The draft's greedy tokens behind `prefix`, and its ids in order of preference at every place.
+    """The draft's greedy tokens after `prefix`, and its ids in order of preference at every place.
 
     It says what it may say since it last took a prompt in.
     """

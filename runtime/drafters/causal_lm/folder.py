@@ -6,22 +6,18 @@ from pathlib import Path
 
 import torch
 
-from runtime.drafters.causal_lm.same_tokenizer import require_same_tokenizer
+from decoding.errors import ModelError
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.model import DraftConfig, DraftModel
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder
+from runtime.models.tokenizer import Tokenizer
 from runtime.models.vocabulary import OutputRows
 from runtime.models.weights import load_decoder
 
 
 def load_causal_lm(folder: Path, target_folder: Path, *, dtype: torch.dtype) -> Drafter:
-    """What drafts for a target with the model of a folder.
-
-    Raises:
-        ModelError: a file is missing or damaged, the model is of an unsupported family, or its tokenizer gives other
-            ids than the target's.
-    """
+    """What drafts for a target with the model of a folder, whose tokenizer has to give the target's ids."""
     require_same_tokenizer(folder, target_folder)
     return Drafter(as_draft(load_decoder(folder, dtype=dtype), ModelConfig.from_folder(target_folder).vocab_size))
 
@@ -37,3 +33,24 @@ def as_draft(decoder: Decoder, target_vocab_size: int) -> DraftModel:
     draft.kept_ids = torch.arange(vocab_size, device=decoder.lm_head.weight.device)
     draft.output = OutputRows(draft.kept_ids, decoder.lm_head.weight.detach()[:vocab_size])
     return draft.eval().requires_grad_(requires_grad=False)
+
+
+def require_same_tokenizer(draft_folder: Path, target_folder: Path) -> None:
+    """Refuse a draft whose tokenizer gives other ids than the target's, token by token.
+
+    Raises:
+        ModelError: names the first id at which they differ, and both tokens.
+        ModelFormatError: a tokenizer is missing or damaged.
+    """
+    draft, target = (Tokenizer.from_folder(folder).tokens() for folder in (draft_folder, target_folder))
+    for token_id in sorted(draft.keys() | target.keys()):
+        ours, theirs = draft.get(token_id), target.get(token_id)
+        if ours != theirs:
+            raise ModelError(
+                f"{draft_folder}: cannot draft for {target_folder}: their tokenizers differ, first at id {token_id}, "
+                f"which is {_called(ours)} for the draft and {_called(theirs)} for the target"
+            )
+
+
+def _called(token: str | None) -> str:
+    return "no token" if token is None else repr(token)

@@ -19,17 +19,17 @@ from torch import Tensor
 from decoding.errors import LaneError
 from decoding.schedule import Method, Schedule
 from runtime.drafters.eagle.model import EagleHead
-from runtime.drafters.window_drafter import Steps
+from runtime.drafters.window_drafter import Steps, WindowDrafter
 from runtime.models.kv_cache import KVCache
-from runtime.models.masks import CausalMasks, prefill_pieces, with_room
+from runtime.models.masks import prefill_pieces
 from runtime.models.ranking import ranked_ids
 from runtime.trees.dynamic_tree import ROOT, DynamicTree
 from runtime.verification.rules import GREEDY, Sampling
-from runtime.wire.measurement import Measurement, Part
+from runtime.wire.measurement import Measurement
 
 
-class EagleDrafter:
-    """An EAGLE head and the sequence it drafts for; a `runtime.drafters.window_drafter.WindowDrafter`.
+class EagleDrafter(WindowDrafter):
+    """An EAGLE head and the sequence it drafts for.
 
     Candidates are the head's best ids at any temperature: they are fixed before the target draws.
     """
@@ -39,11 +39,9 @@ class EagleDrafter:
     ) -> None:
         """Args: the head; the method it drafts for; the target layers it reads, and whether as they come."""
         self.head, self.feature_layers, self.raw_features = head, feature_layers, raw_features
-        self.methods: tuple[Method, ...] = (method,)
-        self.timed_parts: tuple[Part, ...] = ("head_step",)
+        self.methods = (method,)
         self.dtype = head.layer.qkv.weight.dtype
         self.cache = KVCache(head.config, 0, dtype=self.dtype)
-        self._masks = CausalMasks(0, self.dtype)
         self._depth = self._size = self._top_k = 0
         self._first_position = 1
         # the tokens of the last rollout's first step, with their features, and the slots before them
@@ -59,15 +57,11 @@ class EagleDrafter:
         sampling: Sampling = GREEDY,  # noqa: ARG002
         features_TE: Tensor | None = None,
     ) -> None:
-        """Start a sequence: read all prompt tokens but the last (see `WindowDrafter`).
-
-        Raises:
-            LaneError: there are no features.
-        """
+        """Start a sequence: read all prompt tokens but the last (see `WindowDrafter`)."""
         self._depth, self._size = schedule.num_speculative_tokens, schedule.tree_size
         self._top_k = schedule.tree_top_k
         self.head.output.add_prompt_tokens(prompt)
-        self.cache, self._masks = with_room(self.cache, self._masks, capacity + self._depth * self._top_k)
+        self.cache.start(capacity + self._depth * self._top_k)
         ids, feature_TD = self._begin(prompt, _require(features_TE), prompt_length=len(prompt))
         self._read(ids[:-1], feature_TD[:-1])
         self._last, self._num_before = (ids[-1:], feature_TD[-1:]), self.cache.cursor
@@ -79,7 +73,7 @@ class EagleDrafter:
             self._last = (committed, self._input_feature(_require(features_TE)))
         self.cache.set_length(self._num_before)
         ids, feature_TD = self._last
-        mask = self._masks.after(self._num_before, len(ids))
+        mask = self.cache.mask(len(ids))
         feature_1D = self.feed(ids, feature_TD, positions=self._positions(len(ids)), mask=mask)[-1:]
         growth = _Growth(self, feature_1D, self._top_k)
         yield len(ids)
@@ -90,7 +84,7 @@ class EagleDrafter:
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:
         """One step of so many nodes side by side, as many children of each ranked (see `WindowDrafter`)."""
         rows, context = measurement.rows, measurement.context
-        self.cache, self._masks = with_room(self.cache, self._masks, context + rows)
+        self.cache.start(context + rows)
         self.cache.fill_random(context)
         config = self.head.config
         ids = torch.randint(config.vocab_size, (rows,)).tolist()
@@ -109,18 +103,12 @@ class EagleDrafter:
     ) -> NDArray[np.int32]:
         """Places in the tree's order of the nodes that a text follows, [N, depth] (`AcceptanceRecord`).
 
-        The sequence under way is lost.
-
-        Args:
-            ids: the text.
-            start: first place that is drafted for, at least 1: all before it is the prompt.
-            features_TE: the target's features, for at least `len(ids)` - 2 positions.
-            depth: the schedule's `num_speculative_tokens`.
-            top_k: the schedule's `tree_top_k`.
+        The sequence under way is lost. The text before place `start`, at least 1, is the prompt; features of all
+        positions but two are enough. `depth` and `top_k` are a schedule's `num_speculative_tokens` and `tree_top_k`.
         """
         ranks = np.full((len(ids) - start, depth), -1, dtype=np.int32)
         self.head.output.add_prompt_tokens(ids[:start])
-        self.cache, self._masks = with_room(self.cache, self._masks, len(ids) + depth * top_k)
+        self.cache.start(len(ids) + depth * top_k)
         feature_TD = self._read(*self._begin(ids[:-1], features_TE, prompt_length=start))
         # from the end on: nodes take the slots of text that has been dealt with
         for place in reversed(range(len(ranks))):
@@ -166,7 +154,6 @@ class EagleDrafter:
 
     def _read(self, ids: Sequence[int], feature_TD: Tensor) -> Tensor:
         """Feed a text from its beginning on; features of its positions [T, D]."""
-        self.cache.set_length(0)
         parts = [feature_TD[:0]]
         for start, stop, mask in prefill_pieces(len(ids), self.dtype):
             positions = self._positions(stop - start)

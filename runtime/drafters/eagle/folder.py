@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import torch
 
@@ -15,7 +15,6 @@ from runtime.storage.quantization import pack, unpack
 from runtime.storage.weight_folder import (
     WEIGHTS_FILE,
     FolderConfig,
-    common_fields,
     load_folder,
     require_layers,
     save_folder,
@@ -23,21 +22,19 @@ from runtime.storage.weight_folder import (
     target_tensors,
 )
 
-EAGLE1_KIND: Final = "mirrorsd_eagle1"
-EAGLE3_KIND: Final = "mirrorsd_eagle3"
 _OF_THE_TARGET = ("embedding.weight", "lm_head.weight")
 
 
 class Eagle1FolderConfig(FolderConfig):
     """`config.json` of an EAGLE-1 head."""
 
-    speculators_model_type: Literal["mirrorsd_eagle1"] = EAGLE1_KIND
+    speculators_model_type: Literal["mirrorsd_eagle1"] = "mirrorsd_eagle1"
 
 
 class Eagle3FolderConfig(FolderConfig):
     """`config.json` of an EAGLE-3 head; `feature_layers` are the target layers it reads."""
 
-    speculators_model_type: Literal["mirrorsd_eagle3"] = EAGLE3_KIND
+    speculators_model_type: Literal["mirrorsd_eagle3"] = "mirrorsd_eagle3"
     feature_layers: tuple[int, ...]
 
 
@@ -49,34 +46,19 @@ def save_eagle(
     target_name: str,
     metadata: Mapping[str, Any],
 ) -> None:
-    """Write a head whose embedding and output rows are its target's; matrices become int8.
+    """Write a head whose embedding and output rows are its target's; see `FolderConfig.of`, `save_folder`.
 
-    Args:
-        head: the trained head.
-        folder: created if it is not there; an older head in it is replaced.
-        feature_layers: target layers that an EAGLE-3 head reads.
-        target_name: what a user calls the target.
-        metadata: anything JSON can hold: how the head was trained.
-
-    Raises:
-        ModelError: the folder cannot be written.
+    `feature_layers` are the target layers that an EAGLE-3 head reads.
     """
-    kind = EAGLE3_KIND if isinstance(head, Eagle3) else EAGLE1_KIND
-    fields = common_fields(kind, head.config, target_name, metadata) | {"draft_vocab_size": len(head.kept_ids)}
-    config: FolderConfig = Eagle1FolderConfig(**fields)
-    if isinstance(head, Eagle3):
-        config = Eagle3FolderConfig(**fields, feature_layers=tuple(feature_layers))
+    kind = Eagle3FolderConfig if isinstance(head, Eagle3) else Eagle1FolderConfig
+    own = {"feature_layers": tuple(feature_layers)} if isinstance(head, Eagle3) else {}
+    config = kind.of(head.config, target_name, metadata, draft_vocab_size=len(head.kept_ids), **own)
     weights = {name: weight for name, weight in head.named_parameters() if name not in _OF_THE_TARGET}
     save_folder(folder, config, pack(weights) | target_tensors(head.embedding.weight, head.kept_ids))
 
 
 def load_eagle1(folder: Path, target: Decoder, *, dtype: torch.dtype) -> EagleDrafter:
-    """What drafts for EAGLE-2's trees from the folder of an EAGLE-1 head, sharing the target's rows.
-
-    Raises:
-        ModelError: the target is not the one the head was trained for.
-        ModelFormatError: a file is missing, damaged, or of another kind.
-    """
+    """What drafts for EAGLE-2's trees from the folder of an EAGLE-1 head, sharing the target's rows."""
     config, tensors = load_folder(folder, Eagle1FolderConfig)
     with torch.device("meta"):
         head = Eagle1(target.config, config.draft_vocab_size)
@@ -86,12 +68,7 @@ def load_eagle1(folder: Path, target: Decoder, *, dtype: torch.dtype) -> EagleDr
 
 
 def load_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) -> EagleDrafter:
-    """What drafts from the folder of an EAGLE-3 head, sharing the target's rows.
-
-    Raises:
-        ModelError: the target is not the one the head was trained for.
-        ModelFormatError: a file is missing, damaged, or of another kind.
-    """
+    """What drafts from the folder of an EAGLE-3 head, sharing the target's rows."""
     config, tensors = load_folder(folder, Eagle3FolderConfig)
     require_layers(config.feature_layers, target, "feature_layers", folder)
     with torch.device("meta"):

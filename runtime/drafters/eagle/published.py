@@ -24,9 +24,9 @@ from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.eagle.model import Eagle3
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Rotary
+from runtime.storage.quantization import take
+from runtime.storage.weight_folder import CONFIG_FILE, WEIGHTS_FILE
 
-CONFIG_FILE = "config.json"
-WEIGHTS_FILE = "model.safetensors"
 ARCHITECTURE = "LlamaForCausalLMEagle3"
 _PICKLED_FILE = "pytorch_model.bin"
 _TENSORS: Mapping[str, tuple[str, ...]] = {
@@ -46,9 +46,7 @@ _EMBEDDING = "embed_tokens.weight"
 
 
 def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) -> EagleDrafter:
-    """The head of a published checkpoint in `dtype`, on the target's device.
-
-    Without an embedding of its own it shares the target's.
+    """The head of a published checkpoint; without an embedding of its own it shares the target's.
 
     Raises:
         ModelError: the head is for a target of another width, depth or vocabulary.
@@ -68,8 +66,8 @@ def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) 
     _require_shape(_EMBEDDING, embedding_VD, (target.config.vocab_size, config.hidden_size), path)
     weights = {name: _take(tensors, name, head.get_parameter(name).shape, path) for name in _TENSORS}
     if tensors:
-        msg = f"{path}: unknown tensor {min(tensors)!r}; expected only {', '.join(_names())}, d2t, t2d, {_EMBEDDING}"
-        raise ModelFormatError(msg)
+        known = ", ".join([name for parts in _TENSORS.values() for name in parts] + ["d2t", "t2d", _EMBEDDING])
+        raise ModelFormatError(f"{path}: unknown tensor {min(tensors)!r}; expected only {known}")
     head.load_state_dict({name: weight.to(dtype) for name, weight in weights.items()}, strict=False, assign=True)
     head.share(embedding_VD.to(dtype), head.lm_head.weight, kept_ids)
     head.rotary = Rotary(config, len(target.rotary.cos_PH))
@@ -81,18 +79,15 @@ def _read_config(path: Path) -> dict[str, Any]:
     try:
         raw = json.loads(path.read_bytes())
     except FileNotFoundError as error:
-        msg = f"{path}: no such file; a published EAGLE-3 head comes with one"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{path}: no such file; a published EAGLE-3 head comes with one") from error
     except (OSError, ValueError) as error:
-        msg = f"{path}: cannot be read as JSON ({error})"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{path}: cannot be read as JSON ({error})") from error
     found = raw.get("architectures") if isinstance(raw, dict) else None
     if found != [ARCHITECTURE]:
         msg = f"{path}: architectures is {found}, not that of a published EAGLE-3 head, ['{ARCHITECTURE}']"
         raise ModelFormatError(msg)
     if raw.get("norm_before_residual") or raw.get("num_hidden_layers", 1) != 1:
-        msg = f"{path}: heads with norm_before_residual or more than one layer are not supported"
-        raise ModelFormatError(msg)
+        raise ModelFormatError(f"{path}: heads with norm_before_residual or more than one layer are not supported")
     return {str(name): value for name, value in raw.items()} | {"num_hidden_layers": 1}
 
 
@@ -102,8 +97,7 @@ def _draft_vocab_size(raw: Mapping[str, Any], config: ModelConfig, target: Decod
         raise ModelError(msg)
     size = raw.get("draft_vocab_size", config.vocab_size)
     if type(size) is not int or not 0 < size <= config.vocab_size:
-        msg = f"{path}: draft_vocab_size is {size!r}; expected 1..{config.vocab_size}"
-        raise ModelFormatError(msg)
+        raise ModelFormatError(f"{path}: draft_vocab_size is {size!r}; expected 1..{config.vocab_size}")
     return size
 
 
@@ -120,45 +114,32 @@ def _feature_layers(raw: Mapping[str, Any], target: Decoder, path: Path) -> tupl
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
     if not path.is_file() and (path.parent / _PICKLED_FILE).is_file():
-        msg = (
+        raise ModelFormatError(
             f"{path.parent / _PICKLED_FILE}: pickled weights can run code and are not read; convert them, if you trust "
             f'them: safetensors.torch.save_file(torch.load("{_PICKLED_FILE}", weights_only=True), "{WEIGHTS_FILE}")'
         )
-        raise ModelFormatError(msg)
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
-        msg = f"{path}: missing, truncated, damaged, or not a safetensors file ({error})"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{path}: missing, truncated, damaged, or not a safetensors file ({error})") from error
 
 
 def _take_kept_ids(tensors: dict[str, Tensor], vocab_size: int, target: Decoder, path: Path) -> Tensor:
     """The target id of every id of the head; without maps the two are the same."""
     if vocab_size == target.config.vocab_size and "d2t" not in tensors:
         return torch.arange(vocab_size)
-    for name in ("d2t", "t2d"):
-        if name not in tensors:
-            msg = f"{path}: the tensor {name!r} is missing"
-            raise ModelFormatError(msg)
-    d2t, t2d = tensors.pop("d2t"), tensors.pop("t2d")
+    d2t, t2d = (take(tensors, name, str(path)) for name in ("d2t", "t2d"))
     _require_shape("d2t", d2t, (vocab_size,), path)
     _require_shape("t2d", t2d, (target.config.vocab_size,), path)
     kept_ids = d2t.long() + torch.arange(vocab_size)
     if not torch.equal(t2d.nonzero().flatten(), kept_ids):
-        msg = f"{path}: t2d and d2t do not map {vocab_size} draft ids to target ids and back"
-        raise ModelFormatError(msg)
+        raise ModelFormatError(f"{path}: t2d and d2t do not map {vocab_size} draft ids to target ids and back")
     return kept_ids
 
 
 def _take(tensors: dict[str, Tensor], name: str, shape: Sequence[int], path: Path) -> Tensor:
     """One of our parameters, taken out of the tensors of the file."""
-    parts = []
-    for theirs in _TENSORS[name]:
-        if theirs not in tensors:
-            msg = f"{path}: the tensor {theirs!r} is missing"
-            raise ModelFormatError(msg)
-        parts.append(tensors.pop(theirs))
-    whole = torch.cat(parts)
+    whole = torch.cat([take(tensors, theirs, str(path)) for theirs in _TENSORS[name]])
     _require_shape(" + ".join(_TENSORS[name]), whole, shape, path)
     return whole
 
@@ -167,7 +148,3 @@ def _require_shape(name: str, tensor: Tensor, shape: Sequence[int], path: Path) 
     if tuple(tensor.shape) != tuple(shape):
         msg = f"{path}: {name} has shape {list(tensor.shape)}; {CONFIG_FILE} and this target ask for {list(shape)}"
         raise ModelError(msg)
-
-
-def _names() -> list[str]:
-    return [name for parts in _TENSORS.values() for name in parts]

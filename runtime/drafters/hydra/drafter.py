@@ -20,7 +20,7 @@ from runtime.drafters.hydra.model import HydraModel
 from runtime.drafters.window_drafter import Steps
 from runtime.models.decoder import causal_mask
 from runtime.models.kv_cache import KVCache
-from runtime.models.masks import CausalMasks, prefill_pieces, with_room
+from runtime.models.masks import prefill_pieces
 from runtime.models.ranking import ranked_ids
 from runtime.trees.static_tree import MOST_RANKS, Ranks, ranks_by_level
 from runtime.verification.rules import GREEDY, Sampling
@@ -38,7 +38,6 @@ class HydraDrafter(HeadDrafter):
         self.model = model
         self.dtype = model.embedding_VD.dtype
         self.cache = KVCache(model.layer_config, 0, dtype=self.dtype)
-        self._masks = CausalMasks(0, self.dtype)
         self._inner: list[list[Path]] = []
         self._last_token = 0
         self._prefix_1D: Tensor | None = None
@@ -52,15 +51,10 @@ class HydraDrafter(HeadDrafter):
         sampling: Sampling = GREEDY,  # noqa: ARG002
         features_TE: Tensor | None = None,
     ) -> None:
-        """Start a sequence: run the prefix layer over the target's states (see `WindowDrafter`).
-
-        Raises:
-            LaneError: there are no features.
-        """
+        """Start a sequence: run the prefix layer over the target's states (see `WindowDrafter`)."""
         features_TE = self._start(schedule, features_TE)
         self.model.output.add_prompt_tokens(prompt)
-        self.cache, self._masks = with_room(self.cache, self._masks, capacity)
-        self.cache.set_length(0)
+        self.cache.start(capacity)
         self._last_token, self._prefix_1D = prompt[-1], None
         for start, stop, mask in prefill_pieces(len(features_TE), self.dtype):
             self._read(features_TE[start:stop], mask)
@@ -69,7 +63,7 @@ class HydraDrafter(HeadDrafter):
         """Draft a tree after the committed text, level by level (see `WindowDrafter`)."""
         if features_TE is not None and len(features_TE):
             self._last_token = committed[-1]
-            self._read(features_TE, self._masks.after(self.cache.cursor, len(features_TE)))
+            self._read(features_TE, self.cache.mask(len(features_TE)))
         if self._prefix_1D is None:
             # after a prompt of one token there is no state yet, and so no tree
             yield max(len(committed), 1)
@@ -87,7 +81,7 @@ class HydraDrafter(HeadDrafter):
         """
         rows, context = measurement.rows, measurement.context
         size = len(self.model.target_norm)
-        self.cache, self._masks = with_room(self.cache, self._masks, context + rows)
+        self.cache.start(context + rows)
         self.cache.fill_random(context)
         features_TD = torch.randn(rows, size, dtype=self.dtype)
         ids_R1 = torch.randint(len(self.model.embedding_VD), (rows, 1))

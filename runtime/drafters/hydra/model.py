@@ -46,8 +46,7 @@ class HydraConfig:
 
     def __post_init__(self) -> None:
         if min(self.num_heads, self.prefix_width, self.head_width, self.vocab_size, *self.shared_widths) < 1:
-            msg = f"every size of Hydra heads must be at least 1, found {self}"
-            raise ModelError(msg)
+            raise ModelError(f"every size of Hydra heads must be at least 1, found {self}")
 
 
 class ResidualBlock(nn.Module):

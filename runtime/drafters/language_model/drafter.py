@@ -30,34 +30,32 @@ from torch import Tensor
 from decoding.errors import LaneError
 from decoding.messages import Window
 from decoding.methods import METHODS
-from decoding.schedule import Method, Schedule
+from decoding.schedule import Schedule
 from runtime.drafters.language_model.model import DraftModel, DraftStates
 from runtime.drafters.language_model.proposals import Proposal, Proposer, as_window
 from runtime.drafters.streams.model import keys_of
-from runtime.drafters.window_drafter import Steps
+from runtime.drafters.window_drafter import Steps, WindowDrafter
 from runtime.models.kv_cache import KVCache
-from runtime.models.masks import CausalMasks, TreeMask, prefill_pieces, with_room
+from runtime.models.masks import TreeMask, prefill_pieces
 from runtime.verification.rules import GREEDY, Sampling
-from runtime.wire.measurement import Measurement, Part
+from runtime.wire.measurement import Measurement
 
 
-class Drafter:
-    """A draft model and the state of the sequence it drafts for; a `runtime.drafters.window_drafter.WindowDrafter`.
+class Drafter(WindowDrafter):
+    """A draft model and the state of the sequence it drafts for.
 
     `text` is the committed text; `cached` holds the token of every cache slot that lies in text order (branches
     keep theirs after it).
     """
 
-    raw_features = False
-    timed_parts: tuple[Part, ...] = ("draft_step", "draft_streams", "head_step")
+    timed_parts = ("draft_step", "draft_streams", "head_step")
 
     def __init__(self, model: DraftModel) -> None:
         self.model = model
         self.feature_layers = model.config.exit_features
-        self.methods: tuple[Method, ...] = tuple(name for name, traits in METHODS.items() if traits.has_draft_model)
+        self.methods = tuple(name for name, traits in METHODS.items() if traits.has_draft_model)
         self.dtype = model.decoder.embedding.weight.dtype
         self.cache = KVCache(model.decoder.config, 0, dtype=self.dtype)
-        self._masks = CausalMasks(0, self.dtype)
         self.text: list[int] = []
         self.cached: list[int] = []
         self.window = Window(())
@@ -76,25 +74,13 @@ class Drafter:
         sampling: Sampling = GREEDY,
         features_TE: Tensor | None = None,
     ) -> None:
-        """Start a sequence: read all prompt tokens but the last.
-
-        Args:
-            prompt: at least one token id.
-            schedule: how long windows are, and which alternatives are wanted.
-            capacity: tokens that the text may grow to.
-            sampling: how this sequence's tokens are chosen.
-            features_TE: the target's features of all positions but the last, if the schedule has features.
-
-        Raises:
-            LaneError: the schedule asks for more streams than the draft has.
-        """
+        """See `WindowDrafter`; a schedule may ask for no more streams than the draft has."""
         sizes = self.model.config.streams
         if schedule.draft_streams > (sizes.num_streams if sizes else 0):
             msg = f"draft_streams is {schedule.draft_streams}: this draft has {sizes.num_streams if sizes else 'none'}"
             raise LaneError(msg)
         self._num_streams = schedule.draft_streams
-        self.cache, self._masks = with_room(self.cache, self._masks, slots_needed(schedule, capacity))
-        self.cache.set_length(0)
+        self.cache.start(slots_needed(schedule, capacity))
         self.num_tokens = schedule.num_speculative_tokens
         self.text, self.cached = list(prompt), list(prompt[:-1])
         self.model.output.add_prompt_tokens(prompt)
@@ -112,12 +98,7 @@ class Drafter:
             )
 
     def rollout(self, committed: Sequence[int] = (), features_TE: Tensor | None = None) -> Steps:
-        """Draft a window from the committed text.
-
-        Args:
-            committed: tokens committed since the last window was drafted; none right after `prefill`.
-            features_TE: for each of them the target's features of the position before, if the schedule has any.
-        """
+        """See `WindowDrafter`."""
         first = self._missing(committed, with_features=features_TE is not None)
         features_TE = features_TE if committed else self._prompt_feature
         last = self._feed_text(first, features_TE).at(slice(-1, None))
@@ -125,12 +106,7 @@ class Drafter:
         return (yield from self._finish(self.propose(last.hidden_TD, [self.cache.cursor]), last.entering_TD))
 
     def _finish(self, proposals: list[Proposal], entering_1D: Tensor | None = None) -> Steps:
-        """Draft on after the proposals there are, until the window is full.
-
-        Args:
-            proposals: of the window so far; the last one follows from the row last cached.
-            entering_1D: what that row's streams start from; None if it is not known.
-        """
+        """Fill up the window after its proposals; the streams of the row last cached start from `entering_1D`."""
         while len(proposals) < self.num_tokens:
             num_guesses = min(self._num_streams, self.num_tokens - len(proposals) - 1)
             guesses = [] if entering_1D is None else self._guess(entering_1D, num_guesses)
@@ -159,7 +135,7 @@ class Drafter:
         tokens, start = self.window.tokens, len(self.text)
         stop = start + len(tokens)
         self._truncate(start)
-        window_mask = self._masks.after(start, len(tokens))
+        window_mask = self.cache.mask(len(tokens))
         if window_mask is None:
             window_mask = mask_RS.new_zeros(1, stop)
         blind = mask_RS.new_full((len(tokens), len(ids)), float("-inf"))
@@ -175,10 +151,7 @@ class Drafter:
     def finish_branch(self, committed: Sequence[int], slots: list[int], proposals: list[Proposal]) -> Steps:
         """Put a branch after the committed text, and draft the rest of its window.
 
-        Args:
-            committed: tokens committed since the last window was drafted; the branch starts with the last of them.
-            slots: of the branch's rows.
-            proposals: what they proposed.
+        It starts with the last of the tokens committed; `slots` hold its rows, which made the proposals.
         """
         self.text += committed
         destination = len(self.text) - 1
@@ -188,11 +161,9 @@ class Drafter:
         return (yield from self._finish(proposals))
 
     def _verified_step(self, ids: Sequence[int]) -> tuple[list[Proposal], Tensor]:
-        """Feed a proposal and guesses after it.
+        """Feed a proposal and guesses after it: what rows propose up to the first wrong guess, and the last's streams.
 
-        Returns:
-            What the rows propose whose guesses are the draft's own, and what the streams of the last of them start
-            from, [1, D].
+        The streams of the last of these rows start from what is returned second, [1, D].
         """
         stop = self.cache.cursor + len(ids)
         states = self._feed_text(ids)
@@ -211,7 +182,7 @@ class Drafter:
         hidden_BRJD = self.model.streams(
             entering_1D[None],
             positions=torch.tensor([self.cache.cursor - 1]),
-            mask=self._masks.after(self.cache.cursor, count),
+            mask=self.cache.mask(count),
             keys=keys_of(self.cache),
             num_streams=count,
         )
@@ -222,7 +193,7 @@ class Drafter:
         """Feed tokens after those cached in text order."""
         start, stop = self.cache.cursor, self.cache.cursor + len(ids)
         assert start == len(self.cached), "a step in text order needs a cache in text order"
-        mask = self._masks.after(start, len(ids))
+        mask = self.cache.mask(len(ids))
         states = self.feed(ids, positions=torch.arange(start, stop), mask=mask, features_TE=features_TE)
         self.cached += ids
         return states
@@ -237,11 +208,7 @@ class Drafter:
         )
 
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:
-        """One step after a random text, or so many guesses of its streams, to be run again and again.
-
-        Raises:
-            LaneError: features or more streams are asked for than this draft has.
-        """
+        """See `WindowDrafter`; or so many guesses of the streams after a text."""
         if measurement.part == "draft_streams":
             return self._timed_guesses(measurement.rows, measurement.context)
         rows, context = measurement.rows, measurement.context

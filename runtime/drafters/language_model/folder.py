@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from decoding.errors import ModelError, ModelFormatError
@@ -21,7 +20,7 @@ from runtime.storage.weight_folder import (
     CONFIG_FILE,
     WEIGHTS_FILE,
     FolderConfig,
-    common_fields,
+    Strict,
     load_folder,
     require_layers,
     save_folder,
@@ -29,15 +28,12 @@ from runtime.storage.weight_folder import (
     target_tensors,
 )
 
-DRAFT_KIND: Final = "mirrorsd_draft"
 _OF_THE_TARGET = ("decoder.embedding.weight", "decoder.lm_head.weight")
 _OF_STREAMS = "streams."
 
 
-class StreamFields(BaseModel):
+class StreamFields(Strict):
     """`StreamConfig` as a folder holds it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     num_streams: int
     start_layer: int
@@ -47,43 +43,17 @@ class StreamFields(BaseModel):
 class DrafterFolderConfig(FolderConfig):
     """`config.json` of a draft model: fields of `DraftConfig`, and those of every folder."""
 
-    speculators_model_type: Literal["mirrorsd_draft"] = DRAFT_KIND
+    speculators_model_type: Literal["mirrorsd_draft"] = "mirrorsd_draft"
     source_layers: tuple[int, ...]
     exit_features: tuple[int, ...]
     feature_layer: int
     streams: StreamFields | None = None
 
-    @property
-    def draft(self) -> DraftConfig:
-        """What `DraftModel` is built from."""
-        return DraftConfig(
-            source_layers=self.source_layers,
-            vocab_size=self.draft_vocab_size,
-            exit_features=self.exit_features,
-            feature_layer=self.feature_layer,
-            streams=StreamConfig(**self.streams.model_dump()) if self.streams else None,
-        )
-
 
 def save_draft(draft: DraftModel, folder: Path, *, target_name: str, metadata: Mapping[str, Any]) -> None:
-    """Write a draft without streams, whose embedding and head are its target's; matrices become int8.
-
-    Args:
-        draft: the trained model.
-        folder: created if it is not there; an older draft in it is replaced.
-        target_name: what a user calls the target.
-        metadata: anything JSON can hold: how the draft was trained.
-
-    Raises:
-        ModelError: the folder cannot be written.
-    """
-    config = DrafterFolderConfig(
-        **common_fields(DRAFT_KIND, draft.decoder.config, target_name, metadata),
-        draft_vocab_size=draft.config.vocab_size,
-        source_layers=draft.config.source_layers,
-        exit_features=draft.config.exit_features,
-        feature_layer=draft.config.feature_layer,
-    )
+    """Write a draft without streams, whose embedding and head are its target's (`FolderConfig.of`, `save_folder`)."""
+    sizes = asdict(replace(draft.config, streams=None))
+    config = DrafterFolderConfig.of(draft.decoder.config, target_name, metadata, **sizes)
     weights = {name: weight for name, weight in draft.named_parameters() if name not in _OF_THE_TARGET}
     save_folder(folder, config, pack(weights) | target_tensors(draft.decoder.embedding.weight, draft.kept_ids))
 
@@ -94,11 +64,10 @@ def add_streams(source: Path, streams: StreamModel, folder: Path, *, training: M
     Args:
         source: folder of a draft; streams it has are replaced.
         streams: the trained streams.
-        folder: created if it is not there; an older draft in it is replaced.
+        folder: see `save_folder`.
         training: anything JSON can hold: how the streams were trained; the metadata's `streams`.
 
     Raises:
-        ModelError: `folder` cannot be written.
         ModelFormatError: `source` is not the folder of a draft.
     """
     config, tensors = load_folder(source, DrafterFolderConfig)
@@ -116,21 +85,16 @@ def load_language_model(folder: Path, target: Decoder, *, dtype: torch.dtype) ->
 
 
 def load_draft(folder: Path, target: Decoder, *, dtype: torch.dtype) -> DraftModel:
-    """The draft of a folder, on the target's device and sharing its embedding (memory too, where dtypes agree).
-
-    Raises:
-        ModelError: the target is not the one the draft was trained for.
-        ModelFormatError: a file is missing, damaged, or of another kind.
-    """
+    """The draft of a folder, on the target's device and sharing its embedding (memory too, where dtypes agree)."""
     config, tensors = load_folder(folder, DrafterFolderConfig)
     require_layers(config.source_layers, target, "source_layers", folder)
     require_layers(config.exit_features, target, "exit_features", folder)
     kept_ids = take_kept_ids(tensors, config, target, folder)
     try:
-        own_config = config.draft
+        streams = StreamConfig(**config.streams.model_dump()) if config.streams else None
+        own_config = config.sizes(DraftConfig, streams=streams)
     except ModelError as error:
-        msg = f"{folder / CONFIG_FILE}: {error}"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{folder / CONFIG_FILE}: {error}") from error
     with torch.device("meta"):
         draft = DraftModel(target.config, own_config)
     shapes = {name: weight.shape for name, weight in draft.named_parameters() if name not in _OF_THE_TARGET}

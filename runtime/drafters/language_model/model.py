@@ -44,15 +44,12 @@ class DraftConfig:
 
     def __post_init__(self) -> None:
         if not self.source_layers:
-            msg = "source_layers is empty: a draft needs at least one layer"
-            raise ModelError(msg)
+            raise ModelError("source_layers is empty: a draft needs at least one layer")
         if not 0 <= self.feature_layer < len(self.source_layers):
-            msg = f"feature_layer {self.feature_layer} is outside 0..{len(self.source_layers) - 1}"
-            raise ModelError(msg)
+            raise ModelError(f"feature_layer {self.feature_layer} is outside 0..{len(self.source_layers) - 1}")
         lowest, highest = max(1, self.feature_layer), len(self.source_layers) - 1
         if self.streams is not None and not lowest <= self.streams.start_layer <= highest:
-            msg = f"start_layer {self.streams.start_layer} of the streams is outside {lowest}..{highest}"
-            raise ModelError(msg)
+            raise ModelError(f"start_layer {self.streams.start_layer} of the streams is outside {lowest}..{highest}")
 
 
 class DraftStates(NamedTuple):
@@ -118,7 +115,7 @@ class DraftModel(nn.Module):
                 none, [B, T, E * D]. A row of zeros and no features at all are the same thing.
         """
         x_BTD = self.lower_half(ids_BT, positions=positions, mask=mask, cache=cache, features_BTE=features_BTE)
-        return self.upper_half(x_BTD, positions=positions, mask=mask, cache=cache)
+        return self._upper_half(x_BTD, positions, mask, cache)
 
     def step(
         self,
@@ -137,7 +134,7 @@ class DraftModel(nn.Module):
             cache=cache,
             features_BTE=None if features_TE is None else features_TE[None],
         )
-        hidden_BTD = self.upper_half(entering_BTD, positions=positions, mask=mask, cache=cache)
+        hidden_BTD = self._upper_half(entering_BTD, positions, mask, cache)
         cache.advance(len(ids_T))
         return DraftStates(entering_BTD[0], hidden_BTD[0])
 
@@ -166,14 +163,11 @@ class DraftModel(nn.Module):
             x_BTD = decoder.run_layers(x_BTD, done, self.half_layer, positions=positions, mask=mask, cache=cache)
         return x_BTD  # type: ignore[no-any-return]
 
-    def upper_half(
-        self, x_BTD: Tensor, *, positions: Tensor, mask: Tensor | None, cache: KVCache | None = None
-    ) -> Tensor:
-        """The second half of `forward`: normalised hidden states [B, T, D]."""
-        decoder = self.decoder
-        top = decoder.config.num_layers
-        x_BTD = decoder.run_layers(x_BTD, self.half_layer, top, positions=positions, mask=mask, cache=cache)
-        return decoder.normalise(x_BTD)
+    def _upper_half(self, x_BTD: Tensor, positions: Tensor, mask: Tensor | None, cache: KVCache | None) -> Tensor:
+        """The second half of `forward`."""
+        decoder, start = self.decoder, self.half_layer
+        stop = decoder.config.num_layers
+        return decoder.normalise(decoder.run_layers(x_BTD, start, stop, positions=positions, mask=mask, cache=cache))
 
     def add_streams(self) -> StreamModel:
         """Streams of the sizes in `config`, untrained, next to the weights that the layers have now."""

@@ -64,8 +64,7 @@ def rollouts_everywhere(
         ValueError: `start` is not the length of a prefix.
     """
     if not 1 <= start < len(ids):
-        msg = f"start {start} is outside 1..{len(ids) - 1}"
-        raise ValueError(msg)
+        raise ValueError(f"start {start} is outside 1..{len(ids) - 1}")
     context = len(ids) - 1
     draft.output.add_prompt_tokens(ids[:start])
     states, cache = _encode(draft, ids[:context], features_TE, spare=_BLOCK_ROWS * (num_tokens - 1))

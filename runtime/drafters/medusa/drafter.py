@@ -69,11 +69,7 @@ class MedusaDrafter(HeadDrafter):
         sampling: Sampling = GREEDY,  # noqa: ARG002
         features_TE: Tensor | None = None,
     ) -> None:
-        """Start a sequence: all that the heads need of it is its tokens and last state (see `WindowDrafter`).
-
-        Raises:
-            LaneError: there are no features.
-        """
+        """Start a sequence: all that the heads need of it is its tokens and last state (see `WindowDrafter`)."""
         features_TE = self._start(schedule, features_TE)
         self.heads.add_prompt_tokens(prompt)
         # after a prompt of one token there is no state yet, and so no tree

@@ -35,8 +35,7 @@ class MedusaConfig:
 
     def __post_init__(self) -> None:
         if min(self.num_heads, self.num_blocks, self.vocab_size) < 1:
-            msg = f"num_heads, num_blocks and vocab_size must be at least 1, found {self}"
-            raise ModelError(msg)
+            raise ModelError(f"num_heads, num_blocks and vocab_size must be at least 1, found {self}")
 
 
 class MedusaHead(nn.Module):
@@ -68,17 +67,12 @@ class MedusaModel(nn.Module):
 
     def __init__(self, hidden_size: int, config: MedusaConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.num_heads = config, config.num_heads
         self.heads = nn.ModuleList(MedusaHead(hidden_size, config.num_blocks) for _ in range(config.num_heads))
         self.register_buffer("kept_ids", torch.arange(config.vocab_size), persistent=False)
         self.register_buffer("head_VD", torch.zeros(config.vocab_size, hidden_size), persistent=False)
         self.output = OutputRows(self.kept_ids, self.head_VD)
         self.register_buffer("target_norm", torch.ones(hidden_size), persistent=False)
-
-    @property
-    def num_heads(self) -> int:
-        """Heads there are."""
-        return self.config.num_heads
 
     def share(self, target: Decoder, kept_ids: Tensor) -> None:
         """Use the target's final norm and the kept rows of its output head, which stay as they are."""

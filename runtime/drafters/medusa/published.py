@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated
 
 import torch
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -25,9 +25,9 @@ from decoding.errors import ModelError, ModelFormatError
 from decoding.tree_shape import Path as TreePath
 from runtime.drafters.medusa.drafter import MedusaDrafter
 from runtime.models.decoder import Decoder
+from runtime.storage.weight_folder import CONFIG_FILE, read_config
 from runtime.trees.static_tree import grow
 
-CONFIG_FILE = "config.json"
 WEIGHT_FILES = ("medusa_lm_head.safetensors", "model.safetensors")
 _PICKLED_FILE = "medusa_lm_head.pt"
 _PREFIX = "medusa_head."
@@ -58,13 +58,6 @@ class PublishedHead:
             x_MD = x_MD + F.silu(F.linear(x_MD, weight, bias))
         return x_MD @ self.output_VD.T
 
-    def to(self, device: torch.device, dtype: torch.dtype) -> PublishedHead:
-        """The same head there and in that type."""
-        return PublishedHead(
-            blocks=tuple((weight.to(device, dtype), bias.to(device, dtype)) for weight, bias in self.blocks),
-            output_VD=self.output_VD.to(device, dtype),
-        )
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedMedusa:
@@ -94,19 +87,18 @@ def load_published_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) 
         ModelError: the heads are for a target of another width or vocabulary.
         ModelFormatError: a file is missing, damaged or pickled, or a tensor is missing or unknown.
     """
-    config = _read_config(folder / CONFIG_FILE)
+    config = read_config(folder, PublishedConfig, "published Medusa heads come with one")
     path = _weights_path(folder)
     tensors = _read_tensors(path)
-    embedding = target.embedding.weight
     suffix = f".{config.medusa_num_layers}.weight"
-    shared_VD = None if any(name.endswith(suffix) for name in tensors) else target.lm_head.weight.detach()
-    heads = [_take_head(tensors, head, config, target, path, shared_VD) for head in range(config.medusa_num_heads)]
+    shared_VD = None if any(name.endswith(suffix) for name in tensors) else target.lm_head.weight.detach().to(dtype)
+    heads = range(config.medusa_num_heads)
+    taken = tuple(_take_head(tensors, head, config, target, path, shared_VD, dtype) for head in heads)
     if tensors:
-        msg = f"{path}: unknown tensor {min(tensors)!r}; {CONFIG_FILE} announces {_announced(config)}"
-        raise ModelFormatError(msg)
+        raise ModelFormatError(f"{path}: unknown tensor {min(tensors)!r}; {CONFIG_FILE} announces {_announced(config)}")
     medusa = PublishedMedusa(
-        heads=tuple(head.to(embedding.device, dtype) for head in heads),
-        ids=torch.arange(target.config.vocab_size, device=embedding.device),
+        heads=taken,
+        ids=torch.arange(target.config.vocab_size, device=target.embedding.weight.device),
         target_norm=target.final_norm.detach().to(dtype),
     )
     return MedusaDrafter(medusa, default_tree(medusa.num_heads), num_layers=target.config.num_layers)
@@ -132,6 +124,7 @@ def _take_head(
     target: Decoder,
     path: Path,
     shared_VD: Tensor | None,
+    dtype: torch.dtype,
 ) -> PublishedHead:
     """Take a head's tensors out of those of the file; `shared_VD` replaces output matrices where none has one."""
     size, vocab_size = target.config.hidden_size, target.config.vocab_size
@@ -145,7 +138,7 @@ def _take_head(
             found = f"{name} is {tensor.dtype} of shape {list(tensor.shape)}"
             msg = f"{path}: {found}; this target (hidden size {size}, vocabulary {vocab_size}) needs {list(shape)}"
             raise ModelError(msg)
-        return tensor
+        return tensor.to(target.embedding.weight.device, dtype)
 
     blocks = tuple(
         (take(f"{head}.{layer}.linear.weight", size, size), take(f"{head}.{layer}.linear.bias", size))
@@ -159,35 +152,16 @@ def _announced(config: PublishedConfig) -> str:
     return f"medusa_num_heads {config.medusa_num_heads} and medusa_num_layers {config.medusa_num_layers}"
 
 
-def _read_config(path: Path) -> PublishedConfig:
-    try:
-        return PublishedConfig.model_validate_json(path.read_bytes())
-    except FileNotFoundError as error:
-        msg = f"{path}: no such file; published Medusa heads come with one"
-        raise ModelFormatError(msg) from error
-    except OSError as error:
-        msg = f"{path}: cannot be read ({error})"
-        raise ModelFormatError(msg) from error
-    except ValidationError as error:
-        lines = [
-            f"{path}: {'.'.join(map(str, item['loc'])) or '(whole file)'}: {item['msg']}"
-            for item in error.errors(include_url=False)
-        ]
-        raise ModelFormatError("\n".join(lines)) from error
-
-
 def _weights_path(folder: Path) -> Path:
     for name in WEIGHT_FILES:
         if (folder / name).is_file():
             return folder / name
     if (folder / _PICKLED_FILE).is_file():
-        msg = (
+        raise ModelFormatError(
             f"{folder / _PICKLED_FILE}: pickled weights can run code and are not read; convert them, if you trust them:"
             f' safetensors.torch.save_file(torch.load("{_PICKLED_FILE}", weights_only=True), "{WEIGHT_FILES[0]}")'
         )
-        raise ModelFormatError(msg)
-    msg = f"{folder}: holds no weights; expected {' or '.join(WEIGHT_FILES)}"
-    raise ModelFormatError(msg)
+    raise ModelFormatError(f"{folder}: holds no weights; expected {' or '.join(WEIGHT_FILES)}")
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
@@ -195,5 +169,4 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return {name.removeprefix(_PREFIX): tensor for name, tensor in load_file(path).items()}
     except (SafetensorError, OSError) as error:
-        msg = f"{path}: truncated, damaged, or not a safetensors file ({error})"
-        raise ModelFormatError(msg) from error
+        raise ModelFormatError(f"{path}: truncated, damaged, or not a safetensors file ({error})") from error

@@ -8,23 +8,20 @@ import torch
 from torch import Tensor
 
 from decoding.messages import Window
-from decoding.schedule import Method, Schedule
+from decoding.schedule import Schedule
 from runtime.drafters.prompt_lookup.ngrams import NgramIndex
-from runtime.drafters.window_drafter import Steps
+from runtime.drafters.window_drafter import Steps, WindowDrafter
 from runtime.verification.rules import GREEDY, Sampling
-from runtime.wire.measurement import Measurement, Part
+from runtime.wire.measurement import Measurement
 
 
-class PromptLookupDrafter:
-    """A `runtime.drafters.window_drafter.WindowDrafter` without weights: a window is a chain, or empty.
+class PromptLookupDrafter(WindowDrafter):
+    """Without weights: a window is a chain, or empty.
 
     Every rollout is one step of one row, whatever it finds.
     """
 
-    feature_layers: tuple[int, ...] = ()
-    raw_features = False
-    methods: tuple[Method, ...] = ("prompt_lookup",)
-    timed_parts: tuple[Part, ...] = ("head_step",)
+    methods = ("prompt_lookup",)
 
     def __init__(self, *, min_ngram: int, max_ngram: int) -> None:
         self._min_ngram, self._max_ngram = min_ngram, max_ngram

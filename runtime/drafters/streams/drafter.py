@@ -17,7 +17,6 @@ from decoding.tree_shape import Path
 from runtime.drafters.streams.model import Keys, StreamModel, keys_of, run_along, stream_mask
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import KVCache
-from runtime.models.masks import CausalMasks
 from runtime.models.ranking import ranked_ids
 from runtime.models.vocabulary import OutputRows
 from runtime.trees.static_tree import MOST_RANKS, Ranks, candidates_per_level, ranks_by_level, window_of
@@ -35,39 +34,18 @@ class StreamTree:
     def __init__(self, model: StreamModel, decoder: Decoder, kept_ids: Tensor, paths: Sequence[Path]) -> None:
         """Args: the streams; whose they are; target ids they may guess; nodes of the tree in their order."""
         self.model, self.paths = model, tuple(paths)
-        self._decoder = decoder
+        self.num_streams, self.start_layer = model.config.num_streams, model.config.start_layer
+        self._decoder, self.dtype = decoder, decoder.lm_head.weight.dtype
         head_VD = decoder.lm_head.weight.detach()
         self.output = OutputRows(kept_ids, head_VD[kept_ids], head_VD)
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the decoder and of the hidden states that streams start from."""
-        return self._decoder.lm_head.weight.dtype
-
-    @property
-    def start_layer(self) -> int:
-        """Layers of the decoder done before the streams begin."""
-        return self.model.config.start_layer
-
-    @property
-    def num_streams(self) -> int:
-        """Depth of the deepest tree."""
-        return self.model.config.num_streams
-
     @torch.inference_mode()
-    def draft(self, x_1D: Tensor, cache: KVCache, masks: CausalMasks, paths: Sequence[Path]) -> Window:
-        """The tree after the row last cached.
-
-        Args:
-            x_1D: its hidden state after `start_layer`, [1, D].
-            cache: keys of the decoder's rows up to it; nothing is written.
-            masks: for as many slots as the cache has, and this dtype.
-            paths: nodes of the tree.
-        """
+    def draft(self, x_1D: Tensor, cache: KVCache, paths: Sequence[Path]) -> Window:
+        """The tree after the row last cached, whose state after `start_layer` is `x_1D`; nothing is written."""
         hidden_BRJD = self.model(
             x_1D[None],
             positions=torch.tensor([cache.cursor - 1]),
-            mask=masks.after(cache.cursor, self.num_streams),
+            mask=cache.mask(self.num_streams),
             keys=keys_of(cache),
         )
         counts = candidates_per_level(paths)
@@ -76,15 +54,9 @@ class StreamTree:
 
     @torch.inference_mode()
     def level_ranks(self, ids: Sequence[int], *, start: int, x_TD: Tensor) -> Ranks:
-        """For each place from `start` on, and each stream, the rank of the text's token among its best, [N, J].
+        """Every stream's ranks along a text (`ranks_by_level`), [N, J].
 
-        Args:
-            ids: a text.
-            start: first place that is drafted for: all before it is the prompt.
-            x_TD: hidden states of its rows after `start_layer`; none is needed of the last two.
-
-        Returns:
-            -1 where the token is not among the `MOST_RANKS` best, or after the text.
+        `x_TD` are the hidden states of its rows after `start_layer`; none is needed of the last two.
         """
         self.output.add_prompt_tokens(ids[:start])
 

@@ -50,8 +50,7 @@ class StreamConfig:
     def __post_init__(self) -> None:
         for name in ("num_streams", "start_layer", "rank"):
             if getattr(self, name) < 1:
-                msg = f"{name} {getattr(self, name)} is not at least 1"
-                raise ModelError(msg)
+                raise ModelError(f"{name} {getattr(self, name)} is not at least 1")
 
 
 class LowRank(nn.Module):
@@ -81,8 +80,7 @@ class StreamModel(nn.Module):
         super().__init__()
         shape = decoder.config
         if config.start_layer >= shape.num_layers:
-            msg = f"start_layer {config.start_layer} is outside 1..{shape.num_layers - 1}"
-            raise ModelError(msg)
+            raise ModelError(f"start_layer {config.start_layer} is outside 1..{shape.num_layers - 1}")
         self.config, self._shape = config, shape
         self.embedding = nn.Parameter(torch.zeros(config.num_streams, shape.hidden_size))
         # hidden states are large, and a trained weight moves by little more than the learning rate a step
@@ -141,13 +139,7 @@ def keys_of(cache: KVCache) -> Keys:
 
 
 def run_along(decoder: Decoder, x_BTD: Tensor, start: int) -> tuple[Tensor, Keys]:
-    """The layers above `start` over whole texts: their states in the end [B, T, D], and what they leave in each.
-
-    Args:
-        decoder: whose layers.
-        x_BTD: states after layer `start`.
-        start: layers already done.
-    """
+    """The layers above `start` over the states of whole texts: those in the end [B, T, D], and the keys of each."""
     recorder = _Recorder()
     width = x_BTD.shape[1]
     mask = causal_mask(width, x_BTD.dtype).to(x_BTD.device)

@@ -18,8 +18,8 @@ from tests.tiny_heads import (
     draft_at,
     nodes,
     places_by_drafting,
+    propose_the_same_after_every_prompt,
     run,
-    say_the_same_behind_every_prompt,
     tiny_hydra,
     tiny_medusa,
     tree_schedule,
@@ -49,13 +49,13 @@ def test_tokens_of_the_prompt_may_be_drafted_and_those_of_the_answer_may_not(kin
     """In real runs and in records alike."""
     output = (drafter.heads if kind == "medusa" else drafter.model).output
 
-    def said_behind(prompt):
+    def said_after(prompt):
         return [*KEPT.tolist(), *sorted(set(prompt) - set(KEPT.tolist()))]
 
     draft_at(drafter, target, TEXT[:6], tree_schedule(kind))
-    assert output.ids.tolist() == said_behind(TEXT[:6])
+    assert output.ids.tolist() == said_after(TEXT[:6])
     drafter.level_ranks(TEXT, start=2, features_TE=features(target, TEXT, [LAYERS]))
-    assert output.ids.tolist() == said_behind(TEXT[:2])
+    assert output.ids.tolist() == said_after(TEXT[:2])
     assert torch.equal(output.rows, target.lm_head.weight[output.ids])
 
 
@@ -65,8 +65,8 @@ def test_a_schedule_takes_the_beginning_of_the_tree_without_what_is_too_deep(kin
     assert small == [whole[PATHS.index(path)] for path in cut(PATHS, 6, 2)]
 
 
-def test_behind_a_prompt_of_one_token_nothing_can_be_drafted_before_the_first_verdict(kind, drafter, target) -> None:
-    say_the_same_behind_every_prompt(drafter.heads if kind == "medusa" else drafter.model)
+def test_after_a_prompt_of_one_token_nothing_can_be_drafted_before_the_first_verdict(kind, drafter, target) -> None:
+    propose_the_same_after_every_prompt(drafter.heads if kind == "medusa" else drafter.model)
     schedule = tree_schedule(kind)
     assert draft_at(drafter, target, TEXT[:1], schedule) == NO_WINDOW
     window, _ = run(drafter.rollout(TEXT[1:2], features(target, TEXT[:1], [LAYERS])))
@@ -103,7 +103,7 @@ def greedy_like(kind, drafter, target):
     return text
 
 
-def test_a_text_of_one_token_behind_one_has_no_ranks(drafter) -> None:
+def test_a_text_of_one_token_after_one_has_no_ranks(drafter) -> None:
     assert drafter.level_ranks([5, 6], start=1, features_TE=torch.zeros(0, 16)).tolist() == [[-1] * 4]
 
 

@@ -35,7 +35,7 @@ def engine(tiny_folders):
 
 @pytest.fixture
 def run(engine):
-    """Decodes, and has an operation fail in one lane behind a round."""
+    """Decodes, and has an operation fail in one lane after a round."""
 
     def run(schedule, lane=None, rounds_before=0):
         left = [rounds_before]
@@ -61,7 +61,7 @@ def test_a_failure_in_the_drafts_lane_leaves_the_text_as_it_was(run, tiny_folder
 def test_the_trace_names_the_error_once(run):
     (event,) = run(SPLIT["mirror"], lane="small").trace.events
     assert event.lane == "small"
-    assert "this lane has no operation 'dance'" in event.text
+    assert "this lane has no operation 'Dance'" in event.text
     assert event.text.endswith("; the target goes on alone")
 
 
@@ -76,10 +76,10 @@ def test_a_lane_that_failed_starts_afresh_with_the_next_request(run, engine):
 
 
 def test_a_failure_in_a_pooled_lane_is_an_error(run):
-    with pytest.raises(LaneError, match="lane 'big': this lane has no operation 'dance'"):
+    with pytest.raises(LaneError, match="lane 'big': this lane has no operation 'Dance'"):
         run(POOLED, lane="big")
 
 
 def test_a_failure_in_the_targets_lane_is_an_error(run):
-    with pytest.raises(LaneError, match="lane 'big': this lane has no operation 'dance'"):
+    with pytest.raises(LaneError, match="lane 'big': this lane has no operation 'Dance'"):
         run(SPLIT["speculative"], lane="big")

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from decoding.errors import ModelFetchError, ModelFormatError
-from runtime.models.embedded import EmbeddedModel, embedded_folder, fetch, is_present
+from runtime.models.embedded import EmbeddedModel, embedded_folder, fetch, is_present, models_folder
 
 
 @pytest.fixture
@@ -189,3 +189,22 @@ def test_the_embedded_model_speaks(embedded_model_folder: Path) -> None:
     ids = tokenizer.apply_chat_template(question, add_generation_prompt=True, return_tensors="pt", return_dict=True)
     answer = model.generate(**ids, max_new_tokens=16, do_sample=False)[0, ids["input_ids"].shape[1] :]
     assert tokenizer.decode(answer).startswith("The capital of France is Paris")
+
+
+def test_the_cache_folder_is_first_that_of_our_own_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIRRORSD_CACHE", "/somewhere")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
+    assert models_folder() == Path("/somewhere/models")
+
+
+def test_the_cache_folder_is_then_that_of_the_desktop_standard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MIRRORSD_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
+    assert models_folder() == Path("/xdg/mirrorsd/models")
+
+
+def test_the_cache_folder_is_then_that_of_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MIRRORSD_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert models_folder() == Path("/home/someone/.cache/mirrorsd/models")

@@ -27,7 +27,7 @@ def test_every_id_of_vocabulary_and_prompt_is_said_once_with_the_targets_own_row
     assert torch.equal(output.rows, TARGET[ids])
 
 
-def test_before_a_prompt_and_behind_one_of_kept_ids_nothing_is_added() -> None:
+def test_before_a_prompt_and_after_one_of_kept_ids_nothing_is_added() -> None:
     output = rows()
     assert output.ids.tolist() == KEPT.tolist()
     output.add_prompt_tokens([3, 3, 0, 39])

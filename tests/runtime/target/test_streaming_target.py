@@ -18,7 +18,7 @@ PATHS = ((0,), (1,), (0, 0), (2,), (0, 1), (0, 0, 0), (1, 0), (0, 0, 1))
 PROMPT = [5, 17, 3, 44]
 KEPT = torch.arange(0, VOCAB_SIZE, 2)
 SAID = torch.cat([KEPT, torch.tensor([3, 5, 17])])
-"""What streams may guess behind the prompt."""
+"""What streams may guess after the prompt."""
 DECODER = tiny_target()
 STREAMS = tiny_streams(DECODER)
 
@@ -37,7 +37,7 @@ def best_of_streams(text, row, count):
 
 
 def expected_window(text, paths):
-    """The tree drafted behind `text`, whose last token was chosen by the row before it."""
+    """The tree drafted after `text`, whose last token was chosen by the row before it."""
     best = best_of_streams(text[:-1], len(text) - 2, 3)
     return [best[len(path) - 1][path[-1]] for path in paths]
 
@@ -49,7 +49,7 @@ def ranks_along(target, text, *, start):
 
 
 def decode(target, prompt, num_tokens):
-    """The text that rounds of `stream` commit, and every window with the text it was drafted behind."""
+    """The text that rounds of `stream` commit, and every window with the text it was drafted after."""
     text, window, drafted = list(prompt), NO_WINDOW, []
     while len(text) < len(prompt) + num_tokens:
         verdict = target.stream(window)

@@ -114,7 +114,7 @@ def cut(ends):
 
 
 def contexts(texts, depth):
-    """Token paths to the nodes of a depth, and what is drafted behind each."""
+    """Token paths to the nodes of a depth, and what is drafted after each."""
     for text in {(), *texts}:
         if len(text) == depth:
             yield text, [other[-1] for other in texts if other[:-1] == text]

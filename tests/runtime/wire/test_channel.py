@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from runtime.wire.channel import Block, Channel, Message
-from runtime.wire.tensor_block import to_block, to_tensor
+from runtime.worker.roles import to_block, to_tensor
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_half_a_message_is_no_message() -> None:
     far.close()
 
 
-def test_the_end_of_the_other_side_is_seen_behind_its_last_message(ends) -> None:
+def test_the_end_of_the_other_side_is_seen_after_its_last_message(ends) -> None:
     near, far = ends
     near.send({"op": "last"})
     near.close()

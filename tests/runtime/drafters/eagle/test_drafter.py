@@ -53,7 +53,7 @@ def drafted(steps):
 
 
 def plain_order(head, committed, features_TE):
-    """All nodes of the tree behind a text as paths of tokens, the best first."""
+    """All nodes of the tree after a text as paths of tokens, the best first."""
     entered = plain_entered(head, features_TE[: len(committed) - 1])
 
     def children(path):
@@ -103,15 +103,15 @@ def test_tokens_of_the_prompt_may_be_drafted_and_those_of_the_answer_may_not(tar
     text = [3, 17, 42, 8, 30, 5]
     known = target_features(target, text, LAYERS[method])
 
-    def said_behind(prompt):
+    def said_after(prompt):
         return [*KEPT.tolist(), *sorted(set(prompt) - set(KEPT.tolist()))]
 
     drafter.prefill(text, schedule=schedule(method), capacity=32, features_TE=known[:5])
-    assert head.output.ids.tolist() == said_behind(text)
+    assert head.output.ids.tolist() == said_after(text)
     drafter.ranks_along(text, start=2, features_TE=known, depth=DEPTH, top_k=TOP_K)
-    assert head.output.ids.tolist() == said_behind(text[:2])
+    assert head.output.ids.tolist() == said_after(text[:2])
     ids, _ = drafter.rank(torch.randn(1, head.config.hidden_size), 40)
-    assert set(ids[0]) == set(said_behind(text[:2]))
+    assert set(ids[0]) == set(said_after(text[:2]))
 
 
 def test_a_smaller_tree_is_the_best_part_of_a_bigger_one(target, method, drafter) -> None:
@@ -167,7 +167,7 @@ def test_without_features_there_is_nothing_to_go_on_from(method, drafter) -> Non
         drafter.prefill(TEXT, schedule=schedule(method), capacity=20)
 
 
-def test_a_step_is_measured_again_and_again_behind_a_made_up_text(drafter) -> None:
+def test_a_step_is_measured_again_and_again_after_a_made_up_text(drafter) -> None:
     step = drafter.timed_step(Measurement(part="head_step", rows=3, context=10))
     step()
     step()

@@ -75,7 +75,7 @@ def unit(x, weight):
 
 
 def authors_logits(tensors, embedding, rotary, ids, taps):
-    """Logits behind the last of some rows, after the authors' description."""
+    """Logits after the last of some rows, after the authors' description."""
     mid = {name.removeprefix("midlayer."): tensor for name, tensor in tensors.items()}
     keys, values, hidden = [], [], None
     for row, (token, tap) in enumerate(zip(ids, taps, strict=True)):

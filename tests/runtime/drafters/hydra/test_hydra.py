@@ -17,8 +17,8 @@ from tests.tiny_heads import (
     TEXT,
     draft_at,
     nodes,
+    propose_the_same_after_every_prompt,
     run,
-    say_the_same_behind_every_prompt,
     tiny_hydra,
     tree_schedule,
 )
@@ -45,7 +45,7 @@ def block_by_hand(block, x):
 
 
 def best_by_hand(heads, target, text, drafted):
-    """Target ids behind `text` and the drafted tokens, best first; the state is that before the text's last token.
+    """Target ids after `text` and the drafted tokens, best first; the state is that before the text's last token.
 
     They are those that the heads may say since they last took a prompt in.
     """
@@ -73,13 +73,13 @@ def tree_by_hand(heads, target, text, paths):
     return [drafted[path] for path in paths]
 
 
-def test_every_node_is_the_candidate_of_its_rank_behind_the_nodes_before_it(drafter, heads, target) -> None:
+def test_every_node_is_the_candidate_of_its_rank_after_the_nodes_before_it(drafter, heads, target) -> None:
     window = draft_at(drafter, target, TEXT[:6], tree_schedule("hydra"))
     assert nodes(window) == tree_by_hand(heads, target, TEXT[:6], PATHS)
 
 
-def test_a_tree_behind_committed_tokens_is_that_of_the_whole_text(drafter, target) -> None:
-    say_the_same_behind_every_prompt(drafter.model)
+def test_a_tree_after_committed_tokens_is_that_of_the_whole_text(drafter, target) -> None:
+    propose_the_same_after_every_prompt(drafter.model)
     schedule = tree_schedule("hydra")
     draft_at(drafter, target, TEXT[:4], schedule)
     known = features(target, TEXT, [LAYERS])

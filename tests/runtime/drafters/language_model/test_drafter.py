@@ -12,7 +12,7 @@ from runtime.drafters.language_model.branch_set import BranchSet
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.verification.rules import Sampling
 from tests.runtime import plain
-from tests.tiny_heads import say_the_same_behind_every_prompt
+from tests.tiny_heads import propose_the_same_after_every_prompt
 from tests.tiny_models import VOCAB_SIZE, tiny_draft, tiny_target
 
 PROMPT = [5, 17, 3, 44, 8]
@@ -86,7 +86,7 @@ def test_rollouts_follow_the_committed_text(prompt, num_tokens, outcomes) -> Non
         assert list(window.tokens) == plain.draft_text(model, text, num_tokens)[0]
 
 
-def test_features_are_fed_with_the_position_behind_them() -> None:
+def test_features_are_fed_with_the_position_after_them() -> None:
     model = draft_model(with_features=True)
     features = made_up_features(20)
     drafter = begin(model, speculative(3, exit_features=True), features_TE=features[:4])
@@ -179,7 +179,7 @@ def test_a_branch_taken_at_any_moment_equals_a_fresh_rollout(
     schedule = mirror(num_tokens, **options)
     with_features = schedule.exit_features
     model = draft_model(with_features=with_features)
-    say_the_same_behind_every_prompt(model)
+    propose_the_same_after_every_prompt(model)
     all_features = made_up_features(80) if with_features else None
     sampling = Sampling(rule, 0.8, 3)
     drafter = begin(model, schedule, sampling=sampling, features_TE=all_features[:4] if with_features else None)
@@ -243,7 +243,7 @@ def after_rollout(schedule, **options):
     return drafter
 
 
-def test_draft_sourced_branches_start_behind_the_last_drafted_token() -> None:
+def test_draft_sourced_branches_start_after_the_last_drafted_token() -> None:
     schedule = mirror(3, root_source="draft", draft_top_k=2)
     assert steps_of(BranchSet(after_rollout(schedule), schedule)) == [1, 8, 8, 8]
 
@@ -265,7 +265,7 @@ def test_hybrid_branches_of_the_exit_join_those_under_way() -> None:
     assert steps_of(branches) == [8, 8, 4]
 
 
-def test_branches_with_features_read_the_window_again_beside_their_roots() -> None:
+def test_branches_with_features_read_the_window_again_with_their_roots() -> None:
     schedule = mirror(3, root_source="exit", exit_layer=2, exit_top_k=2, exit_features=True)
     branches = BranchSet(after_rollout(schedule, features_TE=made_up_features(4)), schedule)
     assert not branches.has_work

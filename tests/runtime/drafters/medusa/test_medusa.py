@@ -27,7 +27,7 @@ def drafter(heads):
 
 
 def best_by_hand(heads, target, text):
-    """Each head's target ids behind `text`, best first: the state is that before the last token."""
+    """Each head's target ids after `text`, best first: the state is that before the last token."""
     unit = features(target, text[:-1], [LAYERS])[-1]
     ranked = []
     for head in heads.heads:

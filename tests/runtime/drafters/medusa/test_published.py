@@ -43,7 +43,7 @@ def write(folder, tensors, *, name="medusa_lm_head.safetensors", prefix="", **co
 
 
 def best_by_hand(target, tensors, text, head, outputs):
-    """A head's ids behind `text`, best first."""
+    """A head's ids after `text`, best first."""
     x = target.normalise(hidden_states(target, text[:-1], layers=[4])[0, -1])
     for layer in (0, 1):
         x = x + F.silu(tensors[f"{head}.{layer}.linear.weight"] @ x + tensors[f"{head}.{layer}.linear.bias"])

@@ -9,7 +9,6 @@ from safetensors.torch import load_file
 from decoding.errors import ModelError, ModelFormatError
 from runtime.drafters.streams.folder import StreamFolderConfig, load_streams, save_streams
 from runtime.models.kv_cache import KVCache
-from runtime.models.masks import CausalMasks
 from runtime.storage.weight_folder import load_folder, save_folder
 from runtime.target.exit_folder import load_exits
 from tests.tiny_models import tiny_streams, tiny_target
@@ -60,7 +59,7 @@ def test_they_draft_in_the_dtype_of_their_target(folder, target) -> None:
     loaded = load_streams(folder, target.to(torch.bfloat16))
     cache = KVCache(target.config, 8, dtype=torch.bfloat16)
     cache.set_length(2)
-    window = loaded.draft(torch.ones(1, 16, dtype=torch.bfloat16), cache, CausalMasks(8, torch.bfloat16), PATHS)
+    window = loaded.draft(torch.ones(1, 16, dtype=torch.bfloat16), cache, PATHS)
     assert len(window.tokens) == len(PATHS)
     assert set(window.tokens) <= set(KEPT.tolist())
 

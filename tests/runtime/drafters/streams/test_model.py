@@ -83,7 +83,7 @@ def streams(target):
 
 
 def cached(target, text):
-    """A cache that holds a text, and the states behind layer 2."""
+    """A cache that holds a text, and the states after layer 2."""
     cache = KVCache(target.config, 20, dtype=torch.float32)
     x = target.embedding(torch.tensor([text]))
     options = {"positions": torch.arange(len(text)), "mask": causal_mask(len(text), torch.float32), "cache": cache}
@@ -156,7 +156,7 @@ def test_only_embedding_and_low_rank_changes_are_trained(target, streams) -> Non
         assert (id(weight) in of_the_decoder) == (name not in trained), name
 
 
-def test_streams_may_look_behind_the_last_position_there_is(target, streams) -> None:
+def test_streams_may_look_after_the_last_position_there_is(target, streams) -> None:
     last = len(target.rotary.cos_PH) - 1
     cache, x = cached(target, TEXT)
     found = streams(x[:, -1:], positions=torch.tensor([last]), mask=None, keys=keys_of(cache))
