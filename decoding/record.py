@@ -220,7 +220,13 @@ class AcceptanceRecord:
         for place, one in enumerate(recorded):
             if one.answers(schedule):
                 return place
-        raise RecordError(self.missing(schedule))
+        raise RecordError(self._refusal(schedule))
+
+    def _refusal(self, schedule: Schedule) -> str:
+        asked = schedule.model_dump(
+            mode="json", exclude_defaults=True, exclude={"target_lane", "draft_lane", "drafter"}
+        )
+        return f"{', '.join(f'{name} {value}' for name, value in asked.items())}: {self.missing(schedule)}"
 
     def check(self, schedule: Schedule) -> None:
         """Refuse a schedule that asks for what was not recorded.
@@ -228,8 +234,8 @@ class AcceptanceRecord:
         Raises:
             RecordError: names what is missing and what there is.
         """
-        if reason := self.missing(schedule):
-            raise RecordError(reason)
+        if self.missing(schedule):
+            raise RecordError(self._refusal(schedule))
 
     def missing(self, schedule: Schedule) -> str | None:
         """What a schedule asks for that was not recorded, and what was; None if nothing is missing."""

@@ -17,19 +17,6 @@ Dtype = Literal["bfloat16", "float32"]
 Progress = Callable[[str, float], None]
 """Called along the way with the step under way and the share that is done, 0 to 1."""
 
-_METHOD_OF_HEAD: Final[Mapping[str, Method]] = {
-    "mirrorsd_medusa": "medusa",
-    "mirrorsd_hydra": "hydra",
-    "mirrorsd_eagle1": "eagle2",
-    "mirrorsd_eagle3": "eagle3",
-    "mirrorsd_streams": "speculative_streaming",
-    "mirrorsd_prompt_lookup": "prompt_lookup",
-    "published_medusa": "medusa",
-    "published_eagle3": "eagle3",
-}
-"""Kinds of folder that draft without the pair's draft model, heads of a target mostly, and the method of each."""
-
-
 NO_DRAFTER: Final = "none"
 """In place of a drafter's name: heads and prompt lookup draft alone."""
 
@@ -43,7 +30,6 @@ class _Role(NamedTuple):
 
 _DRAFTER: Final = _Role("a draft model", ("mirrorsd_draft", "causal_lm"))
 _EXITS: Final = _Role("exit adapters", ("mirrorsd_exits",))
-_HEAD: Final = _Role("a head", _METHOD_OF_HEAD)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +67,10 @@ class ModelPair:
         Raises:
             ModelFormatError: a head's configuration is missing or damaged.
         """
-        return {head.name: _METHOD_OF_HEAD[_kind(head)] for head in self.heads}
+        from runtime.drafters.registry import KINDS
+
+        methods = {head.name: KINDS[_kind(head)].method for head in self.heads}
+        return {name: method for name, method in methods.items() if method is not None}
 
 
 def find_pair(
@@ -118,7 +107,7 @@ def find_pair(
         drafter=_drafter(drafter, shipped),
         exits=_first(_EXITS, shipped) if exits is None else _named(_EXITS, exits),
         dtype=dtype,
-        heads=_fitting(_HEAD, shipped) if heads is None else tuple(_named(_HEAD, name) for name in heads),
+        heads=_fitting(_head(), shipped) if heads is None else tuple(_named(_head(), name) for name in heads),
     )
 
 
@@ -130,6 +119,13 @@ def name_of(model: NamedFolder | None) -> str | None:
 def folder_of(model: NamedFolder | None) -> Path | None:
     """The folder of a model that may not be there."""
     return None if model is None else model.folder
+
+
+def _head() -> _Role:
+    """Whatever drafts by a method of its own, without the pair's draft model."""
+    from runtime.drafters.registry import KINDS
+
+    return _Role("a head", [name for name, kind in KINDS.items() if kind.method is not None])
 
 
 def _drafter(name: str | Path | None, shipped: Sequence[NamedFolder]) -> NamedFolder | None:

@@ -39,11 +39,11 @@ class Engine:
 
     def __init__(
         self,
-        target_folder: Path,
+        target_folder: str | Path,
         *,
         lanes: Sequence[LaneSpec],
-        drafter_folder: Path | None = None,
-        exits_folder: Path | None = None,
+        drafter_folder: str | Path | None = None,
+        exits_folder: str | Path | None = None,
         dtype: Dtype = "bfloat16",
         draft_deadline_s: float = 2.0,
     ) -> None:
@@ -61,8 +61,10 @@ class Engine:
             ConfigError: two lanes share a name.
             ModelError: the target's folder is not that of a supported model.
         """
-        self.config = ModelConfig.from_folder(target_folder)
-        self._lanes = LaneSet(lanes, target=target_folder, drafter=drafter_folder, exits=exits_folder, dtype=dtype)
+        target, drafter, exits = map(_path, (target_folder, drafter_folder, exits_folder))
+        assert target is not None, "a target's folder"
+        self.config = ModelConfig.from_folder(target)
+        self._lanes = LaneSet(lanes, target=target, drafter=drafter, exits=exits, dtype=dtype)
         self._draft_deadline_s = draft_deadline_s
 
     def __enter__(self) -> Self:
@@ -198,3 +200,7 @@ class Engine:
             )
         if temperature < 0 or (temperature > 0 and schedule.verification == "greedy"):
             raise ConfigError(f"temperature is {temperature}: it must be at least 0, and 0 with verification greedy")
+
+
+def _path(folder: str | Path | None) -> Path | None:
+    return None if folder is None else Path(folder)

@@ -34,7 +34,9 @@ TargetOption = Annotated[
 DrafterOption = Annotated[
     str | None,
     typer.Option(
-        help="A shipped drafter's name or a folder; without it the one shipped for the target.", show_default=False
+        help="The draft model: a shipped one's name, a training run's folder, any model with the target's tokenizer "
+        "(folder or hub id), or none; without it the one shipped for the target, if any.",
+        show_default=False,
     ),
 ]
 ExitsOption = Annotated[
@@ -46,8 +48,8 @@ ExitsOption = Annotated[
 HeadsOption = Annotated[
     str | None,
     typer.Option(
-        help="Heads and streams of the target: shipped names or folders, separated by commas, or none; "
-        "without it all that are shipped for the target.",
+        help="Heads and streams of the target, and prompt lookup: shipped names or folders, separated by commas, or "
+        "none; without it all that ship for the target.",
         show_default=False,
     ),
 ]

@@ -105,7 +105,7 @@ def lanes_of(schedule: Schedule) -> list[str]:
 
 def _role(schedule: Schedule, lane: str) -> str:
     if schedule.is_pooled:
-        return "both models"
+        return "target" if schedule.traits.finds_text else "both models"
     return "target" if lane == schedule.target_lane else "draft"
 
 

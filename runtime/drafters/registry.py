@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 
 from decoding.errors import ConfigError, ModelFormatError
+from decoding.schedule import Method
 from runtime.drafters.streams.folder import STREAM_KIND
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.models.decoder import Decoder
@@ -39,6 +40,13 @@ CAUSAL_LM_KIND: Final = "causal_lm"
 Loader = Callable[[Path, DrafterContext], WindowDrafter]
 
 
+class Kind(NamedTuple):
+    """What loads a kind of folder, and the method that it is for; None for a draft model, which serves several."""
+
+    load: Loader
+    method: Method | None = None
+
+
 def load_drafter(folder: Path, context: DrafterContext) -> WindowDrafter:
     """The drafter of a folder, for the target of the context.
 
@@ -47,14 +55,13 @@ def load_drafter(folder: Path, context: DrafterContext) -> WindowDrafter:
         ModelError: the target is not the one the drafter was trained for, or has another tokenizer.
         ModelFormatError: a file is missing or damaged, or the folder is of no known kind.
     """
-    path, kind = folder / CONFIG_FILE, kind_of(folder)
-    if kind == STREAM_KIND:
-        msg = f"{path}: these are streams of a target: they draft in its own lane, by the method speculative_streaming"
-        raise ConfigError(msg)
-    if kind not in LOADERS:
-        msg = f"{path}: speculators_model_type is {kind!r}, not a kind of drafter; known kinds: {', '.join(LOADERS)}"
-        raise ModelFormatError(msg)
-    return LOADERS[kind](folder, context)
+    kind = kind_of(folder)
+    if kind not in KINDS:
+        path, known = folder / CONFIG_FILE, ", ".join(KINDS)
+        raise ModelFormatError(
+            f"{path}: speculators_model_type is {kind!r}, not a kind of drafter; known kinds: {known}"
+        )
+    return KINDS[kind].load(folder, context)
 
 
 def require_streams(folder: Path) -> None:
@@ -87,23 +94,33 @@ def _of_its_own(loader: str) -> Loader:
     return lambda folder, context: _function(loader)(folder, context.target_folder, dtype=context.dtype)
 
 
+def _refuse_streams(folder: Path, _: DrafterContext) -> WindowDrafter:
+    raise ConfigError(
+        f"{folder / CONFIG_FILE}: these are streams of a target: they draft in its own lane, by the method "
+        "speculative_streaming"
+    )
+
+
 def _without_weights(loader: str) -> Loader:
     """What loads a drafter that needs its folder alone."""
     return lambda folder, _: _function(loader)(folder)
 
 
-LOADERS: Final[Mapping[str, Loader]] = {
-    "mirrorsd_draft": _of_its_target("runtime.drafters.language_model.folder:load_language_model"),
-    "mirrorsd_medusa": _of_its_target("runtime.drafters.medusa.folder:load_medusa"),
-    "mirrorsd_hydra": _of_its_target("runtime.drafters.hydra.folder:load_hydra"),
-    "mirrorsd_eagle1": _of_its_target("runtime.drafters.eagle.folder:load_eagle1"),
-    "mirrorsd_eagle3": _of_its_target("runtime.drafters.eagle.folder:load_eagle3"),
-    "mirrorsd_prompt_lookup": _without_weights("runtime.drafters.prompt_lookup.folder:load_prompt_lookup"),
-    CAUSAL_LM_KIND: _of_its_own("runtime.drafters.causal_lm.folder:load_causal_lm"),
-    "published_eagle3": _of_its_target("runtime.drafters.eagle.published:load_published_eagle3"),
-    "published_medusa": _of_its_target("runtime.drafters.medusa.published:load_published_medusa"),
+KINDS: Final[dict[str, Kind]] = {
+    "mirrorsd_draft": Kind(_of_its_target("runtime.drafters.language_model.folder:load_language_model")),
+    "mirrorsd_medusa": Kind(_of_its_target("runtime.drafters.medusa.folder:load_medusa"), "medusa"),
+    "mirrorsd_hydra": Kind(_of_its_target("runtime.drafters.hydra.folder:load_hydra"), "hydra"),
+    "mirrorsd_eagle1": Kind(_of_its_target("runtime.drafters.eagle.folder:load_eagle1"), "eagle2"),
+    "mirrorsd_eagle3": Kind(_of_its_target("runtime.drafters.eagle.folder:load_eagle3"), "eagle3"),
+    "mirrorsd_prompt_lookup": Kind(
+        _without_weights("runtime.drafters.prompt_lookup.folder:load_prompt_lookup"), "prompt_lookup"
+    ),
+    STREAM_KIND: Kind(_refuse_streams, "speculative_streaming"),
+    CAUSAL_LM_KIND: Kind(_of_its_own("runtime.drafters.causal_lm.folder:load_causal_lm")),
+    "published_eagle3": Kind(_of_its_target("runtime.drafters.eagle.published:load_published_eagle3"), "eagle3"),
+    "published_medusa": Kind(_of_its_target("runtime.drafters.medusa.published:load_published_medusa"), "medusa"),
 }
-"""By kind: `speculators_model_type` of a folder's config; published heads and models have none, but other fields."""
+"""By `speculators_model_type` of a folder's config; published heads and models have none, but other fields."""
 
 
 def kind_of(folder: Path) -> str:

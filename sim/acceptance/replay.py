@@ -11,7 +11,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from decoding.errors import RecordError
 from decoding.messages import NO_WINDOW, Verdict, Window
 from decoding.record import AcceptanceRecord, round_starts
 from decoding.schedule import Schedule
@@ -54,8 +53,8 @@ class Replay:
         return self._missing[schedule]
 
     def _check(self, schedule: Schedule) -> None:
-        if reason := self.missing(schedule):
-            raise RecordError(reason)
+        if self.missing(schedule):
+            self._joined.record.check(schedule)
 
     def shape(self, schedule: Schedule) -> RoundShape:
         """See `Acceptance`; the exit's roots of `hybrid` are an estimate, see `RootRanks.mean_exit_roots`."""

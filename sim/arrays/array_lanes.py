@@ -194,10 +194,7 @@ class ArrayLanes:
         self._draft(rounds, np.zeros(len(rounds), dtype=np.int64))
 
     def _rollout(self, rounds: Ints) -> None:
-        accepted: Ints = self._decided.walk.num_accepted[rounds - 1]
-        # a draft without features has read all it drafted but the last token
-        unread = accepted if self._schedule.reads_features else accepted == self._schedule.num_speculative_tokens
-        self._draft(rounds, np.minimum(unread, self._durations.plan.most_unread - 1))
+        self._draft(rounds, np.array(self._durations.plan.unread)[self._decided.walk.num_accepted[rounds - 1]])
 
     def _draft(self, rounds: Ints, unread: Ints) -> None:
         """A whole window, after reading so many tokens before the last committed one."""

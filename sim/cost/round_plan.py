@@ -69,7 +69,8 @@ class RoundPlan:
         streams: what drafting adds to each segment, where the target drafts itself.
         step: what is called to draft; None where nobody does.
         step_rows: rows of the steps of a draft model, by kind.
-        most_unread: committed tokens, at most, that a rollout reads in its first step; 0 without a draft lane.
+        unread: committed tokens before the last one that a rollout has to read in its first step, by the number of
+            drafted tokens accepted in the round before; empty without a draft lane.
         later_rows: rows of a rollout's steps after its first one.
         num_streams: guesses that a step of the draft makes at most.
     """
@@ -81,7 +82,7 @@ class RoundPlan:
     streams: Part | None
     step: Part | None
     step_rows: Mapping[StepKind, int]
-    most_unread: int
+    unread: tuple[int, ...]
     later_rows: tuple[int, ...]
     num_streams: int
 
@@ -102,10 +103,15 @@ class RoundPlan:
             streams=part if schedule.traits.drafts_itself else None,
             step=part,
             step_rows=step_rows(schedule, shape.num_exit_roots),
-            most_unread=_most_tokens_to_read(schedule),
+            unread=_unread(schedule),
             later_rows=_later_rows(schedule, shape),
             num_streams=schedule.draft_streams,
         )
+
+    @property
+    def most_to_read(self) -> int:
+        """Rows of the longest first step of a rollout; 0 without a draft lane."""
+        return max(self.unread, default=-1) + 1
 
     def demands(self) -> Iterator[tuple[str, Part, int]]:
         """Every part that is ever called, with its lane and rows."""
@@ -113,7 +119,7 @@ class RoundPlan:
             parts = (*operation.calls, self.streams) if self.streams else operation.calls
             yield from ((self.target_lane, part, operation.rows) for part in parts)
         if self.step is not None and self.streams is None:
-            rows = {*self.step_rows.values(), *range(1, self.most_unread + 1), *self.later_rows}
+            rows = {*self.step_rows.values(), *range(1, self.most_to_read + 1), *self.later_rows}
             yield from ((self.draft_lane, self.step, count) for count in sorted(rows))
         for count in range(1, self.num_streams + 1):
             yield self.draft_lane, DRAFT_STEP, count + 1
@@ -162,17 +168,18 @@ def step_rows(schedule: Schedule, num_exit_roots: int) -> dict[StepKind, int]:
     return rows
 
 
-def _most_tokens_to_read(schedule: Schedule) -> int:
-    """Most committed tokens that whatever drafts has not read when a rollout starts.
+def _unread(schedule: Schedule) -> tuple[int, ...]:
+    """Committed tokens that whatever drafts has not read yet, by the tokens accepted last; see `RoundPlan`.
 
     With the target's features all of the last round's are read with theirs. Without, a draft has never read the last
     token of a window that was accepted whole, unless it has fed that to its branches. Reading text costs no rows.
     """
-    if not schedule.traits.has_draft_lane:
-        return 0
+    traits, most = schedule.traits, schedule.num_speculative_tokens
+    if not traits.has_draft_lane:
+        return ()
     if schedule.reads_features:
-        return schedule.num_speculative_tokens + 1
-    return 2 if schedule.traits.has_draft_model and not schedule.traits.overlaps else 1
+        return tuple(range(most + 1))
+    return (0,) * most + (int(traits.has_draft_model and not traits.overlaps),)
 
 
 def _later_rows(schedule: Schedule, shape: RoundShape) -> tuple[int, ...]:

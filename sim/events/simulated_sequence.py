@@ -116,17 +116,8 @@ class SimulatedSequence:
             trace.decode_s = now_s
 
     def rollout(self, verdict: Verdict | None) -> Steps:
-        """The steps of a whole window, for a draft that has not read what the last `verdict` brought.
-
-        With the target's features it reads all of that round with theirs. Without, it has read every drafted token
-        but the last, which was its last reply.
-        """
-        if verdict is None:
-            return self._rollout(ROLLOUT_STEP, 0)
-        num_unread = verdict.num_accepted
-        if not self.schedule.reads_features:
-            num_unread = 1 if num_unread == self.schedule.num_speculative_tokens else 0
-        return self._rollout(ROLLOUT_STEP, min(num_unread, self.costs.plan.most_unread - 1))
+        """The steps of a whole window, for a draft that has not read what the last `verdict` brought."""
+        return self._rollout(ROLLOUT_STEP, 0 if verdict is None else self.costs.plan.unread[verdict.num_accepted])
 
     def next_window(self, verdict: Verdict, left: Mapping[int, int], *, is_read: bool) -> Steps | None:
         """What is left to do for the window after the committed `verdict`; None if a branch holds it already.

@@ -41,7 +41,7 @@ def engine(tiny_folders, folders):
     }
     with pytest.MonkeyPatch.context() as patch, thread_engine(tiny_folders.target) as engine:
         for name, load in doubles.items():
-            patch.setitem(drafter_kinds.LOADERS, name, load)
+            patch.setitem(drafter_kinds.KINDS, name, drafter_kinds.Kind(load))
         yield engine
 
 

@@ -161,10 +161,9 @@ def _head(pair: ModelPair, schedule: Schedule) -> str:
 
     name = pair.head_for(schedule.method)
     if name is None:
-        given = ", ".join(head.name for head in pair.heads)
-        have = f"those given are {given}" if given else f"none ships for {pair.target}"
-        msg = f"method {schedule.method} needs its own kind of head, and {have}: name one with --drafter"
-        raise ConfigError(msg)
+        given = ", ".join(head.name for head in pair.heads) or "none"
+        needs = f"method {schedule.method} needs its own kind of head"
+        raise ConfigError(f"{needs}, and those at hand are {given}: name one with --drafter")
     return name
 
 

@@ -216,13 +216,8 @@ def _show_card(card: Card, folder: Path) -> None:
 
 def _next_command(kind: str, target: str, folder: Path) -> str:
     """How to run with what was trained."""
-    from mirrorsd.model_pair import find_pair
-
     option = {"draft": "--drafter", "exit": "--exits"}.get(kind, "--heads")
-    words = ["mirrorsd", "demo", *_unless_default(target)]
-    if option != "--drafter" and find_pair(target, heads=()).drafter is None:
-        words += ["--drafter", "DRAFTER"]
-    return shlex.join([*words, option, str(folder)])
+    return shlex.join(["mirrorsd", "demo", *_unless_default(target), option, str(folder)])
 
 
 def _unless_default(target: str) -> list[str]:

@@ -82,10 +82,13 @@ def test_a_head_can_be_named_in_place_of_the_schedules(mirrorsd, head_folders, s
     assert json.loads(named.stdout)["schedule"]["drafter"] == str(head_folders["medusa"])
     wrong = mirrorsd(*words, "--drafter", head_folders["streams"])
     assert wrong.exit_code == 2
-    assert "method medusa needs its own kind of head, and those given are" in wrong.stderr.replace("\n", " ")
+    assert "method medusa needs its own kind of head, and those at hand are" in wrong.stderr.replace("\n", " ")
     missing = mirrorsd(*words[:-4], "--schedule", schedule_file(**TREES["eagle"], drafter=None), "--prompt", "w1")
     assert missing.exit_code == 2
-    assert "method eagle2 needs its own kind of head, and none ships for" in missing.stderr.replace("\n", " ")
+    assert (
+        "method eagle2 needs its own kind of head, and those at hand are prompt-lookup: name one"
+        in missing.stderr.replace("\n", " ")
+    )
 
 
 def test_an_interrupted_file_is_finished_and_a_finished_one_left_alone(run, schedule_file, prompt_file, tmp_path):
@@ -161,7 +164,7 @@ def test_a_schedule_on_lanes_that_are_not_here_lists_those_that_are(run, tmp_pat
 def test_exits_are_not_taken_for_a_drafter(run, schedule_file, tiny_folders):
     result = run("--schedule", schedule_file(), "--prompt", "w1", "--drafter", tiny_folders.exits)
     assert result.exit_code == 2
-    assert "is not a drafter: config.json has speculators_model_type 'mirrorsd_exits'" in result.stderr
+    assert "is not a draft model: config.json has speculators_model_type 'mirrorsd_exits'" in result.stderr
 
 
 def test_truncated_weights_are_named(run, schedule_file, tiny_folders, tmp_path):
