@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Required, TypedDict, Unpack
 
+from decoding.errors import ConfigError
 from mirrorsd.model_pair import ModelPair, Progress, folder_of, name_of
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ def calibrate(
     from hwprofiles.profile import save_profile
     from mirrorsd.text_engine import lane_specs, new_engine
 
+    if Path(path).is_dir():
+        msg = f"{path}: is a folder; name the file that the profile goes to"
+        raise ConfigError(msg)
     lanes = lane_specs()
     with new_engine(pair, lanes) as engine:
         profile = measure(engine, calibration_task(engine, pair, lanes, **settings), progress)

@@ -62,7 +62,15 @@ def test_ctrl_c_writes_nothing(words, tmp_path):
 
 
 def test_a_folder_in_the_place_of_the_file_is_named(mirrorsd, tiny_folders, tmp_path):
-    words = ("--target", tiny_folders.target, "--drafter", tiny_folders.target, "--out", tmp_path)
+    words = ("--target", tiny_folders.target, "--drafter", tiny_folders.drafter, "--out", tmp_path)
     result = mirrorsd("calibrate", *words)
     assert result.exit_code == 2
-    assert "is not a drafter" in result.stderr
+    assert f"{tmp_path}: is a folder; name the file" in result.stderr.replace("\n", "")
+    assert "timing" not in result.stderr
+
+
+def test_what_is_no_draft_is_refused_before_anything_is_measured(mirrorsd, tiny_folders, tmp_path):
+    words = ("--target", tiny_folders.target, "--drafter", tiny_folders.exits, "--out", tmp_path / "profile.yaml")
+    result = mirrorsd("calibrate", *words)
+    assert result.exit_code == 2
+    assert "is not a draft model" in result.stderr

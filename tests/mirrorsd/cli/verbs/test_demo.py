@@ -175,12 +175,6 @@ def test_evidence_of_different_models_is_refused(demo, tmp_path):
     assert "was measured with dtype bfloat16" in result.stderr
 
 
-def test_a_pair_without_a_drafter_is_told_what_is_missing(tiny_folders, prompts, tmp_path):
-    result = call("demo", "--target", tiny_folders.target, "--prompts", prompts, "--out", tmp_path)
-    assert result.exit_code == 2
-    assert "no drafter ships for" in result.stderr
-
-
 @pytest.mark.parametrize("content", ["{", "[]", "{}", '{"schedules": [{}]}'])
 def test_a_report_of_something_else_is_refused(content, tmp_path):
     path = tmp_path / "result.json"
