@@ -132,6 +132,8 @@ class DurationTables:
         ]
         parts = [(target, part) for operation in plan.segments for part in operation.calls]
         drafting = [self._facts(draft, plan.step)] if plan.step else []
+        if plan.step_rows:
+            self._step_s(plan, plan.widest_step)  # refused where it was not measured, whatever texts come to
         step_s = {kind: self._step_s(plan, count) for kind, count in plan.step_rows.items()}
         return Durations(
             plan=plan,

@@ -69,6 +69,8 @@ class RoundPlan:
         streams: what drafting adds to each segment, where the target drafts itself.
         step: what is called to draft; None where nobody does.
         step_rows: rows of the steps of a draft model, by kind.
+        widest_step: rows of the widest step that a round could come to: where draft and exit name the same roots steps
+            are narrower, and how often they do is known of the texts of a record only.
         unread: committed tokens before the last one that a rollout has to read in its first step, by the number of
             drafted tokens accepted in the round before; empty without a draft lane.
         later_rows: rows of a rollout's steps after its first one.
@@ -82,6 +84,7 @@ class RoundPlan:
     streams: Part | None
     step: Part | None
     step_rows: Mapping[StepKind, int]
+    widest_step: int
     unread: tuple[int, ...]
     later_rows: tuple[int, ...]
     num_streams: int
@@ -103,6 +106,7 @@ class RoundPlan:
             streams=part if schedule.traits.drafts_itself else None,
             step=part,
             step_rows=step_rows(schedule, shape.num_exit_roots),
+            widest_step=max(step_rows(schedule, sum(schedule.exit_roots_per_row)).values(), default=1),
             unread=_unread(schedule),
             later_rows=_later_rows(schedule, shape),
             num_streams=schedule.draft_streams,
@@ -119,7 +123,7 @@ class RoundPlan:
             parts = (*operation.calls, self.streams) if self.streams else operation.calls
             yield from ((self.target_lane, part, operation.rows) for part in parts)
         if self.step is not None and self.streams is None:
-            rows = {*self.step_rows.values(), *range(1, self.most_to_read + 1), *self.later_rows}
+            rows = {*self.step_rows.values(), self.widest_step, *range(1, self.most_to_read + 1), *self.later_rows}
             yield from ((self.draft_lane, self.step, count) for count in sorted(rows))
         for count in range(1, self.num_streams + 1):
             yield self.draft_lane, DRAFT_STEP, count + 1

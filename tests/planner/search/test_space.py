@@ -1,6 +1,7 @@
 """The search asks only what was measured and recorded, and asks all of it."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from decoding.record import RecordedTree
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from planner.search.space import SearchSpace, asked, placement_name, survey
+from planner.what_if.mixed_record import with_acceptance
 from sim.acceptance.replay import Replay
 from sim.cost.round_plan import step_rows
 from sim.evaluator import Evaluator, evaluate
@@ -297,3 +299,14 @@ def test_a_search_counts_what_it_left_out_and_names_what_was_missing(record):
     assert "more than 8 roots per row from the exit after layer 15 were not recorded" in reasons
     assert min(found.left_out.values()) > 0
     assert sum(found.left_out.values()) + len(found.schedules) == len(asked(WIDE, profile, record))
+
+
+def test_a_schedule_is_offered_only_if_it_can_be_asked_of_every_text(record):
+    """A part of the record, or a better draft, comes to other roots that draft and exit have in common."""
+    profile = narrow_machine((1, 2, 4, 8, 16))
+    offered = [one for one in survey(WIDE, profile, record).schedules if one.root_source == "hybrid"]
+    assert offered
+    for acceptance in (0.05, 0.5, 0.95):
+        mixed = with_acceptance(record, acceptance)
+        for part in (mixed, *(replace(mixed, prompts=(prompt,)) for prompt in mixed.prompts)):
+            assert len(evaluate(offered, profile, part)) == len(offered)
