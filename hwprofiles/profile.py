@@ -22,19 +22,31 @@ BYTES_PER_CANDIDATE = 8
 """A candidate crosses a link as a 32-bit id and a 32-bit log-prob."""
 
 Seconds = Annotated[float, Field(ge=0)]
-LanePart = Literal["layer", "lm_head", "exit", "draft_step", "draft_step_features", "draft_streams", "heads", "streams"]
+LanePart = Literal[
+    "layer",
+    "lm_head",
+    "exit",
+    "draft_step",
+    "draft_step_features",
+    "draft_streams",
+    "heads",
+    "streams",
+    "prefill",
+    "draft_prefill",
+    "head_prefill",
+]
 """The fields of a `LaneProfile` that hold tables."""
 
 
 class LatencyTable(StrictModel):
-    """Median seconds of one model part over a grid, [rows][contexts], with the spread of the repeats.
+    """Mean seconds of one model part over a grid, [rows][contexts].
 
     Attributes:
         rows: grid of row counts, ascending.
         contexts: grid of context lengths (tokens in the cache), ascending; one entry where the context does
             not matter, and then any context is in range.
-        seconds: medians.
-        relative_error: half-width of the central 50 % of the repeats, over the median, pooled over the grid.
+        seconds: means.
+        relative_error: half-width (90 %) of what the whole table may be off by, beyond what the lane's times share.
         bytes_per_call: memory traffic of one call at one row (weights and cache), for contention.
         source: where the numbers come from.
     """
@@ -100,9 +112,8 @@ class Contention(StrictModel):
 
     Attributes:
         lanes: the lane that ran the target, then the lane that ran the draft.
-        slowdown: for each lane of the pair, its latency while the other works over its latency alone (>= 1 up to
-            noise; values below one are kept as measured).
-        relative_error: spread of the repeats.
+        slowdown: for each lane of the pair, its latency while the other works over its latency alone.
+        relative_error: half-width (90 %) of what either may be off by.
         source: where the numbers come from.
     """
 
@@ -112,6 +123,20 @@ class Contention(StrictModel):
     source: str
 
 
+class Anchor(StrictModel):
+    """The work that all other times of a lane were compared with: a verification of one row.
+
+    Attributes:
+        context: cached tokens.
+        seconds: its mean over the calibration.
+        relative_error: half-width (90 %) of that mean.
+    """
+
+    context: Annotated[int, Field(ge=0)]
+    seconds: Annotated[float, Field(gt=0)]
+    relative_error: Annotated[float, Field(ge=0)] = 0.0
+
+
 class LaneProfile(StrictModel):
     """One lane: where it runs and what each model part costs on it.
 
@@ -119,8 +144,12 @@ class LaneProfile(StrictModel):
     exit layer, `draft_step` (a whole step of the draft, selection included), `draft_step_features` (with exit
     features), `draft_streams` (the streams of one row of the draft, if it has any; their rows are guesses), `heads` (a
     whole step of a head, by the drafter's name), `streams` (what the target's streams add to a verification, by their
-    name). `dispatch_s` is the fixed cost of one operation: half of it before it starts, half after it
-    ends.
+    name), `prefill`, `draft_prefill` and `head_prefill` (reading a whole prompt of so many rows: by the target, by the
+    draft, by a head of that name). `dispatch_s` is the fixed cost of one operation: half of it before it starts, half
+    after it ends.
+
+    `anchor` is what times were compared with; None in a profile that nobody measured. `relative_error` is what all
+    times of this lane may be off by together (half-width, 90 %), beyond what all lanes share.
     """
 
     name: str
@@ -136,6 +165,11 @@ class LaneProfile(StrictModel):
     draft_streams: LatencyTable | None = None
     heads: dict[str, LatencyTable] = Field(default={})
     streams: dict[str, LatencyTable] = Field(default={})
+    prefill: LatencyTable | None = None
+    draft_prefill: LatencyTable | None = None
+    head_prefill: dict[str, LatencyTable] = Field(default={})
+    anchor: Anchor | None = None
+    relative_error: Annotated[float, Field(ge=0)] = 0.0
 
     def verify_s(self, num_layers: int, rows: float, context: float) -> float:
         """Seconds of a verification, without its dispatch: all layers, and what follows the last one.
@@ -194,11 +228,15 @@ class Profile(StrictModel):
         memory_pool_bytes_per_s: bandwidth that all lanes share (max-min fair); None if it never binds.
         features_bytes_per_row: hidden states of one row that an exit message carries to a draft with features.
         calibration_s: how long measuring took.
-        relative_error: what a predicted time per token may be off by, from held-back checks.
+        relative_error: what all times may be off by together (half-width, 90 %): the ratio of two schedules is free
+            of it.
+        is_row_invariant: whether a row's result does not depend on how many others are computed with it; None if
+            that was not tested.
+        samples: name of the file next to this one that holds all that was timed; None if nothing was kept.
         notes: remarks on how it was measured, for people.
     """
 
-    format: Literal["mirrorsd-profile-2"] = "mirrorsd-profile-2"
+    format: Literal["mirrorsd-profile-3"] = "mirrorsd-profile-3"
     host: dict[str, Any]
     target: str
     drafter: str | None
@@ -212,6 +250,8 @@ class Profile(StrictModel):
     round_overhead_s: Seconds = 0.0
     calibration_s: Seconds = 0.0
     relative_error: Annotated[float, Field(ge=0)] = 0.0
+    is_row_invariant: bool | None = None
+    samples: str | None = None
     notes: tuple[str, ...] = ()
 
     @model_validator(mode="after")

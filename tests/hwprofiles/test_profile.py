@@ -233,5 +233,5 @@ def test_two_lanes_of_one_name_are_refused() -> None:
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "profile.yaml"
     path.write_text("format: mirrorsd-profile-9\n")
-    with pytest.raises(ConfigError, match="mirrorsd-profile-2"):
+    with pytest.raises(ConfigError, match="mirrorsd-profile-3"):
         load_profile(path)
