@@ -18,7 +18,7 @@ from math import inf
 from statistics import median
 
 from calibrate.profiling.decodings import Run, decode, gaps_s, level_factor, residual
-from calibrate.profiling.fit import Level, levelled
+from calibrate.fitting.fit import Level, levelled
 from calibrate.profiling.grid import USUAL_BRANCHES, Effort, full_effort, quick_effort
 from calibrate.profiling.head_parts import HeadParts, HeadTables, measure_heads
 from calibrate.profiling.lane_pairs import measure_pairs

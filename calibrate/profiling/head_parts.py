@@ -13,9 +13,9 @@ from statistics import fmean, median
 from typing import Final, NamedTuple
 
 from calibrate.profiling.decodings import Run, decode, rollout_level
-from calibrate.profiling.fit import make_table
+from calibrate.fitting.fit import make_table
 from calibrate.profiling.grid import Effort
-from calibrate.profiling.noise import Noise, spread
+from calibrate.fitting.noise import Noise, spread
 from calibrate.profiling.placements import head_schedules
 from calibrate.profiling.time_budget import Passes
 from calibrate.profiling.visits import Cell, Samples, visit_in_turn

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
-from calibrate.profiling.noise import spread
+from calibrate.fitting.noise import spread
 from calibrate.profiling.time_budget import Passes
 from calibrate.profiling.visits import visit
 from hwprofiles.profile import Contention

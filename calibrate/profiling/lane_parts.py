@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
-from calibrate.profiling.fit import CATCH_UP_ROWS, TargetTables, TargetTimes, fit_target, grow, make_table
+from calibrate.fitting.fit import CATCH_UP_ROWS, TargetTables, TargetTimes, fit_target, grow, make_table
 from calibrate.profiling.grid import Effort
-from calibrate.profiling.noise import Noise
+from calibrate.fitting.noise import Noise
 from calibrate.profiling.visits import Cell, Samples
 from hwprofiles.placement import PlacedLane
 from hwprofiles.profile import LaneProfile, LatencyTable

@@ -13,7 +13,7 @@ from statistics import linear_regression
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.profiling.noise import Noise
+from calibrate.fitting.noise import Noise
 from hwprofiles.profile import LaneProfile, LatencyTable
 
 Size = tuple[int, int]
