@@ -143,7 +143,9 @@ def _demo(out: Path) -> tuple[Path, float]:
 
 def _facts(demo: Json, run: Json) -> dict[str, Any]:
     names = ("created", "num_prompts", "pays", "speedup", "winner", "busy", "notes", "rounds", "total_s")
-    return {name: demo.get(name) for name in names} | {name: run[name] for name in ("busy_process", "wall_s")}
+    own = {name: run[name] for name in ("busy_process", "wall_s")}
+    winner = next(entry for entry in demo["schedules"] if entry["name"] == demo["winner"])
+    return {name: demo[name] for name in names} | {"winner_speedup": winner["speedup_measured"]} | own
 
 
 def _lanes(entry: Json) -> tuple[str, str]:

@@ -23,6 +23,7 @@ def script(tmp_path, monkeypatch):
 def entry(predicted_s, at_anchor_s, *, error=0.0, lanes=("cpu0", "cpu1"), half_width=0.1, rounds=(7, 7)):
     target, draft = lanes
     return {
+        "name": "mirror",
         "schedule": {"target_lane": target} | ({} if draft is None else {"draft_lane": draft}),
         "predicted": {
             "tpot_s": predicted_s,
@@ -33,6 +34,7 @@ def entry(predicted_s, at_anchor_s, *, error=0.0, lanes=("cpu0", "cpu1"), half_w
         "tpot_error": error,
         "tpot_error_at_anchor": predicted_s / at_anchor_s - 1,
         "rounds_equal": {"equal": rounds[0], "of": rounds[1]},
+        "speedup_measured": {"value": 1.3, "low": 1.2, "high": 1.4},
     }
 
 
@@ -149,6 +151,7 @@ def test_demos_that_are_there_are_not_run_again_and_all_are_in_the_summary(scrip
     assert result["all"]["pays"] == ["unclear"] * 3
     assert result["all"]["error_at_anchor"]["worst"] == pytest.approx(1 - 1 / 1.3)
     assert result["demos"]["2"]["wall_s"] == 312.5
+    assert result["demos"]["2"]["winner_speedup"] == {"value": 1.3, "low": 1.2, "high": 1.4}
     assert result["demos"]["2"]["busy_process"] is False
     folder = tmp_path / "results" / "demos" / "2"
     assert result["demos"]["2"]["num_bytes"] == sum(path.stat().st_size for path in folder.iterdir())
