@@ -16,6 +16,7 @@ import argparse
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -95,7 +96,7 @@ def main() -> None:
         figures[f"windows of {num_tokens}"] = {kind: round(tokens[kind] / steps[kind], 3) for kind in tokens}
         print(num_tokens, figures[f"windows of {num_tokens}"], flush=True)
     shared = {
-        "drafter": folder.name,
+        "drafter": Path(options.drafter).name,
         "num_prompts": len(prompts),
         "max_new_tokens": options.max_new_tokens,
         "measured": measured(embedded_folder(), folder),

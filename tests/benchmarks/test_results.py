@@ -77,6 +77,11 @@ def test_nothing_is_known_to_be_stale_that_is_not_there():
     assert {path.stem for path in FILES} >= KNOWN_STALE
 
 
+def test_every_result_has_the_command_that_makes_it():
+    table = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
+    assert [path.name for path in FILES if f"`{path.name}`" not in table and path.stem != "demo"] == []
+
+
 def test_a_result_goes_out_of_date_with_one_byte_of_what_it_measured(common, tmp_path, monkeypatch):
     monkeypatch.setattr(common, "SHIPPED_FOLDER", tmp_path)
     for name, weights in {"mine": b"one", "yours": b"two"}.items():
