@@ -53,24 +53,23 @@ def main() -> None:
     """Run the demos that are missing, and write the summary."""
     options = _options()
     name = "demos-busy" if options.busy else "demos"
-    weights = {"measured": measured_pair(find_pair(EMBEDDED)), "formats": formats()}
-    for number in range(1, options.count + 1):
-        folder = RESULTS / name / str(number)
-        if not folder.exists():
-            with busy_process() if options.busy else nullcontext():
-                out, wall_s = _demo(Path("out") / name / str(number))
-            keep(out, folder, weights | {"busy_process": options.busy, "wall_s": wall_s})
-        if changed := out_of_date(read_result(folder / RUN), weights["measured"]):
-            raise SystemExit(
-                f"{folder}: is about other weights or formats ({', '.join(changed)}); remove it, run it again"
-            )
+    wanted = [RESULTS / name / str(number) for number in range(1, options.count + 1)]
+    missing = [folder for folder in wanted if not folder.exists()]
+    if missing:
+        weights = {"measured": measured_pair(find_pair(EMBEDDED)), "formats": formats()}
+        _require_same(numbered(RESULTS / name), weights["measured"])
+    for folder in missing:
+        with busy_process() if options.busy else nullcontext():
+            out, wall_s = _demo(Path("out") / name / folder.name)
+        keep(out, folder, weights | {"busy_process": options.busy, "wall_s": wall_s})
     if folders := numbered(RESULTS / name):
-        write_result(RESULTS / f"{name}.json", weights | summary(folders))
-        print(json.dumps(summary(folders)["all"], indent=2))
+        content = summary(folders)
+        write_result(RESULTS / f"{name}.json", content)
+        print(json.dumps(content["all"], indent=2))
 
 
 def keep(out: Path, folder: Path, facts: Json) -> None:
-    """Copy what a demo wrote into `out` that others can be worked out from, whole or not at all."""
+    """Copy what a demo wrote into `out` that its figures can be worked out from, whole or not at all."""
     files = {DEMO, *read_result(out / DEMO)["files"].values()}
     if samples := load_profile(out / "profile.yaml").samples:
         files.add(samples)
@@ -79,7 +78,8 @@ def keep(out: Path, folder: Path, facts: Json) -> None:
         whole = Path(work) / folder.name
         whole.mkdir()
         for file in sorted(files):
-            copyfile(out / file, whole / Path(file).name)
+            (whole / file).parent.mkdir(parents=True, exist_ok=True)
+            copyfile(out / file, whole / file)
         write_result(whole / RUN, facts)
         whole.rename(folder)
 
@@ -91,13 +91,15 @@ def numbered(folder: Path) -> list[Path]:
 
 def summary(folders: Sequence[Path]) -> dict[str, Any]:
     """Figures of every demo and of all together, from what was kept of them."""
-    demos = [read_result(folder / DEMO) for folder in folders]
+    demos, runs = ([read_result(folder / file) for folder in folders] for file in (DEMO, RUN))
     return {
         "platform": demos[0]["platform"],
+        "measured": runs[0]["measured"],
+        "formats": runs[0]["formats"],
         "all": {"num_demos": len(demos), "pays": [demo["pays"] for demo in demos]} | figures(demos),
         "demos": {
-            folder.name: _facts(demo, read_result(folder / RUN)) | figures([demo]) | {"num_bytes": _num_bytes(folder)}
-            for folder, demo in zip(folders, demos, strict=True)
+            folder.name: _facts(demo, run) | figures([demo]) | {"num_bytes": _num_bytes(folder)}
+            for folder, demo, run in zip(folders, demos, runs, strict=True)
         },
     }
 
@@ -134,6 +136,13 @@ def ratio_errors(entries: Sequence[Json]) -> Iterator[float]:
             yield predicted / (one["measured"]["tpot_s_at_anchor"] / other["measured"]["tpot_s_at_anchor"]) - 1
 
 
+def _require_same(folders: Sequence[Path], today: Mapping[str, str]) -> None:
+    """Refuse to add demos to those of other weights."""
+    for folder in folders:
+        if changed := out_of_date(read_result(folder / RUN), today):
+            raise SystemExit(f"{folder}: is about other weights or formats ({', '.join(changed)}); remove it")
+
+
 def _demo(out: Path) -> tuple[Path, float]:
     """Run the product as a user does; its folder, and how long it took with all that it loads."""
     start_s = time.perf_counter()
@@ -165,7 +174,7 @@ def _spread(errors: Sequence[float]) -> dict[str, float] | None:
 
 
 def _num_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.iterdir())
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _options() -> argparse.Namespace:

@@ -173,12 +173,30 @@ def test_demos_next_to_a_busy_process_are_kept_apart(script, tmp_path, monkeypat
     assert not (tmp_path / "results" / "demos.json").exists()
 
 
-def test_a_demo_of_other_weights_is_not_taken_among_them(script, tmp_path, monkeypatch) -> None:
-    out = write_demo(tmp_path / "out", demo(entry(1.0, 1.0)))
-    script.keep(out, tmp_path / "results" / "demos" / "1", {"measured": {"smollm2-135m-instruct": "older"}})
-    monkeypatch.setattr("sys.argv", ["demos.py", "--count", "1"])
+@pytest.fixture
+def older(script, tmp_path):
+    """A demo that was kept when the target had other weights."""
+    out = write_demo(tmp_path / "older", demo(entry(1.0, 1.0)))
+    facts = {"measured": {"smollm2-135m-instruct": "older"}, "formats": {}, "busy_process": False, "wall_s": 1.0}
+    script.keep(out, tmp_path / "results" / "demos" / "1", facts)
+    return facts
+
+
+def test_demos_are_not_added_to_those_of_other_weights(script, older, monkeypatch) -> None:
+    run = []
+    monkeypatch.setattr(script, "_demo", run.append)
+    monkeypatch.setattr("sys.argv", ["demos.py", "--count", "2"])
     with pytest.raises(SystemExit, match=r"other weights or formats \(smollm2-135m-instruct\)"):
         script.main()
+    assert run == []
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_summary_has_the_weights_that_its_demos_had(script, older, tmp_path, monkeypatch, count) -> None:
+    monkeypatch.setattr("sys.argv", ["demos.py", "--count", str(count)])
+    script.main()
+    result = json.loads((tmp_path / "results" / "demos.json").read_bytes())
+    assert result["measured"] == older["measured"]
 
 
 def test_the_committed_summaries_are_those_of_what_was_kept(script) -> None:
@@ -188,4 +206,4 @@ def test_the_committed_summaries_are_those_of_what_was_kept(script) -> None:
         assert path.exists() == bool(folders)
         if folders:
             committed = json.loads(path.read_bytes())
-            assert committed == committed | json.loads(json.dumps(script.summary(folders)))
+            assert committed == json.loads(json.dumps(script.summary(folders)))
