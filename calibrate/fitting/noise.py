@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import pi
-from statistics import fmean, median, quantiles
+from math import sqrt
+from statistics import fmean
 from typing import Self
 
 import numpy as np
 
-_QUARTILE = 0.6745
-"""Of the standard normal distribution: half its central 50 %, in standard deviations."""
+from calibrate.fitting.ratios import NORMAL_90, Estimate, noise_of
+
+_LINE = 2
+"""Points that a straight line takes away from what they say about noise."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noise:
-    """Of medians over samples.
+    """Of several estimates that were made alike.
 
     Attributes:
-        relative_error: half-width of the samples' central 50 % over their median, see `spread`.
-        num_samples: samples of every median.
+        variance: relative variance of one of them.
     """
 
-    relative_error: float
-    num_samples: int
+    variance: float
 
     @classmethod
-    def of(cls, samples: Sequence[Sequence[float]]) -> Self:
-        """What several lists of samples have in common."""
-        return cls(relative_error=spread(samples), num_samples=min(map(len, samples), default=1))
+    def of(cls, estimates: Sequence[Estimate]) -> Self:
+        """What they have in common; none are exact."""
+        if not estimates:
+            return cls(variance=0.0)
+        return cls(variance=noise_of(estimates) * fmean(one.variance for one in estimates))
 
-    @property
-    def variance(self) -> float:
-        """Relative variance of a median, if samples are normally distributed."""
-        return pi / 2 * (self.relative_error / _QUARTILE) ** 2 / self.num_samples
+    def half_width(self, num_points: int) -> float:
+        """What a table of so many points may be off by as a whole (90 %), once it is smoothed."""
+        return NORMAL_90 * sqrt(self.variance * min(1.0, _LINE / max(1, num_points)))
 
     def smoothed(self, seconds: Mapping[int, float]) -> dict[int, float]:
         """Times by rows, moved towards their straight line as far as noise explains their distance from it.
@@ -43,22 +44,12 @@ class Noise:
         certain sizes. If the distances vary by no more than noise does, the line is kept; if they vary by much
         more, the times are (empirical Bayes: Efron and Morris, "Stein's estimation rule and its competitors", 1973).
         """
-        if len(seconds) <= 2 or not self.variance:
+        if len(seconds) <= _LINE or not self.variance:
             return dict(seconds)
         rows, taken = np.array(list(seconds), dtype=np.float64), np.array(list(seconds.values()))
         slope, start = np.polyfit(rows, taken, 1, w=1 / taken)
         line = start + slope * rows
         distances = taken / line - 1
-        own = max(0.0, float((distances**2).sum()) / (len(rows) - 2) - self.variance)
+        own = max(0.0, float((distances**2).sum()) / (len(rows) - _LINE) - self.variance)
         estimates = line * (1 + own / (own + self.variance) * distances)
         return dict(zip(seconds, estimates.tolist(), strict=True))
-
-
-def spread(samples: Iterable[Sequence[float]]) -> float:
-    """Half-width of the central 50 % of each list over its median, averaged over the lists."""
-    widths = []
-    for seconds in samples:
-        if len(seconds) > 1:
-            lower, _, upper = quantiles(seconds, n=4, method="inclusive")
-            widths.append((upper - lower) / 2 / median(seconds))
-    return fmean(widths) if widths else 0.0

@@ -8,24 +8,30 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibrate.profiling.calibration import CalibrationTask, calibrate
+from calibrate.profiling.calibration import calibrate as calibrate_all
 from calibrate.profiling.grid import full_effort, quick_effort
 from calibrate.profiling.model_sizes import ModelSizes
+from calibrate.profiling.task import CalibrationTask
 from decoding.errors import ConfigError, OutOfRangeError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile, load_profile, save_profile
 from runtime.drafters.language_model.folder import DrafterFolderConfig, StreamFields
+from runtime.models.config import ModelConfig
 from runtime.storage.weight_folder import SpeculatorsConfig, TargetShape, Verifier
 from sim.evaluator import predict
 from tests.calibrate.profiling.fake_heads import LEVEL, STREAMS_S, HeadEngine
-from tests.calibrate.profiling.fake_machine import GAP_S, GUESS_S, LANES, FakeEngine, Laws
+from tests.calibrate.profiling.fake_machine import GAP_S, GUESS_S, LANES, NUM_LAYERS, FakeEngine, Laws
 from tests.planner.synthetic import acceptance_record
 from tests.tiny_models import tiny_config
 
 CONTEXTS = (20, 220)
 SPEEDS = {"cpu0": 1.0, "cpu1": 0.8, "cpu0+1": 1.7}
 TOLERANCE = {"rel": 1e-6}
+
+
+def calibrate(*args, **options) -> Profile:
+    return calibrate_all(*args, **options).profile
 
 
 def draft_config(exit_features: tuple[int, ...] = (), num_streams: int = 0) -> DrafterFolderConfig:
@@ -41,9 +47,13 @@ def draft_config(exit_features: tuple[int, ...] = (), num_streams: int = 0) -> D
     )
 
 
+def target_config() -> ModelConfig:
+    return replace(tiny_config(), num_layers=NUM_LAYERS)
+
+
 def task(*, exit_features: tuple[int, ...] = (), num_streams: int = 0, **changes: object) -> CalibrationTask:
     draft = draft_config(exit_features, num_streams)
-    sizes = ModelSizes(config=tiny_config(), draft=draft, exits=None, dtype="bfloat16")
+    sizes = ModelSizes(config=target_config(), draft=draft, exits=None, dtype="bfloat16")
     usual = CalibrationTask(
         target="t", drafter="d", sizes=sizes, lanes=LANES, exit_layers=(4, 6), contexts=CONTEXTS, quick=True
     )
@@ -232,7 +242,7 @@ def test_without_heads_nothing_wider_than_chains_is_measured() -> None:
 
 
 def test_a_plain_target_is_calibrated_without_a_draft() -> None:
-    sizes = ModelSizes(config=tiny_config(), draft=None, exits=None, dtype="float32")
+    sizes = ModelSizes(config=target_config(), draft=None, exits=None, dtype="float32")
     engine = machine(target_in_run=1.1)
     profile = calibrate(engine, task(drafter=None, sizes=sizes, exit_layers=()))
     assert profile.drafter is None
