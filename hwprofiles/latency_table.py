@@ -14,8 +14,7 @@ from pydantic import Field, model_validator
 
 from decoding.errors import OutOfRangeError
 from decoding.yaml_file import StrictModel
-
-Seconds = Annotated[float, Field(ge=0)]
+from hwprofiles.bounds import Bytes, Count, RelativeError, Seconds
 
 
 class LatencyTable(StrictModel):
@@ -31,11 +30,11 @@ class LatencyTable(StrictModel):
         source: where the numbers come from.
     """
 
-    rows: Annotated[tuple[int, ...], Field(min_length=1)]
-    contexts: Annotated[tuple[int, ...], Field(min_length=1)]
+    rows: Annotated[tuple[Count, ...], Field(min_length=1)]
+    contexts: Annotated[tuple[Count, ...], Field(min_length=1)]
     seconds: tuple[tuple[Seconds, ...], ...]
-    relative_error: Annotated[float, Field(ge=0)] = 0.0
-    bytes_per_call: Annotated[float, Field(ge=0)] = 0.0
+    relative_error: RelativeError = 0.0
+    bytes_per_call: Bytes = 0.0
     source: str
 
     @model_validator(mode="after")
@@ -96,6 +95,6 @@ class Anchor(StrictModel):
         relative_error: half-width (90 %) of that mean.
     """
 
-    context: Annotated[int, Field(ge=0)]
-    seconds: Annotated[float, Field(gt=0)]
-    relative_error: Annotated[float, Field(ge=0)] = 0.0
+    context: Count
+    seconds: Annotated[Seconds, Field(gt=0)]
+    relative_error: RelativeError = 0.0

@@ -10,7 +10,8 @@ from pydantic import Field, model_validator
 
 from decoding.errors import ProfileError
 from decoding.yaml_file import StrictModel, load_yaml, save_yaml
-from hwprofiles.latency_table import Anchor, LatencyTable, Seconds
+from hwprofiles.bounds import Bytes, BytesPerSecond, Factor, RelativeError, Seconds
+from hwprofiles.latency_table import Anchor, LatencyTable
 from hwprofiles.placement import split_pairs, whole_lanes
 
 __all__ = [
@@ -56,8 +57,8 @@ class Contention(StrictModel):
     """
 
     lanes: tuple[str, str]
-    slowdown: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]]
-    relative_error: Annotated[float, Field(ge=0)] = 0.0
+    slowdown: tuple[Factor, Factor]
+    relative_error: RelativeError = 0.0
     source: str
 
 
@@ -93,7 +94,7 @@ class LaneProfile(StrictModel):
     draft_prefill: LatencyTable | None = None
     head_prefill: dict[str, LatencyTable] = Field(default={})
     anchor: Anchor | None = None
-    relative_error: Annotated[float, Field(ge=0)] = 0.0
+    relative_error: RelativeError = 0.0
 
     def verify_s(self, num_layers: int, rows: float, context: float) -> float:
         """Seconds of a verification, without its dispatch: all layers, and what follows the last one.
@@ -136,7 +137,7 @@ class LinkProfile(StrictModel):
 
     lanes: tuple[str, str]
     latency_s: Seconds
-    bytes_per_s: Annotated[float, Field(gt=0)]
+    bytes_per_s: BytesPerSecond
     source: str
 
     def transfer_s(self, num_bytes: float) -> float:
@@ -165,15 +166,15 @@ class Profile(StrictModel):
     target: str
     drafter: str | None
     dtype: str
-    num_layers: Annotated[int, Field(ge=1)]
+    num_layers: Annotated[int, Field(ge=1, le=10_000)]
     lanes: Annotated[tuple[LaneProfile, ...], Field(min_length=1)]
     links: tuple[LinkProfile, ...] = ()
     contention: tuple[Contention, ...] = ()
-    memory_pool_bytes_per_s: Annotated[float, Field(gt=0)] | None = None
-    features_bytes_per_row: Annotated[float, Field(ge=0)] = 0.0
+    memory_pool_bytes_per_s: BytesPerSecond | None = None
+    features_bytes_per_row: Bytes = 0.0
     round_overhead_s: Seconds = 0.0
-    calibration_s: Seconds = 0.0
-    relative_error: Annotated[float, Field(ge=0)] = 0.0
+    calibration_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    relative_error: RelativeError = 0.0
     is_row_invariant: bool | None = None
     samples: str | None = None
     notes: tuple[str, ...] = ()

@@ -292,7 +292,7 @@ def profiles(draw: st.DrawFn, *, contended: bool | None = None) -> Profile:
         random_lane("draft"),
         links=(link,) if draw(st.booleans()) else (),
         contention=(Contention(lanes=("target", "draft"), slowdown=slowdown, source="random"),) if contended else (),
-        memory_pool_bytes_per_s=random.uniform(0.5, 20.0) if pooled_memory else None,
+        memory_pool_bytes_per_s=random.uniform(1.0, 20.0) if pooled_memory else None,
         features_bytes_per_row=random.choice([0.0, 4.0]),
         round_overhead_s=random.choice([0.0, seconds(1.0)]),
         relative_error=0.05,
