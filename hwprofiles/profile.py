@@ -222,11 +222,16 @@ class Profile(StrictModel):
 
         If the pair was measured only the other way round, each lane keeps its own slowdown.
         """
-        entries = {entry.lanes: entry.slowdown for entry in self.contention}
-        if (target_lane, draft_lane) in entries:
-            return entries[target_lane, draft_lane]
-        draft, target = entries.get((draft_lane, target_lane), (1.0, 1.0))
-        return target, draft
+        entry = self.contention_of(target_lane, draft_lane)
+        if entry is None:
+            return 1.0, 1.0
+        first, second = entry.slowdown
+        return (first, second) if entry.lanes == (target_lane, draft_lane) else (second, first)
+
+    def contention_of(self, target_lane: str, draft_lane: str) -> Contention | None:
+        """What was measured of two lanes at once, the other way round only where that is all there is."""
+        entries = {entry.lanes: entry for entry in self.contention}
+        return entries.get((target_lane, draft_lane)) or entries.get((draft_lane, target_lane))
 
     def __repr_args__(self) -> Iterator[tuple[str, object]]:
         """Of `repr` and `str`: whose profile it is. The tables would fill pages."""
