@@ -19,7 +19,7 @@ from calibrate.profiling.lane_parts import prefill, prefill_table
 from calibrate.profiling.samples import Cell
 from decoding.methods import METHODS
 from decoding.schedule import Method
-from hwprofiles.profile import LatencyTable
+from hwprofiles.latency_table import LatencyTable
 from runtime.wire.measurement import Measurement, Part
 
 _REPEATS: Final = 3
