@@ -78,8 +78,8 @@ _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxset = _SHORT.maxfrozenset = _SHORT.
 class MirrorsdError(Exception):
     """Base of every error that a user's input, files or machine can cause."""
 
-    def __init__(self, message: str = "") -> None:
-        super().__init__(cut(message))
+    def __init__(self, message: object = "") -> None:
+        super().__init__(cut(str(message)))
 
 
 class ConfigError(MirrorsdError):
@@ -132,7 +132,7 @@ class LaneError(MirrorsdError):
     `tokens` holds the new tokens committed until then, if a sequence was being decoded.
     """
 
-    def __init__(self, message: str = "", *, tokens: Sequence[int] = ()) -> None:
+    def __init__(self, message: object = "", *, tokens: Sequence[int] = ()) -> None:
         super().__init__(message)
         self.tokens = tuple(tokens)
 

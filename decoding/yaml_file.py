@@ -98,7 +98,7 @@ def write_atomically(path: Path, text: str) -> None:
 class _Refused(yaml.MarkedYAMLError):
     """Sound YAML that is not read; the mark says where."""
 
-    def __init__(self, problem: str, mark: yaml.Mark) -> None:
+    def __init__(self, problem: str, mark: Any) -> None:
         super().__init__(problem=problem, problem_mark=mark)
 
 
