@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
+
+_ESCAPE: Final = re.compile(rb"\\u[dD]")
+"""What surrogates begin with."""
 
 
 def read_text(path: Path, max_bytes: int) -> str:
@@ -32,7 +36,8 @@ def parse_json(text: str | bytes) -> Any:
     """
     try:
         value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
-        json.dumps(value, ensure_ascii=False).encode()  # half a pair of surrogates is no character
+        if _ESCAPE.search(text if isinstance(text, bytes) else text.encode()):
+            json.dumps(value, ensure_ascii=False).encode()  # half a pair of surrogates is no character
     except RecursionError as error:
         msg = "nested too deep"
         raise ValueError(msg) from error
