@@ -59,7 +59,7 @@ class DraftVerbs:
         return self._lane.request(PrefillDraft(start=start, features=features))
 
     def finish_prefill(self, reply: Reply[None], num_tokens: int, target_s: float) -> None:
-        """Wait for the draft to read a prompt of so many tokens: a deadline longer than the larger model took for it."""
+        """Wait for the draft to read a prompt of so many tokens, longer by what the target took for it."""
         self._answer(reply, extra_s=target_s, num_rows=num_tokens)
 
     def rollout(self, verdict: Verdict | None = None) -> Pending:
