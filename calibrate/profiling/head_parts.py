@@ -19,6 +19,7 @@ from calibrate.profiling.lane_parts import prefill, prefill_table
 from calibrate.profiling.samples import Cell
 from decoding.methods import METHODS
 from decoding.schedule import Method
+from hwprofiles.bounds import MOST_RELATIVE_ERROR
 from hwprofiles.latency_table import LatencyTable
 from runtime.wire.measurement import Measurement, Part
 
@@ -90,7 +91,7 @@ class HeadParts:
             (1, self.most_rows),
             (0,),
             [[added_s], [added_s]],
-            relative_error=ratio.value * ratio.log_half_width / added,
+            relative_error=min(MOST_RELATIVE_ERROR, ratio.value * ratio.log_half_width / added),
             source=self.source,
         )
 

@@ -10,6 +10,7 @@ from statistics import fmean
 from calibrate.fitting.ratios import estimate
 from calibrate.profiling.anchors import Anchors
 from calibrate.profiling.samples import Samples, Together
+from hwprofiles.bounds import MOST_RELATIVE_ERROR
 from hwprofiles.profile import Contention
 from runtime.lanes.lane import Lane
 from runtime.wire.measurement import Measurement
@@ -54,7 +55,8 @@ def contention_of(pair: Pair, samples: Samples, step_level: float, source: str) 
         _no_gain_without_evidence(one.value / level, width)
         for one, level, width in zip(found.values(), (1.0, step_level), widths, strict=True)
     )
-    return Contention(lanes=pair, slowdown=(target, draft), relative_error=exp(max(widths)) - 1, source=source)
+    error = min(MOST_RELATIVE_ERROR, exp(max(widths)) - 1)
+    return Contention(lanes=pair, slowdown=(target, draft), relative_error=error, source=source)
 
 
 def _no_gain_without_evidence(slowdown: float, log_half_width: float) -> float:

@@ -122,7 +122,7 @@ class Weather:
     _switches: dict[int, list[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._random = random.Random(self.seed)  # noqa: S311
+        self._random = random.Random(self.seed)
 
     def factor(self, cores: Sequence[int], now_s: float) -> float:
         return max(self._of_core(core, now_s) for core in cores) * (1 + self.drift * now_s / 100)
