@@ -15,7 +15,7 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Contention, Profile
 from sim.acceptance.acceptance_model import DrawnAcceptance
-from sim.errors import ALL_TIMES, ErrorShare, ratio_error, relative_error
+from sim.error_shares import ALL_TIMES, ErrorShare, ratio_error, relative_error
 from sim.evaluator import predict
 from tests.sim.worlds import (
     AUTOREGRESSIVE,
