@@ -36,7 +36,7 @@ def break_even_figure(sweep: Sweep) -> Figure:
         (f"{stroke.sign} {kind}", times_s[-1] * 1e3, KIND_COLOUR[kind])
         for (kind, times_s), stroke in zip(sweep.best_tpot_s.items(), STROKES, strict=False)
     ]
-    title = "speed of the draft, as measured = 1×, logarithmic" if _is_speed(sweep) else "tokens the draft gets right"
+    title = "speed of the draft (logarithmic)" if _is_speed(sweep) else "tokens the draft gets right"
     return Figure(
         name=f"break-even-{sweep.quantity.replace('_', '-')}",
         alt=f"Best predicted time per token of every kind over {title}",

@@ -26,7 +26,7 @@ from planner.report.figure import (
 from planner.search.search import Candidate, SearchResult
 from planner.wording import milliseconds
 
-DASHES = "╌"
+DASHES = "- -"
 """Plain decoding's mark as text."""
 FAST, SLOW = "var(--heat-fast)", "var(--heat-slow)"
 COARSE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)

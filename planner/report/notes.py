@@ -25,7 +25,7 @@ HOST: Final = {
     "system": "operating system",
     "python": "Python",
     "torch": "PyTorch",
-    "fingerprint": "checksum of all this",
+    "fingerprint": "machine and PyTorch, as a checksum",
 }
 """What a profile's host entries are called on the page; others go by their key."""
 ROW_INVARIANT: Final = {
@@ -115,7 +115,7 @@ def _lane(lane: LaneProfile) -> str:
             f"anchor {milliseconds(lane.anchor.seconds)} ±{percent(lane.anchor.relative_error)} after {context}"
         )
     parts += [f"all its times ±{percent(lane.relative_error)} together"] * (lane.relative_error > 0)
-    return ", ".join(parts)
+    return "; ".join(parts)
 
 
 def _plainly(name: str, value: Any) -> str:
@@ -134,4 +134,4 @@ def _together(pair: Contention) -> str:
 def _cores(cores: tuple[int, ...]) -> str:
     if not cores:
         return ""
-    return f", core{'' if len(cores) == 1 else 's'} {', '.join(str(core) for core in cores)}"
+    return f" on core{'' if len(cores) == 1 else 's'} {listing([str(core) for core in cores])}"
