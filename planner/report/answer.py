@@ -9,7 +9,7 @@ from statistics import median
 from typing import Final, Literal
 
 from decoding.schedule import Schedule
-from planner.report.report_data import MeasuredVerdict, ReportData
+from planner.report.report_data import MeasuredRatio, MeasuredVerdict, ReportData
 from planner.verdict import PlanVerdict
 from planner.wording import counted, error_percent, factor, percent, schedule_name, tokens_per_second
 
@@ -57,12 +57,13 @@ def answer_of(data: ReportData) -> Answer:
 
 def _predicted(data: ReportData) -> Answer:
     verdict = data.plan.verdict
+    speedup, interval = _value_and_ends(verdict.speedup)
     return Answer(
         word=_WORD.get(verdict.pays, "Cannot tell"),
         headline=verdict.headline,
         world="predicted",
-        speedup=verdict.speedup,
-        interval=None,
+        speedup=speedup,
+        interval=interval,
         schedule=data.plan.search.winner.schedule,
         reasons={
             "The choice": verdict.choice,
@@ -74,14 +75,13 @@ def _predicted(data: ReportData) -> Answer:
 
 
 def _measured(verdict: MeasuredVerdict, predicted: PlanVerdict) -> Answer:
-    ratio = verdict.speedup
-    has_ends = ratio is not None and ratio.low > 0 and isfinite(ratio.high)
+    speedup, interval = _value_and_ends(verdict.speedup)
     return Answer(
         word=_WORD.get(verdict.pays, "Cannot tell"),
         headline=verdict.headline,
         world="measured",
-        speedup=None if ratio is None else ratio.value,
-        interval=(ratio.low, ratio.high) if ratio is not None and has_ends else None,
+        speedup=speedup,
+        interval=interval,
         schedule=None if verdict.winner is None else verdict.winner.schedule,
         reasons={"What the runs showed": verdict.sentences},
         background={
@@ -90,6 +90,14 @@ def _measured(verdict: MeasuredVerdict, predicted: PlanVerdict) -> Answer:
             "What would change it": predicted.changes,
         },
     )
+
+
+def _value_and_ends(speedup: MeasuredRatio | float | None) -> tuple[float | None, tuple[float, float] | None]:
+    """A ratio and the ends of its interval, None where there are none; a number alone has none."""
+    if speedup is None or isinstance(speedup, int | float):
+        return speedup, None
+    has_ends = speedup.low > 0 and isfinite(speedup.high)
+    return speedup.value, (speedup.low, speedup.high) if has_ends else None
 
 
 def tiles(data: ReportData) -> Iterator[tuple[str, str]]:
