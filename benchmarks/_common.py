@@ -1,21 +1,35 @@
-"""What benchmarks share: where results and pages are, how they are written, and the options that several take."""
+"""What benchmarks share: where results and pages are, how they are written, and the options that several take.
+
+What a result says of the weights it is about, see benchmarks/README.md: `measured` (and `formats`).
+"""
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
 from calibrate.prompts import Prompt, bundled_prompts, load_prompts
+from decoding.record import FORMAT
 from decoding.yaml_file import write_atomically
+from hwprofiles.profile import Profile
+from mirrorsd.model_pair import ModelPair
+from runtime.drafters.shipped import SHIPPED_FOLDER
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "training.md"
 EMBEDDED = "smollm2-135m-instruct"
+_SOURCE = "mirrorsd.json"
+"""In the folder of a model that was converted: what from, and by which conversion."""
+_WEIGHTS = ("config.json", "*.safetensors")
 
 
 def arguments(doc: str | None) -> argparse.ArgumentParser:
@@ -50,6 +64,57 @@ def write_result(path: Path, content: object) -> None:
     write_atomically(path, json.dumps(content, indent=2, default=str) + "\n")
 
 
+def measured(*folders: Path) -> dict[str, str]:
+    """SHA-256 of the weights in these folders, by file; of a converted model that of its source, by folder.
+
+    Files that ship with the package begin with `shipped/`: they are looked up again whenever tests run.
+    """
+    return {name: digest for folder in folders for name, digest in _hashes(folder.resolve())}
+
+
+def measured_pair(pair: ModelPair) -> dict[str, str]:
+    """The same of everything that works together in a pair."""
+    drafting = [one.folder for one in (pair.drafter, pair.exits, *pair.heads) if one is not None]
+    return measured(pair.target_folder, *drafting)
+
+
+def formats() -> dict[str, str]:
+    """Formats of profiles and records, for results that measure what reads them."""
+    return {"profile": Profile.model_fields["format"].default, "record": FORMAT}
+
+
+def source_hash(source: Mapping[str, Any]) -> str:
+    """SHA-256 of which file a model was converted from and by which conversion, as its cached folder says."""
+    identity = [source["gguf_sha256"], source["conversion"]]
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+
+
+def out_of_date(result: Mapping[str, Any], today: Mapping[str, str]) -> list[str]:
+    """What a result is about that is another today, by name; `measured` if it does not say.
+
+    Args:
+        result: with `measured`, and `formats` if it depends on them.
+        today: the hashes of everything that ships, and of the embedded model. A result may be about weights that do
+            not ship; those are not looked up.
+    """
+    if "measured" not in result:
+        return ["measured"]
+    weights = result["measured"].items()
+    changed = [name for name, digest in weights if _is_known(name, today) and today.get(name) != digest]
+    now = formats()
+    return changed + [f"{name} format" for name, own in result.get("formats", {}).items() if now.get(name) != own]
+
+
+@contextmanager
+def busy_process() -> Iterator[None]:
+    """One process that computes all the time, on whichever core is free."""
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
 def rewrite_page(change: Callable[[str], str]) -> None:
     """Write docs/training.md anew."""
     PAGE.write_text(change(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
@@ -72,3 +137,17 @@ def quartiles(values: Sequence[float], digits: int | None = None) -> dict[str, f
     """Median, lower and upper quartile, rounded if `digits` are given."""
     low, middle, high = (value if digits is None else round(value, digits) for value in quantiles(values, n=4))
     return {"median": middle, "lower_quartile": low, "upper_quartile": high}
+
+
+def _hashes(folder: Path) -> Iterator[tuple[str, str]]:
+    if (folder / _SOURCE).is_file():
+        yield folder.name, source_hash(read_result(folder / _SOURCE))
+        return
+    ships = folder.parent == SHIPPED_FOLDER.resolve()
+    for path in sorted(path for pattern in _WEIGHTS for path in folder.glob(pattern)):
+        name = f"{folder.name}/{path.name}"
+        yield f"shipped/{name}" if ships else name, hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _is_known(name: str, today: Mapping[str, str]) -> bool:
+    return name in today or name.startswith("shipped/")

@@ -24,26 +24,20 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
-from _common import EMBEDDED, RESULTS, chosen_prompts, prompt_arguments, read_result, write_result
+from _common import EMBEDDED, RESULTS, chosen_prompts, measured, prompt_arguments, read_result, write_result
 
 from calibrate.prompts import Prompt
-from decoding.schedule import Method, Schedule
+from decoding.methods import METHODS
+from decoding.schedule import Schedule
 from hwprofiles.host import describe_host, local_lanes
 from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.record_pair import Reach, record
 from mirrorsd.text_engine import Decoding, TextEngine, lane_specs
+from runtime.drafters.registry import KINDS, kind_of
 from runtime.drafters.shipped import find_drafter
 from sim.acceptance.replay import Replay
-from training.judging.card import AcceptanceByTask, TaskAcceptance, add_acceptance
+from training.judging.card import CARD_FILE, AcceptanceByTask, TaskAcceptance, add_acceptance
 
-METHODS: dict[str, Method] = {
-    "mirrorsd_draft": "speculative",
-    "mirrorsd_medusa": "medusa",
-    "mirrorsd_hydra": "hydra",
-    "mirrorsd_eagle1": "eagle2",
-    "mirrorsd_eagle3": "eagle3",
-    "mirrorsd_streams": "speculative_streaming",
-}
 WINDOWS = (4, 5)
 DYNAMIC_TREE: dict[str, Any] = {"num_speculative_tokens": 6, "tree_top_k": 10, "tree_size": 60}
 STATIC_TREE_SIZE = 63
@@ -71,8 +65,8 @@ def main() -> None:
             for label, schedule in _schedules(drafter, options.lane or local_lanes()[0].name):
                 settings[label] = _figures(rounds_of(schedule))
                 print(f"{drafter}, {label}: {settings[label]['mean_acceptance_length']:.3f}", flush=True)
-            _keep(path, shared, drafter, settings)
-            if options.card:
+            _keep(path, shared, drafter, settings, target_folder=pair.target_folder)
+            if options.card and (find_drafter(drafter) / CARD_FILE).is_file():
                 add_acceptance(find_drafter(drafter), name, _for_card(settings))
     print(path.name)
 
@@ -137,10 +131,10 @@ def _schedules(drafter: str, lane: str) -> Iterator[tuple[str, Schedule]]:
 def _settings(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Labels, and fields of a schedule, for the drafter in a folder."""
     config = json.loads((folder / "config.json").read_bytes())
-    method = METHODS[config["speculators_model_type"]]
-    if method == "speculative":
+    method = KINDS[kind_of(folder)].method or "speculative"
+    if METHODS[method].window == "chain":
         for num_tokens in WINDOWS:
-            for with_features in (False, True) if config["exit_features"] else (False,):
+            for with_features in (False, True) if config.get("exit_features") else (False,):
                 label = f"{num_tokens} drafted tokens, {'with' if with_features else 'without'} exit features"
                 chain = {"method": method, "num_speculative_tokens": num_tokens, "exit_features": with_features}
                 yield label, chain
@@ -153,13 +147,18 @@ def _settings(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"tree of {size} nodes, {depth} deep", {"method": method} | DYNAMIC_TREE
 
 
-def _keep(path: Path, shared: dict[str, Any], drafter: str, settings: dict[str, Any]) -> None:
-    """Put one drafter's figures into the result file; figures of other prompts or lengths give way."""
+def _keep(path: Path, shared: dict[str, Any], drafter: str, settings: dict[str, Any], *, target_folder: Path) -> None:
+    """Put one drafter's figures into the result file; figures of other prompts, lengths or weights give way."""
     earlier = read_result(path) if path.is_file() else {}
     same = all(earlier.get(key) == shared[key] for key in ("num_prompts", "max_new_tokens", "dtype", "target"))
-    drafters = earlier.get("drafters", {}) if same else {}
-    content = shared | {"drafters": drafters | {drafter: settings}}
-    write_result(path, content)
+    kept = {
+        name: figures
+        for name, figures in (earlier.get("drafters", {}) if same else {}).items()
+        if measured(target_folder, find_drafter(name)).items() <= earlier.get("measured", {}).items()
+    }
+    drafters = kept | {drafter: settings}
+    weights = measured(target_folder, *map(find_drafter, drafters))
+    write_result(path, shared | {"measured": weights, "drafters": drafters})
 
 
 def _figures(prompts: Sequence[Rounds]) -> dict[str, Any]:

@@ -16,10 +16,21 @@ import argparse
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from _common import RESULTS, arguments, markdown_table, quartiles, read_result, rewrite_page, with_section, write_result
+from _common import (
+    RESULTS,
+    arguments,
+    markdown_table,
+    measured,
+    quartiles,
+    read_result,
+    rewrite_page,
+    with_section,
+    write_result,
+)
 
 from calibrate.prompts import bundled_prompts, encode_prompts
 from decoding.messages import Window
@@ -84,7 +95,12 @@ def main() -> None:
                 steps[kind] += count.steps
         figures[f"windows of {num_tokens}"] = {kind: round(tokens[kind] / steps[kind], 3) for kind in tokens}
         print(num_tokens, figures[f"windows of {num_tokens}"], flush=True)
-    shared = {"drafter": folder.name, "num_prompts": len(prompts), "max_new_tokens": options.max_new_tokens}
+    shared = {
+        "drafter": Path(options.drafter).name,
+        "num_prompts": len(prompts),
+        "max_new_tokens": options.max_new_tokens,
+        "measured": measured(embedded_folder(), folder),
+    }
     write_result(RESULT, shared | {"tokens_per_draft_step": figures, "step_cost": cost})
     if options.card:
         flat = {f"{windows}, {kind}": value for windows, row in figures.items() for kind, value in row.items()}

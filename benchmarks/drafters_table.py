@@ -8,11 +8,13 @@ Nothing in it is typed by hand: a test compares the page with cards and results.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from _common import RESULTS, markdown_table, read_result, rewrite_page, with_section
 
 from runtime.drafters.shipped import SHIPPED_FOLDER
+from training.judging.card import CARD_FILE
 
 DRAFTERS = SHIPPED_FOLDER
 
@@ -35,12 +37,12 @@ def table() -> str:
     header = ["drafter", "MB", "answer tokens", "minutes", "setting", *results]
     rows = [
         [
-            *_trained(read_result(path)),
+            *_trained(config.parent),
             setting,
-            *(_mean(result, path.parent.name, setting) for result in results.values()),
+            *(_mean(result, config.parent.name, setting) for result in results.values()),
         ]
-        for path in sorted(DRAFTERS.glob("*/card.json"))
-        for setting in _settings(results, path.parent.name)
+        for config in sorted(DRAFTERS.glob("*/config.json"))
+        for setting in _settings(results, config.parent.name)
     ]
     counts = [f"`{name}`: {result['num_prompts']} prompts" for name, result in results.items()]
     limits = {result["max_new_tokens"] for result in results.values()}
@@ -48,8 +50,11 @@ def table() -> str:
     return f"{', '.join(counts)}; up to {limit} new tokens each.\n\n{markdown_table(header, rows)}"
 
 
-def _trained(card: Mapping[str, Any]) -> list[str]:
-    """Name, size and training of a drafter."""
+def _trained(folder: Path) -> list[str]:
+    """Name, size and training of a drafter; what was not trained has no card."""
+    if not (folder / CARD_FILE).is_file():
+        return [folder.name, "-", "-", "-"]
+    card = read_result(folder / CARD_FILE)
     megabytes, tokens = card["num_bytes"] / 1e6, card["num_training_tokens"]
     return [card["name"], f"{megabytes:.1f}", f"{tokens:,}", f"{card['training_minutes']:.0f}"]
 

@@ -73,6 +73,7 @@ def main() -> None:
         "target": pair.target,
         "exits": pair.exits.name,
         "platform": describe_host(),
+        "measured": _common.measured(pair.target_folder, pair.exits.folder),
         "adapters": adapter_costs(exits, pair.exits.folder),
         **by_category(texts),
     }

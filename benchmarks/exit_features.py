@@ -16,7 +16,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from _common import EMBEDDED, RESULTS, arguments, markdown_table, read_result, rewrite_page, with_section
+from _common import (
+    EMBEDDED,
+    RESULTS,
+    arguments,
+    markdown_table,
+    measured_pair,
+    read_result,
+    rewrite_page,
+    with_section,
+)
 
 from calibrate.prompts import bundled_prompts, take_per_category
 from decoding.schedule import Schedule
@@ -85,7 +94,8 @@ def _measured(options: argparse.Namespace) -> dict[str, Any]:
         reach = Reach(max_new_tokens=options.max_new_tokens, max_window=max(WINDOWS))
         record(pair, prompts, path, reach=reach, num_threads=2)
         outcome = validate(list(schedules()), Evidence.load(options.profile, path), prompts, progress=_show)
-    return outcome.facts | {"schedules": schedule_entries(outcome.results, outcome.comparisons)}
+    entries = schedule_entries(outcome.results, outcome.comparisons)
+    return outcome.facts | {"measured": measured_pair(pair), "schedules": entries}
 
 
 def _key(schedule: Mapping[str, Any]) -> tuple[int, str, int | None, bool]:

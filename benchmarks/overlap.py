@@ -3,9 +3,9 @@
     python benchmarks/overlap.py
 
 First both lanes are given as much work of their own as fills the same time, alone and side by side in turns:
-`overlap_efficiency` = (T_target + T_draft - T_parallel) / min(T_target, T_draft). Then the best split schedules of
-a demo run, `speculative` and `mirror`, decode the same prompts in turns. Writes benchmarks/results/overlap.json.
-Needs quiet cores, and a run of `mirrorsd demo` for its profile and record.
+`overlap_efficiency` = (T_target + T_draft - T_parallel) / min(T_target, T_draft). Then the schedules predicted fastest
+on these very lanes, one `speculative` and one `mirror`, decode a demo's prompts in turns. Writes
+benchmarks/results/overlap.json. Needs quiet cores, and a run of `mirrorsd demo` for its profile and record.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
-from _common import EMBEDDED, RESULTS, arguments, quartiles, write_result
+from _common import EMBEDDED, RESULTS, arguments, formats, measured_pair, quartiles, write_result
 
 from calibrate.prompts import bundled_prompts
 from decoding.metrics import overlap_efficiency, tpot_s
@@ -39,6 +39,7 @@ from runtime.wire.measurement import Measurement
 from runtime.wire.operations import Measure
 
 RESULT = RESULTS / "overlap.json"
+METHODS: Final = ("speculative", "mirror")
 VERIFY = Measurement(part="verify", rows=4, context=128)
 STEP = Measurement(part="draft_step", rows=8, context=128)
 
@@ -53,9 +54,17 @@ def main() -> None:
     with new_engine(pair, lane_specs(profile)) as engine:
         overlap = _overlap(engine, *options.lanes, turns=options.turns, seconds=options.seconds)
         print(json.dumps(overlap, indent=2), flush=True)
-        methods = _methods(engine, _best_split(profile, record), prompts, record.max_new_tokens)
+        methods = _methods(engine, best_on(options.lanes, profile, record), prompts, record.max_new_tokens)
         print(json.dumps(methods["mirror_over_speculative"], indent=2), flush=True)
-    content = {"platform": describe_host(), "dtype": "bfloat16", "overlap": overlap, "methods": methods}
+    content = {
+        "platform": describe_host(),
+        "dtype": "bfloat16",
+        "measured": measured_pair(pair),
+        "formats": formats(),
+        "lanes": list(options.lanes),
+        "overlap": overlap,
+        "methods": methods,
+    }
     write_result(RESULT, content)
 
 
@@ -86,11 +95,18 @@ def _wall_s(works: Sequence[tuple[Lane, Measure]]) -> float:
     return time.perf_counter() - start_s
 
 
-def _best_split(profile: Profile, record: AcceptanceRecord) -> dict[str, Candidate]:
-    """The schedules predicted fastest where target and draft have lanes of their own."""
-    space = SearchSpace(methods=("speculative", "mirror"), placements=("split",))
-    found = search(space, profile, record)
-    best = {method: found.best(method=method) for method in ("speculative", "mirror")}
+def best_on(lanes: Sequence[str], profile: Profile, record: AcceptanceRecord) -> dict[str, Candidate]:
+    """The schedule of either method that is predicted fastest with target and draft on these lanes.
+
+    Lanes are not equally fast, so methods on lanes of their own would be compared by their lanes.
+    """
+    space = SearchSpace(methods=METHODS, placements=("split",))
+    found = search(space, profile, record).candidates
+    here = [one for one in found if (one.schedule.target_lane, one.schedule.draft_lane) == tuple(lanes)]
+    best = {method: next((one for one in here if one.schedule.method == method), None) for method in METHODS}
+    missing = [method for method, candidate in best.items() if candidate is None]
+    if missing:
+        raise SystemExit(f"nothing is predicted on the lanes {' and '.join(lanes)}: {', '.join(missing)}")
     return {method: candidate for method, candidate in best.items() if candidate is not None}
 
 

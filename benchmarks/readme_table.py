@@ -1,39 +1,83 @@
-"""The README's results table, made from what `mirrorsd demo --json` wrote.
+"""The README's results, made from the committed demos.
 
-    python benchmarks/readme_table.py out/demo/demo.json              prints the table of a run
-    python benchmarks/readme_table.py --write                         puts benchmarks/results/demo.json into README.md
+    python benchmarks/readme_table.py out/demo/demo.json              prints the section of a run
+    python benchmarks/readme_table.py --write                         puts the committed demos into README.md
 
-Nothing in the table is typed by hand: a test compares README.md with the committed result file.
+The first of benchmarks/results/demos/ is shown in full, with all that it says of its rounds and of the circumstances,
+and each of them in a line; as long as there are none, benchmarks/results/demo.json alone. Nothing is typed by hand: a
+test compares README.md with the committed files.
 """
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
-COMMITTED = ROOT / "benchmarks" / "results" / "demo.json"
+from _common import RESULTS, markdown_table, read_result
+
+README = Path(__file__).parents[1] / "README.md"
 START = "<!-- results: written by benchmarks/readme_table.py -->\n"
 END = "<!-- end of results -->"
+_DOUBTFUL: Final = "That share of the errors is the machine's, not the prediction's."
+_DOUBTED: Final = """\
+The last of these sentences was found to be wrong since: how far a machine has drifted does not tell which errors are
+the machine's."""
+_COLUMNS: Final = """\
+Tokens per round is `mean_acceptance_length`, the target's own token included; hits is `reuse_rate`. The search's winner
+is bold."""
+_FIGURES: Final = """\
+Errors are the median of all schedules, and in brackets the worst: as calibrated; at the anchors' speed, where the
+machine's own change of speed since calibration, timed around every run, is taken out; and of ratios of two schedules on
+the same lanes. Intervals: how many of those of 90 % hold the time at the anchors' speed. Rounds: how many texts went
+through the simulated rounds."""
+
+Json = Mapping[str, Any]
 
 
-def results(demo: Mapping[str, Any]) -> str:
-    """The section between the README's two markers."""
-    rows = "".join(_row(entry, is_winner=entry["name"] == demo["winner"]) for entry in demo["schedules"])
-    return (
-        f"{_machine(demo)}\n\n"
-        "| schedule | ms/token predicted | measured | error | tokens per round | hits |\n"
-        "|---|---|---|---|---|---|\n"
-        f"{rows}\n"
-        f"{demo['verdict'].strip()}\n\n"
-        "Tokens per round is `mean_acceptance_length`, the target's own token included; hits is `reuse_rate`. The\n"
-        "search's winner is bold. Made by `make demo` and `benchmarks/readme_table.py` from\n"
-        "`benchmarks/results/demo.json`.\n"
+def committed() -> str:
+    """The section of what is committed."""
+    if not (RESULTS / "demos.json").exists():
+        return results(read_result(RESULTS / "demo.json")) + _made_from("`benchmarks/results/demo.json`")
+    shown, summary = read_result(RESULTS / "demos" / "1" / "demo.json"), read_result(RESULTS / "demos.json")
+    sources = (
+        "`benchmarks/demos.py`, which keeps all that the tables are worked out from in `benchmarks/results/demos/`"
     )
+    return results(shown) + all_demos(summary) + _made_from(sources)
+
+
+def results(demo: Json) -> str:
+    """One demo in full: machine, table, verdict, rounds and notes."""
+    rows = [_row(entry, is_winner=entry["name"] == demo["winner"]) for entry in demo["schedules"]]
+    paragraphs = [
+        _machine(demo),
+        _table(rows),
+        _COLUMNS,
+        demo["verdict"].strip(),
+        "What else the result says:",
+        _listed([demo["rounds"], *demo["notes"]]),
+        *([_DOUBTED] if any(_DOUBTFUL in note for note in demo["notes"]) else []),
+    ]
+    return "\n\n".join(paragraphs) + "\n\n"
+
+
+def all_demos(summary: Json) -> str:
+    """A line for each of several demos and one for all together, and what they say of the circumstances."""
+    demos = summary["demos"]
+    rows = [_line(name, demo) for name, demo in demos.items()]
+    rows.append(_line("all", summary["all"] | {"pays": None}))
+    told: dict[str, list[str]] = {}
+    for name, demo in demos.items():
+        for note in demo["notes"]:
+            told.setdefault(note, []).append(name)
+    paragraphs = [
+        f"All {len(demos)} demos of a series, none left out; the first is the one above:",
+        _table(rows),
+        _FIGURES,
+        *([_listed([f"{note} (demo {', '.join(names)})" for note, names in told.items()])] if told else []),
+    ]
+    return "\n\n".join(paragraphs) + "\n\n"
 
 
 def with_results(readme: str, section: str) -> str:
@@ -46,29 +90,71 @@ def with_results(readme: str, section: str) -> str:
 def main(arguments: list[str]) -> None:
     """Print or write, as the module's docstring says."""
     if arguments == ["--write"]:
-        section = results(json.loads(COMMITTED.read_text(encoding="utf-8")))
-        README.write_text(with_results(README.read_text(encoding="utf-8"), section), encoding="utf-8")
+        README.write_text(with_results(README.read_text(encoding="utf-8"), committed()), encoding="utf-8")
     elif len(arguments) == 1:
-        print(results(json.loads(Path(arguments[0]).read_text(encoding="utf-8"))), end="")
+        print(results(read_result(Path(arguments[0]))), end="")
     else:
         sys.exit(__doc__)
 
 
-def _row(entry: Mapping[str, Any], *, is_winner: bool) -> str:
+def _row(entry: Json, *, is_winner: bool) -> dict[str, str]:
+    return dict(_cells(entry, name=f"**{entry['name']}**" if is_winner else entry["name"]))
+
+
+def _cells(entry: Json, *, name: str) -> Iterator[tuple[str, str]]:
+    """Heading and text; results from before there were anchors lack some."""
     predicted, measured = entry["predicted"], entry["measured"]
-    name = f"**{entry['name']}**" if is_winner else entry["name"]
-    hits = "-" if measured["reuse_rate"] is None else f"{measured['reuse_rate']:.0%}"
-    return (
-        f"| {name} | {predicted['tpot_s'] * 1e3:.1f} | {measured['tpot_s'] * 1e3:.1f} | {entry['tpot_error']:+.1%} "
-        f"| {measured['mean_acceptance_length']:.2f} | {hits} |\n"
-    )
+    yield "schedule", name
+    yield "ms/token predicted", f"{predicted['tpot_s'] * 1e3:.1f}"
+    yield "measured", f"{measured['tpot_s'] * 1e3:.1f}"
+    yield "error", f"{entry['tpot_error']:+.1%}"
+    if "tpot_error_at_anchor" in entry:
+        yield "error at the anchors' speed", f"{entry['tpot_error_at_anchor']:+.1%}"
+    if "speedup_measured" in entry:
+        yield "times plain decoding", _interval(entry["speedup_measured"])
+    yield "tokens per round", f"{measured['mean_acceptance_length']:.2f}"
+    yield "hits", "-" if measured["reuse_rate"] is None else f"{measured['reuse_rate']:.0%}"
 
 
-def _machine(demo: Mapping[str, Any]) -> str:
+def _line(name: str, figures: Json) -> dict[str, str]:
+    covered, rounds = figures["interval_coverage"], figures["rounds_equal"]
+    return {
+        "demo": name,
+        "speculation pays": figures["pays"] or "",
+        "winner, times plain decoding": _interval(figures.get("winner_speedup")),
+        "error as calibrated": _spread(figures["error"]),
+        "at the anchors' speed": _spread(figures["error_at_anchor"]),
+        "of ratios": _spread(figures["ratio_error"]),
+        "intervals": f"{covered['covered']} of {covered['of']}",
+        "rounds": f"{rounds['equal']} of {rounds['of']}",
+    }
+
+
+def _table(rows: Sequence[Mapping[str, str]]) -> str:
+    return markdown_table(list(rows[0]), [list(row.values()) for row in rows]).rstrip()
+
+
+def _listed(sentences: Sequence[str]) -> str:
+    return "\n".join(f"- {sentence}" for sentence in sentences)
+
+
+def _interval(found: Json | None) -> str:
+    return "" if found is None else f"{found['value']:.2f} ({found['low']:.2f} to {found['high']:.2f})"
+
+
+def _spread(errors: Json | None) -> str:
+    return "" if errors is None else f"{errors['median']:.1%} ({errors['worst']:.1%})"
+
+
+def _machine(demo: Json) -> str:
     host = demo["platform"]
     machine = f"{host['cpu_model']}, {len(host['cores'])} cores, torch {host['torch']}"
     models = f"{host['target']} with {host['drafter']}, {host['dtype']}"
     return f"{machine};\n{models}; {demo['num_prompts']} prompts, up to {demo['max_new_tokens']} new tokens each."
+
+
+def _made_from(sources: str) -> str:
+    return f"Made by `benchmarks/readme_table.py` from {sources}.\n"
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ benchmarks/results/runtime_overhead.json.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -30,7 +29,8 @@ def main() -> None:
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(options.threads)  # before torch is imported
 
-    from decoding.yaml_file import write_atomically
+    from _common import measured, write_result
+
     from hwprofiles.host import describe_host
     from runtime.models.model_folder import resolve_model
     from runtime.models.tokenizer import Tokenizer
@@ -47,6 +47,7 @@ def main() -> None:
     medians = {name: median(each) for name, each in seconds.items()}
     result = {
         "host": describe_host(),
+        "measured": measured(folder),
         "model": options.model,
         "dtype": options.dtype,
         "cores": options.cores,
@@ -57,7 +58,7 @@ def main() -> None:
         "engine_over_bare_loop": medians["engine"] / medians["bare loop"],
         "texts_are_equal": len({tuple(text) for text in texts.values()}) == 1,
     }
-    write_atomically(options.output, json.dumps(result, indent=1) + "\n")
+    write_result(options.output, result)
     print(f"engine / bare loop: {result['engine_over_bare_loop']:.3f}, written to {options.output}")
 
 

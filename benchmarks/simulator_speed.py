@@ -18,7 +18,7 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-from _common import RESULTS, arguments, write_result
+from _common import RESULTS, arguments, formats, measured, write_result
 
 from decoding.record import AcceptanceRecord, PromptRecord
 from decoding.schedule import Schedule
@@ -61,6 +61,8 @@ def main() -> None:
     schedules = search_space()
     result = {
         "host": describe_host(),
+        "measured": measured(),
+        "formats": formats(),
         "prompts": NUM_PROMPTS,
         "tokens_per_prompt": NUM_TOKENS,
         "repeats": options.repeats,

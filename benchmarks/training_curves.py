@@ -17,7 +17,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from _common import RESULTS, arguments, markdown_table, read_result, rewrite_page, with_section, write_result
+from _common import (
+    RESULTS,
+    arguments,
+    markdown_table,
+    measured,
+    read_result,
+    rewrite_page,
+    with_section,
+    write_result,
+)
 
 from decoding.yaml_file import write_atomically
 from planner.wording import listing
@@ -84,7 +93,12 @@ def main() -> None:
     options = _options()
     if not options.page:
         found = {run.name: _figures(run, _trained(run, options), options.data) for run in runs()}
-        content = {"data": options.data.name, "num_held_out": NUM_HELD_OUT, "runs": found}
+        content = {
+            "data": options.data.name,
+            "num_held_out": NUM_HELD_OUT,
+            "measured": measured(embedded_folder()),
+            "runs": found,
+        }
         write_result(RESULT, content)
     rewrite_page(lambda page: with_tables(page, read_result(RESULT)))
 

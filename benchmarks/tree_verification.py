@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from _common import EMBEDDED, RESULTS, arguments, quartiles, write_result
+from _common import EMBEDDED, RESULTS, arguments, measured, quartiles, write_result
 
 from decoding.messages import Window
 from hwprofiles.host import describe_host
@@ -46,6 +46,7 @@ def main() -> None:
     result: dict[str, Any] = {
         "target": pair.target,
         "platform": describe_host(),
+        "measured": measured(pair.target_folder),
         "threads": options.threads,
         "context": CONTEXT,
         "nodes": NUM_NODES,

@@ -56,6 +56,7 @@ def main() -> None:
         "max_new_tokens": options.max_new_tokens,
         "drafter": pair.drafter.name,
         "num_kept": len(kept),
+        "measured": _common.measured(pair.target_folder, pair.drafter.folder),
         "shares": dict(by_category(texts, kept)),
     }
     _common.write_result(_common.RESULTS / f"vocabulary-{name}.json", result)

@@ -10,14 +10,19 @@ Every file holds one JSON object a line. Three kinds of row are known, and may b
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
-from decoding.errors import ConfigError
+from decoding.errors import ConfigError, shown
+from decoding.files import parse_json, read_text
+
+MAX_CHARACTERS: Final = 1_000_000
+"""Of a prompt: a quarter of a million tokens and more, which a tokenizer reads in seconds."""
+MAX_NAME_CHARACTERS: Final = 200
+MAX_FILE_BYTES: Final = 256 << 20
 
 MT_BENCH_CATEGORIES = frozenset(
     {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
@@ -34,11 +39,22 @@ class Prompt:
         prompt_id: names it in records and reports; unique in its set.
         category: kind of task, or "".
         turns: what the user writes, turn by turn; only Spec-Bench rows have more than one.
+
+    Raises:
+        ConfigError: a text is too long, or cannot be written down: it holds half a pair of surrogates.
     """
 
     prompt_id: str
     category: str
     turns: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        limits = [("prompt_id", self.prompt_id, MAX_NAME_CHARACTERS), ("category", self.category, MAX_NAME_CHARACTERS)]
+        for what, text, most in [*limits, *(("the text", turn, MAX_CHARACTERS) for turn in self.turns)]:
+            if len(text) > most:
+                raise ConfigError(f"{what} has {len(text):,} characters; at most {most:,} are read")
+            if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+                raise ConfigError(f"{what} holds half a pair of surrogates, which is no character: {shown(text)}")
 
     @property
     def text(self) -> str:
@@ -75,8 +91,8 @@ def load_prompts(path: str | Path) -> tuple[Prompt, ...]:
     """
     path = Path(path)
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_text(path, MAX_FILE_BYTES).split("\n")
+    except (OSError, ValueError) as error:
         msg = f"{path}: cannot be read ({error})"
         raise ConfigError(msg) from error
     prompts = tuple(_read(lines, path))
@@ -114,12 +130,12 @@ def _read(lines: Sequence[str], path: Path) -> Iterator[Prompt]:
         if not line.strip():
             continue
         try:
-            prompt = _parse(json.loads(line), fallback_id=f"{path.stem}-{number}")
-        except ValueError as error:
+            prompt = _parse(parse_json(line), fallback_id=f"{path.stem[: MAX_NAME_CHARACTERS // 2]}-{number}")
+        except (ValueError, ConfigError) as error:
             msg = f"{path}:{number}: {error}"
             raise ConfigError(msg) from error
         if prompt.prompt_id in seen:
-            msg = f"{path}:{number}: the id {prompt.prompt_id!r} is that of line {seen[prompt.prompt_id]} already"
+            msg = f"{path}:{number}: the id {shown(prompt.prompt_id)} is that of line {seen[prompt.prompt_id]} already"
             raise ConfigError(msg)
         seen[prompt.prompt_id] = number
         yield prompt
@@ -129,21 +145,32 @@ def _parse(row: Any, *, fallback_id: str) -> Prompt:
     if not isinstance(row, dict):
         msg = f"expected a JSON object, found {type(row).__name__}; a row is {_ROW_KINDS}"
         raise ValueError(msg)  # noqa: TRY004 - the caller adds file and line to every ValueError
-    category = str(row.get("category", ""))
+    category = _name(row, "category", default="")
     if category in MT_BENCH_CATEGORIES and "turns" in row:
         category = "mt_bench"
-    prompt_id = str(row.get("prompt_id", row.get("question_id", fallback_id)))
+    prompt_id = _name(row, "prompt_id" if "prompt_id" in row else "question_id", default=fallback_id)
     return Prompt(prompt_id=prompt_id, category=category, turns=_turns(row))
+
+
+def _name(row: dict[str, Any], key: str, *, default: str) -> str:
+    """A short text; ids may be numbers."""
+    value = row.get(key)
+    if value is None:
+        return default
+    if type(value) not in (str, int):
+        msg = f"{key!r} should be a text or a whole number, found {shown(value)}"
+        raise ValueError(msg)
+    return str(value)
 
 
 def _turns(row: dict[str, Any]) -> tuple[str, ...]:
     name = "turns" if "turns" in row else "prompt"
     if name not in row:
-        msg = f"found neither 'prompt' nor 'turns' among the keys {sorted(row)}; a row is {_ROW_KINDS}"
+        msg = f"found neither 'prompt' nor 'turns' among the keys {shown(sorted(row))}; a row is {_ROW_KINDS}"
         raise ValueError(msg)
     turns = row["turns"] if name == "turns" else [row["prompt"]]
     if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) and turn.strip() for turn in turns):
         wanted = "a list of texts that are not empty" if name == "turns" else "a text that is not empty"
-        msg = f"{name!r} should be {wanted}, found {row[name]!r}"
+        msg = f"{name!r} should be {wanted}, found {shown(row[name])}"
         raise ValueError(msg)
     return tuple(turns)

@@ -18,14 +18,68 @@
           ├── LaneDiedError         its process ended or its device failed
           └── LaneTimeoutError      it did not answer in time
 
-A message names the file (where there is one), the value found, and the valid ones.
+A message names the file (where there is one), the value found, and the valid ones. However large the value is, the
+message stays one that can be read on a terminal (`MOST_CHARACTERS`).
 """
 
-from collections.abc import Sequence
+import reprlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+MOST_CHARACTERS: Final = 500
+"""Of a message: what it begins with (the file and the line) and what it ends with are kept."""
+_MOST_OF_A_VALUE: Final = 200
+_ENDING: Final = 120
+_GAP: Final = " [...] "
+_MORE: Final = "and {} more mistakes"
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it: its `repr`, cut where that is long or deep."""
+    try:
+        return cut(_SHORT.repr(value), _MOST_OF_A_VALUE)
+    except ValueError:  # an integer of thousands of digits has no decimal form
+        return f"a huge {type(value).__name__}"
+
+
+def cut(text: str, most: int = MOST_CHARACTERS) -> str:
+    """A text of at most `most` characters: its beginning and its end where it is longer."""
+    if len(text) <= most:
+        return text
+    ending = min(_ENDING, most // 4)
+    return text[: most - ending - len(_GAP)] + _GAP + text[-ending:]
+
+
+def mistake(item: Mapping[str, Any]) -> str:
+    """One entry of a pydantic `ValidationError.errors()` in words: the place, what is wrong, and the value found."""
+    place = ".".join(str(part) for part in item["loc"]) or "(whole file)"
+    value = item.get("input")
+    found = "" if isinstance(value, dict | list) else f", found {shown(value)}"
+    return f"{cut(place, _MOST_OF_A_VALUE)}: {cut(str(item['msg']), _MOST_OF_A_VALUE)}{found}"
+
+
+def listed(mistakes: Sequence[str]) -> str:
+    """As many mistakes as a message has room for, a line each, and how many more there are."""
+    lines = [cut(mistakes[0], MOST_CHARACTERS - len(_MORE))]
+    for one in mistakes[1:]:
+        if sum(map(len, lines)) + len(lines) + len(one) + len(_MORE) > MOST_CHARACTERS:
+            break
+        lines.append(one)
+    rest = len(mistakes) - len(lines)
+    return "\n".join([*lines, _MORE.format(rest)] if rest else lines)
+
+
+_SHORT: Final = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = _MOST_OF_A_VALUE
+_SHORT.maxlevel = 4
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxset = _SHORT.maxfrozenset = _SHORT.maxdict = 20
 
 
 class MirrorsdError(Exception):
     """Base of every error that a user's input, files or machine can cause."""
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(cut(str(message)))
 
 
 class ConfigError(MirrorsdError):
@@ -73,18 +127,18 @@ class TrainingError(MirrorsdError):
 
 
 class LaneError(MirrorsdError):
-    """A lane could not do its work."""
-
-
-class LaneDiedError(LaneError):
-    """A lane's process ended, or its device failed.
+    """A lane could not do its work.
 
     `tokens` holds the new tokens committed until then, if a sequence was being decoded.
     """
 
-    def __init__(self, message: str, *, tokens: Sequence[int] = ()) -> None:
+    def __init__(self, message: object = "", *, tokens: Sequence[int] = ()) -> None:
         super().__init__(message)
         self.tokens = tuple(tokens)
+
+
+class LaneDiedError(LaneError):
+    """A lane's process ended, or its device failed."""
 
 
 class LaneTimeoutError(LaneError):

@@ -18,15 +18,23 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
-from decoding.errors import RecordError
+from decoding.errors import RecordError, listed, mistake
 from decoding.files import replace_file
-from decoding.record_checks import OPTIONAL_ARRAYS, complaints, missing_for
+from decoding.record_checks import (
+    FORMAT,
+    MAX_BYTES,
+    OPTIONAL_ARRAYS,
+    RecordHeader,
+    checked_array,
+    complaints,
+    missing_for,
+)
 from decoding.schedule import Method, Schedule
 from decoding.tree_shape import Path as TreePath
 
 Ids = NDArray[np.int32]
-FORMAT = "mirrorsd-acceptance-record-5"
 
 
 def _nothing() -> Ids:
@@ -285,10 +293,15 @@ class AcceptanceRecord:
         """
         try:
             with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                if (num_bytes := sum(entry.file_size for entry in arrays.zip.infolist())) > MAX_BYTES:
+                    raise RecordError(f"its arrays have {num_bytes:,} bytes; at most {MAX_BYTES:,} are read")
                 return cls._from_arrays({name: arrays[name] for name in arrays.files})
         except RecordError as error:
             msg = f"{path}: {error}"
             raise RecordError(msg) from error
+        except ValidationError as error:
+            mistakes = listed([mistake(one) for one in error.errors(include_url=False)])
+            raise RecordError(f"{path}: not an acceptance record of format {FORMAT}: {mistakes}") from error
         except Exception as error:
             msg = f"{path}: not a readable acceptance record ({error})"
             raise RecordError(msg) from error
@@ -301,24 +314,22 @@ class AcceptanceRecord:
 
     @classmethod
     def _from_arrays(cls, arrays: dict[str, Any]) -> AcceptanceRecord:
-        header = json.loads(arrays["header"].tobytes())
-        if header.pop("format", None) != FORMAT:
-            msg = f"not an acceptance record of format {FORMAT}"
-            raise RecordError(msg)
-        header |= {name: tuple(header[name]) for name in ("exit_layers", "feature_layers")}
-        trees = tuple(RecordedTree(**row | {"paths": tuple(map(tuple, row["paths"]))}) for row in header.pop("trees"))
-        chains = tuple(RecordedChain(**row) for row in header.pop("chains"))
+        header = RecordHeader.model_validate_json(arrays.pop("header").tobytes())
+        arrays = {name: checked_array(array, name) for name, array in arrays.items()}
         prompts = tuple(
             PromptRecord(
-                **row,
+                **row.model_dump(),
                 **{name: arrays[f"{index}.{name}"] for name in _ARRAYS},
-                exits={layer: arrays[f"{index}.exit.{layer}"] for layer in header["exit_layers"]},
-                tree_ranks=tuple(arrays[f"{index}.tree.{place}"] for place in range(len(trees))),
-                chain_drafts=tuple(arrays[f"{index}.chain.{place}"] for place in range(len(chains))),
+                exits={layer: arrays[f"{index}.exit.{layer}"] for layer in header.exit_layers},
+                tree_ranks=tuple(arrays[f"{index}.tree.{place}"] for place in range(len(header.trees))),
+                chain_drafts=tuple(arrays[f"{index}.chain.{place}"] for place in range(len(header.chains))),
             )
-            for index, row in enumerate(header.pop("prompts"))
+            for index, row in enumerate(header.prompts)
         )
-        return cls(**header, trees=trees, chains=chains, prompts=prompts)
+        trees = tuple(RecordedTree(**row.model_dump()) for row in header.trees)
+        chains = tuple(RecordedChain(**row.model_dump()) for row in header.chains)
+        own = header.model_dump(exclude={"format", "prompts", "trees", "chains"})
+        return cls(**own, trees=trees, chains=chains, prompts=prompts)
 
 
 _SCALARS = ("name", "category", "prompt_length")

@@ -1,13 +1,104 @@
-"""What is wrong with an acceptance record, and what a schedule asks for that one does not hold."""
+"""What is wrong with an acceptance record or its file, and what a schedule asks for that one does not hold."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from decoding.errors import RecordError
+from decoding.schedule import MAX_TREE, MAX_WINDOW, Method, Schedule
+from decoding.tree_shape import Path as TreePath
+from decoding.tree_shape import parents_of
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord, PromptRecord
-    from decoding.schedule import Schedule
+
+FORMAT: Final = "mirrorsd-acceptance-record-5"
+MAX_BYTES: Final = 1 << 29
+"""Of all arrays of a file together, decompressed."""
+
+
+def _grown(paths: tuple[TreePath, ...]) -> tuple[TreePath, ...]:
+    """Refuse paths that are no tree."""
+    parents_of(paths)
+    return paths
+
+
+Layer = Annotated[int, Field(ge=1)]
+Paths = Annotated[tuple[tuple[Annotated[int, Field(ge=0)], ...], ...], AfterValidator(_grown)]
+
+
+class _Header(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class TreeHeader(_Header):
+    """A `RecordedTree` in a file."""
+
+    method: Method
+    drafter: str
+    depth: Annotated[int, Field(ge=1, le=MAX_WINDOW)]
+    top_k: Annotated[int, Field(ge=0, le=MAX_TREE)]
+    paths: Paths
+
+
+class ChainHeader(_Header):
+    """A `RecordedChain` in a file."""
+
+    method: Method
+    drafter: str
+
+
+class PromptHeader(_Header):
+    """A `PromptRecord` in a file, its arrays left out."""
+
+    name: str
+    category: str
+    prompt_length: Annotated[int, Field(ge=1, le=1 << 24)]
+
+
+class RecordHeader(_Header):
+    """An `AcceptanceRecord` in a file, the arrays of its prompts left out."""
+
+    format: Literal["mirrorsd-acceptance-record-5"]
+    target: str
+    drafter: str | None
+    dtype: str
+    max_window: Annotated[int, Field(ge=0, le=1024)]
+    max_new_tokens: Annotated[int, Field(ge=1, le=1 << 24)]
+    exit_layers: tuple[Layer, ...]
+    feature_layers: tuple[Layer, ...]
+    prompts: tuple[PromptHeader, ...]
+    trees: tuple[TreeHeader, ...]
+    chains: tuple[ChainHeader, ...]
+    num_streams: Annotated[int, Field(ge=0, le=64)]
+
+
+def checked_array(array: NDArray[Any], name: str) -> NDArray[Any]:
+    """An array of a file as it was saved: ids in 32 bits, margins as floats.
+
+    Raises:
+        RecordError: it holds something else.
+    """
+    is_margins = name.endswith("margins")
+    if array.ndim != (1 if name.endswith(("text", "margins")) else 2):
+        raise RecordError(f"{name} has {array.ndim} dimensions")
+    if array.dtype.kind not in ("f" if is_margins else "iu"):
+        raise RecordError(
+            f"{name} holds values of type {str(array.dtype)[:60]}, not {'numbers' if is_margins else 'ids'}"
+        )
+    if is_margins:
+        if not np.isfinite(array).all():
+            raise RecordError(f"{name} holds numbers that are not finite")
+        return array.astype(np.float32, copy=False)
+    limits = np.iinfo(np.int32)
+    if array.size and not limits.min <= int(array.min()) <= int(array.max()) <= limits.max:
+        raise RecordError(f"{name} holds ids of more than 32 bits")
+    return array.astype(np.int32, copy=False)
 
 
 def missing_for(schedule: Schedule, record: AcceptanceRecord) -> Iterator[str]:
@@ -51,6 +142,10 @@ def _missing_at_exit(schedule: Schedule, exit_layer: int, record: AcceptanceReco
 def complaints(prompt: PromptRecord, record: AcceptanceRecord) -> Iterator[str]:
     """What is wrong with a prompt of a record."""
     length = len(prompt.text)
+    if not length:
+        yield "there is no text"
+    if len(prompt.margins) not in (0, length):
+        yield f"{len(prompt.margins)} margins for {length} tokens of text"
     if prompt.prompt_length < 1:
         yield f"prompt_length is {prompt.prompt_length}, not at least 1"
     if length > record.max_new_tokens:

@@ -1,36 +1,52 @@
-"""YAML in and out: safe, validated, with file, line and column of every mistake, and written atomically."""
+"""YAML in and out: safe, validated, with file, line and column of every mistake, and written atomically.
+
+What a file may ask of its reader is limited: its size, how deep it nests, and how much it stands for once its aliases
+are written out. So a file is read in seconds or refused.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from decoding.errors import ConfigError
-from decoding.files import replace_file
+from decoding.errors import ConfigError, cut, listed, mistake, shown
+from decoding.files import read_text, replace_file
 
 T = TypeVar("T")
 
+MAX_BYTES: Final = 8 << 20
+MAX_DEPTH: Final = 40
+"""Of lists and maps inside each other; our own files have at most eight."""
+MAX_NODES: Final = 250_000
+"""Values, lists and maps of a file, those that aliases stand for counted once per alias."""
+
+if TYPE_CHECKING:
+    from yaml import SafeLoader as _Parser
+else:
+    _Parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where the library is there
+
 
 class StrictModel(BaseModel):
-    """What a file holds: nothing but the fields that are known, and never changed."""
+    """What a file holds: nothing but the fields that are known, finite numbers alone, and never changed."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def load_yaml(path: str | Path, model: type[T]) -> T:
     """Read `path` as a `model` (a pydantic model, or any type pydantic can validate).
 
     Raises:
-        ConfigError: the file is missing, is not YAML, repeats a key, or has wrong values; every mistake is
-            listed with its line and column.
+        ConfigError: the file is missing, is not YAML, is too large or too deep, repeats a key, or has wrong values;
+            the first mistakes are listed with their lines and columns.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f"{path}: cannot be read ({error})"
+        text = read_text(Path(path), MAX_BYTES)
+    except (OSError, ValueError) as error:
+        msg = f"{cut(str(path), 200)}: cannot be read ({error})"
         raise ConfigError(msg) from error
     return parse_yaml(text, model, source=str(path))
 
@@ -38,20 +54,27 @@ def load_yaml(path: str | Path, model: type[T]) -> T:
 def parse_yaml(text: str, model: type[T], *, source: str) -> T:
     """`load_yaml` of a text; `source` names it in messages."""
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        _refuse_depth(text)
+        loader = _Loader(text)
+        root = loader.get_single_node()
         if root is None:
             msg = f"{source}: is empty"
             raise ConfigError(msg)
-        _refuse_repeated_keys(root, source)
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        msg = f"{source}: not valid YAML: {error}"
-        raise ConfigError(msg) from error
+        _refuse_bombs(root)
+        _refuse_repeated_keys(root)
+        data = loader.construct_document(root)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = "" if mark is None else f"{mark.line + 1}:{mark.column + 1}:"
+        what = "" if isinstance(error, _Refused) else "not valid YAML: "
+        raise ConfigError(f"{source}:{place} {what}{cut(str(error.problem), 200)}") from error
+    except (yaml.YAMLError, UnicodeError) as error:
+        raise ConfigError(f"{source}: not valid YAML: {cut(str(error), 200)}") from error
     try:
         return TypeAdapter(model).validate_python(data)
     except ValidationError as error:
-        lines = [_describe(item, root, source) for item in error.errors(include_url=False)]
-        raise ConfigError("\n".join(lines)) from error
+        mistakes = error.errors(include_url=False)
+        raise ConfigError(listed([_describe(item, root, source) for item in mistakes])) from error
 
 
 def save_yaml(data: Any, path: str | Path) -> None:
@@ -67,33 +90,96 @@ def write_atomically(path: Path, text: str) -> None:
     """
     try:
         replace_file(path, text.encode())
-    except OSError as error:
+    except (OSError, ValueError) as error:
         msg = f"{path}: cannot be written ({error})"
         raise ConfigError(msg) from error
 
 
-def _refuse_repeated_keys(node: yaml.Node, source: str) -> None:
-    if isinstance(node, yaml.SequenceNode):
-        for item in node.value:
-            _refuse_repeated_keys(item, source)
-    if not isinstance(node, yaml.MappingNode):
-        return
-    seen = set()
-    for key, value in node.value:
-        if key.value in seen:
-            mark = key.start_mark
-            msg = f"{source}:{mark.line + 1}:{mark.column + 1}: the key {key.value!r} is repeated"
-            raise ConfigError(msg)
-        seen.add(key.value)
-        _refuse_repeated_keys(value, source)
+class _Refused(yaml.MarkedYAMLError):
+    """Sound YAML that is not read; the mark says where."""
+
+    def __init__(self, problem: str, mark: Any) -> None:
+        super().__init__(problem=problem, problem_mark=mark)
+
+
+class _Loader(_Parser):
+    """A safe loader that says where a value stands which cannot be made."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002  PyYAML's signature
+        """The value of a node."""
+        try:
+            return super().construct_object(node, deep)
+        except yaml.YAMLError:
+            raise
+        except Exception as error:
+            value = cut(shown(node.value), 60) if isinstance(node, yaml.ScalarNode) else "a collection"
+            problem = f"not valid YAML: {value} is no {str(node.tag).rpartition(':')[2]} ({cut(str(error), 100)})"
+            raise _Refused(problem, node.start_mark) from error
+
+
+def _refuse_depth(text: str) -> None:
+    """Before anything is built: both the parsers and Python itself give up at some depth, one of them fatally."""
+    depth = 0
+    for num_events, event in enumerate(yaml.parse(text, Loader=_Parser)):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_DEPTH:
+            raise _Refused(f"lists and maps are nested more than {MAX_DEPTH} deep", event.start_mark)
+        if num_events > 2 * MAX_NODES:
+            raise _Refused(f"more than {MAX_NODES:,} values", event.start_mark)
+
+
+def _refuse_bombs(root: yaml.Node) -> None:
+    """Refuse aliases that stand for more than a file may hold, or for what they are a part of."""
+    measured: dict[int, tuple[int, int]] = {}
+    under_way: set[int] = set()
+
+    def measure(node: yaml.Node) -> tuple[int, int]:
+        """Values of a node and its height; an alias stands for a node that is measured already."""
+        if isinstance(node, yaml.ScalarNode):
+            return 1, 0
+        if id(node) in under_way:
+            raise _Refused("an alias stands for what it is a part of", node.start_mark)
+        if id(node) not in measured:
+            under_way.add(id(node))
+            inner = [one for pair in node.value for one in pair] if isinstance(node, yaml.MappingNode) else node.value
+            sizes, heights = zip(*map(measure, inner), strict=True) if inner else ((), (0,))
+            measured[id(node)] = size, height = 1 + sum(sizes), 1 + max(heights)
+            under_way.discard(id(node))
+            if size > MAX_NODES:
+                raise _Refused(f"with its aliases written out it has more than {MAX_NODES:,} values", node.start_mark)
+            if height > MAX_DEPTH:
+                raise _Refused(f"lists and maps are nested more than {MAX_DEPTH} deep", node.start_mark)
+        return measured[id(node)]
+
+    measure(root)
+
+
+def _refuse_repeated_keys(root: yaml.Node) -> None:
+    visited: set[int] = set()
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, yaml.ScalarNode) or id(node) in visited:
+            continue
+        visited.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            waiting += node.value[::-1]
+            continue
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key.value, Hashable):
+                if key.value in seen:
+                    raise _Refused(f"the key {shown(key.value)} is repeated", key.start_mark)
+                seen.add(key.value)
+        waiting += [value for _, value in node.value[::-1]]
 
 
 def _describe(item: Any, root: yaml.Node, source: str) -> str:
     mark = _find(root, item["loc"]).start_mark
-    place = ".".join(str(part) for part in item["loc"]) or "(whole file)"
-    value = item.get("input")
-    found = "" if isinstance(value, dict | list) else f", found {value!r}"
-    return f"{source}:{mark.line + 1}:{mark.column + 1}: {place}: {item['msg']}{found}{_hint(value, item['type'])}"
+    return f"{source}:{mark.line + 1}:{mark.column + 1}: {mistake(item)}{_hint(item.get('input'), item['type'])}"
 
 
 def _hint(value: object, kind: str) -> str:

@@ -10,8 +10,8 @@ from decoding.errors import ConfigError
 from mirrorsd.model_pair import ModelPair, Progress, folder_of, name_of
 
 if TYPE_CHECKING:
-    from calibrate.profiling.calibration import CalibrationTask
     from calibrate.profiling.model_sizes import ModelSizes
+    from calibrate.profiling.task import CalibrationTask
     from calibrate.prompts import EncodedPrompt
     from hwprofiles.profile import Profile
     from runtime.engine import Engine
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 class CalibrationSettings(TypedDict, total=False):
-    """What may be chosen of a calibration; `calibrate.profiling.calibration.CalibrationTask` has the defaults.
+    """What may be chosen of a calibration; `calibrate.profiling.task.CalibrationTask` has the defaults.
 
     Attributes:
         contexts: the fewest and the most cached tokens that schedules will meet, see `contexts_of`.
         max_window: most drafted tokens per round, 8 unless given.
         max_branches: most branches per round, 32 unless given.
         quick: a rougher profile in under a minute (for a small model).
-        time_s: in which to be done; repeats that do not fit are left out, and the profile's notes say so. None is a
-            minute if quick, and no limit otherwise.
+        time_s: in which to be done; repeats that do not fit are left out, and the profile's notes say so. None is
+            100 s if quick, and no limit otherwise.
     """
 
     contexts: Required[tuple[int, int]]
@@ -44,7 +44,7 @@ def calibrate(
     progress: Progress = lambda _step, _share: None,
     **settings: Unpack[CalibrationSettings],
 ) -> Profile:
-    """Measure this machine with these models and write the profile.
+    """Measure this machine with these models and write the profile, and next to it all that was timed.
 
     Args:
         pair: the models; without a drafter no chain is measured, without heads no tree.
@@ -58,7 +58,6 @@ def calibrate(
         ModelError: a model cannot be loaded.
     """
     from calibrate.profiling.calibration import calibrate as measure
-    from hwprofiles.profile import save_profile
     from mirrorsd.text_engine import lane_specs, new_engine
 
     if Path(path).is_dir():
@@ -66,17 +65,16 @@ def calibrate(
         raise ConfigError(msg)
     lanes = lane_specs()
     with new_engine(pair, lanes) as engine:
-        profile = measure(engine, calibration_task(engine, pair, lanes, **settings), progress)
-    save_profile(profile, path)
-    return profile
+        calibration = measure(engine, calibration_task(engine, pair, lanes, **settings), progress)
+    return calibration.save(Path(path))
 
 
 def calibration_task(
     engine: Engine, pair: ModelPair, lanes: Sequence[LaneSpec], **settings: Unpack[CalibrationSettings]
 ) -> CalibrationTask:
     """What `calibrate` measures with an engine at hand; arguments as there."""
-    from calibrate.profiling.calibration import CalibrationTask
     from calibrate.profiling.model_sizes import ModelSizes
+    from calibrate.profiling.task import CalibrationTask
     from planner.search.space import SearchSpace
 
     sizes = ModelSizes.of(engine.config, folder_of(pair.drafter), folder_of(pair.exits), pair.dtype)

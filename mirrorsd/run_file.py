@@ -9,12 +9,31 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from decoding.errors import ConfigError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from decoding.errors import ConfigError, listed, mistake, shown
+from decoding.files import parse_json
 
 SETTINGS = "settings"
 PROMPT_ID = "prompt_id"
+
+Count = Annotated[int, Field(ge=1, strict=True)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Row(BaseModel):
+    """What every row has: its prompt, its settings, and what sums are made of. Other fields are kept as they are."""
+
+    model_config = ConfigDict(extra="allow")
+
+    prompt_id: str
+    settings: dict[str, Any]
+    token_ids: Annotated[list[Annotated[int, Field(ge=0, strict=True)]], Field(min_length=1)]
+    num_rounds: Count
+    prefill_s: Seconds
+    decode_s: Seconds
 
 
 class RunFile:
@@ -40,7 +59,7 @@ class RunFile:
             self.rows = {row[PROMPT_ID]: row for row in self._check(whole.decode("utf-8"))}
             self._file = path.open("ab")
             self._file.truncate(len(whole))
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             msg = f"{path}: cannot be used for rows ({error})"
             raise ConfigError(msg) from error
 
@@ -70,11 +89,14 @@ class RunFile:
         """The rows of `text`, all of them made with our settings, which are taken off."""
         for number, line in enumerate(text.split("\n")[:-1], 1):
             try:
-                row = json.loads(line)
-                settings, _ = row.pop(SETTINGS), row[PROMPT_ID]
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                msg = f"{self.path}:{number}: not a row that `mirrorsd run` wrote ({error!r}); name another --out"
+                row = parse_json(line)
+                Row.model_validate(row)
+            except ValueError as error:
+                found = error.errors(include_url=False) if isinstance(error, ValidationError) else None
+                why = listed([mistake(one) for one in found[:3]]) if found else error
+                msg = f"{self.path}:{number}: not a row that `mirrorsd run` wrote ({why}); name another --out"
                 raise ConfigError(msg) from error
+            settings = row.pop(SETTINGS)
             if settings != self._settings:
                 msg = f"{self.path}:{number}: {self._difference(settings)}; name another --out, or delete the file"
                 raise ConfigError(msg)
@@ -82,5 +104,7 @@ class RunFile:
 
     def _difference(self, settings: Mapping[str, Any]) -> str:
         names = [n for n in {**settings, **self._settings} if settings.get(n) != self._settings.get(n)]
-        found = ", ".join(f"{name} {settings.get(name)!r}, not {self._settings.get(name)!r}" for name in names)
+        found = ", ".join(
+            f"{name} {shown(settings.get(name))}, not {shown(self._settings.get(name))}" for name in names
+        )
         return f"was made with other settings ({found})"

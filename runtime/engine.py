@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from decoding.errors import ConfigError, LaneDiedError
+from decoding.errors import ConfigError, LaneError
 from decoding.schedule import Schedule
 from decoding.sequence import DecodedSequence
 from decoding.trace import Trace
@@ -15,7 +15,7 @@ from runtime.lanes.draft_lane import DraftVerbs
 from runtime.lanes.lane import Lane, LaneSpec
 from runtime.lanes.lane_set import LaneSet
 from runtime.lanes.sequence_lanes import OnTokens, RuntimeLanes, drive
-from runtime.lanes.target_lane import TargetVerbs
+from runtime.lanes.target_lane import Deadline, TargetVerbs
 from runtime.lanes.trace_writer import TraceWriter
 from runtime.models.config import ModelConfig
 from runtime.wire.operations import DrafterTraits, Dtype, SequenceStart
@@ -46,6 +46,7 @@ class Engine:
         exits_folder: str | Path | None = None,
         dtype: Dtype = "bfloat16",
         draft_deadline_s: float = 2.0,
+        target_deadline_s: float = 60.0,
     ) -> None:
         """Prepare an engine; nothing is started yet.
 
@@ -56,9 +57,13 @@ class Engine:
             exits_folder: trained exit adapters; without them exits are read with the final norm and head alone.
             dtype: of all weights and caches.
             draft_deadline_s: a draft lane that does not answer for so long is given up.
+            target_deadline_s: a target's lane that does not answer for so long hangs, and is ended with an error. It
+                is given so long for every operation, again so long for each 64 rows of it (a prompt of 640 tokens has
+                11 minutes), and at least 20 times what the longest operation of the sequence took. Loading is not
+                limited.
 
         Raises:
-            ConfigError: two lanes share a name.
+            ConfigError: two lanes share a name, or a deadline is not above 0.
             ModelError: the target's folder is not that of a supported model.
         """
         target, drafter, exits = map(_path, (target_folder, drafter_folder, exits_folder))
@@ -66,6 +71,9 @@ class Engine:
         self.config = ModelConfig.from_folder(target)
         self._lanes = LaneSet(lanes, target=target, drafter=drafter, exits=exits, dtype=dtype)
         self._draft_deadline_s = draft_deadline_s
+        self._target_deadline_s = target_deadline_s
+        if not target_deadline_s > 0:
+            raise ConfigError(f"target_deadline_s is {target_deadline_s}: it must be above 0")
 
     def __enter__(self) -> Self:
         return self
@@ -121,7 +129,8 @@ class Engine:
 
         Raises:
             ConfigError: an argument is wrong, or the schedule does not fit these models and lanes.
-            LaneDiedError: the target's lane was lost; its `tokens` are those committed until then.
+            LaneError: the target's lane was lost (`LaneDiedError`), let its deadline pass (`LaneTimeoutError`), or
+                failed at its work; its `tokens` are those committed until then.
         """
         self._check(schedule, prompt, max_new_tokens, temperature)
         sequence = DecodedSequence(
@@ -140,8 +149,8 @@ class Engine:
         try:
             lanes.prefill(start, traits)
             drive(schedule.traits.flow(lanes, schedule))
-        except LaneDiedError as error:
-            raise LaneDiedError(str(error), tokens=sequence.tokens) from error
+        except LaneError as error:
+            raise type(error)(error, tokens=sequence.tokens) from error
         finally:
             lanes.drop_draft()
         return Generation(tokens=tuple(sequence.tokens), trace=lanes.finish())
@@ -154,10 +163,12 @@ class Engine:
         if schedule.traits.drafts_itself:
             self.load_streams(schedule.target_lane, schedule.drafter)
         draft_lane, traits = self._load_draft_of(schedule)
-        writer, draft = TraceWriter(), None
+        writer, deadline, draft = TraceWriter(), Deadline(self._target_deadline_s), None
         if draft_lane is not None:
-            draft = DraftVerbs(draft_lane, schedule, writer, deadline_s=self._draft_deadline_s)
-        target = TargetVerbs(target_lane, schedule, writer)
+            draft = DraftVerbs(
+                draft_lane, schedule, writer, deadline_s=self._draft_deadline_s, target_deadline=deadline
+            )
+        target = TargetVerbs(target_lane, schedule, writer, deadline)
         return RuntimeLanes(target=target, draft=draft, sequence=sequence, writer=writer, on_tokens=on_tokens), traits
 
     def _load_draft_of(self, schedule: Schedule) -> tuple[Lane | None, DrafterTraits | None]:

@@ -7,15 +7,16 @@ anchors of its lane is known relative to them, whatever the machine did before a
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from statistics import fmean
 from typing import NamedTuple
 
-from calibrate.profiling.visits import visit
 from runtime.lanes.lane import Lane
 from runtime.wire.measurement import Measurement
+from runtime.wire.operations import Measure
 
-_REPEATS = 3
+_REPEATS = 2
 
 
 class AnchorSample(NamedTuple):
@@ -30,16 +31,23 @@ class Anchors:
     """Times one-row verifications on any lane, whenever asked, and keeps them all.
 
     Attributes:
-        samples: all that was taken, in that order; `at_s` counts from the first.
+        samples: all that was taken, in that order; `at_s` counts from when this was made.
+        dispatch_s: by lane, what every visit took beyond the lane's own time.
     """
 
     def __init__(self, lanes: Mapping[str, Lane], *, context: int, clock: Callable[[], float] = time.monotonic) -> None:
         """Take them on lanes that hold the target; `context` is the number of cached tokens of the work."""
         self.samples: list[AnchorSample] = []
+        self.dispatch_s: defaultdict[str, list[float]] = defaultdict(list)
         self._lanes = lanes
         self._work = Measurement(part="verify", rows=1, context=context, repeats=_REPEATS, warm_up=1)
         self._clock = clock
         self._start_s = clock()
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since this was made."""
+        return self._clock() - self._start_s
 
     def take(self, lane: str) -> float:
         """Mean seconds of the work on a lane, now.
@@ -47,7 +55,14 @@ class Anchors:
         Raises:
             LaneError: the lane was lost.
         """
-        at_s = self._clock() - self._start_s
-        seconds, _ = visit(self._lanes[lane], self._work)
-        self.samples.append(AnchorSample(at_s, lane, fmean(seconds)))
+        at_s = self.now_s
+        self.samples.append(AnchorSample(at_s, lane, fmean(self.visit(lane, self._work))))
         return self.samples[-1].seconds
+
+    def visit(self, lane: str, measurement: Measurement) -> list[float]:
+        """Seconds of any part on a lane, without anchors; errors as in `take`."""
+        start_s = time.perf_counter()
+        answer = self._lanes[lane].request(Measure(measurement=measurement)).result()
+        wall_s = time.perf_counter() - start_s
+        self.dispatch_s[lane].append(wall_s - (answer.end_s - answer.start_s))
+        return answer.value

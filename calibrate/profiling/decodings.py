@@ -1,45 +1,39 @@
 """Short decodings of arbitrary text: what parts cost in a real run, compared with the profile.
 
 Parts measured in a loop meet warm caches and a lane that does nothing else. Decoding alternates models and waits
-for messages. The runs here set the level of the tables (`level_factor`) and, on other schedules, measure how far
-off they still are (`residual`). None of them is a run that anybody will ask a prediction for.
+for messages. Some of the runs here set the level of the tables, others check what comes out. None of them is a run
+that anybody will ask a prediction for. Every one is made between anchors of its lanes, and compared at their speed.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from statistics import fmean, median
+from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
 
+from calibrate.fitting.ratios import Ratio
+from calibrate.profiling.anchors import Anchors
+from calibrate.profiling.samples import Run
 from decoding.schedule import Schedule
-from decoding.trace import Span, Trace, Work
-from hwprofiles.profile import LatencyTable, Profile
+from decoding.trace import Span, Work
+from hwprofiles.profile import Profile
 from runtime.engine import Engine
 
-_TARGET_WORK = frozenset({Work.VERIFY, Work.PREFIX, Work.SUFFIX})
-_DRAFT_WORK = frozenset({Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP})
+TARGET_WORK = frozenset({Work.VERIFY, Work.PREFIX, Work.SUFFIX, Work.STREAM})
+DRAFT_WORK = frozenset({Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP})
 _STRIDE = 7919
 """Prime, so that the ids of the text visit the whole vocabulary."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
-    """A decoded text and how it was made."""
-
-    schedule: Schedule
-    prompt_length: int
-    trace: Trace
-
-    def contexts(self) -> list[int]:
-        """Tokens in the target's cache at every round, and once more after the last."""
-        committed = accumulate((entry.num_committed for entry in self.trace.rounds), initial=0)
-        return [self.prompt_length - 1 + count for count in committed]
-
-
-def decode(engine: Engine, schedule: Schedule, contexts: tuple[int, int], num_tokens: int) -> Run:
-    """Decode arbitrary text whose contexts lie within the given ones.
+def decode(
+    engine: Engine,
+    anchors: Anchors,
+    schedule: Schedule,
+    contexts: tuple[int, int],
+    num_tokens: int,
+    *,
+    is_check: bool = False,
+) -> Run:
+    """Decode arbitrary text whose contexts lie within the given ones, between anchors.
 
     Raises:
         MirrorsdError: a lane or model is not to be had.
@@ -49,42 +43,54 @@ def decode(engine: Engine, schedule: Schedule, contexts: tuple[int, int], num_to
     length = min(first + 1 + (last - first) // 3, last + 1 - num_tokens)
     vocab_size = engine.config.vocab_size
     prompt = [(place + 1) * _STRIDE % vocab_size for place in range(length)]
+    lanes = dict.fromkeys(filter(None, (schedule.target_lane, schedule.draft_lane)))
+    at_s, before = anchors.now_s, {lane: anchors.take(lane) for lane in lanes}
     generation = engine.generate(schedule, prompt, max_new_tokens=num_tokens, eos_token_ids=())
-    return Run(schedule=schedule, prompt_length=length, trace=generation.trace)
+    return Run(
+        schedule=schedule,
+        prompt_length=length,
+        trace=generation.trace,
+        anchors={lane: (before[lane], anchors.take(lane)) for lane in lanes},
+        is_check=is_check,
+        at_s=at_s,
+    )
 
 
-def level_factor(runs: Sequence[Run], lane: str, work: Work, profile: Profile) -> float | None:
-    """Time of one kind of work on a lane in the runs, over what the profile predicts; None if no run has any.
+def level(run: Run, lane: str, works: Collection[Work], profile: Profile, *, least_rows: int = 1) -> Ratio | None:
+    """Time of some kinds of work on a lane in a run, over what the profile has for it at the speed of the anchors.
 
-    Spans of one round count together: the first step after a verification finds the cache as that left it.
-    Of branches only steps of several count, since those of a single one cost what rollouts do.
+    None if there is none. Only spans of `least_rows` rows or more count.
     """
-    works, least_rows = frozenset({work}), 2 if work is Work.BRANCH_STEP else 1
-    steps = ([step for step in _expected(run, lane, works, profile) if step[0].rows >= least_rows] for run in runs)
-    ratios = [ratio for ratio in map(_taken_over_expected, steps) if ratio is not None]
-    return fmean(ratios) if ratios else None
+    steps = [step for step in _expected(run, lane, works, profile) if step[0].rows >= least_rows]
+    expected_s = sum(seconds for _, seconds in steps)
+    if not expected_s:
+        return None
+    taken = run.against_anchors(lane, sum(span.end_s - span.start_s for span, _ in steps))
+    return taken.over(expected_s / _anchor_s(profile, lane))
 
 
-def rollout_level(run: Run, table: LatencyTable) -> float | None:
-    """Time of rollouts in a run over the table's time of their steps; None for a run of a single round."""
-    steps = _settled_spans(run, run.schedule.draft_lane or "", frozenset({Work.ROLLOUT_STEP}))
-    return _taken_over_expected((span, table.at(span.rows, context)) for span, context in steps)
+def whole(run: Run, profile: Profile) -> tuple[Ratio, dict[str, float]] | None:
+    """`level` of all work of a run, and the shares of its expected time by lane and model; None for a single round.
+
+    Shares have keys such as `target cpu0` and `draft cpu1`.
+    """
+    parts = dict[str, tuple[Ratio, float]]()
+    for role, lane, works in _roles(run.schedule):
+        found = level(run, lane, works, profile)
+        if found is not None:
+            parts[f"{role} {lane}"] = found, sum(seconds for _, seconds in _expected(run, lane, works, profile))
+    total_s = sum(seconds for _, seconds in parts.values())
+    if not total_s:
+        return None
+    value = sum(ratio.value * seconds for ratio, seconds in parts.values()) / total_s
+    doubt = sum(ratio.doubt * seconds for ratio, seconds in parts.values()) / total_s
+    return Ratio(value, doubt), {name: seconds / total_s for name, (_, seconds) in parts.items()}
 
 
 def gaps_s(run: Run) -> list[float]:
     """Times between one verification and the next, in a run that does nothing else."""
-    spans = [span for span, _ in _settled_spans(run, run.schedule.target_lane, _TARGET_WORK)]
+    spans = [span for span, _ in _settled_spans(run, run.schedule.target_lane, TARGET_WORK)]
     return [after.start_s - before.end_s for before, after in pairwise(spans)]
-
-
-def residual(run: Run, profile: Profile) -> float | None:
-    """Time of all work in a run by the profile over what it took, minus one; None for a run of a single round."""
-    taken_s = expected_s = 0.0
-    for lane in {run.schedule.target_lane, run.schedule.draft_lane or run.schedule.target_lane}:
-        for span, seconds in _expected(run, lane, _TARGET_WORK | _DRAFT_WORK, profile):
-            taken_s += span.end_s - span.start_s
-            expected_s += seconds
-    return expected_s / taken_s - 1 if taken_s else None
 
 
 def span_seconds(schedule: Schedule, span: Span, context: int, profile: Profile) -> float:
@@ -95,37 +101,39 @@ def span_seconds(schedule: Schedule, span: Span, context: int, profile: Profile)
         OutOfRangeError: its rows or context were not.
     """
     lane = profile.lane(span.lane)
-    if span.work in _DRAFT_WORK:
-        return lane.draft_s(span.rows, context, with_features=schedule.exit_features)
+    if span.work in DRAFT_WORK:
+        if schedule.traits.has_draft_model:
+            return lane.draft_s(span.rows, context, with_features=schedule.exit_features)
+        return lane.heads[schedule.drafter or ""].at(span.rows, context)
+    verify_s = lane.verify_s(profile.num_layers, span.rows, context)
     if span.work is Work.VERIFY:
-        return lane.verify_s(profile.num_layers, span.rows, context)
+        return verify_s
+    if span.work is Work.STREAM:
+        return verify_s + lane.streams[schedule.drafter or ""].at(span.rows, context)
     assert schedule.exit_layer is not None, "a prefix without an exit"
     if span.work is Work.SUFFIX:
         return lane.suffix_s(profile.num_layers, schedule.exit_layer, span.rows, context)
     return lane.prefix_s(schedule.exit_layer, span.rows, context)
 
 
-def _taken_over_expected(steps: Iterable[tuple[Span, float]]) -> float | None:
-    """The median over rounds, given spans and the seconds they should take; None if there is no span."""
-    taken, expected = defaultdict[int, float](float), defaultdict[int, float](float)
-    for span, expected_s in steps:
-        taken[span.round] += span.end_s - span.start_s
-        expected[span.round] += expected_s
-    return median(taken[place] / expected[place] for place in taken) if taken else None
+def _roles(schedule: Schedule) -> Iterator[tuple[str, str, frozenset[Work]]]:
+    yield "target", schedule.target_lane, TARGET_WORK
+    if schedule.draft_lane is not None:
+        yield "draft", schedule.draft_lane, DRAFT_WORK
 
 
-def _expected(run: Run, lane: str, works: frozenset[Work], profile: Profile) -> Iterator[tuple[Span, float]]:
+def _expected(run: Run, lane: str, works: Collection[Work], profile: Profile) -> Iterator[tuple[Span, float]]:
     """Spans of a lane, and the seconds they should take, given what the other lane did at the time."""
     schedule = run.schedule
     target, draft = profile.slowdown(schedule.target_lane, schedule.draft_lane or schedule.target_lane)
     factor = target if lane == schedule.target_lane else draft
-    others = [span for span in run.trace.spans if span.lane != lane and span.work in _TARGET_WORK | _DRAFT_WORK]
+    others = [span for span in run.trace.spans if span.lane != lane and span.work in TARGET_WORK | DRAFT_WORK]
     for span, context in _settled_spans(run, lane, works):
         share = _shared_s(span, others) / (span.end_s - span.start_s)
         yield span, span_seconds(schedule, span, context, profile) / (1 - share + share / factor)
 
 
-def _settled_spans(run: Run, lane: str, works: frozenset[Work]) -> Iterator[tuple[Span, int]]:
+def _settled_spans(run: Run, lane: str, works: Collection[Work]) -> Iterator[tuple[Span, int]]:
     """Spans of a lane with their contexts; the first round is left out, since it wakes everything up."""
     contexts = run.contexts()
     for span in run.trace.spans:
@@ -135,3 +143,9 @@ def _settled_spans(run: Run, lane: str, works: frozenset[Work]) -> Iterator[tupl
 
 def _shared_s(span: Span, others: Sequence[Span]) -> float:
     return sum(max(0.0, min(span.end_s, other.end_s) - max(span.start_s, other.start_s)) for other in others)
+
+
+def _anchor_s(profile: Profile, lane: str) -> float:
+    anchor = profile.lane(lane).anchor
+    assert anchor is not None, "a calibration without anchors"
+    return anchor.seconds

@@ -29,7 +29,9 @@ class Effort:
         head_rows: rows of a step of a head.
         contexts: cached tokens, ascending; a row count outside `wide_rows` is measured at the first only, and
             the others follow from how its neighbours grow.
-        run_tokens: length of the texts decoded for the checks.
+        prefill_rows: rows of prompts.
+        run_tokens: length of the texts decoded.
+        run_turns: passes in which each of those texts is decoded once: they take turns.
     """
 
     passes: int
@@ -41,7 +43,9 @@ class Effort:
     tree_rows: tuple[int, ...]
     head_rows: tuple[int, ...]
     contexts: tuple[int, ...]
+    prefill_rows: tuple[int, ...]
     run_tokens: int
+    run_turns: int
 
     @property
     def wide_rows(self) -> frozenset[int]:
@@ -57,19 +61,21 @@ def quick_effort(
 
     `max_tree` are nodes of the largest tree, if any; `max_step` are rows of the widest draft step.
     """
-    target_rows = _within((1, 2, 3, 4, 5, 6), max_window + 1)
+    target_rows = _within((1, 2, 3, 5), max_window + 1)
     draft_rows = _within((1, 2, 4, 8, 16, 32, 64), max(max_step, _LEAST_STEP))
     return Effort(
         passes=6,
         least_passes=2,
         repeats=2,
         target_rows=target_rows,
-        part_rows=target_rows[:: max(1, len(target_rows) // 2)],
+        part_rows=(target_rows[0], target_rows[-1]),
         draft_rows=draft_rows,
         tree_rows=_beyond(target_rows[-1], (17, max_tree + 1)),
         head_rows=(1, 4, 8, 16) if max_tree else (),
         contexts=_spread(contexts, 2),
-        run_tokens=16,
+        prefill_rows=_prompts(contexts, 2),
+        run_tokens=8,
+        run_turns=2,
     )
 
 
@@ -89,7 +95,9 @@ def full_effort(
         tree_rows=_beyond(target_rows[-1], (11, 13, 17, 25, max_tree + 1)),
         head_rows=(1, 2, 3, 4, 6, 8, 12, 16) if max_tree else (),
         contexts=_spread(contexts, 3),
-        run_tokens=48,
+        prefill_rows=_prompts(contexts, 3),
+        run_tokens=16,
+        run_turns=1,
     )
 
 
@@ -109,3 +117,8 @@ def _spread(contexts: tuple[int, int], count: int) -> tuple[int, ...]:
         msg = f"contexts are {first}..{last}: the first must be at least 0 and below the last"
         raise ConfigError(msg)
     return tuple(sorted({first + (last - first) * step // (count - 1) for step in range(count)}))
+
+
+def _prompts(contexts: tuple[int, int], count: int) -> tuple[int, ...]:
+    """Rows of prompts that leave so many cached tokens; one that leaves none is not read at all."""
+    return tuple(rows for rows in _spread(contexts, count) if rows > 0)

@@ -1,175 +1,117 @@
-"""Heads and streams of a target, and prompt lookup: steps timed on every lane one after the other, and their tables.
+"""Heads and streams of a target, and prompt lookup: which parts are timed on a lane, and their tables.
 
-A lane holds one drafter at a time, so heads take turns among the lanes and not with the target's parts. What a
-longer context adds to a single layer is less than the noise: heads are timed at one. In a loop a head stays in the
-processor's cache, which the target empties in every round: short decodings measure what a step takes there.
+A lane holds one drafter at a time, so drafters take turns within every pass. What a longer context adds to a single
+layer is less than the noise: heads are timed at one. In a loop a head stays in the processor's cache, which the target
+empties in every round: short decodings measure what a step takes there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
-from typing import Final, NamedTuple
+from typing import Final
 
-from calibrate.profiling.decodings import Run, decode, rollout_level
-from calibrate.profiling.fit import make_table
+from calibrate.fitting.fit import make_table
+from calibrate.fitting.noise import Noise
+from calibrate.fitting.ratios import Estimate, Ratio, estimate
 from calibrate.profiling.grid import Effort
-from calibrate.profiling.noise import Noise, spread
-from calibrate.profiling.placements import head_schedules
-from calibrate.profiling.time_budget import Passes
-from calibrate.profiling.visits import Cell, Samples, visit_in_turn
+from calibrate.profiling.lane_parts import prefill, prefill_table
+from calibrate.profiling.samples import Cell
 from decoding.methods import METHODS
-from decoding.schedule import Method, Schedule
-from hwprofiles.placement import PlacedLane
-from hwprofiles.profile import LatencyTable
-from runtime.engine import Engine
+from decoding.schedule import Method
+from hwprofiles.bounds import MOST_RELATIVE_ERROR
+from hwprofiles.latency_table import LatencyTable
 from runtime.wire.measurement import Measurement, Part
 
 _REPEATS: Final = 3
-_STREAM_REPEATS: Final = 5
 _FIND_REPEATS: Final = 200
-_STREAMING: Final[tuple[Part, Part]] = ("verify_tree", "stream")
-"""The target's pass without its streams and with them."""
+_STREAM_PAIRS: Final = 2
+"""Times that a verification without streams and one with them are timed in turn."""
 _STREAM_ROWS: Final = 6
 """Streams follow the last accepted row: how many were verified makes no difference."""
 
 
-class HeadTables(NamedTuple):
-    """Tables of one lane by the drafter's name: steps of heads, and what streams add to a verification."""
-
-    heads: dict[str, LatencyTable]
-    streams: dict[str, LatencyTable]
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadParts:
-    """How heads are timed.
+    """How a drafter that is no draft model is timed.
 
     Attributes:
-        effort: sizes, and length of the texts decoded.
-        contexts: the fewest and the most cached tokens of schedules.
-        is_quick: whether fewer placements will do.
+        drafter: its name or folder.
+        method: what it is for.
+        effort: sizes and repeats.
         most_rows: rows of the widest verification of a schedule.
         source: origin of the numbers, as the tables name it.
     """
 
+    drafter: str
+    method: Method
     effort: Effort
-    contexts: tuple[int, int]
-    is_quick: bool
     most_rows: int
     source: str
 
-    def head_cells(self, lane: str) -> Iterator[Cell]:
-        """Steps of the head that a lane has loaded."""
-        return (Cell(lane, self._at("head_step", rows)) for rows in self.effort.head_rows)
+    @property
+    def has_streams(self) -> bool:
+        """Whether the target drafts by it, in its own pass."""
+        return METHODS[self.method].drafts_itself
 
-    def stream_cells(self, lane: str) -> Iterator[Cell]:
-        """Passes of a target that has loaded its streams, with and without them, one after the other."""
-        return (Cell(lane, self._at(part, _STREAM_ROWS, _STREAM_REPEATS)) for part in _STREAMING)
+    def cells(self, lane: str) -> Iterator[Cell]:
+        """Everything to be timed on a lane that has loaded it."""
+        return (Cell(lane, measurement, self.drafter) for measurement in self._measurements())
 
-    def find_cell(self, lane: str) -> Cell:
-        """A step of a drafter without a model, which is one row whatever it finds."""
-        return Cell(lane, self._at("head_step", 1, _FIND_REPEATS))
+    def table(self, seconds: Mapping[Measurement, Estimate], anchor_s: float) -> LatencyTable:
+        """Steps of a head or of a lookup, for any context, from what its cells take over a lane's anchor."""
+        rows = self._step_rows
+        found = [seconds[self._step(count)] for count in rows]
+        noise = Noise.of(found)
+        smooth = noise.smoothed({count: one.value * anchor_s for count, one in zip(rows, found, strict=True)})
+        lines = [[time_s] for time_s in smooth.values()]
+        return make_table(rows, (0,), lines, relative_error=noise.half_width(len(rows)), source=self.source)
 
-    def find_table(self, lane: str, samples: Samples) -> LatencyTable:
-        """The table of such a drafter, for any context: its search takes the same time in every text."""
-        taken = samples.seconds[self.find_cell(lane)]
-        return make_table((1,), (0,), [[median(taken)]], relative_error=spread([taken]), source=self.source)
+    def prefill_table(self, seconds: Mapping[Measurement, Estimate], anchor_s: float) -> LatencyTable | None:
+        """Reading a prompt; None for what reads none of its own."""
+        if not METHODS[self.method].reads_states:
+            return None
+        found = {of: one.value * anchor_s for of, one in seconds.items()}
+        noise = Noise.of([one for of, one in seconds.items() if of.part == "draft_prefill"])
+        return prefill_table("draft_prefill", self.effort, found, noise, self.source)
 
-    def head_table(self, lane: str, samples: Samples) -> LatencyTable:
-        """The table of a head from the times of a lane's cells, for any context."""
-        rows = self.effort.head_rows
-        taken = [samples.seconds[cell] for cell in self.head_cells(lane)]
-        noise = Noise.of(taken)
-        medians = {count: median(seconds) for count, seconds in zip(rows, taken, strict=True)}
-        lines = [[seconds] for seconds in noise.smoothed(medians).values()]
-        return make_table(rows, (0,), lines, relative_error=noise.relative_error, source=self.source)
+    def streams_table(self, ratios: Mapping[Measurement, Sequence[Ratio]], anchor_s: float) -> LatencyTable | None:
+        """What streams add to a verification of any rows in any context: the mean difference of those timed in turn.
 
-    def streams_table(self, lane: str, samples: Samples) -> LatencyTable:
-        """What streams add, for any rows in any context; nothing where, by noise, they seem to save time."""
-        less, more = (samples.seconds[cell] for cell in self.stream_cells(lane))
-        added_s = max(0.0, median(more) - median(less))
-        noise_s = spread([less, more]) * median(less)
+        None if, by that mean, they add nothing: then it was noise that was timed, and not the streams.
+        """
+        without, with_them = (ratios[self._stream(part)] for part in ("verify_tree", "stream"))
+        pairs = list(zip(without, with_them, strict=True))
+        ratio = estimate([Ratio(more.value / less.value, max(more.doubt, less.doubt)) for less, more in pairs])
+        added = ratio.value - 1
+        if added <= 0:
+            return None
+        added_s = added * estimate(without).value * anchor_s
         return make_table(
             (1, self.most_rows),
             (0,),
             [[added_s], [added_s]],
-            relative_error=noise_s / added_s if added_s else 0.0,
+            relative_error=min(MOST_RELATIVE_ERROR, ratio.value * ratio.log_half_width / added),
             source=self.source,
         )
 
-    def decode(self, engine: Engine, schedule: Schedule) -> Run:
-        """A short text by a head: half as long as others, since all rounds are alike, and after a short prompt."""
-        num_tokens, first = self.effort.run_tokens // 2, self.contexts[0]
-        return decode(engine, schedule, (first, min(first + num_tokens, self.contexts[1])), num_tokens)
+    def _measurements(self) -> Iterator[Measurement]:
+        if self.has_streams:
+            for _ in range(_STREAM_PAIRS):
+                yield from (self._stream(part) for part in ("verify_tree", "stream"))
+            return
+        yield from (self._step(rows) for rows in self._step_rows)
+        if METHODS[self.method].reads_states:
+            yield from (prefill("draft_prefill", rows) for rows in self.effort.prefill_rows)
 
-    def _at(self, part: Part, rows: int, repeats: int = _REPEATS) -> Measurement:
-        return Measurement(part=part, rows=rows, context=self.effort.contexts[0], repeats=repeats, warm_up=1)
+    @property
+    def _step_rows(self) -> tuple[int, ...]:
+        """A lookup is one row whatever it finds."""
+        return (1,) if METHODS[self.method].finds_text else self.effort.head_rows
 
+    def _step(self, rows: int) -> Measurement:
+        repeats = _FIND_REPEATS if METHODS[self.method].finds_text else _REPEATS
+        return Measurement(part="head_step", rows=rows, context=self.effort.contexts[0], repeats=repeats, warm_up=1)
 
-def measure_heads(
-    engine: Engine,
-    lanes: Sequence[PlacedLane],
-    methods: Mapping[str, Method],
-    parts: HeadParts,
-    new_passes: Callable[[], Passes],
-) -> dict[str, HeadTables]:
-    """Tables of every lane by name. Each holds the target already; the last head stays loaded.
-
-    Args:
-        engine: lanes and models.
-        lanes: where to time.
-        methods: the heads by name, and the method that each is for.
-        parts: what is timed.
-        new_passes: how often, asked for every head.
-
-    Raises:
-        LaneError: a lane was lost.
-        ModelError: a head cannot be loaded.
-    """
-    names = [lane.name for lane in lanes]
-    tables = {name: HeadTables({}, {}) for name in names}
-    for drafter, method in methods.items():
-        if METHODS[method].drafts_itself:
-            loaded = {lane: engine.load_streams(lane, drafter) for lane in names}
-            samples = visit_in_turn(loaded, _cells(names, parts.stream_cells), passes=new_passes())
-            for lane in names:
-                tables[lane].streams[drafter] = parts.streams_table(lane, samples)
-        elif METHODS[method].finds_text:
-            loaded = {lane: engine.load_draft(lane, drafter) for lane in names}
-            samples = visit_in_turn(loaded, [parts.find_cell(lane) for lane in names], passes=new_passes())
-            for lane in names:
-                tables[lane].heads[drafter] = parts.find_table(lane, samples)
-        else:
-            loaded = {lane: engine.load_draft(lane, drafter) for lane in names}
-            samples = visit_in_turn(loaded, _cells(names, parts.head_cells), passes=new_passes())
-            in_loop = {lane: parts.head_table(lane, samples) for lane in names}
-            schedules = head_schedules(lanes, drafter, method, is_quick=parts.is_quick)
-            runs = [parts.decode(engine, schedule) for schedule in schedules]
-            for lane, level in _levels(lanes, runs, in_loop).items():
-                tables[lane].heads[drafter] = in_loop[lane].scaled(level)
-    return tables
-
-
-def _levels(lanes: Sequence[PlacedLane], runs: Sequence[Run], in_loop: Mapping[str, LatencyTable]) -> dict[str, float]:
-    """What steps take in a real run over what they take in a loop, by lane.
-
-    A lane without a run is as others with as many threads are, or as all others.
-    """
-    found: dict[str, list[float]] = {lane.name: [] for lane in lanes}
-    for run in runs:
-        lane = run.schedule.draft_lane or ""
-        level = rollout_level(run, in_loop[lane])
-        found[lane] += [] if level is None else [level]
-
-    def level_of(lane: PlacedLane) -> float:
-        alike = [level for other in lanes if other.num_threads == lane.num_threads for level in found[other.name]]
-        everywhere = [level for levels in found.values() for level in levels]
-        return fmean(found[lane.name] or alike or everywhere or [1.0])
-
-    return {lane.name: level_of(lane) for lane in lanes}
-
-
-def _cells(lanes: Sequence[str], of_lane: Callable[[str], Iterator[Cell]]) -> list[Cell]:
-    return [cell for lane in lanes for cell in of_lane(lane)]
+    def _stream(self, part: Part) -> Measurement:
+        return Measurement(part=part, rows=_STREAM_ROWS, context=self.effort.contexts[0], repeats=_REPEATS, warm_up=1)

@@ -1,14 +1,16 @@
-"""What two lanes cost each other: both parts alone and side by side, in turn."""
+"""What two lanes cost each other: both parts alone, side by side, and alone again."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from statistics import median
+from math import exp, log
+from statistics import fmean
 
-from calibrate.profiling.noise import spread
-from calibrate.profiling.time_budget import Passes
-from calibrate.profiling.visits import visit
+from calibrate.fitting.ratios import estimate
+from calibrate.profiling.anchors import Anchors
+from calibrate.profiling.samples import Samples, Together
+from hwprofiles.bounds import MOST_RELATIVE_ERROR
 from hwprofiles.profile import Contention
 from runtime.lanes.lane import Lane
 from runtime.wire.measurement import Measurement
@@ -23,41 +25,48 @@ _DRAFT_ROWS = 8
 
 
 def measure_pairs(
-    lanes: Mapping[str, Lane],
-    pairs: Sequence[Pair],
-    *,
-    context: int,
-    max_rows: int,
-    passes: Passes,
-    source: str,
-) -> tuple[Contention, ...]:
-    """Slowdowns of every pair of lanes, pair after pair in every pass.
+    lanes: Mapping[str, Lane], pairs: Sequence[Pair], anchors: Anchors, *, context: int, max_rows: int
+) -> Iterator[Together]:
+    """Every pair of lanes once, either lane alone and while the other works.
 
     Raises:
         LaneError: a lane is lost, or lacks a model.
     """
     verify = Measurement(part="verify", rows=min(_TARGET_ROWS, max_rows), context=context, repeats=_VERIFY_RUNS)
     step = Measurement(part="draft_step", rows=_DRAFT_ROWS, context=context, repeats=_STEP_RUNS)
-    target: dict[Pair, list[float]] = {pair: [] for pair in pairs}
-    draft: dict[Pair, list[float]] = {pair: [] for pair in pairs}
-    for _ in passes:
-        for pair in pairs:
-            one, two = lanes[pair[0]], lanes[pair[1]]
-            target[pair].append(_shared_over_alone(one, verify, two, step))
-            draft[pair].append(_shared_over_alone(two, step, one, verify))
-    return tuple(
-        Contention(
-            lanes=pair,
-            slowdown=(median(target[pair]), median(draft[pair])),
-            relative_error=spread([target[pair], draft[pair]]),
-            source=source,
-        )
-        for pair in pairs
+    for pair in pairs:
+        target, draft = pair
+        yield Together(pair, "target", *_alone_and_shared(anchors, target, verify, lanes[draft], step))
+        yield Together(pair, "draft", *_alone_and_shared(anchors, draft, step, lanes[target], verify))
+
+
+def contention_of(pair: Pair, samples: Samples, step_level: float, source: str) -> Contention:
+    """Slowdowns of a pair; the draft's relative to what its steps take in real runs (`step_level`).
+
+    A draft that finds its cache used by the target is slowed once, whether at the same time or after it. No lane is
+    taken to be faster while the other works unless its interval leaves no other choice.
+    """
+    found = {
+        role: estimate([one.slowdown for one in samples.together if one.pair == pair and one.role == role])
+        for role in ("target", "draft")
+    }
+    widths = [one.log_half_width for one in found.values()]
+    target, draft = (
+        _no_gain_without_evidence(one.value / level, width)
+        for one, level, width in zip(found.values(), (1.0, step_level), widths, strict=True)
     )
+    error = min(MOST_RELATIVE_ERROR, exp(max(widths)) - 1)
+    return Contention(lanes=pair, slowdown=(target, draft), relative_error=error, source=source)
 
 
-def _shared_over_alone(lane: Lane, measurement: Measurement, other: Lane, load: Measurement) -> float:
-    alone, _ = visit(lane, measurement)
+def _no_gain_without_evidence(slowdown: float, log_half_width: float) -> float:
+    return slowdown if log(slowdown) + log_half_width < 0 else max(1.0, slowdown)
+
+
+def _alone_and_shared(
+    anchors: Anchors, lane: str, measurement: Measurement, other: Lane, load: Measurement
+) -> tuple[float, float, float]:
+    before = anchors.visit(lane, measurement)
     with other.busy(replace(load, repeats=1)):
-        shared, _ = visit(lane, measurement)
-    return median(shared) / median(alone)
+        shared = anchors.visit(lane, measurement)
+    return fmean(before), fmean(shared), fmean(anchors.visit(lane, measurement))

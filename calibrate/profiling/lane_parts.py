@@ -5,15 +5,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Literal
 
-from calibrate.profiling.fit import CATCH_UP_ROWS, TargetTables, TargetTimes, fit_target, grow, make_table
+from calibrate.fitting.fit import CATCH_UP_ROWS, TargetTables, TargetTimes, fit_target, grow, make_table
+from calibrate.fitting.noise import Noise
+from calibrate.fitting.ratios import Estimate
 from calibrate.profiling.grid import Effort
-from calibrate.profiling.noise import Noise
-from calibrate.profiling.visits import Cell, Samples
+from calibrate.profiling.samples import Cell
 from hwprofiles.placement import PlacedLane
-from hwprofiles.profile import LaneProfile, LatencyTable
+from hwprofiles.profile import Anchor, LaneProfile, LatencyTable
 from runtime.wire.measurement import Measurement, Part
 
 DraftStep = Literal["draft_step", "draft_step_features"]
@@ -21,7 +21,10 @@ DraftStep = Literal["draft_step", "draft_step_features"]
 
 _DEVICE = "generic-cpu"
 _NUM_CANDIDATES = 9
-_OF_THE_DRAFT = ("draft_step", "draft_streams")
+_OF_THE_DRAFT = ("draft_step", "draft_streams", "draft_prefill")
+
+Estimates = Mapping[Measurement, Estimate]
+"""What was timed on one lane, over the lane's anchor."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,66 +47,84 @@ class LaneParts:
     num_streams: int
     source: str
 
+    @property
+    def anchor_context(self) -> int:
+        """Cached tokens of the anchors: halfway."""
+        return sum(self.effort.contexts[:: len(self.effort.contexts) - 1]) // 2
+
     def cells(self, lane: str) -> Iterator[Cell]:
         """Everything to be timed on a lane."""
+        return (Cell(lane, measurement) for measurement in self._measurements())
+
+    def _measurements(self) -> Iterator[Measurement]:
         for rows in self.effort.target_rows:
-            yield from (Cell(lane, self._verify(rows, context)) for context in self._contexts(rows))
+            yield from (self._verify(rows, context) for context in self._contexts(rows))
         for rows in self.effort.tree_rows:
-            yield Cell(lane, self._verify(rows, self.effort.contexts[0]))
+            yield self._verify(rows, self.effort.contexts[0])
         for rows in self.effort.part_rows:
-            yield Cell(lane, self._head(rows))
+            yield self._head(rows)
             if self.exit_layers:
-                yield Cell(lane, self._exit(rows))
+                yield self._exit(rows)
+        yield from (prefill("prefill", rows) for rows in self.effort.prefill_rows)
+        if self.draft_steps:
+            yield from (prefill("draft_prefill", rows) for rows in self.effort.prefill_rows)
         for kind in self.draft_steps:
             for rows in self.effort.draft_rows:
-                yield from (Cell(lane, self._step(kind, rows, context)) for context in self._contexts(rows))
-        yield from (Cell(lane, self._streams(count)) for count in self._guesses)
+                yield from (self._step(kind, rows, context) for context in self._contexts(rows))
+        yield from (self._streams(count) for count in self._guesses)
 
-    def lane_profile(self, lane: PlacedLane, samples: Samples) -> LaneProfile:
-        """The profile of a lane, from the times of its cells; without heads and memory traffic."""
-        taken = {cell.measurement: seconds for cell, seconds in samples.seconds.items() if cell.lane == lane.name}
-        medians = {measurement: median(seconds) for measurement, seconds in taken.items()}
-        steps_noise = Noise.of([times for one, times in taken.items() if one.part in _OF_THE_DRAFT])
-        target_noise = Noise.of([times for one, times in taken.items() if one.part not in _OF_THE_DRAFT])
-        target = self._target_tables(medians, target_noise)
-        steps = {kind: self._step_table(kind, medians, steps_noise) for kind in self.draft_steps}
+    def lane_profile(self, lane: PlacedLane, estimates: Estimates, anchor: Anchor, dispatch_s: float) -> LaneProfile:
+        """The profile of a lane from what its cells take over its anchor; without heads and memory traffic."""
+        seconds = {measurement: one.value * anchor.seconds for measurement, one in estimates.items()}
+        steps_noise = Noise.of([one for of, one in estimates.items() if of.part in _OF_THE_DRAFT])
+        target_noise = Noise.of([one for of, one in estimates.items() if of.part not in _OF_THE_DRAFT])
+        target = self._target_tables(seconds, target_noise)
+        steps = {kind: self._step_table(kind, seconds, steps_noise) for kind in self.draft_steps}
         return LaneProfile(
             name=lane.name,
             device=_DEVICE,
             cores=lane.cores,
             num_threads=lane.num_threads,
-            dispatch_s=median(samples.dispatch_s[lane.name]),
+            dispatch_s=dispatch_s,
             layer=target.layer,
             lm_head=target.lm_head,
             exit=target.exits,
             draft_step=steps.get("draft_step"),
             draft_step_features=steps.get("draft_step_features"),
-            draft_streams=self._streams_table(medians, steps_noise) if self.num_streams else None,
+            draft_streams=self._streams_table(seconds, steps_noise) if self.num_streams else None,
+            prefill=prefill_table("prefill", self.effort, seconds, target_noise, self.source),
+            draft_prefill=(
+                prefill_table("draft_prefill", self.effort, seconds, steps_noise, self.source)
+                if self.draft_steps
+                else None
+            ),
+            anchor=anchor,
         )
 
-    def _target_tables(self, medians: Mapping[Measurement, float], noise: Noise) -> TargetTables:
+    def _target_tables(self, seconds: Mapping[Measurement, float], noise: Noise) -> TargetTables:
         rows, part_rows = (*self.effort.target_rows, *self.effort.tree_rows), self.effort.part_rows
         times = TargetTimes(
-            verify={(count, at): medians[self._verify(count, at)] for count in rows for at in self._contexts(count)},
-            lm_head={count: medians[self._head(count)] for count in part_rows},
-            exit={count: medians[self._exit(count)] for count in part_rows} if self.exit_layers else {},
+            verify={(count, at): seconds[self._verify(count, at)] for count in rows for at in self._contexts(count)},
+            lm_head={count: seconds[self._head(count)] for count in part_rows},
+            exit={count: seconds[self._exit(count)] for count in part_rows} if self.exit_layers else {},
             exit_layers=self.exit_layers,
         )
         return fit_target(times, self.num_layers, self.effort.contexts, noise=noise, source=self.source)
 
-    def _step_table(self, kind: DraftStep, medians: Mapping[Measurement, float], noise: Noise) -> LatencyTable:
+    def _step_table(self, kind: DraftStep, seconds: Mapping[Measurement, float], noise: Noise) -> LatencyTable:
         rows, contexts = self.effort.draft_rows, self.effort.contexts
-        times = {(count, at): medians[self._step(kind, count, at)] for count in rows for at in self._contexts(count)}
+        times = {(count, at): seconds[self._step(kind, count, at)] for count in rows for at in self._contexts(count)}
         branches = bisect_right(rows, CATCH_UP_ROWS)
         groups = (rows,) if kind == "draft_step" else (rows[:1], rows[1:branches], rows[branches:])
         lines = grow(times, groups, contexts, noise)
-        return make_table(rows, contexts, lines, relative_error=noise.relative_error, source=self.source)
+        return make_table(rows, contexts, lines, relative_error=noise.half_width(len(rows)), source=self.source)
 
-    def _streams_table(self, medians: Mapping[Measurement, float], noise: Noise) -> LatencyTable:
+    def _streams_table(self, seconds: Mapping[Measurement, float], noise: Noise) -> LatencyTable:
         """What a longer context adds to one row's streams is less than the noise."""
-        smooth = noise.smoothed({count: medians[self._streams(count)] for count in self._guesses})
-        lines = [[seconds] for seconds in smooth.values()]
-        return make_table(self._guesses, (0,), lines, relative_error=noise.relative_error, source=self.source)
+        smooth = noise.smoothed({count: seconds[self._streams(count)] for count in self._guesses})
+        lines = [[time_s] for time_s in smooth.values()]
+        error = noise.half_width(len(lines))
+        return make_table(self._guesses, (0,), lines, relative_error=error, source=self.source)
 
     @property
     def _guesses(self) -> range:
@@ -145,3 +166,17 @@ class LaneParts:
             with_features=has_features and rows > 1,
             num_proposals=1 if has_features and rows <= CATCH_UP_ROWS else None,
         )
+
+
+def prefill(part: Part, rows: int) -> Measurement:
+    """Reading a prompt of so many rows: once, as it is read once."""
+    return Measurement(part=part, rows=rows, context=0, repeats=1, warm_up=0)
+
+
+def prefill_table(
+    part: Part, effort: Effort, seconds: Mapping[Measurement, float], noise: Noise, source: str
+) -> LatencyTable:
+    """What prompts cost, by their rows."""
+    rows = effort.prefill_rows
+    lines = [[seconds[prefill(part, count)]] for count in rows]
+    return make_table(rows, (0,), lines, relative_error=noise.half_width(len(rows)), source=source)

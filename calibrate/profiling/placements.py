@@ -13,7 +13,8 @@ from hwprofiles.placement import PlacedLane, split_pairs, whole_lanes
 
 _FIT_WINDOW, _FIT_TOP_K = 4, 2
 _CHECK_WINDOW, _CHECK_TOP_K = 2, 4
-_TREE_DEPTH, _TREE_SIZE, _TREE_TOP_K = 3, 8, 4
+_FIT_TREE, _CHECK_TREE = (3, 8, 4), (2, 5, 3)
+"""(depth, nodes, nodes expanded per level)."""
 
 
 def fit_schedules(
@@ -42,22 +43,25 @@ def check_schedules(
     return speculative + _mirrors(lanes, window, exit_layers, _CHECK_TOP_K)
 
 
-def head_schedules(lanes: Sequence[PlacedLane], drafter: str, method: Method, *, is_quick: bool) -> list[Schedule]:
-    """Those that set the level of a head: pooled, and split one way round (`is_quick`) or every way."""
-    pairs = split_pairs(lanes)[: 1 if is_quick else None]
-    is_dynamic = METHODS[method].has_dynamic_trees
-    return [
-        Schedule(
-            method=method,
-            target_lane=target_lane,
-            draft_lane=draft_lane,
-            num_speculative_tokens=_TREE_DEPTH,
-            tree_size=_TREE_SIZE,
-            tree_top_k=_TREE_TOP_K if is_dynamic else 0,
-            drafter=drafter,
-        )
-        for target_lane, draft_lane in pairs + [(name, name) for name in whole_lanes(lanes)]
-    ]
+def head_schedules(lanes: Sequence[PlacedLane], drafter: str, method: Method, *, is_check: bool) -> list[Schedule]:
+    """Those of a head, pooled and split every way round; of streams, on every lane; none of what takes no time.
+
+    Those that check have a smaller tree than those that set the level.
+    """
+    traits = METHODS[method]
+    if traits.finds_text:
+        return []
+    depth, size, top_k = _CHECK_TREE if is_check else _FIT_TREE
+    options: dict[str, Any] = {
+        "method": method,
+        "num_speculative_tokens": depth,
+        "tree_size": size,
+        "tree_top_k": top_k if traits.has_dynamic_trees else 0,
+        "drafter": drafter,
+    }
+    if traits.drafts_itself:
+        return [Schedule(target_lane=lane.name, **options) for lane in lanes]
+    return [Schedule(target_lane=target, draft_lane=draft, **options) for target, draft in _placements(lanes)]
 
 
 def _mirrors(lanes: Sequence[PlacedLane], window: int, exit_layers: Sequence[int], top_k: int) -> list[Schedule]:

@@ -1,81 +1,58 @@
-"""Visits every part of every lane in turn, again and again, and keeps what each visit took.
+"""Visits every part of every lane in turn, again and again, each between anchors of its lane.
 
 Parts are whole operations wherever possible: a layer run alone stays in the processor's cache, in a whole pass it
-never does. Taking turns (A B C A B C, then backwards) lets a drift of the machine hit all parts alike.
+never does. Taking turns (A B C A B C, then backwards) lets a drift of the machine hit all lanes alike.
 """
 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import zip_longest
-from statistics import median
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import fmean
 
-from calibrate.profiling.time_budget import Passes
+from calibrate.profiling.anchors import Anchors
+from calibrate.profiling.samples import Cell, Visit
 from decoding.messages import ExitSignal
 from runtime.lanes.lane import Lane
 from runtime.wire import codec
 from runtime.wire.channel import Block
-from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Measure, Ping
+from runtime.wire.operations import Ping
 
+_SHORT_PARTS = frozenset({"draft_step", "draft_streams", "head_step"})
+_SHORT_ONES = 4
+"""Short parts between two anchors: together they take about as long as one of the target's."""
+_BLOCKS_OF_A_TURN = 3
+"""An anchor ends one block and begins the next, as long as the lane has its turn."""
 
-class Cell(NamedTuple):
-    """One part at one size on one lane."""
-
-    lane: str
-    measurement: Measurement
-
-
-@dataclass(slots=True)
-class Samples:
-    """What was measured.
-
-    Attributes:
-        seconds: times of every cell, in the order taken.
-        dispatch_s: by lane, what visits took beyond the lane's own time: sending, waking up, answering.
-    """
-
-    seconds: defaultdict[Cell, list[float]] = field(default_factory=lambda: defaultdict(list))
-    dispatch_s: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+CellBlock = Sequence[Cell]
 
 
 def visit_in_turn(
-    lanes: Mapping[str, Lane],
-    cells: Sequence[Cell],
+    cells: Mapping[str, Sequence[Cell]],
+    anchors: Anchors,
     *,
-    passes: Passes,
+    backwards: bool,
     progress: Callable[[float], None] = lambda _share: None,
-) -> Samples:
-    """Measure all cells once in every pass, every second pass backwards, neighbours on different lanes.
+) -> Iterator[Visit]:
+    """Time all cells of every lane once, lanes taking turns.
 
     Raises:
         LaneError: a lane is lost, or has not loaded what is to be timed.
     """
-    samples = Samples()
-    order = _in_turn(cells)
-    for index in passes:
-        for place, cell in enumerate(order if index % 2 == 0 else order[::-1]):
-            progress((index + place / len(order)) / passes.count)
-            seconds, dispatch_s = visit(lanes[cell.lane], cell.measurement)
-            samples.seconds[cell] += seconds
-            samples.dispatch_s[cell.lane].append(dispatch_s)
-    return samples
+    turns = _turns(cells, backwards=backwards)
+    for place, (lane, blocks) in enumerate(turns):
+        progress(place / len(turns))
+        before_s = anchors.take(lane)
+        for block in blocks:
+            at_s = anchors.now_s
+            timed = [(cell, anchors.visit(lane, cell.measurement)) for cell in block]
+            after_s = anchors.take(lane)
+            yield from (Visit(cell, tuple(seconds), before_s, after_s, at_s) for cell, seconds in timed)
+            before_s = after_s
 
 
-def visit(lane: Lane, measurement: Measurement) -> tuple[list[float], float]:
-    """Times of the part, and what the visit took beyond the lane's own time."""
-    start_s = time.perf_counter()
-    answer = lane.request(Measure(measurement=measurement)).result()
-    wall_s = time.perf_counter() - start_s
-    return answer.value, wall_s - (answer.end_s - answer.start_s)
-
-
-def message_costs(lane: Lane, num_rows: int, num_candidates: int, features: int, repeats: int) -> list[float]:
-    """Seconds that one hop of an exit message costs beyond one of an empty message: without and with features.
+def message_costs(lane: Lane, num_rows: int, num_candidates: int, features: int, repeats: int) -> tuple[float, float]:
+    """Mean seconds that one hop of an exit message costs beyond one of an empty message: without and with features.
 
     A ping that carries the message is compared with one that does not, in turn. `features` is their width.
     """
@@ -84,19 +61,37 @@ def message_costs(lane: Lane, num_rows: int, num_candidates: int, features: int,
     loads = [(), codec.write(signal).blocks, codec.write(signal._replace(features=features_block)).blocks]
     pings = [Ping(load=tuple(load)) for load in loads]
     times = [[_round_trip_s(lane, ping) for ping in pings] for _ in range(repeats)]
-    empty_s, *loaded_s = map(median, zip(*times, strict=True))
-    return [max(0.0, seconds - empty_s) for seconds in loaded_s]
+    empty_s, plain_s, loaded_s = (fmean(sorted(row)[: -(repeats // 10) or None]) for row in zip(*times, strict=True))
+    return max(0.0, plain_s - empty_s), max(0.0, loaded_s - empty_s)
+
+
+def _turns(cells: Mapping[str, Sequence[Cell]], *, backwards: bool) -> list[tuple[str, list[CellBlock]]]:
+    """A few blocks of one lane, then of the next; lanes with fewer run out first."""
+    order = -1 if backwards else 1
+    by_lane = {lane: list(_cut(_blocks(own[::order]), _BLOCKS_OF_A_TURN)) for lane, own in cells.items()}
+    most = max(map(len, by_lane.values()), default=0)
+    return [(lane, turns[place]) for place in range(most) for lane, turns in by_lane.items() if place < len(turns)]
+
+
+def _blocks(cells: Sequence[Cell]) -> list[CellBlock]:
+    """What is timed between two anchors: one cell, or some short ones that follow each other."""
+    blocks: list[list[Cell]] = []
+    for cell in cells:
+        is_short = cell.measurement.part in _SHORT_PARTS
+        fits = is_short and blocks and blocks[-1][0].measurement.part in _SHORT_PARTS
+        if fits and len(blocks[-1]) < _SHORT_ONES:
+            blocks[-1].append(cell)
+        else:
+            blocks.append([cell])
+    return list(blocks)
+
+
+def _cut(blocks: list[CellBlock], size: int) -> Iterator[list[CellBlock]]:
+    for start in range(0, len(blocks), size):
+        yield blocks[start : start + size]
 
 
 def _round_trip_s(lane: Lane, ping: Ping) -> float:
     start_s = time.perf_counter()
     lane.request(ping).result()
     return time.perf_counter() - start_s
-
-
-def _in_turn(cells: Sequence[Cell]) -> list[Cell]:
-    """One cell of each lane after the other; lanes with fewer cells run out first."""
-    by_lane: defaultdict[str, list[Cell]] = defaultdict(list)
-    for cell in cells:
-        by_lane[cell.lane].append(cell)
-    return [cell for cells_of_turn in zip_longest(*by_lane.values()) for cell in cells_of_turn if cell is not None]

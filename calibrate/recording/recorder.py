@@ -27,7 +27,8 @@ from calibrate.recording.recorded_chains import RecordedFinder
 from calibrate.recording.recorded_text import greedy_text
 from calibrate.recording.recorded_trees import DynamicShape, RecordedHead
 from decoding.errors import RecordError
-from decoding.record import FORMAT, AcceptanceRecord, Ids, PromptRecord
+from decoding.record import AcceptanceRecord, Ids, PromptRecord
+from decoding.record_checks import FORMAT
 from runtime.drafters.language_model.model import DraftModel, normalise_features
 from runtime.drafters.language_model.rollouts import rollouts_everywhere
 from runtime.models.decoder import Decoder

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, Field, ValidationError
 
 from calibrate.validate import Comparison
-from decoding.errors import ConfigError
+from decoding.errors import ConfigError, TraceError, listed, mistake
+from decoding.files import parse_json
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.yaml_file import write_atomically
@@ -55,6 +57,28 @@ class Outcome:
     facts: dict[str, Any]
     dtype: str
     notes: tuple[str, ...] = ()
+
+
+class _Files(BaseModel):
+    profile: str
+    record: str
+    traces: str
+
+
+class _Entry(BaseModel):
+    schedule: Schedule
+
+
+class _Saved(BaseModel):
+    """What a report is made of in the object that `write_outcome` writes; it has more."""
+
+    title: str
+    created: str
+    rounds: str
+    notes: list[str]
+    folder: str
+    files: _Files
+    schedules: Annotated[list[_Entry], Field(min_length=1)]
 
 
 def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
@@ -101,21 +125,26 @@ def read_report_data(path: Path) -> ReportData:
         MirrorsdError: a file that it names is missing or damaged.
     """
     try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-        schedules = [Schedule.model_validate(entry["schedule"]) for entry in saved["schedules"]]
-        files = {key: path.parent / saved["folder"] / name for key, name in saved["files"].items()}
-        title, created, footnotes = saved["title"], saved["created"], (saved["rounds"], *saved["notes"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        msg = f"{path}: not a result that `mirrorsd demo` or `mirrorsd validate` wrote ({error!r})"
+        saved = _Saved.model_validate(parse_json(path.read_bytes()))
+    except (OSError, ValueError) as error:
+        found = error.errors(include_url=False) if isinstance(error, ValidationError) else None
+        why = listed([mistake(one) for one in found[:3]]) if found else error
+        msg = f"{path}: not a result that `mirrorsd demo` or `mirrorsd validate` wrote ({why})"
         raise ConfigError(msg) from error
+    files = {key: path.parent / saved.folder / name for key, name in saved.files.model_dump().items()}
     profile, record = load_profile(files["profile"]), AcceptanceRecord.load(files["record"])
-    traces = load_traces(files["traces"])
+    traces, schedules = load_traces(files["traces"]), [entry.schedule for entry in saved.schedules]
+    num_prompts = len(traces[0]) if traces else 0
+    if [len(row) for row in traces] != [num_prompts] * len(schedules) or not 0 < num_prompts <= len(record.prompts):
+        msg = f"{files['traces']}: not traces of {len(schedules)} schedules over prompts of {files['record']}"
+        raise TraceError(msg)
     candidates = {one.schedule: one for one in rank(schedules, profile, record).candidates}
     results = put_together(
-        [candidates[schedule] for schedule in schedules], Measured(len(traces[0]), traces), profile, record
+        [candidates[schedule] for schedule in schedules], Measured(num_prompts, traces), profile, record
     )
     plan = make_plan(SearchSpace(), profile, record)
-    return ReportData(title=title, created=created, plan=plan, results=results, footnotes=footnotes)
+    footnotes = (saved.rounds, *saved.notes)
+    return ReportData(title=saved.title, created=saved.created, plan=plan, results=results, footnotes=footnotes)
 
 
 def unique_names(results: Sequence[ScheduleResult], plan: Plan) -> tuple[str, ...]:

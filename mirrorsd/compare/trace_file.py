@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
-from decoding.errors import TraceError
+from decoding.errors import TraceError, cut
 from decoding.trace import Trace
 from planner.chrome_trace import write_json
 
-_MOST_CHARACTERS = 300
+MAX_BYTES: Final = 1 << 29
+_LONGEST_S: Final = 1e7
+"""No sequence takes months."""
 
 
 class _Content(BaseModel):
     """What such a file holds; traces are a list per schedule."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     format: Literal["mirrorsd-traces-1"]
     traces: Sequence[Sequence[Trace]]
@@ -40,8 +45,29 @@ def load_traces(path: Path) -> list[list[Trace]]:
         TraceError: the file is missing, damaged, or holds something else.
     """
     try:
-        content = _Content.model_validate_json(gzip.decompress(path.read_bytes()))
-    except (OSError, EOFError, ValueError) as error:
-        msg = f"{path}: not a readable file of traces ({str(error)[:_MOST_CHARACTERS]})"
+        with gzip.open(path) as file:
+            text = file.read(MAX_BYTES + 1)
+        if len(text) > MAX_BYTES:
+            msg = f"more than {MAX_BYTES:,} bytes"
+            raise ValueError(msg)
+        traces = [list(row) for row in _Content.model_validate_json(text).traces]
+        _check([trace for row in traces for trace in row])
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        msg = f"{path}: not a readable file of traces ({cut(str(error), 300)})"
         raise TraceError(msg) from error
-    return [list(row) for row in content.traces]
+    return traces
+
+
+def _check(traces: Sequence[Trace]) -> None:
+    """Refuse what no run can have written, with a `ValueError`."""
+    for trace in traces:
+        times = [0.0, *(time for entry in trace.rounds for time in (entry.start_s, entry.end_s)), trace.decode_s]
+        if not trace.rounds or times != sorted(times) or not 0 < trace.decode_s <= _LONGEST_S or trace.prefill_s < 0:
+            msg = "rounds of a trace do not follow each other in time"
+            raise ValueError(msg)
+        if any(span.end_s < span.start_s or span.rows < 0 for span in trace.spans):
+            msg = "a span of a trace ends before it starts"
+            raise ValueError(msg)
+        if any(not 0 <= entry.num_accepted <= entry.num_committed or not entry.num_committed for entry in trace.rounds):
+            msg = "a round of a trace accepted more than it committed, or committed nothing"
+            raise ValueError(msg)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -11,7 +10,8 @@ from typing import Final, NamedTuple
 
 import torch
 
-from decoding.errors import ConfigError, ModelFormatError
+from decoding.errors import ConfigError, ModelFormatError, shown
+from decoding.files import parse_json
 from decoding.schedule import Method
 from runtime.drafters.streams.folder import STREAM_KIND
 from runtime.drafters.window_drafter import WindowDrafter
@@ -59,7 +59,7 @@ def load_drafter(folder: Path, context: DrafterContext) -> WindowDrafter:
     if kind not in KINDS:
         path, known = folder / CONFIG_FILE, ", ".join(KINDS)
         raise ModelFormatError(
-            f"{path}: speculators_model_type is {kind!r}, not a kind of drafter; known kinds: {known}"
+            f"{path}: speculators_model_type is {shown(kind)}, not a kind of drafter; known kinds: {known}"
         )
     return KINDS[kind].load(folder, context)
 
@@ -131,7 +131,7 @@ def kind_of(folder: Path) -> str:
     """
     path = folder / CONFIG_FILE
     try:
-        config = json.loads(path.read_bytes())
+        config = parse_json(path.read_bytes())
     except (OSError, ValueError) as error:
         raise ModelFormatError(f"{path}: cannot be read as JSON ({error})") from error
     if not isinstance(config, dict):
@@ -139,8 +139,9 @@ def kind_of(folder: Path) -> str:
     if "speculators_model_type" not in config:
         if "medusa_num_heads" in config:
             return "published_medusa"
-        if "eagle3" in str(config.get("architectures")).lower():
+        if "eagle3" in shown(config.get("architectures")).lower():
             return "published_eagle3"
         if "architectures" in config:
             return CAUSAL_LM_KIND
-    return str(config.get("speculators_model_type"))
+    kind = config.get("speculators_model_type")
+    return kind if isinstance(kind, str) else shown(kind)

@@ -13,6 +13,7 @@ from decoding.errors import LaneError
 from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
 from runtime.lanes.lane import Lane, Pending, Reply
+from runtime.lanes.target_lane import Deadline
 from runtime.lanes.trace_writer import TraceWriter
 from runtime.wire.channel import Block
 from runtime.wire.operations import (
@@ -32,11 +33,23 @@ R = TypeVar("R")
 class DraftVerbs:
     """Implements `decoding.lanes.DraftLane` and `Branches`: the branches themselves are in the draft's lane."""
 
-    def __init__(self, lane: Lane, schedule: Schedule, writer: TraceWriter, *, deadline_s: float) -> None:
+    def __init__(
+        self, lane: Lane, schedule: Schedule, writer: TraceWriter, *, deadline_s: float, target_deadline: Deadline
+    ) -> None:
+        """The verbs of a draft.
+
+        Args:
+            lane: where it runs.
+            schedule: how.
+            writer: of the trace.
+            deadline_s: how long it is waited for in a lane of its own.
+            target_deadline: the same in the target's lane.
+        """
         self._lane = lane
         self._schedule = schedule
         self._writer = writer
         self._deadline_s = deadline_s
+        self._target_deadline = target_deadline
         self._is_lost = False
         self.committed: Sequence[int] = ()
         """Tokens of the last commit: a rollout starts after them."""
@@ -45,9 +58,9 @@ class DraftVerbs:
         """Start a sequence; `finish_prefill` waits for it."""
         return self._lane.request(PrefillDraft(start=start, features=features))
 
-    def finish_prefill(self, reply: Reply[None], target_s: float) -> None:
-        """Wait for the draft to read the prompt: a deadline longer than the larger model took for it."""
-        self._answer(reply, extra_s=target_s)
+    def finish_prefill(self, reply: Reply[None], num_tokens: int, target_s: float) -> None:
+        """Wait for the draft to read a prompt of so many tokens, longer by what the target took for it."""
+        self._answer(reply, extra_s=target_s, num_rows=num_tokens)
 
     def rollout(self, verdict: Verdict | None = None) -> Pending:
         """Draft a window serially from the committed text; replies `Window`."""
@@ -74,11 +87,16 @@ class DraftVerbs:
         return Pending(result=lambda: self._window(reply))
 
     def drop(self) -> None:
-        """The sequence has ended: stop preparing."""
-        if not self._is_lost:
+        """The sequence has ended: stop preparing. A lane that is lost by now takes nothing with it: no error."""
+        if self._is_lost:
+            return
+        try:
             spans = self._answer(self._lane.request(Drop()))
-            if spans is not None:
-                self._writer.steps(self._lane.name, spans)
+        except LaneError as error:
+            self._writer.event(self._lane.name, f"{error}, after the sequence had ended")
+            return
+        if spans is not None:
+            self._writer.steps(self._lane.name, spans)
 
     def _window(self, reply: Reply[Drafted]) -> Window:
         drafted = self._answer(reply)
@@ -89,10 +107,11 @@ class DraftVerbs:
             self._writer.trace.mark_hit(hit=drafted.hit)
         return drafted.window
 
-    def _answer(self, reply: Reply[R], *, extra_s: float = 0.0) -> R | None:
+    def _answer(self, reply: Reply[R], *, extra_s: float = 0.0, num_rows: int | None = None) -> R | None:
         """What was replied; None if the lane is lost, or gets lost over it."""
         if self._schedule.is_pooled:
-            return reply.result().value
+            rows = self._schedule.num_rows if num_rows is None else num_rows
+            return self._target_deadline.wait(self._lane, reply, rows).value
         if self._is_lost:
             return None
         try:

@@ -21,7 +21,7 @@ from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutEr
 from runtime.wire.channel import Channel, Message
 from runtime.wire.measurement import Measurement
 from runtime.wire.operations import Answer, KeepBusy, Measure, Operation, Stop
-from runtime.worker.process import THREAD_VARIABLES
+from runtime.worker.process import thread_environment
 
 _ROOT: Final = Path(__file__).parents[2]
 _SEND_TIMEOUT_S: Final = 2.0
@@ -83,7 +83,7 @@ class Lane:
         if self.spec.cores:
             command += ["--cores", *map(str, self.spec.cores)]
         paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        threads = dict.fromkeys(THREAD_VARIABLES, str(self.spec.num_threads))
+        threads = thread_environment(self.spec.num_threads, os.environ)
         environment = os.environ | threads | {"PYTHONPATH": os.pathsep.join(paths)}
         with theirs:
             self._process = subprocess.Popen(
@@ -120,7 +120,7 @@ class Lane:
             except EOFError:
                 self._lose("its process ended")
             except TimeoutError:
-                raise LaneTimeoutError(f"lane {self.name!r} has not answered for {timeout_s} s") from None
+                raise LaneTimeoutError(f"lane {self.name!r} has not answered for {timeout_s:g} s") from None
             else:
                 self._arrived[message.fields["id"]] = message
         message = self._arrived.pop(request_id)

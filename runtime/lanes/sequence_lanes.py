@@ -69,10 +69,11 @@ class RuntimeLanes:
         draft_reply = None
         if self._draft is not None and not reads_features:
             draft_reply = self._draft.prefill(start, None)
-        answer = target_reply.result()
+        num_tokens = len(start.prompt)
+        answer = self.target.finish_prefill(target_reply, num_tokens)
         if self._draft is not None:
             draft_reply = draft_reply or self._draft.prefill(start, answer.value)
-            self._draft.finish_prefill(draft_reply, answer.end_s - answer.start_s)
+            self._draft.finish_prefill(draft_reply, num_tokens, answer.end_s - answer.start_s)
         self._writer.begin()
 
     def commit(self, window: Window, verdict: Verdict) -> None:

@@ -1,9 +1,14 @@
-"""The target's verbs in the real world."""
+"""The target's verbs in the real world.
+
+Nothing takes the target's place, so it is given time: see `Deadline`. One that lets it pass hangs; its lane is ended,
+and the caller gets an error.
+"""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
+from decoding.errors import LaneTimeoutError
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
 from decoding.trace import Work
@@ -24,14 +29,51 @@ from runtime.wire.operations import (
 
 R = TypeVar("R")
 
+_ROWS: Final = 64
+"""Rows that the least time of a deadline is meant for."""
+_PATIENCE: Final = 20
+"""Times the longest operation so far: a machine under load, or one that swaps, is slow without hanging."""
+
+
+class Deadline:
+    """How long the lane of the target may take for an operation, in one sequence.
+
+    At least `least_s`, once more for every 64 rows of the operation (a prompt's tokens, a window's), and at least 20
+    times what the longest operation of the sequence took.
+    """
+
+    def __init__(self, least_s: float) -> None:
+        self._least_s = least_s
+        self._longest_s = 0.0
+
+    def of(self, num_rows: int) -> float:
+        """Seconds for an operation over so many rows."""
+        return max(self._least_s * (1 + num_rows / _ROWS), _PATIENCE * self._longest_s)
+
+    def wait(self, lane: Lane, reply: Reply[R], num_rows: int) -> Answer[R]:
+        """The answer of the lane.
+
+        Raises:
+            LaneTimeoutError: it has not come in time; the lane is ended.
+            LaneError: the lane is lost, or the operation failed.
+        """
+        try:
+            answer = reply.result(self.of(num_rows))
+        except LaneTimeoutError:
+            lane.kill("it did not answer in time")
+            raise
+        self._longest_s = max(self._longest_s, answer.end_s - answer.start_s)
+        return answer
+
 
 class TargetVerbs:
     """Implements `decoding.lanes.TargetLane`."""
 
-    def __init__(self, lane: Lane, schedule: Schedule, writer: TraceWriter) -> None:
+    def __init__(self, lane: Lane, schedule: Schedule, writer: TraceWriter, deadline: Deadline) -> None:
         self._lane = lane
         self._schedule = schedule
         self._writer = writer
+        self._deadline = deadline
         self._num_rows = 1
 
     def prefill(self, start: SequenceStart, reader: DrafterTraits | None) -> Reply[Block | None]:
@@ -43,15 +85,19 @@ class TargetVerbs:
         )
         return self._lane.request(operation)
 
+    def finish_prefill(self, reply: Reply[Block | None], num_tokens: int) -> Answer[Block | None]:
+        """Wait for the target to read a prompt of so many tokens."""
+        return self._deadline.wait(self._lane, reply, num_tokens)
+
     def verify(self, window: Window) -> Pending:
         """All layers over the window; replies `Verdict`."""
         reply = self._send(Verify(window=_without_alternatives(window)), window)
-        return Pending(result=lambda: self._verdict(Work.VERIFY, reply.result()))
+        return Pending(result=lambda: self._verdict(Work.VERIFY, reply))
 
     def stream(self, window: Window) -> Pending:
         """`verify` by a target that drafts the next window in the same pass; replies `Verdict` with `window`."""
         reply = self._send(Stream(window=_without_alternatives(window)), window)
-        return Pending(result=lambda: self._verdict(Work.STREAM, reply.result()))
+        return Pending(result=lambda: self._verdict(Work.STREAM, reply))
 
     def prefix(self, window: Window, exit_layer: int) -> Pending:
         """Layers 1..exit_layer and the exit head; replies `ExitSignal`."""
@@ -63,7 +109,7 @@ class TargetVerbs:
         reply = self._send(operation, window)
 
         def result() -> ExitSignal:
-            answer = reply.result()
+            answer = self._answer(reply)
             self._writer.operation(self._lane.name, Work.PREFIX, answer, self._num_rows)
             self._writer.exit_message(answer)
             return answer.value
@@ -73,7 +119,7 @@ class TargetVerbs:
     def suffix(self) -> Pending:
         """The remaining layers of the rows last given to `prefix`; replies `Verdict`."""
         reply = self._lane.request(Suffix())
-        return Pending(result=lambda: self._verdict(Work.SUFFIX, reply.result()))
+        return Pending(result=lambda: self._verdict(Work.SUFFIX, reply))
 
     def _send(self, operation: Operation[R], window: Window) -> Reply[R]:
         self._num_rows = len(window.tokens) + 1
@@ -81,7 +127,11 @@ class TargetVerbs:
         self._writer.begin_round(reply.sent_s)
         return reply
 
-    def _verdict(self, work: Work, answer: Answer[Verdict]) -> Verdict:
+    def _answer(self, reply: Reply[R]) -> Answer[R]:
+        return self._deadline.wait(self._lane, reply, self._num_rows)
+
+    def _verdict(self, work: Work, reply: Reply[Verdict]) -> Verdict:
+        answer = self._answer(reply)
         self._writer.operation(self._lane.name, work, answer, self._num_rows)
         return answer.value
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from decoding.errors import ModelError
+from decoding.errors import ModelError, shown
+from runtime.models.hf_config import HfConfig, HfFamily, HfGeneration, HfRope, read_object, validated
 
 SUPPORTED_ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 
@@ -52,8 +52,8 @@ class ModelConfig:
         if self.num_heads % self.num_kv_heads:
             msg = f"num_attention_heads {self.num_heads} is not a multiple of num_key_value_heads {self.num_kv_heads}"
             raise ModelError(msg)
-        if self.head_dim % 2:
-            raise ModelError(f"head_dim {self.head_dim} is odd: rotary embeddings need an even one")
+        if self.head_dim % 2 or not self.head_dim:
+            raise ModelError(f"head_dim is {self.head_dim}: rotary embeddings need an even one of at least 2")
 
     @property
     def num_queries_per_kv(self) -> int:
@@ -75,11 +75,13 @@ class ModelConfig:
                 `SUPPORTED_ARCHITECTURES`.
         """
         path = folder / "config.json"
-        config = cls.from_hf(_read_object(path), source=str(path))
-        generation = folder / "generation_config.json"
-        if not generation.is_file():
+        holds = "a model folder holds config.json, tokenizer.json and *.safetensors"
+        config = cls.from_hf(read_object(path, holds=holds), source=str(path))
+        path = folder / "generation_config.json"
+        if not path.is_file():
             return config
-        eos = _as_ids(_read_object(generation).get("eos_token_id"))
+        generation = validated(HfGeneration, read_object(path, holds=holds), source=str(path))
+        eos = _as_ids(generation.eos_token_id)
         return replace(config, eos_token_ids=eos) if eos else config
 
     @classmethod
@@ -87,95 +89,80 @@ class ModelConfig:
         """Translate the keys of a Hugging Face config.
 
         Raises:
-            ModelError: a key is missing, or the architecture, its variant or the storage of its weights is not
-                supported.
+            ModelError: a key is missing or has a wrong value, or the architecture, its variant or the storage of its
+                weights is not supported.
         """
-        architecture = _supported_architecture(raw, source)
-        qwen2 = architecture == "Qwen2ForCausalLM"
-        bias = bool(raw.get("attention_bias", False))
+        architecture = _supported_architecture(validated(HfFamily, raw, source=source), source)
+        found = validated(HfConfig, raw, source=source)
+        qwen2, bias = architecture == "Qwen2ForCausalLM", bool(found.attention_bias)
         try:
-            num_heads, hidden_size = int(raw["num_attention_heads"]), int(raw["hidden_size"])
             return cls(
                 architecture=architecture,
-                vocab_size=int(raw["vocab_size"]),
-                num_layers=int(raw["num_hidden_layers"]),
-                hidden_size=hidden_size,
-                intermediate_size=int(raw["intermediate_size"]),
-                num_heads=num_heads,
-                num_kv_heads=int(raw.get("num_key_value_heads") or num_heads),
-                head_dim=int(raw.get("head_dim") or hidden_size // num_heads),
-                max_position=int(raw["max_position_embeddings"]),
-                rope_theta=_rope_theta(raw),
-                norm_eps=float(raw["rms_norm_eps"]),
-                tie_embeddings=bool(raw.get("tie_word_embeddings", False)),
+                vocab_size=found.vocab_size,
+                num_layers=found.num_hidden_layers,
+                hidden_size=found.hidden_size,
+                intermediate_size=found.intermediate_size,
+                num_heads=found.num_attention_heads,
+                num_kv_heads=found.num_key_value_heads or found.num_attention_heads,
+                head_dim=found.head_dim or found.hidden_size // found.num_attention_heads,
+                max_position=found.max_position_embeddings,
+                rope_theta=found.rope_theta or _rope(found).rope_theta or 10_000.0,
+                norm_eps=found.rms_norm_eps,
+                tie_embeddings=bool(found.tie_word_embeddings),
                 attention_bias=bias or qwen2,
                 attention_out_bias=bias and not qwen2,
-                mlp_bias=bool(raw.get("mlp_bias", False)),
+                mlp_bias=bool(found.mlp_bias),
                 qk_norm=architecture == "Qwen3ForCausalLM",
-                rope_scaling=_rope_scaling(raw, source),
-                eos_token_ids=_as_ids(raw.get("eos_token_id")),
+                rope_scaling=_rope_scaling(_rope(found)),
+                eos_token_ids=_as_ids(found.eos_token_id),
             )
-        except KeyError as error:
-            raise ModelError(f"{source}: the key {error} is missing") from error
+        except ModelError as error:
+            raise ModelError(f"{source}: {error}") from error
 
 
-def _supported_architecture(raw: dict[str, Any], source: str) -> str:
+def _supported_architecture(found: HfFamily, source: str) -> str:
     """The architecture of a config; raises `ModelError` for one, or a variant of one, that is not supported."""
-    architecture: str = (raw.get("architectures") or ["(none)"])[0]
+    architecture = (found.architectures or ["(none)"])[0]
     if architecture not in SUPPORTED_ARCHITECTURES:
         supported = ", ".join(SUPPORTED_ARCHITECTURES)
-        raise ModelError(f"{source}: architecture {architecture} is not supported; supported: {supported}")
-    if raw.get("hidden_act", "silu") != "silu":
-        raise ModelError(f"{source}: hidden_act {raw['hidden_act']!r} is not supported; supported: 'silu'")
-    if raw.get("use_sliding_window") or (architecture == "MistralForCausalLM" and raw.get("sliding_window")):
+        raise ModelError(f"{source}: architecture {shown(architecture)} is not supported; supported: {supported}")
+    if found.hidden_act not in (None, "silu"):
+        raise ModelError(f"{source}: hidden_act {shown(found.hidden_act)} is not supported; supported: 'silu'")
+    if found.use_sliding_window or (architecture == "MistralForCausalLM" and found.sliding_window):
         raise ModelError(f"{source}: sliding-window attention is not supported; only full attention is")
-    if quantization := raw.get("quantization_config"):
+    if quantization := found.quantization_config:
         method = quantization.get("quant_method", "unknown") if isinstance(quantization, dict) else quantization
-        msg = f"{source}: weights quantized by {method} are not read; name the model's folder in 16 or 32 bits"
-        raise ModelError(msg)
+        name = method if isinstance(method, str) else shown(method)
+        raise ModelError(
+            f"{source}: weights quantized by {name} are not read; name the model's folder in 16 or 32 bits"
+        )
     return architecture
 
 
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        msg = f"{path}: no such file; a model folder holds config.json, tokenizer.json and *.safetensors"
-        raise ModelError(msg) from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ModelError(f"{path}: not valid JSON ({error})") from error
-    if not isinstance(raw, dict):
-        raise ModelError(f"{path}: expected a JSON object, found {type(raw).__name__}")
-    return raw
-
-
-def _as_ids(value: object) -> tuple[int, ...]:
+def _as_ids(value: int | list[int] | None) -> tuple[int, ...]:
     if value is None:
         return ()
-    if isinstance(value, int):
-        return (value,)
-    return tuple(int(item) for item in value) if isinstance(value, list) else ()
+    return (value,) if isinstance(value, int) else tuple(value)
 
 
-def _rope_parameters(raw: dict[str, Any]) -> dict[str, Any]:
+def _rope(found: HfConfig) -> HfRope:
     """Older configs write `rope_scaling` next to `rope_theta`, newer ones put both in `rope_parameters`."""
-    return dict(raw.get("rope_parameters") or raw.get("rope_scaling") or {})
+    return found.rope_parameters or found.rope_scaling or HfRope()
 
 
-def _rope_theta(raw: dict[str, Any]) -> float:
-    return float(raw.get("rope_theta") or _rope_parameters(raw).get("rope_theta") or 10_000.0)
-
-
-def _rope_scaling(raw: dict[str, Any], source: str) -> Llama3Rope | None:
-    parameters = _rope_parameters(raw)
-    kind = parameters.get("rope_type") or parameters.get("type") or "default"
+def _rope_scaling(rope: HfRope) -> Llama3Rope | None:
+    kind = rope.rope_type or rope.type or "default"
     if kind == "default":
         return None
     if kind != "llama3":
-        raise ModelError(f"{source}: rope_scaling type {kind!r} is not supported; supported: 'default', 'llama3'")
-    return Llama3Rope(
-        factor=float(parameters["factor"]),
-        low_freq_factor=float(parameters["low_freq_factor"]),
-        high_freq_factor=float(parameters["high_freq_factor"]),
-        original_max_position=int(parameters["original_max_position_embeddings"]),
-    )
+        raise ModelError(f"rope_scaling type {shown(kind)} is not supported; supported: 'default', 'llama3'")
+    factor, low, high = rope.factor, rope.low_freq_factor, rope.high_freq_factor
+    original = rope.original_max_position_embeddings
+    if factor is None or low is None or high is None or original is None:
+        raise ModelError(
+            "rope_scaling of type 'llama3' needs factor, low_freq_factor, high_freq_factor and "
+            "original_max_position_embeddings"
+        )
+    if not low < high:
+        raise ModelError(f"rope_scaling has low_freq_factor {low}, not below high_freq_factor {high}")
+    return Llama3Rope(factor=factor, low_freq_factor=low, high_freq_factor=high, original_max_position=original)

@@ -13,7 +13,8 @@ import tokenizers
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from decoding.errors import ModelFormatError
+from decoding.errors import ModelFormatError, shown
+from decoding.files import parse_json
 
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 """What the last bytes of a text decode to while the character they begin is incomplete."""
@@ -26,11 +27,11 @@ class Tokenizer:
         self._backend = backend
         self._source = source
         self._special_tokens = {
-            key: _token_text(settings[key])
+            key: self._token_text(settings[key])
             for key in ("bos_token", "eos_token", "pad_token", "unk_token")
             if settings.get(key) is not None
         }
-        self._chat_template = self._compile(_chat_template(settings))
+        self._chat_template = self._compile(self._template_of(settings))
 
     @classmethod
     def from_folder(cls, folder: Path) -> "Tokenizer":
@@ -85,12 +86,27 @@ class Tokenizer:
             return self._chat_template.render(
                 messages=messages, add_generation_prompt=add_generation_prompt, **self._special_tokens
             )
-        except (jinja2.TemplateError, TypeError) as error:
+        except Exception as error:  # a template is a program, and may fail as any program
             raise ModelFormatError(f"{self._source}: the chat template refuses: {error}") from error
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of `ids`; bytes that are no UTF-8 become U+FFFD."""
         return self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
+
+    def _template_of(self, settings: Mapping[str, Any]) -> str | None:
+        """The template named ``default`` where a model has several."""
+        template = settings.get("chat_template")
+        if isinstance(template, list) and all(isinstance(entry, dict) for entry in template):
+            template = {str(entry.get("name")): entry.get("template") for entry in template}.get("default")
+        if not isinstance(template, str | None):
+            raise ModelFormatError(f"{self._source}: chat_template should be a text, found {shown(template)}")
+        return template
+
+    def _token_text(self, token: object) -> str:
+        text = token.get("content") if isinstance(token, dict) else token
+        if not isinstance(text, str):
+            raise ModelFormatError(f"{self._source}: a special token should be a text, found {shown(token)}")
+        return text
 
     def _compile(self, template: str | None) -> jinja2.Template | None:
         if template is None:
@@ -100,7 +116,7 @@ class Tokenizer:
         environment.globals["raise_exception"] = _raise_in_template
         try:
             return environment.from_string(template)
-        except jinja2.TemplateSyntaxError as error:
+        except (jinja2.TemplateError, RecursionError) as error:
             raise ModelFormatError(f"{self._source}: the chat template is not valid Jinja ({error})") from error
 
 
@@ -144,25 +160,18 @@ def _read_settings(folder: Path) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     if path.is_file():
         try:
-            settings = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+            settings = parse_json(path.read_bytes())
+        except (OSError, ValueError) as error:
             raise ModelFormatError(f"{path}: not valid JSON ({error})") from error
+        if not isinstance(settings, dict):
+            raise ModelFormatError(f"{path}: expected a JSON object, found {type(settings).__name__}")
     template = folder / "chat_template.jinja"
     if template.is_file():
-        settings["chat_template"] = template.read_text(encoding="utf-8")
+        try:
+            settings["chat_template"] = template.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise ModelFormatError(f"{template}: cannot be read ({error})") from error
     return settings
-
-
-def _chat_template(settings: Mapping[str, Any]) -> str | None:
-    """Return the template named ``default`` where a model has several."""
-    template = settings.get("chat_template")
-    if isinstance(template, list):
-        template = {entry["name"]: entry["template"] for entry in template}.get("default")
-    return template
-
-
-def _token_text(token: str | Mapping[str, Any]) -> str:
-    return token if isinstance(token, str) else str(token["content"])
 
 
 def _to_json(value: object, indent: int | None = None) -> str:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from decoding.errors import ModelFormatError
+from runtime.models.weights import finite
 
 QUANTIZATION_FORMAT: Final = "int8-symmetric-per-row"
 _SCALE = ".scale"
@@ -52,8 +53,8 @@ def unpack(
     """The weights that `pack` stored, in `dtype`; `shapes` names every weight there must be, and no other.
 
     Raises:
-        ModelFormatError: a tensor is missing, unknown, of a wrong shape, or of a wrong type; `source` names
-            the file.
+        ModelFormatError: a tensor is missing, unknown, of a wrong shape or type, or has numbers that are not finite;
+            `source` names the file.
     """
     left = dict(packed)
     weights = {}
@@ -66,12 +67,13 @@ def unpack(
             if scales.shape != shape[:1] or not scales.is_floating_point():
                 msg = f"{source}: {name}{_SCALE} is not one floating-point scale for each of {shape[0]} rows"
                 raise ModelFormatError(msg)
-            weights[name] = dequantize_rows(stored, scales, dtype)
+            whole = dequantize_rows(stored, scales, dtype)
         elif stored.is_floating_point():
-            weights[name] = stored.to(dtype)
+            whole = stored.to(dtype)
         else:
             msg = f"{source}: {name} is stored as {stored.dtype}; expected int8 or a floating-point type"
             raise ModelFormatError(msg)
+        weights[name] = finite(whole, name, source=source)
     if left:
         msg = f"{source}: unknown tensor {min(left)!r}; expected only {', '.join(shapes)} and their scales"
         raise ModelFormatError(msg)

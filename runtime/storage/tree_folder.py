@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from decoding.errors import ModelError, ModelFormatError
@@ -33,7 +34,7 @@ from runtime.trees.static_tree import require_tree
 class TreeFolderConfig(FolderConfig):
     """`config.json` of weights with a tree; `paths` are its nodes, see `decoding.tree_shape`."""
 
-    paths: tuple[TreePath, ...]
+    paths: Annotated[tuple[TreePath, ...], Field(max_length=4096)]
 
 
 C = TypeVar("C", bound=TreeFolderConfig)

@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import torch
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from decoding.errors import ModelError, ModelFormatError
+from decoding.errors import ModelError, ModelFormatError, listed, mistake
 from decoding.files import replace_file
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder
@@ -29,6 +29,7 @@ from runtime.storage.quantization import QUANTIZATION_FORMAT, take
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 _PROBE_ROWS = 16
+_INTEGERS = (torch.int32, torch.int64)
 _LEAST_SIMILARITY = 0.9
 """Cosine of stored and present probe rows: other roundings of one model stay above, other models far below."""
 
@@ -36,7 +37,7 @@ _LEAST_SIMILARITY = 0.9
 class Strict(BaseModel):
     """A part of a config that holds the fields it has and no others."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Verifier(Strict):
@@ -70,13 +71,21 @@ class TargetShape(Strict):
         return cls(**{name: getattr(config, name) for name in cls.model_fields})
 
 
+Width = Annotated[int, Field(ge=1, le=1 << 24)]
+"""Of a matrix."""
+Count = Annotated[int, Field(ge=1, le=64)]
+"""Of heads, blocks or streams."""
+Layers = Annotated[tuple[Annotated[int, Field(ge=1, le=4096)], ...], Field(max_length=4096)]
+"""Of the target, counted from 1."""
+
+
 class FolderConfig(Strict):
     """What every `config.json` of this layout has; kinds add their own fields."""
 
     speculators_model_type: str
     speculators_config: SpeculatorsConfig
     target_shape: TargetShape
-    draft_vocab_size: int = Field(validation_alias=AliasChoices("draft_vocab_size", "vocab_size"))
+    draft_vocab_size: Width = Field(validation_alias=AliasChoices("draft_vocab_size", "vocab_size"))
     quantization_format: Literal["int8-symmetric-per-row"] = QUANTIZATION_FORMAT
     weights_sha256: str = ""
     metadata: dict[str, Any]
@@ -157,8 +166,8 @@ def read_config(folder: Path, kind: type[B], holds: str) -> B:
     try:
         return kind.model_validate_json(_read(path, holds))
     except ValidationError as error:
-        lines = [f"{path}: {_describe(item)}" for item in error.errors(include_url=False)]
-        raise ModelFormatError("\n".join(lines)) from error
+        lines = [f"{path}: {mistake(item)}" for item in error.errors(include_url=False)]
+        raise ModelFormatError(listed(lines)) from error
 
 
 def target_tensors(embedding_VD: Tensor, kept_ids: Tensor) -> dict[str, Tensor]:
@@ -185,17 +194,23 @@ def take_kept_ids(tensors: dict[str, Tensor], config: FolderConfig, target: Deco
     path = folder / WEIGHTS_FILE
     _require_shape(config, target, folder)
     t2d, d2t, probe = (take(tensors, name, str(path)) for name in ("t2d", "d2t", "target_probe"))
-    kept_ids = d2t + torch.arange(len(d2t))
-    if len(d2t) != config.draft_vocab_size or not torch.equal(t2d.nonzero().flatten(), kept_ids):
-        msg = f"{path}: t2d and d2t do not map {config.draft_vocab_size} draft ids to target ids and back"
-        raise ModelFormatError(msg)
+    kept_ids = mapped_ids(t2d, d2t, config.draft_vocab_size, target, source=str(path))
     own = _probe(target.embedding.weight)
     similarity = float(torch.cosine_similarity(own, probe.float(), dim=-1).mean()) if own.shape == probe.shape else 0.0
-    if similarity < _LEAST_SIMILARITY:
+    if not similarity >= _LEAST_SIMILARITY:
         name = config.speculators_config.verifier.name_or_path
         msg = f"{folder}: was trained for {name}; the embedding of this target is another (similarity {similarity:.2f})"
         raise ModelError(msg)
     return kept_ids
+
+
+def mapped_ids(t2d: Tensor, d2t: Tensor, num_kept: int, target: Decoder, *, source: str) -> Tensor:
+    """The kept target ids [num_kept] of the two maps; raises `ModelFormatError` where they contradict each other."""
+    if d2t.shape == (num_kept,) and t2d.shape == (target.config.vocab_size,) and d2t.dtype in _INTEGERS:
+        kept_ids = d2t.long() + torch.arange(num_kept)
+        if torch.equal(t2d.nonzero().flatten(), kept_ids):
+            return kept_ids
+    raise ModelFormatError(f"{source}: t2d and d2t do not map {num_kept} draft ids to target ids and back")
 
 
 def require_layers(layers: Sequence[int], target: Decoder, what: str, folder: Path) -> None:
@@ -234,11 +249,3 @@ def _read(path: Path, holds: str) -> bytes:
         raise ModelFormatError(msg) from error
     except OSError as error:
         raise ModelFormatError(f"{path}: cannot be read ({error})") from error
-
-
-def _describe(item: Any) -> str:
-    place = ".".join(str(part) for part in item["loc"]) or "(whole file)"
-    value = item.get("input")
-    return f"{place}: {item['msg']}" + (
-        "" if isinstance(value, dict | list | str) and len(value) > 60 else f", found {value!r}"
-    )

@@ -15,6 +15,8 @@ from runtime.storage.quantization import pack, unpack
 from runtime.storage.weight_folder import (
     WEIGHTS_FILE,
     FolderConfig,
+    Layers,
+    Width,
     load_folder,
     require_layers,
     save_folder,
@@ -41,8 +43,8 @@ class ExitFolderConfig(FolderConfig):
     """`config.json` of exit adapters."""
 
     speculators_model_type: Literal["mirrorsd_exits"] = "mirrorsd_exits"
-    exit_layers: tuple[int, ...]
-    width: int
+    exit_layers: Layers
+    width: Width
 
 
 def save_exits(

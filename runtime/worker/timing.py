@@ -10,7 +10,8 @@ import torch
 
 from decoding.errors import LaneError
 from decoding.messages import ExitSignal, Verdict, Window
-from decoding.schedule import MAX_TREE, MAX_WINDOW
+from decoding.methods import METHODS
+from decoding.schedule import MAX_TREE, MAX_WINDOW, Method, Schedule
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.target.target_model import RowsUnderWay, TargetModel
 from runtime.wire import codec
@@ -51,9 +52,11 @@ class MeasureRole:
         return found
 
     def _prepare(self, measurement: Measurement) -> Prepared:
-        if measurement.part in ("draft_step", "draft_streams", "head_step"):
+        if measurement.part in ("draft_step", "draft_streams", "head_step", "draft_prefill"):
             if self.drafter is None:
                 raise LaneError(f"{measurement.part} cannot be timed: this lane has loaded no draft")
+            if measurement.part == "draft_prefill":
+                return self._prepare_prefill(self.drafter, measurement.rows)
             if measurement.part not in self.drafter.timed_parts:
                 own = ", ".join(self.drafter.timed_parts)
                 raise LaneError(
@@ -65,6 +68,35 @@ class MeasureRole:
         if self.target is None:
             raise LaneError(f"{measurement.part} cannot be timed: this lane has loaded no target")
         return TargetParts(self.target, measurement).prepare()
+
+    def _prepare_prefill(self, drafter: WindowDrafter, rows: int) -> Prepared:
+        """Reading a random prompt, with the target's features if the drafter reads any."""
+        if self.target is None:
+            raise LaneError("draft_prefill cannot be timed: this lane has loaded no target")
+        config = self.target.decoder.config
+        prompt = torch.randint(config.vocab_size, (rows + 1,)).tolist()
+        width = len(drafter.feature_layers) * config.hidden_size
+        features_TE = torch.randn(rows, width).to(self.target.dtype) if width else None
+        schedule = _least_schedule(drafter.methods[0])
+
+        def run() -> None:
+            drafter.prefill(prompt, schedule=schedule, capacity=rows + 2, features_TE=features_TE)
+
+        return Prepared(run)
+
+
+def _least_schedule(method: Method) -> Schedule:
+    """A schedule of a method that drafts as little as possible."""
+    traits = METHODS[method]
+    return Schedule(
+        method=method,
+        target_lane="target",
+        draft_lane="draft",
+        num_speculative_tokens=1,
+        tree_size=int(traits.is_tree),
+        tree_top_k=int(traits.has_dynamic_trees),
+        drafter="draft",
+    )
 
 
 class Prepared(NamedTuple):
@@ -104,11 +136,17 @@ class TargetParts:
             "stream": self._stream,
             "lm_head": self._head,
             "exit": self._exit,
+            "prefill": self._prefill,
         }
         return parts[self._measurement.part]()
 
     def _verify(self) -> Prepared:
         return self._operation(lambda: codec.write(self._model.verify(self._window)))
+
+    def _prefill(self) -> Prepared:
+        model, rows = self._model, self._measurement.rows
+        prompt = torch.randint(model.decoder.config.vocab_size, (rows + 1,)).tolist()
+        return Prepared(lambda: model.prefill(prompt, capacity=rows + 2))
 
     def _stream(self) -> Prepared:
         self._model.set_tree(size=MAX_TREE, depth=MAX_WINDOW)

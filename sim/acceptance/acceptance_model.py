@@ -72,6 +72,12 @@ class Walk:
     is_last: NDArray[np.bool_]
     num_prompts: int
 
+    @property
+    def prompt_lengths(self) -> list[int]:
+        """Tokens of every prompt."""
+        lengths: list[int] = (self.context[self.is_first] + 1).tolist()
+        return lengths
+
 
 class Acceptance(Protocol):
     """An acceptance model. `max_new_tokens` cuts all its sequences; None leaves them as they are."""
@@ -234,7 +240,11 @@ class DrawnAcceptance:
         return list(zip(windows, verdicts, branches, strict=True))
 
     def _length(self, max_new_tokens: int | None) -> int:
-        return min(self._num_tokens, max_new_tokens or self._num_tokens)
+        if max_new_tokens is None:
+            return self._num_tokens
+        if max_new_tokens < 1:
+            raise ConfigError(f"max_new_tokens is {max_new_tokens}, it must be at least 1")
+        return min(self._num_tokens, max_new_tokens)
 
     def _accepted(self, schedule: Schedule) -> Ints:
         """Accepted tokens by prompt and round."""

@@ -88,10 +88,11 @@ class JoinedRecord:
             RecordError: the record's texts were cut earlier than that.
         """
         most = self.record.max_new_tokens
-        if max_new_tokens is not None and not 1 <= max_new_tokens <= most:
-            msg = f"max_new_tokens is {max_new_tokens}; the record's texts allow 1..{most}"
+        wanted = most if max_new_tokens is None else max_new_tokens
+        if not 1 <= wanted <= most:
+            msg = f"max_new_tokens is {wanted}; the record's texts allow 1..{most}"
             raise RecordError(msg)
-        return [min(len(prompt.text), max_new_tokens or most) for prompt in self.record.prompts]
+        return [min(len(prompt.text), wanted) for prompt in self.record.prompts]
 
 
 def _drafts(tokens: Iterable[Ids], match_lengths: Iterable[Ids]) -> Drafts:

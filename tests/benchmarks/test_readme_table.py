@@ -36,7 +36,9 @@ DEMO = {
     "max_new_tokens": 48,
     "schedules": [entry("mirror", 0.019, 0.020, 0.614), entry("plain", 0.030, 0.0299, None)],
     "winner": "mirror",
-    "verdict": "On this machine mirror wins.",
+    "verdict": "On this machine mirror wins.\n",
+    "rounds": "1 text of 18 left the simulated rounds.",
+    "notes": ["Other programs were using this machine.", "Of the repeats two were left out."],
 }
 
 
@@ -46,9 +48,74 @@ def test_figures_are_rounded_and_the_winner_is_bold(readme_table):
         "Some CPU, 2 cores, torch 2.6;",
         "big with small, bfloat16; 9 prompts, up to 48 new tokens each.",
     ]
+    assert lines[3] == "| schedule | ms/token predicted | measured | error | tokens per round | hits |"
     assert lines[5] == "| **mirror** | 19.0 | 20.0 | -5.0% | 2.13 | 61% |"
     assert lines[6] == "| plain | 30.0 | 29.9 | +0.3% | 2.13 | - |"
     assert "On this machine mirror wins." in lines
+
+
+def test_all_that_a_result_says_of_its_rounds_and_its_circumstances_is_shown(readme_table):
+    lines = readme_table.results(DEMO).splitlines()
+    place = lines.index(f"- {DEMO['rounds']}")
+    assert lines[place + 1 : place + 3] == [f"- {note}" for note in DEMO["notes"]]
+
+
+def test_what_was_found_to_be_wrong_is_not_shown_without_saying_so(readme_table):
+    drifted = DEMO | {"notes": [*DEMO["notes"], f"cpu0 +4.6 %. {readme_table._DOUBTFUL}"]}
+    assert readme_table._DOUBTED in readme_table.results(drifted)
+    assert readme_table._DOUBTED not in readme_table.results(DEMO)
+
+
+def test_errors_at_the_anchors_speed_and_measured_speedups_are_shown_where_there_are_any(readme_table):
+    new = {"tpot_error_at_anchor": 0.0123, "speedup_measured": {"value": 1.5, "low": 1.382, "high": 1.618}}
+    (line,) = (
+        line
+        for line in readme_table.results(DEMO | {"schedules": [DEMO["schedules"][0] | new]}).splitlines()
+        if line.startswith("| **mirror**")
+    )
+    assert line == "| **mirror** | 19.0 | 20.0 | -5.0% | +1.2% | 1.50 (1.38 to 1.62) | 2.13 | 61% |"
+
+
+def figures(median, pays="yes", **facts):
+    return {
+        "pays": pays,
+        "error": {"median": median, "worst": 0.2, "of": 11},
+        "error_at_anchor": {"median": median / 2, "worst": 0.1, "of": 11},
+        "ratio_error": None,
+        "interval_coverage": {"covered": 10, "of": 11},
+        "rounds_equal": {"equal": 76, "of": 77},
+    } | facts
+
+
+def test_every_demo_has_a_line_and_no_note_is_left_out(readme_table):
+    speedup = {"value": 1.334, "low": 1.2, "high": 1.5}
+    summary = {
+        "all": figures(0.05, pays=["yes", "unclear"]),
+        "demos": {
+            "1": figures(0.04, winner_speedup=speedup, notes=["Busy."]),
+            "2": figures(0.06, pays="unclear", winner_speedup=None, notes=["Busy.", "Two repeats were left out."]),
+        },
+    }
+    text = readme_table.all_demos(summary)
+    assert text.startswith("All 2 demos of a series, none left out")
+    assert [line for line in text.splitlines() if line.startswith(("| 1", "| 2", "| all"))] == [
+        "| 1 | yes | 1.33 (1.20 to 1.50) | 4.0% (20.0%) | 2.0% (10.0%) |  | 10 of 11 | 76 of 77 |",
+        "| 2 | unclear |  | 6.0% (20.0%) | 3.0% (10.0%) |  | 10 of 11 | 76 of 77 |",
+        "| all |  |  | 5.0% (20.0%) | 2.5% (10.0%) |  | 10 of 11 | 76 of 77 |",
+    ]
+    assert "- Busy. (demo 1, 2)\n- Two repeats were left out. (demo 2)\n" in text
+
+
+def test_committed_demos_take_the_place_of_a_single_one(readme_table, tmp_path, monkeypatch):
+    monkeypatch.setattr(readme_table, "RESULTS", tmp_path)
+    (tmp_path / "demo.json").write_text(json.dumps(DEMO))
+    assert readme_table.committed().startswith(readme_table.results(DEMO))
+    first = DEMO | {"verdict": "The first of two."}
+    (tmp_path / "demos" / "1").mkdir(parents=True)
+    (tmp_path / "demos" / "1" / "demo.json").write_text(json.dumps(first))
+    summary = {"all": figures(0.05), "demos": {"1": figures(0.05, notes=[])}}
+    (tmp_path / "demos.json").write_text(json.dumps(summary))
+    assert readme_table.committed().startswith(readme_table.results(first) + readme_table.all_demos(summary))
 
 
 def test_only_what_lies_between_the_markers_changes(readme_table):
@@ -58,10 +125,4 @@ def test_only_what_lies_between_the_markers_changes(readme_table):
 
 def test_the_readme_shows_the_committed_results_and_nothing_else(readme_table):
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    if readme_table.COMMITTED.exists():
-        section = readme_table.results(json.loads(readme_table.COMMITTED.read_text(encoding="utf-8")))
-        assert readme_table.with_results(readme, section) == readme
-    else:
-        shown = readme.split(readme_table.START)[1].split(readme_table.END)[0]
-        assert "|" not in shown, "README.md shows a table, and benchmarks/results/demo.json is not there to back it"
-        assert "benchmarks/readme_table.py" in shown
+    assert readme_table.with_results(readme, readme_table.committed()) == readme

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from calibrate import prompts
 from calibrate.prompts import EncodedPrompt, Prompt, bundled_prompts, encode_prompts, load_prompts, take_per_category
 from decoding.errors import ConfigError
 
@@ -59,6 +60,18 @@ def test_our_own_rows_keep_their_category_even_if_mt_bench_uses_the_word(tmp_pat
         ({"turns": []}, "set.jsonl:2: 'turns' should be a list of texts"),
         ({"turns": "Hello"}, "set.jsonl:2: 'turns' should be a list of texts .*, found 'Hello'"),
         ({"prompt_id": "a", "prompt": "again"}, "set.jsonl:2: the id 'a' is that of line 1 already"),
+        ({"prompt": "half \ud800 a pair"}, "set.jsonl:2: .*surrogates"),
+        ({"prompt_id": "\udfff", "prompt": "x"}, "set.jsonl:2: .*surrogates"),
+        (
+            {"prompt_id": [1], "prompt": "x"},
+            r"set.jsonl:2: 'prompt_id' should be a text or a whole number, found \[1\]",
+        ),
+        ({"prompt_id": "a" * 201, "prompt": "x"}, "set.jsonl:2: prompt_id has 201 characters; at most 200 are read"),
+        ({"prompt": "x" * 1_000_001}, "set.jsonl:2: the text has 1,000,001 characters; at most 1,000,000 are read"),
+        ({"prompt": ["x" * 10_000]}, "set.jsonl:2: 'prompt' should be a text that is not empty, found "),
+        ("[" * 100_000, "set.jsonl:2: nested too deep"),
+        ('{"prompt": NaN}', "set.jsonl:2: NaN is no number"),
+        (f'{{"prompt": {"9" * 5000}}}', "set.jsonl:2: Exceeds the limit"),
     ],
 )
 def test_a_wrong_row_is_named_by_file_and_line(tmp_path: Path, row: object, complaint: str) -> None:
@@ -72,6 +85,21 @@ def test_a_missing_or_empty_file_is_an_error(tmp_path: Path) -> None:
         load_prompts(tmp_path / "none.jsonl")
     with pytest.raises(ConfigError, match="holds no prompt"):
         load_prompts(write(tmp_path, ""))
+
+
+def test_a_path_that_is_none_and_a_file_that_is_too_large_are_errors(tmp_path: Path, monkeypatch) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_prompts("a\0b.jsonl")
+    monkeypatch.setattr(prompts, "MAX_FILE_BYTES", 20)
+    with pytest.raises(ConfigError, match=r"set\.jsonl: cannot be read \(larger than the 20 bytes"):
+        load_prompts(write(tmp_path, {"prompt": "somewhat longer"}))
+
+
+def test_a_prompt_of_the_command_line_is_held_to_the_same_limits() -> None:
+    with pytest.raises(ConfigError, match="the text has 1,000,001 characters"):
+        Prompt(prompt_id="prompt", category="", turns=("x" * 1_000_001,))
+    with pytest.raises(ConfigError, match="half a pair of surrogates"):
+        Prompt(prompt_id="prompt", category="", turns=("\udc80",))
 
 
 def test_the_subset_is_the_first_of_each_category_in_file_order() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import decoding.record
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord, PromptRecord, RecordedTree
 from decoding.schedule import Schedule
@@ -210,3 +212,57 @@ def test_a_record_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "folder").write_text("not a folder")
     with pytest.raises(RecordError, match=r"record\.npz: cannot be written"):
         record().save(tmp_path / "folder" / "record.npz")
+
+
+def rewritten(path: Path, **changes: object) -> Path:
+    """A record's file with other arrays, or another header."""
+    record(prompt()).save(path)
+    with np.load(path) as found:
+        arrays = dict(found)
+    header = json.loads(arrays["header"].tobytes()) | changes.pop("header", {})
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    np.savez(path, **arrays | changes)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"0.rollouts": np.zeros((3, 2), dtype=[("a", "i4"), ("b", "f4")])}, "0.rollouts holds values of type "),
+        ({"0.text": np.array([0.5, 1.5, 2.5])}, "0.text holds values of type float64, not ids"),
+        ({"0.text": np.array([1, 2, 2**40])}, "0.text holds ids of more than 32 bits"),
+        ({"0.text": np.zeros((3, 1), dtype=np.int32)}, "0.text has 2 dimensions"),
+        ({"0.margins": np.array([1.0, np.nan, 1.0])}, "0.margins holds numbers that are not finite"),
+        ({"0.margins": np.ones(2)}, "2 margins for 3 tokens of text"),
+        ({"0.alternatives": np.zeros(3, dtype=np.int32)}, "0.alternatives has 1 dimensions"),
+        ({"header": {"max_window": "2"}}, "max_window: Input should be a valid integer, found '2'"),
+        ({"header": {"max_new_tokens": -1}}, "max_new_tokens: "),
+        ({"header": {"trees": [{"method": "no such"}]}}, "trees.0.method: "),
+        ({"header": {"prompts": [{"name": "a", "category": "", "prompt_length": 0}]}}, "prompts.0.prompt_length: "),
+        ({"header": {"exit_layers": [4.5]}}, "exit_layers.0: "),
+        ({"header": {"unknown": 1}}, "unknown: "),
+    ],
+)
+def test_a_file_that_holds_something_else_is_refused_with_its_place(
+    tmp_path: Path, changes: dict[str, object], complaint: str
+) -> None:
+    path = rewritten(tmp_path / "record.npz", **changes)
+    with pytest.raises(RecordError) as caught:
+        AcceptanceRecord.load(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert complaint in str(caught.value)
+
+
+def test_a_tree_whose_nodes_have_no_parents_is_refused(tmp_path: Path) -> None:
+    ranks = (ids([0, 2], [3, 1], [-1, 0]),)
+    written = record(prompt(tree_ranks=ranks), trees=(dataclasses.replace(STATIC, paths=((0,), (1, 0))),))
+    written.save(tmp_path / "record.npz")
+    with pytest.raises(RecordError, match=r"trees\.0\.paths: .*comes before its parent"):
+        AcceptanceRecord.load(tmp_path / "record.npz")
+
+
+def test_arrays_that_would_fill_the_memory_are_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(prompt()).save(tmp_path / "record.npz")
+    monkeypatch.setattr(decoding.record, "MAX_BYTES", 1000)
+    with pytest.raises(RecordError, match="its arrays have .* bytes; at most 1,000 are read"):
+        AcceptanceRecord.load(tmp_path / "record.npz")

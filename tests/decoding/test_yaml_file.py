@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from decoding.errors import ConfigError
-from decoding.yaml_file import load_yaml, parse_yaml, save_yaml
+from decoding import yaml_file
+from decoding.errors import MOST_CHARACTERS, ConfigError
+from decoding.yaml_file import StrictModel, load_yaml, parse_yaml, save_yaml
 
 
 class Inner(BaseModel):
@@ -77,11 +78,86 @@ def test_what_a_reader_would_silently_forgive_is_refused(text: str, expected: st
 
 
 def test_broken_yaml_is_told_with_its_line() -> None:
-    assert "line 2, column 6" in complaint("name: [a\nparts: b\n")
+    assert complaint("name: [a\nparts: b\n").startswith("my.yaml:2:6: not valid YAML: ")
 
 
 def test_a_yaml_file_builds_no_objects() -> None:
     assert "not valid YAML" in complaint("name: !!python/object/apply:os.getcwd []\n")
+
+
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]\n" for level in range(1, 25)
+)
+MAP_BOMB = "a0: &a0 {x: x, y: x}\n" + "".join(
+    f"a{level}: &a{level} {{x: *a{level - 1}, y: *a{level - 1}}}\n" for level in range(1, 38)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (BOMB, "with its aliases written out it has more than 250,000 values"),
+        (MAP_BOMB, "with its aliases written out it has more than 250,000 values"),
+        ("name: &me [*me]\n", "my.yaml:1:7: an alias stands for what it is a part of"),
+        ("[" * 10_000, "my.yaml:1:41: lists and maps are nested more than 40 deep"),
+        ("{a: " * 10_000, "lists and maps are nested more than 40 deep"),
+        ("- " * 10_000, "lists and maps are nested more than 40 deep"),
+        ("a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 99)), "nested more than 40 deep"),
+        ("name: !!int x\n", "my.yaml:1:7: not valid YAML: 'x' is no int"),
+        ("name: !!float x\n", "my.yaml:1:7: not valid YAML: 'x' is no float"),
+        ("name: !!bool x\n", "my.yaml:1:7: not valid YAML: 'x' is no bool"),
+        ("name: 2026-02-30\n", "my.yaml:1:7: not valid YAML: '2026-02-30' is no timestamp"),
+        ("name: !!timestamp x\n", "my.yaml:1:7: not valid YAML: 'x' is no timestamp"),
+        ("name: !!binary x\n", "my.yaml:1:7: not valid YAML: "),
+        (f"name: {'9' * 5000}\n", "is no int"),
+        (f"name: {'9' * 400}{':59' * 400}.0\n", "is no float"),
+        ("name: a\n[1, 2]: b\n", "my.yaml:2:1: "),
+        ("name: a\n? {b: c}\n: d\n", "my.yaml:2:3: "),
+        ("name: a\x00b\n", "not valid YAML"),
+        ("name: \ud800\n", "not valid YAML"),
+    ],
+)
+def test_what_would_hang_or_break_the_reader_is_refused_where_it_stands(text: str, expected: str) -> None:
+    found = complaint(text)
+    assert found.startswith("my.yaml:")
+    assert expected in found
+    assert len(found) <= MOST_CHARACTERS
+
+
+def test_aliases_within_the_limits_are_read() -> None:
+    text = "name: a\nparts:\n  one: &one {seconds: 1}\n  two: *one\n"
+    assert parse_yaml(text, Outer, source="my.yaml").parts["two"] == Inner(seconds=1.0)
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml_file, "MAX_BYTES", 100)
+    (tmp_path / "large.yaml").write_text("name: " + "a" * 95)
+    with pytest.raises(ConfigError, match=r"large\.yaml: cannot be read \(larger than the 100 bytes"):
+        load_yaml(tmp_path / "large.yaml", Outer)
+
+
+def test_more_values_than_a_file_may_hold_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml_file, "MAX_NODES", 100)
+    assert "more than 100 values" in complaint("[" + "1, " * 250 + "]")
+
+
+def test_numbers_of_our_own_files_are_finite() -> None:
+    class Strict(StrictModel):
+        seconds: float
+
+    for number in (".inf", "-.inf", ".nan", "1.0e+999"):
+        with pytest.raises(ConfigError, match=r"my\.yaml:1:10: seconds: Input should be a finite number"):
+            parse_yaml(f"seconds: {number}\n", Strict, source="my.yaml")
+
+
+def test_many_mistakes_and_large_values_leave_a_message_short() -> None:
+    many = complaint("name: a\npairs:\n" + "".join("  - {seconds: fast}\n" for _ in range(1000)))
+    assert many.startswith("my.yaml:3:15: pairs.0.seconds: ")
+    assert many.splitlines()[1].startswith("my.yaml:4:15: pairs.1.seconds: ")
+    assert many.endswith(f"and {1000 - len(many.splitlines()) + 1} more mistakes")
+    large = complaint(f"name: a\npairs:\n  - seconds: {'x' * 100_000}\n")
+    assert large.startswith("my.yaml:3:14: pairs.0.seconds: ")
+    assert max(len(many), len(large)) <= MOST_CHARACTERS
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe name"])

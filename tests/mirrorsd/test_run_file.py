@@ -5,36 +5,37 @@ import pytest
 from decoding.errors import ConfigError
 from mirrorsd.run_file import RunFile
 
+ANSWER = {"token_ids": [1, 2], "num_rounds": 1, "prefill_s": 0.1, "decode_s": 0.2}
 SETTINGS = {"dtype": "float32", "seed": 0, "schedule": {"method": "autoregressive", "target_lane": "target"}}
 
 
 def test_rows_carry_the_settings_that_made_them(tmp_path):
     path = tmp_path / "deep" / "rows.jsonl"
     with RunFile(path, SETTINGS) as rows:
-        rows.append({"prompt_id": "a", "token_ids": [1, 2]})
-        rows.append({"prompt_id": "b", "token_ids": []})
+        rows.append({"prompt_id": "a"} | ANSWER)
+        rows.append({"prompt_id": "b"} | ANSWER)
     written = [json.loads(line) for line in path.read_text().splitlines()]
     assert written == [
-        {"prompt_id": "a", "token_ids": [1, 2], "settings": SETTINGS},
-        {"prompt_id": "b", "token_ids": [], "settings": SETTINGS},
+        {"prompt_id": "a", "settings": SETTINGS} | ANSWER,
+        {"prompt_id": "b", "settings": SETTINGS} | ANSWER,
     ]
 
 
 def test_a_second_run_knows_what_is_done_and_adds_behind_it(tmp_path):
     path = tmp_path / "rows.jsonl"
     with RunFile(path, SETTINGS) as rows:
-        rows.append({"prompt_id": "a"})
+        rows.append({"prompt_id": "a"} | ANSWER)
     with RunFile(path, SETTINGS) as rows:
         assert list(rows.rows) == ["a"]
-        rows.append({"prompt_id": "b"})
-        assert rows.rows == {"a": {"prompt_id": "a"}, "b": {"prompt_id": "b"}}
+        rows.append({"prompt_id": "b"} | ANSWER)
+        assert rows.rows == {name: {"prompt_id": name} | ANSWER for name in "ab"}
     assert [json.loads(line)["prompt_id"] for line in path.read_text().splitlines()] == ["a", "b"]
 
 
 def test_line_separators_inside_a_text_do_not_end_its_row(tmp_path):
     path = tmp_path / "rows.jsonl"
     with RunFile(path, SETTINGS) as rows:
-        rows.append({"prompt_id": "a", "text": "one\u2028two\x85three\nfour"})
+        rows.append({"prompt_id": "a", "text": "one\u2028two\x85three\nfour"} | ANSWER)
     with RunFile(path, SETTINGS) as rows:
         assert list(rows.rows) == ["a"]
 
@@ -42,7 +43,7 @@ def test_line_separators_inside_a_text_do_not_end_its_row(tmp_path):
 def test_half_a_row_at_the_end_is_cut_off(tmp_path):
     path = tmp_path / "rows.jsonl"
     with RunFile(path, SETTINGS) as rows:
-        rows.append({"prompt_id": "a"})
+        rows.append({"prompt_id": "a"} | ANSWER)
     whole = path.read_bytes()
     path.write_bytes(whole + b'{"prompt_id": "b", "token_i')
     with RunFile(path, SETTINGS) as rows:
@@ -53,7 +54,7 @@ def test_half_a_row_at_the_end_is_cut_off(tmp_path):
 def test_a_file_of_other_settings_is_refused_with_the_difference(tmp_path):
     path = tmp_path / "rows.jsonl"
     with RunFile(path, SETTINGS) as rows:
-        rows.append({"prompt_id": "a"})
+        rows.append({"prompt_id": "a"} | ANSWER)
     before = path.read_bytes()
     with pytest.raises(ConfigError, match=r"rows\.jsonl:1: .*other settings \(seed 0, not 7\).*another --out"):
         RunFile(path, SETTINGS | {"seed": 7})
@@ -67,6 +68,38 @@ def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path, line):
     with pytest.raises(ConfigError, match=r"notes\.jsonl:1: not a row"):
         RunFile(path, SETTINGS)
     assert path.read_text() == line + "\n"
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"token_ids": None}, "token_ids: "),
+        ({"token_ids": []}, "token_ids: "),
+        ({"token_ids": [1, "two"]}, r"token_ids\.1: "),
+        ({"num_rounds": 0}, "num_rounds: "),
+        ({"decode_s": float("nan")}, "NaN is no number of JSON"),
+        ({"decode_s": -1}, "decode_s: "),
+        ({"prompt_id": ["a"]}, "prompt_id: "),
+        ({"settings": 3}, "settings: "),
+        ({"text": "\ud800"}, "surrogates not allowed"),
+        ({"prefill_s": 10**400}, "prefill_s: "),
+    ],
+)
+def test_a_damaged_row_is_refused_before_anything_is_run(tmp_path, changes, complaint):
+    path = tmp_path / "rows.jsonl"
+    row = {"prompt_id": "a", "settings": SETTINGS} | ANSWER | changes
+    path.write_text(json.dumps(row) + "\n")
+    with pytest.raises(ConfigError, match=rf"rows\.jsonl:1: not a row that `mirrorsd run` wrote \(.*{complaint}"):
+        RunFile(path, SETTINGS)
+
+
+def test_a_row_that_lacks_its_tokens_is_refused(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    row = {"prompt_id": "a", "settings": SETTINGS} | ANSWER
+    del row["token_ids"]
+    path.write_text(json.dumps(row) + "\n")
+    with pytest.raises(ConfigError, match="token_ids: Field required"):
+        RunFile(path, SETTINGS)
 
 
 def test_a_path_that_cannot_be_written_is_named(tmp_path):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple, TextIO
 
-from decoding.errors import TrainingError
+from decoding.errors import TrainingError, shown
+from decoding.files import parse_json
+
+MAX_LINE_CHARACTERS: Final = 16_000_000
+"""Of one conversation: two million tokens."""
 
 
 class Conversation(NamedTuple):
@@ -77,29 +80,42 @@ def fingerprint(conversations: Sequence[Conversation]) -> str:
 
 
 def _read_file(path: Path, vocab_size: int) -> Iterator[Conversation]:
-    opener = gzip.open if path.suffix == ".gz" else open
+    opener: Any = gzip.open if path.suffix == ".gz" else open
     number = 0
     try:
-        with opener(path, "rt", encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
+        with opener(path, "rt", encoding="utf-8") as file:
+            for number, line in enumerate(_lines(file), 1):
                 yield _parse(line, vocab_size, f"{path}:{number}")
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         msg = f"{path}: cannot be read beyond line {number} ({error})"
         raise TrainingError(msg) from error
 
 
+def _lines(file: TextIO) -> Iterator[str]:
+    """The lines of a file; a `ValueError` before one is read that is too long, however little of the disk it takes."""
+    while line := file.readline(MAX_LINE_CHARACTERS + 1):
+        if len(line) > MAX_LINE_CHARACTERS:
+            msg = f"the next has more than {MAX_LINE_CHARACTERS:,} characters"
+            raise ValueError(msg)
+        yield line
+
+
 def _parse(line: str, vocab_size: int, where: str) -> Conversation:
     try:
-        row = json.loads(line)
-        conversation = Conversation(tuple(row["prompt"]), tuple(row["answer"]), float(row.get("temperature", 0.0)))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        row = parse_json(line)
+        prompt, answer, temperature = row["prompt"], row["answer"], float(row.get("temperature", 0.0))
+        conversation = Conversation(tuple(prompt), tuple(answer), temperature)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         msg = f"{where}: expected an object with token lists 'prompt' and 'answer' ({error!r})"
         raise TrainingError(msg) from error
+    if not temperature >= 0:
+        msg = f"{where}: 'temperature' should be a number of at least 0, found {shown(temperature)}"
+        raise TrainingError(msg)
     if not conversation.prompt or not conversation.answer:
         msg = f"{where}: 'prompt' and 'answer' must not be empty"
         raise TrainingError(msg)
     wrong = [token for token in conversation.ids if type(token) is not int or not 0 <= token < vocab_size]
     if wrong:
-        msg = f"{where}: {wrong[0]!r} is not a token id of the target (0..{vocab_size - 1})"
+        msg = f"{where}: {shown(wrong[0])} is not a token id of the target (0..{vocab_size - 1})"
         raise TrainingError(msg)
     return conversation

@@ -13,8 +13,10 @@ import os
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
+from typing import Final
 
 import torch
+from pydantic import NonNegativeInt, TypeAdapter
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -29,6 +31,7 @@ _ROWS_PER_BATCH = 1024
 _CONVERSATIONS_PER_SAVE = 128
 _FINGERPRINT = "fingerprint"
 _DONE = "done.json"
+_COUNTS: Final = TypeAdapter(dict[int, NonNegativeInt])
 
 
 class TargetStates:
@@ -73,7 +76,7 @@ class TargetStates:
         """Compute what is not there yet; `progress(done, total)` counts conversations."""
         total = len(self.conversations)
         path = self.folder / _DONE
-        counts = {int(layer): count for layer, count in json.loads(path.read_text()).items()} if path.is_file() else {}
+        counts = _read_counts(path) if path.is_file() else {}
         done = min(counts.get(layer, 0) for layer in self.layers)
         while done < total:
             stop = min(done + _CONVERSATIONS_PER_SAVE, total)
@@ -122,9 +125,18 @@ class TargetStates:
         path = self.folder / _FINGERPRINT
         if not path.is_file():
             replace_file(path, digest.hexdigest().encode())
-        elif path.read_text() != digest.hexdigest():
+        elif path.read_bytes() != digest.hexdigest().encode():
             msg = f"{self.folder}: holds the states of another target or other data; name an empty folder"
             raise TrainingError(msg)
+
+
+def _read_counts(path: Path) -> dict[int, int]:
+    """Conversations whose states after a layer are there, by layer."""
+    try:
+        return _COUNTS.validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        msg = f"{path}: damaged ({error}); delete the folder {path.parent}, and its states are computed again"
+        raise TrainingError(msg) from error
 
 
 def _reserve(path: Path, num_bytes: int) -> None:

@@ -15,6 +15,7 @@ from runtime.storage.quantization import pack, unpack
 from runtime.storage.weight_folder import (
     WEIGHTS_FILE,
     FolderConfig,
+    Layers,
     load_folder,
     require_layers,
     save_folder,
@@ -35,7 +36,7 @@ class Eagle3FolderConfig(FolderConfig):
     """`config.json` of an EAGLE-3 head; `feature_layers` are the target layers it reads."""
 
     speculators_model_type: Literal["mirrorsd_eagle3"] = "mirrorsd_eagle3"
-    feature_layers: tuple[int, ...]
+    feature_layers: Layers
 
 
 def save_eagle(

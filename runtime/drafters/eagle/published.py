@@ -8,8 +8,7 @@ Shapes: legend of `runtime.drafters.eagle.model`.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from decoding.errors import ModelError, ModelFormatError
+from decoding.errors import ModelError, ModelFormatError, shown
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.eagle.model import Eagle3
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Rotary
+from runtime.models.hf_config import HfModel, Size, read_object, validated
+from runtime.models.weights import stacked
 from runtime.storage.quantization import take
-from runtime.storage.weight_folder import CONFIG_FILE, WEIGHTS_FILE
+from runtime.storage.weight_folder import CONFIG_FILE, WEIGHTS_FILE, mapped_ids
 
 ARCHITECTURE = "LlamaForCausalLMEagle3"
 _PICKLED_FILE = "pytorch_model.bin"
@@ -45,6 +46,19 @@ _TENSORS: Mapping[str, tuple[str, ...]] = {
 _EMBEDDING = "embed_tokens.weight"
 
 
+class _EagleFields(HfModel):
+    eagle_aux_hidden_state_layer_ids: list[int] | None = None
+
+
+class _PublishedConfig(HfModel):
+    """What `config.json` has about the head besides what a Llama of one layer has."""
+
+    draft_vocab_size: Size | None = None
+    num_hidden_layers: int | None = None
+    norm_before_residual: bool | None = None
+    eagle_config: _EagleFields | None = None
+
+
 def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) -> EagleDrafter:
     """The head of a published checkpoint; without an embedding of its own it shares the target's.
 
@@ -53,61 +67,68 @@ def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) 
         ModelFormatError: a file is missing, damaged or pickled, or a tensor is missing or unknown.
     """
     path = folder / CONFIG_FILE
-    raw = _read_config(path)
-    config = ModelConfig.from_hf(raw | {"architectures": ["LlamaForCausalLM"]}, source=str(path))
-    vocab_size = _draft_vocab_size(raw, config, target, path)
-    layers = _feature_layers(raw, target, path)
+    raw = read_object(path, holds="a published EAGLE-3 head comes with one")
+    own = _own_fields(raw, path)
+    as_llama = raw | {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1}
+    config = ModelConfig.from_hf(as_llama, source=str(path))
+    vocab_size = _draft_vocab_size(own, config, target, path)
+    layers = _feature_layers(own, target, path)
     with torch.device("meta"):
         head = Eagle3(replace(config, num_layers=1), vocab_size, len(layers))
     path = folder / WEIGHTS_FILE
     tensors = _read_tensors(path)
     kept_ids = _take_kept_ids(tensors, vocab_size, target, path)
     embedding_VD = tensors.pop(_EMBEDDING, target.embedding.weight)
-    _require_shape(_EMBEDDING, embedding_VD, (target.config.vocab_size, config.hidden_size), path)
-    weights = {name: _take(tensors, name, head.get_parameter(name).shape, path) for name in _TENSORS}
+    embedding_shape = target.config.vocab_size, config.hidden_size
+    embedding_VD = stacked({_EMBEDDING: embedding_VD}, embedding_shape, dtype, source=str(path))
+    weights = {
+        ours: stacked(
+            {name: take(tensors, name, str(path)) for name in theirs},
+            head.get_parameter(ours).shape,
+            dtype,
+            source=str(path),
+        )
+        for ours, theirs in _TENSORS.items()
+    }
     if tensors:
         known = ", ".join([name for parts in _TENSORS.values() for name in parts] + ["d2t", "t2d", _EMBEDDING])
         raise ModelFormatError(f"{path}: unknown tensor {min(tensors)!r}; expected only {known}")
-    head.load_state_dict({name: weight.to(dtype) for name, weight in weights.items()}, strict=False, assign=True)
-    head.share(embedding_VD.to(dtype), head.lm_head.weight, kept_ids)
+    head.load_state_dict(weights, strict=False, assign=True)
+    head.share(embedding_VD, head.lm_head.weight, kept_ids)
     head.rotary = Rotary(config, len(target.rotary.cos_PH))
     head.to(target.embedding.weight.device).eval().requires_grad_(requires_grad=False)
     return EagleDrafter(head, method="eagle3", feature_layers=layers, raw_features=True)
 
 
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        raw = json.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        raise ModelFormatError(f"{path}: no such file; a published EAGLE-3 head comes with one") from error
-    except (OSError, ValueError) as error:
-        raise ModelFormatError(f"{path}: cannot be read as JSON ({error})") from error
-    found = raw.get("architectures") if isinstance(raw, dict) else None
+def _own_fields(raw: dict[str, Any], path: Path) -> _PublishedConfig:
+    found = raw.get("architectures")
     if found != [ARCHITECTURE]:
-        msg = f"{path}: architectures is {found}, not that of a published EAGLE-3 head, ['{ARCHITECTURE}']"
+        msg = f"{path}: architectures is {shown(found)}, not that of a published EAGLE-3 head, ['{ARCHITECTURE}']"
         raise ModelFormatError(msg)
-    if raw.get("norm_before_residual") or raw.get("num_hidden_layers", 1) != 1:
+    own = validated(_PublishedConfig, raw, source=str(path))
+    if own.norm_before_residual or own.num_hidden_layers not in (None, 1):
         raise ModelFormatError(f"{path}: heads with norm_before_residual or more than one layer are not supported")
-    return {str(name): value for name, value in raw.items()} | {"num_hidden_layers": 1}
+    return own
 
 
-def _draft_vocab_size(raw: Mapping[str, Any], config: ModelConfig, target: Decoder, path: Path) -> int:
+def _draft_vocab_size(own: _PublishedConfig, config: ModelConfig, target: Decoder, path: Path) -> int:
     if config.vocab_size != target.config.vocab_size:
         msg = f"{path}: the head is for a vocabulary of {config.vocab_size}; this target has {target.config.vocab_size}"
         raise ModelError(msg)
-    size = raw.get("draft_vocab_size", config.vocab_size)
-    if type(size) is not int or not 0 < size <= config.vocab_size:
-        raise ModelFormatError(f"{path}: draft_vocab_size is {size!r}; expected 1..{config.vocab_size}")
+    size = config.vocab_size if own.draft_vocab_size is None else own.draft_vocab_size
+    if size > config.vocab_size:
+        raise ModelFormatError(f"{path}: draft_vocab_size is {size}; expected 1..{config.vocab_size}")
     return size
 
 
-def _feature_layers(raw: Mapping[str, Any], target: Decoder, path: Path) -> tuple[int, ...]:
+def _feature_layers(own: _PublishedConfig, target: Decoder, path: Path) -> tuple[int, ...]:
     """Target layers, counted from 1, whose output the head reads."""
     num_layers = target.config.num_layers
-    ids = (raw.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
+    ids = own.eagle_config.eagle_aux_hidden_state_layer_ids if own.eagle_config else None
     layers = (2, num_layers // 2, num_layers - 3) if ids is None else tuple(layer + 1 for layer in ids)
     if list(layers) != sorted({*layers}) or not layers or not 1 <= layers[0] <= layers[-1] <= num_layers:
-        msg = f"{path}: the head reads layers {list(layers)}; expected ascending ones of the target's 1..{num_layers}"
+        found = shown(list(layers))
+        msg = f"{path}: the head reads layers {found}; expected ascending ones of the target's 1..{num_layers}"
         raise ModelError(msg)
     return layers
 
@@ -129,22 +150,4 @@ def _take_kept_ids(tensors: dict[str, Tensor], vocab_size: int, target: Decoder,
     if vocab_size == target.config.vocab_size and "d2t" not in tensors:
         return torch.arange(vocab_size)
     d2t, t2d = (take(tensors, name, str(path)) for name in ("d2t", "t2d"))
-    _require_shape("d2t", d2t, (vocab_size,), path)
-    _require_shape("t2d", t2d, (target.config.vocab_size,), path)
-    kept_ids = d2t.long() + torch.arange(vocab_size)
-    if not torch.equal(t2d.nonzero().flatten(), kept_ids):
-        raise ModelFormatError(f"{path}: t2d and d2t do not map {vocab_size} draft ids to target ids and back")
-    return kept_ids
-
-
-def _take(tensors: dict[str, Tensor], name: str, shape: Sequence[int], path: Path) -> Tensor:
-    """One of our parameters, taken out of the tensors of the file."""
-    whole = torch.cat([take(tensors, theirs, str(path)) for theirs in _TENSORS[name]])
-    _require_shape(" + ".join(_TENSORS[name]), whole, shape, path)
-    return whole
-
-
-def _require_shape(name: str, tensor: Tensor, shape: Sequence[int], path: Path) -> None:
-    if tuple(tensor.shape) != tuple(shape):
-        msg = f"{path}: {name} has shape {list(tensor.shape)}; {CONFIG_FILE} and this target ask for {list(shape)}"
-        raise ModelError(msg)
+    return mapped_ids(t2d, d2t, vocab_size, target, source=str(path))

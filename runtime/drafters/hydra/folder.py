@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 
 from runtime.drafters.hydra.drafter import HydraDrafter
 from runtime.drafters.hydra.model import HydraConfig, HydraModel
 from runtime.models.decoder import Decoder
 from runtime.storage.tree_folder import TreeFolderConfig, load_tree, save_heads
+from runtime.storage.weight_folder import Count, Width
 
 
 class HydraFolderConfig(TreeFolderConfig):
     """`config.json` of Hydra++ heads."""
 
     speculators_model_type: Literal["mirrorsd_hydra"] = "mirrorsd_hydra"
-    num_heads: int
-    prefix_width: int
-    head_width: int
-    shared_widths: tuple[int, ...]
+    num_heads: Count
+    prefix_width: Width
+    head_width: Width
+    shared_widths: Annotated[tuple[Width, ...], Field(max_length=64)]
 
 
 save_hydra = partial(save_heads, HydraFolderConfig)

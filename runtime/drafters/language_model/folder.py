@@ -19,8 +19,11 @@ from runtime.storage.quantization import pack, unpack
 from runtime.storage.weight_folder import (
     CONFIG_FILE,
     WEIGHTS_FILE,
+    Count,
     FolderConfig,
+    Layers,
     Strict,
+    Width,
     load_folder,
     require_layers,
     save_folder,
@@ -35,17 +38,17 @@ _OF_STREAMS = "streams."
 class StreamFields(Strict):
     """`StreamConfig` as a folder holds it."""
 
-    num_streams: int
+    num_streams: Count
     start_layer: int
-    rank: int
+    rank: Width
 
 
 class DrafterFolderConfig(FolderConfig):
     """`config.json` of a draft model: fields of `DraftConfig`, and those of every folder."""
 
     speculators_model_type: Literal["mirrorsd_draft"] = "mirrorsd_draft"
-    source_layers: tuple[int, ...]
-    exit_features: tuple[int, ...]
+    source_layers: Layers
+    exit_features: Layers
     feature_layer: int
     streams: StreamFields | None = None
 

@@ -12,14 +12,15 @@ from runtime.drafters.medusa.drafter import MedusaDrafter
 from runtime.drafters.medusa.model import MedusaConfig, MedusaModel
 from runtime.models.decoder import Decoder
 from runtime.storage.tree_folder import TreeFolderConfig, load_tree, save_heads
+from runtime.storage.weight_folder import Count
 
 
 class MedusaFolderConfig(TreeFolderConfig):
     """`config.json` of Medusa heads."""
 
     speculators_model_type: Literal["mirrorsd_medusa"] = "mirrorsd_medusa"
-    num_heads: int
-    num_blocks: int
+    num_heads: Count
+    num_blocks: Count
 
 
 save_medusa = partial(save_heads, MedusaFolderConfig)

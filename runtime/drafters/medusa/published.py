@@ -25,6 +25,7 @@ from decoding.errors import ModelError, ModelFormatError
 from decoding.tree_shape import Path as TreePath
 from runtime.drafters.medusa.drafter import MedusaDrafter
 from runtime.models.decoder import Decoder
+from runtime.models.weights import finite
 from runtime.storage.weight_folder import CONFIG_FILE, read_config
 from runtime.trees.static_tree import grow
 
@@ -138,7 +139,7 @@ def _take_head(
             found = f"{name} is {tensor.dtype} of shape {list(tensor.shape)}"
             msg = f"{path}: {found}; this target (hidden size {size}, vocabulary {vocab_size}) needs {list(shape)}"
             raise ModelError(msg)
-        return tensor.to(target.embedding.weight.device, dtype)
+        return finite(tensor.to(target.embedding.weight.device, dtype), name, source=str(path))
 
     blocks = tuple(
         (take(f"{head}.{layer}.linear.weight", size, size), take(f"{head}.{layer}.linear.bias", size))

@@ -15,7 +15,7 @@ from runtime.drafters.streams.model import StreamConfig, StreamModel
 from runtime.models.decoder import Decoder
 from runtime.storage.quantization import pack
 from runtime.storage.tree_folder import TreeFolderConfig, load_tree
-from runtime.storage.weight_folder import save_folder, target_tensors
+from runtime.storage.weight_folder import Count, Width, save_folder, target_tensors
 
 STREAM_KIND: Final = "mirrorsd_streams"
 
@@ -24,9 +24,9 @@ class StreamFolderConfig(TreeFolderConfig):
     """`config.json` of streams."""
 
     speculators_model_type: Literal["mirrorsd_streams"] = STREAM_KIND
-    num_streams: int
+    num_streams: Count
     start_layer: int
-    rank: int
+    rank: Width
 
 
 def save_streams(

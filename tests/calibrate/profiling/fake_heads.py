@@ -58,7 +58,9 @@ class HeadEngine(FakeEngine):
         if not schedule.is_tree:
             return super().generate(schedule, prompt, max_new_tokens=max_new_tokens, eos_token_ids=eos_token_ids)
         self.decoded.append((schedule, len(prompt), max_new_tokens))
-        return SimpleNamespace(trace=TreeRun(self, schedule, len(prompt)).decode(max_new_tokens))
+        trace = TreeRun(self, schedule, len(prompt)).decode(max_new_tokens)
+        self.now_s += trace.decode_s
+        return SimpleNamespace(trace=trace)
 
 
 class TreeRun(FakeRun):
@@ -72,7 +74,8 @@ class TreeRun(FakeRun):
         schedule, speed = self.schedule, self.draft.speed
         window = Window((1,) * schedule.tree_size, parents=(-1,) * schedule.tree_size)
         for index in range(max_new_tokens):
-            for rows in (1, schedule.tree_top_k, schedule.tree_top_k) if schedule.tree_top_k else (1,):
+            steps = (1, schedule.tree_top_k, schedule.tree_top_k) if schedule.tree_top_k else (1,)
+            for rows in steps if schedule.draft_lane else ():
                 step_s = (
                     self.engine.level_of.get(schedule.draft_lane, LEVEL)
                     * self.engine.head_s(schedule.drafter, rows)
@@ -80,7 +83,10 @@ class TreeRun(FakeRun):
                 )
                 self.span(schedule.draft_lane, Work.ROLLOUT_STEP, step_s, index, rows)
             rows = schedule.tree_size + 1
-            self.span(schedule.target_lane, Work.VERIFY, self.alone_s("verify", rows), index, rows)
+            work, added_s = Work.VERIFY, 0.0
+            if schedule.draft_lane is None:
+                work, added_s = Work.STREAM, self.target.target_in_run * STREAMS_S / self.target.speed
+            self.span(schedule.target_lane, work, self.alone_s("verify", rows) + added_s, index, rows)
             self.trace.begin_round(self.now_s)
             self.trace.end_round(self.now_s, window, Verdict(0, 1), 1)
             self.context += 1

@@ -1,8 +1,13 @@
-"""A machine made of laws: every time is a formula, so calibration can be held to the right answer."""
+"""A machine made of laws: every time is a formula, so calibration can be held to the right answer.
+
+It may change its mind: cores that switch between two speeds, spikes, and a drift of all of them (`Weather`).
+"""
 
 from __future__ import annotations
 
+import random
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +28,8 @@ EXIT_S = 3e-3
 HEAD_S = 12e-3
 GUESS_S = 2e-3
 """What one more guess of the draft's streams adds."""
+DRAFT_PREFILL = 0.25
+"""Of what the target takes to read a prompt."""
 GAP_S = 2e-3
 """Between one verification and the next."""
 
@@ -55,6 +62,9 @@ class Laws:
     def step_s(self, rows: int, context: int, *, with_features: bool = False) -> float:
         seconds = 5e-3 + 2e-4 * rows + 1e-6 * context
         return (seconds + (1e-3 if with_features else 0.0)) / self.speed
+
+    def prefill_s(self, rows: int) -> float:
+        return 2e-3 * rows / self.speed
 
     def lane(self, name: str, rows: Sequence[int], contexts: Sequence[int]) -> LaneProfile:
         """What a calibration without noise would find on these grids."""
@@ -93,6 +103,49 @@ class Laws:
         return self.lane("any", (0, 200), (0, 10_000))
 
 
+@dataclass
+class Weather:
+    """What a shared machine does to all times, by a seed; nothing by default.
+
+    Every core switches between its own speed and one `slow` times as slow, after stretches of about `fast_s` and
+    `slow_s` seconds; a lane of several cores is as slow as the slowest. One work in `spike_every` takes `spike_s` more,
+    and everything becomes slower by `drift` in a hundred seconds.
+    """
+
+    seed: int = 0
+    slow: float = 1.0
+    fast_s: float = 3.0
+    slow_s: float = 1.5
+    spike_every: int = 0
+    spike_s: float = 10e-3
+    drift: float = 0.0
+    _switches: dict[int, list[float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+
+    def factor(self, cores: Sequence[int], now_s: float) -> float:
+        return max(self._of_core(core, now_s) for core in cores) * (1 + self.drift * now_s / 100)
+
+    def spike(self) -> float:
+        return self.spike_s if self.spike_every and self._random.randrange(self.spike_every) == 0 else 0.0
+
+    def mean(self, num_cores: int) -> float:
+        """Of `factor` over a long time."""
+        share = self.slow_s / (self.fast_s + self.slow_s)
+        return 1 + (self.slow - 1) * (1 - (1 - share) ** num_cores)
+
+    def _of_core(self, core: int, now_s: float) -> float:
+        if self.slow == 1.0:
+            return 1.0
+        share = self.slow_s / (self.fast_s + self.slow_s)
+        switches = self._switches.setdefault(core, [0.0] * (1 + (self._random.random() < share)))
+        while switches[-1] <= now_s:
+            usual_s = self.fast_s if len(switches) % 2 else self.slow_s
+            switches.append(switches[-1] + self._random.expovariate(1 / usual_s))
+        return 1.0 if bisect_right(switches, now_s) % 2 else self.slow
+
+
 class Done:
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -115,10 +168,11 @@ class FakeLane:
         measurement = operation.measurement
         self.machine.visits.append((self.name, measurement))
         contended = bool(self.machine.busy_lanes - {self.name})
+        law_s = self.seconds(measurement, contended=contended)
+        taken = [self.machine.work(self.name, law_s) for _ in range(measurement.warm_up + measurement.repeats)]
+        self.machine.timed_s += sum(taken)
         now_s = time.perf_counter()
-        seconds = self.seconds(measurement, contended=contended)
-        self.machine.timed_s += seconds * measurement.repeats
-        return Done(Answer([seconds] * measurement.repeats, now_s, now_s))
+        return Done(Answer(taken[measurement.warm_up :], now_s, now_s))
 
     @contextmanager
     def busy(self, measurement: Measurement) -> Iterator[list[float]]:
@@ -129,6 +183,10 @@ class FakeLane:
     def seconds(self, m: Measurement, *, contended: bool) -> float:
         if m.part == "draft_streams":
             return GUESS_S * (1 + m.rows) / self.laws.speed
+        if m.part == "prefill":
+            return self.laws.prefill_s(m.rows)
+        if m.part == "draft_prefill":
+            return DRAFT_PREFILL * self.laws.prefill_s(m.rows)
         if m.part == "draft_step":
             factor = self.laws.step_contended if contended else 1.0
             return factor * self.laws.step_s(m.rows, m.context, with_features=m.with_features)
@@ -149,13 +207,22 @@ class FakeEngine:
     busy_lanes: set[str] = field(default_factory=set)
     loaded: set[tuple[str, str]] = field(default_factory=set)
     decoded: list[tuple[Schedule, int, int]] = field(default_factory=list)
+    weather: Weather = field(default_factory=Weather)
+    now_s: float = 0.0
     timed_s: float = 0.0
-    """What all that was timed has taken."""
-    decoded_s: float = 0.0
-    """The same of what was decoded."""
+    """What all that was timed has taken; the rest was decoded."""
 
     def clock(self) -> float:
-        return self.timed_s + self.decoded_s
+        return self.now_s
+
+    def work(self, lane: str, law_s: float) -> float:
+        """Seconds of work that by its law takes `law_s`; the time passes."""
+        seconds = law_s * self.factor(lane, self.now_s) + self.weather.spike()
+        self.now_s += seconds
+        return seconds
+
+    def factor(self, lane: str, now_s: float) -> float:
+        return self.weather.factor(next(one.cores for one in LANES if one.name == lane), now_s)
 
     def load_target(self, lane: str) -> FakeLane:
         self.loaded.add((lane, "target"))
@@ -171,7 +238,7 @@ class FakeEngine:
         assert tuple(eos_token_ids) == ()
         self.decoded.append((schedule, len(prompt), max_new_tokens))
         trace = FakeRun(self, schedule, len(prompt)).decode(max_new_tokens)
-        self.decoded_s += trace.decode_s
+        self.now_s += trace.decode_s
         return SimpleNamespace(trace=trace)
 
 
@@ -179,6 +246,7 @@ class FakeRun:
     """Writes the trace of one decoding, lane work strictly in turn except for mirror's branches."""
 
     def __init__(self, engine: FakeEngine, schedule: Schedule, prompt_length: int) -> None:
+        self.engine, self.start_s = engine, engine.now_s
         self.schedule = schedule
         self.target = engine.laws[schedule.target_lane]
         self.draft = engine.laws[schedule.draft_lane or schedule.target_lane]
@@ -215,8 +283,10 @@ class FakeRun:
         # one step of the draft begins with the suffix; while it lasts, the suffix advances more slowly
         start_s = self.now_s
         step_s = self.draft.step_contended * self.draft.branch_in_run * self.draft.step_s(8, self.context)
-        suffix_s = self.alone_s("suffix", rows) + step_s * (1 - 1 / self.target.target_contended)
-        self.span(schedule.target_lane, Work.SUFFIX, suffix_s, index, rows)
+        step_s *= self.factor(schedule.draft_lane)
+        suffix_s = self.factor(schedule.target_lane) * self.alone_s("suffix", rows)
+        suffix_s += step_s * (1 - 1 / self.target.target_contended)
+        self.span(schedule.target_lane, Work.SUFFIX, suffix_s, index, rows, factor=1.0)
         end_s = start_s + self.surprise * step_s
         assert end_s < self.now_s, "the step must end first, or its own slowdown would end too"
         self.trace.spans.append(Span(schedule.draft_lane, Work.BRANCH_STEP, start_s, end_s, index, 8))
@@ -224,8 +294,14 @@ class FakeRun:
     def alone_s(self, part: str, rows: int) -> float:
         return self.target.target_in_run * self.target.target_s(part, rows, self.context, self.schedule.exit_layer)
 
-    def span(self, lane: str, work: Work, seconds: float, index: int, rows: int) -> None:
-        end_s = self.now_s + self.surprise * seconds
+    def factor(self, lane: str) -> float:
+        return self.engine.factor(lane, self.start_s + self.now_s)
+
+    def span(
+        self, lane: str, work: Work, seconds: float, index: int, rows: int, *, factor: float | None = None
+    ) -> None:
+        slower = self.factor(lane) if factor is None else factor
+        end_s = self.now_s + self.surprise * slower * seconds
         self.trace.spans.append(Span(lane, work, self.now_s, end_s, index, rows))
         self.now_s = end_s
 

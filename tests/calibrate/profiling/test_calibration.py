@@ -2,30 +2,36 @@
 
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
+from math import log
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from calibrate.profiling.calibration import CalibrationTask, calibrate
+from calibrate.profiling.calibration import calibrate as calibrate_all
 from calibrate.profiling.grid import full_effort, quick_effort
 from calibrate.profiling.model_sizes import ModelSizes
+from calibrate.profiling.task import CalibrationTask
 from decoding.errors import ConfigError, OutOfRangeError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile, load_profile, save_profile
 from runtime.drafters.language_model.folder import DrafterFolderConfig, StreamFields
+from runtime.models.config import ModelConfig
 from runtime.storage.weight_folder import SpeculatorsConfig, TargetShape, Verifier
 from sim.evaluator import predict
 from tests.calibrate.profiling.fake_heads import LEVEL, STREAMS_S, HeadEngine
-from tests.calibrate.profiling.fake_machine import GAP_S, GUESS_S, LANES, FakeEngine, Laws
+from tests.calibrate.profiling.fake_machine import GAP_S, GUESS_S, LANES, NUM_LAYERS, FakeEngine, Laws
 from tests.planner.synthetic import acceptance_record
 from tests.tiny_models import tiny_config
 
 CONTEXTS = (20, 220)
 SPEEDS = {"cpu0": 1.0, "cpu1": 0.8, "cpu0+1": 1.7}
 TOLERANCE = {"rel": 1e-6}
+
+
+def calibrate(*args, **options) -> Profile:
+    return calibrate_all(*args, **options).profile
 
 
 def draft_config(exit_features: tuple[int, ...] = (), num_streams: int = 0) -> DrafterFolderConfig:
@@ -41,9 +47,13 @@ def draft_config(exit_features: tuple[int, ...] = (), num_streams: int = 0) -> D
     )
 
 
+def target_config() -> ModelConfig:
+    return replace(tiny_config(), num_layers=NUM_LAYERS)
+
+
 def task(*, exit_features: tuple[int, ...] = (), num_streams: int = 0, **changes: object) -> CalibrationTask:
     draft = draft_config(exit_features, num_streams)
-    sizes = ModelSizes(config=tiny_config(), draft=draft, exits=None, dtype="bfloat16")
+    sizes = ModelSizes(config=target_config(), draft=draft, exits=None, dtype="bfloat16")
     usual = CalibrationTask(
         target="t", drafter="d", sizes=sizes, lanes=LANES, exit_layers=(4, 6), contexts=CONTEXTS, quick=True
     )
@@ -176,7 +186,11 @@ def test_a_machine_that_keeps_its_laws_leaves_no_error() -> None:
 def test_the_error_is_that_of_runs_which_were_not_fitted() -> None:
     engine = machine(surprise=1.25)
     profile = calibrate(engine, task())
-    assert profile.relative_error == pytest.approx(0.2, rel=1e-3)
+    assert profile.relative_error == pytest.approx(log(1.25), rel=1e-3)
+    (note,) = profile.notes
+    assert note.startswith(
+        "Calibration's own checks are off by more than 15 %: speculative with the target on cpu0 -22 %"
+    )
     assert profile.lane("cpu0").lm_head.at(1, 20) == pytest.approx(engine.laws["cpu0"].head_s(1), **TOLERANCE)
 
 
@@ -184,16 +198,6 @@ def test_the_driver_has_what_lies_between_verifications_beyond_the_dispatch() ->
     profile = calibrate(machine(), task())
     assert all(0 <= lane.dispatch_s < GAP_S / 2 for lane in profile.lanes)
     assert GAP_S / 2 < profile.round_overhead_s <= GAP_S
-
-
-def test_lanes_take_turns_and_every_second_pass_runs_backwards() -> None:
-    engine = machine()
-    calibrate(engine, task())
-    assert [name for name, _ in engine.visits[:6]] == ["cpu0", "cpu1", "cpu0+1"] * 2
-    last_of_first_pass = next(place for place, (one, two) in enumerate(pairwise(engine.visits)) if one == two)
-    first_pass = engine.visits[: last_of_first_pass + 1]
-    assert len(first_pass) == len(set(first_pass))
-    assert engine.visits[len(first_pass) : 2 * len(first_pass)] == first_pass[::-1]
 
 
 HEADS = {"eagle": "eagle3", "medusa": "medusa", "streams": "speculative_streaming"}
@@ -232,7 +236,7 @@ def test_without_heads_nothing_wider_than_chains_is_measured() -> None:
 
 
 def test_a_plain_target_is_calibrated_without_a_draft() -> None:
-    sizes = ModelSizes(config=tiny_config(), draft=None, exits=None, dtype="float32")
+    sizes = ModelSizes(config=target_config(), draft=None, exits=None, dtype="float32")
     engine = machine(target_in_run=1.1)
     profile = calibrate(engine, task(drafter=None, sizes=sizes, exit_layers=()))
     assert profile.drafter is None
@@ -259,7 +263,8 @@ def test_texts_for_calibration_stay_within_the_contexts_that_were_measured() -> 
 def test_contexts_too_few_for_a_second_round_leave_the_tables_as_timed() -> None:
     engine = machine(target_in_run=1.5)
     profile = calibrate(engine, task(contexts=(3, 4)))
-    assert profile.relative_error == profile.round_overhead_s == 0
+    assert profile.relative_error == pytest.approx(0, abs=1e-12)
+    assert profile.round_overhead_s == 0
     assert profile.lane("cpu0").layer.at(2, 4) == pytest.approx(engine.laws["cpu0"].layer_s(2, 4))
 
 
@@ -310,8 +315,9 @@ def calibrated_in(time_s: float | None, *, quick: bool = True, slowness: float =
 
 
 def visits_by_cell(engine: FakeEngine) -> Counter:
-    """How often every part was timed, contention left out."""
-    return Counter(visit for visit in engine.visits if visit[1].warm_up == 1)
+    """How often every part was timed, anchors, prompts and lanes side by side left out."""
+    parts = [visit for visit in engine.visits if visit[1].warm_up == 1]
+    return Counter(visit for visit in parts if (visit[1].rows, visit[1].context) != (1, sum(CONTEXTS) // 2))
 
 
 def test_where_there_is_time_all_repeats_are_made_and_there_is_nothing_to_note() -> None:
@@ -325,8 +331,7 @@ def test_where_time_is_short_everything_is_timed_once_and_the_profile_says_so(tm
     engine, profile = calibrated_in(0.1)
     assert set(visits_by_cell(engine).values()) == {1}
     (note,) = profile.notes
-    assert note.startswith("Calibration had 0.1 s, too few here for all repeats")
-    assert note.endswith("it timed parts 1 of 2 times, pairs of lanes 1 of 2 times.")
+    assert note == "Calibration had 0.1 s, too few here for all repeats: everything was timed 1 of 2 times."
     save_profile(profile, tmp_path / "p.yaml")
     assert load_profile(tmp_path / "p.yaml").notes == (note,)
     laws = engine.laws["cpu0"]

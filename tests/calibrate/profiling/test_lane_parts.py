@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.profiling.fit import CATCH_UP_ROWS
+from calibrate.fitting.fit import CATCH_UP_ROWS
 from calibrate.profiling.grid import full_effort, quick_effort
 from calibrate.profiling.lane_parts import LaneParts
 from calibrate.profiling.visits import Samples

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from calibrate.profiling.calibration import CalibrationTask, calibrate
+from calibrate.profiling.calibration import calibrate
 from calibrate.profiling.model_sizes import ModelSizes
+from calibrate.profiling.task import CalibrationTask
 from hwprofiles.host import LaneCores
 from hwprofiles.profile import load_profile, save_profile
 from runtime.drafters.eagle.folder import save_eagle
@@ -41,7 +42,7 @@ def test_two_real_lanes_give_a_profile_of_every_part(tmp_path: Path) -> None:
     )
     specs = [LaneSpec(name=lane.name) for lane in lanes]
     with Engine(target, lanes=specs, drafter_folder=drafter, exits_folder=exits, dtype="float32") as engine:
-        profile = calibrate(engine, task)
+        profile = calibrate(engine, task).profile
     save_profile(profile, tmp_path / "profile.yaml")
     assert load_profile(tmp_path / "profile.yaml") == profile
     assert profile.features_bytes_per_row == 2 * 16 * 4

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from decoding.errors import MirrorsdError
+from decoding.errors import ConfigError, MirrorsdError, TraceError
 from hwprofiles.profile import save_profile
 from mirrorsd.cli.json_option import write_json
 from mirrorsd.compare.both_worlds import compare_all
 from mirrorsd.compare.outcome_folder import REPORT, Outcome, read_report_data, unique_names, write_outcome
+from mirrorsd.compare.trace_file import save_traces
 from tests.planner.report.synthetic_report import report_data
 from tests.planner.synthetic import acceptance_record
 
@@ -89,4 +90,29 @@ def test_a_file_that_is_gone_is_named(outcome):
     write_outcome(outcome, Path("out"), "result.json")
     Path("out/traces.json.gz").unlink()
     with pytest.raises(MirrorsdError, match=r"out/traces\.json\.gz"):
+        read_report_data(Path("out/result.json"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"title": None}, "title: "),
+        ({"schedules": []}, "schedules: "),
+        ({"notes": [float("nan")]}, "NaN is no number of JSON"),
+        ({"files": {"profile": "profile.yaml"}}, r"files\.record: Field required"),
+        ({"schedules": [{"schedule": {"method": "mirror"}}]}, r"schedules\.0\.schedule"),
+    ],
+)
+def test_a_damaged_result_is_refused(outcome, changes, complaint):
+    write_outcome(outcome, Path("out"), "result.json")
+    written = json.loads(Path("out/result.json").read_text()) | changes
+    Path("out/result.json").write_text(json.dumps(written))
+    with pytest.raises(ConfigError, match=rf"out/result\.json: not a result .*{complaint}"):
+        read_report_data(Path("out/result.json"))
+
+
+def test_traces_of_other_schedules_are_refused(outcome):
+    write_outcome(outcome, Path("out"), "result.json")
+    save_traces([outcome.results[0].measured[0]], Path("out/traces.json.gz"))
+    with pytest.raises(TraceError, match=r"traces\.json\.gz: not traces of \d+ schedules over prompts of"):
         read_report_data(Path("out/result.json"))

@@ -57,6 +57,30 @@ def test_a_lane_is_pinned_and_told_its_threads(lanes) -> None:
     assert environment_of(lanes["small"])[b"MKL_NUM_THREADS"] == b"2"
 
 
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs Linux's /proc")
+@pytest.mark.parametrize(
+    ("num_threads", "given", "expected"),
+    [
+        (2, {}, {"GOMP_SPINCOUNT": "3000"}),
+        (1, {}, {}),
+        (2, {"GOMP_SPINCOUNT": "7"}, {"GOMP_SPINCOUNT": "7"}),
+        (2, {"OMP_WAIT_POLICY": "passive"}, {"OMP_WAIT_POLICY": "passive"}),
+    ],
+)
+def test_threads_of_a_lane_sleep_after_a_while_unless_the_user_has_decided(
+    monkeypatch, num_threads, given, expected
+) -> None:
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    lane = Lane(LaneSpec(name="waiting", num_threads=num_threads))
+    lane.start()
+    found = {name.decode(): value.decode() for name, value in environment_of(lane).items()}
+    assert {name: found[name] for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY") if name in found} == expected
+    lane.kill("the test is over")
+
+
 def test_thread_counts_are_set_before_torch_is_there() -> None:
     code = (
         "import os, sys; from runtime.worker.process import pin; pin([], 3); "

@@ -59,3 +59,44 @@ def test_a_missing_shard_is_named(folder):
     (folder / "model-1.safetensors").unlink()
     with pytest.raises(ModelError, match=r"model-1\.safetensors"):
         load_decoder(folder, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize(
+    "name", ["model.embed_tokens.weight", "model.layers.3.mlp.up_proj.weight", "model.norm.weight"]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_weights_that_are_not_finite_are_refused(folder, name, number, dtype):
+    tensors = load_file(folder / "model.safetensors")
+    tensors[name].view(-1)[-1] = number
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(ModelError, match=rf"{name}.* holds numbers that are not finite"):
+        load_decoder(folder, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tensor: tensor[:, :5], r"q_proj.weight \+ .* has shape \[16, 5\]; .* ask for \[32, 16\]"),
+        (lambda tensor: tensor.flatten(), r"q_proj.weight \+ .* has shape \[256\]"),
+        (lambda tensor: tensor[:8], r"q_proj.weight \+ .* has shape \[24, 16\]"),
+        (lambda tensor: tensor.sum(), r"q_proj.weight \+ .* has shape \[\]"),
+        (lambda tensor: tensor.int(), "q_proj.weight .* is stored as torch"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_named(folder, change, message):
+    tensors = load_file(folder / "model.safetensors")
+    for part in "qkv":
+        name = f"model.layers.1.self_attn.{part}_proj.weight"
+        if part == "q" or "stored" in message:
+            tensors[name] = change(tensors[name]).contiguous()
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(ModelError, match=message):
+        load_decoder(folder, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("shard", ["../elsewhere.safetensors", "/etc/hostname", 3])
+def test_a_shard_outside_of_the_folder_is_refused(folder, shard):
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": shard}}))
+    with pytest.raises(ModelError, match=r"model\.safetensors\.index\.json: damaged or truncated"):
+        load_decoder(folder, dtype=torch.float32)

@@ -45,11 +45,14 @@ SHAPES = {"w": torch.Size((3, 4)), "norm": torch.Size((4,))}
         ({"extra": torch.ones(1)}, "unknown tensor 'extra'; expected only w, norm"),
         ({"norm": torch.ones(5)}, r"norm has shape \(5,\), expected \(4,\)"),
         ({"norm": torch.ones(4, dtype=torch.int64)}, "norm is stored as torch.int64"),
+        ({"norm": torch.tensor([1.0, float("nan"), 1.0, 1.0])}, "norm holds numbers that are not finite"),
+        ({"w.scale": torch.tensor([1.0, float("inf"), 1.0])}, "w holds numbers that are not finite"),
+        ({"w.scale": torch.tensor([1.0, 1.0, 3e38])}, "w holds numbers that are not finite"),
         ({"w.scale": torch.ones(2)}, "w.scale is not one floating-point scale for each of 3 rows"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_name_of_file_and_tensor(change, message) -> None:
-    stored = pack({"w": torch.ones(3, 4), "norm": torch.ones(4)}) | change
+    stored = pack({"w": torch.full((3, 4), 127.0), "norm": torch.ones(4)}) | change
     stored = {name: tensor for name, tensor in stored.items() if tensor is not None}
     with pytest.raises(ModelFormatError, match=message):
         unpack(stored, SHAPES, torch.float32, source="stored.safetensors")

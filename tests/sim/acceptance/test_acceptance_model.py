@@ -31,6 +31,15 @@ def test_longer_runs_begin_with_the_same_luck() -> None:
     assert long[0][:20] == short[0]
 
 
+def test_a_cut_is_at_least_one_token_and_none_is_no_cut() -> None:
+    acceptance = DrawnAcceptance(0.7, hit_rate=0.5, num_tokens=50)
+    lengths = [acceptance.answers(speculative(2), cut)[0].num_tokens for cut in (None, 1, 49, 60)]
+    assert lengths == [50, 1, 49, 50]
+    for cut in (0, -1):
+        with pytest.raises(ConfigError, match=f"max_new_tokens is {cut}, it must be at least 1"):
+            acceptance.contexts(cut)
+
+
 def test_seeds_differ() -> None:
     draws = [accepted(DrawnAcceptance(0.7, hit_rate=0.5, num_tokens=50, seed=seed), 4) for seed in (0, 0, 1)]
     assert draws[0] == draws[1] != draws[2]

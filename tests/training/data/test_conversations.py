@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from decoding.errors import TrainingError
+from training.data import conversations
 from training.data.conversations import Conversation, fingerprint, most_frequent_ids, read_conversations, training_part
 
 GOOD = {"prompt": [1, 2], "answer": [3, 4, 2], "temperature": 0.8}
@@ -39,6 +40,11 @@ def test_conversations_are_read_in_the_order_of_files_and_lines(tmp_path) -> Non
         ('{"prompt": [true], "answer": [1]}', "True is not a token id"),
         ('{"prompt": "ab", "answer": [1]}', "'a' is not a token id"),
         ("", "expected an object"),
+        ("[" * 100_000, "expected an object .*nested too deep"),
+        ('{"prompt": [1], "answer": [2], "temperature": NaN}', "expected an object .*NaN"),
+        ('{"prompt": [1], "answer": [2], "temperature": -1}', "'temperature' should be a number of at least 0"),
+        (f'{{"prompt": [1], "answer": [2], "temperature": {"9" * 400}}}', "expected an object"),
+        (f'{{"prompt": [1], "answer": [{"9" * 900}]}}', "9+.* is not a token id"),
     ],
 )
 def test_a_damaged_line_is_named_by_file_and_number(tmp_path, line, message) -> None:
@@ -51,6 +57,14 @@ def test_a_compressed_file_that_was_cut_off_is_named(tmp_path) -> None:
     path = tmp_path / "data.jsonl.gz"
     path.write_bytes(gzip.compress(b"\n".join([json.dumps(GOOD).encode()] * 500))[:-20])
     with pytest.raises(TrainingError, match=r"data\.jsonl\.gz: cannot be read beyond line \d+"):
+        read_conversations([path], vocab_size=9)
+
+
+def test_a_line_without_an_end_is_not_read_into_memory(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(conversations, "MAX_LINE_CHARACTERS", 1000)
+    path = tmp_path / "data.jsonl.gz"
+    path.write_bytes(gzip.compress(json.dumps(GOOD).encode() + b"\n" + b" " * 1_000_000))
+    with pytest.raises(TrainingError, match="beyond line 1 .the next has more than 1,000 characters"):
         read_conversations([path], vocab_size=9)
 
 

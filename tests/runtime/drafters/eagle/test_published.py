@@ -142,6 +142,11 @@ def test_positions_reach_as_far_as_the_targets(tmp_path, target) -> None:
         ({"architectures": ["LlamaForCausalLM"]}, "not that of a published EAGLE-3 head"),
         ({"norm_before_residual": True}, "norm_before_residual or more than one layer are not supported"),
         ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2, 6]}}, r"reads layers \[2, 3, 7\]"),
+        ({"draft_vocab_size": "30"}, "draft_vocab_size: Input should be a valid integer, found '30'"),
+        ({"eagle_config": [1]}, "eagle_config: "),
+        ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": ["0"]}}, "eagle_aux_hidden_state_layer_ids.0: "),
+        ({"hidden_size": "16"}, "hidden_size: Input should be a valid integer"),
+        ({"rms_norm_eps": None}, "rms_norm_eps: "),
         ({"hidden_size": 32}, r"embed_tokens\.weight has shape \[61, 16\]; .* ask for \[61, 32\]"),
     ],
 )
@@ -158,6 +163,14 @@ def test_a_config_that_does_not_fit_is_refused(tmp_path, target, changes, messag
         (lambda tensors: tensors.pop("t2d"), "the tensor 't2d' is missing"),
         (lambda tensors: tensors.update({"midlayer.x": torch.ones(1)}), "unknown tensor 'midlayer.x'"),
         (lambda tensors: tensors.update({"fc.weight": torch.ones(D, 2 * D)}), r"fc.weight has shape \[16, 32\]"),
+        (
+            lambda tensors: tensors.update({"midlayer.self_attn.k_proj.weight": torch.ones(2 * D)}),
+            r"q_proj.weight \+ .* has shape \[32\]",
+        ),
+        (lambda tensors: tensors["fc.weight"].fill_(math.nan), "fc.weight holds numbers that are not finite"),
+        (lambda tensors: tensors["norm.weight"][3:4].fill_(math.inf), "norm.weight holds numbers that are not finite"),
+        (lambda tensors: tensors.update({"d2t": torch.zeros(KEPT)}), "t2d and d2t do not map 30 draft ids"),
+        (lambda tensors: tensors.update({"norm.weight": torch.ones(D).int()}), "norm.weight is stored as torch.int32"),
         (lambda tensors: tensors["d2t"].add_(1), "t2d and d2t do not map 30 draft ids"),
     ],
 )

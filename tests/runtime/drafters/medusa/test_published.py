@@ -122,6 +122,13 @@ def test_a_missing_tensor_is_named(target, tmp_path, name, message) -> None:
         load_published_medusa(write(tmp_path / "medusa", tensors), target, dtype=torch.float32)
 
 
+def test_weights_that_are_not_finite_are_refused(target, tmp_path) -> None:
+    tensors = checkpoint()
+    tensors["1.1.linear.bias"][3] = float("nan")
+    with pytest.raises(ModelFormatError, match=r"1\.1\.linear\.bias holds numbers that are not finite"):
+        load_published_medusa(write(tmp_path / "medusa", tensors), target, dtype=torch.float32)
+
+
 def test_more_heads_than_announced_are_unknown_tensors(target, tmp_path) -> None:
     folder = write(tmp_path / "medusa", checkpoint(num_heads=4))
     with pytest.raises(ModelFormatError, match=r"unknown tensor '3.0.linear.bias'"):

@@ -91,7 +91,7 @@ def test_a_target_without_layers_above_the_start_is_refused(folder, target) -> N
 
 def test_sizes_that_cannot_be_are_refused(folder, target) -> None:
     rewrite(folder, {"rank": 0})
-    with pytest.raises(ModelFormatError, match=r"config.json: rank 0 is not at least 1"):
+    with pytest.raises(ModelFormatError, match=r"config.json: rank: .* greater than or equal to 1"):
         load_streams(folder, target)
 
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.profiling.fit import (
+from calibrate.fitting.fit import (
     CATCH_UP_ROWS,
     ROLLOUT_ROWS,
     Level,
@@ -12,7 +12,7 @@ from calibrate.profiling.fit import (
     levelled,
     make_table,
 )
-from calibrate.profiling.noise import Noise
+from calibrate.fitting.noise import Noise
 from hwprofiles.profile import LaneProfile
 
 LAYERS = 12

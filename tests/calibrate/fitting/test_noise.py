@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.profiling.noise import Noise, spread
+from calibrate.fitting.noise import Noise, spread
 
 SECONDS = st.floats(1e-4, 1e-2)
 ROWS = (1, 2, 3, 4, 5, 6, 9, 17, 33)

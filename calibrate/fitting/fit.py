@@ -13,7 +13,7 @@ from statistics import linear_regression
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.profiling.noise import Noise
+from calibrate.fitting.noise import Noise
 from hwprofiles.profile import LaneProfile, LatencyTable
 
 Size = tuple[int, int]
@@ -29,7 +29,7 @@ more than that for windows beyond five, but then branches are more likely."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetTimes:
-    """Median seconds of the target's operations on one lane.
+    """Mean seconds of the target's operations on one lane.
 
     Attributes:
         verify: by (rows, context).
@@ -54,7 +54,7 @@ class TargetTables:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Level:
+class WorkLevels:
     """What parts take in a real run, over what they take in a loop.
 
     Attributes:
@@ -70,7 +70,7 @@ class Level:
     branch_step: float = 1.0
 
 
-def levelled(lane: LaneProfile, level: Level) -> LaneProfile:
+def levelled(lane: LaneProfile, level: WorkLevels) -> LaneProfile:
     """The lane with all times multiplied by the factors that belong to them; steps of heads stay."""
     return lane.scaled(
         {
@@ -103,13 +103,13 @@ def fit_target(
 
     def table(seconds: Mapping[int, float]) -> LatencyTable:
         lines = [[seconds[count]] for count in rows]
-        return make_table(rows, (0,), lines, relative_error=noise.relative_error, source=source)
+        return make_table(rows, (0,), lines, relative_error=noise.half_width(len(rows)), source=source)
 
     layers_s = [
         [(seconds - head_s[count]) / num_layers for seconds in line] for count, line in zip(rows, whole_s, strict=True)
     ]
     return TargetTables(
-        layer=make_table(rows, contexts, layers_s, relative_error=noise.relative_error, source=source),
+        layer=make_table(rows, contexts, layers_s, relative_error=noise.half_width(len(rows)), source=source),
         lm_head=table(head_s),
         exits={layer: table(_straight(times.exit, rows)) for layer in times.exit_layers},
     )

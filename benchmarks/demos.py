@@ -1,0 +1,188 @@
+"""How good predictions are: demos one after the other, none left out, and all that is needed to work it out again.
+
+    python benchmarks/demos.py                     five demos, about half an hour
+    python benchmarks/demos.py --busy              the same next to a process that computes all the time
+    python benchmarks/demos.py --count 0           runs none, works out the summary of those that are there
+
+Of each demo benchmarks/results/demos/NUMBER/ keeps the result, the profile with its samples, the acceptance record, and
+the traces of the real runs; `mirrorsd report` makes its page again from them. One that is there is not run again, and
+none about other weights is taken among them. A demo that fails ends the series: it is to be mended, not left out.
+Writes benchmarks/results/demos.json, or demos-busy.json from demos-busy/. Nothing else should run on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from itertools import combinations
+from pathlib import Path
+from shutil import copyfile
+from statistics import median
+from typing import Any, Final
+
+from _common import (
+    EMBEDDED,
+    RESULTS,
+    arguments,
+    busy_process,
+    formats,
+    measured_pair,
+    out_of_date,
+    read_result,
+    write_result,
+)
+
+from hwprofiles.profile import load_profile
+from mirrorsd.model_pair import find_pair
+
+ROOT = Path(__file__).parents[1]
+DEMO: Final = "demo.json"
+RUN: Final = "run.json"
+"""What the demo cannot know of itself."""
+
+Json = Mapping[str, Any]
+
+
+def main() -> None:
+    """Run the demos that are missing, and write the summary."""
+    options = _options()
+    name = "demos-busy" if options.busy else "demos"
+    wanted = [RESULTS / name / str(number) for number in range(1, options.count + 1)]
+    missing = [folder for folder in wanted if not folder.exists()]
+    if missing:
+        weights = {"measured": measured_pair(find_pair(EMBEDDED)), "formats": formats()}
+        _require_same(numbered(RESULTS / name), weights["measured"])
+    for folder in missing:
+        with busy_process() if options.busy else nullcontext():
+            out, wall_s = _demo(Path("out") / name / folder.name)
+        keep(out, folder, weights | {"busy_process": options.busy, "wall_s": wall_s})
+    if folders := numbered(RESULTS / name):
+        content = summary(folders)
+        write_result(RESULTS / f"{name}.json", content)
+        print(json.dumps(content["all"], indent=2))
+
+
+def keep(out: Path, folder: Path, facts: Json) -> None:
+    """Copy what a demo wrote into `out` that its figures can be worked out from, whole or not at all."""
+    files = {DEMO, *read_result(out / DEMO)["files"].values()}
+    if samples := load_profile(out / "profile.yaml").samples:
+        files.add(samples)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".") as work:
+        whole = Path(work) / folder.name
+        whole.mkdir()
+        for file in sorted(files):
+            (whole / file).parent.mkdir(parents=True, exist_ok=True)
+            copyfile(out / file, whole / file)
+        write_result(whole / RUN, facts)
+        whole.rename(folder)
+
+
+def numbered(folder: Path) -> list[Path]:
+    """The demos in a folder, by number."""
+    return sorted((path for path in folder.glob("*") if path.name.isdecimal()), key=lambda path: int(path.name))
+
+
+def summary(folders: Sequence[Path]) -> dict[str, Any]:
+    """Figures of every demo and of all together, from what was kept of them."""
+    demos, runs = ([read_result(folder / file) for folder in folders] for file in (DEMO, RUN))
+    return {
+        "platform": demos[0]["platform"],
+        "measured": runs[0]["measured"],
+        "formats": runs[0]["formats"],
+        "all": {"num_demos": len(demos), "pays": [demo["pays"] for demo in demos]} | figures(demos),
+        "demos": {
+            folder.name: _facts(demo, run) | figures([demo]) | {"num_bytes": _num_bytes(folder)}
+            for folder, demo, run in zip(folders, demos, runs, strict=True)
+        },
+    }
+
+
+def figures(demos: Sequence[Json]) -> dict[str, Any]:
+    """How good the predictions of some demos are, all their schedules together.
+
+    `error` is of times per token as they were calibrated, `error_at_anchor` of times at the speed that the machine had
+    during calibration, and `ratio_error` of ratios of two such times on the same lanes of one demo; each is the median
+    and the worst without its sign. `interval_coverage` counts the 90 % intervals that hold the time at the anchors'
+    speed, `rounds_equal` the texts that went through the simulated rounds.
+    """
+    entries = [entry for demo in demos for entry in demo["schedules"]]
+    covered = [_is_covered(entry) for entry in entries]
+    rounds = [entry["rounds_equal"] for entry in entries]
+    return {
+        "num_schedules": len(entries),
+        "error": _spread([entry["tpot_error"] for entry in entries]),
+        "error_at_anchor": _spread([entry["tpot_error_at_anchor"] for entry in entries]),
+        "ratio_error": _spread([error for demo in demos for error in ratio_errors(demo["schedules"])]),
+        "interval_coverage": {"covered": sum(covered), "of": len(covered)},
+        "rounds_equal": {key: sum(each[key] for each in rounds) for key in ("equal", "of")},
+    }
+
+
+def ratio_errors(entries: Sequence[Json]) -> Iterator[float]:
+    """Predicted over measured ratio, minus one, of every two schedules whose target and draft have the same lanes.
+
+    What decodes without a lane for drafts counts as drafting on the target's.
+    """
+    for one, other in combinations(entries, 2):
+        if _lanes(one) == _lanes(other):
+            predicted = one["predicted"]["tpot_s"] / other["predicted"]["tpot_s"]
+            yield predicted / (one["measured"]["tpot_s_at_anchor"] / other["measured"]["tpot_s_at_anchor"]) - 1
+
+
+def _require_same(folders: Sequence[Path], today: Mapping[str, str]) -> None:
+    """Refuse to add demos to those of other weights."""
+    for folder in folders:
+        if changed := out_of_date(read_result(folder / RUN), today):
+            raise SystemExit(f"{folder}: is about other weights or formats ({', '.join(changed)}); remove it")
+
+
+def _demo(out: Path) -> tuple[Path, float]:
+    """Run the product as a user does; its folder, and how long it took with all that it loads."""
+    start_s = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "mirrorsd", "demo", "--out", str(out)], check=True, cwd=ROOT)
+    return ROOT / out, time.perf_counter() - start_s
+
+
+def _facts(demo: Json, run: Json) -> dict[str, Any]:
+    names = ("created", "num_prompts", "pays", "speedup", "winner", "busy", "notes", "rounds", "total_s")
+    own = {name: run[name] for name in ("busy_process", "wall_s")}
+    winner = next(entry for entry in demo["schedules"] if entry["name"] == demo["winner"])
+    return {name: demo[name] for name in names} | {"winner_speedup": winner["speedup_measured"]} | own
+
+
+def _lanes(entry: Json) -> tuple[str, str]:
+    target = entry["schedule"]["target_lane"]
+    return target, entry["schedule"].get("draft_lane", target)
+
+
+def _is_covered(entry: Json) -> bool:
+    predicted = entry["predicted"]
+    return bool(predicted["tpot_s_low"] <= entry["measured"]["tpot_s_at_anchor"] <= predicted["tpot_s_high"])
+
+
+def _spread(errors: Sequence[float]) -> dict[str, float] | None:
+    """Of errors without their signs; None of no errors."""
+    sizes = [abs(error) for error in errors]
+    return {"median": median(sizes), "worst": max(sizes), "of": len(sizes)} if sizes else None
+
+
+def _num_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _options() -> argparse.Namespace:
+    parser = arguments(__doc__)
+    parser.add_argument("--count", type=int, default=5)
+    parser.add_argument("--busy", action="store_true", help="run a process that computes all the time next to them")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Times over the anchors around them: what is left of a machine that changes its speed within seconds.
+
+A ratio is as certain as the two anchors agree: where they differ, the machine changed in between, and nobody knows
+when. So a ratio's doubt is half of that change, and ratios are averaged with weights of one over doubt squared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import hypot, log, sqrt
+from statistics import fmean, median
+from typing import NamedTuple
+
+from decoding.student_t import t_quantile
+
+_STEADY = 0.03
+"""Relative scatter of a short work between equal anchors: what is left on a machine that keeps its speed."""
+_MOST_AWAY = 1.5
+"""Ratios further from their median than by this factor are moved to it: a few spikes must not decide a mean."""
+NORMAL_90 = 1.645
+"""Standard deviations on either side that hold 90 % of a normal distribution."""
+
+
+class Ratio(NamedTuple):
+    """A time over its anchors, and the relative standard deviation of what the machine may have done in between."""
+
+    value: float
+    doubt: float
+
+    def over(self, expected: float) -> Ratio:
+        """The same over another expectation."""
+        return Ratio(self.value / expected, self.doubt)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    """A weighted mean of ratios.
+
+    Attributes:
+        value: the mean.
+        variance: its relative variance, if ratios scatter as their doubts have it.
+        scatter: sum of squared relative distances from the mean, each over its doubt squared.
+        num: ratios.
+    """
+
+    value: float
+    variance: float
+    scatter: float
+    num: int
+
+    @property
+    def log_half_width(self) -> float:
+        """Half-width (90 %) of the mean's logarithm: by Student's t, of a single ratio by its doubt."""
+        if self.num < 2:
+            return NORMAL_90 * sqrt(self.variance)
+        return t_quantile(self.num - 1) * sqrt(self.variance * self.scatter / (self.num - 1))
+
+
+def between(seconds: float, before_s: float, after_s: float) -> Ratio:
+    """What was timed over the mean of the anchors before and after it."""
+    return Ratio(seconds / fmean((before_s, after_s)), hypot(_STEADY, log(after_s / before_s) / 2))
+
+
+def estimate(ratios: Sequence[Ratio]) -> Estimate:
+    """The mean of at least one ratio."""
+    middle = median(ratio.value for ratio in ratios)
+    weights = [ratio.doubt**-2 for ratio in ratios]
+    values = [min(max(ratio.value, middle / _MOST_AWAY), middle * _MOST_AWAY) for ratio in ratios]
+    total = sum(weights)
+    value = sum(weight * one for weight, one in zip(weights, values, strict=True)) / total
+    scatter = sum(weight * (one / value - 1) ** 2 for weight, one in zip(weights, values, strict=True))
+    return Estimate(value=value, variance=1 / total, scatter=scatter, num=len(ratios))
+
+
+def noise_of(estimates: Iterable[Estimate]) -> float:
+    """How much more ratios vary than their doubts have it, as a factor on variances, pooled over estimates.
+
+    One where nothing was repeated: then doubts are all that is known.
+    """
+    repeated = [one for one in estimates if one.num > 1]
+    freedom = sum(one.num - 1 for one in repeated)
+    return sum(one.scatter for one in repeated) / freedom if freedom else 1.0
+
+
+def trimmed_mean(values: Sequence[float], share: float = 0.05) -> float:
+    """The mean without the `share` largest and as many of the smallest values; at least one value."""
+    cut = int(share * len(values))
+    return fmean(sorted(values)[cut : len(values) - cut])

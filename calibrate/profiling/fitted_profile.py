@@ -1,0 +1,351 @@
+"""A profile from the samples of a calibration: a function of them and of what was asked for, and of nothing else."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import hypot, log, sqrt
+from statistics import fmean
+
+from calibrate.fitting.errors import Check, anchor_errors, check_errors
+from calibrate.fitting.fit import WorkLevels, levelled
+from calibrate.fitting.levels import Level, grouped_levels, shared_levels
+from calibrate.fitting.ratios import NORMAL_90, Ratio, estimate, trimmed_mean
+from calibrate.profiling.decodings import gaps_s, level, whole
+from calibrate.profiling.lane_pairs import contention_of
+from calibrate.profiling.links import link_of
+from calibrate.profiling.model_sizes import PartBytes
+from calibrate.profiling.samples import Cell, Run, Samples
+from calibrate.profiling.task import CalibrationTask
+from decoding.errors import ProfileError
+from decoding.schedule import Schedule
+from decoding.trace import Work
+from hwprofiles.host import describe_host
+from hwprofiles.profile import Anchor, LaneProfile, LatencyTable, Profile
+from runtime.wire.measurement import Measurement
+
+_BRANCHES = 2
+"""Least rows of a step of branches: one of a single branch costs what a rollout's does."""
+_DOUBTFUL = 0.15
+"""A check that is off by more, however often it was repeated, is worth a note."""
+
+
+def fitted_profile(task: CalibrationTask, samples: Samples) -> Profile:
+    """The profile that the samples amount to.
+
+    Raises:
+        ProfileError: a part that every schedule needs came out as costing nothing.
+    """
+    return _Fit(task, samples).profile()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Levels:
+    """Levels of every lane by kind of work, see `WorkLevels`."""
+
+    target: Mapping[str, Level]
+    step: Mapping[str, Level]
+    features_step: Mapping[str, Level]
+    branch_step: Mapping[str, Level]
+
+    def of(self, lane: str) -> WorkLevels:
+        return WorkLevels(
+            target=self.target[lane].factor,
+            step=self.step[lane].factor,
+            features_step=self.features_step[lane].factor,
+            branch_step=self.branch_step[lane].factor,
+        )
+
+
+class _Fit:
+    def __init__(self, task: CalibrationTask, samples: Samples) -> None:
+        self._task, self._samples = task, samples
+        self._names = [lane.name for lane in task.lanes]
+        self._threads = {lane.name: lane.num_threads for lane in task.lanes}
+        self._ratios = _by_lane(samples.ratios())
+        taken = {
+            name: [(sample.at_s, sample.seconds) for sample in samples.anchors if sample.lane == name]
+            for name in self._names
+        }
+        self._anchor_errors = anchor_errors(taken)
+        self._anchors = {
+            name: Anchor(
+                context=task.lane_parts.anchor_context,
+                seconds=fmean(seconds for _, seconds in taken[name]),
+                relative_error=hypot(self._anchor_errors.common, self._anchor_errors.own[name]),
+            )
+            for name in self._names
+        }
+
+    def profile(self) -> Profile:
+        left_out: list[str] = []
+        profile = self._in_a_loop(left_out)
+        levels = self._levels(profile)
+        profile = self._at_level(profile, levels)
+        profile = self._with_heads_at_level(profile)
+        _require_times(profile)
+        return self._with_errors(profile, levels, left_out)
+
+    def _in_a_loop(self, left_out: list[str]) -> Profile:
+        """Everything as timed alone, with slowdowns that know nothing of runs."""
+        task = self._task
+        traffic = task.sizes.part_bytes(sum(task.contexts) // 2)
+        return Profile(
+            host=describe_host(),
+            target=task.target,
+            drafter=task.drafter,
+            dtype=task.sizes.dtype,
+            num_layers=task.sizes.config.num_layers,
+            lanes=tuple(_with_traffic(self._lane(lane.name, left_out), traffic) for lane in task.lanes),
+            links=tuple(
+                link_of(pair, self._samples.messages_s[pair[1]], task.sizes.feature_width, task.source)
+                for pair in task.pairs
+                if pair[0] < pair[1]
+            ),
+            contention=tuple(contention_of(pair, self._samples, 1.0, task.source) for pair in task.pairs),
+            features_bytes_per_row=task.sizes.features_bytes_per_row,
+        )
+
+    def _lane(self, name: str, left_out: list[str]) -> LaneProfile:
+        task, anchor = self._task, self._anchors[name]
+        estimates = {of: estimate(found) for of, found in self._ratios[name, None].items()}
+        spec = next(lane for lane in task.lanes if lane.name == name)
+        dispatch_s = max(0.0, trimmed_mean(self._samples.dispatch_s[name]))
+        lane = task.lane_parts.lane_profile(spec, estimates, anchor, dispatch_s)
+        heads, streams, prefills = dict[str, LatencyTable](), dict[str, LatencyTable](), dict[str, LatencyTable]()
+        for head in task.head_parts:
+            ratios = self._ratios[name, head.drafter]
+            if head.has_streams:
+                table = head.streams_table(ratios, anchor.seconds)
+                if table is None:
+                    left_out.append(f"{head.drafter} on {name}")
+                else:
+                    streams[head.drafter] = table
+                continue
+            found = {of: estimate(own) for of, own in ratios.items()}
+            heads[head.drafter] = head.table(found, anchor.seconds)
+            prefill = head.prefill_table(found, anchor.seconds)
+            if prefill is not None:
+                prefills[head.drafter] = prefill
+        return lane.model_copy(update={"heads": heads, "streams": streams, "head_prefill": prefills})
+
+    def _levels(self, profile: Profile) -> _Levels:
+        runs = list(self._samples.runs_of(None, is_check=False))
+        plain = [run for run in runs if not run.schedule.exit_features]
+        featured = [run for run in runs if run.schedule.exit_features]
+        step = self._draft_levels(plain, Work.ROLLOUT_STEP, profile)
+        # slowdowns are relative to what steps take in runs: known once these are
+        profile = profile.model_copy(update={"contention": self._contention(step)})
+        target_work = (Work.VERIFY, Work.PREFIX, Work.SUFFIX)
+        return _Levels(
+            target=shared_levels(self._levels_by_lane(runs, target_work, profile)),
+            step=step,
+            features_step=self._draft_levels(featured, Work.ROLLOUT_STEP, profile, instead=step),
+            branch_step=self._draft_levels(plain, Work.BRANCH_STEP, profile, least_rows=_BRANCHES, instead=step),
+        )
+
+    def _draft_levels(
+        self,
+        runs: Sequence[Run],
+        work: Work,
+        profile: Profile,
+        *,
+        least_rows: int = 1,
+        instead: Mapping[str, Level] | None = None,
+    ) -> dict[str, Level]:
+        found = self._levels_by_lane(runs, (work,), profile, least_rows=least_rows)
+        return grouped_levels(found, self._threads, instead)
+
+    def _levels_by_lane(
+        self, runs: Sequence[Run], works: Collection[Work], profile: Profile, *, least_rows: int = 1
+    ) -> dict[str, list[Ratio]]:
+        found = {
+            name: [
+                level(run, name, works, profile, least_rows=least_rows)
+                for run in runs
+                if name in (run.schedule.target_lane, run.schedule.draft_lane)
+            ]
+            for name in self._names
+        }
+        return {name: [ratio for ratio in ratios if ratio is not None] for name, ratios in found.items()}
+
+    def _contention(self, step: Mapping[str, Level]) -> tuple[object, ...]:
+        return tuple(
+            contention_of(pair, self._samples, step[pair[1]].factor, self._task.source) for pair in self._task.pairs
+        )
+
+    def _at_level(self, profile: Profile, levels: _Levels) -> Profile:
+        lanes = tuple(
+            _with_level_errors(levelled(lane, levels.of(lane.name)), levels, lane.name) for lane in profile.lanes
+        )
+        profile = profile.model_copy(update={"lanes": lanes, "contention": self._contention(levels.step)})
+        return profile.model_copy(update={"round_overhead_s": self._round_overhead_s(profile)})
+
+    def _with_heads_at_level(self, profile: Profile) -> Profile:
+        for head in self._task.head_parts:
+            if head.has_streams:
+                continue
+            runs = list(self._samples.runs_of(head.drafter, is_check=False))
+            found = self._draft_levels(runs, Work.ROLLOUT_STEP, profile)
+            lanes = tuple(_with_head_level(lane, head.drafter, found[lane.name]) for lane in profile.lanes)
+            profile = profile.model_copy(update={"lanes": lanes})
+        return profile
+
+    def _round_overhead_s(self, profile: Profile) -> float:
+        """What lies between two verifications of plain decoding beyond the dispatch, over all lanes."""
+        plain = [run for run in self._samples.runs if run.schedule.traits.window == "none"]
+        beyond = [gap_s - profile.lane(run.schedule.target_lane).dispatch_s for run in plain for gap_s in gaps_s(run)]
+        return max(0.0, trimmed_mean(beyond)) if beyond else 0.0
+
+    def _with_errors(self, profile: Profile, levels: _Levels, left_out: Sequence[str]) -> Profile:
+        target = levels.target.values()
+        level_error = max((level.half_width for level in target), default=0.0)
+        checks = self._checks(profile, level_error)
+        found = check_errors(list(checks.values()), self._names)
+        lanes = tuple(
+            _with_check_errors(lane, hypot(self._anchor_errors.own[lane.name], found.own[lane.name]), found.schedules)
+            for lane in profile.lanes
+        )
+        contention = tuple(
+            entry.model_copy(update={"relative_error": hypot(entry.relative_error, found.schedules)})
+            for entry in profile.contention
+        )
+        return profile.model_copy(
+            update={
+                "lanes": lanes,
+                "contention": contention,
+                "relative_error": hypot(self._anchor_errors.common, level_error, found.common),
+                "notes": tuple(self._notes(checks, left_out)),
+            }
+        )
+
+    def _checks(self, profile: Profile, level_error: float) -> dict[Schedule, Check]:
+        """What the held-back runs of every schedule come to; where there is no other run, those that were fitted."""
+        runs = [run for run in self._samples.runs if run.is_check] or self._samples.runs
+        found = defaultdict[Schedule, list[tuple[Ratio, dict[str, float]]]](list)
+        for run in runs:
+            compared = whole(run, profile)
+            if compared is not None:
+                found[run.schedule].append(compared)
+        return {
+            schedule: Check(
+                lane=schedule.target_lane,
+                residual=-fmean(log(ratio.value) for ratio, _ in compared),
+                model=hypot(level_error, *_error_parts(profile, schedule, compared[0][1])) / NORMAL_90,
+                chance=sqrt(sum(ratio.doubt**2 for ratio, _ in compared)) / len(compared),
+            )
+            for schedule, compared in found.items()
+        }
+
+    def _notes(self, checks: Mapping[Schedule, Check], left_out: Sequence[str]) -> Iterator[str]:
+        task, done, wanted = self._task, self._samples.num_passes, self._task.effort.least_passes
+        if done < wanted:
+            yield (
+                f"Calibration had {task.limit_s:g} s, too few here for all repeats: everything was timed {done} of "
+                f"{wanted} times."
+            )
+        if left_out:
+            yield f"What streams add was less than the noise, so they are left out: {', '.join(left_out)}."
+        off = [
+            f"{schedule.method} with the target on {schedule.target_lane} {check.residual:+.0%}".replace("%", " %")
+            for schedule, check in checks.items()
+            if abs(check.residual) > log(1 + _DOUBTFUL)
+        ]
+        if off:
+            yield f"Calibration's own checks are off by more than {_DOUBTFUL:.0%}: {', '.join(off)}.".replace(
+                "%:", " %:"
+            )
+
+
+def _by_lane(ratios: Mapping[Cell, list[Ratio]]) -> dict[tuple[str, str | None], dict[Measurement, list[Ratio]]]:
+    """By (lane, drafter), then by what was timed."""
+    found = defaultdict[tuple[str, str | None], dict[Measurement, list[Ratio]]](dict)
+    for cell, own in ratios.items():
+        found[cell.lane, cell.drafter][cell.measurement] = own
+    return found
+
+
+def _error_parts(profile: Profile, schedule: Schedule, shares: Mapping[str, float]) -> Iterator[float]:
+    """By what the parts of a run's time may put it off, each times its share."""
+    for name, share in shares.items():
+        role, _, lane = name.partition(" ")
+        yield share * _table_error(profile.lane(lane), role, schedule)
+        if role == "draft" and schedule.traits.overlaps:
+            yield share * max((entry.relative_error for entry in profile.contention), default=0.0)
+
+
+def _table_error(lane: LaneProfile, role: str, schedule: Schedule) -> float:
+    if role == "target":
+        table = lane.layer
+    elif schedule.traits.has_draft_model:
+        table = lane.draft_step_features if schedule.exit_features else lane.draft_step
+    else:
+        table = lane.heads.get(schedule.drafter or "")
+    return 0.0 if table is None else table.relative_error
+
+
+def _with_traffic(lane: LaneProfile, traffic: PartBytes) -> LaneProfile:
+    def reading(table: LatencyTable | None, num_bytes: float) -> LatencyTable | None:
+        return None if table is None else table.model_copy(update={"bytes_per_call": num_bytes})
+
+    return lane.model_copy(
+        update={
+            "layer": reading(lane.layer, traffic.layer),
+            "lm_head": reading(lane.lm_head, traffic.lm_head),
+            "exit": {layer: reading(table, traffic.exit) for layer, table in lane.exit.items()},
+            "draft_step": reading(lane.draft_step, traffic.draft_step),
+            "draft_step_features": reading(lane.draft_step_features, traffic.draft_step),
+        }
+    )
+
+
+def _with_level_errors(lane: LaneProfile, levels: _Levels, name: str) -> LaneProfile:
+    """Steps of the draft may be off by what their levels may; that of the target is common to all."""
+    return lane.model_copy(
+        update={
+            "draft_step": _less_certain(
+                lane.draft_step, max(levels.step[name].half_width, levels.branch_step[name].half_width)
+            ),
+            "draft_step_features": _less_certain(lane.draft_step_features, levels.features_step[name].half_width),
+            "draft_streams": _less_certain(lane.draft_streams, levels.step[name].half_width),
+        }
+    )
+
+
+def _with_head_level(lane: LaneProfile, drafter: str, found: Level) -> LaneProfile:
+    table = _less_certain(lane.heads[drafter].scaled(found.factor), found.half_width)
+    return lane.model_copy(update={"heads": {**lane.heads, drafter: table}})
+
+
+def _less_certain(table: LatencyTable | None, half_width: float) -> LatencyTable | None:
+    if table is None:
+        return None
+    return table.model_copy(update={"relative_error": hypot(table.relative_error, half_width)})
+
+
+def _with_check_errors(lane: LaneProfile, own: float, of_schedules: float) -> LaneProfile:
+    def wider(table: LatencyTable | None) -> LatencyTable | None:
+        return _less_certain(table, of_schedules)
+
+    single = ("layer", "lm_head", "draft_step", "draft_step_features", "draft_streams")
+    several = ("exit", "heads", "streams")
+    return lane.model_copy(
+        update={name: wider(getattr(lane, name)) for name in single}
+        | {name: {key: wider(table) for key, table in getattr(lane, name).items()} for name in several}
+        | {"relative_error": own}
+    )
+
+
+def _require_times(profile: Profile) -> None:
+    """Raise `ProfileError` for a part that costs nothing: it was noise that was timed."""
+    for lane in profile.lanes:
+        parts = {"layer": lane.layer, "lm_head": lane.lm_head, "draft_step": lane.draft_step}
+        parts |= {"draft_step_features": lane.draft_step_features} | {f"step of {k}": v for k, v in lane.heads.items()}
+        for name, table in parts.items():
+            if table is not None and min(map(min, table.seconds)) <= 0:
+                msg = (
+                    f"lane {lane.name!r}: {name} came out as costing nothing, so it was noise that was timed; "
+                    "calibrate again, with more time or while nothing else runs"
+                )
+                raise ProfileError(msg)

@@ -1,0 +1,204 @@
+"""The passes of a calibration: everything is timed once in each, in turn, as often as time allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import log
+from typing import Final
+
+from calibrate.profiling.anchors import Anchors
+from calibrate.profiling.decodings import decode, whole
+from calibrate.profiling.lane_pairs import measure_pairs
+from calibrate.profiling.links import MESSAGE_CANDIDATES, MESSAGE_ROWS, message_width
+from calibrate.profiling.placements import check_schedules, fit_schedules, head_schedules
+from calibrate.profiling.samples import Cell, Run, Samples
+from calibrate.profiling.task import CalibrationTask
+from calibrate.profiling.time_budget import Passes
+from calibrate.profiling.visits import message_costs, visit_in_turn
+from decoding.methods import METHODS
+from decoding.progress import ReportProgress
+from decoding.schedule import Schedule
+from hwprofiles.profile import Profile
+from runtime.engine import Engine
+from runtime.lanes.lane import Lane
+
+_MESSAGE_REPEATS: Final = 40
+_PASSES_BY: Final = 0.9
+"""Share of the time by which passes end; what is far off is decoded again in the rest."""
+DOUBTFUL: Final = 0.15
+"""A check that is further off is decoded again."""
+_MOST_AGAIN: Final = 3
+"""Times per check that something is decoded again."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    """One drafter on all lanes: its parts, and the schedules decoded with it.
+
+    Attributes:
+        name: what progress calls it.
+        load: puts it on all lanes.
+        cells: what is timed, by lane.
+        fits, checks: schedules that set levels, and others that check them.
+        pairs: lanes to be timed side by side.
+    """
+
+    name: str
+    load: Callable[[], Mapping[str, Lane]]
+    cells: Mapping[str, Sequence[Cell]]
+    fits: Sequence[Schedule] = ()
+    checks: Sequence[Schedule] = ()
+    pairs: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(slots=True)
+class Measuring:
+    """One calibration under way; `samples` is what it has so far."""
+
+    engine: Engine
+    task: CalibrationTask
+    progress: ReportProgress
+    clock: Callable[[], float]
+    samples: Samples = field(default_factory=Samples)
+    _anchors: Anchors = field(init=False)
+    _end_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Load the target on every lane, and take the first anchors."""
+        self._end_s = self.clock() + self.task.limit_s
+        self.progress("loading the models", 0.0)
+        lanes = {spec.name: self.engine.load_target(spec.name) for spec in self.task.lanes}
+        self._anchors = Anchors(lanes, context=self.task.lane_parts.anchor_context, clock=self.clock)
+        self.samples.anchors = self._anchors.samples
+        self.samples.dispatch_s = self._anchors.dispatch_s
+
+    def run_passes(self) -> None:
+        """Go through all stages, again and again while time allows.
+
+        Raises:
+            LaneError: a lane was lost.
+            ModelError: a model cannot be loaded.
+        """
+        effort, stages = self.task.effort, list(self._stages())
+        end_s = self.clock() + _PASSES_BY * (self._end_s - self.clock())
+        for index in Passes(count=effort.passes, end_s=end_s, clock=self.clock):
+            for place, stage in enumerate(stages):
+                self._go_through(stage, index, self._part_of_all(index, place / len(stages), end_s))
+            self.samples.num_passes += 1
+            if index == 0:
+                self._measure_messages(stages[0])
+
+    def decode_again(self, profile_of: Callable[[Samples], Profile]) -> None:
+        """Decode the check that is furthest off once more, and what set its level, while time allows."""
+        self.progress("checking", _PASSES_BY)
+        num_checks = len({run.schedule for run in self.samples.runs if run.is_check})
+        for _ in range(_MOST_AGAIN * num_checks):
+            doubtful = _furthest_off(self.samples.runs, profile_of(self.samples))
+            if doubtful is None or self.clock() >= self._end_s:
+                return
+            fit = next((run for run in self.samples.runs if not run.is_check and _same_place(run, doubtful)), None)
+            for run in filter(None, (fit, doubtful)):
+                self._decode(run.schedule, is_check=run.is_check)
+
+    def _stages(self) -> Iterator[Stage]:
+        task, engine = self.task, self.engine
+        names = [spec.name for spec in task.lanes]
+        parts, asked = task.lane_parts, (task.lanes, task.max_window, task.draft_steps, task.exit_layers)
+        yield Stage(
+            name="target and draft" if task.draft_steps else "target",
+            load=lambda: {name: self._load_draft(name) for name in names},
+            cells={name: tuple(parts.cells(name)) for name in names},
+            fits=fit_schedules(*asked),
+            checks=check_schedules(*asked),
+            pairs=task.pairs,
+        )
+        for head in task.head_parts:
+            load = engine.load_streams if METHODS[head.method].drafts_itself else engine.load_draft
+            yield Stage(
+                name=head.drafter,
+                load=partial(_on_all, load, names, head.drafter),
+                cells={name: tuple(head.cells(name)) for name in names},
+                fits=head_schedules(task.lanes, head.drafter, head.method, is_check=False),
+                checks=head_schedules(task.lanes, head.drafter, head.method, is_check=True),
+            )
+
+    def _go_through(self, stage: Stage, index: int, progress: Callable[[float], None]) -> None:
+        lanes = stage.load()
+        cells, anchors = stage.cells, self._anchors
+        report = partial(_within, progress, 0.0, 0.6)
+        self.samples.visits += visit_in_turn(cells, anchors, backwards=index % 2 == 1, progress=report)
+        if stage.pairs:
+            context, max_rows = self.task.effort.contexts[0], self.task.effort.target_rows[-1]
+            self.samples.together += measure_pairs(lanes, stage.pairs, anchors, context=context, max_rows=max_rows)
+        runs = [*((one, False) for one in stage.fits), *((one, True) for one in stage.checks)]
+        turn = [
+            run
+            for place, run in enumerate(runs)
+            if place % self.task.effort.run_turns == index % self.task.effort.run_turns
+        ]
+        for place, (schedule, is_check) in enumerate(turn):
+            _within(progress, 0.6, 1.0, place / len(turn))
+            self._decode(schedule, is_check=is_check)
+
+    def _decode(self, schedule: Schedule, *, is_check: bool) -> None:
+        task = self.task
+        self.samples.runs.append(
+            decode(self.engine, self._anchors, schedule, task.contexts, task.effort.run_tokens, is_check=is_check)
+        )
+
+    def _load_draft(self, name: str) -> Lane:
+        """The target first: a draft then shares its embedding."""
+        lane = self.engine.load_target(name)
+        return self.engine.load_draft(name) if self.task.draft_steps else lane
+
+    def _measure_messages(self, stage: Stage) -> None:
+        """What messages cost on their way to every lane that may run the draft."""
+        width, lanes = message_width(self.task.sizes.feature_width), stage.load()
+        for name in dict.fromkeys(draft_lane for _, draft_lane in self.task.pairs):
+            self.samples.messages_s[name] = message_costs(
+                lanes[name], MESSAGE_ROWS, MESSAGE_CANDIDATES, width, _MESSAGE_REPEATS
+            )
+
+    def _part_of_all(self, index: int, done: float, end_s: float) -> Callable[[float], None]:
+        """Reports a share of a stage as a share of everything, by the passes or by the time, whichever is further."""
+        num_passes, stages = self.task.effort.passes, 1 + len(self.task.heads)
+
+        def report(share: float) -> None:
+            by_passes = (index + done + share / stages) / num_passes
+            left_s = end_s - self.clock()
+            by_time = 1 - left_s / (_PASSES_BY * self.task.limit_s) if self.task.limit_s < float("inf") else 0.0
+            self.progress("timing parts", _PASSES_BY * min(1.0, max(by_passes, by_time)))
+
+        return report
+
+
+def _on_all(load: Callable[[str, str], Lane], names: Sequence[str], drafter: str) -> Mapping[str, Lane]:
+    return {name: load(name, drafter) for name in names}
+
+
+def _within(progress: Callable[[float], None], start: float, stop: float, share: float) -> None:
+    progress(start + (stop - start) * share)
+
+
+def _furthest_off(runs: Sequence[Run], profile: Profile) -> Run | None:
+    """A check of the schedule whose checks together are off by more than `DOUBTFUL`, the worst of them."""
+    off = dict[Schedule, list[float]]()
+    for run in (run for run in runs if run.is_check):
+        found = whole(run, profile)
+        if found is not None:
+            off.setdefault(run.schedule, []).append(log(found[0].value))
+    means = {schedule: abs(sum(values) / len(values)) for schedule, values in off.items()}
+    worst = max(means, key=means.__getitem__, default=None)
+    if worst is None or means[worst] <= log(1 + DOUBTFUL):
+        return None
+    return next(run for run in runs if run.is_check and run.schedule == worst)
+
+
+def _same_place(one: Run, other: Run) -> bool:
+    def place(run: Run) -> tuple[object, ...]:
+        schedule = run.schedule
+        return schedule.method, schedule.drafter, schedule.target_lane, schedule.draft_lane
+
+    return place(one) == place(other)

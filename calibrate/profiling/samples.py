@@ -1,0 +1,160 @@
+"""All that a calibration timed, in the order it did: a profile is made from it alone, and can be made again."""
+
+from __future__ import annotations
+
+import gzip
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+from pathlib import Path
+from statistics import fmean
+from typing import Literal
+
+from pydantic import BaseModel, ValidationError
+
+from calibrate.fitting.ratios import Ratio, between
+from calibrate.profiling.anchors import AnchorSample
+from decoding.errors import ProfileError
+from decoding.files import replace_file
+from decoding.schedule import Schedule
+from decoding.trace import Trace
+from runtime.wire.measurement import Measurement
+
+_MOST_CHARACTERS = 300
+_SPIKE = 2.0
+"""A run of a part that takes so many times the usual one of its visit counts as that: nothing ran meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One part at one size on one lane, of one drafter where the part belongs to one."""
+
+    lane: str
+    measurement: Measurement
+    drafter: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One cell timed once: every repeat, and the anchors before and after."""
+
+    cell: Cell
+    seconds: tuple[float, ...]
+    before_s: float
+    after_s: float
+    at_s: float
+
+    @property
+    def ratio(self) -> Ratio:
+        """Mean time over the anchors."""
+        usual = sorted(self.seconds)[(len(self.seconds) - 1) // 2]
+        return between(fmean(min(one, _SPIKE * usual) for one in self.seconds), self.before_s, self.after_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A decoded text, how it was made, and the anchors (before, after) of every lane it ran on."""
+
+    schedule: Schedule
+    prompt_length: int
+    trace: Trace
+    anchors: dict[str, tuple[float, float]]
+    is_check: bool
+    at_s: float
+
+    def contexts(self) -> list[int]:
+        """Tokens in the target's cache at every round, and once more after the last."""
+        committed = accumulate((entry.num_committed for entry in self.trace.rounds), initial=0)
+        return [self.prompt_length - 1 + count for count in committed]
+
+    def against_anchors(self, lane: str, seconds: float) -> Ratio:
+        """A time taken on a lane over its anchors around this run."""
+        return between(seconds, *self.anchors[lane])
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """A part on one lane alone and while the other works, of a pair (target's lane, draft's lane)."""
+
+    pair: tuple[str, str]
+    role: Literal["target", "draft"]
+    alone_s: float
+    shared_s: float
+    alone_after_s: float
+
+    @property
+    def slowdown(self) -> Ratio:
+        """Time while the other works over the mean of both times alone."""
+        return between(self.shared_s, self.alone_s, self.alone_after_s)
+
+
+@dataclass(slots=True)
+class Samples:
+    """What was measured.
+
+    Attributes:
+        anchors: every anchor of every lane.
+        visits: every visit.
+        runs: every text decoded.
+        together: lanes alone and side by side.
+        dispatch_s: by lane, what visits took beyond the lane's own time: sending, waking up, answering.
+        messages_s: by the draft's lane, seconds that one hop of an exit message costs without and with features.
+        num_passes: times that everything was gone through.
+    """
+
+    anchors: list[AnchorSample] = field(default_factory=list)
+    visits: list[Visit] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    together: list[Together] = field(default_factory=list)
+    dispatch_s: dict[str, list[float]] = field(default_factory=dict)
+    messages_s: dict[str, tuple[float, float]] = field(default_factory=dict)
+    num_passes: int = 0
+
+    def ratios(self) -> Mapping[Cell, list[Ratio]]:
+        """Every cell's times over their anchors."""
+        found = defaultdict[Cell, list[Ratio]](list)
+        for visit in self.visits:
+            found[visit.cell].append(visit.ratio)
+        return found
+
+    def anchor_seconds(self, lane: str) -> list[float]:
+        """Of one lane, in the order taken."""
+        return [sample.seconds for sample in self.anchors if sample.lane == lane]
+
+    def runs_of(self, drafter: str | None, *, is_check: bool) -> Iterator[Run]:
+        """Runs of a drafter (None: of the draft model, or of none) that levels are set by, or that check them."""
+        return (run for run in self.runs if run.schedule.drafter == drafter and run.is_check == is_check)
+
+
+class _Content(BaseModel):
+    format: Literal["mirrorsd-samples-1"]
+    samples: Samples
+
+
+def save_samples(samples: Samples, path: Path) -> None:
+    """Write them as compressed JSON, atomically.
+
+    Raises:
+        ProfileError: the file cannot be written.
+    """
+    content = _Content(format="mirrorsd-samples-1", samples=samples)
+    text = content.model_dump_json(exclude={"samples": {"runs": {"__all__": {"trace": {"_round_start_s"}}}}})
+    try:
+        replace_file(path, gzip.compress(text.encode(), mtime=0))
+    except OSError as error:
+        msg = f"{path}: cannot be written ({error})"
+        raise ProfileError(msg) from error
+
+
+def load_samples(path: Path) -> Samples:
+    """Read what `save_samples` wrote.
+
+    Raises:
+        ProfileError: the file is missing, damaged, or holds something else.
+    """
+    try:
+        return _Content.model_validate_json(gzip.decompress(path.read_bytes())).samples
+    except (OSError, EOFError, ValidationError, ValueError) as error:
+        msg = f"{path}: not a readable file of a calibration's samples ({str(error)[:_MOST_CHARACTERS]})"
+        raise ProfileError(msg) from error

@@ -1,0 +1,112 @@
+"""What of a Hugging Face `config.json` is read, as it is written there: every field with its type and its range.
+
+Nothing is converted: a number in quotes is a damaged file. `runtime.models.config` gives the fields our names.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from decoding.errors import ModelError, ModelFormatError, listed, mistake
+from decoding.files import parse_json
+
+Size = Annotated[int, Field(ge=1, le=1 << 24)]
+"""More than any model has of anything, and so little that sizes of tensors do not overflow."""
+Positions = Annotated[int, Field(ge=1, le=1 << 22)]
+"""Cosines and sines of every position are made at the start."""
+Count = Annotated[int, Field(ge=1, le=4096)]
+TokenId = Annotated[int, Field(ge=0, le=1 << 31)]
+Positive = Annotated[float, Field(gt=0, le=1e12)]
+
+
+class HfModel(BaseModel):
+    """A part of such a file; it has more fields than are read."""
+
+    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
+
+
+class HfFamily(HfModel):
+    """What tells whether a model is one of those supported."""
+
+    architectures: list[str] | None = None
+    hidden_act: str | None = None
+    use_sliding_window: bool | None = None
+    sliding_window: int | None = None
+    quantization_config: Any = None
+
+
+class HfRope(HfModel):
+    """`rope_scaling`, or newer `rope_parameters`; the four factors are those of `llama3`."""
+
+    rope_type: str | None = None
+    type: str | None = None
+    rope_theta: Positive | None = None
+    factor: Positive | None = None
+    low_freq_factor: Positive | None = None
+    high_freq_factor: Positive | None = None
+    original_max_position_embeddings: Positions | None = None
+
+
+class HfConfig(HfModel):
+    """Sizes and constants of a decoder."""
+
+    vocab_size: Size
+    num_hidden_layers: Count
+    hidden_size: Size
+    intermediate_size: Size
+    num_attention_heads: Count
+    num_key_value_heads: Count | None = None
+    head_dim: Count | None = None
+    max_position_embeddings: Positions
+    rms_norm_eps: Annotated[float, Field(ge=0, lt=1)]
+    rope_theta: Positive | None = None
+    rope_scaling: HfRope | None = None
+    rope_parameters: HfRope | None = None
+    attention_bias: bool | None = None
+    mlp_bias: bool | None = None
+    tie_word_embeddings: bool | None = None
+    eos_token_id: TokenId | list[TokenId] | None = None
+
+
+class HfGeneration(HfModel):
+    """What of `generation_config.json` is read."""
+
+    eos_token_id: TokenId | list[TokenId] | None = None
+
+
+M = TypeVar("M", bound=HfModel)
+
+
+def validated(kind: type[M], raw: dict[str, Any], *, source: str) -> M:
+    """The fields of an object; raises `ModelFormatError` with the first that are missing or wrong."""
+    try:
+        return kind.model_validate(raw)
+    except ValidationError as error:
+        mistakes = [f"{source}: {mistake(item)}" for item in error.errors(include_url=False)]
+        raise ModelFormatError(listed(mistakes)) from error
+
+
+def read_object(path: Path, *, holds: str) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Args:
+        path: of the file.
+        holds: what the error about a missing file goes on with.
+
+    Raises:
+        ModelError: the file is missing, or holds no object.
+    """
+    try:
+        raw = parse_json(path.read_bytes())
+    except FileNotFoundError as error:
+        raise ModelError(f"{path}: no such file; {holds}") from error
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error})") from error
+    except ValueError as error:
+        raise ModelFormatError(f"{path}: not valid JSON ({error})") from error
+    if not isinstance(raw, dict):
+        raise ModelFormatError(f"{path}: expected a JSON object, found {type(raw).__name__}")
+    return raw

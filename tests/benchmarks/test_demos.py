@@ -1,0 +1,209 @@
+"""The summary of made-up demos, held against counting by hand; and that none is left out or run twice."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hwprofiles.profile import LaneProfile, LatencyTable, Profile, save_profile
+from tests.benchmarks.scripts import load_script
+
+WEIGHTS = {"smollm2-135m-instruct": "abc"}
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    script = load_script("demos")
+    monkeypatch.setattr(script, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(script, "find_pair", lambda _name: None)
+    monkeypatch.setattr(script, "measured_pair", lambda _pair: WEIGHTS)
+    return script
+
+
+def entry(predicted_s, at_anchor_s, *, error=0.0, lanes=("cpu0", "cpu1"), half_width=0.1, rounds=(7, 7)):
+    target, draft = lanes
+    return {
+        "name": "mirror",
+        "schedule": {"target_lane": target} | ({} if draft is None else {"draft_lane": draft}),
+        "predicted": {
+            "tpot_s": predicted_s,
+            "tpot_s_low": predicted_s * (1 - half_width),
+            "tpot_s_high": predicted_s * (1 + half_width),
+        },
+        "measured": {"tpot_s": 99.0, "tpot_s_at_anchor": at_anchor_s},
+        "tpot_error": error,
+        "tpot_error_at_anchor": predicted_s / at_anchor_s - 1,
+        "rounds_equal": {"equal": rounds[0], "of": rounds[1]},
+        "speedup_measured": {"value": 1.3, "low": 1.2, "high": 1.4},
+    }
+
+
+def demo(*entries, **facts):
+    return {
+        "platform": {"target": "smollm2-135m-instruct"},
+        "created": "today",
+        "num_prompts": 7,
+        "pays": "yes",
+        "speedup": 1.3,
+        "winner": "mirror",
+        "busy": None,
+        "notes": [],
+        "rounds": "All of them.",
+        "total_s": 300.0,
+        "files": {"profile": "profile.yaml", "record": "record.npz", "traces": "traces.json.gz"},
+        "schedules": list(entries),
+    } | facts
+
+
+def write_demo(folder: Path, content: dict, samples: str | None = None) -> Path:
+    """A folder as `mirrorsd demo` leaves it, with a report that is not kept."""
+    folder.mkdir(parents=True)
+    table = LatencyTable(rows=(1,), contexts=(0,), seconds=((1.0,),), source="made up")
+    lane = LaneProfile(name="cpu0", device="cpu", dispatch_s=0.0, layer=table)
+    profile = Profile(host={}, target="", drafter=None, dtype="", num_layers=1, lanes=(lane,), samples=samples)
+    save_profile(profile, folder / "profile.yaml")
+    for name in ("record.npz", "traces.json.gz", "report.html", *filter(None, [samples])):
+        (folder / name).write_bytes(b"12345")
+    (folder / "demo.json").write_text(json.dumps(content))
+    return folder
+
+
+def test_errors_are_sizes_as_calibrated_and_at_the_anchors_speed(script) -> None:
+    errors = [entry(1.0, 1.25, error=-0.4), entry(1.1, 1.0, error=0.1), entry(1.0, 1.0, error=-0.2)]
+    found = script.figures([demo(*errors)])
+    assert found["error"] == pytest.approx({"median": 0.2, "worst": 0.4, "of": 3})
+    assert found["error_at_anchor"] == pytest.approx({"median": 0.1, "worst": 0.2, "of": 3})
+
+
+def test_an_error_that_schedules_on_the_same_lanes_share_is_none_of_their_ratio(script) -> None:
+    shared = [entry(1.3, 1.0), entry(2.6, 2.0)]
+    assert list(script.ratio_errors(shared)) == pytest.approx([0.0])
+    assert list(script.ratio_errors([entry(1.3, 1.0), entry(2.0, 2.0)])) == pytest.approx([0.3])
+
+
+@pytest.mark.parametrize(
+    ("lanes", "are_compared"),
+    [
+        (("cpu0", "cpu1"), True),
+        (("cpu1", "cpu0"), False),
+        (("cpu0", "cpu0"), False),
+        (("cpu0", None), False),
+    ],
+)
+def test_ratios_are_of_schedules_with_the_same_target_and_draft_lanes(script, lanes, are_compared) -> None:
+    assert bool(list(script.ratio_errors([entry(1.0, 1.0), entry(1.0, 1.0, lanes=lanes)]))) == are_compared
+
+
+def test_plain_decoding_has_the_lanes_of_a_draft_in_the_targets_own(script) -> None:
+    alone, pooled = entry(1.0, 1.0, lanes=("cpu0+1", None)), entry(1.0, 1.0, lanes=("cpu0+1", "cpu0+1"))
+    assert len(list(script.ratio_errors([alone, pooled]))) == 1
+
+
+def test_an_interval_covers_what_was_measured_at_the_anchors_speed(script) -> None:
+    inside, below, above = entry(1.0, 1.09), entry(1.0, 0.89), entry(1.0, 1.11)
+    found = script.figures([demo(inside, below), demo(above)])
+    assert found["interval_coverage"] == {"covered": 1, "of": 3}
+
+
+def test_ratios_are_never_taken_across_demos(script) -> None:
+    found = script.figures([demo(entry(1.0, 1.0)), demo(entry(2.0, 1.0))])
+    assert found["ratio_error"] is None
+    assert found["error_at_anchor"]["of"] == 2
+
+
+def test_texts_with_equal_rounds_are_counted(script) -> None:
+    found = script.figures([demo(entry(1.0, 1.0, rounds=(7, 7)), entry(1.0, 1.0, rounds=(3, 7)))])
+    assert found["rounds_equal"] == {"equal": 10, "of": 14}
+
+
+def test_of_a_demo_is_kept_what_it_can_be_worked_out_from(script, tmp_path) -> None:
+    out = write_demo(tmp_path / "out", demo(entry(1.0, 1.0)), samples="samples.npz")
+    folder = tmp_path / "results" / "demos" / "1"
+    script.keep(out, folder, {"measured": WEIGHTS})
+    kept = {path.name for path in folder.iterdir()}
+    assert kept == {"demo.json", "profile.yaml", "samples.npz", "record.npz", "traces.json.gz", "run.json"}
+    assert (folder / "demo.json").read_bytes() == (out / "demo.json").read_bytes()
+
+
+def test_a_demo_of_which_a_file_is_missing_is_not_kept_in_part(script, tmp_path) -> None:
+    out = write_demo(tmp_path / "out", demo(entry(1.0, 1.0)))
+    (out / "record.npz").unlink()
+    with pytest.raises(FileNotFoundError):
+        script.keep(out, tmp_path / "results" / "demos" / "1", {})
+    assert list((tmp_path / "results" / "demos").iterdir()) == []
+
+
+def test_demos_that_are_there_are_not_run_again_and_all_are_in_the_summary(script, tmp_path, monkeypatch) -> None:
+    run = []
+
+    def fake_demo(out):
+        run.append(out.name)
+        return write_demo(tmp_path / out, demo(entry(1.0, 1.0 + len(run) / 10), pays="unclear")), 312.5
+
+    monkeypatch.setattr(script, "_demo", fake_demo)
+    for count, expected in ((2, ["1", "2"]), (3, ["1", "2", "3"])):
+        monkeypatch.setattr("sys.argv", ["demos.py", "--count", str(count)])
+        script.main()
+        assert run == expected
+    result = json.loads((tmp_path / "results" / "demos.json").read_bytes())
+    assert list(result["demos"]) == ["1", "2", "3"]
+    assert result["all"]["num_demos"] == 3
+    assert result["all"]["pays"] == ["unclear"] * 3
+    assert result["all"]["error_at_anchor"]["worst"] == pytest.approx(1 - 1 / 1.3)
+    assert result["demos"]["2"]["wall_s"] == 312.5
+    assert result["demos"]["2"]["winner_speedup"] == {"value": 1.3, "low": 1.2, "high": 1.4}
+    assert result["demos"]["2"]["busy_process"] is False
+    folder = tmp_path / "results" / "demos" / "2"
+    assert result["demos"]["2"]["num_bytes"] == sum(path.stat().st_size for path in folder.iterdir())
+    assert result["measured"] == WEIGHTS
+
+
+def test_the_tenth_demo_comes_after_the_second(script, tmp_path) -> None:
+    for number in ("10", "2", "1"):
+        (tmp_path / number).mkdir()
+    assert [path.name for path in script.numbered(tmp_path)] == ["1", "2", "10"]
+
+
+def test_demos_next_to_a_busy_process_are_kept_apart(script, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(script, "_demo", lambda out: (write_demo(tmp_path / out, demo(entry(1.0, 1.0))), 1.0))
+    monkeypatch.setattr("sys.argv", ["demos.py", "--count", "1", "--busy"])
+    script.main()
+    result = json.loads((tmp_path / "results" / "demos-busy.json").read_bytes())
+    assert result["demos"]["1"]["busy_process"] is True
+    assert not (tmp_path / "results" / "demos.json").exists()
+
+
+@pytest.fixture
+def older(script, tmp_path):
+    """A demo that was kept when the target had other weights."""
+    out = write_demo(tmp_path / "older", demo(entry(1.0, 1.0)))
+    facts = {"measured": {"smollm2-135m-instruct": "older"}, "formats": {}, "busy_process": False, "wall_s": 1.0}
+    script.keep(out, tmp_path / "results" / "demos" / "1", facts)
+    return facts
+
+
+def test_demos_are_not_added_to_those_of_other_weights(script, older, monkeypatch) -> None:
+    run = []
+    monkeypatch.setattr(script, "_demo", run.append)
+    monkeypatch.setattr("sys.argv", ["demos.py", "--count", "2"])
+    with pytest.raises(SystemExit, match=r"other weights or formats \(smollm2-135m-instruct\)"):
+        script.main()
+    assert run == []
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_summary_has_the_weights_that_its_demos_had(script, older, tmp_path, monkeypatch, count) -> None:
+    monkeypatch.setattr("sys.argv", ["demos.py", "--count", str(count)])
+    script.main()
+    result = json.loads((tmp_path / "results" / "demos.json").read_bytes())
+    assert result["measured"] == older["measured"]
+
+
+def test_the_committed_summaries_are_those_of_what_was_kept(script) -> None:
+    results = Path(script.__file__).parent / "results"
+    for name in ("demos", "demos-busy"):
+        path, folders = results / f"{name}.json", script.numbered(results / name)
+        assert path.exists() == bool(folders)
+        if folders:
+            committed = json.loads(path.read_bytes())
+            assert committed == json.loads(json.dumps(script.summary(folders)))

@@ -1,0 +1,57 @@
+"""A message can be read on a terminal, whatever it is about."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from decoding.errors import MOST_CHARACTERS, ConfigError, LaneTimeoutError, cut, listed, shown
+
+
+def nested(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@given(st.text(max_size=2000))
+def test_a_message_keeps_its_beginning_and_its_end(text):
+    found = str(ConfigError(text))
+    assert len(found) == min(len(text), MOST_CHARACTERS)
+    assert found[:300] == text[:300]
+    assert found[-100:] == text[-100:]
+    if len(text) <= MOST_CHARACTERS:
+        assert found == text
+
+
+LARGE = {
+    "text": "x" * 10**6,
+    "list": list(range(10**5)),
+    "nested": nested(10**4),
+    "map": {"a" * 900: ["b" * 900] * 900},
+    "integer": 10**5000,
+    "bytes": b"z" * 10**6,
+}
+
+
+@pytest.mark.parametrize("value", LARGE.values(), ids=LARGE)
+def test_a_value_is_shown_in_200_characters(value):
+    assert len(shown(value)) <= 200
+
+
+def test_a_small_value_is_shown_as_it_is():
+    for value in ("it's", 1.5, None, [1, "two"], {"a": (1,)}):
+        assert shown(value) == repr(value)
+
+
+@given(st.lists(st.text(min_size=1, max_size=300), min_size=1, max_size=30))
+def test_as_many_mistakes_are_listed_as_there_is_room_for(mistakes):
+    found = listed(mistakes)
+    assert len(found) <= MOST_CHARACTERS
+    assert found.startswith(cut(mistakes[0], 400)[:200])
+    assert found == "\n".join(mistakes) or found.endswith(" more mistakes")
+
+
+def test_a_lane_that_did_not_answer_hands_over_tokens_too():
+    assert LaneTimeoutError("late", tokens=[1, 2]).tokens == (1, 2)
+    assert LaneTimeoutError("late").tokens == ()

@@ -1,0 +1,95 @@
+"""A config that is damaged is refused field by field, before anything is built from it."""
+
+import json
+
+import pytest
+
+from decoding.errors import MOST_CHARACTERS, ModelError
+from runtime.models.config import Llama3Rope, ModelConfig
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "max_position_embeddings": 128,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "rms_norm_eps": 1e-5,
+    "vocab_size": 100,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(LLAMA) - {"architectures"}))
+@pytest.mark.parametrize("value", [None, "32", [32], {}, True, 0, -1, 10**30, float("1e300"), 2.5])
+def test_every_field_has_its_type_and_its_range(name, value) -> None:
+    if name == "rms_norm_eps" and value == 0:
+        return
+    with pytest.raises(ModelError, match=rf"my\.json: {name}: Input should") as caught:
+        ModelConfig.from_hf(LLAMA | {name: value}, source="my.json")
+    assert len(str(caught.value)) <= MOST_CHARACTERS
+
+
+@pytest.mark.parametrize("name", sorted(set(LLAMA) - {"architectures"}))
+def test_what_is_missing_is_named(name) -> None:
+    with pytest.raises(ModelError, match=rf"my\.json: {name}: Field required"):
+        ModelConfig.from_hf({key: value for key, value in LLAMA.items() if key != name}, source="my.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"architectures": "LlamaForCausalLM"}, "architectures: "),
+        ({"architectures": [3]}, "architectures.0: "),
+        ({"architectures": []}, r"architecture '\(none\)' is not supported"),
+        ({"hidden_act": 3}, "hidden_act: "),
+        ({"head_dim": 7}, "head_dim is 7: rotary embeddings need an even one"),
+        ({"num_attention_heads": 64}, "head_dim is 0: "),
+        ({"num_key_value_heads": 3}, "num_attention_heads 4 is not a multiple"),
+        ({"tie_word_embeddings": "yes"}, "tie_word_embeddings: "),
+        ({"eos_token_id": ["2"]}, "eos_token_id"),
+        ({"rope_theta": -1.0}, "rope_theta: "),
+        ({"rope_scaling": 3}, "rope_scaling: "),
+        ({"rope_scaling": LLAMA3 | {"factor": "8"}}, "rope_scaling.factor: "),
+        ({"rope_scaling": LLAMA3 | {"factor": None}}, "rope_scaling of type .llama3. needs factor"),
+        ({"rope_scaling": LLAMA3 | {"low_freq_factor": 4.0}}, "rope_scaling has low_freq_factor 4.0, not below high_freq_factor 4.0"),
+        ({"rope_scaling": {"type": "yarn"}}, "rope_scaling type 'yarn' is not supported"),
+        ({"quantization_config": ["x" * 10_000]}, "weights quantized by "),
+    ],
+)
+def test_what_cannot_be_is_refused(changes, complaint) -> None:
+    with pytest.raises(ModelError, match=rf"my\.json: {complaint}") as caught:
+        ModelConfig.from_hf(LLAMA | changes, source="my.json")
+    assert len(str(caught.value)) <= MOST_CHARACTERS
+
+
+def test_what_others_write_for_nothing_is_nothing() -> None:
+    absent = dict.fromkeys(("num_key_value_heads", "head_dim", "rope_scaling", "sliding_window", "eos_token_id"))
+    found = ModelConfig.from_hf(LLAMA | absent | {"attention_bias": None, "rope_theta": 500_000, "unknown": {}})
+    assert (found.num_kv_heads, found.head_dim, found.rope_theta, found.rope_scaling) == (4, 8, 500_000.0, None)
+    assert found.eos_token_ids == ()
+
+
+def test_both_places_of_the_scaling_are_read() -> None:
+    scaled = Llama3Rope(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position=64)
+    assert ModelConfig.from_hf(LLAMA | {"rope_scaling": LLAMA3}).rope_scaling == scaled
+    newer = ModelConfig.from_hf(LLAMA | {"rope_parameters": LLAMA3 | {"rope_theta": 5e5}})
+    assert (newer.rope_scaling, newer.rope_theta) == (scaled, 5e5)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [("[" * 100_000, "not valid JSON .nested too deep"), ("[1]", "expected a JSON object"), ('{"a": NaN}', "NaN")],
+)
+def test_a_file_that_is_no_object_is_refused(tmp_path, content, complaint) -> None:
+    for name in ("config.json", "generation_config.json"):
+        (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+        (tmp_path / name).write_text(content)
+        with pytest.raises(ModelError, match=f"{name}: .*{complaint}"):
+            ModelConfig.from_folder(tmp_path)
