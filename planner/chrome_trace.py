@@ -1,8 +1,8 @@
 """A trace of either world as Chrome trace JSON, in the layout of torch.profiler; opens in Perfetto.
 
-Each trace becomes a process, each lane a track in it (and further tracks where work on one lane overlaps, as
-transfers may), so that slices always nest. Rounds have a track of their own; arrows lead from the draft's last
-work to the verification of its window.
+Each trace becomes a process, each lane a track in it that says which model worked there (and further tracks where
+work on one lane overlaps, as transfers may), so that slices always nest. Rounds have a track of their own; arrows
+lead from the draft's last work to the verification of its window.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ Event = dict[str, Any]
 
 ROUNDS_TRACK = 0
 VERIFYING = (Work.VERIFY, Work.PREFIX)
+TARGET_WORK = (*VERIFYING, Work.SUFFIX, Work.STREAM)
 DRAFTING = (Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP)
 
 
@@ -76,11 +77,18 @@ def _tracks(spans: list[Span]) -> list[tuple[str, list[Span]]]:
             slots.append([span])
         else:
             free.append(span)
+    roles = {lane: _role({span.work for slot in slots for span in slot}) for lane, slots in tracks.items()}
     return [
-        (lane if index == 1 else f"{lane} ({index})", slot)
+        (f"{lane} · {roles[lane]}" + (f" ({index})" if index > 1 else ""), slot)
         for lane, slots in tracks.items()
         for index, slot in enumerate(slots, 1)
     ]
+
+
+def _role(works: set[Work]) -> str:
+    """What a lane is for, by what was done on it."""
+    roles = ["target"] * bool(works & {*TARGET_WORK}) + ["draft"] * bool(works & {*DRAFTING})
+    return " and ".join(roles) or "messages"
 
 
 def _slice(pid: int, tid: int, span: Span) -> Event:

@@ -9,7 +9,19 @@ from typing import Any, Final
 import numpy as np
 
 from planner.kinds import Kind
-from planner.report.figure import INK, KIND_COLOUR, PAPER, SOFT, Figure, axis, end_labels, layout, note, scatter
+from planner.report.figure import (
+    INK,
+    KIND_COLOUR,
+    PAPER,
+    SOFT,
+    STROKES,
+    Figure,
+    axis,
+    end_labels,
+    layout,
+    note,
+    scatter,
+)
 from planner.what_if.sensitivity import Sweep
 
 PERCENT: Final = 100.0
@@ -20,8 +32,11 @@ def break_even_figure(sweep: Sweep) -> Figure:
     """A line for every kind, and a ring where another one becomes the fastest."""
     ties = {kind: at for kind, at in sweep.ties.items() if at is not None}
     highest = 1.05e3 * max(max(times_s) for times_s in sweep.best_tpot_s.values())
-    ends = [(kind, times_s[-1] * 1e3, KIND_COLOUR[kind]) for kind, times_s in sweep.best_tpot_s.items()]
-    title = "speed of the draft, as measured = 1×" if _is_speed(sweep) else "tokens the draft gets right"
+    ends = [
+        (f"{stroke.sign} {kind}", times_s[-1] * 1e3, KIND_COLOUR[kind])
+        for (kind, times_s), stroke in zip(sweep.best_tpot_s.items(), STROKES, strict=False)
+    ]
+    title = "speed of the draft (logarithmic)" if _is_speed(sweep) else "tokens the draft gets right"
     return Figure(
         name=f"break-even-{sweep.quantity.replace('_', '-')}",
         alt=f"Best predicted time per token of every kind over {title}",
@@ -31,7 +46,7 @@ def break_even_figure(sweep: Sweep) -> Figure:
             annotations=[*end_labels(ends, (0.0, highest), num_lines=13), _today(sweep)],
             shapes=[_today_line(sweep)],
             hovermode="x unified",
-            margin={"l": 56, "r": 96, "t": 28, "b": 48},
+            margin={"l": 56, "r": 108, "t": 28, "b": 48},
             xaxis=axis(title, **_scale(sweep)),
             yaxis=axis("ms per token", range=[0, highest]),
         ),
@@ -54,13 +69,14 @@ def _scale(sweep: Sweep) -> dict[str, Any]:
 
 
 def _lines(sweep: Sweep) -> Iterator[dict[str, Any]]:
-    for kind, times_s in sweep.best_tpot_s.items():
+    for (kind, times_s), stroke in zip(sweep.best_tpot_s.items(), STROKES, strict=False):
         yield scatter(
-            "lines",
+            "lines+markers",
             [_shown(sweep, value) for value in sweep.values],
             [time_s * 1e3 for time_s in times_s],
             name=kind,
-            line={"color": KIND_COLOUR[kind], "width": 2.5},
+            line={"color": KIND_COLOUR[kind], "width": 2, "dash": stroke.dash},
+            marker={"size": 7, "symbol": stroke.symbol},
             hovertemplate=f"{kind}: %{{y:.1f}} ms per token<extra></extra>",
         )
 

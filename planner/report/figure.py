@@ -15,6 +15,31 @@ KIND_COLOUR: Final[dict[Kind, str]] = {
     "tree": "var(--tree)",
     "mirror": "var(--mirror)",
 }
+
+
+class Stroke(NamedTuple):
+    """What tells a line from others without its colour: marker and dash as Plotly calls them, the marker as text."""
+
+    symbol: str
+    sign: str
+    dash: str
+
+
+STROKES: Final = (
+    Stroke("circle", "●", "solid"),
+    Stroke("square", "■", "dash"),
+    Stroke("diamond", "◆", "dot"),
+    Stroke("triangle-up", "▲", "dashdot"),
+    Stroke("circle-open", "○", "solid"),
+    Stroke("square-open", "□", "dash"),
+    Stroke("diamond-open", "◇", "dot"),
+    Stroke("triangle-up-open", "△", "dashdot"),
+    Stroke("triangle-down", "▼", "longdash"),
+    Stroke("triangle-down-open", "▽", "longdash"),
+    Stroke("cross", "✚", "solid"),
+    Stroke("x", "✖", "dash"),
+)
+"""In the order in which lines get them."""
 INK: Final = "var(--ink)"
 SOFT: Final = "var(--soft)"
 LINE: Final = "var(--line)"
@@ -96,7 +121,7 @@ def short_kind(schedule: Schedule, placement: str) -> str:
 def end_labels(
     ends: Sequence[tuple[str, float, str]], axis_range: tuple[float, float], *, num_lines: int
 ) -> list[dict[str, Any]]:
-    """Names at the right ends of lines in place of a legend, moved apart where they would overlap.
+    """Names next to the right ends of lines in place of a legend, moved apart where they would overlap.
 
     `ends` are (name, height in units of the axis, colour); `num_lines` of text fit into the figure's height.
     """

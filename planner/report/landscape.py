@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from math import ceil, floor, log10
 from typing import Any
 
 from decoding.schedule import MAX_WINDOW
 from planner.kinds import kind_of
-from planner.report.figure import KIND_COLOUR, PAPER, SOFT, Figure, axis, end_labels, layout, scatter, short_kind
+from planner.report.figure import (
+    INK,
+    KIND_COLOUR,
+    PAPER,
+    SOFT,
+    STROKES,
+    Figure,
+    Key,
+    Stroke,
+    axis,
+    end_labels,
+    layout,
+    scatter,
+    short_kind,
+)
 from planner.search.search import Candidate, SearchResult
 from planner.wording import milliseconds
 
-DASH = {"exit": "solid", "draft": "dot", "hybrid": "dash", "split": "dot", "pooled": "solid"} | {
-    "EAGLE-3": "solid",
-    "EAGLE-2": "dash",
-    "Hydra": "dashdot",
-    "Medusa": "dot",
-    "streaming": "longdash",
-}
-"""By the last word of a line's name."""
+DASHES = "- -"
+"""Plain decoding's mark as text."""
+FAST, SLOW = "var(--heat-fast)", "var(--heat-slow)"
 COARSE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 FINE = (1, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8, 2, 2.2, 2.4, 2.6, 2.8, 3, 3.3, 3.6, 4, 4.4, 4.8, 5.2, 5.6, 6, 6.5, 7, 8, 9)
 
@@ -40,17 +50,21 @@ def landscape(result: SearchResult) -> Figure | None:
     margin = max(0.02, 0.1 * (slowest - fastest))
     low, high = fastest - margin, slowest + margin / 2  # the star's label is below
     num_text_lines = max(17, len(ends) + 2)
-    names = [(kind, log10(end.tpot_s * 1e3), KIND_COLOUR[kind_of(end.schedule)]) for kind, end in ends.items()]
+    strokes = dict(zip(lines, cycle(STROKES)))
+    names = [
+        (f"{strokes[kind].sign if kind in strokes else DASHES} {kind}", log10(end.tpot_s * 1e3), _colour(end))
+        for kind, end in ends.items()
+    ]
     return Figure(
         name="landscape",
         alt="Best predicted time per token of every kind of decoding over the number of drafted tokens",
-        data=[_line(kind, line) for kind, line in lines.items()] + _star(result.winner),
+        data=[_line(kind, line, strokes[kind]) for kind, line in lines.items()] + _star(result.winner),
         layout=layout(
             height_px=22 * num_text_lines,
             annotations=end_labels(names, (low, high), num_lines=num_text_lines),
             shapes=[] if plain is None else [_dashes(plain.tpot_s * 1e3)],
-            margin={"l": 56, "r": 132, "t": 24, "b": 48},
-            xaxis=axis("drafted tokens per round", **_window_scale(sorted(set().union(*lines.values())))),
+            margin={"l": 56, "r": 148, "t": 24, "b": 48},
+            xaxis=_window_axis(sorted(set().union(*lines.values()))),
             yaxis=axis("ms per token, logarithmic", type="log", range=[low, high], **_ticks(fastest, slowest)),
         ),
         min_width_px=560,
@@ -72,14 +86,15 @@ def _num_drafted(candidate: Candidate) -> int:
     return candidate.schedule.num_rows - 1
 
 
-def _window_scale(windows: list[int]) -> dict[str, Any]:
+def _window_axis(windows: list[int]) -> dict[str, Any]:
     """Even steps for chains; ratios where trees are much wider."""
     first, last = windows[0], windows[-1]
     if last <= MAX_WINDOW:
-        return {"dtick": 1, "range": [first - 0.3, last + 0.15]}
+        return axis("drafted tokens per round", dtick=1, range=[first - 0.3, last + 0.15])
     shown = [window for window in windows if window <= 4 or window % 2 == 0]
     scale = {"type": "log", "tickvals": shown, "ticktext": [str(window) for window in shown]}
-    return scale | {"range": [log10(first) - 0.04, log10(last) + 0.02]}
+    ends = [log10(first) - 0.04, log10(last) + 0.02]
+    return axis("drafted tokens per round, logarithmic", **scale, range=ends)
 
 
 def exit_layers(result: SearchResult) -> Figure | None:
@@ -100,8 +115,8 @@ def exit_layers(result: SearchResult) -> Figure | None:
         "y": [f"layer {layer}" for layer in layers],
         "z": [[cell.tpot_s * 1e3 if cell else None for cell in row] for row in cells],
         "texttemplate": "%{z:.1f}",
-        "colorscale": "Cividis",
-        "reversescale": True,  # the shorter the time, the lighter the cell
+        "textfont": {"color": INK, "size": 13},
+        "colorscale": [[0, FAST], [1, SLOW]],
         "showscale": False,
         "xgap": 2,
         "ygap": 2,
@@ -120,6 +135,13 @@ def exit_layers(result: SearchResult) -> Figure | None:
     )
 
 
+def exit_layer_keys(figure: Figure) -> list[Key]:
+    """The ends of the colours of `exit_layers`."""
+    times = [time for row in figure.data[0]["z"] for time in row if time is not None]
+    fast, slow = (milliseconds(choose(times) / 1e3) for choose in (min, max))
+    return [Key(FAST, f"{fast} per token, the fastest"), Key(SLOW, f"{slow}, the slowest")]
+
+
 def _ticks(low: float, high: float) -> dict[str, Any]:
     """Round numbers between 10**low and 10**high."""
     decades = range(floor(low) - 1, ceil(high) + 1)
@@ -134,16 +156,19 @@ def _dashes(height: float) -> dict[str, Any]:
     return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": height, "y1": height, "line": line}
 
 
-def _line(kind: str, line: Line) -> dict[str, Any]:
+def _colour(candidate: Candidate) -> str:
+    return KIND_COLOUR[kind_of(candidate.schedule)]
+
+
+def _line(kind: str, line: Line, stroke: Stroke) -> dict[str, Any]:
     best = [line[window] for window in sorted(line)]
-    colour, dash = KIND_COLOUR[kind_of(best[0].schedule)], DASH[kind.rsplit(maxsplit=1)[-1]]
     return scatter(
         "lines+markers",
         [_num_drafted(candidate) for candidate in best],
         [candidate.tpot_s * 1e3 for candidate in best],
         name=kind,
-        line={"color": colour, "width": 2, "dash": dash},
-        marker={"size": 6},
+        line={"color": _colour(best[0]), "width": 2, "dash": stroke.dash},
+        marker={"size": 9, "symbol": stroke.symbol},
         hovertemplate=f"{kind}, %{{x}} drafted: %{{y:.2f}} ms per token<extra></extra>",
     )
 
@@ -152,7 +177,7 @@ def _star(winner: Candidate) -> list[dict[str, Any]]:
     """The winner's mark, if it drafts."""
     if not _num_drafted(winner):
         return []
-    marker = {"symbol": "star", "size": 16, "color": KIND_COLOUR[kind_of(winner.schedule)]}
+    marker = {"symbol": "star", "size": 16, "color": _colour(winner)}
     return [
         scatter(
             "markers+text",

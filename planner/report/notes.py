@@ -1,14 +1,13 @@
-"""The sentences around the figures: tiles, facts of the calibration, and the fine print."""
+"""The sentences around the figures: heading of the results, facts of the calibration, and the fine print."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import Any, Final
 
-from hwprofiles.profile import Contention
+from hwprofiles.profile import Contention, LaneProfile
 from planner.report.report_data import ReportData
-from planner.search.search import Candidate
 from planner.wording import (
     counted,
     error_percent,
@@ -16,31 +15,25 @@ from planner.wording import (
     listing,
     milliseconds,
     percent,
-    schedule_name,
     seconds,
-    tokens_per_second,
 )
 
-HOST: Final = {"cpu_model": "processor", "memory_gb": "memory in GB"}
-"""What a profile's host entries are called on the page, where not by their key."""
-
-
-def tiles(data: ReportData) -> Iterator[tuple[str, str]]:
-    """(number, what it is) in large type: speed, speed-up, trust, and what it cost to know."""
-    winner, plain = data.plan.search.winner, data.plan.search.best(kind="plain")
-    own_s, word = _time(data, winner)
-    yield tokens_per_second(own_s), f"{word}, {schedule_name(winner.schedule, winner.placement)}"
-    if plain is not None and winner.schedule.traits.window != "none":
-        plain_s, plain_word = min(_plain_times(data), default=_time(data, plain))
-        both = word if word == plain_word else f"{word} over {plain_word}"
-        yield factor(plain_s / own_s), f"{both}, over the fastest plain decoding at {tokens_per_second(plain_s)}"
-    if data.errors:
-        middle = error_percent(median(abs(error) for error in data.errors))
-        yield middle, f"median error of the prediction over {counted(len(data.errors), 'schedule')}"
-    else:
-        expected = percent(data.plan.profile.relative_error)
-        yield f"±{expected}", "expected error of the prediction; nothing was run yet"
-    yield seconds(data.plan.profile.calibration_s), "to calibrate this machine"
+HOST: Final = {
+    "cpu_model": "processor",
+    "cores": "processor cores",
+    "memory_gb": "memory",
+    "system": "operating system",
+    "python": "Python",
+    "torch": "PyTorch",
+    "fingerprint": "machine and PyTorch, as a checksum",
+}
+"""What a profile's host entries are called on the page; others go by their key."""
+ROW_INVARIANT: Final = {
+    True: "tested: a result does not depend on how many others are computed with it",
+    False: "tested: a result depends on how many others are computed with it, so close calls may fall otherwise than "
+    "in plain decoding",
+    None: "not tested whether a result depends on how many others are computed with it",
+}
 
 
 def results_heading(data: ReportData) -> str:
@@ -57,16 +50,14 @@ def facts(data: ReportData) -> list[tuple[str, str]]:
     """What was calibrated and recorded, on what."""
     profile, record = data.plan.profile, data.plan.record
     num_tokens = sum(len(prompt.text) for prompt in record.prompts)
-    known = [(HOST.get(str(name), str(name)), _plainly(value)) for name, value in profile.host.items()]
-    known += [
-        (f"lane {lane.name}", f"{lane.device}{_cores(lane.cores)}, dispatch {milliseconds(lane.dispatch_s)}")
-        for lane in profile.lanes
-    ]
+    known = [(HOST.get(str(name), str(name)), _plainly(str(name), value)) for name, value in profile.host.items()]
+    known += [(f"lane {lane.name}", _lane(lane)) for lane in profile.lanes]
     known += [("both lanes at once", _together(pair)) for pair in profile.contention]
     known.append(
         ("acceptance record", f"{counted(len(record.prompts), 'prompt')}, {counted(num_tokens, 'token')} of text")
     )
-    known.append(("calibration", seconds(profile.calibration_s)))
+    known.append(("rows checked together", ROW_INVARIANT[profile.is_row_invariant]))
+    known.append(("time to calibrate", seconds(profile.calibration_s)))
     return known
 
 
@@ -98,7 +89,7 @@ def notes(data: ReportData) -> Iterator[str]:
         'gets right" are those of the draft model without exit features; whatever else drafts is made better or worse '
         "by the same share."
     )
-    yield from data.footnotes
+    yield from _new((*data.footnotes, *data.plan.profile.notes), data.warning or "")
 
 
 def _repeats(counts: list[int]) -> str:
@@ -108,21 +99,30 @@ def _repeats(counts: list[int]) -> str:
     return f"Each schedule was run {times}; the measured value is the median, the range is from best to worst."
 
 
-def _time(data: ReportData, candidate: Candidate) -> tuple[float, str]:
-    """(time per token, the world it is from): measured if the schedule was run."""
-    for result in data.results:
-        if result.candidate.schedule == candidate.schedule and result.measured_s is not None:
-            return result.measured_s, "measured"
-    return candidate.tpot_s, "predicted"
+def _new(remarks: Iterable[str], said: str) -> Iterator[str]:
+    """Remarks that say something that is not said yet, each once."""
+    for remark in remarks:
+        if remark not in said:
+            said += remark
+            yield remark
 
 
-def _plain_times(data: ReportData) -> list[tuple[float, str]]:
-    """Of plain decoding wherever it was run."""
-    plain = [result for result in data.results if result.candidate.schedule.traits.window == "none"]
-    return [(result.measured_s, "measured") for result in plain if result.measured_s is not None]
+def _lane(lane: LaneProfile) -> str:
+    parts = [f"{lane.device}{_cores(lane.cores)}", f"{milliseconds(lane.dispatch_s)} to start and end an operation"]
+    if lane.anchor is not None:
+        context = counted(lane.anchor.context, "token")
+        parts.append(
+            f"anchor {milliseconds(lane.anchor.seconds)} ±{percent(lane.anchor.relative_error)} after {context}"
+        )
+    parts += [f"all its times ±{percent(lane.relative_error)} together"] * (lane.relative_error > 0)
+    return "; ".join(parts)
 
 
-def _plainly(value: Any) -> str:
+def _plainly(name: str, value: Any) -> str:
+    if name == "memory_gb":
+        return f"{value} GB"
+    if name == "cores" and isinstance(value, list | tuple):
+        return f"{len(value)} ({'number' if len(value) == 1 else 'numbers'} {listing([str(core) for core in value])})"
     return ", ".join(str(item) for item in value) if isinstance(value, list | tuple) else str(value)
 
 
@@ -134,4 +134,4 @@ def _together(pair: Contention) -> str:
 def _cores(cores: tuple[int, ...]) -> str:
     if not cores:
         return ""
-    return f", core{'' if len(cores) == 1 else 's'} {', '.join(str(core) for core in cores)}"
+    return f" on core{'' if len(cores) == 1 else 's'} {listing([str(core) for core in cores])}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,19 @@ from plotly.offline import get_plotlyjs
 from decoding.yaml_file import write_atomically
 from planner.kinds import Kind
 from planner.report.acceptance_figure import acceptance, acceptance_keys, longest_windows
+from planner.report.answer import answer_of, recommended_name, tiles
 from planner.report.break_even import break_even_figure
 from planner.report.figure import Figure, Key
-from planner.report.landscape import exit_layers, landscape
-from planner.report.notes import facts, notes, results_heading, tiles
+from planner.report.glossary import GLOSSARY, Explainer
+from planner.report.landscape import exit_layer_keys, exit_layers, landscape
+from planner.report.notes import facts, notes, results_heading
 from planner.report.report_data import ReportData, ScheduleResult
 from planner.report.table import calibration_rows, result_rows, scale_end_s, time_range, time_rows, used_parts
 from planner.report.timeline import common_end_s, keys, timeline
-from planner.wording import capital, milliseconds
+from planner.wording import capital, factor, milliseconds, percent
 
 NO_BREAK_SPACE = "\u00a0"
+DEFAULT_COMMAND = 'mirrorsd run --schedule best.yaml --prompt "Why is the sky blue?"'
 SWEEP_TITLE = {
     "acceptance": "If the draft were right more or less often",
     "draft_speed": "If the draft were faster or slower",
@@ -42,23 +46,52 @@ def render_report(data: ReportData) -> str:
     environment = ImmutableSandboxedEnvironment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
     )
-    verdict, winner = data.plan.verdict, data.plan.search.winner.schedule
-    shown = (figure_json, milliseconds, signed_percent, time_range, unbroken)
+    shown = (figure_json, milliseconds, signed_percent, factor, interval, time_range, unbroken, Explainer().explained)
+    # What is folded away must explain its words anew: whoever does not open it meets them further down.
+    environment.filters["explained_apart"] = Explainer().explained
     environment.filters |= {filter_.__name__: filter_ for filter_ in shown}
     return environment.get_template("template.html").render(
         data=data,
         plotly_js=Markup(get_plotlyjs()),  # noqa: S704
-        tiles=list(tiles(data)),
         notes=list(notes(data)),
         facts=facts(data),
         has_measured=bool(data.errors),
+        has_anchors=bool(data.errors_at_anchor),
+        has_speedups=any(result.speedup for result in data.results),
         has_repeats=any(len(result.measured) > 1 for result in data.results),
-        winner_yaml=yaml.safe_dump(winner.model_dump(mode="json", exclude_defaults=True), sort_keys=False),
         num_candidates=f"{len(data.plan.search.candidates):,}",
-        reasons=[("What to use", verdict.choice), ("Why", verdict.because), ("What would change it", verdict.changes)],
+        glossary=GLOSSARY,
+        profile_error=percent(data.plan.profile.relative_error),
+        **_answer(data),
         **_tables(data),
         **_figures(data),
     )
+
+
+def _answer(data: ReportData) -> dict[str, Any]:
+    """What stands first, all of it from the one `Answer`."""
+    answer, use = answer_of(data), None
+    if answer.schedule is not None:
+        settings = answer.schedule.model_dump(mode="json", exclude_defaults=True)
+        use = {
+            "name": capital(recommended_name(data, answer.schedule)),
+            "command": data.command or DEFAULT_COMMAND,
+            "yaml": yaml.safe_dump(settings, sort_keys=False),
+        }
+    claim, colon, detail = answer.headline.partition(": ")
+    return {
+        "claim": claim + colon,
+        "detail": detail,
+        "prediction": data.plan.verdict.prediction,
+        "tiles": list(tiles(data)),
+        "use": use,
+        "reasons": _said(answer.reasons),
+        "background": _said(answer.background),
+    }
+
+
+def _said(groups: dict[str, tuple[str, ...]]) -> list[tuple[str, tuple[str, ...]]]:
+    return [(heading, sentences) for heading, sentences in groups.items() if sentences]
 
 
 def _tables(data: ReportData) -> dict[str, Any]:
@@ -80,6 +113,7 @@ def _figures(data: ReportData) -> dict[str, Any]:
     drawn = _drawn(data)
     end_s = common_end_s(drawn)
     accepted = longest_windows(data.results)
+    layers = exit_layers(data.plan.search)
     return {
         "timelines": [
             (capital(result.name), timeline(result, f"timeline-{index}", end_s)) for index, result in enumerate(drawn)
@@ -90,7 +124,8 @@ def _figures(data: ReportData) -> dict[str, Any]:
         "acceptance_keys": acceptance_keys(accepted),
         "winner_drafts": data.plan.search.winner.schedule.traits.window != "none",
         "landscape": landscape(data.plan.search),
-        "exit_layers": exit_layers(data.plan.search),
+        "exit_layers": layers,
+        "exit_layer_keys": exit_layer_keys(layers) if layers else [],
         "break_even": [
             (SWEEP_TITLE[sweep.quantity], break_even_figure(sweep)) for sweep in data.plan.sensitivity.sweeps
         ],
@@ -112,6 +147,12 @@ def unbroken(text: str) -> str:
 def signed_percent(error: float) -> str:
     """An error with its sign, the typographic one."""
     return f"{error * 100:+.1f} %".replace("-", "\u2212")
+
+
+def interval(speedup: tuple[float, float, float]) -> str:
+    """The ends of a ratio's interval; nothing where it has none."""
+    _, low, high = speedup
+    return f"{factor(low).removesuffix('×')} to {factor(high)}" if low > 0 and isfinite(high) else ""
 
 
 def figure_json(figure: Figure) -> Markup:

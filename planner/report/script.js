@@ -1,7 +1,6 @@
-/* Draws every figure with the theme's colours, and again when the theme changes. */
+/* Draws every figure with the theme's colours, and again when the theme changes; explains words; copies commands. */
 (() => {
   const dark = matchMedia('(prefers-color-scheme: dark)');
-  const touch = matchMedia('(pointer: coarse)');
   const resolve = (value, style) =>
     typeof value === 'string' ? value.replace(/var\((--[\w-]+)\)/g, (_, name) => style.getPropertyValue(name).trim())
     : Array.isArray(value) ? value.map(item => resolve(item, style))
@@ -13,11 +12,35 @@
     for (const place of document.querySelectorAll('.figure')) {
       const source = JSON.parse(document.getElementById(place.dataset.source).textContent);
       const { data, layout } = resolve(source, style);
-      // A finger scrolls the page; only a mouse zooms.
-      if (touch.matches) layout.dragmode = false;
-      Plotly.react(place, data, layout, { responsive: true, displayModeBar: false });
+      Plotly.react(place, data, layout, { responsive: true, displayModeBar: false, doubleClick: false });
     }
   };
+  // Plotly would keep a finger to itself: it never hears of it, so the page scrolls; a tap still shows a point's text.
+  const leaveToPage = event => event.stopPropagation();
+  for (const place of document.querySelectorAll('.figure')) {
+    for (const kind of ['touchstart', 'touchmove']) {
+      place.addEventListener(kind, leaveToPage, { capture: true, passive: true });
+    }
+  }
+  for (const term of document.querySelectorAll('.term')) {
+    term.addEventListener('click', () => {
+      const meaning = term.nextElementSibling;
+      meaning.hidden = !meaning.hidden;
+      term.setAttribute('aria-expanded', String(!meaning.hidden));
+    });
+  }
+  for (const button of document.querySelectorAll('.copy')) {
+    button.addEventListener('click', async () => {
+      const code = button.previousElementSibling;
+      try {
+        await navigator.clipboard.writeText(code.textContent);
+        button.textContent = 'Copied';
+      } catch {
+        getSelection().selectAllChildren(code);
+        button.textContent = 'Selected';
+      }
+    });
+  }
   dark.addEventListener('change', draw);
   draw();
 })();

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import inf
 from typing import Final, NamedTuple
 
 from hwprofiles.profile import LaneProfile, LatencyTable, Profile
 from planner.kinds import kind_of
+from planner.report.answer import answer_of
 from planner.report.figure import KIND_COLOUR, Key
 from planner.report.report_data import ReportData, ScheduleResult
 from planner.verdict import per_token
@@ -34,11 +34,12 @@ class Mark(NamedTuple):
 
 
 class ResultRow(NamedTuple):
-    """One schedule with its marks; `badges` are what it is best at."""
+    """One schedule with its marks; `badges` are what it is best at, `is_recommended` marks the answer's own."""
 
     name: str
     colour: str
-    badges: list[str]
+    badges: tuple[str, ...]
+    is_recommended: bool
     result: ScheduleResult
     predicted_mark: Mark
     measured_mark: Mark | None
@@ -97,9 +98,19 @@ def used_parts(rows: list[TimeRow]) -> list[Key]:
 
 
 def calibration_rows(profile: Profile) -> list[tuple[str, ...]]:
-    """Every measured part of every lane, cell by cell; latencies are those at the shortest context."""
-    return [
-        (
+    """Every measured part of every lane, its anchor first, cell by cell; times are those at the shortest context."""
+    return [row for lane in profile.lanes for row in (*_anchor_row(lane), *_part_rows(lane))]
+
+
+def _anchor_row(lane: LaneProfile) -> Iterator[tuple[str, ...]]:
+    if lane.anchor is not None:
+        time = milliseconds(lane.anchor.seconds)
+        yield lane.name, "anchor: a check of one token", "1", time, time, f"±{percent(lane.anchor.relative_error)}"
+
+
+def _part_rows(lane: LaneProfile) -> Iterator[tuple[str, ...]]:
+    for part, table in _tables(lane):
+        yield (
             lane.name,
             part,
             f"{table.rows[0]} to {table.rows[-1]}",
@@ -107,9 +118,6 @@ def calibration_rows(profile: Profile) -> list[tuple[str, ...]]:
             milliseconds(table.seconds[-1][0]),
             f"±{percent(table.relative_error)}",
         )
-        for lane in profile.lanes
-        for part, table in _tables(lane)
-    ]
 
 
 def time_range(low_s: float, high_s: float) -> str:
@@ -119,12 +127,13 @@ def time_range(low_s: float, high_s: float) -> str:
 
 def _result_row(name: str, result: ScheduleResult, data: ReportData, end_s: float) -> ResultRow:
     prediction, repeats_s, measured_s = result.candidate.prediction, result.repeats_s, result.measured_s
-    is_winner = result.candidate.schedule == data.plan.search.winner.schedule
-    is_fastest = measured_s is not None and measured_s == min(other.measured_s or inf for other in data.results)
+    is_recommended = result.candidate.schedule == answer_of(data).schedule
+    badges = ("recommended",) * is_recommended if data.measured is None else data.measured.badges.get(name, ())
     return ResultRow(
         name=capital(name),
         colour=KIND_COLOUR[kind_of(result.candidate.schedule)],
-        badges=["fastest predicted"] * is_winner + ["fastest measured"] * is_fastest,
+        badges=badges,
+        is_recommended=is_recommended,
         result=result,
         predicted_mark=_mark(prediction.tpot_s, prediction.tpot_s_low, prediction.tpot_s_high, end_s),
         measured_mark=None if measured_s is None else _mark(measured_s, repeats_s[0], repeats_s[-1], end_s),
@@ -149,5 +158,8 @@ def _tables(lane: LaneProfile) -> Iterator[tuple[str, LatencyTable]]:
         "streams of the draft": lane.draft_streams,
         **{f"step of {name}": table for name, table in sorted(lane.heads.items())},
         **{f"streams of {name}": table for name, table in sorted(lane.streams.items())},
+        "reading a prompt, target": lane.prefill,
+        "reading a prompt, draft": lane.draft_prefill,
+        **{f"reading a prompt, {name}": table for name, table in sorted(lane.head_prefill.items())},
     }
     yield from ((part, table) for part, table in named.items() if table is not None)

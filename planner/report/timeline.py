@@ -74,10 +74,9 @@ def timeline(result: ScheduleResult, name: str, end_s: float) -> Figure:
         layout=layout(
             height_px=64 + round(38 * height),
             barmode="overlay",
-            dragmode="zoom",
             annotations=labels,
             margin={"l": LABELS_WIDTH_PX, "r": 16, "t": 4, "b": 48},
-            xaxis=axis("milliseconds since decoding started", range=[0, end_s * 1e3], fixedrange=False),
+            xaxis=axis("milliseconds since decoding started", range=[0, end_s * 1e3]),
             yaxis=axis("", range=[0, height], tickvals=ticks, ticktext=tick_names, showgrid=False, automargin=False),
         ),
         min_width_px=720,

@@ -60,7 +60,20 @@ def test_slices_of_a_track_never_overlap(events):
 
 def test_overlapping_transfers_get_a_track_each(events):
     names = {event["args"]["name"] for event in of(events, "M") if event["name"] == "thread_name"}
-    assert names == {"rounds", "cpu0", "cpu1", "cpu0->cpu1", "cpu0->cpu1 (2)"}
+    assert names == {
+        "rounds",
+        "cpu0 · target",
+        "cpu1 · draft",
+        "cpu0->cpu1 · messages",
+        "cpu0->cpu1 · messages (2)",
+    }
+
+
+def test_a_lane_that_both_models_share_says_so():
+    spans = [Span("cpu0", Work.ROLLOUT_STEP, 0.0, 0.01, 0, 1), Span("cpu0", Work.VERIFY, 0.01, 0.03, 0, 2)]
+    made = chrome_trace({"pooled": Trace(world="measured", spans=spans, decode_s=0.03)})["traceEvents"]
+    names = {event["args"]["name"] for event in of(made, "M") if event["name"] == "thread_name"}
+    assert names == {"rounds", "cpu0 · target and draft"}
 
 
 def test_worlds_are_processes(events):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
@@ -15,6 +16,34 @@ from planner.search.space import SearchSpace
 from planner.what_if.scaled_profile import with_speed
 from sim.world import simulate
 from tests.planner.synthetic import acceptance_record, machine
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """A measured ratio with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Winner:
+    """A schedule that was run."""
+
+    schedule: Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """A verdict after runs that says whatever a test wants it to."""
+
+    pays: str
+    headline: str = "The runs have spoken: so it is."
+    speedup: Speedup | None = None
+    winner: Winner | None = None
+    sentences: tuple[str, ...] = ("This is what they showed.",)
+    badges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def report_data(

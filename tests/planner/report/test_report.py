@@ -4,14 +4,16 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from math import inf
 
 import pytest
 
 from decoding.errors import ConfigError
 from decoding.schedule import Schedule
 from decoding.yaml_file import parse_yaml
-from planner.report.notes import tiles
-from planner.report.report import render_report, write_report
+from hwprofiles.profile import Anchor
+from planner.report.glossary import GLOSSARY
+from planner.report.report import NO_BREAK_SPACE, render_report, write_report
 from planner.report.table import result_rows
 from planner.search.space import SearchSpace
 from tests.planner.report.synthetic_report import report_data
@@ -19,10 +21,11 @@ from tests.planner.synthetic import acceptance_record, machine
 
 SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=(8,))
 VOID = {"meta", "br"}
+INLINE = {"b", "i", "em", "span", "button"}
 
 
 class Page(HTMLParser):
-    """The elements of a page, its text without scripts and styles, and its JSON."""
+    """The elements of a page, its text without scripts, styles and what is hidden until asked for, and its JSON."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -30,6 +33,9 @@ class Page(HTMLParser):
         self.ids: list[str] = []
         self.links: list[str] = []
         self.words: list[str] = []
+        self.terms: list[str] = []
+        self.meanings: list[str] = []
+        self._classes: list[str] = []
         self.figures: dict[str, dict] = {}
         self._json = ""
         self.feed(page)
@@ -43,20 +49,30 @@ class Page(HTMLParser):
         self._json = named.get("id", "") if named.get("type") == "application/json" else ""
         if tag not in VOID:
             self.open.append(tag)
+            self._classes.append(named.get("class") or "")
+            if tag not in INLINE:
+                self.words.append(" ")
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
+        self._classes.pop()
+        if tag not in INLINE:
+            self.words.append(" ")
 
     def handle_data(self, data):
         if self.open and self.open[-1] == "script":
             if self._json:
                 self.figures[self._json.removeprefix("json-")] = json.loads(data)
+        elif self._classes and self._classes[-1] == "meaning":
+            self.meanings.append(data.strip(" ()"))
         elif self.open and self.open[-1] != "style":
             self.words.append(data)
+            if self._classes[-1] == "term":
+                self.terms.append(data)
 
     @property
     def text(self) -> str:
-        return re.sub(r"\s+", " ", " ".join(self.words))
+        return re.sub(r"\s+", " ", "".join(self.words))
 
 
 @pytest.fixture(scope="module")
@@ -199,26 +215,11 @@ def test_one_run_each_has_no_median(tree_data):
     assert "range of its repeats" not in text
 
 
-def test_the_fastest_by_prediction_and_by_measurement_are_marked(data):
-    rows = {row.name: row.badges for row in result_rows(data)}
-    assert [badges.count("fastest predicted") for badges in rows.values()].count(1) == 1
-    fastest = min(range(len(data.results)), key=lambda index: data.results[index].measured_s)
-    assert "fastest measured" in list(rows.values())[fastest]
-
-
-def test_the_speed_up_is_over_the_fastest_plain_decoding_that_was_run(data):
-    best = data.plan.search.best(method="autoregressive").schedule
-    fastest = min(data.results, key=lambda result: result.measured_s)
-
-    def other_is_plain(result):
-        schedule = result.candidate.schedule
-        return schedule.method == "autoregressive" and schedule != best
-
-    results = tuple(
-        replace(result, measured=fastest.measured) if other_is_plain(result) else result for result in data.results
-    )
-    labels = [label for _, label in tiles(replace(data, results=results))]
-    assert f"plain decoding at {1 / fastest.measured_s:.1f} tokens/s" in labels[1]
+def test_what_is_recommended_is_marked_and_nothing_else_without_runs_that_were_judged(data):
+    marked = [row for row in result_rows(data) if row.badges]
+    assert [row.badges for row in marked] == [("recommended",)]
+    assert marked[0].result.candidate.schedule == data.plan.search.winner.schedule
+    assert [row.is_recommended for row in marked] == [True]
 
 
 def test_the_winner_can_be_copied_into_a_file(page, data):
@@ -227,15 +228,115 @@ def test_the_winner_can_be_copied_into_a_file(page, data):
     assert "mirrorsd run --schedule best.yaml" in page.text
 
 
-def test_every_word_that_names_a_schedule_is_explained(page):
+def test_every_word_that_names_a_schedule_is_explained_in_the_list(page):
     explained = page.text.split("Words on this page")[1]
-    for word in ("plain", "synchronous", "mirror", "tree", "root", "exit", "split, pooled", "hit, miss"):
-        assert word in explained
+    for word, meaning in GLOSSARY.items():
+        assert f"{word} {meaning}" in explained
+
+
+def test_words_are_explained_once_where_they_first_stand_and_by_the_same_words(page):
+    assert {"split", "pooled", "exit", "roots", "exit features", "branches", "hit", "window"} <= set(page.terms)
+    assert len(set(page.meanings)) == len(page.meanings) == len(page.terms)
+    assert set(page.meanings) <= set(GLOSSARY.values())
+
+
+def test_what_is_folded_away_explains_its_words_too(judged):
+    page = Page(render_report(judged))
+    assert page.terms.count("exit") == 2
+    assert len(page.meanings) == len(page.terms)
 
 
 def test_a_finger_scrolls_the_page_instead_of_zooming(page):
     for name, figure in page.figures.items():
-        assert figure["layout"]["dragmode"] == ("zoom" if name.startswith("timeline") else False)
+        assert figure["layout"]["dragmode"] is False, name
+        for key, settings in figure["layout"].items():
+            assert not re.fullmatch(r"[xy]axis\d*", key) or settings["fixedrange"], name
+
+
+def test_a_finger_is_never_kept_by_a_figure(html):
+    style = re.search(r"<style>(.*?)</style>", html, flags=re.DOTALL).group(1)
+    assert re.search(r"\.figure, \.figure \* \{ touch-action: pan-x pan-y pinch-zoom !important; \}", style)
+    assert re.search(r"\.scroll \{ overflow-x: auto;", style)
+    own = html.rsplit("<script>", maxsplit=1)[1]
+    assert "stopPropagation" in own
+    assert "{ capture: true, passive: true }" in own
+
+
+def test_what_may_be_wider_than_a_phone_scrolls_in_its_own_box(html):
+    body = html.split("<main>")[1]
+    for wide in re.finditer(r'<table|class="figure"', body):
+        assert '<div class="scroll">' in body[wide.start() - 60 : wide.start()]
+    style = re.search(r"<style>(.*?)</style>", html, flags=re.DOTALL).group(1)
+    fixed = [int(width) for width in re.findall(r"(?<![\w-])(?:min-)?width: (\d+)px", style)]
+    assert max(fixed) <= 180
+
+
+def test_a_busy_machine_is_the_first_thing_after_the_answer(data):
+    page = Page(render_report(replace(data, warning="Others were at work.", footnotes=("Others were at work.", "So."))))
+    assert page.text.count("Others were at work.") == 1
+    assert page.text.index("Others were at work.") < page.text.index("Recommended")
+    assert "Less certain than usual" not in Page(render_report(data)).text
+
+
+def test_what_is_recommended_stands_with_its_command_and_a_sample_of_the_model(data):
+    command, sample = "mirrorsd run --schedule out/best.yaml --prompt <b>", ("Why <so>?", "Because\nof & that.")
+    html = render_report(replace(data, command=command, sample=sample))
+    first = Page(html).text.split("What is predicted")[0].split("Predictions are off")[0]
+    assert data.plan.search.winner.schedule.traits.title.split()[0] in first.lower()
+    for words in (command, *sample):
+        assert words.replace("\n", " ") in first
+    assert html.count(f"<code>{command.replace('<b>', '&lt;b&gt;')}</code>") == 1
+    assert html.count('class="copy"') == 1
+
+
+def test_errors_at_the_speed_of_the_anchors_have_a_column_of_their_own(data, page):
+    assert "speed of anchors" not in page.text
+    results = [
+        replace(result, measured_at_anchor_s=result.predicted_s / 1.25, speedup=(1.111, 1.05, 1.5))
+        for result in data.results
+    ]
+    unknown = replace(results[-1], measured_at_anchor_s=None, speedup=(1.222, 0.0, inf))
+    text = Page(render_report(replace(data, results=(*results[:-1], unknown)))).text
+    assert "Error, at speed of anchors" in text
+    assert text.count("+25.0 %") == len(results) - 1
+    assert "25.0 % at the speed of the anchors" in text.replace(NO_BREAK_SPACE, " ")
+    assert f"{results[0].error * 100:+.1f} %".replace("-", "\u2212") in text
+    assert text.count("1.11× 1.05 to 1.50×") == len(results) - 1
+    assert "1.22×" in text
+    assert "inf" not in text.split("Words on this page")[0].replace("information", "")
+
+
+def test_the_fine_print_says_nothing_twice(data):
+    profile = data.plan.profile.model_copy(update={"notes": ("Quick.", "One of 60 left the rounds.")})
+    made = replace(data, plan=replace(data.plan, profile=profile), footnotes=("One of 60 left the rounds.", "Quick."))
+    text = Page(render_report(made)).text
+    assert text.count("One of 60 left the rounds.") == text.count("Quick.") == 1
+
+
+def test_the_machine_is_described_in_plain_words(data):
+    host = {"cpu_model": "Xeon", "cores": [0, 1], "memory_gb": 25.3, "fingerprint": "ab12", "other": "thing"}
+    lanes = tuple(
+        lane.model_copy(
+            update={"anchor": Anchor(context=128, seconds=0.0412, relative_error=0.013), "relative_error": 0.02}
+        )
+        for lane in data.plan.profile.lanes
+    )
+    profile = data.plan.profile.model_copy(update={"host": host, "lanes": lanes, "is_row_invariant": False})
+    text = Page(render_report(replace(data, plan=replace(data.plan, profile=profile)))).text.replace(
+        NO_BREAK_SPACE, " "
+    )
+    for words in (
+        "processor Xeon",
+        "processor cores 2 (numbers 0 and 1)",
+        "memory 25.3 GB",
+        "other thing",
+        "anchor 41.2 ms ±1 % after 128 tokens; all its times ±2 % together",
+        "anchor: a check of one token 1 41.2 ms 41.2 ms ±1 %",
+        "a result depends on how many others are computed with it",
+    ):
+        assert words in text
+    for raw in ("cpu_model", "memory_gb", "[0, 1]", "fingerprint"):
+        assert raw not in text
 
 
 def test_a_report_without_runs_says_so(data):

@@ -1,12 +1,17 @@
 """Figures show the traces: hidden and exposed work apart, hits and misses marked, labels legible."""
 
+import re
+from itertools import pairwise
+from pathlib import Path
+
 import pytest
 
+import planner.report.report
 from decoding.metrics import exposed_draft_s, hidden_draft_s, per_position_acceptance_rate
 from planner.report.acceptance_figure import acceptance, longest_windows
 from planner.report.break_even import break_even_figure
-from planner.report.figure import spread_apart
-from planner.report.landscape import exit_layers, landscape
+from planner.report.figure import STROKES, spread_apart
+from planner.report.landscape import exit_layer_keys, exit_layers, landscape
 from planner.report.table import result_rows, time_rows
 from planner.report.timeline import KEY, TARGET_WORK, common_end_s, pieces, timeline
 from planner.search.space import SearchSpace
@@ -92,7 +97,9 @@ def test_trees_have_a_line_each_over_the_number_of_nodes(tree_data):
     lines = {trace["name"]: trace for trace in figure.data if "name" in trace}
     trees = {"Medusa", "Hydra", "EAGLE-2", "EAGLE-3", "streaming"}
     assert trees < set(lines)
-    assert len({lines[name]["line"]["dash"] for name in trees}) == len(trees)
+    strokes = {(line["marker"]["symbol"], line["line"]["dash"]) for line in lines.values()}
+    assert len(strokes) == len(lines)
+    assert len({symbol for symbol, _ in strokes}) == len(lines)
     assert lines["EAGLE-3"]["x"] == [4, 8, 16]
     best = tree_data.plan.search.best(method="eagle3")
     assert min(lines["EAGLE-3"]["y"]) == pytest.approx(best.tpot_s * 1e3)
@@ -128,6 +135,68 @@ def test_exit_layers_need_two_exits(data):
     assert exit_layers(data.plan.search).data[0]["y"] == ["layer 15", "layer 20"]
     one_exit = report_data(space=SMALL.model_copy(update={"exit_layers": (20,)}), num_repeats=0)
     assert exit_layers(one_exit.plan.search) is None
+
+
+def luminance(colour):
+    """Relative luminance (WCAG 2) of `[red, green, blue]` in 0..255."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (part / 255 for part in colour)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one, other):
+    darker, lighter = sorted([luminance(one), luminance(other)])
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("theme", [0, 1])
+def test_numbers_in_the_heatmap_are_readable_on_every_colour(data, theme):
+    style = (Path(planner.report.report.__file__).parent / "style.css").read_text().split("prefers-color-scheme: dark")
+
+    def colour(variable):
+        digits = re.search(rf"{variable.removeprefix('var(').removesuffix(')')}: #(\w{{6}})", style[theme]).group(1)
+        return [int(digits[place : place + 2], 16) for place in (0, 2, 4)]
+
+    heatmap = exit_layers(data.plan.search).data[0]
+    text = colour(heatmap["textfont"]["color"])
+    (_, fast), (_, slow) = heatmap["colorscale"]
+    for step in range(11):
+        cell = [one + (other - one) * step / 10 for one, other in zip(colour(fast), colour(slow), strict=True)]
+        assert contrast(cell, text) >= 4.5
+
+
+def test_the_heatmap_says_which_colour_is_fast(data):
+    figure = exit_layers(data.plan.search)
+    fast, slow = exit_layer_keys(figure)
+    times = [time for row in figure.data[0]["z"] for time in row]
+    assert (fast.colour, slow.colour) == tuple(colour for _, colour in figure.data[0]["colorscale"])
+    assert fast.label == f"{min(times):.1f} ms per token, the fastest"
+    assert slow.label == f"{max(times):.1f} ms, the slowest"
+
+
+@pytest.mark.parametrize("which", ["data", "tree_data"])
+def test_every_line_is_named_by_its_own_marker_and_no_two_names_overlap(which, request):
+    figure = landscape(request.getfixturevalue(which).plan.search)
+    signs = {stroke.symbol: stroke.sign for stroke in STROKES}
+    labels = figure.layout["annotations"]
+    lines = {trace["name"]: trace for trace in figure.data if "name" in trace}
+    assert {f"{signs[line['marker']['symbol']]} {name}" for name, line in lines.items()} < {
+        label["text"] for label in labels
+    }
+    places = sorted(label["y"] for label in labels)
+    height_px = figure.layout["height"] - figure.layout["margin"]["t"] - figure.layout["margin"]["b"]
+    assert all((above - below) * height_px >= 16 for below, above in pairwise(places))
+
+
+def test_axes_whose_distances_are_ratios_say_so(data, tree_data):
+    figures = [
+        landscape(data.plan.search),
+        landscape(tree_data.plan.search),
+        *(break_even_figure(sweep) for sweep in data.plan.sensitivity.sweeps),
+    ]
+    axes = [figure.layout[name] for figure in figures for name in ("xaxis", "yaxis")]
+    for axis in axes:
+        assert (axis.get("type") == "log") == ("logarithmic" in axis["title"]["text"])
+    assert any(axis.get("type") == "log" for axis in axes)
 
 
 def test_ties_lie_on_the_curve_of_the_challenger(data):
