@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.paired_ratio import MOST_PAIRS, Ratio, paired_ratio, pairs_needed
+from planner.paired_ratio import Ratio, paired_ratio, pairs_needed
 
 TIMES = st.lists(st.tuples(st.floats(0.1, 10), st.floats(0.1, 10)), min_size=1, max_size=12)
 
