@@ -55,6 +55,21 @@ def decode_s(traces: Sequence[Trace]) -> float:
     return sum(trace.decode_s for trace in traces)
 
 
+def prefill_s(traces: Sequence[Trace]) -> float | None:
+    """Mean time from a request to the start of decoding; None where that of a trace is not known."""
+    return _mean_after_prefill(traces, [0.0] * len(traces))
+
+
+def ttft_s(traces: Sequence[Trace]) -> float | None:
+    """Mean time to first token: prefill, and decoding up to the first commit; None as in `prefill_s`."""
+    return _mean_after_prefill(traces, [trace.rounds[0].end_s for trace in traces])
+
+
+def e2e_s(traces: Sequence[Trace]) -> float | None:
+    """Mean time of a request, from its prompt to its last token; None as in `prefill_s`."""
+    return _mean_after_prefill(traces, [trace.decode_s for trace in traces])
+
+
 def tpot_s(traces: Sequence[Trace]) -> float:
     """Decoding time per committed token."""
     return _ratio(decode_s(traces), num_tokens(traces))
@@ -78,6 +93,14 @@ def exposed_draft_s(traces: Sequence[Trace], target_lane: str, draft_lane: str) 
 def overlap_efficiency(target_s: float, draft_s: float, parallel_s: float) -> float:
     """(T_target + T_draft - T_parallel) / min(T_target, T_draft): 1 is perfect overlap, 0 none at all."""
     return (target_s + draft_s - parallel_s) / min(target_s, draft_s)
+
+
+def _mean_after_prefill(traces: Sequence[Trace], seconds: Sequence[float]) -> float | None:
+    """Mean of times that begin with decoding, the prefill before it included."""
+    prefills_s = [trace.prefill_s for trace in traces if trace.prefill_s is not None]
+    if not traces or len(prefills_s) < len(traces):
+        return None
+    return (sum(prefills_s) + sum(seconds)) / len(traces)
 
 
 def _on(trace: Trace, lane: str) -> list[Span]:

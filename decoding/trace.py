@@ -75,13 +75,17 @@ class LaneEvent(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Trace:
-    """The record of one decoded sequence. `world` is the one that wrote it."""
+    """The record of one decoded sequence.
+
+    `world` is the one that wrote it; `prefill_s` the time from the request to the start of decoding, None where that is
+    not known.
+    """
 
     world: Literal["simulated", "measured"]
     spans: list[Span] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
     events: list[LaneEvent] = field(default_factory=list)
-    prefill_s: float = 0.0
+    prefill_s: float | None = None
     decode_s: float = 0.0
     _round_start_s: float = field(default=0.0, repr=False, compare=False)
 

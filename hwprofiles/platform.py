@@ -23,6 +23,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from decoding.errors import ProfileError
 from decoding.yaml_file import StrictModel, load_yaml
+from hwprofiles.bounds import BytesPerSecond, Seconds
 from hwprofiles.sheets import DeviceSheet, Quantity, device_sheet, link_sheet, shipped_file, shipped_names
 
 
@@ -47,8 +48,8 @@ class PlacedLink(StrictModel):
 
     between: tuple[str, str]
     sheet: Annotated[str, _known_sheet("link")] | None = None
-    latency_s: Annotated[float, Field(ge=0)] | None = None
-    bytes_per_s: Annotated[float, Field(gt=0)] | None = None
+    latency_s: Seconds | None = None
+    bytes_per_s: BytesPerSecond | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

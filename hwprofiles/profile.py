@@ -1,8 +1,4 @@
-"""A profile: what was measured on one machine, and how well. Written by calibration, read by the simulator.
-
-Latencies are tables over (rows, context). Between grid points they are interpolated linearly; outside the grid
-there is an error, never a silent extrapolation.
-"""
+"""A profile: what was measured on one machine, and how well. Written by calibration, read by the simulator."""
 
 from __future__ import annotations
 
@@ -10,18 +6,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from decoding.errors import OutOfRangeError, ProfileError
+from decoding.errors import ProfileError
 from decoding.yaml_file import StrictModel, load_yaml, save_yaml
+from hwprofiles.bounds import Bytes, BytesPerSecond, Factor, RelativeError, Seconds
+from hwprofiles.latency_table import Anchor, LatencyTable
 from hwprofiles.placement import split_pairs, whole_lanes
+
+__all__ = [
+    "BYTES_PER_CANDIDATE",
+    "Anchor",
+    "Contention",
+    "LanePart",
+    "LaneProfile",
+    "LatencyTable",
+    "LinkProfile",
+    "Profile",
+    "load_profile",
+    "save_profile",
+]
 
 BYTES_PER_CANDIDATE = 8
 """A candidate crosses a link as a 32-bit id and a 32-bit log-prob."""
 
-Seconds = Annotated[float, Field(ge=0)]
 LanePart = Literal[
     "layer",
     "lm_head",
@@ -38,75 +46,6 @@ LanePart = Literal[
 """The fields of a `LaneProfile` that hold tables."""
 
 
-class LatencyTable(StrictModel):
-    """Mean seconds of one model part over a grid, [rows][contexts].
-
-    Attributes:
-        rows: grid of row counts, ascending.
-        contexts: grid of context lengths (tokens in the cache), ascending; one entry where the context does
-            not matter, and then any context is in range.
-        seconds: means.
-        relative_error: half-width (90 %) of what the whole table may be off by, beyond what the lane's times share.
-        bytes_per_call: memory traffic of one call at one row (weights and cache), for contention.
-        source: where the numbers come from.
-    """
-
-    rows: Annotated[tuple[int, ...], Field(min_length=1)]
-    contexts: Annotated[tuple[int, ...], Field(min_length=1)]
-    seconds: tuple[tuple[Seconds, ...], ...]
-    relative_error: Annotated[float, Field(ge=0)] = 0.0
-    bytes_per_call: Annotated[float, Field(ge=0)] = 0.0
-    source: str
-
-    @model_validator(mode="after")
-    def _rectangular(self) -> Self:
-        for name, grid in (("rows", self.rows), ("contexts", self.contexts)):
-            if list(grid) != sorted(set(grid)):
-                msg = f"{name} {list(grid)} must be ascending without repeats"
-                raise ValueError(msg)
-        if [len(line) for line in self.seconds] != [len(self.contexts)] * len(self.rows):
-            msg = f"seconds must be {len(self.rows)} lists (rows) of {len(self.contexts)} numbers (contexts)"
-            raise ValueError(msg)
-        return self
-
-    def at(self, rows: float, context: float) -> float:
-        """Seconds for `rows` rows at `context` cached tokens, bilinear.
-
-        Raises:
-            OutOfRangeError: outside the measured grid.
-        """
-        return float(self.along(rows, np.array([context], dtype=np.float64))[0])
-
-    def along(self, rows: float, contexts: NDArray[np.float64]) -> NDArray[np.float64]:
-        """`at` of many contexts (at least one) at once, same shape as `contexts`.
-
-        Raises:
-            OutOfRangeError: outside the measured grid.
-        """
-        if reason := self.missing(rows, contexts):
-            raise OutOfRangeError(reason)
-        line = [float(np.interp(rows, self.rows, column)) for column in zip(*self.seconds, strict=True)]
-        return np.full(contexts.shape, line[0]) if len(line) == 1 else np.interp(contexts, self.contexts, line)
-
-    def missing(self, rows: float, contexts: NDArray[np.float64]) -> str | None:
-        """What `along` would refuse, in words; None if it would not."""
-        low, high = self.contexts[0], self.contexts[-1]
-        reason = None
-        if rows > self.rows[-1]:
-            reason = f"more than {self.rows[-1]} rows"
-        elif rows < self.rows[0]:
-            reason = f"fewer than {self.rows[0]} rows"
-        elif low != high and not low <= contexts.min() <= contexts.max() <= high:
-            reason = f"contexts {contexts.min():g}..{contexts.max():g}, outside {low}..{high},"
-        return None if reason is None else f"{reason} were not measured ({self.source}); calibrate a wider grid"
-
-    def scaled(self, factor: float | Sequence[float]) -> Self:
-        """The same table with all times multiplied: by one factor, or by one for each row count of the grid."""
-        factors = [factor] * len(self.rows) if isinstance(factor, int | float) else factor
-        lines = zip(factors, self.seconds, strict=True)
-        return self.model_copy(update={"seconds": tuple(tuple(own * time_s for time_s in line) for own, line in lines)})
-
-
 class Contention(StrictModel):
     """What two lanes cost each other while both work.
 
@@ -118,23 +57,9 @@ class Contention(StrictModel):
     """
 
     lanes: tuple[str, str]
-    slowdown: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]]
-    relative_error: Annotated[float, Field(ge=0)] = 0.0
+    slowdown: tuple[Factor, Factor]
+    relative_error: RelativeError = 0.0
     source: str
-
-
-class Anchor(StrictModel):
-    """The work that all other times of a lane were compared with: a verification of one row.
-
-    Attributes:
-        context: cached tokens.
-        seconds: its mean over the calibration.
-        relative_error: half-width (90 %) of that mean.
-    """
-
-    context: Annotated[int, Field(ge=0)]
-    seconds: Annotated[float, Field(gt=0)]
-    relative_error: Annotated[float, Field(ge=0)] = 0.0
 
 
 class LaneProfile(StrictModel):
@@ -169,7 +94,7 @@ class LaneProfile(StrictModel):
     draft_prefill: LatencyTable | None = None
     head_prefill: dict[str, LatencyTable] = Field(default={})
     anchor: Anchor | None = None
-    relative_error: Annotated[float, Field(ge=0)] = 0.0
+    relative_error: RelativeError = 0.0
 
     def verify_s(self, num_layers: int, rows: float, context: float) -> float:
         """Seconds of a verification, without its dispatch: all layers, and what follows the last one.
@@ -212,7 +137,7 @@ class LinkProfile(StrictModel):
 
     lanes: tuple[str, str]
     latency_s: Seconds
-    bytes_per_s: Annotated[float, Field(gt=0)]
+    bytes_per_s: BytesPerSecond
     source: str
 
     def transfer_s(self, num_bytes: float) -> float:
@@ -241,15 +166,15 @@ class Profile(StrictModel):
     target: str
     drafter: str | None
     dtype: str
-    num_layers: Annotated[int, Field(ge=1)]
+    num_layers: Annotated[int, Field(ge=1, le=10_000)]
     lanes: Annotated[tuple[LaneProfile, ...], Field(min_length=1)]
     links: tuple[LinkProfile, ...] = ()
     contention: tuple[Contention, ...] = ()
-    memory_pool_bytes_per_s: Annotated[float, Field(gt=0)] | None = None
-    features_bytes_per_row: Annotated[float, Field(ge=0)] = 0.0
+    memory_pool_bytes_per_s: BytesPerSecond | None = None
+    features_bytes_per_row: Bytes = 0.0
     round_overhead_s: Seconds = 0.0
-    calibration_s: Seconds = 0.0
-    relative_error: Annotated[float, Field(ge=0)] = 0.0
+    calibration_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    relative_error: RelativeError = 0.0
     is_row_invariant: bool | None = None
     samples: str | None = None
     notes: tuple[str, ...] = ()
@@ -297,11 +222,16 @@ class Profile(StrictModel):
 
         If the pair was measured only the other way round, each lane keeps its own slowdown.
         """
-        entries = {entry.lanes: entry.slowdown for entry in self.contention}
-        if (target_lane, draft_lane) in entries:
-            return entries[target_lane, draft_lane]
-        draft, target = entries.get((draft_lane, target_lane), (1.0, 1.0))
-        return target, draft
+        entry = self.contention_of(target_lane, draft_lane)
+        if entry is None:
+            return 1.0, 1.0
+        first, second = entry.slowdown
+        return (first, second) if entry.lanes == (target_lane, draft_lane) else (second, first)
+
+    def contention_of(self, target_lane: str, draft_lane: str) -> Contention | None:
+        """What was measured of two lanes at once, the other way round only where that is all there is."""
+        entries = {entry.lanes: entry for entry in self.contention}
+        return entries.get((target_lane, draft_lane)) or entries.get((draft_lane, target_lane))
 
     def __repr_args__(self) -> Iterator[tuple[str, object]]:
         """Of `repr` and `str`: whose profile it is. The tables would fill pages."""

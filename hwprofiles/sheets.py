@@ -16,6 +16,7 @@ from decoding.yaml_file import StrictModel, load_yaml
 
 _FOLDER = Path(__file__).parent
 Kind = Literal["device", "link", "platform"]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Quantity(StrictModel):
@@ -28,8 +29,8 @@ class Quantity(StrictModel):
         source: where it is from, and how it was derived.
     """
 
-    value: Annotated[float, Field(gt=0)]
-    span: tuple[float, float] | None = None
+    value: Annotated[Finite, Field(gt=0)]
+    span: tuple[Finite, Finite] | None = None
     status: Literal["datasheet", "measured", "derived"]
     source: Annotated[str, Field(min_length=1)]
 

@@ -99,7 +99,7 @@ def _headline(plain: Candidate | None, drafting: Candidate | None, compare: Comp
         return "Cannot tell: the search left plain decoding out."
     ratio, comparison = factor(plain.tpot_s / drafting.tpot_s), compare(plain.schedule, drafting.schedule)
     if not comparison.is_measurable:
-        error = percent(comparison.relative_error)
+        error = percent(comparison.high / comparison.ratio - 1)
         return f"Cannot tell: speculation is predicted at {ratio} the speed of plain decoding, give or take {error}."
     if drafting.tpot_s < plain.tpot_s:
         return f"Yes, speculation pays here: {ratio} the speed of plain decoding."

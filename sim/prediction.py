@@ -1,19 +1,18 @@
-"""What a simulation promises: the time per token with an interval, and where the time goes."""
+"""What a simulation promises: the time per token with an interval, where the time goes, and whole requests."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import hypot
 from typing import NamedTuple
 
 import numpy as np
 
+from hwprofiles.profile import Profile
 from sim.acceptance.acceptance_model import Walk
 from sim.cost.cost_model import Floats, Ints
 from sim.cost.durations import Durations
-
-DEVIATIONS = 1.96
-"""Standard errors on either side that hold 95 % of a normal distribution."""
+from sim.errors import Errors, ErrorShare, error_shares, relative_error
 
 
 class Bottlenecks(NamedTuple):
@@ -46,6 +45,7 @@ class RoundTimes:
     Attributes:
         seconds: from one round's first operation to the next one's, [rounds]; a drafting that precedes the
             verification counts for its round.
+        handing_over_s: how much of that lies after the commit, [rounds]; nothing where the next round begins with it.
         waits_s: where they went, by the names of `Bottlenecks`.
         target_busy_s, draft_busy_s: time in which either computes.
         hidden_draft_s: time in which both do.
@@ -53,6 +53,7 @@ class RoundTimes:
     """
 
     seconds: Floats
+    handing_over_s: Floats
     waits_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(Bottlenecks._fields, 0.0))
     target_busy_s: float = 0.0
     draft_busy_s: float = 0.0
@@ -67,12 +68,13 @@ class Prediction:
 
     Attributes:
         tpot_s: decoding time per committed token.
-        tpot_s_low, tpot_s_high: `tpot_s` * (1 -+ e), see `relative_error`.
-        relative_error: e = sqrt(machine^2 + spread^2 + sampling^2), where *machine* is the profile's own
-            relative error from held-back checks, *spread* that of its tables, each weighted by its share of the
-            time (errors of one lane's parts are taken to go the same way), and *sampling* 1.96 standard errors
-            of the ratio of time to tokens over prompts. One prompt shows nothing of it.
+        errors: what the machine's numbers may make it off by, see `sim.errors`. The chance of the prompts is not among
+            them: a run to compare with decodes the same ones.
+        prefill_s: mean time from the request to the start of decoding, over prompts; None if it was not measured.
+        ttft_s: mean time to the first token: prefill, and decoding up to the first commit; None likewise.
+        e2e_s: mean time of a request, from its prompt to its last token; None likewise.
         decode_s: time from the first operation to the last commit.
+        prompt_decode_s: the same by prompt, in order.
         num_tokens, num_rounds: committed tokens, verifications.
         num_accepted_tokens: drafted tokens that were committed.
         mean_acceptance_length: committed tokens per verification.
@@ -84,10 +86,12 @@ class Prediction:
     """
 
     tpot_s: float
-    tpot_s_low: float
-    tpot_s_high: float
-    relative_error: float
+    errors: Errors = field(hash=False)
+    prefill_s: float | None
+    ttft_s: float | None
+    e2e_s: float | None
     decode_s: float
+    prompt_decode_s: tuple[float, ...]
     num_tokens: int
     num_rounds: int
     num_accepted_tokens: int
@@ -99,24 +103,49 @@ class Prediction:
     bottlenecks: Bottlenecks
     source: str
 
+    @property
+    def relative_error(self) -> float:
+        """Half-width of the interval of `tpot_s` that holds 90 %, relative."""
+        return relative_error(self.errors)
+
+    @property
+    def tpot_s_low(self) -> float:
+        """Lower end of that interval."""
+        return self.tpot_s * max(0.0, 1 - self.relative_error)
+
+    @property
+    def tpot_s_high(self) -> float:
+        """Upper end of that interval."""
+        return self.tpot_s * (1 + self.relative_error)
+
+    def e2e_at(self, num_tokens: float) -> float | None:
+        """Mean time of a request for so many new tokens: prefill, and as long per token as here."""
+        return None if self.prefill_s is None else self.prefill_s + num_tokens * self.tpot_s
+
 
 def summarise(
-    walk: Walk, times: RoundTimes, durations: Durations, *, machine_error: float, acceptance_source: str
+    walk: Walk,
+    times: RoundTimes,
+    durations: Durations,
+    *,
+    profile: Profile,
+    prefill_s: Sequence[float] | None,
+    acceptance_source: str,
 ) -> Prediction:
-    """The prediction that timed rounds amount to."""
+    """The prediction that timed rounds amount to, after so long a prefill of each prompt."""
     decode_s = _by_prompt(walk, times.seconds)
     tokens = _by_prompt(walk, walk.num_committed)
     total_s, num_tokens, num_rounds = float(decode_s.sum()), int(tokens.sum()), len(walk.prompt)
-    tpot_s = total_s / num_tokens
     waits = Bottlenecks(**times.waits_s)
-    errors = (machine_error, _spread(waits, durations, total_s), _sampling_error(decode_s, tokens))
-    relative_error = hypot(*errors)
+    first_s = (times.seconds - times.handing_over_s)[walk.is_first]
     return Prediction(
-        tpot_s=tpot_s,
-        tpot_s_low=tpot_s * max(0.0, 1 - relative_error),
-        tpot_s_high=tpot_s * (1 + relative_error),
-        relative_error=relative_error,
+        tpot_s=total_s / num_tokens,
+        errors=_errors(profile, durations, waits, times, total_s),
+        prefill_s=None if prefill_s is None else float(np.mean(prefill_s)),
+        ttft_s=None if prefill_s is None else float(np.mean(prefill_s + first_s)),
+        e2e_s=None if prefill_s is None else float(np.mean(prefill_s + decode_s)),
         decode_s=total_s,
+        prompt_decode_s=tuple(decode_s.tolist()),
         num_tokens=num_tokens,
         num_rounds=num_rounds,
         num_accepted_tokens=int(np.minimum(walk.num_accepted, walk.num_committed).sum()),
@@ -134,19 +163,15 @@ def _by_prompt(walk: Walk, values: Floats | Ints) -> Floats:
     return np.bincount(walk.prompt, weights=values, minlength=walk.num_prompts).astype(np.float64)
 
 
-def _spread(waits: Bottlenecks, durations: Durations, total_s: float) -> float:
-    """Relative error of the decoding time from the spread of the tables."""
-    target_s = waits.target_prefix + waits.target_suffix + waits.target_verify
-    draft_s = waits.draft + waits.fallback
-    return (target_s * durations.target_relative_error + draft_s * durations.draft_relative_error) / total_s
-
-
-def _sampling_error(decode_s: Floats, tokens: Floats) -> float:
-    """`DEVIATIONS` relative standard errors of sum(decode_s) / sum(tokens) over prompts (ratio estimator)."""
-    num_prompts = len(tokens)
-    if num_prompts < 2:
-        return 0.0
-    ratio = decode_s.sum() / tokens.sum()
-    residuals = decode_s - ratio * tokens
-    standard_error = np.sqrt(num_prompts / (num_prompts - 1) * (residuals**2).sum()) / tokens.sum()
-    return DEVIATIONS * float(standard_error / ratio)
+def _errors(
+    profile: Profile, durations: Durations, waits: Bottlenecks, times: RoundTimes, total_s: float
+) -> dict[str, ErrorShare]:
+    """What is wrong with the lanes' times. A slowed target is as wrong as it is alone, and as the slowdown is."""
+    return error_shares(
+        profile,
+        durations,
+        target_s=waits.target_prefix + waits.target_suffix + waits.target_verify + waits.contention,
+        draft_s=waits.draft + waits.fallback,
+        both_s=times.hidden_draft_s,
+        total_s=total_s,
+    )

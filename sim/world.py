@@ -32,19 +32,23 @@ def simulate(
     """Play `schedule` on `profile`; one trace per prompt, each from time zero.
 
     Arguments and errors are those of `sim.evaluator.evaluate`; `trace` is whether the traces hold a span for every
-    operation and draft step. Rounds are there anyway.
+    operation and draft step. Rounds are there anyway. Where the prefill of a prompt was not
+    measured, that of all traces is None.
     """
     acceptance = as_acceptance(acceptance)
     tables = DurationTables(profile, acceptance.contexts(max_new_tokens), costs)
     lists = RoundCosts(tables.durations(schedule, acceptance.shape(schedule)))
     guessing = acceptance.guessing(schedule)
     traces = []
-    for prompt, answers in enumerate(acceptance.answers(schedule, max_new_tokens)):
+    prompts = acceptance.answers(schedule, max_new_tokens)
+    prefills_s = tables.prefill.known(schedule, [answers.prompt_length for answers in prompts])
+    for prompt, answers in enumerate(prompts):
         guesses = None if guessing is None else partial(guessing.rows, prompt)
         env = Environment()
         sequence = SimulatedSequence(env, schedule, lists, answers, guesses=guesses, has_spans=trace)
         flow = schedule.traits.flow(SimulatedLanes(sequence), schedule)
         env.process(cast("Generator[Event, Any, None]", flow))
         env.run()
+        sequence.trace.prefill_s = None if prefills_s is None else prefills_s[prompt]
         traces.append(sequence.trace)
     return traces

@@ -21,6 +21,7 @@ from calibrate.profiling.time_budget import Passes
 from calibrate.profiling.visits import Cell, Samples, visit_in_turn
 from decoding.methods import METHODS
 from decoding.schedule import Method, Schedule
+from hwprofiles.bounds import MOST_RELATIVE_ERROR
 from hwprofiles.placement import PlacedLane
 from hwprofiles.profile import LatencyTable
 from runtime.engine import Engine
@@ -95,7 +96,7 @@ class HeadParts:
             (1, self.most_rows),
             (0,),
             [[added_s], [added_s]],
-            relative_error=noise_s / added_s if added_s else 0.0,
+            relative_error=min(noise_s / added_s, MOST_RELATIVE_ERROR) if added_s else 0.0,
             source=self.source,
         )
 

@@ -1,77 +1,103 @@
-"""Whether one schedule is really faster than another: both meet the same prompts, so they are compared in pairs."""
+"""Whether one schedule is really faster than another: both meet the same machine and the same prompts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from math import hypot
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import exp, hypot
+from typing import Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
+from decoding.student_t import t_quantile
 from hwprofiles.profile import Profile
-from sim.evaluator import evaluate
-from sim.prediction import DEVIATIONS
+from sim.cost.cost_model import Floats
+from sim.errors import ratio_error
+from sim.evaluator import Evaluator
+from sim.prediction import Prediction
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """The slower schedule's time per token over the faster one's.
-
-    The intervals of two predictions both hold the chance of the prompts, which the two schedules share. Here it is
-    counted once, as it acts on the ratio.
+    """How two schedules compare, by prediction: `one` with an `other`.
 
     Attributes:
-        ratio: at least 1.
-        relative_error: sqrt(machine^2 + sampling^2), where *machine* is the profile's own relative error and
-            *sampling* 1.96 standard errors of the ratio over prompts (delete-one jackknife). One prompt
-            shows nothing of it.
+        ratio: time per token of the other over that of one; above 1 one is faster.
+        low, high: between them the ratio lies with 90 %, the machine's errors and the chance of the prompts counted.
+        machine_error: half-width (90 %) of the ratio's logarithm from what the machine's numbers may be off by, without
+            what both schedules share (`sim.errors.ratio_error`).
+        prompts_error: likewise from the chance of the prompts: whether it would also be so on others of their kind
+            (delete-one jackknife, Student's t). One prompt shows nothing of it, which counts as none.
     """
 
     ratio: float
-    relative_error: float
+    low: float
+    high: float
+    machine_error: float = 0.0
+    prompts_error: float = 0.0
+
+    @classmethod
+    def of(cls, ratio: float, *, machine_error: float, prompts_error: float) -> Self:
+        """With the interval that both errors make together."""
+        widest = exp(hypot(machine_error, prompts_error))
+        return cls(
+            ratio=ratio,
+            low=ratio / widest,
+            high=ratio * widest,
+            machine_error=machine_error,
+            prompts_error=prompts_error,
+        )
+
+    @property
+    def outcome(self) -> Literal["faster", "slower", "cannot tell"]:
+        """What is true of one, where the interval leaves no doubt."""
+        if self.low > 1:
+            return "faster"
+        return "slower" if self.high < 1 else "cannot tell"
 
     @property
     def is_measurable(self) -> bool:
-        """Whether the ratio's interval leaves no doubt that there is a difference."""
-        return self.ratio * (1 - self.relative_error) > 1
+        """Whether there is no doubt that there is a difference."""
+        return self.outcome != "cannot tell"
 
 
 Compare = Callable[[Schedule, Schedule], Comparison]
 
 
 def comparer(profile: Profile, record: AcceptanceRecord) -> Compare:
-    """A function that compares two schedules on `profile` and `record`, in either order."""
-    known: dict[Schedule, NDArray[np.float64]] = {}
+    """A function that compares one schedule with another on `profile` and `record`."""
+    evaluator = Evaluator(profile, record)
+    known: dict[Schedule, Prediction] = {}
 
-    def by_prompt(schedule: Schedule) -> NDArray[np.float64]:
+    def prediction(schedule: Schedule) -> Prediction:
         if schedule not in known:
-            known[schedule] = _seconds_by_prompt(schedule, profile, record)
+            known[schedule] = evaluator.predict(schedule)
         return known[schedule]
 
     def compare(one: Schedule, other: Schedule) -> Comparison:
-        faster, slower = sorted((by_prompt(one), by_prompt(other)), key=lambda seconds: float(seconds.sum()))
-        sampling = DEVIATIONS * _jackknife(slower, faster)
-        return Comparison(
-            ratio=float(slower.sum() / faster.sum()), relative_error=hypot(profile.relative_error, sampling)
+        ours, theirs = prediction(one), prediction(other)
+        return Comparison.of(
+            theirs.tpot_s / ours.tpot_s,
+            machine_error=ratio_error(ours.errors, theirs.errors),
+            prompts_error=_prompts_error(theirs.prompt_decode_s, ours.prompt_decode_s),
         )
 
     return compare
 
 
-def _seconds_by_prompt(schedule: Schedule, profile: Profile, record: AcceptanceRecord) -> NDArray[np.float64]:
-    """Decoding time of every prompt, [prompts]; all schedules commit the same tokens."""
-    alone = (replace(record, prompts=(prompt,)) for prompt in record.prompts)
-    return np.array([evaluate([schedule], profile, prompt)[0].decode_s for prompt in alone])
-
-
-def _jackknife(numerators: NDArray[np.float64], denominators: NDArray[np.float64]) -> float:
-    """Relative standard error of sum(numerators) / sum(denominators)."""
+def _prompts_error(numerators: Sequence[float], denominators: Sequence[float]) -> float:
+    """Half-width (90 %) of log(sum(numerators) / sum(denominators)) over prompts; both commit the same tokens."""
     count = len(numerators)
     if count < 2:
         return 0.0
-    ratios = (numerators.sum() - numerators) / (denominators.sum() - denominators)
-    error = np.sqrt((count - 1) / count * ((ratios - ratios.mean()) ** 2).sum())
-    return float(error / ratios.mean())
+    logs = _logs_without_each(numerators) - _logs_without_each(denominators)
+    standard_error = np.sqrt((count - 1) / count * ((logs - logs.mean()) ** 2).sum())
+    return t_quantile(count - 1) * float(standard_error)
+
+
+def _logs_without_each(seconds: Sequence[float]) -> Floats:
+    """Logarithms of the sums that leave one prompt out, [prompts]."""
+    logs: Floats = np.log(np.sum(seconds) - np.array(seconds))
+    return logs

@@ -72,6 +72,12 @@ class Walk:
     is_last: NDArray[np.bool_]
     num_prompts: int
 
+    @property
+    def prompt_lengths(self) -> list[int]:
+        """Tokens of every prompt."""
+        lengths: list[int] = (self.context[self.is_first] + 1).tolist()
+        return lengths
+
 
 class Acceptance(Protocol):
     """An acceptance model. `max_new_tokens` cuts all its sequences; None leaves them as they are."""

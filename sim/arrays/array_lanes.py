@@ -75,7 +75,7 @@ class ArrayLanes:
         self._num_begun, self._begins = 0, True
         self._ahead: RoundAhead | None = None
         self._place: Ints = decided.walk.context - durations.first_context
-        self._times = RoundTimes(np.zeros(len(self._place)))
+        self._times = RoundTimes(np.zeros(len(self._place)), np.zeros(len(self._place)))
 
     @property
     def is_over(self) -> bool:
@@ -218,9 +218,11 @@ class ArrayLanes:
         here, is_miss = self._place[rounds], self._decided.branches[rounds] == MISS
         missing_s = self._missing_s(rounds, ahead, is_miss)
         waited_s = ahead.boundary_s[here] + missing_s
+        overhead_s = 2 * self._durations.draft_half_s
+        times.handing_over_s[rounds] = overhead_s + ahead.channel_s[here] + waited_s
         self._add(
             rounds,
-            2 * self._durations.draft_half_s,
+            overhead_s,
             channel=ahead.channel_s[here],
             draft=np.where(is_miss, 0.0, waited_s),
             fallback=np.where(is_miss, waited_s, 0.0),

@@ -19,14 +19,25 @@ from hwprofiles.profile import LaneProfile, LatencyTable
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 PartKind = Literal[
-    "layer", "lm_head", "exit", "draft_step", "draft_step_features", "draft_streams", "head_step", "streams"
+    "layer",
+    "lm_head",
+    "exit",
+    "draft_step",
+    "draft_step_features",
+    "draft_streams",
+    "head_step",
+    "streams",
+    "prefill",
+    "draft_prefill",
+    "head_prefill",
 ]
 
 
 class Part(NamedTuple):
     """A model part that is timed as a whole. See `hwprofiles.profile`.
 
-    `exit_layer` distinguishes the exits, `drafter` the steps of heads (`head_step`) and the target's streams.
+    `exit_layer` distinguishes the exits, `drafter` the steps of heads (`head_step`), what heads read of a prompt
+    (`head_prefill`) and the target's streams.
     """
 
     kind: PartKind
@@ -34,13 +45,13 @@ class Part(NamedTuple):
     drafter: str | None = None
 
     def __str__(self) -> str:
-        if self.kind in ("head_step", "streams"):
+        if self.kind in ("head_step", "streams", "head_prefill"):
             return f"{self.kind.replace('_', ' ')} of {self.drafter}"
         return self.kind if self.exit_layer is None else f"{self.kind} after layer {self.exit_layer}"
 
 
 class PartFacts(NamedTuple):
-    """What else is known of a part: spread of its times, memory traffic of one call, origin of the numbers."""
+    """What else is known of a part: what all its times may be off by, traffic of one call, origin of the numbers."""
 
     relative_error: float
     bytes_per_call: float
@@ -83,6 +94,7 @@ class MeasuredCost:
         self._tables |= {Part("exit", layer): table for layer, table in lane.exit.items()}
         self._tables |= {Part("head_step", drafter=name): table for name, table in lane.heads.items()}
         self._tables |= {Part("streams", drafter=name): table for name, table in lane.streams.items()}
+        self._tables |= {Part("head_prefill", drafter=name): table for name, table in lane.head_prefill.items()}
 
     def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
         """See `LaneCost`."""
@@ -118,7 +130,7 @@ class ConstantCost:
     Attributes:
         seconds_by_kind: seconds of one call.
         bytes_by_kind: memory traffic of one call, for contention; nothing where it is not given.
-        relative_error: spread to claim.
+        relative_error: to claim.
     """
 
     seconds_by_kind: Mapping[PartKind, float]
@@ -144,4 +156,12 @@ class ConstantCost:
         return PartFacts(self.relative_error, self.bytes_by_kind.get(part.kind, 0.0), "constant")
 
 
-_PLAIN_KINDS: tuple[PartKind, ...] = ("layer", "lm_head", "draft_step", "draft_step_features", "draft_streams")
+_PLAIN_KINDS: tuple[PartKind, ...] = (
+    "layer",
+    "lm_head",
+    "draft_step",
+    "draft_step_features",
+    "draft_streams",
+    "prefill",
+    "draft_prefill",
+)

@@ -14,9 +14,11 @@ import numpy as np
 
 from decoding.errors import ConfigError, ProfileError
 from decoding.schedule import Schedule
+from hwprofiles.bounds import LONGEST_S, MOST_SLOWDOWN
 from hwprofiles.profile import BYTES_PER_CANDIDATE, Profile
 from sim.cost.contention import PairContention, Slowdown
 from sim.cost.cost_model import Floats, LaneCost, MeasuredCost, Part, PartFacts
+from sim.cost.prefill import PrefillTimes
 from sim.cost.round_plan import DRAFT_STEP, DRAFT_STREAMS, Operation, RoundPlan, RoundShape, StepKind
 
 TICK_S = 2.0**-40
@@ -58,7 +60,8 @@ class Durations:
         target_half_s, draft_half_s: half a dispatch, before and after each operation.
         round_overhead_s: the driver's own time, between a verdict and the next operation.
         transfer_s: the exit message's time on the link.
-        target_relative_error, draft_relative_error: spread of the measurements, the target's weighted by time.
+        target_relative_error, draft_relative_error: what the tables of either may be off by together (half-width,
+            90 %); those of the target's parts are taken to err the same way, and count by their time.
         sources: where the numbers come from.
     """
 
@@ -95,6 +98,7 @@ class DurationTables:
         self._first_context = contexts.start
         self._costs: dict[str, LaneCost] = {lane.name: MeasuredCost(lane) for lane in profile.lanes}
         self._costs |= costs or {}
+        self.prefill = PrefillTimes(profile, self._costs)
         self._calls: dict[tuple[str, Part, int], Floats] = {}
         self._works: dict[tuple[str, tuple[tuple[Part, int], ...], int], Floats] = {}
         self._spreads: dict[tuple[str, tuple[tuple[Part, int, int], ...]], float] = {}
@@ -131,7 +135,7 @@ class DurationTables:
             for operation, more in zip(plan.segments, streams_s, strict=True)
         ]
         parts = [(target, part) for operation in plan.segments for part in operation.calls]
-        drafting = [self._facts(draft, plan.step)] if plan.step else []
+        drafting = [self._facts(draft, part) for part in plan.drafting_parts]
         if plan.step_rows:
             self._step_s(plan, plan.widest_step)  # refused where it was not measured, whatever texts come to
         step_s = {kind: self._step_s(plan, count) for kind, count in plan.step_rows.items()}
@@ -182,10 +186,13 @@ class DurationTables:
             target_bytes = sum(
                 count * self._facts(target, part).bytes_per_call for part, count in operation.calls.items()
             )
-            self._pairs[key] = PairContention.of(self.profile, target, draft).slowdown(
+            slowdown = PairContention.of(self.profile, target, draft).slowdown(
                 target_bytes / self._work_s(target, operation.calls, operation.rows),
                 self._facts(draft, plan.step).bytes_per_call / self._step_s(plan, rows),
             )
+            for times in slowdown:
+                _require(times, MOST_SLOWDOWN, f"times as long, while lanes {target!r} and {draft!r} both compute")
+            self._pairs[key] = slowdown
         return self._pairs[key]
 
     def _work_s(self, lane: str, calls: Mapping[Part, int], rows: int) -> Floats:
@@ -208,7 +215,9 @@ class DurationTables:
     def _call(self, lane: str, part: Part, rows: int) -> Floats:
         key = (lane, part, rows)
         if key not in self._calls:
-            self._calls[key] = self._costs[lane].seconds(part, rows, self._contexts)
+            seconds = self._costs[lane].seconds(part, rows, self._contexts)
+            _require(seconds, LONGEST_S, f"seconds of {part} with {rows} rows on lane {lane!r}")
+            self._calls[key] = seconds
         return self._calls[key]
 
     def _facts(self, lane: str, part: Part) -> PartFacts:
@@ -225,4 +234,15 @@ class DurationTables:
         bytes_per_row: float = BYTES_PER_CANDIDATE * schedule.num_exit_candidates
         if schedule.exit_features:
             bytes_per_row += self.profile.features_bytes_per_row
-        return link.transfer_s(schedule.num_rows * bytes_per_row)
+        seconds = link.transfer_s(schedule.num_rows * bytes_per_row)
+        _require(np.array([seconds]), LONGEST_S, f"seconds of a message from lane {schedule.target_lane!r}")
+        return seconds
+
+
+def _require(values: Floats, most: float, what: str) -> None:
+    """Refuse what only a wrong number of the profile can come to, and what is no number."""
+    if not (values.max() <= most and values.min() >= 0):
+        msg = (
+            f"by this profile it is {values.max():g} {what}: at most {most:g} are plausible, so a number in it is wrong"
+        )
+        raise ProfileError(msg)

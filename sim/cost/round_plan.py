@@ -117,6 +117,13 @@ class RoundPlan:
         """Rows of the longest first step of a rollout; 0 without a draft lane."""
         return max(self.unread, default=-1) + 1
 
+    @property
+    def drafting_parts(self) -> tuple[Part, ...]:
+        """The parts that are called to draft, the one of most steps first."""
+        if self.step is None:
+            return ()
+        return tuple(dict.fromkeys((self.step, DRAFT_STEP, DRAFT_STREAMS))) if self.num_streams else (self.step,)
+
     def demands(self) -> Iterator[tuple[str, Part, int]]:
         """Every part that is ever called, with its lane and rows."""
         for operation in self.segments:

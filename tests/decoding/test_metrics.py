@@ -90,3 +90,15 @@ def test_nothing_decoded_has_no_rates() -> None:
     assert math.isnan(metrics.mean_acceptance_length([]))
     assert math.isnan(metrics.tpot_s([Trace(world="simulated")]))
     assert metrics.per_position_acceptance_rate([]) == []
+
+
+def test_requests_are_read_before_they_are_decoded() -> None:
+    one, other = trace(3, 0, decode_s=2.0), trace(1, decode_s=4.0)
+    one.rounds[0] = one.rounds[0]._replace(end_s=1.5)
+    other.rounds[0] = other.rounds[0]._replace(end_s=4.0)
+    one.prefill_s, other.prefill_s = 1.0, 2.0
+    figures = metrics.prefill_s, metrics.ttft_s, metrics.e2e_s
+    assert [figure([one, other]) for figure in figures] == [1.5, (2.5 + 6) / 2, (3 + 6) / 2]
+    other.prefill_s = None
+    assert [figure([one, other]) for figure in figures] == [None] * 3
+    assert [figure([]) for figure in figures] == [None] * 3

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,10 +8,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from decoding.errors import ConfigError, OutOfRangeError, ProfileError
+from hwprofiles.latency_table import Anchor, LatencyTable
 from hwprofiles.profile import (
     Contention,
     LaneProfile,
-    LatencyTable,
     LinkProfile,
     Profile,
     load_profile,
@@ -228,6 +229,67 @@ def test_two_lanes_of_one_name_are_refused() -> None:
     lane = LaneProfile(name="cpu0", device="x", dispatch_s=0)
     with pytest.raises(ValidationError, match="lane names repeat"):
         profile(lanes=(lane, lane), links=(), contention=())
+
+
+NOT_FINITE = ("nan", "inf", "-inf")
+SCALARS: dict[str, tuple[Any, ...]] = {
+    "round_overhead_s": (-1e-9, 3601.0),
+    "relative_error": (-0.1, 101.0),
+    "memory_pool_bytes_per_s": (0.0, 0.5, 1e300),
+    "features_bytes_per_row": (-1.0, 1e300),
+    "calibration_s": (-1.0,),
+    "num_layers": (0, 10**6),
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [(field, value) for field, values in SCALARS.items() for value in (*values, *map(float, NOT_FINITE))],
+)
+def test_a_number_that_no_machine_has_is_refused(field: str, value: float) -> None:
+    with pytest.raises(ValidationError, match=field):
+        profile(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    [
+        (LinkProfile, "bytes_per_s", 0.5),
+        (LinkProfile, "bytes_per_s", 1e300),
+        (LinkProfile, "latency_s", 1e300),
+        (Contention, "slowdown", (1.0, 0.009)),
+        (Contention, "slowdown", (1001.0, 1.0)),
+        (Anchor, "seconds", 0.0),
+        (Anchor, "seconds", 3601.0),
+        (LatencyTable, "seconds", ((3601.0,),)),
+        (LatencyTable, "seconds", ((float("nan"),),)),
+        (LatencyTable, "relative_error", float("nan")),
+        (LatencyTable, "rows", (-1,)),
+        (LatencyTable, "contexts", (10**400,)),
+    ],
+)
+def test_nor_is_one_that_no_part_of_it_has(kind: type, field: str, value: object) -> None:
+    usual: dict[type, dict[str, Any]] = {
+        LinkProfile: {"lanes": ("cpu0", "cpu1"), "latency_s": 0.1, "bytes_per_s": 1.0, "source": "test"},
+        Contention: {"lanes": ("cpu0", "cpu1"), "slowdown": (1.0, 1.0), "source": "test"},
+        Anchor: {"context": 4, "seconds": 0.1},
+        LatencyTable: {"rows": (1,), "contexts": (0,), "seconds": ((0.1,),), "source": "test"},
+    }
+    kind(**usual[kind])
+    with pytest.raises(ValidationError, match=field):
+        kind(**usual[kind] | {field: value})
+
+
+@pytest.mark.parametrize("value", ["." + name.strip("-") for name in NOT_FINITE])
+def test_a_file_with_a_number_that_is_none_names_its_line(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "profile.yaml"
+    save_profile(profile(), path)
+    text = path.read_text().replace("latency_s: 5.0e-05", f"latency_s: {value}")
+    path.write_text(text)
+    with pytest.raises(
+        ConfigError, match=r"profile\.yaml:\d+:\d+: links\.0\.latency_s: Input should be a finite number"
+    ):
+        load_profile(path)
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:

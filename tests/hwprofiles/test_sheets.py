@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from decoding.errors import ConfigError, ProfileError
 from decoding.yaml_file import load_yaml
@@ -62,3 +63,9 @@ def test_a_number_without_a_source_is_refused_by_line(tmp_path: Path) -> None:
 def test_a_value_outside_its_span_is_refused() -> None:
     with pytest.raises(ValueError, match=r"3 is outside its span 1\.\.2"):
         Quantity(value=3, span=(1, 2), status="measured", source="x")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0])
+def test_a_published_number_is_a_number(value: float) -> None:
+    with pytest.raises(ValidationError, match="value"):
+        Quantity(value=value, status="datasheet", source="test")

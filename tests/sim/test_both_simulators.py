@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +28,9 @@ def assert_same(prediction: Prediction, traces: list[Trace], schedule: Schedule)
     reuse_rate = metrics.reuse_rate(traces)
     assert prediction.reuse_rate == reuse_rate or math.isnan(prediction.reuse_rate + reuse_rate)
     assert abs(prediction.decode_s - metrics.decode_s(traces)) < TOLERANCE_S
+    for name in ("prefill_s", "ttft_s", "e2e_s"):
+        assert getattr(prediction, name) == pytest.approx(getattr(metrics, name)(traces), abs=TOLERANCE_S)
+    assert prediction.prompt_decode_s == pytest.approx([trace.decode_s for trace in traces], abs=TOLERANCE_S)
     assert abs(sum(prediction.bottlenecks) - prediction.decode_s) < TOLERANCE_S
     if schedule.is_pooled or schedule.draft_lane is None:
         return

@@ -1,21 +1,20 @@
 from __future__ import annotations
 
-from math import hypot, sqrt
+from math import hypot
 
-import numpy as np
 import pytest
 
 from decoding.schedule import Schedule
 from hwprofiles.profile import LatencyTable, LinkProfile
 from sim.acceptance.acceptance_model import DrawnAcceptance
-from sim.evaluator import predict
+from sim.evaluator import Evaluator, predict
 from sim.prediction import Bottlenecks
-from tests.sim.worlds import AUTOREGRESSIVE, TREES, lane, machine, mirror, prompt, record, speculative, tree
+from tests.sim.worlds import AUTOREGRESSIVE, TREES, lane, machine, mirror, prompt, reading, record, speculative, tree
 
 TEXTS = record(prompt("1010111", "0100000"))
 
 
-def spread(table: LatencyTable | None, relative_error: float) -> LatencyTable:
+def off_by(table: LatencyTable | None, relative_error: float) -> LatencyTable:
     assert table is not None
     return table.model_copy(update={"relative_error": relative_error})
 
@@ -49,35 +48,45 @@ def test_waiting_for_the_exit_message_is_the_channels_fault() -> None:
 
 
 @pytest.mark.parametrize("schedule", [AUTOREGRESSIVE, speculative()])
-def test_one_prompt_and_exact_tables_leave_the_machines_error(schedule: Schedule) -> None:
+def test_exact_tables_leave_the_error_of_all_times(schedule: Schedule) -> None:
     found = predict(schedule, machine(relative_error=0.1), TEXTS)
     assert found.tpot_s_low == pytest.approx(found.tpot_s * 0.9)
     assert found.tpot_s_high == pytest.approx(found.tpot_s * 1.1)
 
 
-def test_spread_of_the_tables_counts_by_share_of_the_time() -> None:
+def test_tables_count_by_their_share_of_the_time_and_err_on_their_own() -> None:
     target, draft = lane("target"), lane("draft", draft_step=2)
-    target = target.model_copy(update={"layer": spread(target.layer, 0.22)})
-    draft = draft.model_copy(update={"draft_step": spread(draft.draft_step, 0.5)})
+    target = target.model_copy(update={"layer": off_by(target.layer, 0.22)})
+    draft = draft.model_copy(update={"draft_step": off_by(draft.draft_step, 0.5)})
     # of 15 s a round, 10 in layers and 4 in draft steps
     found = predict(speculative(), machine(target, draft, relative_error=0.1), TEXTS)
-    assert found.relative_error == pytest.approx(hypot(0.1, (10 * 0.22 + 4 * 0.5) / 15))
+    assert found.relative_error == pytest.approx(hypot(0.1, 10 * 0.22 / 15, 4 * 0.5 / 15))
 
 
-def test_sampling_error_of_two_prompts() -> None:
-    texts = record(prompt("1111"), prompt("000000"))
+def test_how_much_prompts_differ_is_no_error_of_a_prediction_for_them() -> None:
+    assert predict(speculative(), machine(), record(prompt("1111"), prompt("000000"))).relative_error == 0
+
+
+def test_a_request_is_read_before_it_is_decoded() -> None:
+    lanes = [reading(lane(name), prefill=0.5, draft_prefill=0.25, head_prefill=1) for name in ("target", "draft")]
+    texts = record(prompt("1111", prompt_length=5), prompt("000000", prompt_length=9))
+    found = predict(speculative(), machine(*lanes), texts)
     # 13 s a round: two rounds for four tokens, six for six
-    times, tokens = np.array([2 * 13.0, 6 * 13.0]), np.array([4, 6])
-    ratio = times.sum() / tokens.sum()
-    residuals = times - ratio * tokens
-    standard_error = sqrt(2 / 1 * (residuals**2).sum()) / tokens.sum()
-    found = predict(speculative(), machine(), texts)
-    assert found.tpot_s == pytest.approx(ratio)
-    assert found.relative_error == pytest.approx(1.96 * standard_error / ratio)
+    assert found.prompt_decode_s == (26, 78)
+    assert (found.prefill_s, found.ttft_s, found.e2e_s) == (3, 3 + 13, 3 + 52)
+    assert found.e2e_at(100) == 3 + 100 * found.tpot_s
+
+
+def test_without_a_measured_prefill_nothing_is_said_of_requests() -> None:
+    found = predict(speculative(), machine(), TEXTS)
+    assert (found.prefill_s, found.ttft_s, found.e2e_s, found.e2e_at(9)) == (None, None, None, None)
+    missing = Evaluator(machine(), TEXTS).missing_prefill
+    assert missing(speculative()).startswith("lane 'target' has no measured prefill; measured there: layer, ")
+    assert missing(speculative(draft_lane="npu")) is None, "decoding is what cannot be predicted of it"
 
 
 def test_a_lower_bound_is_never_below_zero() -> None:
-    found = predict(AUTOREGRESSIVE, machine(relative_error=3), TEXTS)
+    found = predict(AUTOREGRESSIVE, machine(relative_error=3.0), TEXTS)
     assert (found.tpot_s_low, found.tpot_s_high) == (0, 4 * found.tpot_s)
 
 

@@ -55,6 +55,16 @@ def lane(name: str, *, dispatch_s: float = 0.0, **parts: float) -> LaneProfile:
     )
 
 
+def reading(lane: LaneProfile, *, prefill: float, draft_prefill: float, head_prefill: float) -> LaneProfile:
+    """A lane of which is known what reading takes that many seconds for every token, for 1..200 of them."""
+
+    def table(row_s: float) -> LatencyTable:
+        return LatencyTable(rows=(1, 200), contexts=(0,), seconds=((row_s,), (200 * row_s,)), source="by hand")
+
+    tables = {"prefill": table(prefill), "draft_prefill": table(draft_prefill)}
+    return lane.model_copy(update=tables | {"head_prefill": dict.fromkeys(("head", "other"), table(head_prefill))})
+
+
 def machine(*lanes: LaneProfile, **fields: Any) -> Profile:
     """A profile of the given lanes, or of two plain ones."""
     lanes = lanes or (lane("target"), lane("draft"))
@@ -263,8 +273,16 @@ def profiles(draw: st.DrawFn, *, contended: bool | None = None) -> Profile:
             source="random",
         )
 
+    knows_prefill = draw(st.booleans())
+
     def random_lane(name: str) -> LaneProfile:
+        of_prompts: dict[str, Any] = {}
+        if knows_prefill:
+            of_prompts = {"prefill": table(1.0), "draft_prefill": table(draft_share)}
+            of_prompts["head_prefill"] = {name: table(draft_share) for name in ("head", "other")}
         return LaneProfile(
+            **of_prompts,
+            relative_error=random.uniform(0, 0.1),
             name=name,
             device="cpu",
             dispatch_s=random.choice([0.0, seconds(1.0)]),
@@ -291,8 +309,10 @@ def profiles(draw: st.DrawFn, *, contended: bool | None = None) -> Profile:
         random_lane("target"),
         random_lane("draft"),
         links=(link,) if draw(st.booleans()) else (),
-        contention=(Contention(lanes=("target", "draft"), slowdown=slowdown, source="random"),) if contended else (),
-        memory_pool_bytes_per_s=random.uniform(0.5, 20.0) if pooled_memory else None,
+        contention=(Contention(lanes=("target", "draft"), slowdown=slowdown, relative_error=0.04, source="random"),)
+        if contended
+        else (),
+        memory_pool_bytes_per_s=random.uniform(1.0, 20.0) if pooled_memory else None,
         features_bytes_per_row=random.choice([0.0, 4.0]),
         round_overhead_s=random.choice([0.0, seconds(1.0)]),
         relative_error=0.05,

@@ -1,10 +1,17 @@
-"""Schedules are compared on the prompts they share; only what is left over counts as doubt."""
+"""Schedules are compared on the machine and the prompts that they share; only what is left over counts as doubt."""
 
+from math import exp, hypot, log
+
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from decoding.schedule import Schedule
+from decoding.student_t import t_quantile
+from hwprofiles.profile import Profile
 from planner.search.comparison import Comparison, comparer
-from planner.what_if.scaled_profile import with_speed
+from sim.errors import ratio_error
 from sim.evaluator import predict
 from tests.planner.synthetic import acceptance_record, machine
 
@@ -22,52 +29,101 @@ def record():
     return acceptance_record(num_prompts=5)
 
 
-def exact_machine():
-    return machine().model_copy(update={"relative_error": 0.0})
+def exact_machine() -> Profile:
+    """No table of it is wrong."""
+    found = machine()
+    exact = {"relative_error": 0.0}
+
+    def tables(lane):
+        parts = ("layer", "lm_head", "draft_step", "draft_step_features")
+        return {part: getattr(lane, part) and getattr(lane, part).model_copy(update=exact) for part in parts}
+
+    lanes = tuple(lane.model_copy(update=tables(lane)) for lane in found.lanes)
+    return found.model_copy(update=exact | {"lanes": lanes})
 
 
-def test_the_ratio_is_that_of_the_predictions_in_either_order(record):
+def test_the_ratio_is_how_many_times_as_fast_one_is(record):
     compare = comparer(machine(), record)
     ratio = predict(PLAIN, machine(), record).tpot_s / predict(synchronous(2), machine(), record).tpot_s
-    assert compare(PLAIN, synchronous(2)).ratio == pytest.approx(ratio)
-    assert compare(synchronous(2), PLAIN) == compare(PLAIN, synchronous(2))
+    assert compare(synchronous(2), PLAIN).ratio == pytest.approx(ratio)
+    assert compare(PLAIN, synchronous(2)).ratio == pytest.approx(1 / ratio)
+
+
+def test_the_other_way_round_everything_is_the_other_way_round(record):
+    compare = comparer(machine(), record)
+    there, back = compare(PLAIN, synchronous(2)), compare(synchronous(2), PLAIN)
+    assert (back.low, back.high) == pytest.approx((1 / there.high, 1 / there.low))
+    assert (back.machine_error, back.prompts_error) == pytest.approx((there.machine_error, there.prompts_error))
+    assert {there.outcome, back.outcome} == {"faster", "slower"}
 
 
 def test_a_schedule_does_not_differ_from_itself(record):
     comparison = comparer(machine(), record)(synchronous(3), synchronous(3))
-    assert comparison.ratio == 1
-    assert not comparison.is_measurable
+    assert comparison == Comparison(ratio=1, low=1, high=1)
+    assert (comparison.outcome, comparison.is_measurable) == ("cannot tell", False)
 
 
-def test_prompts_that_all_agree_leave_no_doubt_but_the_machines(record):
+def test_the_machine_errs_in_a_ratio_by_what_the_two_do_not_share(record):
+    compare = comparer(machine(), record)
+    plain, drafting = (predict(one, machine(), record) for one in (PLAIN, synchronous(2)))
+    found = compare(PLAIN, synchronous(2))
+    assert found.machine_error == ratio_error(plain.errors, drafting.errors)
+    assert 0 < found.machine_error < plain.relative_error < hypot(plain.relative_error, drafting.relative_error)
+    assert comparer(exact_machine(), record)(PLAIN, synchronous(2)).machine_error == 0
+
+
+def test_what_all_times_are_off_by_leaves_the_verdict_alone(record):
+    blurred = machine().model_copy(update={"relative_error": 5.0})
+    assert comparer(blurred, record)(PLAIN, synchronous(2)) == comparer(machine(), record)(PLAIN, synchronous(2))
+
+
+def test_prompts_that_all_agree_leave_no_doubt(record):
     # Plain decoding on two lanes: the same ratio on every prompt, up to the contexts.
     other = PLAIN.model_copy(update={"target_lane": "target"})
-    assert comparer(exact_machine(), record)(PLAIN, other).relative_error < 1e-3
-    assert comparer(machine(), record)(PLAIN, other).relative_error == pytest.approx(0.03, abs=1e-3)
+    assert comparer(machine(), record)(PLAIN, other).prompts_error < 1e-3
+
+
+def test_the_chance_of_the_prompts_is_a_jackknife_with_students_t(record):
+    compare = comparer(machine(), record)
+    plain, drafting = (np.array(predict(one, machine(), record).prompt_decode_s) for one in (PLAIN, synchronous(2)))
+    without_each = [np.delete(plain, at).sum() / np.delete(drafting, at).sum() for at in range(5)]
+    standard_error = np.std(np.log(without_each)) * 2  # sqrt(n - 1) times their deviation
+    assert compare(synchronous(2), PLAIN).prompts_error == pytest.approx(t_quantile(4) * standard_error)
 
 
 def test_doubt_shrinks_with_more_prompts():
-    errors = [
-        comparer(exact_machine(), acceptance_record(num_prompts=count))(PLAIN, synchronous(4)).relative_error
+    few, many = (
+        comparer(machine(), acceptance_record(num_prompts=count))(PLAIN, synchronous(4)).prompts_error
         for count in (4, 40)
-    ]
-    assert 0 < errors[1] < errors[0] / 2
+    )
+    assert 0 < many < few / 2
 
 
-def test_one_prompt_says_nothing_about_sampling():
-    compare = comparer(exact_machine(), acceptance_record(num_prompts=1))
-    assert compare(PLAIN, synchronous(4)).relative_error == 0
+def test_one_prompt_says_nothing_about_others():
+    compare = comparer(machine(), acceptance_record(num_prompts=1))
+    assert compare(PLAIN, synchronous(4)).prompts_error == 0
 
 
-def test_pairs_are_sharper_than_intervals_of_their_own(record):
-    slower = with_speed(exact_machine(), "draft", 0.9)
-    one, other = predict(synchronous(2), exact_machine(), record), predict(synchronous(2), slower, record)
-    assert one.tpot_s_high > other.tpot_s_low, "the intervals of the two overlap"
-    compare = comparer(exact_machine(), record)
-    pair = compare(synchronous(2), synchronous(3))
-    assert pair.relative_error < predict(synchronous(2), exact_machine(), record).relative_error
+@given(st.floats(0.1, 10), st.floats(0, 2), st.floats(0, 2))
+def test_both_errors_together_make_the_interval(ratio, machine_error, prompts_error):
+    found = Comparison.of(ratio, machine_error=machine_error, prompts_error=prompts_error)
+    assert log(found.high / ratio) == pytest.approx(hypot(machine_error, prompts_error), abs=1e-12)
+    assert log(ratio / found.low) == pytest.approx(hypot(machine_error, prompts_error), abs=1e-12)
 
 
-@pytest.mark.parametrize(("ratio", "error", "is_measurable"), [(1.1, 0.05, True), (1.1, 0.1, False), (1.0, 0.0, False)])
-def test_a_difference_must_exceed_its_error(ratio, error, is_measurable):
-    assert Comparison(ratio=ratio, relative_error=error).is_measurable == is_measurable
+@pytest.mark.parametrize(
+    ("ratio", "error", "outcome"),
+    [
+        (1.1, 0.05, "faster"),
+        (1.1, 0.1, "cannot tell"),
+        (1.0, 0.0, "cannot tell"),
+        (1 / 1.1, 0.1, "cannot tell"),
+        (1 / 1.1, 0.05, "slower"),
+        (exp(0.2), 0.199, "faster"),
+        (exp(0.2), 0.201, "cannot tell"),
+    ],
+)
+def test_a_difference_must_exceed_its_error(ratio, error, outcome):
+    comparison = Comparison.of(ratio, machine_error=error, prompts_error=0)
+    assert comparison.outcome == outcome
+    assert comparison.is_measurable == (outcome != "cannot tell")

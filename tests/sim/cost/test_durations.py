@@ -11,9 +11,10 @@ from hwprofiles.profile import LatencyTable, LinkProfile, Profile
 from sim.cost.cost_model import ConstantCost
 from sim.cost.durations import TICK_S, Durations, DurationTables, in_ticks, one_in_ticks
 from sim.cost.round_plan import RoundShape, step_rows
+from sim.evaluator import predict
 from sim.world import simulate
 from tests.sim.playing import by_rows
-from tests.sim.worlds import AUTOREGRESSIVE, TREES, lane, machine, mirror, prompt, record, speculative, tree
+from tests.sim.worlds import AUTOREGRESSIVE, TREES, constant, lane, machine, mirror, prompt, record, speculative, tree
 
 LINK = LinkProfile(lanes=("draft", "target"), latency_s=0.5, bytes_per_s=16, source="by hand")
 
@@ -174,7 +175,27 @@ def test_other_cost_models_replace_a_lane() -> None:
     assert trace.decode_s == 7
 
 
-def test_spread_is_weighted_by_time_and_sources_are_named_once() -> None:
+@pytest.mark.parametrize("seconds", [1e308, 3601.0, float("nan"), float("inf"), -1.0])
+def test_a_part_that_takes_no_plausible_time_is_refused_in_both_worlds(seconds: float) -> None:
+    costs = {"target": ConstantCost(seconds_by_kind={"layer": seconds, "lm_head": 2.0})}
+    for ask in (simulate, predict):
+        with pytest.raises(
+            ProfileError, match=r"seconds of layer with 1 rows on lane 'target': at most 3600 are plausible"
+        ):
+            ask(AUTOREGRESSIVE, machine(), record(prompt("0")), costs=costs)
+
+
+def test_so_are_messages_and_slowdowns_that_single_numbers_did_not_show() -> None:
+    slow = machine(links=(LINK.model_copy(update={"bytes_per_s": 1.0}),), features_bytes_per_row=1e12)
+    with pytest.raises(ProfileError, match="3e\\+12 seconds of a message from lane 'target'"):
+        durations(mirror("exit", exit_features=True), slow, num_exit_roots=3)
+    greedy = lane("draft").model_copy(update={"draft_step": constant(1.0, num_bytes=1e6)})
+    thin = machine(lane("target"), greedy, memory_pool_bytes_per_s=1.0)
+    with pytest.raises(ProfileError, match="1e\\+06 times as long, while lanes 'target' and 'draft' both compute"):
+        durations(mirror("draft"), thin)
+
+
+def test_errors_of_the_targets_parts_count_by_time_and_sources_are_named_once() -> None:
     def measured(table: LatencyTable | None, **changes: Any) -> LatencyTable:
         assert table is not None
         return table.model_copy(update=changes)

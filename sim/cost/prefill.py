@@ -1,0 +1,119 @@
+"""How long a prompt takes to be read before decoding starts: one rule for both simulated worlds.
+
+The target reads all tokens of the prompt but the last, and so does a draft model or a head. Both read at the same time,
+slowing each other as they do while decoding; one that reads the target's states reads after the target, and on one lane
+they take turns. A target that drafts itself reads nothing more, and neither does a search of the text. The real world's
+rule is that of `runtime.lanes.sequence_lanes`. What features take from lane to lane is not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from decoding.errors import ProfileError
+from decoding.schedule import Schedule
+from hwprofiles.profile import Profile
+from sim.cost.contention import PairContention
+from sim.cost.cost_model import LaneCost, Part
+
+_TARGET, _DRAFT = Part("prefill"), Part("draft_prefill")
+_ANY_CONTEXT = np.zeros(1)
+
+
+class Readers(NamedTuple):
+    """Who reads the prompts of a schedule.
+
+    Attributes:
+        target_lane, draft_lane: where.
+        draft_part: what the reading of whatever drafts is measured as; None where only the target reads.
+        draft_waits: whether that begins when the target has read.
+    """
+
+    target_lane: str
+    draft_lane: str
+    draft_part: Part | None
+    draft_waits: bool
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> Readers:
+        """Those of a schedule."""
+        traits, part = schedule.traits, None
+        if traits.has_draft_model:
+            part = _DRAFT
+        elif traits.reads_states:
+            part = Part("head_prefill", drafter=schedule.drafter)
+        return cls(schedule.target_lane, schedule.draft_lane or schedule.target_lane, part, schedule.reads_features)
+
+
+class PrefillTimes:
+    """Prefill of any schedule on one profile."""
+
+    def __init__(self, profile: Profile, costs: Mapping[str, LaneCost]) -> None:
+        self._profile, self._costs = profile, costs
+        self._seconds: dict[tuple[Readers, int], float] = {}
+
+    def missing(self, schedule: Schedule, prompt_lengths: Sequence[int]) -> str | None:
+        """What `seconds` would refuse the schedule for; None if it would not."""
+        try:
+            self.seconds(schedule, prompt_lengths)
+        except ProfileError as error:
+            return str(error)
+        return None
+
+    def known(self, schedule: Schedule, prompt_lengths: Sequence[int]) -> list[float] | None:
+        """`seconds`; None where they are `missing`, since decoding can be simulated without."""
+        try:
+            return self.seconds(schedule, prompt_lengths)
+        except ProfileError:
+            return None
+
+    def seconds(self, schedule: Schedule, prompt_lengths: Sequence[int]) -> list[float]:
+        """From the request to the start of decoding, for prompts of so many tokens.
+
+        Raises:
+            ProfileError: a lane's prefill was not measured (`OutOfRangeError`: not for prompts of that length).
+        """
+        readers = Readers.of(schedule)
+        return [self._of(readers, length - 1) for length in prompt_lengths]
+
+    def _of(self, readers: Readers, rows: int) -> float:
+        key = (readers, rows)
+        if key not in self._seconds:
+            self._seconds[key] = self._work_s(readers, rows)
+        return self._seconds[key]
+
+    def _work_s(self, readers: Readers, rows: int) -> float:
+        target, draft, part, draft_waits = readers
+        target_s, target_dispatch_s = self._read_s(target, _TARGET, rows), self._profile.lane(target).dispatch_s
+        if part is None:
+            return target_s + target_dispatch_s
+        draft_s, draft_dispatch_s = self._read_s(draft, part, rows), self._profile.lane(draft).dispatch_s
+        if draft_waits:
+            return target_s + target_dispatch_s + draft_s + draft_dispatch_s
+        if target == draft:
+            return target_s + draft_s + target_dispatch_s  # the draft's request is there when the target has read
+        if target_s and draft_s:
+            target_s, draft_s = self._at_once(readers, target_s, draft_s)
+        return max(target_s + target_dispatch_s, draft_s + draft_dispatch_s)
+
+    def _read_s(self, lane: str, part: Part, rows: int) -> float:
+        """Reading so many tokens alone; none take no time, however few were measured."""
+        self._profile.lane(lane)
+        cost = self._costs[lane]
+        cost.facts(part)  # refused where nothing was measured
+        return float(cost.seconds(part, rows, _ANY_CONTEXT)[0]) if rows else 0.0
+
+    def _at_once(self, readers: Readers, target_s: float, draft_s: float) -> tuple[float, float]:
+        """When both have read that begin at the same time: slowed until one has, then the other goes on alone."""
+        target, draft, part, _ = readers
+        assert part is not None, "nobody reads next to the target"
+        slow = PairContention.of(self._profile, target, draft).slowdown(
+            np.array([self._costs[target].facts(_TARGET).bytes_per_call / target_s]),
+            np.array([self._costs[draft].facts(part).bytes_per_call / draft_s]),
+        )
+        of_target, of_draft = float(slow.target[0]), float(slow.draft[0])
+        both_s = min(target_s * of_target, draft_s * of_draft)
+        return both_s + target_s - both_s / of_target, both_s + draft_s - both_s / of_draft

@@ -1,0 +1,86 @@
+"""What a predicted time may be off by: a sum of shares, each of which errs on its own.
+
+A decoding time is::
+
+    seconds * (1 + sum over causes of share * error)
+
+where a cause is everything that makes times wrong together (all times of the profile, all of a lane, a table, the
+slowdowns of a pair), *share* is how much of the time it acts on, and the errors of causes are independent. So what two
+schedules share cancels in the ratio of their times, and what only one of them uses does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import hypot
+from typing import NamedTuple
+
+from hwprofiles.profile import Profile
+from sim.cost.durations import Durations
+
+ALL_TIMES = "all times"
+"""The cause that acts on everything, messages and dispatch included."""
+
+
+class ErrorShare(NamedTuple):
+    """What one cause does to a time.
+
+    Attributes:
+        share: how much of the time it acts on.
+        relative_error: half-width (90 %) of what that much may be off by.
+    """
+
+    share: float
+    relative_error: float
+
+    @property
+    def half_width(self) -> float:
+        """What the whole time may be off by for this cause alone, relative."""
+        return self.share * self.relative_error
+
+
+Errors = Mapping[str, ErrorShare]
+"""By cause."""
+_NOTHING = ErrorShare(0.0, 0.0)
+
+
+def relative_error(errors: Errors) -> float:
+    """Half-width (90 %) of a time: causes are independent."""
+    return hypot(*(one.half_width for one in errors.values()))
+
+
+def ratio_error(one: Errors, other: Errors) -> float:
+    """Half-width (90 %) of the logarithm of the ratio of two times: of every cause only the difference is left."""
+    return hypot(
+        *(
+            one.get(cause, _NOTHING).half_width - other.get(cause, _NOTHING).half_width
+            for cause in dict.fromkeys((*one, *other))
+        )
+    )
+
+
+def error_shares(
+    profile: Profile, durations: Durations, *, target_s: float, draft_s: float, both_s: float, total_s: float
+) -> dict[str, ErrorShare]:
+    """The causes of a schedule's time.
+
+    Args:
+        profile: the machine.
+        durations: of the schedule.
+        target_s: time that waits for the target's parts, at the speed they have then.
+        draft_s: time that waits for whatever drafts.
+        both_s: time in which both compute: all of it is as wrong as their slowdown is.
+        total_s: all of the time; what is left of it is messages and dispatch.
+    """
+    plan, shares = durations.plan, {ALL_TIMES: ErrorShare(1.0, profile.relative_error)}
+    used = {plan.target_lane: target_s}
+    shares[f"target on {plan.target_lane}"] = ErrorShare(target_s / total_s, durations.target_relative_error)
+    if plan.step is not None:
+        used[plan.draft_lane] = used.get(plan.draft_lane, 0.0) + draft_s
+        shares[f"{plan.step} on {plan.draft_lane}"] = ErrorShare(draft_s / total_s, durations.draft_relative_error)
+    for name, seconds in used.items():
+        shares[f"lane {name}"] = ErrorShare(seconds / total_s, profile.lane(name).relative_error)
+    entry = profile.contention_of(plan.target_lane, plan.draft_lane)
+    if entry is not None and both_s:
+        shares[f"lanes {' and '.join(entry.lanes)} at once"] = ErrorShare(both_s / total_s, entry.relative_error)
+    return shares

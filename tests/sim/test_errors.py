@@ -1,0 +1,116 @@
+"""Errors that two schedules share leave the ratio of their times alone; all others do not."""
+
+from __future__ import annotations
+
+from math import hypot, isclose
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule
+from hwprofiles.profile import Contention, Profile
+from sim.acceptance.acceptance_model import DrawnAcceptance
+from sim.errors import ALL_TIMES, ErrorShare, ratio_error, relative_error
+from sim.evaluator import predict
+from tests.sim.worlds import (
+    AUTOREGRESSIVE,
+    TREES,
+    lane,
+    machine,
+    mirror,
+    profiles,
+    prompt,
+    record,
+    records,
+    schedules,
+    speculative,
+    tree,
+)
+
+TEXTS = record(prompt("1010111", "0100000"))
+ERRORS = st.dictionaries(st.sampled_from("abcd"), st.builds(ErrorShare, st.floats(0, 1), st.floats(0, 2)))
+
+
+def wrong(profile: Profile, **fields: Any) -> Profile:
+    """The same machine, all of whose lanes are given these fields."""
+    return profile.model_copy(update={"lanes": tuple(one.model_copy(update=fields) for one in profile.lanes)})
+
+
+@given(schedules(), profiles(), records())
+@settings(deadline=None)
+def test_shares_of_lanes_and_of_their_tables_are_all_but_messages_and_dispatch(
+    schedule: Schedule, profile: Profile, texts: AcceptanceRecord
+) -> None:
+    found = predict(schedule, profile, texts)
+    waits, errors = found.bottlenecks, found.errors
+    others = (waits.channel + waits.overhead) / found.decode_s
+    lanes = [one.share for cause, one in errors.items() if cause.startswith("lane ")]
+    tables = [one.share for cause, one in errors.items() if " on " in cause]
+    assert errors[ALL_TIMES] == (1.0, profile.relative_error)
+    assert sum(lanes) + others == pytest.approx(1)
+    assert sum(tables) + others == pytest.approx(1)
+    assert all(-1e-12 <= one.share <= 1 + 1e-12 for one in errors.values())
+
+
+@given(schedules(), profiles(), records())
+@settings(max_examples=30, deadline=None)
+def test_a_schedule_has_no_error_against_itself(schedule: Schedule, profile: Profile, texts: AcceptanceRecord) -> None:
+    errors = predict(schedule, profile, texts).errors
+    assert ratio_error(errors, errors) == 0
+
+
+@given(ERRORS, ERRORS)
+def test_a_ratio_is_never_worse_than_two_times_that_share_nothing(
+    one: dict[str, ErrorShare], other: dict[str, ErrorShare]
+) -> None:
+    assert ratio_error(one, other) == ratio_error(other, one)
+    assert ratio_error(one, other) <= hypot(relative_error(one), relative_error(other)) + 1e-12
+    apart = {f"other {cause}": share for cause, share in other.items()}
+    assert isclose(ratio_error(one, apart), hypot(relative_error(one), relative_error(other)), abs_tol=1e-12)
+    assert ratio_error(one, {}) == relative_error(one)
+
+
+def test_what_all_times_may_be_off_by_cancels() -> None:
+    profile = machine(relative_error=0.5)
+    one, other = predict(AUTOREGRESSIVE, profile, TEXTS), predict(mirror("exit"), profile, TEXTS)
+    assert one.relative_error == other.relative_error == 0.5
+    assert ratio_error(one.errors, other.errors) == 0
+
+
+def test_the_error_of_a_lane_cancels_where_both_do_all_their_work_on_it() -> None:
+    profile = wrong(machine(), relative_error=0.3)
+    plain = predict(AUTOREGRESSIVE, profile, TEXTS).errors
+    pooled = predict(speculative(draft_lane="target"), profile, TEXTS).errors
+    assert ratio_error(plain, pooled) == pytest.approx(0, abs=1e-12)
+    # of 13 s a round, 2 on the other lane
+    split = predict(speculative(), profile, TEXTS).errors
+    assert ratio_error(plain, split) == pytest.approx(hypot(0.3 * 2 / 13, 0.3 * 2 / 13))
+
+
+def test_a_table_that_one_alone_uses_does_not() -> None:
+    table = lane("target").draft_step.model_copy(update={"relative_error": 0.3})
+    profile = wrong(machine(), draft_step=table)
+    plain, other = (predict(one, profile, TEXTS).errors for one in (AUTOREGRESSIVE, speculative()))
+    assert ratio_error(plain, other) == pytest.approx(0.3 * 2 / 13)
+    shorter = predict(speculative(1), profile, TEXTS).errors
+    assert ratio_error(shorter, other) == pytest.approx(0.3 * (2 / 13 - 1 / 12))
+
+
+def test_streams_have_a_table_of_their_own() -> None:
+    found = predict(
+        tree(TREES[-1], 7), machine(lane("target", streams=4)), DrawnAcceptance(0, hit_rate=0, num_tokens=5)
+    )
+    assert found.errors["streams of streams on target"].share == 4 / 15
+
+
+@pytest.mark.parametrize("lanes", [("target", "draft"), ("draft", "target")])
+def test_while_both_lanes_compute_the_time_is_as_wrong_as_their_slowdown(lanes: tuple[str, str]) -> None:
+    entry = Contention(lanes=lanes, slowdown=(1.0, 1.0), relative_error=0.2, source="by hand")
+    profile = machine(contention=(entry,))
+    found = predict(mirror("draft"), profile, TEXTS)
+    assert found.hidden_draft_s
+    assert found.relative_error == pytest.approx(0.2 * found.hidden_draft_s / found.decode_s)
+    assert predict(speculative(), profile, TEXTS).relative_error == 0
