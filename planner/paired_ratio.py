@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, log, sqrt
 from typing import Literal
 
@@ -26,12 +26,15 @@ class Ratio:
         value: the ratio.
         low, high: its interval (90 %); 0 and infinity where nothing is known of its spread.
         num_pairs: prompts that both met.
+        shared_error: half-width (90 %) of its logarithm that no further prompt makes smaller: what the machine's
+            numbers may be off by, where times are predicted.
     """
 
     value: float
     low: float
     high: float
     num_pairs: int
+    shared_error: float = 0.0
 
     @property
     def outcome(self) -> Outcome:
@@ -42,7 +45,7 @@ class Ratio:
     def inverse(self) -> Ratio:
         """The same from the other's side."""
         low, high = (1 / self.high if self.high else inf), (1 / self.low if self.low else inf)
-        return Ratio(value=1 / self.value, low=low, high=high, num_pairs=self.num_pairs)
+        return replace(self, value=1 / self.value, low=low, high=high)
 
 
 def paired_ratio(one: Sequence[float], other: Sequence[float]) -> Ratio:
@@ -72,18 +75,17 @@ def paired_ratio(one: Sequence[float], other: Sequence[float]) -> Ratio:
     return Ratio(value=value, low=value / factor, high=value * factor, num_pairs=num_pairs)
 
 
-def pairs_needed(ratio: Ratio, *, shared_error: float = 0.0) -> int | None:
+def pairs_needed(ratio: Ratio) -> int | None:
     """How many prompts like these would tell which is faster; None where `MOST_PAIRS` would not.
 
-    Args:
-        ratio: what is known so far; one prompt shows no spread, and says nothing of others.
-        shared_error: half-width, as a share, of what all prompts are off by together: no prompt makes it smaller.
+    One prompt shows no spread, and says nothing of others.
     """
-    lead = abs(log(ratio.value))
-    if ratio.num_pairs < 2 or lead <= shared_error:
+    lead, shared = abs(log(ratio.value)), ratio.shared_error
+    if ratio.num_pairs < 2 or lead <= shared:
         return None
-    error = log(ratio.high / ratio.value) / t_quantile(ratio.num_pairs - 1) * sqrt(ratio.num_pairs)
+    spread = sqrt(max(0.0, log(ratio.high / ratio.value) ** 2 - shared**2))
+    error = spread / t_quantile(ratio.num_pairs - 1) * sqrt(ratio.num_pairs)
     for count in range(2, MOST_PAIRS + 1):
-        if shared_error**2 + (t_quantile(count - 1) * error) ** 2 / count < lead**2:
+        if shared**2 + (t_quantile(count - 1) * error) ** 2 / count < lead**2:
             return count
     return None

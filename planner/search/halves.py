@@ -1,4 +1,4 @@
-"""Half of the prompts to fit and to choose on, the other half to judge on: what was picked on prompts looks good there."""
+"""Half of the prompts to fit and choose on, the other half to judge on: what was picked on prompts looks good there."""
 
 from __future__ import annotations
 

@@ -32,6 +32,13 @@ def token_acceptance(record: AcceptanceRecord) -> float:
     return float(np.concatenate([_first_is_right(prompt) for prompt in record.prompts]).mean())
 
 
+def token_drafter(record: AcceptanceRecord) -> str:
+    """Whose tokens `token_acceptance` is about, as `the draft model's`."""
+    if record.drafter is not None:
+        return "the draft model's"
+    return f"{[*record.chains, *record.trees][0].drafter}'s" if record.chains or record.trees else "drafted"
+
+
 def _first_is_right(prompt: PromptRecord) -> Booleans:
     drafts = next((ids for ids in (prompt.rollouts, *prompt.chain_drafts) if len(ids)), None)
     is_right: Booleans = prompt.tree_ranks[0][:, 0] >= 0 if drafts is None else drafts[:, 0] == prompt.text

@@ -1,6 +1,7 @@
 """A ratio of times over shared prompts: its interval holds the truth as often as it says, and knows its limits."""
 
-from math import inf, sqrt
+from dataclasses import replace
+from math import exp, hypot, inf, sqrt
 
 import numpy as np
 import pytest
@@ -106,9 +107,11 @@ def test_as_many_prompts_as_are_needed_would_tell():
 
 
 def test_more_prompts_do_not_help_where_the_machine_is_not_known_so_well():
-    ratio = Ratio(value=1.05, low=0.9, high=1.225, num_pairs=6)
-    assert pairs_needed(ratio, shared_error=0.06) is None
-    assert pairs_needed(ratio, shared_error=0.03) > pairs_needed(ratio) > 6
+    widest = exp(hypot(0.1, 0.04))
+    unsure = Ratio(value=1.05, low=1.05 / widest, high=1.05 * widest, num_pairs=6, shared_error=0.04)
+    assert pairs_needed(replace(unsure, shared_error=0.05)) is None, "log(1.05) is less"
+    known = Ratio(value=1.05, low=1.05 / exp(0.1), high=1.05 * exp(0.1), num_pairs=6)
+    assert pairs_needed(unsure) > pairs_needed(known) > 6
 
 
 def test_two_that_are_equal_are_never_told_apart():
