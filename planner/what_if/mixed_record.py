@@ -36,7 +36,8 @@ def token_drafter(record: AcceptanceRecord) -> str:
     """Whose tokens `token_acceptance` is about, as `the draft model's`."""
     if record.drafter is not None:
         return "the draft model's"
-    return f"{[*record.chains, *record.trees][0].drafter}'s" if record.chains or record.trees else "drafted"
+    drafters = [one.drafter for one in record.chains] + [one.drafter for one in record.trees]
+    return f"{drafters[0]}'s" if drafters else "drafted"
 
 
 def _first_is_right(prompt: PromptRecord) -> Booleans:

@@ -160,3 +160,8 @@ def test_places_rise_along_every_path(tree_record):
                 known = [rank for rank in row if rank >= 0]
                 assert known == sorted(set(known))
                 assert row[: len(known)] == known
+
+
+def test_whose_acceptance_it_is_has_a_name():
+    assert token_drafter(acceptance_record(num_prompts=1)) == "the draft model's"
+    assert token_drafter(replace(acceptance_record(num_prompts=1, trees=TREES), drafter=None)) == "medusa-heads's"
