@@ -8,7 +8,7 @@ from decoding.record import AcceptanceRecord
 from planner.kinds import KINDS, Kind
 from planner.upper_bounds import OverlapBound
 from planner.what_if.break_even import BreakEven
-from planner.what_if.mixed_record import token_drafter
+from planner.what_if.mixed_record import whose_tokens
 from planner.what_if.sensitivity import Sensitivity, Sweep
 from planner.wording import capital, factor, listing, milliseconds, percent
 
@@ -43,12 +43,10 @@ def _break_even(challenger: Kind, sensitivity: Sensitivity, record: AcceptanceRe
 def _acceptance(sweep: Sweep, found: BreakEven, record: AcceptanceRecord) -> str:
     often = "more often" if found.at > sweep.now else "less often"
     within = f" ({percent(found.low)} to {percent(found.high)})" if found.low < found.high else ""
-    drafter = token_drafter(record)
+    tokens = whose_tokens(record)
     num_drafters = (record.drafter is not None) + len(record.trees) + len(record.chains)
     others = ", and all other drafted tokens by the same share" if num_drafters > 1 else ""
-    return (
-        f"{drafter} tokens were accepted {often}: {percent(found.at)}{within} of them, not {percent(sweep.now)}{others}"
-    )
+    return f"{tokens} were accepted {often}: {percent(found.at)}{within} of them, not {percent(sweep.now)}{others}"
 
 
 def _draft_speed(found: BreakEven) -> str:

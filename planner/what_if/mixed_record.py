@@ -32,12 +32,12 @@ def token_acceptance(record: AcceptanceRecord) -> float:
     return float(np.concatenate([_first_is_right(prompt) for prompt in record.prompts]).mean())
 
 
-def token_drafter(record: AcceptanceRecord) -> str:
-    """Whose tokens `token_acceptance` is about, as `the draft model's`."""
+def whose_tokens(record: AcceptanceRecord) -> str:
+    """Whose tokens `token_acceptance` is about, as `the draft model's tokens`."""
     if record.drafter is not None:
-        return "the draft model's"
+        return "the draft model's tokens"
     drafters = [one.drafter for one in record.chains] + [one.drafter for one in record.trees]
-    return f"{drafters[0]}'s" if drafters else "drafted"
+    return f"the tokens of {drafters[0]}" if drafters else "drafted tokens"
 
 
 def _first_is_right(prompt: PromptRecord) -> Booleans:

@@ -168,6 +168,14 @@ def test_faster_than_one_plain_schedule_and_not_told_from_the_other_is_no_answer
     assert verdict.winner.name == "plain split"
 
 
+def test_the_plain_schedule_that_it_is_not_told_from_is_named_even_if_it_was_slower():
+    split = ran("plain split", 1.05, predicted_s=0.9, noise=(1.9, 0.6, 1.6, 0.5, 0.8, 0.6))
+    verdict = judged(ran("plain", 1.0, predicted_s=0.8), split, ran("tree", 0.9, predicted_s=0.6))
+    assert verdict.pays == "cannot_tell"
+    assert re.search(r"but 1\.\d\d× \(.*\) that of \"plain split\"\.$", verdict.headline)
+    assert verdict.winner.name == "plain split"
+
+
 def test_slower_than_plain_but_another_one_is_not_is_no_answer():
     tree, synchronous = ran("tree", 1.1, predicted_s=0.6), ran("synchronous", 0.9, predicted_s=0.8, noise=NOISY)
     verdict = judged(ran("plain", 1.0), tree, synchronous)

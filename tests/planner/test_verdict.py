@@ -83,6 +83,7 @@ def test_what_is_judged_does_not_depend_on_how_the_choice_came_out_there():
     plan = make_plan(space, machine(pooled_speed=1.4), replace(record, prompts=tuple(mixed)))
     assert plan.search.winner.schedule == make_plan(space, machine(pooled_speed=1.4), record).search.winner.schedule
     assert plan.search.winner.schedule.method == "speculative"
+    assert plan.judged.result.winner.schedule == plan.search.winner.schedule
     assert plan.verdict.pays == "no"
     assert plan.verdict.lead.outcome == "slower"
 

@@ -102,13 +102,13 @@ def _prompts(found: Plan) -> dict[str, list[str]]:
 
 
 def _break_evens(found: Plan) -> list[dict[str, Any]]:
-    from planner.what_if.mixed_record import token_drafter
+    from planner.what_if.mixed_record import whose_tokens
 
     return [
         {
             "kind": kind,
             "quantity": sweep.quantity,
-            "of": f"{token_drafter(found.record)} tokens" if sweep.quantity == "acceptance" else "drafting",
+            "of": whose_tokens(found.record) if sweep.quantity == "acceptance" else "drafting",
             "now": sweep.now,
             "at": one.at,
             "low": one.low,

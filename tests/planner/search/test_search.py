@@ -43,14 +43,16 @@ def test_the_winner_is_the_fastest_on_the_prompts_to_choose_on(profile, record):
     assert result.by_choice.best(kind="plain") in result.candidates, "with its numbers over all prompts"
 
 
-def test_prompts_to_judge_on_change_neither_budgets_nor_the_choice(profile, record):
-    other = acceptance_record(num_prompts=8, acceptance=0.2).prompts[4:]
+def test_prompts_to_judge_on_change_neither_budgets_nor_the_choice(record):
+    profile, space = machine(draft_step_s=0.01), SMALL.model_copy(update={"exit_features": (False,)})
+    other = acceptance_record(num_prompts=8, acceptance=0.0).prompts[4:]
     parts = halves(record)
     prompts = [other[place] if place in parts.judging else record.prompts[place] for place in range(4)]
-    changed = search(SMALL, profile, replace(record, prompts=tuple(prompts)))
-    unchanged = search(SMALL, profile, record)
+    changed = search(space, profile, replace(record, prompts=tuple(prompts)))
+    unchanged = search(space, profile, record)
     assert {one.schedule for one in changed.candidates} == {one.schedule for one in unchanged.candidates}
     assert changed.winner.schedule == unchanged.winner.schedule
+    assert changed.winner.schedule != changed.candidates[0].schedule, "over all prompts another one leads"
 
 
 def test_of_few_prompts_all_serve_for_all(profile):
