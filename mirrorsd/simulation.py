@@ -98,7 +98,8 @@ def make_plan(space: SearchSpace, profile: Profile, record: AcceptanceRecord, *,
     if label is None:
         return plan
     verdict = replace(plan.verdict, prediction=f"{plan.verdict.prediction} {label}")
-    return replace(plan, search=_ranking(plan.search, label), verdict=verdict)
+    judged = replace(plan.judged, result=_ranking(plan.judged.result, label))
+    return replace(plan, search=_ranking(plan.search, label), judged=judged, verdict=verdict)
 
 
 def require_same_models(

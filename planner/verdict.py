@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from math import isnan
-from typing import Final, Literal
+from typing import Final
 
-from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
+from planner.claim import Claim, in_words
 from planner.kinds import KINDS, Kind, kind_of
+from planner.measured_verdict import PAYS, Pays
+from planner.paired_ratio import Ratio, pairs_needed
 from planner.search.comparison import Compare
 from planner.search.search import Candidate, SearchResult
-from planner.upper_bounds import OverlapBound
-from planner.what_if.sensitivity import Sensitivity, Sweep
+from planner.settings_in_words import lanes, settings
+from planner.short_answers import short_answers
 from planner.wording import (
     PART,
     capital,
     counted,
-    factor,
     listing,
     milliseconds,
     percent,
@@ -32,26 +33,48 @@ _TARGET_PARTS: Final = ("target_verify", "target_prefix", "target_suffix")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PlanVerdict:
-    """The answer, in sentences for a person.
+class Judged:
+    """What a verdict is about.
 
     Attributes:
-        pays: whether speculation beats plain decoding; `unclear` when the predictions cannot tell.
-        speedup: best speculation over best plain decoding, as predicted; None if one of them is missing.
+        result: the schedules in the order in which they would be chosen, with predictions over the prompts to judge on.
+        num_prompts: how many these are.
+        is_held_out: whether nothing was fitted to them or chosen on them.
+        is_ever_right: whether any schedule that was searched gets a drafted token accepted, on any prompt.
+    """
+
+    result: SearchResult
+    num_prompts: int
+    is_held_out: bool
+    is_ever_right: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanVerdict:
+    """The answer, in sentences for a person. Speeds and ratios are those on the prompts to judge on.
+
+    Attributes:
+        pays: whether speculation beats plain decoding, as far as predictions can tell.
+        speedup: speed of the drafting schedule that was chosen over that of the plain one that was; None if one of them
+            is missing.
+        lead: the winner next to the fastest of the other kinds and the other placement; None without another.
         headline: the answer in a sentence.
-        prediction: the predicted speeds.
+        prediction: the predicted speeds, and which prompts they are over.
         choice: kind, settings and lanes, and how the other kinds compare.
         because: what the winner's time goes into, and what slower kinds spend more on.
         changes: what would have to change for another kind to be the fastest.
+        claims: what is said of the order of two schedules.
     """
 
-    pays: Literal["yes", "no", "unclear"]
-    speedup: float | None
+    pays: Pays
+    speedup: Ratio | None
+    lead: Claim | None
     headline: str
     prediction: str
     choice: tuple[str, ...]
     because: tuple[str, ...]
     changes: tuple[str, ...]
+    claims: tuple[Claim, ...] = ()
 
     @property
     def text(self) -> str:
@@ -63,133 +86,126 @@ class PlanVerdict:
         )
 
 
-def judge(
-    result: SearchResult,
-    profile: Profile,
-    compare: Compare,
-    sensitivity: Sensitivity,
-    bound: OverlapBound | None = None,
-) -> PlanVerdict:
-    """Put a search into words; `bound` is that of the best mirror schedule."""
+def judge(judged: Judged, profile: Profile, compare: Compare, changes: Iterable[str] = ()) -> PlanVerdict:
+    """Put a search into words; `changes` are the sentences on what would change it, see `planner.changes_in_words`."""
+    result = judged.result
     plain, drafting = result.best(kind="plain"), result.best_drafting()
-    pays = _pays(plain, drafting, compare)
+    ratios = _Ratios(compare, judged.num_prompts)
+    speedup = ratios.claim(drafting, plain).ratio if plain and drafting else None
+    leads = [ratios.claim(result.winner, rival) for rival, _ in _rivals(result)]
     return PlanVerdict(
-        pays=pays,
-        speedup=plain.tpot_s / drafting.tpot_s if plain and drafting else None,
-        headline=_headline(plain, drafting, compare),
-        prediction=_prediction(plain, drafting),
-        choice=tuple(_choice(result, profile, compare)),
-        because=tuple(_because(result, compare)),
-        changes=tuple(_changes(sensitivity, bound)),
+        pays=_pays(speedup, drafting),
+        speedup=speedup,
+        lead=min(leads, key=lambda claim: claim.ratio.value, default=None),
+        headline=_headline(speedup, drafting),
+        prediction=_prediction(plain, drafting, judged),
+        choice=tuple(_choice(judged, profile, ratios)),
+        because=tuple(_because(judged, ratios)),
+        changes=tuple(changes),
+        claims=tuple(ratios.claims),
     )
 
 
-def _pays(plain: Candidate | None, drafting: Candidate | None, compare: Compare) -> Literal["yes", "no", "unclear"]:
+def told_slower(result: SearchResult, compare: Compare) -> tuple[Kind, ...]:
+    """The kinds whose best is told to be slower than the winner: it has no lead over the others that could be lost."""
+    best = {kind: result.best(kind=kind) for kind in KINDS}
+    return tuple(
+        kind
+        for kind, rival in best.items()
+        if rival is not None and compare(result.winner.schedule, rival.schedule).outcome == "faster"
+    )
+
+
+@dataclass(slots=True)
+class _Ratios:
+    """Ratios of predictions over so many prompts; those that a sentence states are kept in `claims`."""
+
+    compare: Compare
+    num_prompts: int
+    claims: list[Claim] = field(default_factory=list)
+
+    def of(self, one: Candidate, other: Candidate) -> Ratio:
+        found = self.compare(one.schedule, other.schedule)
+        return Ratio(
+            value=found.ratio,
+            low=found.low,
+            high=found.high,
+            num_pairs=self.num_prompts,
+            shared_error=found.machine_error,
+        )
+
+    def claim(self, one: Candidate, other: Candidate) -> Claim:
+        names = (schedule_name(candidate.schedule, candidate.placement) for candidate in (one, other))
+        claim = Claim(one=next(names), other=next(names), ratio=self.of(one, other))
+        self.claims.append(claim)
+        return claim
+
+
+def _pays(speedup: Ratio | None, drafting: Candidate | None) -> Pays:
     if drafting is None:
         return "no"
-    if plain is None or not compare(plain.schedule, drafting.schedule).is_measurable:
-        return "unclear"
-    return "yes" if drafting.tpot_s < plain.tpot_s else "no"
+    return "cannot_tell" if speedup is None else PAYS[speedup.outcome]
 
 
-def _headline(plain: Candidate | None, drafting: Candidate | None, compare: Compare) -> str:
+def _headline(speedup: Ratio | None, drafting: Candidate | None) -> str:
     if drafting is None:
         return "No: only plain decoding can be predicted from this profile and record."
-    if plain is None:
+    if speedup is None:
         return "Cannot tell: the search left plain decoding out."
-    ratio, comparison = factor(plain.tpot_s / drafting.tpot_s), compare(plain.schedule, drafting.schedule)
-    if not comparison.is_measurable:
-        error = percent(comparison.high / comparison.ratio - 1)
-        return f"Cannot tell: speculation is predicted at {ratio} the speed of plain decoding, give or take {error}."
-    if drafting.tpot_s < plain.tpot_s:
-        return f"Yes, speculation pays here: {ratio} the speed of plain decoding."
-    return f"No, speculation does not pay here: its best has {ratio} the speed of plain decoding."
+    ratio = f"{in_words(speedup)} the speed of plain decoding"
+    if speedup.outcome == "faster":
+        return f"Yes, speculation pays here: {ratio}."
+    if speedup.outcome == "slower":
+        return f"No, speculation does not pay here: its best has {ratio}."
+    return f"Cannot tell from predictions whether speculation pays here: {ratio}. {_what_would_tell(speedup)}"
 
 
-def _prediction(plain: Candidate | None, drafting: Candidate | None) -> str:
+def _what_would_tell(ratio: Ratio) -> str:
+    needed = pairs_needed(ratio)
+    if needed is not None:
+        return f"About {counted(needed, 'prompt')} like these would tell."
+    return "More prompts would not tell, as the machine is not known so well; running both would."
+
+
+def _prediction(plain: Candidate | None, drafting: Candidate | None, judged: Judged) -> str:
     best = [one for one in (drafting, plain) if one is not None]
     speeds = [f"{one.schedule.traits.title} {tokens_per_second(one.tpot_s)}" for one in best]
-    return f"Predicted: {listing(speeds)}."
+    prompts = counted(judged.num_prompts, "prompt")
+    if judged.is_held_out:
+        return f"Predicted: {listing(speeds)}, on {prompts} that nothing was fitted to or chosen on."
+    return f"Predicted: {listing(speeds)}, on the {prompts} that they were chosen on: too few to keep some apart."
 
 
-def _choice(result: SearchResult, profile: Profile, compare: Compare) -> Iterator[str]:
-    winner = result.winner
-    settings = _settings(winner.schedule, profile)
-    yield f"The fastest by prediction is {winner.schedule.traits.title}: {settings}."
-    yield _lanes(winner.schedule, profile)
-    close = []
-    for rival, name in _rivals(result):
-        if compare(winner.schedule, rival.schedule).is_measurable:
-            more = percent(rival.tpot_s / winner.tpot_s - 1)
-            yield f"{capital(name)} needs {milliseconds(rival.tpot_s)} per token, {more} more."
-        else:
+def _choice(judged: Judged, profile: Profile, ratios: _Ratios) -> Iterator[str]:
+    winner = judged.result.winner
+    yield f"Chosen by prediction is {winner.schedule.traits.title}: {settings(winner.schedule, profile)}."
+    yield lanes(winner.schedule, profile)
+    close: list[tuple[Candidate, str]] = []
+    slower: list[Kind] = []
+    for rival, name in _rivals(judged.result):
+        outcome = ratios.of(winner, rival).outcome
+        if outcome == "cannot tell":
             close.append((rival, name))
+        else:
+            more = rival.tpot_s / winner.tpot_s - 1
+            share = f"{percent(abs(more))} {'more' if outcome == 'faster' else 'less'}"
+            slower += [kind_of(rival.schedule)] if outcome == "faster" else []
+            yield f"{capital(name)} needs {milliseconds(rival.tpot_s)} per token, {share}."
     if close:
-        yield from _too_close(winner, close)
+        rivals = [f"{name} ({milliseconds(rival.tpot_s)} per token)" for rival, name in close]
+        yield f"The predictions cannot tell whether it is faster or slower than {listing(rivals, 'or')}."
+        yield _what_would_tell_them([(ratios.of(winner, rival), name) for rival, name in close])
+    yield from short_answers(judged.result, slower)
 
 
-def _settings(schedule: Schedule, profile: Profile) -> str:
-    """What a round does, such as `draft 2 tokens per round`."""
-    if schedule.traits.window == "none":
-        return "one target pass per token"
-    if schedule.is_tree:
-        return _tree_settings(schedule)
-    if schedule.traits.finds_text:
-        return f"verify up to {counted(schedule.num_speculative_tokens, 'token')} that followed the last ones before"
-    features = ", reading the target's exit features" if schedule.exit_features else ""
-    drafted = f"draft {counted(schedule.num_speculative_tokens, 'token')} per round{features}"
-    if not schedule.traits.overlaps:
-        return drafted
-    exit_taken = f", exit after layer {schedule.exit_layer} of {profile.num_layers}" if schedule.uses_exit else ""
-    return f"{drafted}{exit_taken}, prepare {_branches(schedule)}"
-
-
-def _lanes(schedule: Schedule, profile: Profile) -> str:
-    """A sentence on which model runs where."""
-    target = _lane(profile, schedule.target_lane)
-    if schedule.draft_lane is None or (schedule.is_pooled and schedule.traits.finds_text):
-        return f"The target runs on {target}."
-    if schedule.is_pooled and schedule.is_tree:
-        return f"The target and its head take turns on {target}."
-    if schedule.is_pooled:
-        return f"Target and draft take turns on {target}."
-    return f"The target runs on {target}, the draft on {_lane(profile, schedule.draft_lane)}."
-
-
-def _tree_settings(schedule: Schedule) -> str:
-    by = "the target's own streams draft" if schedule.draft_lane is None else f"{schedule.drafter} drafts"
-    expanded = f", {schedule.tree_top_k} nodes expanded per level" if schedule.tree_top_k else ""
-    depth = f"{schedule.num_speculative_tokens} deep{expanded}"
-    return f"{by} a tree of {counted(schedule.tree_size, 'token')} per round, {depth}"
-
-
-def _branches(schedule: Schedule) -> str:
-    if schedule.roots_per_row is not None:
-        branches = " / ".join(str(count) for count in schedule.roots_per_row)
-        accepted = " / ".join(str(count) for count in range(len(schedule.roots_per_row)))
-        return f"{branches} branches for {accepted} accepted tokens, from the {schedule.root_source}"
-    sources = [(schedule.exit_top_k, "exit"), (schedule.draft_top_k, "draft")]
-    return listing(
-        [f"{counted(count, 'branch', 'branches')} per row from the {name}" for count, name in sources if count]
-    )
-
-
-def _lane(profile: Profile, name: str) -> str:
-    lane = profile.lane(name)
-    if not lane.cores:
-        return f"lane {name} ({lane.device})"
-    cores = f"core {lane.cores[0]}" if len(lane.cores) == 1 else f"{len(lane.cores)} cores"
-    return f"lane {name} ({lane.device}, {cores})"
-
-
-def _too_close(winner: Candidate, close: list[tuple[Candidate, str]]) -> Iterator[str]:
-    """What the predictions cannot tell from the winner, and whether that is a reason to choose something simpler."""
-    rivals = [f"{name} ({milliseconds(rival.tpot_s)} per token)" for rival, name in close]
-    yield f"The predictions cannot tell whether it is really faster than {listing(rivals, 'or')}."
-    order = list(KINDS)
-    simplest, name = min(close, key=lambda one: order.index(kind_of(one[0].schedule)))
-    if order.index(kind_of(simplest.schedule)) < order.index(kind_of(winner.schedule)):
-        yield f"{capital(name)} is simpler, and so the better choice unless runs show a difference."
+def _what_would_tell_them(close: list[tuple[Ratio, str]]) -> str:
+    """How many prompts would tell the winner from each, or that only runs would."""
+    needed = [(pairs_needed(ratio), name) for ratio, name in close]
+    ways = [f"about {counted(count, 'prompt')} like these for {name}" for count, name in needed if count is not None]
+    only_runs = [name for count, name in needed if count is None]
+    if only_runs:
+        ways.append(f"runs, not more prompts, for {listing(only_runs)}")
+    return f"What would tell: {listing(ways)}."
 
 
 def _rivals(result: SearchResult) -> Iterator[tuple[Candidate, str]]:
@@ -206,10 +222,9 @@ def _rivals(result: SearchResult) -> Iterator[tuple[Candidate, str]]:
             yield rival, rival.schedule.traits.title
 
 
-def _because(result: SearchResult, compare: Compare) -> Iterator[str]:
-    winner = result.winner
-    drafting = [one.prediction for one in result.candidates if one.schedule.traits.window != "none"]
-    if drafting and not any(one.num_accepted_tokens for one in drafting):
+def _because(judged: Judged, ratios: _Ratios) -> Iterator[str]:
+    result, winner = judged.result, judged.result.winner
+    if result.best_drafting() is not None and not judged.is_ever_right:
         yield "No drafted token was right on these prompts, so drafting only costs time."
     yield _breakdown(winner)
     prediction = winner.prediction
@@ -221,7 +236,7 @@ def _because(result: SearchResult, compare: Compare) -> Iterator[str]:
         )
     for rival, _ in _rivals(result):
         is_other_kind = kind_of(rival.schedule) != kind_of(winner.schedule)
-        if is_other_kind and compare(winner.schedule, rival.schedule).is_measurable:
+        if is_other_kind and ratios.of(winner, rival).outcome == "faster":
             yield _difference(winner, rival)
 
 
@@ -269,42 +284,3 @@ def _grouped(candidate: Candidate) -> dict[str, float]:
     }
     parts = per_token(candidate)
     return {group: sum(parts.get(name, 0.0) for name in names) for group, names in groups.items()}
-
-
-def _changes(sensitivity: Sensitivity, bound: OverlapBound | None) -> Iterator[str]:
-    for challenger in dict.fromkeys(kind for sweep in sensitivity.sweeps for kind in sweep.ties):
-        yield _change(challenger, sensitivity.sweeps)
-    gains = [f"the {part} {percent(gain)}" for part, gain in sensitivity.gains.items()]
-    if gains:
-        yield f"One part made ten percent faster would bring this many more tokens per second: {listing(gains)}."
-    if bound is not None:
-        limit = factor(bound.over_synchronous)
-        yield (
-            "On the lanes of its best schedule, mirror speculation can be at most "
-            f"{limit} as fast as drafting and verifying in turn."
-        )
-        if bound.memory_floor_s is not None:
-            floor = milliseconds(bound.memory_floor_s)
-            yield f"The shared memory alone needs {floor} per token of mirror speculation."
-
-
-def _change(challenger: Kind, sweeps: Sequence[Sweep]) -> str:
-    ties = [_tie(sweep, at) for sweep in sweeps if (at := sweep.ties[challenger]) is not None]
-    if ties:
-        return f"{capital(KINDS[challenger])} would be the fastest if {', or if '.join(ties)}."
-    tried = ", nor with one ".join(_range(sweep) for sweep in sweeps)
-    return f"{capital(KINDS[challenger])} would not be the fastest with a draft {tried}."
-
-
-def _tie(sweep: Sweep, at: float) -> str:
-    if sweep.quantity == "acceptance":
-        often = "more often" if at > sweep.now else "less often"
-        return f"the draft were right {often} (for {percent(at)} of the tokens, not {percent(sweep.now)})"
-    return f"drafting were {factor(max(at, 1 / at))} {'faster' if at > 1 else 'slower'}"
-
-
-def _range(sweep: Sweep) -> str:
-    low, high = sweep.values[0], sweep.values[-1]
-    if sweep.quantity == "acceptance":
-        return f"that is right for {percent(low)} to {percent(high)} of the tokens"
-    return f"from {factor(1 / low)} slower to {factor(high)} faster"

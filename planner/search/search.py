@@ -10,6 +10,7 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Method, RootSource, Schedule
 from hwprofiles.profile import Profile
 from planner.kinds import Kind, kind_of
+from planner.search.halves import Halves, halves
 from planner.search.space import Placement, SearchSpace, placement_name, survey
 from sim.evaluator import Evaluator
 from sim.prediction import Prediction
@@ -31,23 +32,40 @@ class Candidate:
         """Predicted time per committed token."""
         return self.prediction.tpot_s
 
+    def seconds_on(self, places: Sequence[int]) -> float:
+        """Predicted decoding time of some prompts of the record, by their places in it."""
+        return sum(self.prediction.prompt_decode_s[place] for place in places)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchResult:
     """What a search found.
 
     Attributes:
-        candidates: all of them, the fastest first; at least one.
+        candidates: all of them, the fastest over all prompts first; at least one.
+        halves: the prompts that the winner is chosen on, and those to judge it on; None where that was not asked for
+            or there are too few, and all prompts serve for both.
         left_out: how many schedules of the space could not be predicted, by what was not measured or recorded.
     """
 
     candidates: tuple[Candidate, ...]
+    halves: Halves | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def winner(self) -> Candidate:
-        """The fastest candidate."""
-        return self.candidates[0]
+        """The candidate that is chosen: the fastest on the prompts to choose on."""
+        return self.by_choice.candidates[0]
+
+    @property
+    def by_choice(self) -> SearchResult:
+        """The same candidates, the fastest on the prompts to choose on first; `best` is then what would be chosen."""
+        if self.halves is None:
+            return self
+        places = self.halves.choosing
+        return replace(
+            self, candidates=tuple(sorted(self.candidates, key=lambda one: one.seconds_on(places))), halves=None
+        )
 
     def best(
         self,
@@ -57,7 +75,7 @@ class SearchResult:
         placement: Placement | None = None,
         root_source: RootSource | None = None,
     ) -> Candidate | None:
-        """The fastest candidate that fits what is given; None if nothing does."""
+        """The first candidate that fits what is given; None if nothing does."""
         fitting = (
             candidate
             for candidate in self.candidates
@@ -69,12 +87,14 @@ class SearchResult:
         return next(fitting, None)
 
     def best_drafting(self) -> Candidate | None:
-        """The fastest candidate that drafts at all."""
+        """The first candidate that drafts at all."""
         return next((one for one in self.candidates if one.schedule.traits.window != "none"), None)
 
 
 def search(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> SearchResult:
     """Predict every schedule of `space` and rank by time per token; ties keep the order of enumeration.
+
+    Budgets of branches are fitted to half of the prompts, and the winner is chosen on it, see `planner.search.halves`.
 
     Raises:
         PlanError: nothing in the space can be priced by the profile and the record.
@@ -91,11 +111,11 @@ def search(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> Se
             f"widen the space, or calibrate and record a wider grid ({reasons or 'the space itself is empty'})"
         )
         raise PlanError(msg)
-    return replace(_ranked(found.schedules, profile, evaluator), left_out=found.left_out)
+    return replace(_ranked(found.schedules, profile, evaluator), halves=halves(record), left_out=found.left_out)
 
 
 def rank(schedules: Sequence[Schedule], profile: Profile, record: AcceptanceRecord) -> SearchResult:
-    """Predict the given schedules, of which there is at least one, and rank them."""
+    """Predict the given schedules, of which there is at least one, and rank them over all prompts."""
     return _ranked(schedules, profile, Evaluator(profile, record))
 
 
@@ -105,7 +125,7 @@ def _ranked(schedules: Sequence[Schedule], profile: Profile, evaluator: Evaluato
 
 
 def pick_demo_schedules(result: SearchResult, *, at_least: int = 8) -> list[Candidate]:
-    """What to run for real: the best of every kind and placement, and two far from the optimum.
+    """What to run for real: what was chosen, the best of every kind and placement, and two far from the optimum.
 
     Plain and synchronous decoding, split and pooled; mirror by root source; the best tree, and the best of every tree
     method that is one of the fastest few methods; then the slowest synchronous and the slowest mirror schedule, since
@@ -123,6 +143,7 @@ def pick_demo_schedules(result: SearchResult, *, at_least: int = 8) -> list[Cand
         next((one for one in reversed(result.candidates) if kind_of(one.schedule) == kind), None)
         for kind in ("synchronous", "mirror")
     ]
+    wanted += [result.winner, result.by_choice.best(kind="plain"), result.by_choice.best_drafting()]
     picked = {candidate.schedule: candidate for candidate in wanted if candidate is not None}
     for candidate in _spread(result.candidates):
         if len(picked) >= at_least:

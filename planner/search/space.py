@@ -16,6 +16,7 @@ from decoding.record import AcceptanceRecord, RecordedTree
 from decoding.schedule import MAX_TREE, MAX_WINDOW, Method, RootSource, Schedule
 from decoding.tree_shape import cut
 from hwprofiles.profile import Profile
+from planner.search.halves import choosing_part
 from planner.search.root_budget import correction_ranks, uneven_budget
 from sim.cost.round_plan import pool_size
 from sim.evaluator import Evaluator
@@ -42,7 +43,7 @@ class SearchSpace(BaseModel):
         exit_layers: early exits; None for all that were recorded.
         exit_top_k: roots per row from the exit.
         draft_top_k: roots per row from the draft.
-        uneven_roots: roots per round that are spread unevenly, to where rounds of the record end.
+        uneven_roots: roots per round that are spread unevenly, to where rounds of the prompts to choose on end.
         exit_features: whether the draft reads the target's hidden states.
         draft_streams: guesses of the draft's own streams in every step; None for none and all that it has. Fewer
             where a window has no room for so many.
@@ -177,6 +178,7 @@ def _chains(
         for window, with_features in product(space.windows, space.exit_features):
             yield window, partial(setting, num_speculative_tokens=window, exit_features=with_features)
         return
+    fitted_to = choosing_part(record)
     for source in space.root_sources:
         exits = (None,) if source == "draft" else space.exit_layers or record.exit_layers
         for window, exit_layer, with_features in product(space.windows, exits, space.exit_features):
@@ -192,7 +194,7 @@ def _chains(
             for budget in _uniform_budgets(source, space, with_source):
                 yield window, budget
             if source != "hybrid":
-                for roots in _uneven_budgets(window, exit_layer, space, record, with_features=with_features):
+                for roots in _uneven_budgets(window, exit_layer, space, fitted_to, with_features=with_features):
                     yield window, partial(with_source, roots_per_row=roots)
 
 
@@ -204,14 +206,17 @@ def _uniform_budgets(source: RootSource, space: SearchSpace, setting: Setting) -
 
 
 def _uneven_budgets(
-    window: int, exit_layer: int | None, space: SearchSpace, record: AcceptanceRecord, *, with_features: bool
+    window: int, exit_layer: int | None, space: SearchSpace, fitted_to: AcceptanceRecord, *, with_features: bool
 ) -> Iterator[tuple[int, ...]]:
-    """Roots per row that differ by row; a budget that comes out even is left to the uniform ones."""
-    is_recorded = record.drafter is not None and (exit_layer is None or exit_layer in record.exit_layers)
-    if window > record.max_window or not is_recorded or (with_features and not record.has_features):
+    """Roots per row that differ by row, fitted to the prompts that are not judged on.
+
+    A budget that comes out even is left to the uniform ones.
+    """
+    is_recorded = fitted_to.drafter is not None and (exit_layer is None or exit_layer in fitted_to.exit_layers)
+    if window > fitted_to.max_window or not is_recorded or (with_features and not fitted_to.has_features):
         return  # the uniform budgets say so
-    ranks = correction_ranks(record, window, with_features=with_features, exit_layer=exit_layer)
+    ranks = correction_ranks(fitted_to, window, with_features=with_features, exit_layer=exit_layer)
     for num_roots in space.uneven_roots:
-        budget = uneven_budget(ranks, num_roots, most_per_row=record.num_candidates(exit_layer) - 1)
+        budget = uneven_budget(ranks, num_roots, most_per_row=fitted_to.num_candidates(exit_layer) - 1)
         if len(set(budget)) > 1:
             yield budget

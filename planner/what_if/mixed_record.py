@@ -32,6 +32,14 @@ def token_acceptance(record: AcceptanceRecord) -> float:
     return float(np.concatenate([_first_is_right(prompt) for prompt in record.prompts]).mean())
 
 
+def whose_tokens(record: AcceptanceRecord) -> str:
+    """Whose tokens `token_acceptance` is about, as `the draft model's tokens`."""
+    if record.drafter is not None:
+        return "the draft model's tokens"
+    drafters = [one.drafter for one in record.chains] + [one.drafter for one in record.trees]
+    return f"the tokens of {drafters[0]}" if drafters else "drafted tokens"
+
+
 def _first_is_right(prompt: PromptRecord) -> Booleans:
     drafts = next((ids for ids in (prompt.rollouts, *prompt.chain_drafts) if len(ids)), None)
     is_right: Booleans = prompt.tree_ranks[0][:, 0] >= 0 if drafts is None else drafts[:, 0] == prompt.text

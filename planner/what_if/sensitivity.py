@@ -1,30 +1,44 @@
 """What would have to change for another kind of decoding to win, and what a faster part would bring.
 
 All questions are put to a shortlist, the best schedule of every method, placement and number of drafted tokens, not
-to the whole space again: a sweep asks dozens of times.
+to the whole space again: a sweep asks dozens of times. Break-evens are asked for many draws of prompts and tokens, and
+put to the few schedules that were the best of their kind somewhere in the sweep.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from math import inf, log
-from typing import Literal, get_args
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import chain
+from typing import Final, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from planner.kinds import Kind, kind_of
+from planner.search.halves import FEWEST
 from planner.search.search import SearchResult
+from planner.what_if.break_even import BreakEven, Way, crossing
 from planner.what_if.mixed_record import token_acceptance, with_acceptance
 from planner.what_if.scaled_profile import Part, with_speed
 from sim.evaluator import evaluate
 
+Floats = NDArray[np.float64]
 Quantity = Literal["acceptance", "draft_speed"]
 ACCEPTANCES = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
 DRAFT_SPEEDS = (0.125, 0.25, 0.5, 0.707, 1.414, 2.0, 4.0, 8.0)
-NUM_BISECTIONS = 6
+NUM_DRAWS = 16
 FASTER = 1.1
+_WIN_AS_IT_FALLS: Final[Mapping[Quantity, tuple[Kind, ...]]] = {
+    "acceptance": ("plain",),
+    "draft_speed": ("plain", "lookup", "mirror"),
+}
+"""Kinds that a worse draft can make the fastest: what does not use it, and if it is slower only, what hides it. That
+another one passes is by chance: all drafters become worse together, and some of them by a token or two less."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,15 +50,20 @@ class Sweep:
         now: the quantity's value today; one of `values`.
         values: ascending.
         best_tpot_s: for each kind, at each of `values`.
-        ties: for each kind that is not the fastest today, the nearest value at which it is as fast as the best of the
-            others; None if there is none among the values.
+        break_evens: for kinds that are slower today, the value nearest to today's at which they become the fastest.
+            Kinds that do not for any of the values, or not for every draw, are not in it.
     """
 
     quantity: Quantity
     now: float
     values: tuple[float, ...]
     best_tpot_s: dict[Kind, tuple[float, ...]]
-    ties: dict[Kind, float | None]
+    break_evens: dict[Kind, BreakEven] = field(default_factory=dict)
+
+    @property
+    def ties(self) -> dict[Kind, float]:
+        """The middle of every break-even."""
+        return {kind: found.at for kind, found in self.break_evens.items()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,30 +74,63 @@ class Sensitivity:
     gains: dict[Part, float]
 
 
-Ask = Callable[[float], dict[Kind, float]]
-"""The best time per token of every kind if a quantity had some value."""
+class Question(NamedTuple):
+    """A quantity, its value today, and what the machine and the texts are if it has another one.
+
+    Attributes:
+        quantity, now, grid: what moves, from where, and over which values.
+        world: (profile, texts) at a value, the texts by one draw of tokens or several, all prompts of a draw in a row.
+    """
+
+    quantity: Quantity
+    now: float
+    grid: Sequence[float]
+    world: Callable[[float, AcceptanceRecord, Sequence[int]], tuple[Profile, AcceptanceRecord]]
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The grid and today's value, ascending."""
+        return tuple(sorted({*self.grid, self.now}))
 
 
-def analyse(result: SearchResult, profile: Profile, record: AcceptanceRecord) -> Sensitivity:
-    """Sweep acceptance and draft speed, and try each part ten percent faster."""
+def analyse(
+    result: SearchResult, profile: Profile, record: AcceptanceRecord, challengers: Collection[Kind] | None = None
+) -> Sensitivity:
+    """Sweep acceptance and draft speed, and try each part ten percent faster.
+
+    `challengers` are the kinds to look for break-evens of, such as those that are told to be slower than the winner:
+    where there is no lead, none can be lost. None asks for all.
+    """
     schedules = shortlist(result)
-    now_s = min(best_times(schedules, profile, record).values())
-    faster_s: dict[Part, float] = {
-        part: min(best_times(schedules, with_speed(profile, part, FASTER), record).values()) for part in get_args(Part)
-    }
-    gains = {part: now_s / then_s - 1 for part, then_s in faster_s.items()}
+    gains = _gains(result, schedules, profile, record)
     if result.best_drafting() is None:
         return Sensitivity(sweeps=(), gains=gains)
 
-    def at_acceptance(value: float) -> dict[Kind, float]:
-        return best_times(schedules, profile, with_acceptance(record, value))
+    def with_texts(value: float, texts: AcceptanceRecord, seeds: Sequence[int]) -> tuple[Profile, AcceptanceRecord]:
+        mixed = [with_acceptance(texts, value, seed=seed).prompts for seed in seeds]
+        return profile, replace(texts, prompts=tuple(chain.from_iterable(mixed)))
 
-    def at_draft_speed(value: float) -> dict[Kind, float]:
-        return best_times(schedules, with_speed(profile, "draft", value), record)
+    def with_draft(value: float, texts: AcceptanceRecord, seeds: Sequence[int]) -> tuple[Profile, AcceptanceRecord]:
+        return with_speed(profile, "draft", value), replace(texts, prompts=texts.prompts * len(seeds))
 
-    acceptance = sweep("acceptance", at_acceptance, now=token_acceptance(record), grid=ACCEPTANCES)
-    draft_speed = sweep("draft_speed", at_draft_speed, now=1.0, grid=DRAFT_SPEEDS)
-    return Sensitivity(sweeps=(acceptance, draft_speed), gains=gains)
+    questions = (
+        Question("acceptance", token_acceptance(record), ACCEPTANCES, with_texts),
+        Question("draft_speed", 1.0, DRAFT_SPEEDS, with_draft),
+    )
+    return Sensitivity(sweeps=tuple(sweep(one, schedules, record, challengers) for one in questions), gains=gains)
+
+
+def _gains(
+    result: SearchResult, schedules: Sequence[Schedule], profile: Profile, record: AcceptanceRecord
+) -> dict[Part, float]:
+    """What a faster part brings. A schedule slower by more than that cannot become the fastest, and is not asked."""
+    now_s = result.candidates[0].tpot_s
+    close = {one.schedule for one in result.candidates if one.tpot_s <= FASTER * now_s}
+    asked = [schedule for schedule in schedules if schedule in close]
+    return {
+        part: now_s / min(best_times(asked, with_speed(profile, part, FASTER), record).values()) - 1
+        for part in get_args(Part)
+    }
 
 
 def shortlist(result: SearchResult) -> list[Schedule]:
@@ -93,50 +145,113 @@ def shortlist(result: SearchResult) -> list[Schedule]:
 
 def best_times(schedules: Sequence[Schedule], profile: Profile, record: AcceptanceRecord) -> dict[Kind, float]:
     """The fastest predicted time per token of every kind among `schedules`."""
-    best: dict[Kind, float] = {}
-    for schedule, prediction in zip(schedules, evaluate(schedules, profile, record), strict=True):
-        kind = kind_of(schedule)
-        best[kind] = min(prediction.tpot_s, best.get(kind, inf))
-    return best
+    return {kind: time_s for kind, (time_s, _) in _best(schedules, profile, record).items()}
 
 
-def sweep(quantity: Quantity, ask: Ask, *, now: float, grid: Sequence[float]) -> Sweep:
-    """Ask for every value of `grid` and for `now`, and look for ties between them."""
-    values = tuple(sorted({*grid, now}))
-    times = [ask(value) for value in values]
-    here = values.index(now)
-    fastest = min(times[here], key=times[here].__getitem__)
-
-    def tie(challenger: Kind) -> float | None:
-        """Walk away from today in both directions until the challenger leads, then halve the step."""
-        found = []
-        for way in (range(here - 1, -1, -1), range(here + 1, len(values))):
-            beyond = next((index for index in way if _leads(times[index], challenger)), None)
-            if beyond is not None:
-                before, past = values[beyond - way.step], values[beyond]
-                found.append(_bisect(lambda value: _leads(ask(value), challenger), before, past))
-        # A quantity that is 0 today has no ratio to anything, and ties on one side only.
-        return found[0] if len(found) == 1 else min(found, key=lambda value: abs(log(value / now)), default=None)
-
+def sweep(
+    question: Question,
+    schedules: Sequence[Schedule],
+    record: AcceptanceRecord,
+    challengers: Collection[Kind] | None = None,
+) -> Sweep:
+    """Ask for every value of the grid and for today's, and for the break-evens of `challengers` (None: of all)."""
+    values = question.values
+    best = {value: _best(schedules, *question.world(value, record, (0,))) for value in values}
+    times = {value: {kind: time_s for kind, (time_s, _) in found.items()} for value, found in best.items()}
+    today = times[question.now]
+    fastest = min(today, key=today.__getitem__)
+    asked = [kind for kind in today if kind != fastest and (challengers is None or kind in challengers)]
+    ways = {kind: way for kind in asked if (way := _way(question, times, kind)) is not None}
+    leaders = list(dict.fromkeys(schedule for found in best.values() for _, schedule in found.values()))
     return Sweep(
-        quantity=quantity,
-        now=now,
+        quantity=question.quantity,
+        now=question.now,
         values=values,
-        best_tpot_s={kind: tuple(at_value[kind] for at_value in times) for kind in times[0]},
-        ties={kind: tie(kind) for kind in times[0] if kind != fastest},
+        best_tpot_s={kind: tuple(times[value][kind] for value in values) for kind in today},
+        break_evens=_break_evens(question, leaders, record, ways) if ways else {},
     )
 
 
-def _leads(times_s: dict[Kind, float], challenger: Kind) -> bool:
-    return all(times_s[challenger] < time_s for kind, time_s in times_s.items() if kind != challenger)
+def _way(question: Question, times: Mapping[float, dict[Kind, float]], challenger: Kind) -> Way | None:
+    """The way to the nearest value at which the challenger leads; None if there is none that makes sense."""
+    here = question.values.index(question.now)
+    ways: list[Way] = ["up", "down"] if challenger in _WIN_AS_IT_FALLS[question.quantity] else ["up"]
+    found = {way: crossing(times.__getitem__, question.values, here, challenger, way) for way in ways}
+    distances = {way: abs(at - question.now) for way, at in found.items() if at is not None}
+    return min(distances, key=distances.__getitem__, default=None)
 
 
-def _bisect(is_past: Callable[[float], bool], before: float, past: float) -> float:
-    """A value between `before` (not past) and `past` where the answer changes."""
-    for _ in range(NUM_BISECTIONS):
-        middle = (before + past) / 2
-        if is_past(middle):
-            past = middle
-        else:
-            before = middle
-    return (before + past) / 2
+def _break_evens(
+    question: Question, schedules: Sequence[Schedule], record: AcceptanceRecord, ways: Mapping[Kind, Way]
+) -> dict[Kind, BreakEven]:
+    texts = _only_asked(record, schedules)
+    weights_DP = _drawn_prompts(len(texts.prompts))
+
+    @cache
+    def drawn(value: float) -> dict[Kind, Floats]:
+        """The best time per token of every kind, [draws]."""
+        return _drawn_times(schedules, *question.world(value, texts, range(NUM_DRAWS)), weights_DP)
+
+    here = question.values.index(question.now)
+    found = {}
+    for kind, way in ways.items():
+        draws = []
+        for draw in range(NUM_DRAWS):
+
+            def ask(value: float, draw: int = draw) -> dict[Kind, float]:
+                return {one: float(times_D[draw]) for one, times_D in drawn(value).items()}
+
+            draws.append(crossing(ask, question.values, here, kind, way))
+        break_even = BreakEven.of(draws)
+        if break_even is not None:
+            found[kind] = break_even
+    return found
+
+
+def _drawn_prompts(num_prompts: int) -> Floats:
+    """How often a prompt is in each draw, [draws, prompts]: once in the first, then as drawn with replacement.
+
+    Few prompts are not drawn from: one of them alone could be the whole draw.
+    """
+    weights_DP = np.ones((NUM_DRAWS, num_prompts))
+    if num_prompts >= FEWEST:
+        random = np.random.default_rng(0)
+        weights_DP[1:] = random.multinomial(num_prompts, [1 / num_prompts] * num_prompts, size=NUM_DRAWS - 1)
+    return weights_DP
+
+
+def _drawn_times(
+    schedules: Sequence[Schedule], profile: Profile, texts: AcceptanceRecord, weights_DP: Floats
+) -> dict[Kind, Floats]:
+    """The best time per token of every kind in each draw, [draws]; `texts` are those of all draws in a row."""
+    tokens_D = (weights_DP * np.reshape([len(prompt.text) for prompt in texts.prompts], weights_DP.shape)).sum(axis=1)
+    best: dict[Kind, Floats] = {}
+    for schedule, prediction in zip(schedules, evaluate(schedules, profile, texts), strict=True):
+        kind = kind_of(schedule)
+        times_D = (weights_DP * np.reshape(prediction.prompt_decode_s, weights_DP.shape)).sum(axis=1) / tokens_D
+        best[kind] = np.minimum(best[kind], times_D) if kind in best else times_D
+    return best
+
+
+def _only_asked(record: AcceptanceRecord, schedules: Sequence[Schedule]) -> AcceptanceRecord:
+    """The record without the trees that none of the schedules drafts: to mix all of them would take most of the time.
+
+    The first stays: where there is no draft model, `token_acceptance` is about it.
+    """
+    asked = [place for place, tree in enumerate(record.trees) if not place or any(map(tree.answers, schedules))]
+    prompts = (
+        replace(prompt, tree_ranks=tuple(prompt.tree_ranks[place] for place in asked)) for prompt in record.prompts
+    )
+    return replace(record, trees=tuple(record.trees[place] for place in asked), prompts=tuple(prompts))
+
+
+def _best(
+    schedules: Sequence[Schedule], profile: Profile, record: AcceptanceRecord
+) -> dict[Kind, tuple[float, Schedule]]:
+    """The fastest schedule of every kind, with its time per token."""
+    best: dict[Kind, tuple[float, Schedule]] = {}
+    for schedule, prediction in zip(schedules, evaluate(schedules, profile, record), strict=True):
+        kind = kind_of(schedule)
+        if kind not in best or prediction.tpot_s < best[kind][0]:
+            best[kind] = (prediction.tpot_s, schedule)
+    return best

@@ -14,6 +14,7 @@ from mirrorsd.cli.json_option import JsonOption, write_json
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from planner.paired_ratio import Ratio
     from planner.plan import Plan
     from planner.search.search import SearchResult
 
@@ -58,7 +59,7 @@ def search(
         say(f"Wrote {escaped(out)}")
     if write_json(_result(found), json):
         show(ranking(found.search.candidates, top))
-        show_paragraphs(*_left_out(found.search), found.verdict.text)
+        show_paragraphs(*_left_out(found.search), _prompts_in_words(found), found.verdict.text)
         if out is None:
             say_next("search", "--profile", profile, "--record", record, "--out", "best.yaml")
         elif not replayed_acceptance:
@@ -70,17 +71,69 @@ def _result(found: Plan) -> dict[str, Any]:
     from mirrorsd.compare.numbers import candidate_numbers
     from planner.wording import schedule_names
 
-    ranked = found.search.candidates
+    ranked, verdict = found.search.candidates, found.verdict
     names = schedule_names([(one.schedule, one.placement) for one in ranked])
     candidates = [candidate_numbers(name, one) for name, one in zip(names, ranked, strict=True)]
     return {
-        "winner": candidates[0],
-        "verdict": found.verdict.text,
-        "pays": found.verdict.pays,
-        "speedup": found.verdict.speedup,
+        "winner": candidates[ranked.index(found.search.winner)],
+        "verdict": verdict.text,
+        "pays": verdict.pays,
+        "speedup": None if verdict.speedup is None else _ratio(verdict.speedup),
+        "lead": None if verdict.lead is None else {"over": verdict.lead.other, **_ratio(verdict.lead.ratio)},
+        "prompts": _prompts(found),
+        "break_evens": _break_evens(found),
         "candidates": candidates,
         "left_out": dict(found.search.left_out),
     }
+
+
+def _ratio(ratio: Ratio) -> dict[str, Any]:
+    return {"value": ratio.value, "low": ratio.low, "high": ratio.high, "outcome": ratio.outcome}
+
+
+def _prompts(found: Plan) -> dict[str, list[str]]:
+    """Which prompts the ranking, the choice, and the judgement are over: verdict, speed-up and lead."""
+    names = [prompt.name for prompt in found.record.prompts]
+    parts = found.search.halves
+    if parts is None:
+        return {"ranked": names, "chosen": names, "judged": names}
+    chosen, judged = ([names[place] for place in places] for places in (parts.choosing, parts.judging))
+    return {"ranked": names, "chosen": chosen, "judged": judged}
+
+
+def _break_evens(found: Plan) -> list[dict[str, Any]]:
+    from planner.what_if.mixed_record import whose_tokens
+
+    return [
+        {
+            "kind": kind,
+            "quantity": sweep.quantity,
+            "of": whose_tokens(found.record) if sweep.quantity == "acceptance" else "drafting",
+            "now": sweep.now,
+            "at": one.at,
+            "low": one.low,
+            "high": one.high,
+        }
+        for sweep in found.sensitivity.sweeps
+        for kind, one in sweep.break_evens.items()
+    ]
+
+
+def _prompts_in_words(found: Plan) -> str:
+    """What the table is over, and what the answer after it."""
+    from planner.wording import counted, schedule_name
+
+    num_prompts, parts = len(found.record.prompts), found.search.halves
+    table = f"The table ranks by the time over all {counted(num_prompts, 'prompt')}."
+    if parts is None:
+        return table
+    chosen = (
+        f"The schedule was chosen on {len(parts.choosing)} of them, and is judged on the other {len(parts.judging)}."
+    )
+    winner = found.search.winner
+    if winner is found.search.candidates[0]:
+        return f"{table} {chosen}"
+    return f"{table} {chosen} Chosen is {schedule_name(winner.schedule, winner.placement)}."
 
 
 def _left_out(found: SearchResult) -> Iterator[str]:

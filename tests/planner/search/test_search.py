@@ -1,8 +1,11 @@
 """The search finds the minimum of what it enumerates, and picks schedules worth running."""
 
+from dataclasses import replace
+
 import pytest
 
 from decoding.errors import PlanError
+from planner.search.halves import halves, only
 from planner.search.search import pick_demo_schedules, rank, search
 from planner.search.space import SearchSpace, survey
 from sim.evaluator import predict
@@ -26,15 +29,41 @@ def result(profile, record):
     return search(SMALL, profile, record)
 
 
-def test_the_winner_is_the_fastest_of_all(result, profile, record):
+def test_all_are_ranked_over_all_prompts(result, profile, record):
     times = [predict(schedule, profile, record).tpot_s for schedule in survey(SMALL, profile, record).schedules]
-    assert result.winner.tpot_s == min(times)
     assert [candidate.tpot_s for candidate in result.candidates] == sorted(times)
+
+
+def test_the_winner_is_the_fastest_on_the_prompts_to_choose_on(profile, record):
+    result = search(SMALL.model_copy(update={"root_sources": ("exit", "draft")}), profile, record)
+    to_choose_on = only(record, halves(record).choosing)
+    times = {one.schedule: predict(one.schedule, profile, to_choose_on).tpot_s for one in result.candidates}
+    assert result.winner.schedule == min(times, key=times.__getitem__)
+    assert [times[one.schedule] for one in result.by_choice.candidates] == pytest.approx(sorted(times.values()))
+    assert result.by_choice.best(kind="plain") in result.candidates, "with its numbers over all prompts"
+
+
+def test_prompts_to_judge_on_change_neither_budgets_nor_the_choice(record):
+    profile, space = machine(draft_step_s=0.01), SMALL.model_copy(update={"exit_features": (False,)})
+    other = acceptance_record(num_prompts=8, acceptance=0.0).prompts[4:]
+    parts = halves(record)
+    prompts = [other[place] if place in parts.judging else record.prompts[place] for place in range(4)]
+    changed = search(space, profile, replace(record, prompts=tuple(prompts)))
+    unchanged = search(space, profile, record)
+    assert {one.schedule for one in changed.candidates} == {one.schedule for one in unchanged.candidates}
+    assert changed.winner.schedule == unchanged.winner.schedule
+    assert changed.winner.schedule != changed.candidates[0].schedule, "over all prompts another one leads"
+
+
+def test_of_few_prompts_all_serve_for_all(profile):
+    result = search(SMALL, profile, acceptance_record(num_prompts=3))
+    assert result.halves is None
+    assert result.winner is result.candidates[0]
 
 
 def test_a_wider_space_never_finds_less(result, profile, record):
     wider = SMALL.model_copy(update={"windows": (1, 2, 3, 4), "exit_top_k": (1, 2, 4)})
-    assert search(wider, profile, record).winner.tpot_s <= result.winner.tpot_s
+    assert search(wider, profile, record).candidates[0].tpot_s <= result.candidates[0].tpot_s
 
 
 @pytest.mark.parametrize(
@@ -89,6 +118,8 @@ def test_demo_schedules_span_all_kinds_and_both_ends(result):
     }
     assert {candidate.tpot_s for candidate in picked} >= set(slowest.values())
     assert result.winner in picked
+    assert result.by_choice.best(kind="plain") in picked
+    assert result.by_choice.best_drafting() in picked
 
 
 @pytest.fixture(scope="module")

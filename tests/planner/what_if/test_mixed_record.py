@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from decoding.record import AcceptanceRecord
-from planner.what_if.mixed_record import mixed_ranks, token_acceptance, with_acceptance
+from planner.what_if.mixed_record import mixed_ranks, token_acceptance, whose_tokens, with_acceptance
 from tests.planner.synthetic import CHAINS, TREES, acceptance_record
 
 
@@ -160,3 +160,11 @@ def test_places_rise_along_every_path(tree_record):
                 known = [rank for rank in row if rank >= 0]
                 assert known == sorted(set(known))
                 assert row[: len(known)] == known
+
+
+def test_whose_acceptance_it_is_has_a_name():
+    assert whose_tokens(acceptance_record(num_prompts=1)) == "the draft model's tokens"
+    assert (
+        whose_tokens(replace(acceptance_record(num_prompts=1, trees=TREES), drafter=None))
+        == "the tokens of medusa-heads"
+    )

@@ -4,41 +4,11 @@ import pytest
 
 from planner.search.search import search
 from planner.search.space import SearchSpace
-from planner.what_if.sensitivity import ACCEPTANCES, DRAFT_SPEEDS, analyse, best_times, shortlist, sweep
+from planner.what_if.mixed_record import with_acceptance
+from planner.what_if.sensitivity import ACCEPTANCES, DRAFT_SPEEDS, NUM_DRAWS, analyse, best_times, shortlist
 from tests.planner.synthetic import TREES, acceptance_record, machine
 
 SMALL = SearchSpace(windows=(1, 2, 4), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=())
-GRID = (0.1, 0.3, 0.5, 0.7, 0.9)
-
-
-def ties(ask, *, now=0.5):
-    return sweep("acceptance", ask, now=now, grid=GRID).ties
-
-
-def test_a_tie_is_found_between_the_values_of_the_sweep():
-    found = ties(lambda x: {"synchronous": 1 - x, "plain": 0.63})
-    assert found == {"plain": pytest.approx(0.37, abs=0.2 / 2**6)}
-
-
-def test_the_nearer_of_two_ties_counts():
-    # Mirror leads below 0.4 and above 0.8.
-    found = ties(lambda x: {"synchronous": 1.0, "mirror": 1.0 + min(x - 0.41, 0.79 - x)})
-    assert found["mirror"] == pytest.approx(0.41, abs=0.01)
-
-
-def test_a_kind_that_passes_the_winner_but_not_a_third_does_not_lead():
-    found = ties(lambda x: {"synchronous": x, "mirror": 0.8, "plain": 0.7})
-    assert found["plain"] == pytest.approx(0.7, abs=0.01)
-    assert found["mirror"] is None
-
-
-def test_a_kind_that_never_leads_has_no_tie():
-    assert ties(lambda x: {"synchronous": 1.0, "mirror": 2.0}) == {"mirror": None}
-
-
-def test_from_zero_on_a_tie_is_still_found():
-    found = ties(lambda x: {"speculative": 1 - x, "autoregressive": 0.63}, now=0.0)
-    assert found == {"speculative": pytest.approx(0.37, abs=0.2 / 2**6)}
 
 
 @pytest.fixture(scope="module")
@@ -94,15 +64,21 @@ def test_a_better_draft_never_slows_the_best_synchronous_schedule(found):
         assert list(times_s) == sorted(times_s, reverse=True)
 
 
-def test_ties_really_are_ties(result, found):
-    schedules = shortlist(result)
-    tie = found.sweeps[0].ties["plain"]
-    assert 0 < tie < found.sweeps[0].now, "speculation pays on this machine, until acceptance falls"
-    from planner.what_if.mixed_record import with_acceptance
+def test_plain_decoding_leads_below_its_break_even_and_not_above():
+    record = acceptance_record(num_prompts=3)
+    result = search(SMALL, machine(), record)
+    acceptance = analyse(result, machine(), record).sweeps[0]
+    plain = acceptance.break_evens["plain"]
+    assert 0 < plain.at < acceptance.now, "speculation pays on this machine, until acceptance falls"
 
-    times_s = best_times(schedules, machine(), with_acceptance(acceptance_record(), tie))
-    others = min(time_s for method, time_s in times_s.items() if method != "plain")
-    assert others == pytest.approx(times_s["plain"], rel=0.02)
+    def leads(value, seed):
+        times_s = best_times(shortlist(result), machine(), with_acceptance(record, value, seed=seed))
+        return min(times_s, key=times_s.__getitem__) == "plain"
+
+    seeds = range(NUM_DRAWS)
+    assert sum(leads(plain.low, seed) for seed in seeds) >= 0.75 * NUM_DRAWS
+    assert 0.25 * NUM_DRAWS <= sum(leads(plain.at, seed) for seed in seeds) <= 0.75 * NUM_DRAWS
+    assert sum(leads(plain.high, seed) for seed in seeds) <= 0.25 * NUM_DRAWS
 
 
 def test_faster_parts_gain_what_they_can_at_most(found):
@@ -121,3 +97,39 @@ def test_without_drafting_nothing_is_swept():
 
 def test_the_fastest_kind_of_today_is_not_asked(found):
     assert "synchronous" not in found.sweeps[0].ties
+
+
+def test_break_evens_come_with_an_interval_that_holds_them(found):
+    plain = found.sweeps[0].break_evens["plain"]
+    assert plain.low < plain.at < plain.high < found.sweeps[0].now
+    assert plain.high - plain.low < 0.3
+
+
+def test_of_few_prompts_only_the_tokens_are_drawn():
+    record = acceptance_record(num_prompts=3)
+    acceptance, draft_speed = analyse(search(SMALL, machine(), record), machine(), record).sweeps
+    assert acceptance.break_evens["plain"].low < acceptance.break_evens["plain"].high
+    assert draft_speed.break_evens["plain"].low == draft_speed.break_evens["plain"].high
+
+
+def test_only_kinds_that_are_asked_for_have_break_evens(result, found):
+    asked = analyse(result, machine(), acceptance_record(), ("mirror",))
+    assert all(set(one.break_evens) <= {"mirror"} for one in asked.sweeps)
+    assert any("plain" in one.break_evens for one in found.sweeps)
+    none = analyse(result, machine(), acceptance_record(), ())
+    assert [one.break_evens for one in none.sweeps] == [{}, {}]
+    assert [one.best_tpot_s for one in none.sweeps] == [one.best_tpot_s for one in found.sweeps]
+
+
+@pytest.mark.parametrize(
+    ("known", "speed", "trees"),
+    # In the last two a tree or synchronous speculation would pass as all drafters become worse.
+    [(0.6, 1.0, ()), (0.6, 1.15, TREES), (0.9, 1.3, TREES[4:]), (0.75, 1.2, ())],
+)
+def test_a_worse_draft_lets_only_those_win_that_do_not_use_it(known, speed, trees):
+    record = acceptance_record(num_prompts=3, acceptance=known, trees=trees)
+    profile = machine(pooled_speed=speed, draft_step_s=0.012 if known == 0.75 else 0.006)
+    acceptance, draft_speed = analyse(search(SMALL, profile, record), profile, record).sweeps
+    assert {kind for kind, one in acceptance.break_evens.items() if one.at < acceptance.now} <= {"plain"}
+    assert {kind for kind, one in draft_speed.break_evens.items() if one.at < 1} <= {"plain", "lookup", "mirror"}
+    assert "plain" not in {kind for kind, one in acceptance.break_evens.items() if one.at > acceptance.now}

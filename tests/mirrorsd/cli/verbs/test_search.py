@@ -4,6 +4,7 @@ import re
 import pytest
 
 from decoding.schedule import load_schedule
+from tests.planner.synthetic import acceptance_record
 
 
 def test_the_fastest_schedule_is_written_and_shown_first(mirrorsd, profile_path, record_path, tmp_path):
@@ -62,3 +63,58 @@ def test_a_missing_profile_is_named(mirrorsd, record_path, tmp_path):
     result = mirrorsd("search", "--profile", tmp_path / "nowhere.yaml", "--record", record_path)
     assert (result.exit_code, result.stdout) == (2, "")
     assert f"{tmp_path / 'nowhere.yaml'}: cannot be read" in result.stderr
+
+
+@pytest.fixture
+def eight_path(tmp_path):
+    path = tmp_path / "eight.npz"
+    acceptance_record(num_prompts=8, num_tokens=40).save(path)
+    return path
+
+
+NARROW = "windows: [1, 2, 4]\nexit_top_k: [4]\ndraft_top_k: [2]\nuneven_roots: [8]\n"
+
+
+@pytest.fixture
+def narrow_path(tmp_path):
+    path = tmp_path / "narrow.yaml"
+    path.write_text(NARROW)
+    return path
+
+
+def test_the_answer_is_about_prompts_that_nothing_was_chosen_on(mirrorsd, profile_path, eight_path, narrow_path):
+    words = ("search", "--profile", profile_path, "--record", eight_path, "--space", narrow_path)
+    found = json.loads(mirrorsd(*words, "--json").stdout)
+    prompts = found["prompts"]
+    assert sorted(prompts["chosen"] + prompts["judged"]) == prompts["ranked"]
+    assert len(prompts["chosen"]) == len(prompts["judged"]) == 4
+    assert found["pays"] == {"faster": "yes", "slower": "no", "cannot tell": "cannot_tell"}[found["speedup"]["outcome"]]
+    assert found["speedup"]["low"] < found["speedup"]["value"] < found["speedup"]["high"]
+    assert found["lead"]["low"] < found["lead"]["value"] < found["lead"]["high"]
+    assert found["lead"]["over"] != found["winner"]["name"]
+    shown = " ".join(mirrorsd(*words).stdout.split())
+    assert "The table ranks by the time over all 8 prompts. The schedule was chosen on 4 of them" in shown
+    assert "on 4 prompts that nothing was fitted to or chosen on." in shown
+
+
+def test_break_evens_say_whose_and_how_sure(mirrorsd, profile_path, eight_path, narrow_path):
+    words = ("search", "--profile", profile_path, "--record", eight_path, "--space", narrow_path, "--json")
+    found = json.loads(mirrorsd(*words).stdout)["break_evens"]
+    assert {one["of"] for one in found} <= {"the draft model's tokens", "drafting"}
+    [plain] = [one for one in found if (one["kind"], one["quantity"]) == ("plain", "acceptance")]
+    assert 0 < plain["low"] <= plain["at"] <= plain["high"] < plain["now"]
+
+
+def test_few_prompts_are_ranked_chosen_and_judged_on(mirrorsd, profile_path, record_path, narrow_path):
+    words = ("search", "--profile", profile_path, "--record", record_path, "--space", narrow_path)
+    prompts = json.loads(mirrorsd(*words, "--json").stdout)["prompts"]
+    assert prompts["ranked"] == prompts["chosen"] == prompts["judged"]
+    assert "on the 3 prompts that they were chosen on" in " ".join(mirrorsd(*words).stdout.split())
+
+
+def test_without_plain_decoding_there_is_no_speed_up(mirrorsd, profile_path, record_path, tmp_path):
+    space = tmp_path / "space.yaml"
+    space.write_text("methods: [speculative]\nplacements: [pooled]\nwindows: [2]\n")
+    words = ("search", "--profile", profile_path, "--record", record_path, "--space", space, "--json")
+    found = json.loads(mirrorsd(*words).stdout)
+    assert (found["pays"], found["speedup"], found["lead"]) == ("cannot_tell", None, None)

@@ -1,0 +1,53 @@
+"""Half of the prompts to fit and choose on, the other half to judge on: what was picked on prompts looks good there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from decoding.record import AcceptanceRecord
+
+FEWEST = 4
+"""With fewer prompts there are no halves: one of them would be a single prompt, which shows no spread."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Halves:
+    """Places of prompts in a record.
+
+    Attributes:
+        choosing: those that budgets of branches are fitted to, and the fastest schedule is chosen on.
+        judging: those that speed-ups and comparisons are about.
+    """
+
+    choosing: tuple[int, ...]
+    judging: tuple[int, ...]
+
+
+def halves(record: AcceptanceRecord) -> Halves | None:
+    """The prompts dealt in turn, one kind of task after the other, so that both halves are fair mixes.
+
+    None where there are fewer than `FEWEST`.
+    """
+    if len(record.prompts) < FEWEST:
+        return None
+    kinds = list(dict.fromkeys(prompt.category for prompt in record.prompts))
+    order = sorted(range(len(record.prompts)), key=lambda place: kinds.index(record.prompts[place].category))
+    return Halves(choosing=tuple(sorted(order[::2])), judging=tuple(sorted(order[1::2])))
+
+
+def only(record: AcceptanceRecord, places: Sequence[int]) -> AcceptanceRecord:
+    """The record of some of its prompts."""
+    return replace(record, prompts=tuple(record.prompts[place] for place in places))
+
+
+def choosing_part(record: AcceptanceRecord) -> AcceptanceRecord:
+    """What may be fitted to: the prompts to choose on; all of them where there are no halves."""
+    parts = halves(record)
+    return record if parts is None else only(record, parts.choosing)
+
+
+def judging_part(record: AcceptanceRecord) -> AcceptanceRecord:
+    """What is judged on; all prompts where there are no halves."""
+    parts = halves(record)
+    return record if parts is None else only(record, parts.judging)

@@ -1,0 +1,270 @@
+"""After real runs the answer is what was measured; nothing that is said contradicts a ratio of two schedules."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decoding.schedule import Schedule
+from planner.kinds import KINDS, kind_of
+from planner.measured_runs import MeasuredSchedule, PromptTime
+from planner.measured_verdict import judge_measured
+from planner.paired_ratio import paired_ratio
+
+PLAIN = Schedule(method="autoregressive", target_lane="both")
+PLAIN_SPLIT = Schedule(method="autoregressive", target_lane="target")
+SYNCHRONOUS = Schedule(
+    method="speculative", target_lane="both", draft_lane="both", drafter="four-layer", num_speculative_tokens=2
+)
+WIDER = SYNCHRONOUS.model_copy(update={"num_speculative_tokens": 4})
+TREE = Schedule(
+    method="eagle3",
+    target_lane="both",
+    draft_lane="both",
+    drafter="eagle-3",
+    num_speculative_tokens=2,
+    tree_size=8,
+    tree_top_k=4,
+)
+ALL = {"plain": PLAIN, "plain split": PLAIN_SPLIT, "synchronous": SYNCHRONOUS, "wider": WIDER, "tree": TREE}
+FORBIDDEN = re.compile(r"about as fast|better choice|no difference|no measurable|\b(nan|inf|None)\b", re.IGNORECASE)
+QUIET = (1.0, 1.01, 0.99, 1.0, 1.02, 0.98)
+"""Prompts that all agree to one percent."""
+NOISY = (1.3, 0.8, 1.1, 0.7, 1.2, 0.9)
+
+
+def ran(name, tpot_s, *, predicted_s=None, noise=QUIET, tokens=40):
+    """A schedule with a time per token that varies by prompt as `noise` says."""
+    return MeasuredSchedule(
+        name=name,
+        schedule=ALL[name],
+        predicted_s=predicted_s or tpot_s,
+        prompts={f"prompt {place}": PromptTime(tpot_s * tokens * share, tokens) for place, share in enumerate(noise)},
+    )
+
+
+def times_s(one):
+    return [prompt.seconds for prompt in one.prompts.values()]
+
+
+def check(verdict, schedules):
+    """No claim contradicts the measured ratio of its two schedules, and all that is read from the verdict agrees."""
+    runs = {one.name: one for one in schedules}
+    for claim in verdict.claims:
+        measured = paired_ratio(times_s(runs[claim.one]), times_s(runs[claim.other]))
+        assert claim.outcome == measured.outcome
+        assert claim.ratio.value == pytest.approx(measured.value)
+        assert f'"{claim.one}"' in verdict.text or claim.outcome == "cannot tell"
+    assert not FORBIDDEN.search(verdict.text)
+    if verdict.pays != "cannot_tell":
+        assert verdict.speedup.outcome == {"yes": "faster", "no": "slower"}[verdict.pays]
+        assert verdict.winner.is_plain == (verdict.pays == "no")
+    assert verdict.headline.startswith({"yes": "Yes", "no": "No", "cannot_tell": "Cannot tell"}[verdict.pays])
+    recommended = [name for name, badges in verdict.badges.items() if "recommended" in badges]
+    assert recommended == ([verdict.winner.name] if verdict.winner else [])
+    if verdict.winner:
+        finished = [one for one in schedules if len(one.prompts) == max(len(other.prompts) for other in schedules)]
+        for other in finished:
+            assert paired_ratio(times_s(other), times_s(verdict.winner)).outcome != "faster"
+        [fastest] = [name for name, badges in verdict.badges.items() if "measured fastest" in badges]
+        assert sum(times_s(runs[fastest])) == min(sum(times_s(one)) for one in finished)
+    for sentence in (verdict.headline, *verdict.sentences):
+        assert sentence.endswith(".")
+
+
+def judged(*schedules, **more):
+    verdict = judge_measured(schedules, **more)
+    check(verdict, schedules)
+    return verdict
+
+
+def test_runs_that_agree_with_the_prediction():
+    verdict = judged(ran("plain", 1.0), ran("tree", 0.75))
+    assert verdict.pays == "yes"
+    assert verdict.winner.name == "tree"
+    assert verdict.speedup.value == pytest.approx(4 / 3)
+    assert verdict.headline == (
+        "Yes, speculation pays here: 1.33× (1.33× to 1.33×) the speed of plain decoding, "
+        'measured on 6 prompts ("tree" next to "plain").'
+    )
+    assert verdict.sentences[0] == "Predicted for the same two: 1.33×, within the measured interval."
+    assert 'Recommended is "tree", measured fastest of 2 schedules.' in verdict.sentences
+    assert verdict.badges["tree"] == ("recommended", "predicted fastest", "measured fastest")
+
+
+def test_prediction_says_yes_and_runs_say_no():
+    verdict = judged(ran("plain", 1.0), ran("tree", 1.2, predicted_s=0.8))
+    assert verdict.pays == "no"
+    assert verdict.winner.name == "plain"
+    assert verdict.predicted_speedup == pytest.approx(1.25)
+    assert "No, speculation does not pay here: it has 0.83×" in verdict.headline
+    assert verdict.sentences[0] == "Predicted for the same two: 1.25×, outside the measured interval."
+    assert verdict.badges == {"plain": ("recommended", "measured fastest"), "tree": ("predicted fastest",)}
+
+
+def test_runs_that_cannot_tell_say_how_many_prompts_would():
+    verdict = judged(ran("plain", 1.0), ran("tree", 0.95, noise=NOISY))
+    assert verdict.pays == "cannot_tell"
+    assert verdict.headline.startswith("Cannot tell from these runs whether speculation pays here: 1.05× (")
+    assert any(re.fullmatch(r"About \d+ prompts like these would tell\.", said) for said in verdict.sentences)
+    assert verdict.winner.name == "plain", "of what cannot be told apart the simplest kind"
+    assert (
+        'which is not enough to tell them apart. Recommended is "plain", of the simplest kind that nothing tells'
+        in verdict.text
+    )
+
+
+def test_where_only_luck_would_tell_it_says_so():
+    verdict = judged(ran("plain", 1.0), ran("tree", 0.9995, noise=(1.3, 0.7, 1.2, 0.8, 1.1, 0.9)))
+    assert "Even 1,000 prompts like these would not tell." in verdict.sentences
+
+
+def test_one_prompt_tells_nothing():
+    verdict = judged(ran("plain", 1.0, noise=(1.0,)), ran("tree", 0.5, noise=(1.0,)))
+    assert verdict.pays == "cannot_tell"
+    assert (verdict.speedup.low, verdict.speedup.num_pairs) == (0.0, 1)
+    assert "2× the speed of plain decoding, measured on 1 prompt (" in verdict.headline
+    assert "One prompt does not show how much prompts differ; more of them would." in verdict.sentences
+
+
+def test_what_predictions_can_tell_counts_where_runs_cannot():
+    schedules = ran("plain", 1.0, noise=(1.0,)), ran("tree", 0.5, noise=(1.0,))
+    verdict = judged(*schedules, predicted=lambda one, _other: "faster" if one == TREE else "slower")
+    assert verdict.pays == "cannot_tell", "predictions are no runs"
+    assert verdict.winner.name == "tree"
+
+
+def test_predictions_are_not_heard_against_what_was_measured_fastest():
+    schedules = ran("plain", 1.0), ran("tree", 1.02, predicted_s=0.5, noise=NOISY)
+    verdict = judged(*schedules, predicted=lambda one, _other: "faster" if one == TREE else "slower")
+    assert verdict.winner.name == "plain"
+
+
+def test_the_one_predicted_fastest_yields_to_one_that_was_faster():
+    verdict = judged(ran("plain", 1.0), ran("tree", 0.8, predicted_s=0.5), ran("synchronous", 0.7))
+    assert verdict.pays == "yes"
+    assert verdict.speedup.value == pytest.approx(1 / 0.8), "the pair was picked by prediction"
+    assert verdict.winner.name == "synchronous"
+    assert (
+        'Of 2 drafting schedules "synchronous" was measured fastest: 1.14× (1.14× to 1.14×) the speed of "tree", and '
+        '1.43× (1.43× to 1.43×) that of "plain".'
+    ) in verdict.sentences
+
+
+def test_the_prediction_has_to_beat_every_plain_schedule():
+    verdict = judged(ran("plain", 1.0, predicted_s=0.8), ran("plain split", 0.7), ran("tree", 0.75, predicted_s=0.6))
+    assert verdict.pays == "no", "a plain schedule is faster than all that draft"
+    assert '("tree" next to "plain split")' in verdict.headline
+    assert verdict.winner.name == "plain split"
+
+
+def test_faster_than_one_plain_schedule_and_not_told_from_the_other_is_no_answer():
+    split = ran("plain split", 0.76, predicted_s=0.9, noise=NOISY)
+    verdict = judged(ran("plain", 1.0, predicted_s=0.8), split, ran("tree", 0.75, predicted_s=0.6))
+    assert verdict.pays == "cannot_tell"
+    assert re.search(r'\("tree" next to "plain"\), but 1\.01× \(.*\) that of "plain split"\.$', verdict.headline)
+    assert verdict.winner.name == "plain split"
+
+
+def test_the_plain_schedule_that_it_is_not_told_from_is_named_even_if_it_was_slower():
+    split = ran("plain split", 1.05, predicted_s=0.9, noise=(1.9, 0.6, 1.6, 0.5, 0.8, 0.6))
+    verdict = judged(ran("plain", 1.0, predicted_s=0.8), split, ran("tree", 0.9, predicted_s=0.6))
+    assert verdict.pays == "cannot_tell"
+    assert re.search(r"but 1\.\d\d× \(.*\) that of \"plain split\"\.$", verdict.headline)
+    assert verdict.winner.name == "plain split"
+
+
+def test_slower_than_plain_but_another_one_is_not_is_no_answer():
+    tree, synchronous = ran("tree", 1.1, predicted_s=0.6), ran("synchronous", 0.9, predicted_s=0.8, noise=NOISY)
+    verdict = judged(ran("plain", 1.0), tree, synchronous)
+    assert verdict.pays == "cannot_tell"
+    assert re.search(r'\("tree" next to "plain"\), but "synchronous" has 1\.11× \(.*\)\.$', verdict.headline)
+
+
+def test_what_cannot_be_told_from_the_winner_is_named():
+    verdict = judged(
+        ran("plain", 2.0),
+        ran("tree", 0.7, noise=NOISY),
+        ran("synchronous", 0.72),
+        ran("wider", 0.71, noise=NOISY[::-1]),
+    )
+    assert verdict.winner.name == "wider", "of the simplest kind the one measured fastest"
+    assert 'The runs cannot tell whether "wider" is faster or slower than "synchronous".' in verdict.sentences
+    assert '"tree" was measured fastest of 4 schedules' in verdict.text
+
+
+def test_without_a_plain_run_nothing_is_said_of_plain_decoding():
+    verdict = judged(ran("tree", 1.0), ran("synchronous", 1.2))
+    assert (verdict.pays, verdict.speedup, verdict.predicted_speedup) == ("cannot_tell", None, None)
+    assert (
+        verdict.headline
+        == "Cannot tell from these runs whether speculation pays here: no plain schedule finished them."
+    )
+    assert verdict.winner.name == "tree"
+
+
+def test_with_plain_runs_only_it_cannot_tell():
+    verdict = judged(ran("plain", 1.0))
+    assert verdict.headline.endswith("no drafting schedule finished them.")
+    assert verdict.sentences == ('"plain" is the only schedule that finished.',)
+
+
+def test_a_schedule_that_lacks_a_prompt_is_named_and_not_judged():
+    broken = ran("tree", 0.1, noise=QUIET[:5])
+    verdict = judged(ran("plain", 1.0), broken, ran("synchronous", 0.8))
+    assert verdict.winner.name == "synchronous"
+    assert 'Not judged, since a prompt is missing: "tree".' in verdict.sentences
+    assert not any("tree" in (claim.one, claim.other) for claim in verdict.claims)
+
+
+@pytest.mark.parametrize("prompt", [PromptTime(0.0, 0), PromptTime(float("nan"), 3)])
+def test_a_prompt_without_a_token_or_a_time_is_none(prompt):
+    broken = ran("tree", 0.5)
+    broken = MeasuredSchedule(
+        name="tree", schedule=TREE, predicted_s=0.5, prompts={**broken.prompts, "prompt 1": prompt}
+    )
+    verdict = judge_measured([ran("plain", 1.0), broken, ran("synchronous", 0.8)])
+    assert verdict.winner.name == "synchronous"
+
+
+def test_without_any_finished_run_nothing_is_recommended():
+    verdict = judge_measured([ran("plain", 1.0, noise=()), ran("tree", 1.0, noise=())])
+    assert (verdict.pays, verdict.winner) == ("cannot_tell", None)
+    assert "No schedule finished, so none is recommended." in verdict.sentences
+
+
+def test_a_choice_that_was_not_run_is_named():
+    schedules = ran("plain", 1.0), ran("tree", 0.8)
+    assert "was not run" in judged(*schedules, choice="mirror").sentences[-1]
+    assert "was not run" not in judged(*schedules, choice="tree").text
+
+
+def test_texts_of_other_lengths_are_compared_by_token():
+    longer = ran("tree", 0.8, tokens=80)
+    verdict = judge_measured([ran("plain", 1.0), longer])
+    assert verdict.speedup.value == pytest.approx(1.25)
+
+
+NOISES = st.integers(0, 2**32 - 1)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sets(st.sampled_from(list(ALL)), min_size=1), st.integers(1, 7), st.sampled_from([0.0, 0.03, 0.3]), NOISES)
+def test_whatever_was_measured_nothing_contradicts_it(names, num_prompts, noise, seed):
+    random = np.random.default_rng(seed)
+    schedules = [
+        ran(
+            name,
+            random.uniform(0.8, 1.25),
+            predicted_s=random.uniform(0.5, 1.5),
+            noise=tuple(np.exp(random.normal(0, noise, num_prompts))),
+        )
+        for name in sorted(names)
+    ]
+    verdict = judged(*schedules)
+    simpler = [one for one in KINDS if list(KINDS).index(one) < list(KINDS).index(kind_of(verdict.winner.schedule))]
+    for one in schedules:
+        if kind_of(one.schedule) in simpler:
+            assert any(paired_ratio(times_s(other), times_s(one)).outcome == "faster" for other in schedules)

@@ -1,0 +1,118 @@
+"""A ratio of times over shared prompts: its interval holds the truth as often as it says, and knows its limits."""
+
+from dataclasses import replace
+from math import exp, hypot, inf, sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.paired_ratio import Ratio, paired_ratio, pairs_needed
+
+TIMES = st.lists(st.tuples(st.floats(0.1, 10), st.floats(0.1, 10)), min_size=1, max_size=12)
+
+
+def share_held(num_pairs, noise, *, unequal, truth=1.1, num_trials=2000):
+    """How often the interval holds the ratio that noise was laid over."""
+    random = np.random.default_rng((num_pairs, round(100 * noise), round(100 * unequal)))
+    lengths = np.exp(random.normal(0, unequal, (num_trials, num_pairs)))
+    one = lengths * np.exp(random.normal(0, noise, lengths.shape))
+    other = truth * lengths * np.exp(random.normal(0, noise, lengths.shape))
+    ratios = [paired_ratio(ours, theirs) for ours, theirs in zip(one, other, strict=True)]
+    return np.mean([ratio.low <= truth <= ratio.high for ratio in ratios])
+
+
+@pytest.mark.parametrize("unequal", [0.0, 0.4, 0.8])
+@pytest.mark.parametrize("noise", [0.05, 0.15])
+@pytest.mark.parametrize("num_pairs", [4, 7, 12])
+def test_nine_of_ten_intervals_hold_the_truth(num_pairs, noise, unequal):
+    assert 0.87 <= share_held(num_pairs, noise, unequal=unequal) <= 0.935
+
+
+def test_it_is_the_ratio_of_the_total_times():
+    assert paired_ratio([1.0, 3.0], [2.0, 4.0]).value == 6.0 / 4.0
+
+
+def test_prompts_that_agree_leave_no_doubt():
+    ratio = paired_ratio([1.0, 2.0, 3.0], [1.1, 2.2, 3.3])
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((1.1, 1.1, 1.1))
+    assert ratio.outcome == "faster"
+
+
+def test_two_prompts_by_hand():
+    # Equal shares of the time, log ratios 0 and 0.2: their standard error is 0.1, and t(1) is 6.3138.
+    ratio = paired_ratio([1.0, 1.0], [1.0, float(np.exp(0.2))])
+    weights = np.array([2.0, 1.0 + np.exp(0.2)])
+    error = np.std([0, 0.2], ddof=1) * sqrt((weights**2).sum()) / weights.sum()
+    assert ratio.high == pytest.approx(ratio.value * np.exp(6.3138 * error))
+    assert ratio.low == pytest.approx(ratio.value / np.exp(6.3138 * error))
+    assert ratio.outcome == "cannot tell"
+
+
+def test_one_prompt_tells_nothing():
+    ratio = paired_ratio([1.0], [5.0])
+    assert (ratio.value, ratio.low, ratio.high) == (5.0, 0.0, inf)
+    assert ratio.outcome == "cannot tell"
+    assert pairs_needed(ratio) is None
+
+
+@given(TIMES)
+def test_the_other_way_round_is_the_inverse(times):
+    one, other = zip(*times, strict=True)
+    there, back = paired_ratio(one, other), paired_ratio(other, one).inverse
+    assert (there.value, there.low, there.high) == pytest.approx((back.value, back.low, back.high))
+    opposite = {"faster": "slower", "slower": "faster", "cannot tell": "cannot tell"}
+    assert paired_ratio(other, one).outcome == opposite[there.outcome]
+
+
+@given(TIMES)
+def test_the_interval_is_around_the_value(times):
+    ratio = paired_ratio(*zip(*times, strict=True))
+    assert ratio.low <= ratio.value * (1 + 1e-12)
+    assert ratio.value <= ratio.high * (1 + 1e-12)
+
+
+@given(TIMES, st.floats(0.1, 10))
+def test_a_faster_machine_changes_nothing(times, speed):
+    one, other = zip(*times, strict=True)
+    ratio = paired_ratio(one, other)
+    scaled = paired_ratio([speed * time for time in one], [speed * time for time in other])
+    assert (scaled.value, scaled.low, scaled.high) == pytest.approx((ratio.value, ratio.low, ratio.high))
+
+
+@pytest.mark.parametrize(("one", "other"), [([], []), ([1.0], [1.0, 2.0])])
+def test_times_need_partners(one, other):
+    with pytest.raises(ValueError, match="in pairs"):
+        paired_ratio(one, other)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, float("nan")])
+def test_times_must_be_positive(bad):
+    with pytest.raises(ValueError, match="positive"):
+        paired_ratio([1.0, 2.0], [1.0, bad])
+
+
+def test_as_many_prompts_as_are_needed_would_tell():
+    one = np.array([1.0, 1.1, 0.9, 1.0])
+    other = 1.03 * one * np.exp([0.1, -0.1, 0.06, -0.06])
+    ratio = paired_ratio(one, other)
+    assert ratio.outcome == "cannot tell"
+    needed = pairs_needed(ratio)
+    assert 12 < needed < 100
+    # The same four again and again; their spread is a little less than that of four that were drawn.
+    assert paired_ratio(np.tile(one, needed // 4 + 1), np.tile(other, needed // 4 + 1)).outcome == "faster"
+    few = round(0.6 * needed / 4)
+    assert paired_ratio(np.tile(one, few), np.tile(other, few)).outcome == "cannot tell"
+
+
+def test_more_prompts_do_not_help_where_the_machine_is_not_known_so_well():
+    widest = exp(hypot(0.1, 0.04))
+    unsure = Ratio(value=1.05, low=1.05 / widest, high=1.05 * widest, num_pairs=6, shared_error=0.04)
+    assert pairs_needed(replace(unsure, shared_error=0.05)) is None, "log(1.05) is less"
+    known = Ratio(value=1.05, low=1.05 / exp(0.1), high=1.05 * exp(0.1), num_pairs=6)
+    assert pairs_needed(unsure) > pairs_needed(known) > 6
+
+
+def test_two_that_are_equal_are_never_told_apart():
+    assert pairs_needed(Ratio(value=1.0, low=0.9, high=1.1, num_pairs=6)) is None
