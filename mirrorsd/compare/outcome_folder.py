@@ -17,8 +17,11 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.yaml_file import write_atomically
 from hwprofiles.profile import load_profile
-from mirrorsd.compare.both_worlds import Measured, put_together
-from mirrorsd.compare.outcome import accuracy_entry, rounds_in_words, schedule_entries
+from mirrorsd.compare.both_worlds import put_together
+from mirrorsd.compare.outcome import accuracy_entry, lost_lanes, schedule_entries
+from mirrorsd.compare.rounds_in_words import rounds_in_words
+from mirrorsd.compare.runs import Measured
+from mirrorsd.compare.runs_file import load_runs, save_runs
 from mirrorsd.compare.trace_file import load_traces, save_traces
 from mirrorsd.json_text import json_text, path_from
 from planner.chrome_trace import save_chrome_trace
@@ -29,7 +32,9 @@ from planner.search.search import rank
 from planner.search.space import SearchSpace
 
 _TRACES: Final = "traces.json.gz"
+_RUNS: Final = "runs.json.gz"
 REPORT: Final = "report.html"
+_SAMPLE: Final = ("prompt", "answer")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,20 +46,28 @@ class Outcome:
         plan: what the search had found.
         results: predicted and measured, one per schedule.
         comparisons: their rounds and times.
+        measured: the runs themselves.
         files: where profile and record are, by these names.
         facts: further entries of the JSON object.
         dtype: of the runs.
         notes: remarks on the circumstances.
+        warning: what to know before the answer; None if nothing.
+        sample: a prompt and what the target answered; None to show none.
+        command: how to use what is recommended; None if nothing is.
     """
 
     title: str
     plan: Plan = field(repr=False)
     results: tuple[ScheduleResult, ...] = field(repr=False)
     comparisons: tuple[Comparison, ...] = field(repr=False)
+    measured: Measured = field(repr=False)
     files: dict[str, Path]
     facts: dict[str, Any]
     dtype: str
     notes: tuple[str, ...] = ()
+    warning: str | None = None
+    sample: tuple[str, str] | None = None
+    command: str | None = None
 
 
 def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
@@ -66,23 +79,37 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     for stale in (folder / "traces").glob("[0-9][0-9]-*.json.gz"):
         stale.unlink()
     save_traces([result.measured[0] for result in outcome.results], folder / _TRACES)
+    save_runs(outcome.measured, folder / _RUNS)
     for place, (result, comparison) in enumerate(zip(outcome.results, outcome.comparisons, strict=True), 1):
         worlds = {"simulated": result.simulated[0], "measured": result.measured[0][0]}
         save_chrome_trace(worlds, folder / "traces" / f"{file_name(place, comparison.schedule)}.json.gz")
-    rounds = rounds_in_words(outcome.comparisons, outcome.dtype)
-    footnotes = (rounds, *outcome.notes)
+    is_row_invariant = outcome.plan.profile.is_row_invariant
+    rounds = rounds_in_words(outcome.comparisons, outcome.dtype, is_row_invariant=is_row_invariant)
+    notes = (*lost_lanes(outcome.comparisons, outcome.measured), *outcome.notes)
     created = time.strftime("%d %B %Y, %H:%M")
     data = ReportData(
-        title=outcome.title, created=created, plan=outcome.plan, results=outcome.results, footnotes=footnotes
+        title=outcome.title,
+        created=created,
+        plan=outcome.plan,
+        results=outcome.results,
+        footnotes=(rounds, *notes),
+        warning=outcome.warning,
+        sample=outcome.sample,
+        command=outcome.command,
     )
     write_report(data, folder / REPORT)
-    files = outcome.files | {"traces": folder / _TRACES}
+    files = outcome.files | {"traces": folder / _TRACES, "runs": folder / _RUNS}
     entries = {
         **outcome.facts,
-        "schedules": schedule_entries(outcome.results, outcome.comparisons),
+        "schedules": schedule_entries(
+            outcome.results, outcome.comparisons, outcome.measured, is_row_invariant=is_row_invariant
+        ),
         "accuracy": accuracy_entry(outcome.comparisons),
         "rounds": rounds,
-        "notes": list(outcome.notes),
+        "notes": list(notes),
+        "warning": outcome.warning,
+        "sample": None if outcome.sample is None else dict(zip(_SAMPLE, outcome.sample, strict=True)),
+        "command": outcome.command,
         "report": str(folder / REPORT),
         "title": outcome.title,
         "created": created,
@@ -104,18 +131,17 @@ def read_report_data(path: Path) -> ReportData:
         saved = json.loads(path.read_text(encoding="utf-8"))
         schedules = [Schedule.model_validate(entry["schedule"]) for entry in saved["schedules"]]
         files = {key: path.parent / saved["folder"] / name for key, name in saved["files"].items()}
-        title, created, footnotes = saved["title"], saved["created"], (saved["rounds"], *saved["notes"])
+        told = {name: saved[name] for name in ("title", "created", "warning", "command")}
+        told["footnotes"] = (saved["rounds"], *saved["notes"])
+        told["sample"] = tuple(saved["sample"][name] for name in _SAMPLE) if saved["sample"] else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         msg = f"{path}: not a result that `mirrorsd demo` or `mirrorsd validate` wrote ({error!r})"
         raise ConfigError(msg) from error
     profile, record = load_profile(files["profile"]), AcceptanceRecord.load(files["record"])
-    traces = load_traces(files["traces"])
+    measured = load_runs(files["runs"], load_traces(files["traces"]))
     candidates = {one.schedule: one for one in rank(schedules, profile, record).candidates}
-    results = put_together(
-        [candidates[schedule] for schedule in schedules], Measured(len(traces[0]), traces), profile, record
-    )
-    plan = make_plan(SearchSpace(), profile, record)
-    return ReportData(title=title, created=created, plan=plan, results=results, footnotes=footnotes)
+    results = put_together([candidates[schedule] for schedule in schedules], measured, profile, record)
+    return ReportData(plan=make_plan(SearchSpace(), profile, record), results=results, **told)
 
 
 def unique_names(results: Sequence[ScheduleResult], plan: Plan) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import BaseModel
 
@@ -14,6 +14,8 @@ from decoding.trace import Trace
 from planner.chrome_trace import write_json
 
 _MOST_CHARACTERS = 300
+WITHOUT_STATE: Final = {"_round_start_s"}
+"""What a trace holds only while it is written."""
 
 
 class _Content(BaseModel):
@@ -30,7 +32,7 @@ def save_traces(traces: Sequence[Sequence[Trace]], path: Path) -> None:
         TraceError: the file cannot be written.
     """
     content = _Content(format="mirrorsd-traces-1", traces=traces)
-    write_json(content.model_dump_json(exclude={"traces": {"__all__": {"__all__": {"_round_start_s"}}}}), path)
+    write_json(content.model_dump_json(exclude={"traces": {"__all__": {"__all__": WITHOUT_STATE}}}), path)
 
 
 def load_traces(path: Path) -> list[list[Trace]]:

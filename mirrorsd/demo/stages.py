@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Final, NamedTuple
 
 from decoding.progress import ReportProgress
@@ -20,7 +21,7 @@ class StageReport(NamedTuple):
         number, num_stages: its place among all stages, from 1.
         step: what it is doing.
         left_s: estimate for this stage and all that follow.
-        share: of the whole job, by the same estimate.
+        share: of the whole job, by the same estimate; it never falls.
     """
 
     stage: str
@@ -39,8 +40,11 @@ class Stages:
         expected_s: Mapping[str, float],
         show: Callable[[StageReport], None],
         *,
+        limit_s: float = inf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Show reports of stages that are expected to take so long each, and `limit_s` together at most."""
+        self._limit_s, self._shown = limit_s, 0.0
         self._expected_s = dict(expected_s)
         self._names = list(expected_s)
         self._show = show
@@ -66,8 +70,11 @@ class Stages:
                 self._expected_s[name] for name in self._names[place + 1 :]
             )
             done_s = self.elapsed_s
-            whole = done_s / (done_s + left_s) if done_s + left_s > 0 else 0.0
-            self._show(StageReport(stage, place + 1, len(self._names), step, left_s, whole))
+            if done_s < self._limit_s:
+                left_s = min(left_s, self._limit_s - done_s)
+            if done_s + left_s > 0:
+                self._shown = max(self._shown, done_s / (done_s + left_s))
+            self._show(StageReport(stage, place + 1, len(self._names), step, left_s, self._shown))
 
         report("starting", 0.0)
         return report

@@ -63,6 +63,9 @@ class ReportData:
         plan: what was searched and found.
         results: the schedules to compare, in the order of the table.
         footnotes: further remarks that honesty asks for, such as whether the runs went through the simulated rounds.
+        warning: what has to be said before the answer, such as that other programs used the machine.
+        sample: a prompt and what the target answered.
+        command: how to use what is recommended.
     """
 
     title: str
@@ -70,6 +73,9 @@ class ReportData:
     plan: Plan
     results: tuple[ScheduleResult, ...]
     footnotes: tuple[str, ...] = ()
+    warning: str | None = None
+    sample: tuple[str, str] | None = None
+    command: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
