@@ -1,18 +1,39 @@
-"""Stands in for `planner.measured_verdict` until that is there: the same names, as little as is needed."""
+"""Stands in for the planner's `paired_ratio`, `measured_runs` and `measured_verdict` until they are there.
+
+The same names, and as little behind them as is needed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import exp, inf, log, sqrt
 from statistics import stdev
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from decoding.schedule import Schedule
-from planner.wording import capital, factor, milliseconds
+from planner.wording import factor
 
+Pays = Literal["yes", "no", "cannot_tell"]
 _T_95: Final = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81, 1.80, 1.78, 1.77, 1.76, 1.75)
 """95 % quantiles of Student's distribution for 1, 2, ... degrees of freedom; beyond them the last is wide enough."""
+
+
+class PromptTime(NamedTuple):
+    """What one prompt took: seconds of decoding, and the tokens that were committed in them."""
+
+    seconds: float
+    tokens: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredSchedule:
+    """A schedule that was run: its name in tables, its predicted time per token, and what each prompt took."""
+
+    name: str
+    schedule: Schedule
+    predicted_s: float
+    prompts: Mapping[str, PromptTime]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,39 +47,20 @@ class Ratio:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MeasuredSchedule:
-    """What a verdict after runs is made from.
-
-    Attributes:
-        name: as tables have it.
-        schedule: what was run.
-        predicted_s: time per token.
-        seconds: measured decoding time of every prompt at the pace of calibration.
-        tpot_s: the same per token.
-    """
-
-    name: str
-    schedule: Schedule
-    predicted_s: float
-    seconds: tuple[float, ...]
-    tpot_s: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredVerdict:
-    """What the runs say.
+    """What the runs say: whether speculation pays, by how much, and the schedule to use."""
 
-    Attributes:
-        pays: whether speculation is faster than plain decoding.
-        speedup: the best speculation over the best plain placement by prediction; None if either was not run.
-        recommended: the schedule to use.
-        text: all of it in words.
-    """
-
-    pays: Literal["yes", "no", "cannot_tell"]
+    pays: Pays
     speedup: Ratio | None
-    recommended: MeasuredSchedule
-    text: str
+    winner: MeasuredSchedule | None
+    headline: str
+    sentences: tuple[str, ...] = ()
+    badges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """All of it, as a paragraph."""
+        return " ".join((self.headline, *self.sentences))
 
 
 def paired_ratio(one: Sequence[float], other: Sequence[float]) -> Ratio:
@@ -73,40 +75,33 @@ def paired_ratio(one: Sequence[float], other: Sequence[float]) -> Ratio:
     return Ratio(value=value, low=value / wide, high=value * wide, num_pairs=count)
 
 
-def judge_measured(measured: Sequence[MeasuredSchedule]) -> MeasuredVerdict:
-    """Decide by the runs: what was predicted fastest stands, unless another was faster beyond doubt."""
-    ranked = sorted(measured, key=lambda one: one.predicted_s)
+def judge_measured(schedules: Sequence[MeasuredSchedule]) -> MeasuredVerdict:
+    """Decide by the drafting and the plain schedule predicted fastest; recommend the one that was measured faster."""
+    ranked = sorted(schedules, key=lambda one: one.predicted_s)
     plain = next((one for one in ranked if one.schedule.traits.window == "none"), None)
-    drafting = [one for one in ranked if one.schedule.traits.window != "none"]
-    if plain is None or not drafting:
-        text = "Cannot tell: plain decoding and speculation were not both run."
-        return MeasuredVerdict(pays="cannot_tell", speedup=None, recommended=ranked[0], text=text)
-    best, quickest = drafting[0], min(drafting, key=lambda one: one.tpot_s)
-    if paired_ratio(quickest.seconds, best.seconds).low > 1:
-        best = quickest
-    speedup = paired_ratio(best.seconds, plain.seconds)
-    pays: Literal["yes", "no", "cannot_tell"]
-    pays = "yes" if speedup.low > 1 else "no" if speedup.high < 1 else "cannot_tell"
-    recommended = best if speedup.value >= 1 else plain
-    return MeasuredVerdict(
-        pays=pays, speedup=speedup, recommended=recommended, text=_words(pays, speedup, best, plain, recommended)
-    )
-
-
-def _words(
-    pays: str, speedup: Ratio, best: MeasuredSchedule, plain: MeasuredSchedule, recommended: MeasuredSchedule
-) -> str:
+    drafting = next((one for one in ranked if one.schedule.traits.window != "none"), None)
+    if plain is None or drafting is None:
+        headline = "Cannot tell from these runs whether speculation pays here: it and plain decoding were not both run."
+        return MeasuredVerdict(pays="cannot_tell", speedup=None, winner=ranked[0], headline=headline)
+    speedup = paired_ratio(_seconds(drafting), _seconds(plain))
+    pays: Pays = "yes" if speedup.low > 1 else "no" if speedup.high < 1 else "cannot_tell"
     begin = {
         "yes": "Yes, speculation pays here",
         "no": "No, speculation does not pay here",
         "cannot_tell": "Cannot tell from these runs whether speculation pays here",
     }[pays]
-    prompts = f"{speedup.num_pairs} prompts" if speedup.num_pairs != 1 else "a single prompt shows no interval"
-    low, high = factor(speedup.low), "no end" if speedup.high == inf else factor(speedup.high)
-    between = prompts if speedup.num_pairs < 2 else f"90 %: {low} to {high}, {prompts}"
-    likely = " This is only the likelier choice." if pays == "cannot_tell" else ""
-    return (
-        f"{begin}: {best.name} was measured at {factor(speedup.value)} the speed of {plain.name} ({between}; "
-        f"{milliseconds(best.tpot_s)} and {milliseconds(plain.tpot_s)} per token at the machine's speed during "
-        f"calibration). {capital(recommended.name)} is recommended.{likely}"
+    prompts = f"{speedup.num_pairs} prompts" if speedup.num_pairs > 1 else "a single prompt"
+    ends = f", 90 %: {factor(speedup.low)} to {factor(speedup.high)}" if speedup.num_pairs > 1 else ""
+    winner = drafting if speedup.value >= 1 else plain
+    return MeasuredVerdict(
+        pays=pays,
+        speedup=speedup,
+        winner=winner,
+        headline=f"{begin}: {factor(speedup.value)} the speed of plain decoding, measured on {prompts}{ends}.",
+        sentences=(f'Recommended is "{winner.name}".',),
+        badges={winner.name: ("recommended",)},
     )
+
+
+def _seconds(one: MeasuredSchedule) -> list[float]:
+    return [prompt.seconds for prompt in one.prompts.values()]

@@ -6,23 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from calibrate.validate import Comparison, Divergence, accuracy
-from mirrorsd.compare.measured_answer import ratio_entry, speedups
+from mirrorsd.compare.measured_answer import JudgedRuns, ratio_entry
 from mirrorsd.compare.numbers import candidate_numbers, measured_numbers
 from mirrorsd.compare.rounds_in_words import divergence_in_words, is_unexplained
-from mirrorsd.compare.runs import Measured
 from mirrorsd.model_pair import ModelPair, name_of
-from planner.report.report_data import ScheduleResult
 
 
-def schedule_entries(
-    results: Sequence[ScheduleResult],
-    comparisons: Sequence[Comparison],
-    measured: Measured,
-    *,
-    is_row_invariant: bool | None = None,
-) -> list[dict[str, Any]]:
-    """One object per schedule, in the order given."""
-    ratios = speedups(results, comparisons)
+def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None) -> list[dict[str, Any]]:
+    """One object per schedule, in their order."""
+    all_of_each = zip(judged.results, judged.comparisons, judged.measured.runs, judged.ratios, strict=True)
     return [
         {
             **candidate_numbers(comparison.schedule, result.candidate),
@@ -39,7 +31,7 @@ def schedule_entries(
             "divergences": [_divergence(found) for found in comparison.divergences],
             "events": [f"{event.lane}: {event.text}" for run in runs for event in run.events],
         }
-        for result, comparison, runs, ratio in zip(results, comparisons, measured.runs, ratios, strict=True)
+        for result, comparison, runs, ratio in all_of_each
     ]
 
 
@@ -62,9 +54,9 @@ def platform_entry(host: dict[str, Any], pair: ModelPair) -> dict[str, Any]:
     return host | models | {"dtype": pair.dtype}
 
 
-def lost_lanes(comparisons: Sequence[Comparison], measured: Measured) -> Iterator[str]:
+def lost_lanes(judged: JudgedRuns) -> Iterator[str]:
     """A sentence for every run in which a lane was lost."""
-    for comparison, runs in zip(comparisons, measured.runs, strict=True):
+    for comparison, runs in zip(judged.comparisons, judged.measured.runs, strict=True):
         for place, run in enumerate(runs, 1):
             for event in run.trace.events:
                 yield f"{_where(comparison, place)} lost lane {event.lane}, and counts all the same: {event.text}."

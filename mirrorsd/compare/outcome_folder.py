@@ -6,28 +6,25 @@ import json
 import os
 import re
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from calibrate.validate import Comparison
 from decoding.errors import ConfigError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.yaml_file import write_atomically
 from hwprofiles.profile import load_profile
-from mirrorsd.compare.both_worlds import put_together
+from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
 from mirrorsd.compare.outcome import accuracy_entry, lost_lanes, schedule_entries
 from mirrorsd.compare.rounds_in_words import rounds_in_words
-from mirrorsd.compare.runs import Measured
 from mirrorsd.compare.runs_file import load_runs, save_runs
 from mirrorsd.compare.trace_file import load_traces, save_traces
 from mirrorsd.json_text import json_text, path_from
 from planner.chrome_trace import save_chrome_trace
 from planner.plan import Plan, make_plan
 from planner.report.report import write_report
-from planner.report.report_data import ReportData, ScheduleResult
+from planner.report.report_data import ReportData
 from planner.search.search import rank
 from planner.search.space import SearchSpace
 
@@ -44,9 +41,7 @@ class Outcome:
     Attributes:
         title: heading of the report.
         plan: what the search had found.
-        results: predicted and measured, one per schedule.
-        comparisons: their rounds and times.
-        measured: the runs themselves.
+        judged: the runs, next to what was predicted of them.
         files: where profile and record are, by these names.
         facts: further entries of the JSON object.
         dtype: of the runs.
@@ -58,9 +53,7 @@ class Outcome:
 
     title: str
     plan: Plan = field(repr=False)
-    results: tuple[ScheduleResult, ...] = field(repr=False)
-    comparisons: tuple[Comparison, ...] = field(repr=False)
-    measured: Measured = field(repr=False)
+    judged: JudgedRuns = field(repr=False)
     files: dict[str, Path]
     facts: dict[str, Any]
     dtype: str
@@ -78,33 +71,33 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     """
     for stale in (folder / "traces").glob("[0-9][0-9]-*.json.gz"):
         stale.unlink()
-    save_traces([result.measured[0] for result in outcome.results], folder / _TRACES)
-    save_runs(outcome.measured, folder / _RUNS)
-    for place, (result, comparison) in enumerate(zip(outcome.results, outcome.comparisons, strict=True), 1):
+    judged = outcome.judged
+    save_traces(judged.measured.traces(), folder / _TRACES)
+    save_runs(judged.measured, folder / _RUNS)
+    for place, (result, name_of_it) in enumerate(zip(judged.results, judged.names, strict=True), 1):
         worlds = {"simulated": result.simulated[0], "measured": result.measured[0][0]}
-        save_chrome_trace(worlds, folder / "traces" / f"{file_name(place, comparison.schedule)}.json.gz")
+        save_chrome_trace(worlds, folder / "traces" / f"{file_name(place, name_of_it)}.json.gz")
     is_row_invariant = outcome.plan.profile.is_row_invariant
-    rounds = rounds_in_words(outcome.comparisons, outcome.dtype, is_row_invariant=is_row_invariant)
-    notes = (*lost_lanes(outcome.comparisons, outcome.measured), *outcome.notes)
+    rounds = rounds_in_words(judged.comparisons, outcome.dtype, is_row_invariant=is_row_invariant)
+    notes = (*lost_lanes(judged), *outcome.notes)
     created = time.strftime("%d %B %Y, %H:%M")
     data = ReportData(
         title=outcome.title,
         created=created,
         plan=outcome.plan,
-        results=outcome.results,
+        results=judged.results,
         footnotes=(rounds, *notes),
         warning=outcome.warning,
         sample=outcome.sample,
         command=outcome.command,
+        measured=judged.answer,
     )
     write_report(data, folder / REPORT)
     files = outcome.files | {"traces": folder / _TRACES, "runs": folder / _RUNS}
     entries = {
         **outcome.facts,
-        "schedules": schedule_entries(
-            outcome.results, outcome.comparisons, outcome.measured, is_row_invariant=is_row_invariant
-        ),
-        "accuracy": accuracy_entry(outcome.comparisons),
+        "schedules": schedule_entries(judged, is_row_invariant=is_row_invariant),
+        "accuracy": accuracy_entry(judged.comparisons),
         "rounds": rounds,
         "notes": list(notes),
         "warning": outcome.warning,
@@ -139,14 +132,10 @@ def read_report_data(path: Path) -> ReportData:
         raise ConfigError(msg) from error
     profile, record = load_profile(files["profile"]), AcceptanceRecord.load(files["record"])
     measured = load_runs(files["runs"], load_traces(files["traces"]))
+    plan = make_plan(SearchSpace(), profile, record)
     candidates = {one.schedule: one for one in rank(schedules, profile, record).candidates}
-    results = put_together([candidates[schedule] for schedule in schedules], measured, profile, record)
-    return ReportData(plan=make_plan(SearchSpace(), profile, record), results=results, **told)
-
-
-def unique_names(results: Sequence[ScheduleResult], plan: Plan) -> tuple[str, ...]:
-    """Names of the schedules as the report has them."""
-    return ReportData(title="", created="", plan=plan, results=tuple(results)).names
+    judged = judge_runs([candidates[schedule] for schedule in schedules], measured, plan)
+    return ReportData(plan=plan, results=judged.results, measured=judged.answer, **told)
 
 
 def file_name(place: int, name: str) -> str:

@@ -17,10 +17,9 @@ from decoding.schedule import Schedule, save_schedule
 from hwprofiles.other_use import OtherUse
 from hwprofiles.profile import Profile, save_profile
 from mirrorsd.calibrate_pair import calibration_task, contexts_of
-from mirrorsd.compare.both_worlds import compare_all, put_together
-from mirrorsd.compare.measured_answer import measured_verdict, ratio_entry
+from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs, ratio_entry
 from mirrorsd.compare.outcome import platform_entry
-from mirrorsd.compare.outcome_folder import Outcome, file_name, unique_names, write_outcome
+from mirrorsd.compare.outcome_folder import Outcome, file_name, write_outcome
 from mirrorsd.compare.run_in_turn import run_in_turn
 from mirrorsd.compare.runs import Measured
 from mirrorsd.compare.speed_probe import new_probe
@@ -39,7 +38,6 @@ from mirrorsd.prompt_tokens import encode
 from mirrorsd.record_pair import Reach, record
 from mirrorsd.text_engine import lane_specs, new_engine
 from planner.plan import Plan, make_plan
-from planner.report.report_data import ScheduleResult
 from planner.search.search import Candidate, pick_demo_schedules
 from planner.search.space import SearchSpace
 from runtime.engine import Engine
@@ -232,12 +230,10 @@ class Demo:
     def _report(self, plan: Plan, candidates: Sequence[Candidate], measured: Measured) -> dict[str, Any]:
         self._stages.begin(REPORT)
         used = self._others.so_far()
-        pair, profile, accepted = self._settings.pair, plan.profile, plan.record
-        results = put_together(candidates, measured, profile, accepted)
-        names = unique_names(results, plan)
-        comparisons = compare_all(results, names, measured, profile, accepted)
-        verdict = measured_verdict(results, comparisons)
-        self._save_schedules(results, names, verdict.recommended.schedule)
+        pair, profile = self._settings.pair, plan.profile
+        judged = judge_runs(candidates, measured, plan)
+        recommended = judged.verdict.winner
+        self._save_schedules(judged, recommended.schedule if recommended else plan.search.winner.schedule)
         facts = {
             "platform": platform_entry(profile.host, pair),
             "calibration_s": profile.calibration_s,
@@ -245,40 +241,38 @@ class Demo:
             "max_new_tokens": self._settings.max_new_tokens,
             "total_s": self._stages.elapsed_s,
             "busy": None if used is None else used.share,
-            "pays": verdict.pays,
-            "speedup": ratio_entry(verdict.speedup),
-            "winner": verdict.recommended.name,
-            "predicted_winner": names[[one.schedule for one in candidates].index(plan.search.winner.schedule)],
-            "verdict": f"{verdict.text}\n\nBefore the runs, by prediction alone: {plan.verdict.text}",
+            "pays": judged.verdict.pays,
+            "speedup": ratio_entry(judged.verdict.speedup),
+            "winner": recommended.name if recommended else None,
+            "predicted_winner": judged.names[[one.schedule for one in candidates].index(plan.search.winner.schedule)],
+            "verdict": f"{judged.verdict.text}\n\nBefore the runs, by prediction alone: {plan.verdict.text}",
         }
         outcome = Outcome(
             title="mirrorsd demo",
             plan=plan,
-            results=results,
-            comparisons=tuple(comparisons),
-            measured=measured,
+            judged=judged,
             files={"profile": self._path("profile.yaml"), "record": self._path("record.npz")},
             facts=facts,
             dtype=pair.dtype,
             notes=self._notes,
             warning=weak_answer(used),
-            sample=self._sample(results, measured),
+            sample=self._sample(judged),
             command=shlex.join(self._command()),
         )
         return write_outcome(outcome, self._settings.out, RESULT)
 
-    def _save_schedules(self, results: Sequence[ScheduleResult], names: Sequence[str], recommended: Schedule) -> None:
+    def _save_schedules(self, judged: JudgedRuns, recommended: Schedule) -> None:
         """All that were run, and what is recommended after the runs in the place of what was before."""
         for stale in self._path("schedules").glob("[0-9][0-9]-*.yaml"):
             stale.unlink()
-        for place, (result, name) in enumerate(zip(results, names, strict=True), 1):
+        for place, (result, name) in enumerate(zip(judged.results, judged.names, strict=True), 1):
             save_schedule(result.candidate.schedule, self._path(f"schedules/{file_name(place, name)}.yaml"))
         save_schedule(recommended, self._path("best.yaml"))
 
-    def _sample(self, results: Sequence[ScheduleResult], measured: Measured) -> tuple[str, str]:
+    def _sample(self, judged: JudgedRuns) -> tuple[str, str]:
         """The first prompt that was run, and what the target answered by a schedule of chains."""
-        runs = [row[0] for row in measured.runs]
-        chains = [run for run, result in zip(runs, results, strict=True) if not result.candidate.schedule.is_tree]
+        runs = [row[0] for row in judged.measured.runs]
+        chains = [run for run, one in zip(runs, judged.comparisons, strict=True) if not one.is_tree]
         tokenizer = Tokenizer.from_folder(self._settings.pair.target_folder)
         return self._prompts[0].text, tokenizer.decode((chains or runs)[0].tokens)
 

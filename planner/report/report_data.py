@@ -2,15 +2,80 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
+from typing import Protocol
 
 from decoding.metrics import tpot_s
+from decoding.schedule import Schedule
 from decoding.trace import Trace
 from planner.kinds import Kind, kind_of
 from planner.plan import Plan
 from planner.search.search import Candidate
 from planner.wording import schedule_name, schedule_names
+
+
+class MeasuredRatio(Protocol):
+    """How many times as fast one schedule is as another, with the ends of its interval (90 %)."""
+
+    @property
+    def value(self) -> float:
+        """The ratio."""
+        ...
+
+    @property
+    def low(self) -> float:
+        """0 where nothing is known of its spread."""
+        ...
+
+    @property
+    def high(self) -> float:
+        """Infinity where nothing is known of its spread."""
+        ...
+
+
+class RunSchedule(Protocol):
+    """A schedule that was run."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule itself."""
+        ...
+
+
+class MeasuredVerdict(Protocol):
+    """The answer after real runs, as a page needs it. Where there is one, the page says nothing else."""
+
+    @property
+    def pays(self) -> str:
+        """Whether speculation is faster than plain decoding: `yes`, `no`, and all else for what cannot be told."""
+        ...
+
+    @property
+    def speedup(self) -> MeasuredRatio | None:
+        """Of speculation over plain decoding; None if one of them was not run."""
+        ...
+
+    @property
+    def winner(self) -> RunSchedule | None:
+        """What is recommended; None if nothing is."""
+        ...
+
+    @property
+    def headline(self) -> str:
+        """The answer in a sentence."""
+        ...
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What follows from the runs."""
+        ...
+
+    @property
+    def badges(self) -> Mapping[str, tuple[str, ...]]:
+        """What a schedule is best at, by its name in the table."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,11 +86,15 @@ class ScheduleResult:
         candidate: the schedule and what the search predicted for it.
         simulated: its simulated traces, one per prompt.
         measured: its real traces, for each repeat one per prompt in the same order; empty if it was not run.
+        measured_at_anchor_s: measured time per token, had the machine kept the speed of calibration; None if unknown.
+        speedup: measured speed over that of plain decoding, and the ends of its interval; None if unknown.
     """
 
     candidate: Candidate
     simulated: tuple[Trace, ...]
     measured: tuple[tuple[Trace, ...], ...] = ()
+    measured_at_anchor_s: float | None = None
+    speedup: tuple[float, float, float] | None = None
 
     @property
     def name(self) -> str:
@@ -52,6 +121,11 @@ class ScheduleResult:
         """Predicted over measured, minus one; None if the schedule was not run."""
         return self.predicted_s / self.measured_s - 1 if self.measured_s else None
 
+    @property
+    def error_at_anchor(self) -> float | None:
+        """The same at the speed that the lanes' anchors had during calibration; None if that is not known."""
+        return self.predicted_s / self.measured_at_anchor_s - 1 if self.measured_at_anchor_s else None
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReportData:
@@ -66,6 +140,7 @@ class ReportData:
         warning: what has to be said before the answer, such as that other programs used the machine.
         sample: a prompt and what the target answered.
         command: how to use what is recommended.
+        measured: the answer after real runs; without it the answer is what was predicted.
     """
 
     title: str
@@ -76,6 +151,7 @@ class ReportData:
     warning: str | None = None
     sample: tuple[str, str] | None = None
     command: str | None = None
+    measured: MeasuredVerdict | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -86,6 +162,11 @@ class ReportData:
     def errors(self) -> tuple[float, ...]:
         """Signed errors of all schedules that were run."""
         return tuple(result.error for result in self.results if result.error is not None)
+
+    @property
+    def errors_at_anchor(self) -> tuple[float, ...]:
+        """Those at the speed of the anchors, of all schedules of which it is known."""
+        return tuple(result.error_at_anchor for result in self.results if result.error_at_anchor is not None)
 
     def fastest(self, kind: Kind) -> ScheduleResult | None:
         """The result of a kind with the shortest predicted time; None if there is none."""
