@@ -104,7 +104,13 @@ class Demo:
         saved: one sentence per thing that is on disk already.
     """
 
-    def __init__(self, settings: DemoSettings, show: Callable[[StageReport], None]) -> None:
+    def __init__(
+        self,
+        settings: DemoSettings,
+        show: Callable[[StageReport], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Prepare; nothing is started.
 
         Raises:
@@ -113,7 +119,7 @@ class Demo:
         self.saved: list[str] = []
         self._settings = settings
         self._lanes = lane_specs()
-        self._stages = Stages(expected_stages(settings.time_s), show, limit_s=settings.time_s)
+        self._stages = Stages(expected_stages(settings.time_s), show, limit_s=settings.time_s, clock=clock)
         self._others = OtherUse()
         self._prompts = take_turns(settings.prompts)[: settings.max_prompts]
         self._encoded = encode(self._prompts, settings.pair.target_folder)
@@ -183,9 +189,10 @@ class Demo:
             num_tree_steps=sum(depth for depth, _ in USUAL_TREES),
         )
         fixed_s = _LOADING_S + _SEARCH_S + _REPORT_S
-        count = num_prompts_that_fit(cost, settings.time_s - stages.elapsed_s - fixed_s, len(self._prompts))
+        left_s = settings.time_s - stages.elapsed_s - fixed_s
+        count = num_prompts_that_fit(cost, left_s, len(self._prompts))
         stages.expect(RECORD, _LOADING_S + count * cost.record_s)
-        stages.expect(RUN, count * cost.run_s)
+        stages.expect(RUN, min(count * cost.num_schedules * cost.run_s, max(0.0, left_s - count * cost.record_s)))
         return count
 
     def _search(self, profile: Profile, accepted: AcceptanceRecord) -> Plan:

@@ -31,10 +31,11 @@ _GROWN_SHARE = 0.5
 
 
 class PromptCost(NamedTuple):
-    """Seconds that one more prompt takes."""
+    """Seconds that one more prompt takes: to record it, and to run one of so many schedules on it."""
 
     record_s: float
     run_s: float
+    num_schedules: int
 
 
 def take_turns(prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
@@ -78,12 +79,17 @@ def prompt_cost(
     num_schedules = NUM_SCHEDULES + (NUM_TREES if fast.heads or fast.streams else 0)
     run_s = _prefill_s(profile, slow, prompt_length) + max_new_tokens * _token_s(profile, slow)
     run_s += _look_s(profile, slow, prompt_length)
-    return PromptCost(record_s=record_s, run_s=num_schedules * run_s)
+    return PromptCost(record_s, run_s, num_schedules)
 
 
 def num_prompts_that_fit(cost: PromptCost, left_s: float, available: int) -> int:
-    """At least one, at most what is available."""
-    return max(1, min(available, int(left_s / (cost.record_s + cost.run_s))))
+    """At least one, at most what is available: with all schedules, or, before `WANTED_PROMPTS` do, with fewer."""
+
+    def count(num_schedules: int) -> int:
+        return int(left_s / (cost.record_s + num_schedules * cost.run_s))
+
+    fitting = max(count(cost.num_schedules), min(WANTED_PROMPTS, count(_LEAST_SCHEDULES)))
+    return max(1, min(available, fitting))
 
 
 def most_telling(candidates: Sequence[Candidate]) -> list[Candidate]:
