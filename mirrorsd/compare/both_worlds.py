@@ -32,7 +32,7 @@ def put_together(
             simulated=tuple(simulate(candidate.schedule, profile, common)),
             measured=(tuple(traces),),
         )
-        for candidate, traces in zip(candidates, measured.traces(), strict=True)
+        for candidate, traces in zip(candidates, measured.traces, strict=True)
     )
 
 

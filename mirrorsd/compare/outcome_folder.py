@@ -72,7 +72,7 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     for stale in (folder / "traces").glob("[0-9][0-9]-*.json.gz"):
         stale.unlink()
     judged = outcome.judged
-    save_traces(judged.measured.traces(), folder / _TRACES)
+    save_traces(judged.measured.traces, folder / _TRACES)
     save_runs(judged.measured, folder / _RUNS)
     for place, (result, name_of_it) in enumerate(zip(judged.results, judged.names, strict=True), 1):
         worlds = {"simulated": result.simulated[0], "measured": result.measured[0][0]}

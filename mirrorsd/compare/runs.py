@@ -66,6 +66,7 @@ class Measured:
         """Prompts that every schedule has answered."""
         return min(map(len, self.runs))
 
+    @property
     def traces(self) -> list[list[Trace]]:
         """The traces that count, for each schedule one per prompt."""
         return [[run.trace for run in row] for row in self.runs]

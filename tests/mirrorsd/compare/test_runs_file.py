@@ -22,7 +22,7 @@ def measured():
 
 def test_runs_come_back_with_their_traces(measured, tmp_path):
     save_runs(measured, tmp_path / "runs.json.gz")
-    found = load_runs(tmp_path / "runs.json.gz", measured.traces())
+    found = load_runs(tmp_path / "runs.json.gz", measured.traces)
     assert found == measured
     assert found.runs == measured.runs
 
@@ -45,4 +45,4 @@ def test_anything_else_is_refused_by_name(content, tmp_path):
 def test_runs_of_other_traces_are_refused(measured, tmp_path):
     save_runs(measured, tmp_path / "runs.json.gz")
     with pytest.raises(TraceError, match=r"runs\.json\.gz"):
-        load_runs(tmp_path / "runs.json.gz", measured.traces()[:1])
+        load_runs(tmp_path / "runs.json.gz", measured.traces[:1])
