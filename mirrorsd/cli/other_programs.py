@@ -23,8 +23,12 @@ class OthersWatch:
         has_warned: whether it was said that others use the machine; it is said once.
     """
 
-    def __init__(self, others: OtherUse, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, others: OtherUse, *, effect: str | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Watch `others`; `effect` is what they do to this work, None for less certain times."""
         self.has_warned = False
+        self._effects = () if effect is None else (effect,)
         self._others, self._clock = others, clock
         self._looked_s = clock()
 
@@ -35,7 +39,7 @@ class OthersWatch:
         if self.has_warned or self._clock() - self._looked_s < _LOOK_EVERY_S:
             return
         self._looked_s = self._clock()
-        self.warn(busy_now(self._others.lately()))
+        self.warn(busy_now(self._others.lately(), *self._effects))
 
     def warn(self, note: str | None) -> None:
         """Say it, if there is anything to say."""
@@ -56,14 +60,14 @@ class OthersWatch:
         """Say what others used over all."""
         from mirrorsd.demo.busy import busy_meanwhile
 
-        self.warn(busy_meanwhile(self._others.so_far()))
+        self.warn(busy_meanwhile(self._others.so_far(), *self._effects))
 
 
 @contextmanager
-def watching_others() -> Iterator[OthersWatch]:
-    """Watch while the body runs, and sum up when it is done."""
+def watching_others(*, effect: str | None = None) -> Iterator[OthersWatch]:
+    """Watch while the body runs, and sum up when it is done; arguments as of `OthersWatch`."""
     from hwprofiles.other_use import OtherUse
 
-    watch = OthersWatch(OtherUse())
+    watch = OthersWatch(OtherUse(), effect=effect)
     yield watch
     watch.finish()

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from hwprofiles.other_use import Use
 from planner.wording import counted
 
+LESS_CERTAIN: Final = "less certain than on a quiet machine"
+_SHOWN: Final = 0.05
+"""Cores that are worth a number with one decimal."""
 
-def busy_now(use: Use | None) -> str | None:
-    """Said before or while something is measured; None on a quiet machine, or where the use is not known."""
+
+def busy_now(use: Use | None, effect: str = f"times that are measured now are {LESS_CERTAIN}") -> str | None:
+    """Said before or during the work; None on a quiet machine, or where the use is not known."""
     if use is None or not use.is_noticeable:
         return None
-    return f"{_who(use, 'are using', 'takes')}: times that are measured now are less certain than on a quiet machine."
+    return f"{_who(use, 'are using', 'takes')}: {effect}."
 
 
-def busy_meanwhile(use: Use | None, measured: str = "what was measured is") -> str | None:
-    """Said when it is over; `measured` is the subject of what suffers, with its verb."""
+def busy_meanwhile(use: Use | None, effect: str = f"what was measured is {LESS_CERTAIN}") -> str | None:
+    """Said when it is over."""
     if use is None or not use.is_noticeable:
         return None
-    return f"{_who(use, 'used', 'took')} while this was measured: {measured} less certain than on a quiet machine."
+    return f"{_who(use, 'used', 'took')} meanwhile: {effect}."
 
 
 def weak_answer(use: Use | None) -> str | None:
     """Said before an answer."""
-    found = busy_meanwhile(use, "the answer is")
+    found = busy_meanwhile(use, f"the answer is {LESS_CERTAIN}")
     return None if found is None else f"{found} Run it again when nothing else runs."
 
 
@@ -38,6 +44,3 @@ def _who(use: Use, programs_verb: str, host_verb: str) -> str:
         parts.append(f"other programs and the host {programs_verb} {use.programs + use.host:.2f} {cores}")
     text = ", and ".join(parts)
     return text[:1].upper() + text[1:]
-
-
-_SHOWN = 0.05

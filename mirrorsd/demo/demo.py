@@ -25,6 +25,7 @@ from mirrorsd.compare.runs import Measured
 from mirrorsd.compare.speed_probe import new_probe
 from mirrorsd.demo.busy import busy_now, weak_answer
 from mirrorsd.demo.demo_plan import (
+    WANTED_PROMPTS,
     most_telling,
     num_prompts_that_fit,
     prompt_cost,
@@ -212,7 +213,7 @@ class Demo:
         stages.expect(RUN, num_prompts * sum(costs[:count]))
         if count < len(candidates):
             run = f"Only {count} of {len(candidates)} schedules were run"
-            self._notes += (f"{run}: the time was better spent on more prompts for those.",)
+            self._notes += (f"{run}: there was no time for all of them on {WANTED_PROMPTS} prompts.",)
         chosen = {candidate.schedule for candidate in candidates[:count]}
         return [one for one in picked if one.schedule in chosen], num_prompts
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from decoding.record import AcceptanceRecord
 
+_EFFECT = "recording takes longer, but finds the same"
 EXAMPLE = "mirrorsd record --prompts my-prompts.jsonl --out record.npz"
 
 
@@ -62,7 +63,7 @@ def record(
     )
     names = options.ModelNames(target, drafter, exits, heads, dtype)
     saved = [f"Finished prompts are kept next to {out}; the same command goes on from there."]
-    with telling_what_was_saved(saved), task("Recording") as report, watching_others() as others:
+    with telling_what_was_saved(saved), task("Recording") as report, watching_others(effect=_EFFECT) as others:
         progress = others.on(report)
         made = make(names.find(report), wanted, out, reach=reach, num_threads=threads, progress=progress)
     result = _summary(made, out)

@@ -54,4 +54,9 @@ def test_progress_is_still_reported():
 @pytest.mark.parametrize(("use", "is_said"), [(BUSY, True), (QUIET, False), (None, False)])
 def test_it_is_summed_up_in_the_end(said, use, is_said):
     OthersWatch(Others(so_far=use)).finish()
-    assert said().startswith("Other programs used 0.8 of the 2 cores while this was measured") == is_said
+    assert said().startswith("Other programs used 0.8 of the 2 cores meanwhile") == is_said
+
+
+def test_what_others_do_to_the_work_can_be_told(said):
+    OthersWatch(Others(so_far=BUSY), effect="it takes longer").finish()
+    assert said() == "Other programs used 0.8 of the 2 cores meanwhile: it takes longer.\n"

@@ -18,14 +18,14 @@ def test_others_are_named_before_and_after():
         "Other programs are using 0.8 of the 2 cores: times that are measured now are less certain than on a quiet "
         "machine."
     )
-    assert busy_meanwhile(use).startswith("Other programs used 0.8 of the 2 cores while this was measured: ")
+    assert busy_meanwhile(use).startswith("Other programs used 0.8 of the 2 cores meanwhile: what was measured ")
 
 
 def test_a_weak_answer_is_called_so():
     text = weak_answer(Use(programs=0.84, host=0.31, num_cores=2))
     assert text == (
-        "Other programs used 0.8 of the 2 cores, and the host of this virtual machine took 0.3 while this was "
-        "measured: the answer is less certain than on a quiet machine. Run it again when nothing else runs."
+        "Other programs used 0.8 of the 2 cores, and the host of this virtual machine took 0.3 meanwhile: the "
+        "answer is less certain than on a quiet machine. Run it again when nothing else runs."
     )
 
 
@@ -33,3 +33,9 @@ def test_the_host_alone_is_no_program():
     assert busy_now(Use(programs=0.0, host=0.3, num_cores=1)).startswith(
         "The host of this virtual machine takes 0.3 of the only core: "
     )
+
+
+def test_work_that_measures_no_time_says_what_it_suffers():
+    use = Use(programs=0.84, host=0.0, num_cores=2)
+    assert busy_now(use, "it takes longer") == "Other programs are using 0.8 of the 2 cores: it takes longer."
+    assert busy_meanwhile(use, "it took longer") == "Other programs used 0.8 of the 2 cores meanwhile: it took longer."
