@@ -27,7 +27,9 @@ from decoding.record import AcceptanceRecord
 from decoding.trace import Trace
 from hwprofiles.host import describe_host
 from hwprofiles.profile import Profile, load_profile
-from mirrorsd.compare.both_worlds import matching_prompts, run_in_turn
+from mirrorsd.compare.both_worlds import matching_prompts
+from mirrorsd.compare.run_in_turn import run_in_turn
+from mirrorsd.compare.speed_probe import SpeedProbe, new_probe
 from mirrorsd.model_pair import find_pair
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.text_engine import lane_specs, new_engine
@@ -54,7 +56,9 @@ def main() -> None:
     with new_engine(pair, lane_specs(profile)) as engine:
         overlap = _overlap(engine, *options.lanes, turns=options.turns, seconds=options.seconds)
         print(json.dumps(overlap, indent=2), flush=True)
-        methods = _methods(engine, best_on(options.lanes, profile, record), prompts, record.max_new_tokens)
+        probe = new_probe(engine, profile, record, prompts)
+        schedules = best_on(options.lanes, profile, record)
+        methods = _methods(engine, probe, schedules, prompts, record.max_new_tokens)
         print(json.dumps(methods["mirror_over_speculative"], indent=2), flush=True)
     content = {
         "platform": describe_host(),
@@ -110,9 +114,11 @@ def best_on(lanes: Sequence[str], profile: Profile, record: AcceptanceRecord) ->
     return {method: candidate for method, candidate in best.items() if candidate is not None}
 
 
-def _methods(engine: Engine, candidates: Mapping[str, Candidate], prompts: Sequence[Any], limit: int) -> dict[str, Any]:
+def _methods(
+    engine: Engine, probe: SpeedProbe, candidates: Mapping[str, Candidate], prompts: Sequence[Any], limit: int
+) -> dict[str, Any]:
     schedules = [candidate.schedule for candidate in candidates.values()]
-    measured = run_in_turn(engine, schedules, prompts, max_new_tokens=limit)
+    measured = run_in_turn(engine, schedules, prompts, probe, max_new_tokens=limit)
     traces = dict(zip(candidates, measured.traces, strict=True))
     ratios = [_ratio(*pair) for pair in zip(traces["speculative"], traces["mirror"], strict=True)]
     return {

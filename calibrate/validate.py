@@ -10,19 +10,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from statistics import median
+from typing import Literal
 
 from decoding.errors import TraceError
-from decoding.metrics import tpot_s
+from decoding.metrics import num_tokens, tpot_s
 from decoding.trace import Round, Trace
+
+Decider = Literal["target", "draft", "lost lane", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TracePair:
-    """One prompt under one schedule, in both worlds."""
+    """One prompt under one schedule, in both worlds.
+
+    Attributes:
+        prompt: its name.
+        simulated, measured: what happened.
+        pace: how long the machine took for known work around the real run, over how long it should by calibration.
+        texts: the simulated and the measured one, as token ids; None if they are not known.
+    """
 
     prompt: str
     simulated: Trace
     measured: Trace
+    pace: float = 1.0
+    texts: tuple[Sequence[int], Sequence[int]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,8 +46,10 @@ class Divergence:
         round: index of the round.
         position: new tokens committed before it, on which both worlds agree.
         simulated, measured: that round in each world; None where a world had ended before.
-        margin: how far the target's best logit is above its second best at the first differing token;
-            None if unknown. A margin near zero means that rounding decided.
+        by: who decided otherwise: the target, if it chose another token in that round; else whatever drafts. A lane
+            that was lost drafts nothing any more.
+        margin: how far the target's best logit is above its second best at the token that it chose otherwise; None
+            if it chose none, or if that is unknown. A margin near zero means that rounding decided.
     """
 
     prompt: str
@@ -43,6 +57,7 @@ class Divergence:
     position: int
     simulated: Round | None
     measured: Round | None
+    by: Decider = "unknown"
     margin: float | None = None
 
 
@@ -55,6 +70,9 @@ class Comparison:
         num_prompts: prompts compared.
         divergences: the first differing round of each prompt that has one.
         simulated_tpot_s, measured_tpot_s: seconds per committed token over all prompts.
+        at_anchor_s: measured seconds of each prompt at the machine's pace during calibration.
+        measured_tpot_s_at_anchor: their sum per committed token.
+        is_tree: whether trees are drafted.
     """
 
     schedule: str
@@ -62,6 +80,14 @@ class Comparison:
     divergences: tuple[Divergence, ...]
     simulated_tpot_s: float
     measured_tpot_s: float
+    at_anchor_s: tuple[float, ...]
+    measured_tpot_s_at_anchor: float
+    is_tree: bool
+
+    @property
+    def num_equal(self) -> int:
+        """Texts whose rounds were as simulated."""
+        return self.num_prompts - len(self.divergences)
 
     @property
     def same_rounds(self) -> bool:
@@ -73,19 +99,37 @@ class Comparison:
         """Simulated over measured time per token, minus one: positive is too pessimistic."""
         return self.simulated_tpot_s / self.measured_tpot_s - 1
 
+    @property
+    def tpot_error_at_anchor(self) -> float:
+        """The same without what the machine's own change of speed since calibration explains."""
+        return self.simulated_tpot_s / self.measured_tpot_s_at_anchor - 1
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Accuracy:
-    """How good the predictions of several schedules are: absolute relative errors of `tpot_s`."""
+    """How good the predictions of several schedules are: absolute relative errors of `tpot_s`.
+
+    Attributes:
+        median_error, worst_error: as calibrated.
+        median_error_at_anchor, worst_error_at_anchor: at the machine's pace during calibration.
+        worst_schedule: that of `worst_error`.
+        same_rounds: whether both worlds decided the same everywhere.
+    """
 
     median_error: float
     worst_error: float
+    median_error_at_anchor: float
+    worst_error_at_anchor: float
     worst_schedule: str
     same_rounds: bool
 
 
 def compare(
-    schedule: str, pairs: Sequence[TracePair], margins: Mapping[str, Sequence[float]] | None = None
+    schedule: str,
+    pairs: Sequence[TracePair],
+    margins: Mapping[str, Sequence[float]] | None = None,
+    *,
+    is_tree: bool = False,
 ) -> Comparison:
     """Compare the worlds over the traces of one schedule.
 
@@ -93,6 +137,7 @@ def compare(
         schedule: name of the schedule, for the report.
         pairs: one per prompt.
         margins: for each prompt's name the target's logit margin at every position of its text.
+        is_tree: whether the schedule drafts trees.
 
     Raises:
         TraceError: there is nothing to compare, or a trace is of the wrong world or has no time in it.
@@ -100,12 +145,16 @@ def compare(
     _check(schedule, pairs)
     margins = margins or {}
     found = (first_divergence(pair, margins.get(pair.prompt, ())) for pair in pairs)
+    at_anchor_s = tuple(pair.measured.decode_s / pair.pace for pair in pairs)
     return Comparison(
         schedule=schedule,
         num_prompts=len(pairs),
         divergences=tuple(divergence for divergence in found if divergence is not None),
         simulated_tpot_s=tpot_s([pair.simulated for pair in pairs]),
         measured_tpot_s=tpot_s([pair.measured for pair in pairs]),
+        at_anchor_s=at_anchor_s,
+        measured_tpot_s_at_anchor=sum(at_anchor_s) / num_tokens([pair.measured for pair in pairs]),
+        is_tree=is_tree,
     )
 
 
@@ -114,14 +163,15 @@ def first_divergence(pair: TracePair, margins: Sequence[float] = ()) -> Divergen
     position = 0
     for index, (simulated, measured) in enumerate(zip_longest(pair.simulated.rounds, pair.measured.rounds)):
         if simulated is None or measured is None or simulated[2:] != measured[2:]:
-            place = position + _agreeing(simulated, measured)
+            by, place = _who(pair, position, measured or simulated)
             return Divergence(
                 prompt=pair.prompt,
                 round=index,
                 position=position,
                 simulated=simulated,
                 measured=measured,
-                margin=margins[place] if place < len(margins) else None,
+                by=by,
+                margin=margins[place] if place is not None and place < len(margins) else None,
             )
         position += simulated.num_committed
     return None
@@ -137,22 +187,27 @@ def accuracy(comparisons: Sequence[Comparison]) -> Accuracy:
         msg = "no schedule was compared"
         raise TraceError(msg)
     worst = max(comparisons, key=lambda one: abs(one.tpot_error))
+    at_anchor = [abs(one.tpot_error_at_anchor) for one in comparisons]
     return Accuracy(
         median_error=median(abs(one.tpot_error) for one in comparisons),
         worst_error=abs(worst.tpot_error),
+        median_error_at_anchor=median(at_anchor),
+        worst_error_at_anchor=max(at_anchor),
         worst_schedule=worst.schedule,
         same_rounds=all(one.same_rounds for one in comparisons),
     )
 
 
-def _agreeing(simulated: Round | None, measured: Round | None) -> int:
-    """Tokens of two differing rounds that are the same: those both accepted of one window.
-
-    Of a chain that is certain; in a tree two paths may part, but not where both hold the text.
-    """
-    if simulated is None or measured is None:
-        return 0
-    return min(simulated.num_accepted, measured.num_accepted)
+def _who(pair: TracePair, position: int, parted: Round | None) -> tuple[Decider, int | None]:
+    """Who decided otherwise in a round that starts at `position`, and at which token if it was the target."""
+    if pair.measured.events:
+        return "lost lane", None
+    if pair.texts is None:
+        return "unknown", None
+    pairs_of_tokens = enumerate(zip_longest(*pair.texts))
+    place = next((place for place, (ours, theirs) in pairs_of_tokens if ours != theirs), None)
+    end = position + (parted.num_committed if parted is not None else 0)
+    return ("target", place) if place is not None and place < end else ("draft", None)
 
 
 def _check(schedule: str, pairs: Sequence[TracePair]) -> None:

@@ -52,19 +52,13 @@ def show_paragraphs(*texts: object) -> None:
 
 
 def say_next(*words: object) -> None:
-    """Print the command that comes next; it stays on one line, to be copied."""
-    command = shlex.join(["mirrorsd", *map(str, words)])
-    messages().print(f"Next: [bold]{escaped(command)}[/]", soft_wrap=True)
+    """Print the command that comes next."""
+    say_command("Next", shlex.join(["mirrorsd", *map(str, words)]))
 
 
-def say_if_busy() -> None:
-    """Warn where other programs use the cores whose times are about to be measured."""
-    from hwprofiles.host import local_lanes
-    from mirrorsd.demo.busy import busy_note
-
-    note = busy_note(max(lane.num_threads for lane in local_lanes()))
-    if note is not None:
-        say(f"[yellow]{escaped(note)}[/]")
+def say_command(what_for: str, command: str) -> None:
+    """Print a command; it stays on one line, to be copied."""
+    messages().print(f"{what_for}: [bold]{escaped(command)}[/]", soft_wrap=True)
 
 
 def escaped(text: object) -> str:
@@ -77,11 +71,16 @@ def escaped(text: object) -> str:
 @contextmanager
 def telling_what_was_saved(saved: list[str]) -> Iterator[None]:
     """On Ctrl-C report what is on disk by then, a sentence each that the caller appends as it goes."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        say(f"\nInterrupted. {escaped(' '.join(saved)) if saved else 'Nothing was written.'}")
-        raise typer.Exit(INTERRUPTED) from error
+    from mirrorsd.cli.interrupts import answering_ctrl_c
+
+    with answering_ctrl_c() as was_pressed:
+        try:
+            yield
+        except BaseException as error:
+            if not was_pressed() and not isinstance(error, KeyboardInterrupt):
+                raise
+            say(f"\nInterrupted. {escaped(' '.join(saved)) if saved else 'Nothing was written.'}")
+            raise typer.Exit(INTERRUPTED) from error
 
 
 def _console(*, stderr: bool) -> Console:

@@ -6,13 +6,30 @@ from collections.abc import Mapping, Sequence
 from math import isnan
 from typing import Any, Final
 
+from rich.markup import escape
 from rich.table import Table
 
 from planner.search.search import Candidate
 from planner.wording import milliseconds, percent, schedule_names
 
-_WIDE_ENOUGH: Final = 110
+_WIDE_ENOUGH: Final = 130
 """Characters in which a schedule's name and all columns of an outcome find room."""
+_NARROW: Final = {
+    "predicted": "pred.",
+    "measured": "meas.",
+    "error": "error",
+    "error at anchors": "anchors",
+    "rounds": "rounds",
+}
+"""Columns of an outcome that a narrow terminal has room for, and what they are called there."""
+_SHORTER: Final = {
+    "synchronous": "sync",
+    "speculative ": "",
+    " roots per row": " roots",
+    " root per row": " root",
+    " from ": " ",
+}
+"""What names become there."""
 
 
 def ranking(candidates: Sequence[Candidate], top: int) -> Table:
@@ -37,17 +54,21 @@ def ranking(candidates: Sequence[Candidate], top: int) -> Table:
 def outcome_table(result: Mapping[str, Any], *, width: int) -> Table:
     """Predicted and measured times, from the JSON object of `demo` or `validate`; the winner is bold.
 
-    In a `width` (characters) that is too small for everything, the columns that judge a prediction are left.
+    In a `width` (characters) that is too small for everything, the columns that judge a prediction are left, and
+    names are shorter.
     """
-    table = plain_table("Milliseconds per token")
+    table = plain_table("Milliseconds per token; errors as calibrated, and at the speed of the anchors")
     table.add_column("schedule")
+    is_narrow = width < _WIDE_ENOUGH
     rows = [_outcome_row(entry) for entry in result["schedules"]]
-    if width < _WIDE_ENOUGH:
-        rows = [{heading: row[heading] for heading in ("predicted", "measured", "error", "rounds")} for row in rows]
+    if is_narrow:
+        rows = [{heading: row[heading] for heading in _NARROW} for row in rows]
     for heading in rows[0]:
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(_NARROW.get(heading, heading) if is_narrow else heading, justify="right", no_wrap=True)
     for entry, row in zip(result["schedules"], rows, strict=True):
-        table.add_row(entry["name"], *row.values(), style="bold" if entry["name"] == result.get("winner") else None)
+        name = _short(entry["name"]) if is_narrow else entry["name"]
+        style = "bold" if entry["name"] == result.get("winner") else None
+        table.add_row(escape(name) + " (a lane was lost)" * bool(entry["events"]), *row.values(), style=style)
     return table
 
 
@@ -74,10 +95,34 @@ def _outcome_row(entry: Mapping[str, Any]) -> dict[str, str]:
         "interval": interval(predicted["tpot_s_low"], predicted["tpot_s_high"]),
         "measured": _ms(measured["tpot_s"]),
         "error": f"{entry['tpot_error']:+.1%}",
+        "error at anchors": f"{entry['tpot_error_at_anchor']:+.1%}",
+        "times plain": _speedup(entry["speedup_measured"]),
         "tokens/round": f"{measured['mean_acceptance_length']:.2f}",
         "hits": share(measured["reuse_rate"]),
-        "rounds": "same" if entry["same_rounds"] else f"{len(entry['divergences'])} differ",
+        "rounds": _rounds(entry),
     }
+
+
+def _speedup(entry: Mapping[str, Any] | None) -> str:
+    """How many times as fast as plain decoding a schedule was measured, with its interval."""
+    if entry is None:
+        return "-"
+    if entry["low"] is None or entry["low"] == entry["high"]:
+        return f"{entry['value']:.2f}"
+    return f"{entry['value']:.2f} ({entry['low']:.2f}-{entry['high']:.2f})"
+
+
+def _rounds(entry: Mapping[str, Any]) -> str:
+    """Whether the rounds were those simulated; red where they should have been."""
+    equal, of = entry["rounds_equal"]["equal"], entry["rounds_equal"]["of"]
+    text = "same" if equal == of else f"{of - equal} of {of} differ"
+    return f"[red]{text}[/]" if entry["rounds_alarm"] else text
+
+
+def _short(name: str) -> str:
+    for word, short in _SHORTER.items():
+        name = name.replace(word, short)
+    return name
 
 
 def _ms(time_s: float) -> str:

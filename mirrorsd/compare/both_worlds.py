@@ -1,73 +1,23 @@
-"""The same schedules over the same prompts in both worlds: runs them for real in turn, simulates, and compares."""
+"""The same schedules over the same prompts in both worlds: simulates what was run, and compares."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from calibrate.validate import Comparison, TracePair, compare
 from decoding.errors import RecordError
-from decoding.progress import ReportProgress
 from decoding.record import AcceptanceRecord
-from decoding.schedule import Schedule
-from decoding.trace import Trace
 from hwprofiles.profile import Profile
+from mirrorsd.compare.pace import Expected, expected_steps, pace
+from mirrorsd.compare.runs import Measured, Run
 from planner.report.report_data import ScheduleResult
 from planner.search.search import Candidate, rank
 from sim.world import simulate
 
 if TYPE_CHECKING:
     from calibrate.prompts import EncodedPrompt
-    from runtime.engine import Engine
-
-_WARM_UP_TOKENS = 4
-
-
-class Measured(NamedTuple):
-    """What real runs gave.
-
-    Attributes:
-        num_prompts: prompts that every schedule has answered.
-        traces: for each schedule one trace per prompt.
-    """
-
-    num_prompts: int
-    traces: list[list[Trace]]
-
-
-def run_in_turn(
-    engine: Engine,
-    schedules: Sequence[Schedule],
-    prompts: Sequence[EncodedPrompt],
-    *,
-    max_new_tokens: int,
-    enough: Callable[[int], bool] = lambda _num_prompts: False,
-    between: Callable[[], None] = lambda: None,
-    progress: ReportProgress = lambda _step, _share: None,
-) -> Measured:
-    """Run every schedule on every prompt, prompt by prompt, so that changes of the machine's speed hit all alike.
-
-    The order of the schedules rotates from prompt to prompt. Before the first one each runs once unmeasured.
-    `enough` is asked with the number of prompts done, at least one, whether to leave the others out; `between` is
-    called before every prompt and after the last, while no schedule runs.
-    """
-    traces: list[list[Trace]] = [[] for _ in schedules]
-    for schedule in schedules:
-        progress("warming up", 0.0)
-        engine.generate(schedule, prompts[0].ids, max_new_tokens=_WARM_UP_TOKENS)
-    for place, prompt in enumerate(prompts):
-        if place > 0 and enough(place):
-            break
-        between()
-        for turn in range(len(schedules)):
-            index = (place + turn) % len(schedules)
-            step = f"prompt {place + 1} of {len(prompts)}, schedule {turn + 1} of {len(schedules)}"
-            progress(step, (place + turn / len(schedules)) / len(prompts))
-            made = engine.generate(schedules[index], prompt.ids, max_new_tokens=max_new_tokens)
-            traces[index].append(made.trace)
-    between()
-    return Measured(len(traces[0]), traces)
 
 
 def put_together(
@@ -86,17 +36,32 @@ def put_together(
     )
 
 
-def compare_all(results: Sequence[ScheduleResult], names: Sequence[str], record: AcceptanceRecord) -> list[Comparison]:
-    """Rounds and times of every schedule, with the target's margins from the record."""
+def compare_all(
+    results: Sequence[ScheduleResult],
+    names: Sequence[str],
+    measured: Measured,
+    profile: Profile,
+    record: AcceptanceRecord,
+) -> list[Comparison]:
+    """Rounds and times of every schedule, with the target's margins from the record and the machine's pace."""
     margins = {prompt.name: prompt.margins.tolist() for prompt in record.prompts}
-    return [compare(name, _pairs(result, record), margins) for result, name in zip(results, names, strict=True)]
+    expected = expected_steps(profile, record)
+    return [
+        compare(
+            name,
+            _pairs(result, runs, expected, record),
+            margins,
+            is_tree=result.candidate.schedule.is_tree,
+        )
+        for result, runs, name in zip(results, measured.runs, names, strict=True)
+    ]
 
 
 def matching_prompts(prompts: Sequence[EncodedPrompt], record: AcceptanceRecord) -> tuple[EncodedPrompt, ...]:
     """The prompts of the record, in its order.
 
     Raises:
-        RecordError: one is not among `prompts`, or has another length now.
+        RecordError: one is not among `prompts`, or has another length now (a record holds no ids of prompts).
     """
     known = {prompt.name: prompt for prompt in prompts}
     for entry in record.prompts:
@@ -110,9 +75,17 @@ def matching_prompts(prompts: Sequence[EncodedPrompt], record: AcceptanceRecord)
     return tuple(known[entry.name] for entry in record.prompts)
 
 
-def _pairs(result: ScheduleResult, record: AcceptanceRecord) -> list[TracePair]:
-    (measured,) = result.measured
+def _pairs(
+    result: ScheduleResult, runs: Sequence[Run], expected: Expected, record: AcceptanceRecord
+) -> list[TracePair]:
+    candidate = result.candidate
     return [
-        TracePair(prompt=prompt.name, simulated=ours, measured=theirs)
-        for prompt, ours, theirs in zip(record.prompts, result.simulated, measured, strict=False)
+        TracePair(
+            prompt=prompt.name,
+            simulated=simulated,
+            measured=run.trace,
+            pace=pace(run, candidate.schedule, candidate.prediction, expected),
+            texts=(prompt.text.tolist(), run.tokens) if run.tokens else None,
+        )
+        for prompt, simulated, run in zip(record.prompts, result.simulated, runs, strict=False)
     ]

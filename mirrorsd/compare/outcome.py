@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from calibrate.validate import Comparison, Divergence, accuracy
-from decoding.trace import NOT_COMMITTED, Round
+from mirrorsd.compare.measured_answer import JudgedRuns, ratio_entry
 from mirrorsd.compare.numbers import candidate_numbers, measured_numbers
+from mirrorsd.compare.rounds_in_words import divergence_in_words, is_unexplained
 from mirrorsd.model_pair import ModelPair, name_of
-from planner.report.report_data import ScheduleResult
-from planner.wording import counted, error_percent, milliseconds
-
-_DOUBTFUL_MARGIN = 0.5
-"""Two logits closer than that may change places in bfloat16: it keeps 8 bits, and logits of 16 to 32 move by 1/8."""
 
 
-def schedule_entries(results: Sequence[ScheduleResult], comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
-    """One object per schedule, in the order given."""
+def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None) -> list[dict[str, Any]]:
+    """One object per schedule, in their order."""
+    all_of_each = zip(judged.results, judged.comparisons, judged.measured.runs, judged.ratios, strict=True)
     return [
         {
             **candidate_numbers(comparison.schedule, result.candidate),
-            "measured": measured_numbers(result.measured[0]),
+            "measured": {
+                **measured_numbers(result.measured[0]),
+                "tpot_s_at_anchor": comparison.measured_tpot_s_at_anchor,
+            },
             "tpot_error": comparison.tpot_error,
+            "tpot_error_at_anchor": comparison.tpot_error_at_anchor,
+            "speedup_measured": ratio_entry(ratio),
             "same_rounds": comparison.same_rounds,
+            "rounds_equal": {"equal": comparison.num_equal, "of": comparison.num_prompts},
+            "rounds_alarm": bool(is_row_invariant) and is_unexplained(comparison),
             "divergences": [_divergence(found) for found in comparison.divergences],
+            "events": [f"{event.lane}: {event.text}" for run in runs for event in run.events],
         }
-        for result, comparison in zip(results, comparisons, strict=True)
+        for result, comparison, runs, ratio in all_of_each
     ]
 
 
@@ -36,6 +41,8 @@ def accuracy_entry(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     return {
         "median_error": found.median_error,
         "worst_error": found.worst_error,
+        "median_error_at_anchor": found.median_error_at_anchor,
+        "worst_error_at_anchor": found.worst_error_at_anchor,
         "worst_schedule": found.worst_schedule,
         "same_rounds": found.same_rounds,
     }
@@ -47,47 +54,19 @@ def platform_entry(host: dict[str, Any], pair: ModelPair) -> dict[str, Any]:
     return host | models | {"dtype": pair.dtype}
 
 
-def measured_in_words(results: Sequence[ScheduleResult], names: Sequence[str], winner: str) -> str:
-    """Whether the schedule predicted fastest was measured fastest; if not, how much faster another was."""
-    measured = {
-        name: measured_numbers(result.measured[0])["tpot_s"] for name, result in zip(names, results, strict=True)
-    }
-    fastest = min(measured, key=measured.__getitem__)
-    own = milliseconds(measured[winner])
-    if fastest == winner:
-        return f"Measured: {own} per token, the fastest of the {len(names)} schedules that were run."
-    lead = error_percent(measured[winner] / measured[fastest] - 1)
-    return f"Measured: {own} per token. {fastest} was faster by {lead} ({milliseconds(measured[fastest])})."
+def lost_lanes(judged: JudgedRuns) -> Iterator[str]:
+    """A sentence for every run in which a lane was lost."""
+    for comparison, runs in zip(judged.comparisons, judged.measured.runs, strict=True):
+        for place, run in enumerate(runs, 1):
+            for event in run.trace.events:
+                yield f"{_where(comparison, place)} lost lane {event.lane}, and counts all the same: {event.text}."
+            if run.given_up is not None:
+                for event in run.given_up.events:
+                    yield f"{_where(comparison, place)} lost lane {event.lane} and was made again: {event.text}."
 
 
-def rounds_in_words(comparisons: Sequence[Comparison], dtype: str) -> str:
-    """Whether both worlds went through the same rounds; if not, how many texts differ and where the first does."""
-    num_texts = sum(one.num_prompts for one in comparisons)
-    parted = [(one.schedule, first) for one in comparisons for first in one.divergences]
-    if not parted:
-        return f"All {counted(num_texts, 'text')} went through exactly the rounds that were simulated."
-    schedule, first = parted[0]
-    return (
-        f"{counted(len(parted), 'text')} of {num_texts} left the simulated rounds. The first: {schedule}, prompt "
-        f"{first.prompt}, {divergence_in_words(first)}{_why(first, dtype)}"
-    )
-
-
-def divergence_in_words(found: Divergence) -> str:
-    """Where the two worlds differ first, and what each of them decided there."""
-    return (
-        f"round {found.round + 1}, after {counted(found.position, 'new token')}: "
-        f"predicted {_decided(found.simulated)}, measured {_decided(found.measured)}."
-    )
-
-
-def _why(found: Divergence, dtype: str) -> str:
-    if found.margin is None:
-        return ""
-    apart = f" The target's two best logits are {found.margin:.3f} apart there"
-    if dtype == "bfloat16" and found.margin < _DOUBTFUL_MARGIN:
-        return f"{apart}: a verification of several rows rounds otherwise than one row, and {dtype} decides by that."
-    return f"{apart}."
+def _where(comparison: Comparison, place: int) -> str:
+    return f"The run of {comparison.schedule} on text {place} of {comparison.num_prompts}"
 
 
 def _divergence(found: Divergence) -> dict[str, Any]:
@@ -95,15 +74,7 @@ def _divergence(found: Divergence) -> dict[str, Any]:
         "prompt_id": found.prompt,
         "round": found.round,
         "position": found.position,
+        "by": found.by,
         "margin": found.margin,
         "text": divergence_in_words(found),
     }
-
-
-def _decided(entry: Round | None) -> str:
-    if entry is None:
-        return "no further round"
-    next_token = entry.outcome[1]
-    then = "the end" if next_token == NOT_COMMITTED else f"token {next_token}"
-    branch = {None: "", True: " (hit)", False: " (miss)"}[entry.hit]
-    return f"{entry.num_accepted} of {entry.num_drafted} accepted, then {then}{branch}"

@@ -5,33 +5,35 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, Field, ValidationError
 
-from calibrate.validate import Comparison
 from decoding.errors import ConfigError, TraceError, listed, mistake
 from decoding.files import parse_json
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.yaml_file import write_atomically
 from hwprofiles.profile import load_profile
-from mirrorsd.compare.both_worlds import Measured, put_together
-from mirrorsd.compare.outcome import accuracy_entry, rounds_in_words, schedule_entries
+from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
+from mirrorsd.compare.outcome import accuracy_entry, lost_lanes, schedule_entries
+from mirrorsd.compare.rounds_in_words import rounds_in_words
+from mirrorsd.compare.runs_file import load_runs, save_runs
 from mirrorsd.compare.trace_file import load_traces, save_traces
 from mirrorsd.json_text import json_text, path_from
 from planner.chrome_trace import save_chrome_trace
 from planner.plan import Plan, make_plan
 from planner.report.report import write_report
-from planner.report.report_data import ReportData, ScheduleResult
+from planner.report.report_data import ReportData
 from planner.search.search import rank
 from planner.search.space import SearchSpace
 
 _TRACES: Final = "traces.json.gz"
+_RUNS: Final = "runs.json.gz"
 REPORT: Final = "report.html"
+_SAMPLE: Final = ("prompt", "answer")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,28 +43,38 @@ class Outcome:
     Attributes:
         title: heading of the report.
         plan: what the search had found.
-        results: predicted and measured, one per schedule.
-        comparisons: their rounds and times.
+        judged: the runs, next to what was predicted of them.
         files: where profile and record are, by these names.
         facts: further entries of the JSON object.
         dtype: of the runs.
         notes: remarks on the circumstances.
+        warning: what to know before the answer; None if nothing.
+        sample: a prompt and what the target answered; None to show none.
+        command: how to use what is recommended; None if nothing is.
     """
 
     title: str
     plan: Plan = field(repr=False)
-    results: tuple[ScheduleResult, ...] = field(repr=False)
-    comparisons: tuple[Comparison, ...] = field(repr=False)
+    judged: JudgedRuns = field(repr=False)
     files: dict[str, Path]
     facts: dict[str, Any]
     dtype: str
     notes: tuple[str, ...] = ()
+    warning: str | None = None
+    sample: tuple[str, str] | None = None
+    command: str | None = None
 
 
 class _Files(BaseModel):
     profile: str
     record: str
     traces: str
+    runs: str
+
+
+class _Sample(BaseModel):
+    prompt: str
+    answer: str
 
 
 class _Entry(BaseModel):
@@ -76,6 +88,9 @@ class _Saved(BaseModel):
     created: str
     rounds: str
     notes: list[str]
+    warning: str | None
+    command: str | None
+    sample: _Sample | None
     folder: str
     files: _Files
     schedules: Annotated[list[_Entry], Field(min_length=1)]
@@ -89,24 +104,38 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     """
     for stale in (folder / "traces").glob("[0-9][0-9]-*.json.gz"):
         stale.unlink()
-    save_traces([result.measured[0] for result in outcome.results], folder / _TRACES)
-    for place, (result, comparison) in enumerate(zip(outcome.results, outcome.comparisons, strict=True), 1):
+    judged = outcome.judged
+    save_traces(judged.measured.traces, folder / _TRACES)
+    save_runs(judged.measured, folder / _RUNS)
+    for place, (result, name_of_it) in enumerate(zip(judged.results, judged.names, strict=True), 1):
         worlds = {"simulated": result.simulated[0], "measured": result.measured[0][0]}
-        save_chrome_trace(worlds, folder / "traces" / f"{file_name(place, comparison.schedule)}.json.gz")
-    rounds = rounds_in_words(outcome.comparisons, outcome.dtype)
-    footnotes = (rounds, *outcome.notes)
+        save_chrome_trace(worlds, folder / "traces" / f"{file_name(place, name_of_it)}.json.gz")
+    is_row_invariant = outcome.plan.profile.is_row_invariant
+    rounds = rounds_in_words(judged.comparisons, outcome.dtype, is_row_invariant=is_row_invariant)
+    notes = (*lost_lanes(judged), *outcome.notes)
     created = time.strftime("%d %B %Y, %H:%M")
     data = ReportData(
-        title=outcome.title, created=created, plan=outcome.plan, results=outcome.results, footnotes=footnotes
+        title=outcome.title,
+        created=created,
+        plan=outcome.plan,
+        results=judged.results,
+        footnotes=(rounds, *notes),
+        warning=outcome.warning,
+        sample=outcome.sample,
+        command=outcome.command,
+        measured=judged.answer,
     )
     write_report(data, folder / REPORT)
-    files = outcome.files | {"traces": folder / _TRACES}
+    files = outcome.files | {"traces": folder / _TRACES, "runs": folder / _RUNS}
     entries = {
         **outcome.facts,
-        "schedules": schedule_entries(outcome.results, outcome.comparisons),
-        "accuracy": accuracy_entry(outcome.comparisons),
+        "schedules": schedule_entries(judged, is_row_invariant=is_row_invariant),
+        "accuracy": accuracy_entry(judged.comparisons),
         "rounds": rounds,
-        "notes": list(outcome.notes),
+        "notes": list(notes),
+        "warning": outcome.warning,
+        "sample": None if outcome.sample is None else dict(zip(_SAMPLE, outcome.sample, strict=True)),
+        "command": outcome.command,
         "report": str(folder / REPORT),
         "title": outcome.title,
         "created": created,
@@ -138,18 +167,21 @@ def read_report_data(path: Path) -> ReportData:
     if [len(row) for row in traces] != [num_prompts] * len(schedules) or not 0 < num_prompts <= len(record.prompts):
         msg = f"{files['traces']}: not traces of {len(schedules)} schedules over prompts of {files['record']}"
         raise TraceError(msg)
-    candidates = {one.schedule: one for one in rank(schedules, profile, record).candidates}
-    results = put_together(
-        [candidates[schedule] for schedule in schedules], Measured(num_prompts, traces), profile, record
-    )
+    measured = load_runs(files["runs"], traces)
     plan = make_plan(SearchSpace(), profile, record)
-    footnotes = (saved.rounds, *saved.notes)
-    return ReportData(title=saved.title, created=saved.created, plan=plan, results=results, footnotes=footnotes)
-
-
-def unique_names(results: Sequence[ScheduleResult], plan: Plan) -> tuple[str, ...]:
-    """Names of the schedules as the report has them."""
-    return ReportData(title="", created="", plan=plan, results=tuple(results)).names
+    candidates = {one.schedule: one for one in rank(schedules, profile, record).candidates}
+    judged = judge_runs([candidates[schedule] for schedule in schedules], measured, plan)
+    return ReportData(
+        title=saved.title,
+        created=saved.created,
+        plan=plan,
+        results=judged.results,
+        measured=judged.answer,
+        footnotes=(saved.rounds, *saved.notes),
+        warning=saved.warning,
+        command=saved.command,
+        sample=None if saved.sample is None else (saved.sample.prompt, saved.sample.answer),
+    )
 
 
 def file_name(place: int, name: str) -> str:

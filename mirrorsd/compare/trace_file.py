@@ -17,6 +17,8 @@ from planner.chrome_trace import write_json
 MAX_BYTES: Final = 1 << 29
 _LONGEST_S: Final = 1e7
 """No sequence takes months."""
+WITHOUT_STATE: Final = {"_round_start_s"}
+"""What a trace holds only while it is written."""
 
 
 class _Content(BaseModel):
@@ -35,7 +37,7 @@ def save_traces(traces: Sequence[Sequence[Trace]], path: Path) -> None:
         TraceError: the file cannot be written.
     """
     content = _Content(format="mirrorsd-traces-1", traces=traces)
-    write_json(content.model_dump_json(exclude={"traces": {"__all__": {"__all__": {"_round_start_s"}}}}), path)
+    write_json(content.model_dump_json(exclude={"traces": {"__all__": {"__all__": WITHOUT_STATE}}}), path)
 
 
 def load_traces(path: Path) -> list[list[Trace]]:
@@ -62,7 +64,12 @@ def _check(traces: Sequence[Trace]) -> None:
     """Refuse what no run can have written, with a `ValueError`."""
     for trace in traces:
         times = [0.0, *(time for entry in trace.rounds for time in (entry.start_s, entry.end_s)), trace.decode_s]
-        if not trace.rounds or times != sorted(times) or not 0 < trace.decode_s <= _LONGEST_S or trace.prefill_s < 0:
+        if (
+            not trace.rounds
+            or times != sorted(times)
+            or not 0 < trace.decode_s <= _LONGEST_S
+            or (trace.prefill_s or 0.0) < 0
+        ):
             msg = "rounds of a trace do not follow each other in time"
             raise ValueError(msg)
         if any(span.end_s < span.start_s or span.rows < 0 for span in trace.spans):

@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, cast
 from decoding.progress import ReportProgress
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
+from hwprofiles.other_use import OtherUse
 from hwprofiles.profile import Profile, load_profile
-from mirrorsd.compare.both_worlds import compare_all, matching_prompts, put_together, run_in_turn
+from mirrorsd.compare.both_worlds import matching_prompts
+from mirrorsd.compare.measured_answer import judge_runs, ratio_entry
 from mirrorsd.compare.outcome import platform_entry
-from mirrorsd.compare.outcome_folder import Outcome, unique_names
+from mirrorsd.compare.outcome_folder import Outcome
+from mirrorsd.compare.run_in_turn import run_in_turn
+from mirrorsd.compare.speed_probe import new_probe
+from mirrorsd.demo.busy import busy_meanwhile
 from mirrorsd.model_pair import Dtype, find_pair
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.simulation import require_same_models
@@ -64,29 +69,34 @@ def validate(
     encoded = matching_prompts(encode(prompts, pair.target_folder), record)
     ranked = {one.schedule: one for one in rank(schedules, profile, record).candidates}
     candidates = [ranked[schedule] for schedule in dict.fromkeys(schedules)]
+    others = OtherUse()
     with new_engine(pair, lane_specs(profile)) as engine:
         measured = run_in_turn(
             engine,
             [candidate.schedule for candidate in candidates],
             encoded,
+            new_probe(engine, profile, record, encoded),
             max_new_tokens=record.max_new_tokens,
             progress=progress,
         )
-    results = put_together(candidates, measured, profile, record)
+    used = others.so_far()
     plan = make_plan(SearchSpace(), profile, record)
-    names = unique_names(results, plan)
+    judged = judge_runs(candidates, measured, plan)
     return Outcome(
         title="mirrorsd validate",
         plan=plan,
-        results=results,
-        comparisons=tuple(compare_all(results, names, record)),
+        judged=judged,
         files={"profile": evidence.profile_path, "record": evidence.record_path},
         facts={
             "platform": platform_entry(profile.host, pair),
             "calibration_s": profile.calibration_s,
             "num_prompts": measured.num_prompts,
             "max_new_tokens": record.max_new_tokens,
+            "pays": judged.verdict.pays,
+            "speedup": ratio_entry(judged.verdict.speedup),
+            "busy": None if used is None else used.share,
         },
         dtype=pair.dtype,
         notes=profile.notes,
+        warning=busy_meanwhile(used),
     )

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import shlex
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from calibrate.profiling.drift import DriftWatch, drift_in_words
 from calibrate.prompts import Prompt
 from decoding.methods import METHODS
 from decoding.record import AcceptanceRecord
-from decoding.schedule import save_schedule
-from hwprofiles.profile import Profile, save_profile
+from decoding.schedule import Schedule, save_schedule
+from hwprofiles.other_use import OtherUse
+from hwprofiles.profile import Profile
 from mirrorsd.calibrate_pair import calibration_task, contexts_of
-from mirrorsd.compare.both_worlds import Measured, compare_all, put_together, run_in_turn
-from mirrorsd.compare.outcome import measured_in_words, platform_entry
-from mirrorsd.compare.outcome_folder import Outcome, file_name, unique_names, write_outcome
-from mirrorsd.demo.busy import busy_note
-from mirrorsd.demo.demo_plan import num_prompts_that_fit, prompt_cost, take_turns
+from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs, ratio_entry
+from mirrorsd.compare.outcome import platform_entry
+from mirrorsd.compare.outcome_folder import Outcome, file_name, write_outcome
+from mirrorsd.compare.run_in_turn import run_in_turn
+from mirrorsd.compare.runs import Measured
+from mirrorsd.compare.speed_probe import new_probe
+from mirrorsd.demo.busy import busy_now, weak_answer
+from mirrorsd.demo.demo_plan import (
+    WANTED_PROMPTS,
+    most_telling,
+    num_prompts_that_fit,
+    prompt_cost,
+    run_costs,
+    take_turns,
+    what_fits,
+)
 from mirrorsd.demo.stages import StageReport, Stages
 from mirrorsd.model_pair import ModelPair
 from mirrorsd.prompt_tokens import encode
@@ -29,18 +42,33 @@ from planner.plan import Plan, make_plan
 from planner.search.search import Candidate, pick_demo_schedules
 from planner.search.space import SearchSpace
 from runtime.engine import Engine
+from runtime.models.tokenizer import Tokenizer
 
 CALIBRATE: Final = "Calibrating this machine"
 RECORD: Final = "Recording what would be accepted"
 SEARCH: Final = "Searching in simulation"
 RUN: Final = "Running schedules for real"
 REPORT: Final = "Writing the report"
-_CALIBRATION_S: Final = 100.0
-EXPECTED_S: Final = {CALIBRATE: _CALIBRATION_S, RECORD: 60.0, SEARCH: 10.0, RUN: 180.0, REPORT: 5.0}
-"""What stages take on two cores of a laptop or a small server; replaced by better estimates on the way."""
+_SEARCH_S: Final = 10.0
+_REPORT_S: Final = 5.0
+_CALIBRATION_SHARE, _MOST_CALIBRATION_S = 0.3, 180.0
+_RECORD_SHARE: Final = 0.15
 _LOADING_S: Final = 10.0
 
 RESULT: Final = "demo.json"
+DEFAULT_NEW_TOKENS: Final = 32
+"""Many short texts rather than few long ones: a shared machine changes its speed from second to second, and only an
+average over many prompts, each with its own look at that speed, holds."""
+_QUESTION: Final = "Why is the sky blue?"
+_FIRST_LOOK_S: Final = 1.0
+
+
+def expected_stages(time_s: float) -> dict[str, float]:
+    """Seconds of every stage of a demo that has `time_s`; replaced by better estimates on the way."""
+    calibration_s = min(_CALIBRATION_SHARE * time_s, _MOST_CALIBRATION_S)
+    known = {CALIBRATE: calibration_s, RECORD: _RECORD_SHARE * time_s, SEARCH: _SEARCH_S}
+    left_s = max(0.0, time_s - sum(known.values()) - _REPORT_S)
+    return known | {RUN: left_s, REPORT: _REPORT_S}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,10 +79,12 @@ class DemoSettings:
         pair: the models.
         prompts: to choose from; kinds of task take turns.
         out: folder for everything.
-        time_s: in which to be done. Prompts that do not fit are left out; one is run in any case.
+        time_s: in which to be done. Calibration gets its share of it; schedules and prompts that do not fit are left
+            out, and one prompt is run in any case.
         max_prompts: most prompts to record and run.
         max_new_tokens: cut of every text.
         max_window: most drafted tokens per round.
+        run_options: what names the models on the command line of `mirrorsd run`, for the command that comes next.
     """
 
     pair: ModelPair
@@ -62,19 +92,26 @@ class DemoSettings:
     out: Path
     time_s: float = 330.0
     max_prompts: int = 12
-    max_new_tokens: int = 48
+    max_new_tokens: int = DEFAULT_NEW_TOKENS
     max_window: int = 8
+    run_options: tuple[str, ...] = ()
 
 
 class Demo:
     """One demo.
 
     Attributes:
-        notes: remarks on the circumstances, for people.
+        busy_now: a sentence on other programs that use the machine before anything is measured; None if it is quiet.
         saved: one sentence per thing that is on disk already.
     """
 
-    def __init__(self, settings: DemoSettings, show: Callable[[StageReport], None]) -> None:
+    def __init__(
+        self,
+        settings: DemoSettings,
+        show: Callable[[StageReport], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Prepare; nothing is started.
 
         Raises:
@@ -83,11 +120,13 @@ class Demo:
         self.saved: list[str] = []
         self._settings = settings
         self._lanes = lane_specs()
-        busy = busy_note(max(lane.num_threads for lane in self._lanes))
-        self.notes: tuple[str, ...] = () if busy is None else (busy,)
+        self._stages = Stages(expected_stages(settings.time_s), show, limit_s=settings.time_s, clock=clock)
+        self._others = OtherUse()
         self._prompts = take_turns(settings.prompts)[: settings.max_prompts]
         self._encoded = encode(self._prompts, settings.pair.target_folder)
-        self._stages = Stages(EXPECTED_S, show)
+        time.sleep(max(0.0, _FIRST_LOOK_S - self._stages.elapsed_s))
+        self.busy_now = busy_now(self._others.so_far())
+        self._notes: tuple[str, ...] = ()
 
     def run(self) -> dict[str, Any]:
         """Go through all stages; returns the JSON object that is written last.
@@ -99,8 +138,8 @@ class Demo:
             profile = self._calibrate(engine)
             accepted = self._record(profile)
             plan = self._search(profile, accepted)
-            candidates = pick_demo_schedules(plan.search)
-            measured = self._run_for_real(engine, candidates, len(accepted.prompts))
+            candidates, num_prompts = self._choose(plan)
+            measured = self._run_for_real(engine, plan, candidates, num_prompts)
         return self._report(plan, candidates, measured)
 
     def _calibrate(self, engine: Engine) -> Profile:
@@ -108,10 +147,7 @@ class Demo:
 
         settings, progress = self._settings, self._stages.begin(CALIBRATE)
         progress("loading the models", 0.0)
-        lanes = {lane.name: engine.load_target(lane.name) for lane in self._lanes}
         contexts = contexts_of(self._encoded, settings.max_new_tokens)
-        self._watch = DriftWatch(lanes, context=sum(contexts) // 2)
-        self._watch.look("calibration")
         task = calibration_task(
             engine,
             settings.pair,
@@ -119,12 +155,10 @@ class Demo:
             contexts=contexts,
             max_window=settings.max_window,
             quick=True,
-            time_s=_CALIBRATION_S,
+            time_s=expected_stages(settings.time_s)[CALIBRATE],
         )
-        profile = calibrate(engine, task, progress)
-        self._watch.look("calibration")
-        self.notes += profile.notes
-        save_profile(profile, self._path("profile.yaml"))
+        profile = calibrate(engine, task, progress).save(self._path("profile.yaml"))
+        self._notes += profile.notes
         self.saved.append(f"The profile is in {self._path('profile.yaml')}.")
         return profile
 
@@ -154,10 +188,11 @@ class Demo:
             growing=[name for name, method in settings.pair.head_methods.items() if METHODS[method].has_dynamic_trees],
             num_tree_steps=sum(depth for depth, _ in USUAL_TREES),
         )
-        fixed_s = _LOADING_S + EXPECTED_S[SEARCH] + EXPECTED_S[REPORT]
-        count = num_prompts_that_fit(cost, settings.time_s - stages.elapsed_s - fixed_s, len(self._prompts))
+        fixed_s = _LOADING_S + _SEARCH_S + _REPORT_S
+        left_s = settings.time_s - stages.elapsed_s - fixed_s
+        count = num_prompts_that_fit(cost, left_s, len(self._prompts))
         stages.expect(RECORD, _LOADING_S + count * cost.record_s)
-        stages.expect(RUN, count * cost.run_s)
+        stages.expect(RUN, min(count * cost.num_schedules * cost.run_s, max(0.0, left_s - count * cost.record_s)))
         return count
 
     def _search(self, profile: Profile, accepted: AcceptanceRecord) -> Plan:
@@ -167,58 +202,91 @@ class Demo:
         self.saved.append(f"The schedule predicted fastest is in {self._path('best.yaml')}.")
         return plan
 
-    def _run_for_real(self, engine: Engine, candidates: Sequence[Candidate], num_prompts: int) -> Measured:
-        settings, stages = self._settings, self._stages
-        start_s = stages.elapsed_s
+    def _choose(self, plan: Plan) -> tuple[list[Candidate], int]:
+        """Schedules and the number of prompts that fit in the time that is left."""
+        picked, stages = pick_demo_schedules(plan.search), self._stages
+        candidates = most_telling(picked)
+        costs = run_costs(candidates, plan.profile, plan.record)
+        left_s = self._settings.time_s - stages.elapsed_s - _REPORT_S
+        count, num_prompts = what_fits(costs, left_s, len(plan.record.prompts))
+        stages.expect(RUN, num_prompts * sum(costs[:count]))
+        if count < len(candidates):
+            run = f"Only {count} of {len(candidates)} schedules were run"
+            self._notes += (f"{run}: there was no time for all of them on {WANTED_PROMPTS} prompts.",)
+        chosen = {candidate.schedule for candidate in candidates[:count]}
+        return [one for one in picked if one.schedule in chosen], num_prompts
 
-        def enough(num_done: int) -> bool:
+    def _run_for_real(self, engine: Engine, plan: Plan, candidates: Sequence[Candidate], num_prompts: int) -> Measured:
+        settings, stages, accepted = self._settings, self._stages, plan.record
+        prompts = self._encoded[: len(accepted.prompts)]
+
+        def enough(_num_done: int, prompt_s: float) -> bool:
             """Whether one more prompt, as long as those so far, would take too much time."""
-            another_s = (stages.elapsed_s - start_s) / num_done
-            return stages.elapsed_s + another_s + EXPECTED_S[REPORT] > settings.time_s
+            return stages.elapsed_s + prompt_s + _REPORT_S > settings.time_s
 
         return run_in_turn(
             engine,
             [candidate.schedule for candidate in candidates],
-            self._encoded[:num_prompts],
+            prompts[:num_prompts],
+            new_probe(engine, plan.profile, accepted, prompts),
             max_new_tokens=settings.max_new_tokens,
             enough=enough,
-            between=lambda: self._watch.look("runs"),
             progress=stages.begin(RUN),
         )
 
     def _report(self, plan: Plan, candidates: Sequence[Candidate], measured: Measured) -> dict[str, Any]:
         self._stages.begin(REPORT)
-        drift = self._watch.drift()
-        self.notes += (drift_in_words(drift),)
-        pair, profile, accepted = self._settings.pair, plan.profile, plan.record
-        results = put_together(candidates, measured, profile, accepted)
-        names = unique_names(results, plan)
-        for stale in self._path("schedules").glob("[0-9][0-9]-*.yaml"):
-            stale.unlink()
-        for place, (result, name) in enumerate(zip(results, names, strict=True), 1):
-            save_schedule(result.candidate.schedule, self._path(f"schedules/{file_name(place, name)}.yaml"))
-        winner = names[[one.schedule for one in candidates].index(plan.search.winner.schedule)]
+        used = self._others.so_far()
+        pair, profile = self._settings.pair, plan.profile
+        judged = judge_runs(candidates, measured, plan)
+        recommended = judged.verdict.winner
+        self._save_schedules(judged, recommended.schedule if recommended else plan.search.winner.schedule)
         facts = {
             "platform": platform_entry(profile.host, pair),
             "calibration_s": profile.calibration_s,
             "num_prompts": measured.num_prompts,
             "max_new_tokens": self._settings.max_new_tokens,
             "total_s": self._stages.elapsed_s,
-            "drift": drift,
-            "winner": winner,
-            "verdict": f"{plan.verdict.text}\n\n{measured_in_words(results, names, winner)}",
+            "busy": None if used is None else used.share,
+            "pays": judged.verdict.pays,
+            "speedup": ratio_entry(judged.verdict.speedup),
+            "winner": recommended.name if recommended else None,
+            "predicted_winner": judged.names[[one.schedule for one in candidates].index(plan.search.winner.schedule)],
+            "verdict": f"{judged.verdict.text}\n\nBefore the runs, by prediction alone: {plan.verdict.text}",
         }
         outcome = Outcome(
             title="mirrorsd demo",
             plan=plan,
-            results=results,
-            comparisons=tuple(compare_all(results, names, accepted)),
+            judged=judged,
             files={"profile": self._path("profile.yaml"), "record": self._path("record.npz")},
             facts=facts,
             dtype=pair.dtype,
-            notes=self.notes,
+            notes=self._notes,
+            warning=weak_answer(used),
+            sample=self._sample(judged),
+            command=shlex.join(self._command()),
         )
         return write_outcome(outcome, self._settings.out, RESULT)
+
+    def _save_schedules(self, judged: JudgedRuns, recommended: Schedule) -> None:
+        """All that were run, and what is recommended after the runs in the place of what was before."""
+        for stale in self._path("schedules").glob("[0-9][0-9]-*.yaml"):
+            stale.unlink()
+        for place, (result, name) in enumerate(zip(judged.results, judged.names, strict=True), 1):
+            save_schedule(result.candidate.schedule, self._path(f"schedules/{file_name(place, name)}.yaml"))
+        save_schedule(recommended, self._path("best.yaml"))
+
+    def _sample(self, judged: JudgedRuns) -> tuple[str, str]:
+        """The first prompt that was run, and what the target answered by a schedule of chains."""
+        runs = [row[0] for row in judged.measured.runs]
+        chains = [run for run, one in zip(runs, judged.comparisons, strict=True) if not one.is_tree]
+        tokenizer = Tokenizer.from_folder(self._settings.pair.target_folder)
+        return self._prompts[0].text, tokenizer.decode((chains or runs)[0].tokens)
+
+    def _command(self) -> tuple[str, ...]:
+        """How to use what is recommended."""
+        options = ("--schedule", str(self._path("best.yaml")), *self._settings.run_options)
+        return ("mirrorsd", "run", *options, "--prompt", _QUESTION)
 
     def _path(self, name: str) -> Path:
         return self._settings.out / name

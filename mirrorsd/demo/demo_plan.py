@@ -1,13 +1,17 @@
-"""How many prompts fit in a demo's time on this machine, by what was just calibrated on it."""
+"""What fits in a demo's time on this machine, by what was just calibrated on it: prompts, and schedules."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, NamedTuple
+from statistics import fmean
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from decoding.record import AcceptanceRecord
 from hwprofiles.profile import LaneProfile, LatencyTable, Profile
+from planner.kinds import Kind, kind_of
+from planner.search.search import Candidate
 
 if TYPE_CHECKING:
     from calibrate.prompts import Prompt
@@ -15,15 +19,23 @@ if TYPE_CHECKING:
 NUM_SCHEDULES, NUM_TREES = 9, 2
 """Schedules that `pick_demo_schedules` usually picks: without heads, and how many more with them."""
 
+WANTED_PROMPTS: Final = 6
+"""With fewer, intervals of measured ratios say little: rather fewer schedules are run."""
+_LEAST_SCHEDULES: Final = 4
+_PROBE_STEPS: Final = 16
+"""Plain steps that a look at the machine's speed takes: 8 in a row, and 4 of an anchor on each of two lanes."""
+_WARM_UP_S: Final = 1.0
+"""Of a schedule: loading what it needs, and a few tokens."""
 _GROWN_SHARE = 0.5
 """Most trees are given up before they are grown: the text has left them."""
 
 
 class PromptCost(NamedTuple):
-    """Seconds that one more prompt takes."""
+    """Seconds that one more prompt takes: to record it, and to run one of so many schedules on it."""
 
     record_s: float
     run_s: float
+    num_schedules: int
 
 
 def take_turns(prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
@@ -47,7 +59,7 @@ def prompt_cost(
 
     Recording decodes plainly on the fastest lane, rolls the draft out twice from every position, and grows a tree
     there with the heads that draft dynamic ones. A run is taken to be as slow as plain decoding on the slowest lane:
-    most schedules are faster, the worst slower.
+    most schedules are faster, the worst slower. After it comes a look at the machine's speed.
 
     Args:
         profile: the machine.
@@ -66,18 +78,66 @@ def prompt_cost(
     record_s += _GROWN_SHARE * max_new_tokens * num_tree_steps * step_s
     num_schedules = NUM_SCHEDULES + (NUM_TREES if fast.heads or fast.streams else 0)
     run_s = _prefill_s(profile, slow, prompt_length) + max_new_tokens * _token_s(profile, slow)
-    return PromptCost(record_s=record_s, run_s=num_schedules * run_s)
+    run_s += _look_s(profile, slow, prompt_length)
+    return PromptCost(record_s, run_s, num_schedules)
 
 
 def num_prompts_that_fit(cost: PromptCost, left_s: float, available: int) -> int:
-    """At least one, at most what is available."""
-    return max(1, min(available, int(left_s / (cost.record_s + cost.run_s))))
+    """At least one, at most what is available: with all schedules, or, before `WANTED_PROMPTS` do, with fewer."""
+
+    def count(num_schedules: int) -> int:
+        return int(left_s / (cost.record_s + num_schedules * cost.run_s))
+
+    fitting = max(count(cost.num_schedules), min(WANTED_PROMPTS, count(_LEAST_SCHEDULES)))
+    return max(1, min(available, fitting))
+
+
+def most_telling(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Those that decide the answer first: the best plain placement, the fastest of every kind, then the others."""
+    by_speed = sorted(candidates, key=lambda one: one.tpot_s)
+    best: dict[Kind, Candidate] = {}
+    for candidate in by_speed:
+        best.setdefault(kind_of(candidate.schedule), candidate)
+    plain = [best["plain"]] if "plain" in best else []
+    order = (*plain, *best.values(), *candidates)
+    return list({candidate.schedule: candidate for candidate in order}.values())
+
+
+def run_costs(candidates: Sequence[Candidate], profile: Profile, record: AcceptanceRecord) -> list[float]:
+    """Seconds that each candidate will take for a prompt of the record, the look at the machine's speed included."""
+    slow = max(profile.lanes, key=lambda lane: _token_s(profile, lane))
+    length = fmean(prompt.prompt_length for prompt in record.prompts)
+    around_s = _prefill_s(profile, slow, length) + _look_s(profile, slow, length)
+    return [one.prediction.decode_s / len(record.prompts) + around_s for one in candidates]
+
+
+def what_fits(costs: Sequence[float], left_s: float, available: int) -> tuple[int, int]:
+    """(schedules, prompts): as many schedules as leave time for `WANTED_PROMPTS`, and then as many prompts as fit.
+
+    Args:
+        costs: seconds of a prompt under each schedule, the most telling first.
+        left_s: for all of it.
+        available: prompts.
+    """
+    wanted = min(WANTED_PROMPTS, available)
+
+    def num_prompts(count: int) -> int:
+        return int((left_s - count * _WARM_UP_S) / sum(costs[:count]))
+
+    least = min(_LEAST_SCHEDULES, len(costs))
+    count = next((count for count in range(len(costs), least, -1) if num_prompts(count) >= wanted), least)
+    return count, max(1, min(available, num_prompts(count)))
 
 
 def _token_s(profile: Profile, lane: LaneProfile) -> float:
     """One plain decoding step at the shortest context."""
     assert lane.layer is not None
     return lane.verify_s(profile.num_layers, 1, lane.layer.contexts[0]) + lane.dispatch_s
+
+
+def _look_s(profile: Profile, lane: LaneProfile, prompt_length: float) -> float:
+    """A look at the machine's speed: anchors, and a short plain decoding with its prompt."""
+    return _prefill_s(profile, lane, prompt_length) + _PROBE_STEPS * _token_s(profile, lane)
 
 
 def _prefill_s(profile: Profile, lane: LaneProfile, num_rows: float) -> float:

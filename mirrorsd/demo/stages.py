@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Final, NamedTuple
 
 from decoding.progress import ReportProgress
 
 _TRUSTED_SHARE: Final = 0.1
 """From here on a stage's own speed predicts its end better than the estimate made before."""
+
+_SHORTEST_S: Final = 15.0
+"""What is left of a stage when there is no time for it."""
 
 
 class StageReport(NamedTuple):
@@ -20,7 +24,7 @@ class StageReport(NamedTuple):
         number, num_stages: its place among all stages, from 1.
         step: what it is doing.
         left_s: estimate for this stage and all that follow.
-        share: of the whole job, by the same estimate.
+        share: of the whole job, by the same estimate; it never falls.
     """
 
     stage: str
@@ -39,8 +43,11 @@ class Stages:
         expected_s: Mapping[str, float],
         show: Callable[[StageReport], None],
         *,
+        limit_s: float = inf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Show reports of stages that are expected to take so long each, and are cut to fit in `limit_s` together."""
+        self._limit_s, self._shown = limit_s, 0.0
         self._expected_s = dict(expected_s)
         self._names = list(expected_s)
         self._show = show
@@ -62,15 +69,22 @@ class Stages:
         place = self._names.index(stage)
 
         def report(step: str, share: float, /) -> None:
-            left_s = self._left_of_stage_s(stage, share) + sum(
-                self._expected_s[name] for name in self._names[place + 1 :]
-            )
-            done_s = self.elapsed_s
-            whole = done_s / (done_s + left_s) if done_s + left_s > 0 else 0.0
-            self._show(StageReport(stage, place + 1, len(self._names), step, left_s, whole))
+            done_s, left_s = self.elapsed_s, self._left_s(stage, share, self._names[place + 1 :])
+            if done_s + left_s > 0:
+                self._shown = max(self._shown, done_s / (done_s + left_s))
+            self._show(StageReport(stage, place + 1, len(self._names), step, left_s, self._shown))
 
         report("starting", 0.0)
         return report
+
+    def _left_s(self, stage: str, share: float, later: Sequence[str]) -> float:
+        """Of this stage and all later ones: these are cut to fit in the limit, but not to nothing."""
+        own_s = self._left_of_stage_s(stage, share)
+        shortest_s = sum(min(self._expected_s[name], _SHORTEST_S) for name in later)
+        if self.elapsed_s >= self._limit_s:
+            shortest_s += own_s
+        cut_s = max(self._limit_s - self.elapsed_s, shortest_s)
+        return min(own_s + sum(self._expected_s[name] for name in later), cut_s)
 
     def _left_of_stage_s(self, stage: str, share: float) -> float:
         spent_s = self._clock() - self._stage_start_s

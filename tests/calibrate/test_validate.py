@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
-from calibrate.validate import TracePair, accuracy, compare, first_divergence
+from calibrate.validate import Divergence, TracePair, accuracy, compare, first_divergence
 from decoding.errors import TraceError
-from decoding.trace import Round, Span, Trace, Work
+from decoding.trace import LaneEvent, Round, Span, Trace, Work
 
 ROUNDS = ((3, 2, 3), (3, 0, 1), (3, 3, 4))
 """num_drafted, num_accepted, num_committed of a run that is the same in both worlds."""
@@ -62,14 +64,57 @@ def test_a_round_that_differs_only_in_its_hit_is_a_divergence() -> None:
     assert found.round == 1
 
 
-def test_the_margin_is_that_of_the_first_token_that_can_differ() -> None:
-    margins = [float(place) for place in range(8)]
-    correction = first_divergence(pair(next_tokens=(6, 8, 9)), margins)
-    assert correction is not None
-    assert correction.margin == 2.0
-    early_end = first_divergence(pair(rounds=((3, 1, 2), *ROUNDS[1:])), margins)
-    assert early_end is not None
-    assert early_end.margin == 1.0
+def test_time_at_the_anchors_is_summed_over_prompts_each_at_its_own_pace() -> None:
+    """Two prompts that took 1 s a round on a machine at its speed, one of them met at half that speed."""
+    slow = replace(pair(1.0, 2.0), pace=2.0)
+    comparison = compare("s", [pair(1.0, 1.0), slow])
+    assert comparison.at_anchor_s == pytest.approx((3.0, 3.0))
+    assert comparison.measured_tpot_s_at_anchor == pytest.approx(6.0 / 16)
+    assert comparison.tpot_error_at_anchor == pytest.approx(0.0)
+    assert comparison.tpot_error == pytest.approx(2.0 / 3.0 - 1)
+
+
+MARGINS = [float(place) for place in range(8)]
+TEXT = list(range(8))
+
+
+def parted(texts: tuple[list[int], list[int]] | None, **measured: object) -> Divergence:
+    found = first_divergence(replace(pair(**measured), texts=texts), MARGINS)
+    assert found is not None
+    return found
+
+
+def test_the_margin_is_that_of_the_token_that_the_target_chose_otherwise() -> None:
+    found = parted((TEXT, [0, 1, 6, *TEXT[3:]]), next_tokens=(6, 8, 9))
+    assert (found.by, found.margin) == ("target", 2.0)
+
+
+def test_where_the_text_is_the_same_the_draft_decided_and_no_margin_is_blamed() -> None:
+    found = parted((TEXT, TEXT), rounds=((3, 1, 2), *ROUNDS[1:]))
+    assert (found.by, found.margin) == ("draft", None)
+
+
+def test_a_token_that_differs_only_later_does_not_explain_an_earlier_round() -> None:
+    found = parted((TEXT, [*TEXT[:7], 99]), rounds=((3, 1, 2), *ROUNDS[1:]))
+    assert (found.by, found.margin) == ("draft", None)
+
+
+def test_a_text_that_ends_earlier_is_the_targets_choice() -> None:
+    found = parted((TEXT, TEXT[:4]), rounds=ROUNDS[:2], next_tokens=(7, 8))
+    assert (found.by, found.round, found.margin) == ("target", 2, 4.0)
+
+
+def test_without_texts_nobody_is_blamed() -> None:
+    found = parted(None, next_tokens=(6, 8, 9))
+    assert (found.by, found.margin) == ("unknown", None)
+
+
+def test_a_lost_lane_explains_rounds_that_differ() -> None:
+    lost = pair(rounds=((3, 0, 1), *ROUNDS[1:]))
+    lost.measured.events.append(LaneEvent(0.5, "cpu1", "lost"))
+    found = first_divergence(replace(lost, texts=(TEXT, TEXT)), MARGINS)
+    assert found is not None
+    assert (found.by, found.margin) == ("lost lane", None)
 
 
 def test_accuracy_sums_schedules_up_by_absolute_error() -> None:
@@ -77,6 +122,7 @@ def test_accuracy_sums_schedules_up_by_absolute_error() -> None:
     total = accuracy(parts)
     assert total.median_error == pytest.approx(0.02)
     assert (total.worst_error, total.worst_schedule) == (pytest.approx(0.1), "b")
+    assert (total.median_error_at_anchor, total.worst_error_at_anchor) == pytest.approx((0.02, 0.1))
     assert total.same_rounds
 
 

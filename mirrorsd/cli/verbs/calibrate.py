@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import escaped, say_if_busy, say_next, show, telling_what_was_saved
+from mirrorsd.cli.console import escaped, say_next, show, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
+from mirrorsd.cli.other_programs import watching_others
 from mirrorsd.cli.progress_bar import task
 
 if TYPE_CHECKING:
@@ -50,8 +51,7 @@ def calibrate(
 
     wanted = options.chosen_prompts(prompts)
     names = options.ModelNames(target, drafter, exits, heads, dtype)
-    say_if_busy()
-    with telling_what_was_saved([]), task("Calibrating") as report:
+    with telling_what_was_saved([]), task("Calibrating") as report, watching_others() as others:
         pair = names.find(report)
         contexts = contexts_of(encode(wanted, pair.target_folder), max_new_tokens)
         profile = measure(
@@ -62,7 +62,7 @@ def calibrate(
             max_branches=max_branches,
             quick=quick,
             time_s=None if minutes is None else 60 * minutes,
-            progress=report,
+            progress=others.on(report),
         )
     if write_json({"path": str(out), "profile": profile.model_dump(mode="json", exclude_defaults=True)}, json):
         show(_in_words(profile, out))

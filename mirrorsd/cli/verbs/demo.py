@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import escaped, results, say, say_next, show, show_paragraphs, telling_what_was_saved
+from mirrorsd.cli.console import escaped, results, say_command, show, show_paragraphs, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
+from mirrorsd.cli.other_programs import OthersWatch
 from mirrorsd.cli.progress_bar import stages, task
+
+if TYPE_CHECKING:
+    from mirrorsd.demo.stages import StageReport
 
 EXAMPLE = "mirrorsd demo --json demo.json"
 
@@ -20,11 +24,17 @@ def demo(
         "out/demo"
     ),
     minutes: Annotated[
-        float, typer.Option(min=0.5, help="Aim to be done in so many: fewer prompts are run if need be, one at least.")
+        float,
+        typer.Option(
+            min=0.5,
+            help="Aim to be done in so many: fewer schedules and prompts are run if need be, one prompt at least.",
+        ),
     ] = 5.5,
     prompts: options.PromptsOption = None,
     max_prompts: Annotated[int, typer.Option(min=1, help="Most prompts to record and run.")] = 12,
-    max_new_tokens: Annotated[int, typer.Option(min=2, help="Longest text, in new tokens.")] = 48,
+    max_new_tokens: Annotated[
+        int, typer.Option(min=2, help="Longest text, in new tokens: many short texts tell more than few long ones.")
+    ] = 32,
     max_window: options.MaxWindowOption = 8,
     target: options.TargetOption = options.DEFAULT_TARGET,
     drafter: options.DrafterOption = None,
@@ -34,6 +44,7 @@ def demo(
     json: JsonOption = None,
 ) -> None:
     """Calibrate, record, search, run the best schedules for real, and compare predicted with measured times."""
+    from hwprofiles.other_use import OtherUse
     from mirrorsd.cli.tables import outcome_table
     from mirrorsd.demo.demo import Demo, DemoSettings
 
@@ -49,15 +60,30 @@ def demo(
         max_prompts=max_prompts,
         max_new_tokens=max_new_tokens,
         max_window=max_window,
+        run_options=names._replace(drafter=None, heads=None).words,
     )
     with stages() as report_stage:
-        job = Demo(settings, report_stage)
-        for note in job.notes:
-            say(f"[yellow]{escaped(note)}[/]")
+        watch = OthersWatch(OtherUse())
+
+        def report_and_look(now: StageReport) -> None:
+            report_stage(now)
+            watch.look()
+
+        job = Demo(settings, report_and_look)
+        watch.warn(job.busy_now)
         with telling_what_was_saved(job.saved):
             result = job.run()
     if write_json(result, json, relative=["folder"]):
         show(outcome_table(result, width=results().width))
-        show_paragraphs(result["verdict"], result["rounds"], *job.notes, f"Report: {result['report']}")
-        models = names._replace(drafter=None, heads=None).words
-        say_next("run", "--schedule", out / "best.yaml", *models, "--prompt", "Why is the sky blue?")
+        _show_answer(result)
+
+
+def _show_answer(result: dict[str, Any]) -> None:
+    """What the answer depends on, the answer, what the model said, and how to use it."""
+    if result["warning"] is not None:
+        show(f"\n[yellow]{escaped(result['warning'])}[/]")
+    show_paragraphs(result["verdict"], result["rounds"], *result["notes"])
+    sample, most = result["sample"], result["max_new_tokens"]
+    asked = f"Asked: {sample['prompt']}\nAnswered ({most} tokens at most): {sample['answer'].strip()}"
+    show_paragraphs(asked, f"Report: {result['report']}")
+    say_command("Use what is recommended", result["command"])

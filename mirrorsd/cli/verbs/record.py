@@ -12,6 +12,7 @@ from decoding.errors import ConfigError
 from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, say_next, show, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
+from mirrorsd.cli.other_programs import watching_others
 from mirrorsd.cli.progress_bar import task
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from decoding.record import AcceptanceRecord
 
+_EFFECT = "recording takes longer, but finds the same"
 EXAMPLE = "mirrorsd record --prompts my-prompts.jsonl --out record.npz"
 
 
@@ -61,8 +63,9 @@ def record(
     )
     names = options.ModelNames(target, drafter, exits, heads, dtype)
     saved = [f"Finished prompts are kept next to {out}; the same command goes on from there."]
-    with telling_what_was_saved(saved), task("Recording") as report:
-        made = make(names.find(report), wanted, out, reach=reach, num_threads=threads, progress=report)
+    with telling_what_was_saved(saved), task("Recording") as report, watching_others(effect=_EFFECT) as others:
+        progress = others.on(report)
+        made = make(names.find(report), wanted, out, reach=reach, num_threads=threads, progress=progress)
     result = _summary(made, out)
     if write_json(result, json):
         show(_in_words(result))

@@ -11,12 +11,14 @@ import typer
 from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, say, telling_what_was_saved
 from mirrorsd.cli.json_option import STDOUT, JsonOption, write_json
+from mirrorsd.cli.other_programs import watching_others
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from calibrate.prompts import Prompt
     from decoding.schedule import Schedule
+    from mirrorsd.cli.other_programs import OthersWatch
     from mirrorsd.model_pair import ModelPair
     from mirrorsd.text_engine import Decoding, TextEngine
 
@@ -74,9 +76,10 @@ def run(
         "dtype": pair.dtype,
         **asdict(decoding),
     }
-    with TextEngine(pair, lanes) as engine:
-        answers = _Answers(engine, wanted, decoding, streams=not quiet and json != STDOUT)
-        rows = answers.to(asked) if out is None else answers.into(out, asked, settings)
+    saved: list[str] = []
+    with telling_what_was_saved(saved), TextEngine(pair, lanes) as engine, watching_others() as others:
+        answers = _Answers(engine, wanted, decoding, others, streams=not quiet and json != STDOUT)
+        rows = answers.to(asked) if out is None else answers.into(out, asked, settings, saved)
     summary = _summary(rows)
     write_json({"schedule": schedule_entry, **summary, "prompts": rows}, json)
     say(_in_words(summary))
@@ -100,25 +103,29 @@ def _with_models(schedule: Schedule, names: options.ModelNames) -> tuple[ModelPa
 class _Answers:
     """Rows for prompts that are answered one after the other."""
 
-    def __init__(self, engine: TextEngine, schedule: Schedule, decoding: Decoding, *, streams: bool) -> None:
+    def __init__(
+        self, engine: TextEngine, schedule: Schedule, decoding: Decoding, others: OthersWatch, *, streams: bool
+    ) -> None:
         self._engine, self._schedule, self._decoding, self._streams = engine, schedule, decoding, streams
+        self._others = others
 
     def to(self, prompts: Sequence[Prompt]) -> list[dict[str, Any]]:
         """Answer all; the rows."""
         return [self._row(prompt, f"{number}/{len(prompts)}") for number, prompt in enumerate(prompts, 1)]
 
-    def into(self, path: Path, prompts: Sequence[Prompt], settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Answer those that the file lacks; all rows asked for."""
+    def into(
+        self, path: Path, prompts: Sequence[Prompt], settings: Mapping[str, Any], saved: list[str]
+    ) -> list[dict[str, Any]]:
+        """Answer those that the file lacks; all rows asked for. `saved` gets a sentence on what is in the file."""
         from mirrorsd.run_file import RunFile
 
         with RunFile(path, settings) as file:
             if file.rows:
                 say(f"{escaped(path)} has {len(file.rows)} rows already; the others follow.")
-            saved = [f"{path} holds the rows of the prompts finished; the same command goes on after them."]
-            with telling_what_was_saved(saved):
-                for number, prompt in enumerate(prompts, 1):
-                    if prompt.prompt_id not in file.rows:
-                        file.append(self._row(prompt, f"{number}/{len(prompts)}"))
+            saved.append(f"{path} holds the rows of the prompts finished; the same command goes on after them.")
+            for number, prompt in enumerate(prompts, 1):
+                if prompt.prompt_id not in file.rows:
+                    file.append(self._row(prompt, f"{number}/{len(prompts)}"))
             return [file.rows[prompt.prompt_id] for prompt in prompts]
 
     def _row(self, prompt: Prompt, place: str) -> dict[str, Any]:
@@ -127,6 +134,7 @@ class _Answers:
         say(f"[dim]{place} {escaped(prompt.prompt_id)}[/]")
         answer = self._engine.answer(prompt, self._schedule, self._decoding, on_text=self._stream)
         self._stream("\n")
+        self._others.look()
         events = [f"{event.lane}: {event.text}" for event in answer.trace.events]
         for event in events:
             say(f"[yellow]{escaped(event)}[/]")

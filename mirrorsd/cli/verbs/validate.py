@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import results, say_if_busy, show, show_paragraphs, telling_what_was_saved
+from mirrorsd.cli.console import results, show, show_paragraphs, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
+from mirrorsd.cli.other_programs import watching_others
 from mirrorsd.cli.progress_bar import task
 
 EXAMPLE = "mirrorsd validate --schedule best.yaml --profile profile.yaml --record record.npz"
@@ -33,10 +34,9 @@ def validate(
 
     schedules = [load_schedule(path) for path in schedule]
     evidence, wanted = Evidence.load(profile, record), options.chosen_prompts(prompts)
-    say_if_busy()
-    with telling_what_was_saved([]), task("Validating") as report:
-        outcome = run(schedules, evidence, wanted, exits=exits, progress=report)
+    with telling_what_was_saved([]), task("Validating") as report, watching_others() as others:
+        outcome = run(schedules, evidence, wanted, exits=exits, progress=others.on(report))
     result = write_outcome(outcome, out, "validate.json")
     if write_json(result, json, relative=["folder"]):
         show(outcome_table(result, width=results().width))
-        show_paragraphs(result["rounds"], f"Report: {result['report']}")
+        show_paragraphs(result["rounds"], *result["notes"], f"Report: {result['report']}")

@@ -53,14 +53,14 @@ def test_the_next_command_stays_on_one_line_and_can_be_pasted(terminal, capsys):
     assert line.replace("\x1b[0m", "").endswith("--prompt 'Why is it so?'")
 
 
-@pytest.mark.parametrize(("load", "warns"), [(0.0, False), (64.0, True)])
-def test_a_busy_machine_is_named_before_it_is_measured(fresh_consoles, monkeypatch, capsys, load, warns):
-    monkeypatch.setattr("os.getloadavg", lambda: (load, load, load))
-    console.say_if_busy()
-    assert capsys.readouterr().err.startswith("This machine was busy (load average 64.0 on") == warns
+NAMES = (
+    "mirror from exit 15 + draft, 3 drafted, 4 + 4 roots per row",
+    "EAGLE-3, tree of 16, 5 deep, top 4, pooled, target on cpu0+1",
+    "synchronous, 2 drafted, exit features, 2 streams, pooled",
+)
 
 
-def entry(name):
+def entry(name, **more):
     numbers = {"tpot_s": 0.0452, "tpot_s_low": 0.0, "tpot_s_high": 0.455}
     measured = {"tpot_s": 0.0603, "mean_acceptance_length": 2.5, "reuse_rate": 0.5}
     return {
@@ -68,20 +68,57 @@ def entry(name):
         "predicted": numbers,
         "measured": measured,
         "tpot_error": -0.25,
-        "same_rounds": False,
-        "divergences": [{}] * 12,
-    }
+        "tpot_error_at_anchor": -0.031,
+        "speedup_measured": {"value": 1.31, "low": 1.2, "high": 1.43},
+        "rounds_equal": {"equal": 0, "of": 12},
+        "rounds_alarm": False,
+        "events": [],
+    } | more
+
+
+def page_of(result, width, **how):
+    page = Console(file=io.StringIO(), width=width, **how)
+    page.print(outcome_table(result, width=width))
+    return page.file.getvalue()
 
 
 @pytest.mark.parametrize(("width", "lines_a_row"), [(80, 2), (200, 1)])
-def test_a_schedules_name_has_room_in_the_table(width, lines_a_row):
-    name = "mirror from exit 15 + draft, 3 drafted, 4 + 4 roots per row"
-    page = Console(file=io.StringIO(), width=width)
-    page.print(outcome_table({"schedules": [entry(name)], "winner": name}, width=width))
-    _, heading, *rows = page.file.getvalue().splitlines()
-    assert len(rows) == lines_a_row
+@pytest.mark.parametrize("name", NAMES)
+def test_a_schedules_name_has_room_in_the_table(name, width, lines_a_row):
+    _, heading, *rows = page_of({"schedules": [entry(name)], "winner": name}, width).splitlines()
+    assert 1 <= len(rows) <= lines_a_row
     assert ("tokens/round" in heading) == (width == 200)
-    assert all(part in rows[0] for part in ("45.2", "60.3", "-25.0%", "12 differ"))
+    assert all(part in rows[0] for part in ("45.2", "60.3", "-25.0%", "-3.1%", "12 of 12 differ"))
+    assert ("1.31 (1.20-1.43)" in rows[0]) == (width == 200)
+    assert "..." not in "".join(rows)
+    assert "\u2026" not in "".join(rows)
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_both_errors_are_named(width):
+    text = page_of({"schedules": [entry("plain, split")]}, width)
+    assert " ".join(text.split()).startswith("Milliseconds per token; errors as calibrated, and at the speed of the ")
+    assert re.search(r"error +(error at )?anchors", text)
+
+
+def test_rounds_that_should_not_differ_are_red_and_a_lost_lane_is_marked():
+    shown = {
+        is_alarm: page_of({"schedules": [entry("plain", rounds_alarm=is_alarm)]}, 80, force_terminal=True)
+        for is_alarm in (True, False)
+    }
+    assert "\x1b[31m12 of 12 differ" in shown[True]
+    assert "\x1b[31m" not in shown[False]
+    same = entry("plain, split", rounds_equal={"equal": 12, "of": 12}, events=["cpu1: it hung"])
+    (row,) = page_of({"schedules": [same]}, 200).splitlines()[2:]
+    assert "plain, split (a lane was lost)" in row
+    assert row.endswith("same")
+
+
+def test_a_ratio_that_has_no_interval_is_shown_alone():
+    single = entry("plain", speedup_measured={"value": 1.31, "low": None, "high": None})
+    text = page_of({"schedules": [single, entry("other", speedup_measured=None)]}, 200)
+    assert " 1.31 " in text
+    assert "(" not in text
 
 
 def test_an_interval_that_begins_at_nothing_names_its_end_only():
@@ -93,5 +130,4 @@ def test_a_narrow_terminal_cuts_words_and_no_numbers(terminal, capsys):
     with progress_bar.stages() as report:
         report(StageReport("Running schedules for real", 4, 5, "prompt 1 of 1, schedule 1 of 12", 125.0, 0.32))
     shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", capsys.readouterr().err)
-    assert "about 2 min left, [4/5] Running" in shown
-    assert " 32%" in shown
+    assert re.search(r" 32% \S{16} 0:00:0\d about 2 min left, \[4/5\] Running", shown)

@@ -2,39 +2,58 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from decoding.errors import ConfigError, MirrorsdError, TraceError
+from decoding.trace import LaneEvent, Trace
 from hwprofiles.profile import save_profile
 from mirrorsd.cli.json_option import write_json
-from mirrorsd.compare.both_worlds import compare_all
-from mirrorsd.compare.outcome_folder import REPORT, Outcome, read_report_data, unique_names, write_outcome
+from mirrorsd.compare.measured_answer import judge_runs
+from mirrorsd.compare.outcome_folder import REPORT, Outcome, read_report_data, write_outcome
+from mirrorsd.compare.runs import Measured
 from mirrorsd.compare.trace_file import save_traces
-from tests.planner.report.synthetic_report import report_data
-from tests.planner.synthetic import acceptance_record
+from planner.plan import make_plan
+from planner.search.search import pick_demo_schedules
+from planner.search.space import SearchSpace
+from tests.mirrorsd.compare.made_up_runs import made_up_runs
+from tests.planner.synthetic import acceptance_record, machine
 
 
 @pytest.fixture(scope="module")
-def data():
-    return report_data(record=acceptance_record(num_prompts=2, num_tokens=40), num_repeats=1)
+def plan():
+    record = acceptance_record(num_prompts=2, num_tokens=40)
+    return make_plan(SearchSpace(), machine(pooled_speed=1.15), record)
+
+
+@pytest.fixture(scope="module")
+def judged(plan):
+    """Runs on a machine that was slower than calibrated for the second prompt; one lost its draft at first."""
+    candidates = pick_demo_schedules(plan.search)
+    schedules = [one.schedule for one in candidates]
+    plain, *others = made_up_runs(schedules, plan.profile, plan.record, paces=[1.0, 1.5]).runs
+    lost = Trace(world="measured", events=[LaneEvent(0.5, "draft", "it hung")])
+    others[0] = (replace(others[0][0], given_up=lost), *others[0][1:])
+    return judge_runs(candidates, Measured(runs=(plain, *others)), plan)
 
 
 @pytest.fixture
-def outcome(data):
+def outcome(plan, judged):
     """A made-up comparison whose profile and record lie in `out`."""
-    record = data.plan.record
-    save_profile(data.plan.profile, Path("out/profile.yaml"))
-    record.save(Path("out/record.npz"))
+    save_profile(plan.profile, Path("out/profile.yaml"))
+    plan.record.save(Path("out/record.npz"))
     return Outcome(
         title="a test",
-        plan=data.plan,
-        results=data.results,
-        comparisons=tuple(compare_all(data.results, unique_names(data.results, data.plan), record)),
+        plan=plan,
+        judged=judged,
         files={"profile": Path("out/profile.yaml"), "record": Path("out/record.npz")},
         facts={"platform": {}},
         dtype="float32",
+        warning="Other programs used 1.0 of the 2 cores.",
+        sample=("Why?", "Because."),
+        command="mirrorsd run --schedule best.yaml",
     )
 
 
@@ -62,20 +81,27 @@ def test_no_path_of_the_machine_is_written_down(outcome):
     written = json.loads(Path("out/result.json").read_text())
     assert not [text for text in texts(written) if str(Path.cwd()) in text]
     assert (written["folder"], written["report"]) == (".", f"out/{REPORT}")
-    assert written["files"] == {"profile": "profile.yaml", "record": "record.npz", "traces": "traces.json.gz"}
+    assert written["files"] == {
+        "profile": "profile.yaml",
+        "record": "record.npz",
+        "traces": "traces.json.gz",
+        "runs": "runs.json.gz",
+    }
     assert told["folder"] == "out"
 
 
 def test_the_report_is_made_again_after_the_folder_was_moved(outcome, tmp_path):
     write_outcome(outcome, Path("out"), "result.json")
     shutil.move("out", tmp_path / "elsewhere")
-    assert traces_of(read_report_data(tmp_path / "elsewhere" / "result.json").results) == traces_of(outcome.results)
+    assert traces_of(read_report_data(tmp_path / "elsewhere" / "result.json").results) == traces_of(
+        outcome.judged.results
+    )
 
 
 def test_the_report_is_made_again_from_a_copy_in_another_folder(outcome, tmp_path, monkeypatch):
     write_json(write_outcome(outcome, Path("out"), "result.json"), "results/copy.json", relative=["folder"])
     monkeypatch.chdir(tmp_path)
-    assert traces_of(read_report_data(Path("here/results/copy.json")).results) == traces_of(outcome.results)
+    assert traces_of(read_report_data(Path("here/results/copy.json")).results) == traces_of(outcome.judged.results)
 
 
 def test_what_lies_outside_of_the_folder_is_told_from_there(outcome):
@@ -83,14 +109,52 @@ def test_what_lies_outside_of_the_folder_is_told_from_there(outcome):
     outcome.files["profile"] = Path("profile.yaml")
     write_outcome(outcome, Path("out"), "result.json")
     assert json.loads(Path("out/result.json").read_text())["files"]["profile"] == "../profile.yaml"
-    assert traces_of(read_report_data(Path("out/result.json")).results) == traces_of(outcome.results)
+    assert traces_of(read_report_data(Path("out/result.json")).results) == traces_of(outcome.judged.results)
 
 
 def test_a_file_that_is_gone_is_named(outcome):
     write_outcome(outcome, Path("out"), "result.json")
-    Path("out/traces.json.gz").unlink()
-    with pytest.raises(MirrorsdError, match=r"out/traces\.json\.gz"):
-        read_report_data(Path("out/result.json"))
+    for name in ("runs", "traces"):
+        Path(f"out/{name}.json.gz").unlink()
+        with pytest.raises(MirrorsdError, match=rf"out/{name}\.json\.gz"):
+            read_report_data(Path("out/result.json"))
+        write_outcome(outcome, Path("out"), "result.json")
+
+
+def test_all_that_a_page_shows_is_read_back(outcome):
+    write_outcome(outcome, Path("out"), "result.json")
+    found = read_report_data(Path("out/result.json"))
+    assert (found.warning, found.sample, found.command) == (outcome.warning, outcome.sample, outcome.command)
+    assert found.measured == outcome.judged.verdict
+    assert [one.measured_at_anchor_s for one in found.results] == [
+        one.measured_tpot_s_at_anchor for one in outcome.judged.comparisons
+    ]
+    assert found.footnotes[1:] == tuple(json.loads(Path("out/result.json").read_text())["notes"])
+
+
+def test_scripts_get_every_schedule_at_both_speeds_and_what_was_lost(outcome):
+    entries = write_outcome(outcome, Path("out"), "result.json")["schedules"]
+    for entry in entries:
+        at_anchor = entry["predicted"]["tpot_s"] / entry["measured"]["tpot_s_at_anchor"] - 1
+        assert entry["tpot_error_at_anchor"] == pytest.approx(at_anchor, abs=1e-9)
+        assert entry["tpot_error_at_anchor"] == pytest.approx(0.0, abs=1e-9)
+        assert entry["tpot_error"] < -0.1
+        assert entry["rounds_equal"] == {"equal": 2, "of": 2}
+        assert set(entry["speedup_measured"]) == {"value", "low", "high"}
+    assert [entry["events"] for entry in entries] == [[], ["draft: it hung"], *([[]] * (len(entries) - 2))]
+    plain = min(
+        (one for one in entries if one["method"] == "autoregressive"), key=lambda one: one["predicted"]["tpot_s"]
+    )
+    assert plain["speedup_measured"]["value"] == 1
+    for entry in entries:
+        ratio = plain["measured"]["tpot_s_at_anchor"] / entry["measured"]["tpot_s_at_anchor"]
+        assert entry["speedup_measured"]["value"] == pytest.approx(ratio)
+
+
+def test_a_run_that_was_made_again_is_named_in_the_notes(outcome):
+    (note,) = write_outcome(outcome, Path("out"), "result.json")["notes"]
+    name = outcome.judged.names[1]
+    assert note == f"The run of {name} on text 1 of 2 lost lane draft and was made again: it hung."
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,21 @@
 import pytest
 
 from calibrate.prompts import Prompt
-from mirrorsd.demo.demo_plan import NUM_SCHEDULES, NUM_TREES, PromptCost, num_prompts_that_fit, prompt_cost, take_turns
+from decoding.schedule import Schedule
+from mirrorsd.demo.demo_plan import (
+    NUM_SCHEDULES,
+    NUM_TREES,
+    PromptCost,
+    most_telling,
+    num_prompts_that_fit,
+    prompt_cost,
+    run_costs,
+    take_turns,
+    what_fits,
+)
+from planner.search.search import rank
 from planner.what_if.scaled_profile import with_speed
-from tests.planner.synthetic import machine
+from tests.planner.synthetic import acceptance_record, machine
 
 
 def prompt(name, category):
@@ -15,17 +27,18 @@ def test_kinds_of_task_take_turns():
     assert [one.prompt_id for one in take_turns(prompts)] == ["a1", "b1", "a2", "b2", "a3"]
 
 
-@pytest.mark.parametrize(("left_s", "count"), [(-5, 1), (0, 1), (9, 1), (29, 2), (30, 3), (1000, 12)])
-def test_as_many_prompts_as_fit_but_at_least_one(left_s, count):
-    assert num_prompts_that_fit(PromptCost(record_s=2, run_s=8), left_s, 12) == count
+@pytest.mark.parametrize(("left_s", "count"), [(-5, 1), (0, 1), (9, 1), (29, 4), (36, 6), (59, 6), (70, 7), (1000, 12)])
+def test_as_many_prompts_as_fit_but_six_with_fewer_schedules_and_at_least_one(left_s, count):
+    """A prompt takes 10 s with all eight schedules, and 6 s with four."""
+    assert num_prompts_that_fit(PromptCost(record_s=2, run_s=1, num_schedules=8), left_s, 12) == count
 
 
 def test_running_costs_at_least_plain_decoding_on_one_core_for_every_schedule():
     cost = prompt_cost(machine(), prompt_length=50, max_new_tokens=40, max_window=8)
     one_core = machine().lane("target")
     token_s = 30 * one_core.layer.seconds[0][0] + one_core.lm_head.seconds[0][0]
-    assert cost.run_s > NUM_SCHEDULES * 40 * token_s
-    assert cost.record_s < cost.run_s
+    assert cost.run_s > 40 * token_s
+    assert cost.record_s < cost.num_schedules * cost.run_s
 
 
 def test_a_slower_target_makes_every_prompt_dearer():
@@ -41,7 +54,8 @@ def test_heads_are_recorded_and_their_trees_are_run():
         update={"lanes": tuple(lane.model_copy(update={"heads": {}, "streams": {}}) for lane in machine().lanes)}
     )
     without, with_heads = prompt_cost(plain, **sizes), prompt_cost(machine(), **sizes)
-    assert with_heads.run_s == pytest.approx(without.run_s * (NUM_SCHEDULES + NUM_TREES) / NUM_SCHEDULES)
+    assert (without.num_schedules, with_heads.num_schedules) == (NUM_SCHEDULES, NUM_SCHEDULES + NUM_TREES)
+    assert with_heads.run_s == without.run_s
     assert with_heads.record_s == without.record_s
     one = prompt_cost(machine(), **sizes, growing=["eagle"], num_tree_steps=10).record_s - without.record_s
     both = prompt_cost(machine(), **sizes, growing=["eagle", "eagle-3"], num_tree_steps=20).record_s - without.record_s
@@ -55,3 +69,58 @@ def test_longer_texts_and_prompts_are_dearer():
 
     assert cost(50, 40).run_s < cost(100, 40).run_s < cost(100, 80).run_s
     assert cost(50, 40).record_s < cost(100, 40).record_s < cost(100, 80).record_s
+
+
+def candidates(*schedules):
+    return {
+        one.schedule: one
+        for one in rank(schedules, machine(), acceptance_record(num_prompts=3, num_tokens=24)).candidates
+    }
+
+
+PLAIN = Schedule(method="autoregressive", target_lane="both")
+SLOW_PLAIN = Schedule(method="autoregressive", target_lane="target")
+DRAFTING = {
+    count: Schedule(method="speculative", target_lane="both", draft_lane="both", num_speculative_tokens=count)
+    for count in (2, 5, 8)
+}
+
+
+def test_what_decides_the_answer_comes_first():
+    picked = [SLOW_PLAIN, DRAFTING[8], DRAFTING[5], DRAFTING[2], PLAIN]
+    found = candidates(*picked)
+    order = [one.schedule for one in most_telling([found[schedule] for schedule in picked])]
+    fastest = min(DRAFTING.values(), key=lambda schedule: found[schedule].tpot_s)
+    assert order[:2] == [PLAIN, fastest]
+    assert order[2:] == [schedule for schedule in picked if schedule not in order[:2]]
+
+
+def test_a_run_costs_what_is_predicted_and_a_look_at_the_machine():
+    record = acceptance_record(num_prompts=3, num_tokens=24)
+    found = candidates(PLAIN, SLOW_PLAIN)
+    fast, slow = run_costs([found[PLAIN], found[SLOW_PLAIN]], machine(), record)
+    decode_s = [found[schedule].prediction.decode_s / 3 for schedule in (PLAIN, SLOW_PLAIN)]
+    assert slow - fast == pytest.approx(decode_s[1] - decode_s[0])
+    assert fast - decode_s[0] > 16 * machine().lane("target").verify_s(30, 1, 0), "16 plain steps, and prompts"
+
+
+@pytest.mark.parametrize(
+    ("left_s", "available", "expected"),
+    [
+        (300, 12, (10, 12)),
+        (75, 12, (10, 6)),
+        (60, 12, (8, 6)),
+        (30, 12, (4, 6)),
+        (20, 12, (4, 4)),
+        (1, 12, (4, 1)),
+        (-5, 12, (4, 1)),
+        (45, 3, (10, 3)),
+    ],
+)
+def test_rather_fewer_schedules_than_fewer_than_six_prompts(left_s, available, expected):
+    """Ten schedules of a second a prompt, and a second each to warm up."""
+    assert what_fits([1.0] * 10, left_s, available) == expected
+
+
+def test_two_schedules_are_run_where_there_are_only_two():
+    assert what_fits([1.0, 1.0], 3, 12) == (2, 1)

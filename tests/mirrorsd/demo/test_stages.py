@@ -43,3 +43,38 @@ def test_better_estimates_replace_those_of_later_stages(job):
     stages.begin("run")
     assert (reports[-1].number, reports[-1].num_stages, reports[-1].left_s) == (2, 2, 200)
     assert stages.elapsed_s == 10
+
+
+def test_what_is_left_is_never_more_than_the_time_that_was_given():
+    clock, reports = Clock(), []
+    stages = Stages({"measure": 60.0, "run": 30.0}, reports.append, limit_s=100.0, clock=clock)
+    report = stages.begin("measure")
+    clock.now_s += 40
+    report("a slow start", 0.1)
+    assert reports[-1].left_s == 60, "by its own speed the stage alone would take 360 s more"
+    clock.now_s += 70
+    report("over", 0.5)
+    assert reports[-1].left_s == 110 + 15, "the time is over: this stage by its own speed, and little of the next"
+
+
+def test_a_stage_that_runs_over_leaves_the_later_ones_little_but_not_nothing():
+    clock, reports = Clock(), []
+    stages = Stages({"measure": 40.0, "run": 50.0, "report": 5.0}, reports.append, limit_s=100.0, clock=clock)
+    report = stages.begin("measure")
+    clock.now_s += 95
+    report("almost there", 1.0)
+    assert reports[-1].left_s == 15 + 5
+    assert reports[-1].share == pytest.approx(95 / 115)
+
+
+def test_progress_never_runs_backwards(job):
+    clock, reports, stages = job
+    report = stages.begin("measure")
+    clock.now_s += 30
+    report("half", 0.5)
+    stages.expect("run", 3000.0)
+    report("half", 0.5)
+    stages.begin("run")
+    shares = [one.share for one in reports]
+    assert shares == sorted(shares)
+    assert shares[-1] == shares[1]

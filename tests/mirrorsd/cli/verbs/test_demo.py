@@ -1,6 +1,7 @@
 """The whole product once, end to end: real lane processes, a tiny random model, float32."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,11 @@ from decoding.schedule import Schedule, load_schedule, save_schedule
 from hwprofiles.host import local_lanes
 from hwprofiles.profile import load_profile
 from mirrorsd.cli.app import app
+from mirrorsd.compare.runs_file import load_runs
+from mirrorsd.compare.speed_probe import lanes_of
+from mirrorsd.compare.trace_file import load_traces
 from tests.mirrorsd.cli.interrupt import interrupted
+from tests.tiny_models import EOS
 
 PROMPTS = ("w5 w17 w3 w44 w8", "w9 w9 w4", "w60 w2 w33 w12")
 FIGURES = {"tpot_s", "num_rounds", "num_accepted_tokens", "mean_acceptance_length", "reuse_rate"}
@@ -76,6 +81,50 @@ def test_scripts_get_what_was_promised(demo):
     assert result["calibration_s"] > 0
     assert result["platform"]["dtype"] == "float32"
     assert Path(result["report"]) == folder / "report.html"
+
+
+def test_every_schedule_is_told_at_the_speed_of_the_anchors_and_next_to_plain_decoding(demo):
+    result = demo[2]
+    for entry in result["schedules"]:
+        at_anchor_s = entry["measured"]["tpot_s_at_anchor"]
+        assert entry["tpot_error_at_anchor"] == pytest.approx(entry["predicted"]["tpot_s"] / at_anchor_s - 1)
+        assert entry["rounds_equal"] == {"equal": len(PROMPTS), "of": len(PROMPTS)}
+        assert entry["events"] == []
+        ratio = entry["speedup_measured"]
+        assert ratio["low"] <= ratio["value"] <= ratio["high"]
+    plain = [entry for entry in result["schedules"] if entry["method"] == "autoregressive"]
+    reference = min(plain, key=lambda entry: entry["predicted"]["tpot_s"])
+    assert reference["speedup_measured"] == {"value": 1.0, "low": 1.0, "high": 1.0}
+    assert result["pays"] in ("yes", "no", "cannot_tell")
+    assert set(result["speedup"]) == {"value", "low", "high"}
+    assert result["busy"] is None or 0 <= result["busy"] <= 1
+
+
+def test_everything_that_was_timed_around_the_runs_is_saved(demo):
+    folder, _, result = demo
+    measured = load_runs(folder / "runs.json.gz", load_traces(folder / "traces.json.gz"))
+    for entry, runs in zip(result["schedules"], measured.runs, strict=True):
+        schedule = Schedule.model_validate(entry["schedule"])
+        for run in runs:
+            assert {sample.lane for sample in run.around} >= set(lanes_of(schedule))
+            for work in ("anchor", "plain"):
+                times = [
+                    sample.at_s for sample in run.around if (sample.work, sample.lane) == (work, schedule.target_lane)
+                ]
+                assert min(times) < run.at_s < max(times)
+
+
+def test_the_answer_comes_with_a_text_of_the_target_and_a_command_that_runs(demo, models, prompts):
+    folder, shown, result = demo
+    record = AcceptanceRecord.load(folder / "record.npz")
+    assert result["sample"]["prompt"] == PROMPTS[0]
+    assert result["sample"]["answer"].split() == [f"w{token}" for token in record.prompts[0].text if token != EOS]
+    assert result["command"].startswith(f"mirrorsd run --schedule {folder / 'best.yaml'} --target {models[1]}")
+    assert f"Use what is recommended: {result['command']}" in shown.stderr
+    words = shlex.split(result["command"])[1:]
+    again = call(*words, "--max-new-tokens", 4, "--json")
+    assert again.exit_code == 0, again.stderr
+    assert json.loads(again.stdout)["num_tokens"] >= 1
 
 
 def test_in_float32_both_worlds_go_through_the_same_rounds(demo):
@@ -190,6 +239,7 @@ def test_ctrl_c_tells_what_is_there_already_and_leaves_no_half_file(models, prom
     words = ("demo", *models, "--prompts", prompts, *sizes, "--out", tmp_path)
     status, stdout, stderr = interrupted(words, said="[2/5] Recording")
     assert (status, stdout) == (130, "")
+    assert "\nStopping.\n" in stderr
     assert f"Interrupted. The profile is in {tmp_path / 'profile.yaml'}." in stderr
     assert "Traceback" not in stderr
     assert load_profile(tmp_path / "profile.yaml").num_layers == 4

@@ -1,0 +1,158 @@
+"""How much of this machine other programs use while we measure: then times are less certain.
+
+A load average holds our own lanes and the last minute, so it answers another question. Here the time that the cores
+worked is compared with what the processes of this program took of it. Only where there is `/proc` (Linux).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+_PROC: Final = Path("/proc")
+_WORKING: Final = (0, 1, 2, 5, 6)
+"""Places of user, nice, system, irq and softirq in a line of `/proc/stat`; guests are counted in user and nice."""
+_STOLEN: Final = 7
+_OWN: Final = slice(11, 15)
+"""Places of utime, stime, cutime and cstime in `/proc/<pid>/stat`, counted after the name."""
+_LEAST_WALL_S: Final = 0.2
+"""The kernel counts in steps of about 10 ms: over less time than this nothing can be said."""
+_QUIET_CORES, _QUIET_SHARE = 0.15, 0.03
+"""What system services use, and more of them on larger machines."""
+
+
+class Counters(NamedTuple):
+    """Seconds of CPU time so far.
+
+    Attributes:
+        working: all that the cores of this process worked.
+        own: this process and all its descendants, those that have ended included.
+        stolen: what the host of a virtual machine took while there was something to do.
+    """
+
+    working: float
+    own: float
+    stolen: float
+
+
+class Use(NamedTuple):
+    """What others used over some time, in cores: 0.5 is half the time of one core.
+
+    Attributes:
+        programs: by other programs.
+        host: by the host of this virtual machine.
+        num_cores: that this process may use.
+    """
+
+    programs: float
+    host: float
+    num_cores: int
+
+    @property
+    def share(self) -> float:
+        """Of all cores, 0 to 1."""
+        return min(1.0, (self.programs + self.host) / self.num_cores)
+
+    @property
+    def is_noticeable(self) -> bool:
+        """Whether it is more than a quiet machine shows."""
+        return self.programs + self.host > max(_QUIET_CORES, _QUIET_SHARE * self.num_cores)
+
+
+class OtherUse:
+    """Watches from now on."""
+
+    def __init__(
+        self,
+        read: Callable[[], Counters | None] | None = None,
+        *,
+        num_cores: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take `read`, `num_cores` and `clock` from this machine where they are not given."""
+        self._read = read or read_counters
+        self._num_cores = num_cores or len(usable_cores())
+        self._clock = clock
+        self._start = self._last = self._now()
+
+    def so_far(self) -> Use | None:
+        """Since the start; None where the system does not tell, or too little time has passed."""
+        return self._between(self._start, self._now())
+
+    def lately(self) -> Use | None:
+        """Since this was last asked successfully, or else since the start."""
+        now = self._now()
+        found = self._between(self._last, now)
+        if found is not None:
+            self._last = now
+        return found
+
+    def _now(self) -> tuple[float, Counters | None]:
+        return self._clock(), self._read()
+
+    def _between(self, first: tuple[float, Counters | None], last: tuple[float, Counters | None]) -> Use | None:
+        (start_s, before), (end_s, after) = first, last
+        wall_s = end_s - start_s
+        if before is None or after is None or wall_s < _LEAST_WALL_S or after.working <= before.working:
+            return None
+        working_s, own_s = after.working - before.working, after.own - before.own
+        return Use(
+            programs=max(0.0, working_s - own_s) / wall_s,
+            host=max(0.0, after.stolen - before.stolen) / wall_s,
+            num_cores=self._num_cores,
+        )
+
+
+def read_counters(proc: Path = _PROC) -> Counters | None:
+    """The counters now; None where this system has none."""
+    try:
+        tick_s = 1 / os.sysconf("SC_CLK_TCK")
+        names = {f"cpu{core}" for core in usable_cores()}
+        lines = [line.split() for line in (proc / "stat").read_text(encoding="utf-8").splitlines()]
+        cores = [list(map(int, fields)) for name, *fields in lines if name in names]
+        if not cores:
+            return None
+        own = sum(sum(_times(proc, pid)) for pid in own_processes(proc))
+        working = sum(fields[place] for fields in cores for place in _WORKING)
+        return Counters(working * tick_s, own * tick_s, sum(fields[_STOLEN] for fields in cores) * tick_s)
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def own_processes(proc: Path = _PROC) -> tuple[int, ...]:
+    """This process and its descendants, parents first; only itself where the system does not tell."""
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    for pid in _processes(proc):
+        if fields := _stat(proc, pid):
+            children[int(fields[1])].append(pid)
+    found = [os.getpid()]
+    for pid in found:
+        found += children[pid]
+    return tuple(found)
+
+
+def usable_cores() -> tuple[int, ...]:
+    """Logical cores that this process may run on."""
+    return tuple(sorted(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)))
+
+
+def _processes(proc: Path) -> Iterator[int]:
+    if proc.is_dir():
+        yield from (int(folder.name) for folder in proc.iterdir() if folder.name.isdigit())
+
+
+def _times(proc: Path, pid: int) -> list[int]:
+    return list(map(int, _stat(proc, pid)[_OWN]))
+
+
+def _stat(proc: Path, pid: int) -> list[str]:
+    """State, parent and counters of a process: what follows its name, which may hold anything. Empty if it ended."""
+    try:
+        text = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()

@@ -1,0 +1,111 @@
+"""What the runs answer: the seam between measured schedules and the planner's verdict on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from calibrate.validate import Comparison
+from decoding.metrics import num_tokens
+from mirrorsd.compare.both_worlds import compare_all, put_together
+from mirrorsd.compare.runs import Measured
+from planner.measured_runs import MeasuredSchedule, PromptTime
+from planner.measured_verdict import MeasuredVerdict, judge_measured
+from planner.paired_ratio import Ratio, paired_ratio
+from planner.plan import Plan
+from planner.report.report_data import ReportData, ScheduleResult
+from planner.search.comparison import comparer
+from planner.search.search import Candidate
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JudgedRuns:
+    """Runs next to their predictions, and what follows from them.
+
+    Attributes:
+        measured: the runs.
+        results: predicted and measured, one per schedule.
+        comparisons: their rounds and times.
+        ratios: how many times as fast each schedule is as the plain one predicted fastest, in pairs of prompts and at
+            the speed of calibration; None if no plain one was run.
+        verdict: whether speculation pays, and which schedule is recommended.
+    """
+
+    measured: Measured = field(repr=False)
+    results: tuple[ScheduleResult, ...] = field(repr=False)
+    comparisons: tuple[Comparison, ...] = field(repr=False)
+    ratios: tuple[Ratio | None, ...]
+    verdict: MeasuredVerdict
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The schedules' names in tables."""
+        return tuple(one.schedule for one in self.comparisons)
+
+    @property
+    def answer(self) -> MeasuredVerdict | None:
+        """The verdict, if plain decoding and speculation were both run: else it is none on what pays."""
+        return self.verdict if self.verdict.speedup is not None else None
+
+
+def judge_runs(candidates: Sequence[Candidate], measured: Measured, plan: Plan) -> JudgedRuns:
+    """Compare runs with what is predicted of the same prompts, and judge them."""
+    results = put_together(candidates, measured, plan.profile, plan.record)
+    names = ReportData(title="", created="", plan=plan, results=results).names
+    comparisons = compare_all(results, names, measured, plan.profile, plan.record)
+    ratios = _over_plain(results, comparisons)
+    compare = comparer(plan.profile, plan.record)
+    return JudgedRuns(
+        measured=measured,
+        results=tuple(map(_with_anchors, results, comparisons, ratios)),
+        comparisons=tuple(comparisons),
+        ratios=tuple(ratios),
+        verdict=judge_measured(
+            [
+                _measured_schedule(result, comparison, [prompt.name for prompt in plan.record.prompts])
+                for result, comparison in zip(results, comparisons, strict=True)
+            ],
+            predicted=lambda one, other: compare(one, other).outcome,
+        ),
+    )
+
+
+def ratio_entry(ratio: Ratio | None) -> dict[str, Any] | None:
+    """A ratio for scripts; ends of the interval that are not known become null."""
+    if ratio is None:
+        return None
+    is_known = ratio.num_pairs > 1
+    return {"value": ratio.value, "low": ratio.low if is_known else None, "high": ratio.high if is_known else None}
+
+
+def _measured_schedule(result: ScheduleResult, comparison: Comparison, prompts: Sequence[str]) -> MeasuredSchedule:
+    """The input of the verdict."""
+    (traces,) = result.measured
+    return MeasuredSchedule(
+        name=comparison.schedule,
+        schedule=result.candidate.schedule,
+        predicted_s=result.predicted_s,
+        prompts={
+            prompt: PromptTime(seconds, num_tokens([trace]))
+            for prompt, seconds, trace in zip(prompts, comparison.at_anchor_s, traces, strict=False)
+        },
+    )
+
+
+def _over_plain(results: Sequence[ScheduleResult], comparisons: Sequence[Comparison]) -> list[Ratio | None]:
+    both = list(zip(results, comparisons, strict=True))
+    plain = [one for one in both if one[0].candidate.schedule.traits.window == "none"]
+    if not plain:
+        return [None] * len(both)
+    _, reference = min(plain, key=lambda one: one[0].predicted_s)
+    return [paired_ratio(one.at_anchor_s, reference.at_anchor_s) for one in comparisons]
+
+
+def _with_anchors(result: ScheduleResult, comparison: Comparison, ratio: Ratio | None) -> ScheduleResult:
+    """The result as a page shows it."""
+    return replace(
+        result,
+        measured_at_anchor_s=comparison.measured_tpot_s_at_anchor,
+        speedup=None if ratio is None else (ratio.value, ratio.low, ratio.high),
+    )

@@ -1,0 +1,70 @@
+"""Real runs on disk as compressed JSON: texts, and all that was timed around them. Traces have a file of their own."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel
+
+from decoding.errors import TraceError
+from decoding.trace import Trace
+from mirrorsd.compare.runs import Measured, Run, SpeedSample
+from mirrorsd.compare.trace_file import WITHOUT_STATE
+from planner.chrome_trace import write_json
+
+_MOST_CHARACTERS = 300
+
+
+class _Entry(BaseModel):
+    """A `Run` without the trace that counts; `decode_s` is that trace's, for whoever reads the file alone."""
+
+    tokens: tuple[int, ...]
+    at_s: float
+    decode_s: float
+    around: tuple[SpeedSample, ...]
+    given_up: Trace | None
+
+
+class _Content(BaseModel):
+    """What such a file holds; runs are a list per schedule."""
+
+    format: Literal["mirrorsd-runs-1"]
+    runs: Sequence[Sequence[_Entry]]
+
+
+def save_runs(measured: Measured, path: Path) -> None:
+    """Write runs atomically, without the traces that count.
+
+    Raises:
+        TraceError: the file cannot be written.
+    """
+    content = _Content(format="mirrorsd-runs-1", runs=[[_entry(run) for run in row] for row in measured.runs])
+    write_json(content.model_dump_json(exclude={"runs": {"__all__": {"__all__": {"given_up": WITHOUT_STATE}}}}), path)
+
+
+def load_runs(path: Path, traces: Sequence[Sequence[Trace]]) -> Measured:
+    """Read what `save_runs` wrote, and put it together with its traces.
+
+    Raises:
+        TraceError: the file is missing, damaged, of other traces, or holds something else.
+    """
+    try:
+        content = _Content.model_validate_json(gzip.decompress(path.read_bytes()))
+        rows = [list(zip(*both, strict=True)) for both in zip(content.runs, traces, strict=True)]
+    except (OSError, EOFError, ValueError) as error:
+        msg = f"{path}: not a readable file of runs ({str(error)[:_MOST_CHARACTERS]})"
+        raise TraceError(msg) from error
+    return Measured(runs=tuple(tuple(_run(entry, trace) for entry, trace in row) for row in rows))
+
+
+def _entry(run: Run) -> _Entry:
+    return _Entry(
+        tokens=run.tokens, at_s=run.at_s, decode_s=run.trace.decode_s, around=run.around, given_up=run.given_up
+    )
+
+
+def _run(entry: _Entry, trace: Trace) -> Run:
+    return Run(trace=trace, tokens=entry.tokens, at_s=entry.at_s, around=entry.around, given_up=entry.given_up)

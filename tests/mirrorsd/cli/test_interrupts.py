@@ -1,0 +1,90 @@
+"""Ctrl-C in a process that waits for a lane, as the measuring verbs do."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from mirrorsd.cli.interrupts import STOPPING, answering_ctrl_c
+
+STUBBORN = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)"
+"""A lane: it does not hear the keyboard, and is busy."""
+VERB = f"""
+    import signal, subprocess, sys
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    import typer
+    from decoding.errors import LaneDiedError
+    from mirrorsd.cli.console import telling_what_was_saved
+
+    lane = subprocess.Popen([sys.executable, "-c", {STUBBORN!r}])
+    try:
+        with telling_what_was_saved(["a.yaml is there."]):
+            try:
+                print(lane.pid, flush=True)
+                lane.wait()
+            finally:
+                lane.wait()
+                raise LaneDiedError("its process ended")
+    except typer.Exit as left:
+        sys.exit(left.exit_code)
+"""
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="only /proc tells which processes are ours")  # noqa: PTH112
+def test_a_busy_lane_is_not_waited_for_and_its_error_hides_nothing():
+    verb = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(VERB)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    lane = int(verb.stdout.readline())
+    verb.send_signal(signal.SIGINT)
+    _, stderr = verb.communicate(timeout=60)  # the lane alone would take ten minutes
+    assert verb.returncode == 130
+    assert stderr == f"\n{STOPPING}\n\nInterrupted. a.yaml is there.\n"
+    assert not is_running(lane)
+
+
+def press():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.fixture
+def usual():
+    """The handler that Python has of its own; whatever a test leaves is taken back."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
+def test_it_is_answered_before_anything_else_happens(usual, capfd, monkeypatch):
+    ended = []
+    monkeypatch.setattr("mirrorsd.cli.interrupts.end_lanes", lambda: ended.append(capfd.readouterr().err))
+    with answering_ctrl_c() as was_pressed:
+        assert not was_pressed()
+        with pytest.raises(KeyboardInterrupt):
+            press()
+        assert was_pressed()
+    assert ended == [f"\n{STOPPING}\n"]
+
+
+def test_afterwards_ctrl_c_is_what_it_was(usual):
+    with answering_ctrl_c():
+        assert signal.getsignal(signal.SIGINT) is not usual
+    assert signal.getsignal(signal.SIGINT) is usual
+
+
+def test_a_process_that_ignores_the_keyboard_goes_on_doing_so(usual):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with answering_ctrl_c() as was_pressed:
+        press()
+        assert not was_pressed()

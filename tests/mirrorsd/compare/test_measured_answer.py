@@ -1,0 +1,67 @@
+import json
+
+import pytest
+
+from decoding.schedule import Schedule
+from mirrorsd.compare.measured_answer import judge_runs, ratio_entry
+from mirrorsd.compare.runs import Measured
+from mirrorsd.json_text import json_text
+from planner.plan import make_plan
+from planner.search.search import rank
+from planner.search.space import SearchSpace
+from tests.mirrorsd.compare.made_up_runs import made_up_runs
+from tests.planner.synthetic import acceptance_record, machine
+
+PLAIN = Schedule(method="autoregressive", target_lane="both")
+SLOW_PLAIN = Schedule(method="autoregressive", target_lane="target")
+DRAFTING = Schedule(method="speculative", target_lane="both", draft_lane="both", num_speculative_tokens=3)
+PACES = [1.0, 1.5, 0.8, 1.2]
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return make_plan(SearchSpace(), machine(), acceptance_record(num_prompts=4, num_tokens=24))
+
+
+def judged(plan, slower, num_prompts=4):
+    """Runs in which each schedule took so many times what was predicted."""
+    ranked = {one.schedule: one for one in rank(list(slower), plan.profile, plan.record).candidates}
+    runs = tuple(
+        made_up_runs([schedule], plan.profile, plan.record, paces=PACES, slower=factor).runs[0][:num_prompts]
+        for schedule, factor in slower.items()
+    )
+    return judge_runs([ranked[schedule] for schedule in slower], Measured(runs=runs), plan)
+
+
+def test_ratios_are_those_at_the_speed_of_calibration_over_the_plain_one_predicted_fastest(plan):
+    found = judged(plan, {SLOW_PLAIN: 0.1, PLAIN: 1.0, DRAFTING: 1.0})
+    slow, plain, drafting = found.ratios
+    assert plain.value == plain.low == plain.high == 1
+    by_prediction = [result.predicted_s for result in found.results]
+    assert drafting.value == pytest.approx(by_prediction[1] / by_prediction[2])
+    assert slow.value == pytest.approx(10 * by_prediction[1] / by_prediction[0]), "measured fastest, and no reference"
+    assert drafting.low < drafting.value < drafting.high
+    assert [result.speedup for result in found.results][2] == (drafting.value, drafting.low, drafting.high)
+
+
+def test_the_answer_is_that_of_the_runs_and_not_of_the_prediction(plan):
+    as_predicted, slow_drafts = judged(plan, {PLAIN: 1.0, DRAFTING: 1.0}), judged(plan, {PLAIN: 1.0, DRAFTING: 3.0})
+    assert (as_predicted.verdict.pays, slow_drafts.verdict.pays) == ("yes", "no")
+    assert as_predicted.verdict.winner.schedule == DRAFTING
+    assert slow_drafts.verdict.winner.schedule == PLAIN
+    assert as_predicted.verdict.speedup.value == pytest.approx(3 * slow_drafts.verdict.speedup.value)
+
+
+def test_one_prompt_cannot_tell(plan):
+    found = judged(plan, {PLAIN: 1.0, DRAFTING: 1.0}, num_prompts=1)
+    assert found.verdict.pays == "cannot_tell"
+    assert found.verdict.speedup.value > 1
+    entry = json.loads(json_text(ratio_entry(found.verdict.speedup)))
+    assert (entry["low"], entry["high"]) == (None, None)
+
+
+def test_without_plain_decoding_there_is_no_answer_for_a_page(plan):
+    found = judged(plan, {DRAFTING: 1.0})
+    assert (found.answer, found.ratios) == (None, (None,))
+    assert ratio_entry(None) is None
+    assert found.results[0].measured_at_anchor_s == pytest.approx(found.results[0].predicted_s)

@@ -1,0 +1,178 @@
+"""A whole demo on a made-up machine and clock: what fits in its time, and that it keeps to it."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from calibrate.prompts import EncodedPrompt, Prompt
+from decoding.schedule import load_schedule
+from hwprofiles.other_use import Use
+from mirrorsd.demo import demo as module
+from mirrorsd.demo.demo import Demo, DemoSettings, expected_stages
+from planner.search.space import SearchSpace
+from sim.world import simulate
+from tests.planner.synthetic import acceptance_record, machine
+
+NUM_TOKENS, NUM_PROMPTS = 32, 12
+PROFILE = machine()
+RECORD = acceptance_record(num_prompts=NUM_PROMPTS, num_tokens=NUM_TOKENS)
+PAIR = SimpleNamespace(
+    target="t", target_folder=None, drafter=None, exits=None, dtype="float32", heads=(), head_methods={}
+)
+SPACE = SearchSpace(methods=("autoregressive", "speculative", "mirror"), windows=(2, 4), uneven_roots=())
+
+
+class World:
+    """Its clock goes on while something is done, and nothing else takes time.
+
+    Attributes:
+        pace: of everything that is run, over what was calibrated.
+        calibration_over, record_over: how much longer than they may these take.
+    """
+
+    def __init__(self, *, pace=1.0, calibration_over=1.0, record_over=1.0):
+        self.now_s, self.reports, self.asked_s = 0.0, [], None
+        self.pace, self.calibration_over, self.record_over = pace, calibration_over, record_over
+
+    def clock(self):
+        return self.now_s
+
+    def calibrate(self, _engine, task, _progress):
+        self.asked_s = task.time_s
+        self.now_s += task.time_s * self.calibration_over
+        return PROFILE
+
+    def record(self, _pair, prompts, _path, *, progress, **_):
+        for place in range(len(prompts)):
+            progress("a prompt", place / len(prompts))
+            self.now_s += 3.0 * self.record_over
+        return replace(RECORD, prompts=RECORD.prompts[: len(prompts)])
+
+    def generate(self, schedule, ids, *, max_new_tokens):
+        one = replace(RECORD, prompts=(RECORD.prompts[ids[0]],))
+        (trace,) = simulate(schedule, PROFILE, one, max_new_tokens=max_new_tokens)
+        decode_s = self.pace * trace.decode_s
+        self.now_s += decode_s + 0.1
+        tokens = tuple(one.prompts[0].text.tolist()[:max_new_tokens])
+        return SimpleNamespace(trace=replace(trace, world="measured", decode_s=decode_s), tokens=tokens)
+
+    def take(self, lane):
+        seconds = self.pace * PROFILE.lane(lane).verify_s(30, 1, 20)
+        self.now_s += 4 * seconds
+        return seconds
+
+    def load_target(self, lane):
+        pass
+
+    lane = load_target
+
+
+@pytest.fixture
+def demo_in(monkeypatch, tmp_path):
+    """Runs a demo of so many minutes in a world; returns its outcome."""
+
+    def run(world, minutes, **more):
+        monkeypatch.setattr(module, "encode", lambda prompts, _: [encoded(prompt) for prompt in prompts])
+        monkeypatch.setattr(module, "new_engine", lambda *_: nullcontext(world))
+        monkeypatch.setattr(module, "calibration_task", lambda *_, **settings: SimpleNamespace(**settings))
+        monkeypatch.setattr(module, "SearchSpace", lambda: SPACE)
+        monkeypatch.setattr(module, "record", world.record)
+        monkeypatch.setattr(module, "_FIRST_LOOK_S", 0.0)
+        monkeypatch.setattr(module, "write_outcome", lambda outcome, _folder, _name: outcome)
+        monkeypatch.setattr(module.Tokenizer, "from_folder", lambda _: SimpleNamespace(decode=list))
+        monkeypatch.setattr("calibrate.profiling.calibration.calibrate", world.calibrate)
+        monkeypatch.setattr("mirrorsd.compare.speed_probe.Anchors", lambda *_, **__: world)
+        prompts = tuple(
+            Prompt(prompt_id=str(place), category="", turns=(f"question {place}",)) for place in range(NUM_PROMPTS)
+        )
+        settings = DemoSettings(
+            pair=PAIR, prompts=prompts, out=tmp_path, time_s=60 * minutes, max_new_tokens=NUM_TOKENS, **more
+        )
+        return Demo(settings, world.reports.append, clock=world.clock).run()
+
+    return run
+
+
+def encoded(prompt):
+    place = int(prompt.prompt_id)
+    return EncodedPrompt(RECORD.prompts[place].name, "", (place,) * RECORD.prompts[place].prompt_length)
+
+
+def test_the_usual_time_is_enough_for_all_schedules_on_six_prompts_and_more(demo_in):
+    world = World()
+    outcome = demo_in(world, 5.5)
+    assert outcome.judged.measured.num_prompts >= 6
+    assert len(outcome.judged.results) >= 8
+    assert world.now_s <= 1.2 * 330
+
+
+@pytest.mark.parametrize("minutes", [2, 4, 10])
+@pytest.mark.parametrize(
+    "trouble",
+    [{}, {"pace": 1.6}, {"calibration_over": 1.7}, {"record_over": 3.0}, {"pace": 1.6, "calibration_over": 1.5}],
+)
+def test_the_time_is_kept_within_a_fifth_whatever_takes_longer(demo_in, minutes, trouble):
+    world = World(**trouble)
+    outcome = demo_in(world, minutes)
+    assert world.now_s <= 1.2 * 60 * minutes
+    assert outcome.judged.measured.num_prompts >= 1
+
+
+@pytest.mark.parametrize(("minutes", "calibration_s"), [(2, 36), (5.5, 99), (30, 180)])
+def test_the_time_of_calibration_grows_with_that_of_the_demo(demo_in, minutes, calibration_s):
+    assert expected_stages(60 * minutes)[module.CALIBRATE] == pytest.approx(calibration_s)
+    world = World()
+    if minutes == 2:
+        demo_in(world, minutes)
+        assert world.asked_s == pytest.approx(calibration_s)
+
+
+def test_rather_fewer_schedules_than_few_prompts_and_it_is_said(demo_in):
+    short, long = demo_in(World(), 2), demo_in(World(), 10)
+    assert len(short.judged.results) < len(long.judged.results)
+    (note,) = short.notes
+    assert note.startswith(f"Only {len(short.judged.results)} of {len(long.judged.results)} schedules were run")
+    assert long.notes == ()
+
+
+def test_what_is_left_never_exceeds_what_was_given_and_progress_never_runs_backwards(demo_in):
+    world = World(pace=1.6, record_over=2.0)
+    demo_in(world, 4)
+    assert world.reports[0].left_s == pytest.approx(240)
+    shares = [report.share for report in world.reports]
+    assert shares == sorted(shares)
+    assert all(report.left_s <= 240 for report in world.reports)
+    assert {report.stage for report in world.reports} == set(expected_stages(240))
+
+
+def test_a_slower_machine_is_no_error_of_the_prediction(demo_in):
+    outcome = demo_in(World(pace=1.6), 5.5)
+    for one in outcome.judged.comparisons:
+        assert one.tpot_error == pytest.approx(1 / 1.6 - 1, abs=0.01)
+        assert one.tpot_error_at_anchor == pytest.approx(0.0, abs=0.05)
+
+
+def test_what_is_recommended_is_what_best_yaml_holds_and_the_command_uses(demo_in, tmp_path):
+    outcome = demo_in(World(), 4, run_options=("--target", "t"))
+    winner = outcome.judged.verdict.winner
+    assert load_schedule(tmp_path / "best.yaml") == winner.schedule
+    assert outcome.facts["winner"] == winner.name
+    best = tmp_path / "best.yaml"
+    assert outcome.command == f"mirrorsd run --schedule {best} --target t --prompt 'Why is the sky blue?'"
+
+
+def test_the_sample_is_the_first_prompt_and_the_text_of_the_target(demo_in):
+    prompt, answer = demo_in(World(), 2).sample
+    assert prompt == "question 0"
+    assert answer == RECORD.prompts[0].text.tolist()
+
+
+@pytest.mark.parametrize("use", [None, Use(0.0, 0.0, 2), Use(programs=0.9, host=0.0, num_cores=2)])
+def test_a_busy_machine_is_told_before_the_answer(demo_in, monkeypatch, use):
+    monkeypatch.setattr(module, "OtherUse", lambda: SimpleNamespace(so_far=lambda: use))
+    outcome = demo_in(World(), 2)
+    is_busy = use is not None and use.programs > 0
+    assert (outcome.warning is not None) == is_busy
+    assert outcome.facts["busy"] == (None if use is None else pytest.approx(use.programs / 2))
