@@ -29,6 +29,8 @@ from planner.report.timeline import common_end_s, keys, timeline
 from planner.wording import capital, factor, milliseconds, percent
 
 NO_BREAK_SPACE = "\u00a0"
+TWO_ERRORS = "Errors are given as calibrated, and at the speed of the anchors."
+"""Not in the template, which works out its constants, and so explains their words, before all that stands above."""
 DEFAULT_COMMAND = 'mirrorsd run --schedule best.yaml --prompt "Why is the sky blue?"'
 SWEEP_TITLE = {
     "acceptance": "If the draft were right more or less often",
@@ -57,6 +59,7 @@ def render_report(data: ReportData) -> str:
         facts=facts(data),
         has_measured=bool(data.errors),
         has_anchors=bool(data.errors_at_anchor),
+        two_errors=TWO_ERRORS,
         has_speedups=any(result.speedup for result in data.results),
         has_repeats=any(len(result.measured) > 1 for result in data.results),
         num_candidates=f"{len(data.plan.search.candidates):,}",

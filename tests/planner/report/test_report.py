@@ -240,6 +240,11 @@ def test_words_are_explained_once_where_they_first_stand_and_by_the_same_words(p
     assert set(page.meanings) <= set(GLOSSARY.values())
 
 
+def test_meanings_are_hidden_wherever_they_stand(html):
+    style = re.search(r"<style>(.*?)</style>", html, flags=re.DOTALL).group(1)
+    assert "[hidden] { display: none !important; }" in style
+
+
 def test_what_is_folded_away_explains_its_words_too(judged):
     page = Page(render_report(judged))
     assert page.terms.count("exit") == 2
@@ -296,8 +301,10 @@ def test_errors_at_the_speed_of_the_anchors_have_a_column_of_their_own(data, pag
         for result in data.results
     ]
     unknown = replace(results[-1], measured_at_anchor_s=None, speedup=(1.222, 0.0, inf))
-    text = Page(render_report(replace(data, results=(*results[:-1], unknown)))).text
+    html = render_report(replace(data, results=(*results[:-1], unknown)))
+    text = Page(html).text
     assert "Error, at speed of anchors" in text
+    assert 'at the <button type="button" class="term"' in html.split('class="panel"')[0]
     assert text.count("+25.0 %") == len(results) - 1
     assert "25.0 % at the speed of the anchors" in text.replace(NO_BREAK_SPACE, " ")
     assert f"{results[0].error * 100:+.1f} %".replace("-", "\u2212") in text
