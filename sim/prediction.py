@@ -12,7 +12,7 @@ from hwprofiles.profile import Profile
 from sim.acceptance.acceptance_model import Walk
 from sim.cost.cost_model import Floats, Ints
 from sim.cost.durations import Durations
-from sim.errors import Errors, ErrorShare, error_shares, relative_error
+from sim.error_shares import Errors, ErrorShare, error_shares, relative_error
 
 
 class Bottlenecks(NamedTuple):
@@ -68,8 +68,8 @@ class Prediction:
 
     Attributes:
         tpot_s: decoding time per committed token.
-        errors: what the machine's numbers may make it off by, see `sim.errors`. The chance of the prompts is not among
-            them: a run to compare with decodes the same ones.
+        errors: what the machine's numbers may make it off by, see `sim.error_shares`. The chance of the prompts is
+            not among them: a run to compare with decodes the same ones.
         prefill_s: mean time from the request to the start of decoding, over prompts; None if it was not measured.
         ttft_s: mean time to the first token: prefill, and decoding up to the first commit; None likewise.
         e2e_s: mean time of a request, from its prompt to its last token; None likewise.

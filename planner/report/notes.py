@@ -82,9 +82,9 @@ def notes(data: ReportData) -> Iterator[str]:
         "loading are left out."
     )
     yield (
-        "The interval of a prediction (95 %) comes from held-back checks of the calibration, the spread of its parts "
-        "and the choice of prompts. Schedules share the prompts, so two of them are compared prompt by prompt; "
-        "where the interval of their ratio reaches one, the predictions cannot tell which is faster."
+        "The interval of a prediction (90 %) comes from what the numbers of the calibration may be off by. What two "
+        "schedules share of that cancels in the ratio of their times; where the interval of the ratio, the choice of "
+        "prompts counted in, reaches one, the predictions cannot tell which is faster."
     )
     run = [result for result in data.results if result.measured]
     if run:

@@ -14,7 +14,7 @@ from decoding.schedule import Schedule
 from decoding.student_t import t_quantile
 from hwprofiles.profile import Profile
 from sim.cost.cost_model import Floats
-from sim.errors import ratio_error
+from sim.error_shares import ratio_error
 from sim.evaluator import Evaluator
 from sim.prediction import Prediction
 
@@ -27,7 +27,7 @@ class Comparison:
         ratio: time per token of the other over that of one; above 1 one is faster.
         low, high: between them the ratio lies with 90 %, the machine's errors and the chance of the prompts counted.
         machine_error: half-width (90 %) of the ratio's logarithm from what the machine's numbers may be off by, without
-            what both schedules share (`sim.errors.ratio_error`).
+            what both schedules share (`sim.error_shares.ratio_error`).
         prompts_error: likewise from the chance of the prompts: whether it would also be so on others of their kind
             (delete-one jackknife, Student's t). One prompt shows nothing of it, which counts as none.
     """

@@ -53,7 +53,7 @@ class PrefillTimes:
 
     def __init__(self, profile: Profile, costs: Mapping[str, LaneCost]) -> None:
         self._profile, self._costs = profile, costs
-        self._seconds: dict[tuple[Readers, int], float] = {}
+        self._known: dict[tuple[Readers, tuple[int, ...]], list[float] | None] = {}
 
     def missing(self, schedule: Schedule, prompt_lengths: Sequence[int]) -> str | None:
         """What `seconds` would refuse the schedule for; None if it would not."""
@@ -65,10 +65,12 @@ class PrefillTimes:
 
     def known(self, schedule: Schedule, prompt_lengths: Sequence[int]) -> list[float] | None:
         """`seconds`; None where they are `missing`, since decoding can be simulated without."""
-        try:
-            return self.seconds(schedule, prompt_lengths)
-        except ProfileError:
-            return None
+        key = (Readers.of(schedule), tuple(prompt_lengths))
+        if key not in self._known:
+            self._known[key] = (
+                None if self.missing(schedule, prompt_lengths) else self.seconds(schedule, prompt_lengths)
+            )
+        return self._known[key]
 
     def seconds(self, schedule: Schedule, prompt_lengths: Sequence[int]) -> list[float]:
         """From the request to the start of decoding, for prompts of so many tokens.
@@ -80,12 +82,6 @@ class PrefillTimes:
         return [self._of(readers, length - 1) for length in prompt_lengths]
 
     def _of(self, readers: Readers, rows: int) -> float:
-        key = (readers, rows)
-        if key not in self._seconds:
-            self._seconds[key] = self._work_s(readers, rows)
-        return self._seconds[key]
-
-    def _work_s(self, readers: Readers, rows: int) -> float:
         target, draft, part, draft_waits = readers
         target_s, target_dispatch_s = self._read_s(target, _TARGET, rows), self._profile.lane(target).dispatch_s
         if part is None:

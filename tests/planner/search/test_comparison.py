@@ -11,7 +11,7 @@ from decoding.schedule import Schedule
 from decoding.student_t import t_quantile
 from hwprofiles.profile import Profile
 from planner.search.comparison import Comparison, comparer
-from sim.errors import ratio_error
+from sim.error_shares import ratio_error
 from sim.evaluator import predict
 from tests.planner.synthetic import acceptance_record, machine
 

@@ -77,9 +77,18 @@ def test_two_readers_slow_each_other_until_one_has_read() -> None:
     assert found.seconds(speculative(exit_features=True), [11]) == [61], "never at once"
 
 
+def test_the_last_of_two_readers_goes_on_alone_whichever_it_is() -> None:
+    pair = Contention(lanes=("target", "draft"), slowdown=(1.5, 2.0), source="by hand")
+    slow = reading(lane("draft"), prefill=1, draft_prefill=8, head_prefill=1)
+    found = times(machine(reader("target"), slow, contention=(pair,)))
+    # the target reads 40 s of work in 60 s, in which the draft does 30 s of its 80 s
+    assert found.seconds(speculative(), [11]) == [60 + 50]
+
+
 def test_a_prompt_of_one_token_leaves_nothing_to_read() -> None:
     found = times(machine(reader("target"), reader("draft")))
     assert found.seconds(speculative(), [1]) == [DISPATCH_S]
+    assert times(machine()).known(speculative(), [1]) is None, "unless reading was not measured at all"
 
 
 def test_what_was_not_measured_is_named_and_never_guessed() -> None:

@@ -7,6 +7,9 @@ A decoding time is::
 where a cause is everything that makes times wrong together (all times of the profile, all of a lane, a table, the
 slowdowns of a pair), *share* is how much of the time it acts on, and the errors of causes are independent. So what two
 schedules share cancels in the ratio of their times, and what only one of them uses does not.
+
+Shares are what rounds wait for: drafting that the target hides has none, though a draft that is much slower than
+measured would no longer be hidden.
 """
 
 from __future__ import annotations

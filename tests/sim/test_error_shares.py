@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import hypot, isclose
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,10 +15,11 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Contention, Profile
 from sim.acceptance.acceptance_model import DrawnAcceptance
-from sim.errors import ALL_TIMES, ErrorShare, ratio_error, relative_error
+from sim.error_shares import ALL_TIMES, ErrorShare, ratio_error, relative_error
 from sim.evaluator import predict
 from tests.sim.worlds import (
     AUTOREGRESSIVE,
+    MAX_WINDOW,
     TREES,
     lane,
     machine,
@@ -99,6 +102,15 @@ def test_a_table_that_one_alone_uses_does_not() -> None:
     assert ratio_error(shorter, other) == pytest.approx(0.3 * (2 / 13 - 1 / 12))
 
 
+def test_guesses_are_as_wrong_as_the_worst_of_the_tables_they_need() -> None:
+    hits = np.zeros((4, MAX_WINDOW), dtype=np.int32)
+    guessing = record(replace(prompt("1010"), stream_hits=hits, feature_stream_hits=hits), num_streams=2)
+    table = lane("draft").draft_streams.model_copy(update={"relative_error": 0.3})
+    found = predict(speculative(draft_streams=1), wrong(machine(), draft_streams=table), guessing)
+    assert found.errors["draft_step on draft"].relative_error == 0.3
+    assert predict(speculative(), wrong(machine(), draft_streams=table), guessing).relative_error == 0
+
+
 def test_streams_have_a_table_of_their_own() -> None:
     found = predict(
         tree(TREES[-1], 7), machine(lane("target", streams=4)), DrawnAcceptance(0, hit_rate=0, num_tokens=5)
@@ -114,3 +126,12 @@ def test_while_both_lanes_compute_the_time_is_as_wrong_as_their_slowdown(lanes: 
     assert found.hidden_draft_s
     assert found.relative_error == pytest.approx(0.2 * found.hidden_draft_s / found.decode_s)
     assert predict(speculative(), profile, TEXTS).relative_error == 0
+
+
+def test_what_slows_the_target_is_time_on_its_lane() -> None:
+    entry = Contention(lanes=("target", "draft"), slowdown=(2.0, 1.0), source="by hand")
+    found = predict(mirror("draft"), machine(contention=(entry,)), TEXTS)
+    waits = found.bottlenecks
+    assert waits.contention > 0
+    assert found.errors["lane target"].share == found.target_busy_s / found.decode_s
+    assert found.errors["lane draft"].share == (waits.draft + waits.fallback) / found.decode_s
