@@ -41,6 +41,7 @@ from mirrorsd.text_engine import lane_specs, new_engine
 from planner.plan import Plan, make_plan
 from planner.search.search import Candidate, pick_demo_schedules
 from planner.search.space import SearchSpace
+from planner.wording import counted
 from runtime.engine import Engine
 from runtime.models.tokenizer import Tokenizer
 
@@ -212,7 +213,8 @@ class Demo:
         stages.expect(RUN, num_prompts * sum(costs[:count]))
         if count < len(candidates):
             run = f"Only {count} of {len(candidates)} schedules were run"
-            self._notes += (f"{run}: there was no time for all of them on {WANTED_PROMPTS} prompts.",)
+            wanted = counted(min(WANTED_PROMPTS, len(plan.record.prompts)), "prompt")
+            self._notes += (f"{run}: there was no time for all of them on {wanted}.",)
         chosen = {candidate.schedule for candidate in candidates[:count]}
         return [one for one in picked if one.schedule in chosen], num_prompts
 
