@@ -29,7 +29,7 @@ class GreedyText(NamedTuple):
         states: by layer, hidden states after it at positions 0..P + N - 2 (the last token is never read), each
             [P + N - 1, D].
         margins: by how much the best logit exceeds the second best at every token, [N]. Near zero, other
-            arithmetic (more rows at once, other threads) may choose another token.
+            arithmetic (that of a tree, another machine's) may choose another token.
     """
 
     tokens: list[int]
@@ -49,8 +49,8 @@ def greedy_text(target: Decoder, prompt: Sequence[int], *, max_new_tokens: int, 
         msg = f"{len(prompt)} prompt and {max_new_tokens} new tokens exceed the target's {len(target.rotary.cos_PH)}"
         raise RecordError(msg)
     reader = _Reader(target, num_positions, layers)
-    for start, stop, mask in prefill_pieces(len(prompt) - 1, target.embedding.weight.dtype):
-        reader.read(prompt[start:stop], mask)
+    for start, stop in prefill_pieces(len(prompt) - 1):
+        reader.read(prompt[start:stop])
     sequence = DecodedSequence(prompt, max_new_tokens=max_new_tokens, eos_token_ids=target.config.eos_token_ids)
     margins, last = [], prompt[-1]
     while sequence.unfinished:
@@ -72,14 +72,14 @@ class _Reader:
         self.rows: dict[int, list[Tensor]] = {layer: [] for layer in sorted(set(layers))}
         self.cache = KVCache(target.config, capacity, dtype=target.embedding.weight.dtype)
 
-    def read(self, ids: Sequence[int], mask: Tensor | None = None) -> Tensor:
+    def read(self, ids: Sequence[int]) -> Tensor:
         """Hidden states after the last layer [1, T, D] of the next rows of the text."""
         count, context = len(ids), self.cache.cursor
         positions = torch.arange(context, context + count)
         x_BTD: Tensor = self.target.embedding(torch.tensor([list(ids)]))
         done = 0
         for layer in dict.fromkeys((*self.rows, self.target.config.num_layers)):
-            x_BTD = self.target.run_layers(x_BTD, done, layer, positions=positions, mask=mask, cache=self.cache)
+            x_BTD = self.target.run_layers(x_BTD, done, layer, positions=positions, cache=self.cache)
             done = layer
             if layer in self.rows:
                 self.rows[layer].append(x_BTD[0])

@@ -3,9 +3,10 @@
 A record is made in this process, one prompt after the other, and can be interrupted: finished prompts are kept
 in a file beside the record and a rerun with the same models, prompts and settings goes on after them.
 
-In float32 a replay of the record equals the real rounds exactly. In bfloat16 a verification of several rows
-rounds differently from the single rows the text was written with, so where the target's two best logits nearly
-tie, a real run may take the other token; such a run parts from its replay there.
+A replay of the record's chains equals the real rounds exactly, in any dtype, because a row has the same bits whatever
+rows are computed with it (`runtime.models.attention`, `runtime.models.row_invariance`). Trees are the exception
+(`runtime.models.masks.TreeRows`): where the target's two best logits nearly tie, a real run may take the other token and
+part from its replay there.
 """
 
 from __future__ import annotations

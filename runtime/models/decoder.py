@@ -9,24 +9,17 @@ Loading weights lives in `runtime.models.weights`; keys and values live in `runt
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from runtime.models.attention import LayerKeys, Sight, WithinCall
 from runtime.models.config import Llama3Rope, ModelConfig
+from runtime.models.row_invariance import Linear
 
 Rotation = tuple[Tensor, Tensor]
 """Cosines and sines of the rows' positions."""
-
-
-class LayerKeys(Protocol):
-    """What a layer needs of a cache (`runtime.models.kv_cache`)."""
-
-    def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor, /) -> tuple[Tensor, Tensor]:
-        """Take the keys and values of this call's rows; return all that the rows may see, [B, K, S, H] each."""
-        ...
 
 
 class Rotary(nn.Module):
@@ -58,26 +51,22 @@ class Layer(nn.Module):
         width = config.num_heads * config.head_dim
         heads = config.num_heads + 2 * config.num_kv_heads
         self.input_norm = nn.Parameter(torch.ones(config.hidden_size))
-        self.qkv = nn.Linear(config.hidden_size, heads * config.head_dim, bias=config.attention_bias)
+        self.qkv = Linear(config.hidden_size, heads * config.head_dim, bias=config.attention_bias)
         self.q_norm = nn.Parameter(torch.ones(config.head_dim)) if config.qk_norm else None
         self.k_norm = nn.Parameter(torch.ones(config.head_dim)) if config.qk_norm else None
-        self.out = nn.Linear(width, config.hidden_size, bias=config.attention_out_bias)
+        self.out = Linear(width, config.hidden_size, bias=config.attention_out_bias)
         self.mlp_norm = nn.Parameter(torch.ones(config.hidden_size))
-        self.gate_up = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=config.mlp_bias)
-        self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
+        self.gate_up = Linear(config.hidden_size, 2 * config.intermediate_size, bias=config.mlp_bias)
+        self.down = Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
 
-    def forward(
-        self, x_BTD: Tensor, rotary: Rotation, mask: Tensor | None, cache: LayerKeys | None, index: int
-    ) -> Tensor:
+    def forward(self, x_BTD: Tensor, rotary: Rotation, sight: Sight, cache: LayerKeys, index: int) -> Tensor:
         """Hidden states after this layer [B, T, D]; keys and values go to layer `index` of the cache."""
         eps = self.config.norm_eps
-        x_BTD = x_BTD + self._attend(rms_norm(x_BTD, self.input_norm, eps), rotary, mask, cache, index)
+        x_BTD = x_BTD + self._attend(rms_norm(x_BTD, self.input_norm, eps), rotary, sight, cache, index)
         gate, up = self.gate_up(rms_norm(x_BTD, self.mlp_norm, eps)).chunk(2, dim=-1)
         return x_BTD + self.down(F.silu(gate) * up)  # type: ignore[no-any-return]
 
-    def _attend(
-        self, x_BTD: Tensor, rotary: Rotation, mask: Tensor | None, cache: LayerKeys | None, index: int
-    ) -> Tensor:
+    def _attend(self, x_BTD: Tensor, rotary: Rotation, sight: Sight, cache: LayerKeys, index: int) -> Tensor:
         config = self.config
         num_sequences, num_rows, _ = x_BTD.shape
         qkv = self.qkv(x_BTD).view(num_sequences, num_rows, -1, config.head_dim)
@@ -89,10 +78,7 @@ class Layer(nn.Module):
             )
         qk = rotate(qk, *rotary)
         q_BTNH, k_BTKH = qk.split_with_sizes([config.num_heads, config.num_kv_heads], dim=2)
-        k_BKSH, v_BKSH = k_BTKH.transpose(1, 2), v_BTKH.transpose(1, 2)
-        if cache is not None:
-            k_BKSH, v_BKSH = cache.write(index, k_BKSH, v_BKSH)
-        return self.out(attention(q_BTNH, k_BKSH, v_BKSH, mask))  # type: ignore[no-any-return]
+        return self.out(cache.attend(index, q_BTNH, k_BTKH, v_BTKH, sight))  # type: ignore[no-any-return]
 
 
 class Decoder(nn.Module):
@@ -104,7 +90,7 @@ class Decoder(nn.Module):
         self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
         self.final_norm = nn.Parameter(torch.ones(config.hidden_size))
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
         if config.tie_embeddings:
             self.lm_head.weight = self.embedding.weight
         self.rotary = Rotary(config, max_position or config.max_position)
@@ -126,14 +112,14 @@ class Decoder(nn.Module):
             start: layers already done.
             stop: layers done on return.
             positions: rotary positions [T] or [B, T].
-            mask: additive mask, broadcastable to [B, 1, T, S]; None lets every row see every key.
-            cache: keys and values are written at its cursor; None attends within this call only.
+            mask: additive mask, broadcastable to [B, 1, T, S]; for None see `LayerKeys.sight` of the cache.
+            cache: where keys and values go; None attends within this call only.
         """
         rotary = self.rotary(positions, x_BTD.dtype)
-        if mask is not None:
-            mask = _for_groups(mask, self.config.num_queries_per_kv)
+        keys = WithinCall() if cache is None else cache
+        sight = keys.sight(mask, x_BTD.shape[1], self.config.num_queries_per_kv)
         for index in range(start, stop):
-            x_BTD = self.layers[index](x_BTD, rotary, mask, cache, index)
+            x_BTD = self.layers[index](x_BTD, rotary, sight, keys, index)
         return x_BTD
 
     def logits(self, x_BTD: Tensor) -> Tensor:
@@ -156,31 +142,10 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + torch.cat([-high, low], dim=-1) * sin
 
 
-def attention(q_BTNH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor, mask: Tensor | None) -> Tensor:
-    """Grouped-query attention [B, T, N * H].
-
-    The G query heads of a key/value head are laid out as extra rows, so keys are never repeated in memory; the
-    mask has G times the rows too.
-    """
-    num_sequences, num_rows, num_heads, head_dim = q_BTNH.shape
-    num_kv_heads = k_BKSH.shape[1]
-    group = num_heads // num_kv_heads
-    q = q_BTNH.reshape(num_sequences, num_rows, num_kv_heads, group, head_dim)
-    q = q.permute(0, 2, 3, 1, 4).reshape(num_sequences, num_kv_heads, group * num_rows, head_dim)
-    x = F.scaled_dot_product_attention(q, k_BKSH, v_BKSH, attn_mask=mask)
-    x = x.view(num_sequences, num_kv_heads, group, num_rows, head_dim)
-    return x.permute(0, 3, 1, 2, 4).reshape(num_sequences, num_rows, num_heads * head_dim)
-
-
 def causal_mask(num_rows: int, dtype: torch.dtype, *, context: int = 0) -> Tensor:
     """Additive mask [T, context + T]: row t sees the context and rows 0..t."""
     full = torch.full((num_rows, context + num_rows), -math.inf, dtype=dtype)
     return full.triu_(diagonal=context + 1)
-
-
-def _for_groups(mask: Tensor, num_queries_per_kv: int) -> Tensor:
-    """The mask's rows once for every query head of a key/value head: done once for all layers."""
-    return mask.repeat(*[1] * (mask.dim() - 2), num_queries_per_kv, 1)
 
 
 def _scale(frequencies: Tensor, scaling: Llama3Rope | None) -> Tensor:

@@ -9,41 +9,65 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from runtime.models.attention import KEYS_AT_ONCE, LayerKeys, Piece, Sight, keys_seen, mask_for_groups, with_all_keys
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import causal_mask
 
 
-class KVCache:
-    """Keys and values of one sequence for every layer; implements `runtime.models.decoder.LayerKeys`.
+class KVCache(LayerKeys):
+    """Keys and values of one sequence for every layer, or of several that advance together.
 
-    Shapes: [layers, 1, K, capacity, H]. `cursor` is the first slot that the next call writes; what the slots from
-    it on hold is garbage by definition.
+    Shapes: [layers, B, K, capacity, H]. `cursor` is the first slot that the next call writes; what the slots from
+    it on hold is garbage by definition, but finite: rows see some of it masked.
     """
 
-    def __init__(self, config: ModelConfig, capacity: int, *, dtype: torch.dtype, device: str = "cpu") -> None:
-        shape = (config.num_layers, 1, config.num_kv_heads, capacity, config.head_dim)
+    def __init__(
+        self,
+        config: ModelConfig,
+        capacity: int,
+        *,
+        dtype: torch.dtype,
+        device: str = "cpu",
+        num_sequences: int = 1,
+    ) -> None:
+        shape = (config.num_layers, num_sequences, config.num_kv_heads, _whole(capacity), config.head_dim)
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
         self.values = torch.zeros(shape, dtype=dtype, device=device)
         self.cursor = 0
-        self._masks: dict[int, Tensor] = {}
+        self._text_order = torch.zeros(0, 0)
 
     def start(self, num_slots: int) -> None:
         """Begin a text that needs so many slots: the memory there is serves if it is enough."""
         if self.capacity < num_slots:
-            shape = (*self.keys.shape[:3], num_slots, self.keys.shape[4])
-            self.keys, self.values, self._masks = self.keys.new_zeros(shape), self.values.new_zeros(shape), {}
+            shape = (*self.keys.shape[:3], _whole(num_slots), self.keys.shape[4])
+            self.keys, self.values = self.keys.new_zeros(shape), self.values.new_zeros(shape)
         self.cursor = 0
 
-    def mask(self, num_rows: int) -> Tensor | None:
-        """Additive mask [T, cursor + T] of the next rows, in text order; None for one row, which sees everything.
+    def sight(self, mask: Tensor | None, num_rows: int, num_queries_per_kv: int) -> Sight:
+        """What the next rows see by a mask over the slots up to them, [.., T, cursor + T]; None is text order.
 
-        A slice of a table made once for each number of rows: making a mask can cost more than the step it serves.
+        A row never sees a slot after its own, and that settles how many it is computed over (`keys_seen`).
         """
-        if num_rows == 1:
-            return None
-        if num_rows not in self._masks:
-            self._masks[num_rows] = causal_mask(num_rows, self.keys.dtype, context=self.capacity)
-        return self._masks[num_rows][:, self.capacity - self.cursor :]
+        pieces, start = list[Piece](), 0
+        while start < num_rows:
+            num_keys = keys_seen(self.cursor + start)
+            stop = min(num_keys - self.cursor, num_rows)
+            part = self._in_text_order(start, stop, num_keys) if mask is None else mask[..., start:stop, :]
+            part = mask_for_groups(with_all_keys(part, num_keys), num_queries_per_kv)
+            pieces.append(Piece(slice(start, stop), num_keys, part))
+            start = stop
+        return tuple(pieces)
+
+    def _in_text_order(self, start: int, stop: int, num_keys: int) -> Tensor:
+        """Mask [stop - start, num_keys] of some of the next rows, all in the last `KEYS_AT_ONCE` of these slots.
+
+        Part of a table made once: making a mask can cost more than the step it serves.
+        """
+        if self._text_order.shape[-1] != self.capacity:
+            table = causal_mask(KEYS_AT_ONCE, self.keys.dtype, context=self.capacity - KEYS_AT_ONCE)
+            self._text_order = table.to(self.keys.device)
+        first = self.cursor - (num_keys - KEYS_AT_ONCE)
+        return self._text_order[first + start : first + stop, self.capacity - num_keys :]
 
     @property
     def capacity(self) -> int:
@@ -51,14 +75,14 @@ class KVCache:
         return self.keys.shape[3]
 
     def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
-        """Store the rows of this call at the cursor; return every slot up to them, [1, K, S, H] each.
+        """Store the rows of this call at the cursor; return all slots, [B, K, capacity, H] each.
 
         The cursor does not move: all layers of one forward write the same slots (see `advance`).
         """
-        stop = self.cursor + k_BKTH.shape[2]
-        self.keys[layer, :, :, self.cursor : stop] = k_BKTH
-        self.values[layer, :, :, self.cursor : stop] = v_BKTH
-        return self.keys[layer, :, :, :stop], self.values[layer, :, :, :stop]
+        keys, values, num_rows = self.keys[layer], self.values[layer], k_BKTH.shape[2]
+        keys.narrow(2, self.cursor, num_rows).copy_(k_BKTH)
+        values.narrow(2, self.cursor, num_rows).copy_(v_BKTH)
+        return keys, values
 
     def advance(self, num_rows: int) -> None:
         """Keep the rows just written.
@@ -97,3 +121,8 @@ class KVCache:
             self.keys[:, :, :, destination:stop] = self.keys.index_select(3, index)
             self.values[:, :, :, destination:stop] = self.values.index_select(3, index)
         self.set_length(stop)
+
+
+def _whole(num_slots: int) -> int:
+    """Slots as rows see them (`KEYS_AT_ONCE`)."""
+    return num_slots + -num_slots % KEYS_AT_ONCE

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+
+from runtime.models.row_invariance import linear
 
 
 class OutputRows:
@@ -46,4 +47,4 @@ class OutputRows:
         """Normalised hidden states [..., D] -> logits over `ids`."""
         if self.rows.dtype != x.dtype:
             self.rows = self.rows.to(x.dtype)
-        return F.linear(x, self.rows)
+        return linear(x, self.rows)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from runtime.models.decoder import rms_norm
+from runtime.models.row_invariance import Linear
 
 
 class ExitAdapter(nn.Module):
@@ -22,10 +23,10 @@ class ExitAdapter(nn.Module):
     def __init__(self, hidden_size: int, width: int, eps: float) -> None:
         super().__init__()
         self.eps = eps
-        self.affine = nn.Linear(hidden_size, hidden_size)
+        self.affine = Linear(hidden_size, hidden_size)
         self.norm = nn.Parameter(torch.ones(hidden_size))
-        self.up = nn.Linear(hidden_size, width, bias=False)
-        self.down = nn.Linear(width, hidden_size, bias=False)
+        self.up = Linear(hidden_size, width, bias=False)
+        self.down = Linear(width, hidden_size, bias=False)
         with torch.no_grad():
             self.affine.weight.copy_(torch.eye(hidden_size))
             self.affine.bias.zero_()

@@ -26,7 +26,7 @@ class StreamingTarget(TargetModel):
 
     def __init__(self, decoder: Decoder, streams: StreamTree, heads: ExitHeads | None = None) -> None:
         super().__init__(decoder, heads)
-        self.streams = streams
+        self.streams, self.num_streams = streams, streams.num_streams
         self._tree = streams.paths
 
     def set_tree(self, *, size: int, depth: int) -> None:

@@ -27,7 +27,10 @@ from runtime.verification.rules import GREEDY, Sampling, decide
 
 
 class RowsUnderWay(NamedTuple):
-    """Rows on their way through the layers; `taps` are their states after the feature layers passed, [T, D] each."""
+    """Rows on their way through the layers, in text order without a `mask`.
+
+    `taps` are their states after the feature layers passed, [T, D] each.
+    """
 
     window: Window
     x_BTD: Tensor
@@ -39,6 +42,9 @@ class RowsUnderWay(NamedTuple):
 
 class TargetModel:
     """A decoder, its exits, and the state of the sequence it is working on."""
+
+    num_streams = 0
+    """Rows that draft after those of a window, and need slots as these do."""
 
     def __init__(self, decoder: Decoder, heads: ExitHeads | None = None) -> None:
         self.decoder, self.num_layers = decoder, decoder.config.num_layers
@@ -74,15 +80,15 @@ class TargetModel:
         Returns:
             Features of all positions but the last, [len(prompt) - 1, E * D]; None without `feature_layers`.
         """
-        self.cache.start(capacity)
+        self.cache.start(capacity + self.num_streams)
         self._sampling, self._waiting = sampling, None
         self._feature_layers, self._raw_features = feature_layers, raw_features
         self._last_token = prompt[-1]
         self.add_prompt_tokens(prompt)
         width = len(feature_layers) * self.decoder.config.hidden_size
         features = [torch.empty(0, width, dtype=self.dtype)]
-        for start, stop, mask in prefill_pieces(len(prompt) - 1, self.dtype):
-            rows = self._embed(prompt[start:stop], torch.arange(start, stop), mask)
+        for start, stop in prefill_pieces(len(prompt) - 1):
+            rows = self._embed(prompt[start:stop], torch.arange(start, stop), None)
             rows = self.advance(rows, self.num_layers)
             self.cache.advance(stop - start)
             if feature_layers:
@@ -136,7 +142,7 @@ class TargetModel:
             tree = tree_rows(window.parents, self.dtype)
             return self._embed(ids, tree.depths + context, tree.mask(context), window)
         positions = torch.arange(context, context + len(ids))
-        return self._embed(ids, positions, self.cache.mask(len(ids)), window)
+        return self._embed(ids, positions, None, window)
 
     @torch.inference_mode()
     def advance(self, rows: RowsUnderWay, stop: int) -> RowsUnderWay:

@@ -18,13 +18,13 @@ Part = Literal[
     "draft_prefill",
 ]
 """verify: a whole verification, what its reply holds included. verify_tree: that of a drafted tree of `rows` - 1
-nodes, a path of which is accepted and moved after the text. stream: the same by a target whose streams draft the
-next tree, the largest they have. head: what a verification does after its last layer, right after it. exit: what
-a prefix does after its exit layer, right after it, candidates and their message included. draft_step: one step of
-the draft model under a tree mask, proposals included. draft_streams: what it takes to guess `rows` tokens by the
-streams of one row of the draft. head_step: one step of any other drafter at so many rows
-(`runtime.drafters.window_drafter.WindowDrafter.timed_step`). prefill, draft_prefill: reading a prompt of `rows` + 1
-tokens, by the target and by whatever drafter is loaded, with the features that it reads."""
+nodes, a path of which is accepted and moved after the text. stream: the same by a target whose streams draft the next
+tree, the largest they have. head: what a verification does after its last layer, right after it. exit: what a prefix
+does after its exit layer, right after it, candidates and their message included. draft_step: one step of the draft
+model, proposals included: a row of each of as many branches, or rows of the text where one proposes. draft_streams:
+what it takes to guess `rows` tokens by the streams of one row of the draft. head_step: one step of any other drafter
+at so many rows (`runtime.drafters.window_drafter.WindowDrafter.timed_step`). prefill, draft_prefill: reading a
+prompt of `rows` + 1 tokens, by the target and by whatever drafter is loaded, with the features that it reads."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

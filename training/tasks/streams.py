@@ -27,7 +27,7 @@ from runtime.drafters.language_model.model import DraftModel
 from runtime.drafters.shipped import find_drafter
 from runtime.drafters.streams.drafter import StreamTree
 from runtime.drafters.streams.folder import load_streams, save_streams
-from runtime.drafters.streams.model import Keys, StreamConfig, StreamModel, run_along, stream_mask
+from runtime.drafters.streams.model import Borrowed, Keys, StreamConfig, StreamModel, run_along, stream_mask
 from runtime.models.decoder import Decoder
 from runtime.trees.static_tree import Ranks
 from training.data.batch import Batch, make_batch, shifted_features
@@ -117,8 +117,8 @@ class StreamsTask(StatesTask[R]):
             hidden_BRJD = self.module(
                 x_BTD.gather(1, rows.positions[..., None].expand(-1, -1, x_BTD.shape[-1])),
                 positions=rows.positions,
+                cache=Borrowed(texts.keys),
                 mask=stream_mask(visible_BRS[:, None], sizes.num_streams),
-                keys=texts.keys,
             )
         return rows, hidden_BRJD
 

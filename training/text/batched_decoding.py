@@ -11,23 +11,12 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
-from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import KVCache
 
 _TOP_K = 1024
 _LEAST_ALIVE = 0.75
 """Finished rows are dropped as soon as less than this share of the rows is still going."""
-
-
-class BatchCache(KVCache):
-    """A `KVCache` of several sequences that advance together: [layers, B, K, capacity, H]."""
-
-    def __init__(self, config: ModelConfig, num_sequences: int, capacity: int, *, like: Tensor) -> None:
-        super().__init__(config, 0, dtype=like.dtype, device=str(like.device))
-        shape = (config.num_layers, num_sequences, config.num_kv_heads, capacity, config.head_dim)
-        self.keys = torch.zeros(shape, dtype=like.dtype, device=like.device)
-        self.values = torch.zeros_like(self.keys)
 
 
 @torch.inference_mode()
@@ -91,7 +80,9 @@ class _Rows:
         weight = target.embedding.weight
         width = max(map(len, prompts))
         self._target = target
-        self._cache = BatchCache(target.config, len(prompts), width + spare, like=weight)
+        self._cache = KVCache(
+            target.config, width + spare, dtype=weight.dtype, device=str(weight.device), num_sequences=len(prompts)
+        )
         self._pads_R = torch.tensor([width - len(prompt) for prompt in prompts], device=weight.device)
         self.numbers = torch.arange(len(prompts), device=weight.device)
         """Places in the batch of the sequences that are left."""

@@ -73,8 +73,7 @@ class EagleDrafter(WindowDrafter):
             self._last = (committed, self._input_feature(_require(features_TE)))
         self.cache.set_length(self._num_before)
         ids, feature_TD = self._last
-        mask = self.cache.mask(len(ids))
-        feature_1D = self.feed(ids, feature_TD, positions=self._positions(len(ids)), mask=mask)[-1:]
+        feature_1D = self.feed(ids, feature_TD, positions=self._positions(len(ids)))[-1:]
         growth = _Growth(self, feature_1D, self._top_k)
         yield len(ids)
         for _ in range(1, self._depth):
@@ -120,8 +119,11 @@ class EagleDrafter(WindowDrafter):
         return ranks
 
     @torch.inference_mode()
-    def feed(self, ids: Sequence[int], feature_TD: Tensor, *, positions: Tensor, mask: Tensor | None) -> Tensor:
-        """One step at the cache's cursor, which moves after it: features of the rows' own positions [T, D]."""
+    def feed(self, ids: Sequence[int], feature_TD: Tensor, *, positions: Tensor, mask: Tensor | None = None) -> Tensor:
+        """One step at the cache's cursor, which moves after it: features of the rows' own positions [T, D].
+
+        Without a mask the rows are in text order.
+        """
         ids_BT = torch.tensor([ids])
         feature_BTD = self.head(ids_BT, feature_TD[None], positions=positions, mask=mask, cache=self.cache)
         self.cache.advance(len(ids))
@@ -155,9 +157,9 @@ class EagleDrafter(WindowDrafter):
     def _read(self, ids: Sequence[int], feature_TD: Tensor) -> Tensor:
         """Feed a text from its beginning on; features of its positions [T, D]."""
         parts = [feature_TD[:0]]
-        for start, stop, mask in prefill_pieces(len(ids), self.dtype):
+        for start, stop in prefill_pieces(len(ids)):
             positions = self._positions(stop - start)
-            parts.append(self.feed(ids[start:stop], feature_TD[start:stop], positions=positions, mask=mask))
+            parts.append(self.feed(ids[start:stop], feature_TD[start:stop], positions=positions))
         return torch.cat(parts)
 
     def _positions(self, count: int) -> Tensor:

@@ -23,8 +23,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from runtime.models.attention import WithinCall
 from runtime.models.config import ModelConfig
-from runtime.models.decoder import Rotary, attention, rms_norm, rotate
+from runtime.models.decoder import Rotary, rms_norm, rotate
 from runtime.models.kv_cache import KVCache
 from runtime.models.vocabulary import OutputRows
 
@@ -103,17 +104,14 @@ class EagleHead(nn.Module, ABC):
             ids_BT: target token ids.
             feature_BTD: features of the positions before: of `input_feature`, or of an earlier call.
             positions: rotary positions [T].
-            mask: additive mask [T, S]; None lets every row see every key.
+            mask: additive mask [T, S]; for None see `LayerKeys.sight` of the cache.
             cache: keys and values are written at its cursor; None attends within this call only.
         """
         attended, residual = self.read(self.embedding(ids_BT), feature_BTD)
         q_BTNH, k_BTKH, v_BTKH = self.layer.project(attended, self.rotary(positions, attended.dtype))
-        k_BKSH, v_BKSH = k_BTKH.transpose(1, 2), v_BTKH.transpose(1, 2)
-        if cache is not None:
-            k_BKSH, v_BKSH = cache.write(0, k_BKSH, v_BKSH)
-        if mask is not None:
-            mask = mask.repeat(self.config.num_queries_per_kv, 1)
-        return self.layer.finish(residual, attention(q_BTNH, k_BKSH, v_BKSH, mask))
+        keys = WithinCall() if cache is None else cache
+        sight = keys.sight(mask, ids_BT.shape[1], self.config.num_queries_per_kv)
+        return self.layer.finish(residual, keys.attend(0, q_BTNH, k_BTKH, v_BTKH, sight))
 
     def share(
         self, embedding_VD: Tensor, head_KD: Tensor, kept_ids: Tensor, *, target_head_VD: Tensor | None = None

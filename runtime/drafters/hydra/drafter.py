@@ -56,14 +56,14 @@ class HydraDrafter(HeadDrafter):
         self.model.output.add_prompt_tokens(prompt)
         self.cache.start(capacity)
         self._last_token, self._prefix_1D = prompt[-1], None
-        for start, stop, mask in prefill_pieces(len(features_TE), self.dtype):
-            self._read(features_TE[start:stop], mask)
+        for start, stop in prefill_pieces(len(features_TE)):
+            self._read(features_TE[start:stop])
 
     def rollout(self, committed: Sequence[int] = (), features_TE: Tensor | None = None) -> Steps:
         """Draft a tree after the committed text, level by level (see `WindowDrafter`)."""
         if features_TE is not None and len(features_TE):
             self._last_token = committed[-1]
-            self._read(features_TE, self.cache.mask(len(features_TE)))
+            self._read(features_TE)
         if self._prefix_1D is None:
             # after a prompt of one token there is no state yet, and so no tree
             yield max(len(committed), 1)
@@ -85,10 +85,9 @@ class HydraDrafter(HeadDrafter):
         self.cache.fill_random(context)
         features_TD = torch.randn(rows, size, dtype=self.dtype)
         ids_R1 = torch.randint(len(self.model.embedding_VD), (rows, 1))
-        mask = None if rows == 1 else causal_mask(rows, self.dtype, context=context)
 
         def step() -> Tensor:
-            prefix_1D = self._read(features_TD, mask)
+            prefix_1D = self._read(features_TD)
             self.cache.set_length(context)
             return self._candidates(prefix_1D.expand(rows, -1), ids_R1, MOST_RANKS)
 
@@ -120,13 +119,13 @@ class HydraDrafter(HeadDrafter):
         self._inner = [[path for path in inner if len(path) == level] for level in range(len(self._counts))]
 
     @torch.inference_mode()
-    def _read(self, features_TD: Tensor, mask: Tensor | None) -> Tensor:
+    def _read(self, features_TD: Tensor) -> Tensor:
         """Run the prefix layer over the next committed positions; h' of the last of them, [1, D]."""
         start, count = self.cache.cursor, len(features_TD)
         prefix_BTD = self.model.read_prefix(
             (features_TD * self.model.target_norm)[None],
             positions=torch.arange(start, start + count),
-            mask=mask,
+            mask=None,
             cache=self.cache,
         )
         self.cache.advance(count)

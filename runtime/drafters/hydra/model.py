@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from decoding.errors import ModelError
+from runtime.models.attention import WithinCall
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Layer, Rotary, rms_norm
 from runtime.models.kv_cache import KVCache
@@ -115,13 +116,13 @@ class HydraModel(nn.Module):
         Args:
             x_BTD: one row per committed position.
             positions: rotary positions [T] or [B, T].
-            mask: additive mask [T, S]; None lets every row see every key.
+            mask: additive mask [T, S]; for None see `LayerKeys.sight` of the cache.
             cache: of one layer; keys and values are written at its cursor.
         """
         rotary = self.rotary(positions, x_BTD.dtype)
-        if mask is not None:
-            mask = mask.repeat(self.layer_config.num_queries_per_kv, 1)
-        return self.prefix(x_BTD, rotary, mask, cache, 0)  # type: ignore[no-any-return]
+        keys = WithinCall() if cache is None else cache
+        sight = keys.sight(mask, x_BTD.shape[1], self.layer_config.num_queries_per_kv)
+        return self.prefix(x_BTD, rotary, sight, keys, 0)  # type: ignore[no-any-return]
 
     def embed(self, ids_M: Tensor) -> Tensor:
         """Embeddings at unit scale [M, D]: what `forward` sees of a token."""

@@ -8,7 +8,7 @@ What a step computes is part of the contract, as in `runtime.drafters.language_m
 - With features nothing runs before the message. The first step feeds the window again, each token with the
   feature of its predecessor, together with all roots: window + R rows. Later steps are R rows.
 - A branch is finished after as many steps as a window has tokens; its root is fed in the first of them.
-- Taking a branch (a hit) gathers its keys after the text and drafts the rest of its window by steps of one row.
+- Taking a branch (a hit) copies its keys to the text and drafts the rest of its window by steps of one row.
   Without such a branch (a miss) everything is dropped and a fresh rollout starts. Should a branch be taken before
   its first step, its window is drafted by the steps of a fresh rollout, and it still is a hit.
 
@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 from decoding.messages import ExitSignal, Outcome, Root
@@ -29,16 +28,14 @@ from decoding.schedule import Schedule
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.proposals import Proposal
 from runtime.drafters.window_drafter import Steps
-from runtime.models.masks import TreeMask
 
 
 @dataclass(slots=True, kw_only=True)
 class _Branch:
-    """One continuation: its place among the rows of the mask, and what is drafted so far."""
+    """One continuation: its place in the drafter's branches, and what is drafted so far."""
 
     root: Root
     index: int
-    slots: list[int] = field(default_factory=list)
     proposals: list[Proposal] = field(default_factory=list)
 
     @property
@@ -53,15 +50,7 @@ class BranchSet:
         self._drafter = drafter
         self._schedule = schedule
         self._window = drafter.window
-        num_roots = sum(schedule.draft_roots_per_row) + sum(schedule.exit_roots_per_row)
         self._num_committed = len(drafter.text)
-        self._mask = TreeMask(
-            num_committed=self._num_committed,
-            num_window=len(self._window.tokens),
-            num_branches=num_roots,
-            num_tokens=drafter.num_tokens,
-            dtype=drafter.dtype,
-        )
         self._branches: dict[Root, _Branch] = {}
         self._features_TE: Tensor | None = None
         self._window_is_cached = False
@@ -83,24 +72,21 @@ class BranchSet:
         if not self._window_is_cached and not self._schedule.exit_features:
             return self._feed_last_drafted()
         active = [branch for branch in self._branches.values() if self._is_unfinished(branch)]
-        cursor = self._drafter.cache.cursor if self._window_is_cached else self._mask.base
-        mask_RS = self._mask.step([branch.index for branch in active], cursor)
         positions = [self._num_committed + branch.root.row + len(branch.proposals) for branch in active]
         ids = [branch.next_token for branch in active]
         if self._window_is_cached:
-            hidden_RD = self._drafter.feed(ids, positions=torch.tensor(positions), mask=mask_RS).hidden_TD
+            # those that started together finish together, first the first
+            indices = slice(active[0].index, active[-1].index + 1)
+            hidden_RD = self._drafter.feed_branches(indices, ids, positions)
             num_rows = len(active)
         else:
             assert self._features_TE is not None, "a schedule with features has them in its signal"
             num_rows = len(self._window.tokens) + len(active)
             predecessors = [*range(len(self._window.tokens)), *(branch.root.row for branch in active)]
-            hidden_RD = self._drafter.feed_with_window(
-                ids, positions=positions, mask_RS=mask_RS, features_TE=self._features_TE[predecessors]
-            )
+            hidden_RD = self._drafter.feed_with_window(ids, positions, self._features_TE[predecessors])
             self._window_is_cached = True
         proposals = self._drafter.propose(hidden_RD, [position + 1 for position in positions])
-        for slot, (branch, proposal) in enumerate(zip(active, proposals, strict=True), cursor):
-            branch.slots.append(slot)
+        for branch, proposal in zip(active, proposals, strict=True):
             branch.proposals.append(proposal)
         return num_rows
 
@@ -112,19 +98,19 @@ class BranchSet:
         if branch is None or not branch.proposals:
             features_TE = None if self._features_TE is None else self._features_TE[: len(committed)]
             return branch is not None, self._drafter.rollout(committed, features_TE)
-        return True, self._drafter.finish_branch(committed, branch.slots, branch.proposals)
+        return True, self._drafter.finish_branch(committed, branch.index, branch.proposals)
 
     def _is_unfinished(self, branch: _Branch) -> bool:
         return len(branch.proposals) < self._drafter.num_tokens
 
     def _add(self, candidates: Sequence[Sequence[int]], roots_per_row: Sequence[int]) -> None:
         roots = choose_roots(self._window.tokens, candidates, roots_per_row, known=self._branches.keys())
-        self._mask.add([root.row for root in roots])
         for root in roots:
             self._branches[root] = _Branch(root=root, index=len(self._branches))
 
     def _feed_last_drafted(self) -> int:
         proposal = self._drafter.feed_last_drafted()
+        self._drafter.start_branches(len(self._window.tokens))
         self._window_is_cached = True
         self._add((*self._window.alternatives, proposal.alternatives), self._schedule.draft_roots_per_row)
         return 1

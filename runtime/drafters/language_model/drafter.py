@@ -31,12 +31,12 @@ from decoding.errors import LaneError
 from decoding.messages import Window
 from decoding.methods import METHODS
 from decoding.schedule import Schedule
+from runtime.drafters.language_model.branch_cache import BranchCache, WindowThenBranches
 from runtime.drafters.language_model.model import DraftModel, DraftStates
 from runtime.drafters.language_model.proposals import Proposal, Proposer, as_window
-from runtime.drafters.streams.model import keys_of
 from runtime.drafters.window_drafter import Steps, WindowDrafter
 from runtime.models.kv_cache import KVCache
-from runtime.models.masks import TreeMask, prefill_pieces
+from runtime.models.masks import prefill_pieces
 from runtime.verification.rules import GREEDY, Sampling
 from runtime.wire.measurement import Measurement
 
@@ -44,8 +44,7 @@ from runtime.wire.measurement import Measurement
 class Drafter(WindowDrafter):
     """A draft model and the state of the sequence it drafts for.
 
-    `text` is the committed text; `cached` holds the token of every cache slot that lies in text order (branches
-    keep theirs after it).
+    `text` is the committed text; `cached` holds the token of every slot of `cache`; `branches` are texts of their own.
     """
 
     timed_parts = ("draft_step", "draft_streams", "head_step")
@@ -56,6 +55,7 @@ class Drafter(WindowDrafter):
         self.methods = tuple(name for name, traits in METHODS.items() if traits.has_draft_model)
         self.dtype = model.decoder.embedding.weight.dtype
         self.cache = KVCache(model.decoder.config, 0, dtype=self.dtype)
+        self.branches = self._branch_cache(0)
         self.text: list[int] = []
         self.cached: list[int] = []
         self.window = Window(())
@@ -80,7 +80,7 @@ class Drafter(WindowDrafter):
             msg = f"draft_streams is {schedule.draft_streams}: this draft has {sizes.num_streams if sizes else 'none'}"
             raise LaneError(msg)
         self._num_streams = schedule.draft_streams
-        self.cache.start(slots_needed(schedule, capacity))
+        self._make_room(slots_needed(schedule, capacity), num_roots(schedule))
         self.num_tokens = schedule.num_speculative_tokens
         self.text, self.cached = list(prompt), list(prompt[:-1])
         self.model.output.add_prompt_tokens(prompt)
@@ -89,13 +89,18 @@ class Drafter(WindowDrafter):
         if features_TE is not None:
             features_TE = torch.cat([features_TE.new_zeros(1, features_TE.shape[1]), features_TE])
             self._prompt_feature = features_TE[-1:]
-        for start, stop, mask in prefill_pieces(len(prompt) - 1, self.dtype):
-            self.feed(
-                self.text[start:stop],
-                positions=torch.arange(start, stop),
-                mask=mask,
-                features_TE=None if features_TE is None else features_TE[start:stop],
-            )
+        for start, stop in prefill_pieces(len(prompt) - 1):
+            self.feed(self.text[start:stop], None if features_TE is None else features_TE[start:stop])
+
+    def _make_room(self, num_slots: int, num_branches: int) -> None:
+        """Slots for a text, and as many for each branch of it."""
+        self.cache.start(num_slots)
+        if num_branches != self.branches.num_branches:
+            self.branches = self._branch_cache(num_branches)
+        self.branches.start(num_slots)
+
+    def _branch_cache(self, num_branches: int) -> BranchCache:
+        return BranchCache(self.model.decoder.config, num_branches, 0, dtype=self.dtype)
 
     def rollout(self, committed: Sequence[int] = (), features_TE: Tensor | None = None) -> Steps:
         """See `WindowDrafter`."""
@@ -121,42 +126,57 @@ class Drafter(WindowDrafter):
         states = self._feed_text(self.window.tokens[-1:])
         return self.propose(states.hidden_TD, [self.cache.cursor])[0]
 
-    def feed_with_window(
-        self, ids: Sequence[int], *, positions: Sequence[int], mask_RS: Tensor, features_TE: Tensor
+    def start_branches(self, num_tokens: int) -> None:
+        """Branches may start in the window after the text; its first so many tokens are cached."""
+        num_text = len(self.text)
+        self.branches.follow(self.cache, num_final=num_text, stop=num_text + num_tokens)
+
+    @torch.inference_mode()
+    def feed_branches(
+        self, branches: slice, ids: Sequence[int], positions: Sequence[int], features_RE: Tensor | None = None
     ) -> Tensor:
-        """Feed the window again, now with features, and rows of branches after it: states of those rows [R, D].
+        """Feed the next token of some branches, each at its place in its own text: states [R, D]."""
+        rows = self.branches.rows(branches, [[position] for position in positions])
+        features_R1E = None if features_RE is None else features_RE[:, None]
+        ids_R1 = torch.tensor(ids)[:, None]
+        states = self.model.run(ids_R1, positions=rows.positions_RT, cache=rows, features_BTE=features_R1E)
+        return states.hidden_TD[:, 0]
+
+    @torch.inference_mode()
+    def feed_with_window(self, ids: Sequence[int], positions: Sequence[int], features_TE: Tensor) -> Tensor:
+        """Feed the window again, now with features, and with it the first tokens of all branches: their states [R, D].
 
         Args:
-            ids: the rows' tokens.
+            ids: the branches' tokens.
             positions: their places in the text.
-            mask_RS: what they see of the text, the window and each other, additive.
-            features_TE: the target's features of the position before each token, of the window's and of the rows'.
+            features_TE: the target's features of the position before each token, of the window's and of the branches'.
         """
         tokens, start = self.window.tokens, len(self.text)
-        stop = start + len(tokens)
+        num_window, stop = len(tokens), start + len(tokens)
         self._truncate(start)
-        window_mask = self.cache.mask(len(tokens))
-        if window_mask is None:
-            window_mask = mask_RS.new_zeros(1, stop)
-        blind = mask_RS.new_full((len(tokens), len(ids)), float("-inf"))
-        states = self.feed(
-            [*tokens, *ids],
+        self.start_branches(0)
+        rows = self.branches.rows(slice(len(ids)), [[position] for position in positions])
+        states = self.model.run(
+            torch.tensor([[*tokens, *ids]]),
             positions=torch.tensor([*range(start, stop), *positions]),
-            mask=torch.cat([torch.cat([window_mask, blind], dim=1), mask_RS]),
-            features_TE=features_TE,
+            cache=WindowThenBranches(self.cache, num_window, self.branches, rows),
+            features_BTE=features_TE[None],
         )
+        self.cache.advance(num_window)
         self.cached += tokens
-        return states.hidden_TD[len(tokens) :]
+        return states.hidden_TD[0, num_window:]
 
-    def finish_branch(self, committed: Sequence[int], slots: list[int], proposals: list[Proposal]) -> Steps:
-        """Put a branch after the committed text, and draft the rest of its window.
+    def finish_branch(self, committed: Sequence[int], branch: int, proposals: list[Proposal]) -> Steps:
+        """Make a branch the text, and draft the rest of its window.
 
-        It starts with the last of the tokens committed; `slots` hold its rows, which made the proposals.
+        It starts with the last of the tokens committed, and has made the proposals.
         """
         self.text += committed
-        destination = len(self.text) - 1
-        self._truncate(destination)
-        self.cache.gather(slots, destination)
+        start = len(self.text) - 1
+        stop = start + len(proposals)
+        self._truncate(start)
+        self.branches.give(branch, start, stop, self.cache)
+        self.cache.set_length(stop)
         self.cached += [self.text[-1], *[proposal.token for proposal in proposals[:-1]]]
         return (yield from self._finish(proposals))
 
@@ -179,33 +199,23 @@ class Drafter(WindowDrafter):
         """The tokens that the streams of the row last cached expect after its proposal."""
         if not count or self.model.streams is None:
             return []
-        hidden_BRJD = self.model.streams(
-            entering_1D[None],
-            positions=torch.tensor([self.cache.cursor - 1]),
-            mask=self.cache.mask(count),
-            keys=keys_of(self.cache),
-            num_streams=count,
-        )
+        positions = torch.tensor([self.cache.cursor - 1])
+        hidden_BRJD = self.model.streams(entering_1D[None], positions=positions, cache=self.cache, num_streams=count)
         best: list[int] = self.model.output.logits(hidden_BRJD[0, 0]).float().argmax(dim=-1).tolist()
         return [self.propose.ids[index] for index in best]
 
     def _feed_text(self, ids: Sequence[int], features_TE: Tensor | None = None) -> DraftStates:
-        """Feed tokens after those cached in text order."""
-        start, stop = self.cache.cursor, self.cache.cursor + len(ids)
-        assert start == len(self.cached), "a step in text order needs a cache in text order"
-        mask = self.cache.mask(len(ids))
-        states = self.feed(ids, positions=torch.arange(start, stop), mask=mask, features_TE=features_TE)
+        """Feed tokens after those cached."""
+        assert self.cache.cursor == len(self.cached), "the cache does not hold what it should"
+        states = self.feed(ids, features_TE)
         self.cached += ids
         return states
 
     @torch.inference_mode()
-    def feed(
-        self, ids: Sequence[int], *, positions: Tensor, mask: Tensor | None, features_TE: Tensor | None = None
-    ) -> DraftStates:
+    def feed(self, ids: Sequence[int], features_TE: Tensor | None = None) -> DraftStates:
         """One step at the cache's cursor, which moves after it."""
-        return self.model.step(
-            torch.tensor(ids), positions=positions, mask=mask, cache=self.cache, features_TE=features_TE
-        )
+        positions = torch.arange(self.cache.cursor, self.cache.cursor + len(ids))
+        return self.model.step(torch.tensor(ids), positions=positions, cache=self.cache, features_TE=features_TE)
 
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:
         """See `WindowDrafter`; or so many guesses of the streams after a text."""
@@ -219,27 +229,31 @@ class Drafter(WindowDrafter):
         self.propose = Proposer(self.model.output, num_alternatives=measurement.num_alternatives)
         self.cache.fill_random(context)
         ids = torch.randint(self.model.decoder.config.vocab_size, (rows,)).tolist()
-        positions = [context] * rows
-        mask = TreeMask(num_committed=context, num_window=0, num_branches=rows, num_tokens=1, dtype=self.dtype)
-        mask.add([0] * rows)
         features_TE = None
         if measurement.with_features and self.model.fuse is not None:
             features_TE = torch.randn(rows, self.model.fuse.in_features, dtype=self.dtype)
-        first = rows - (measurement.num_proposals or rows)
+        if (measurement.num_proposals or rows) == 1:
+            return lambda: self._time_text(ids, context, features_TE)
+        self._make_room(context + 1, rows)
+        self.branches.fill_random()
+        return lambda: self._time_branches(ids, context, features_TE)
 
-        def run() -> None:
-            self.cache.set_length(context)
-            mask_RS = mask.step(list(range(rows)), context) if rows > 1 else None
-            states = self.feed(ids, positions=torch.tensor(positions), mask=mask_RS, features_TE=features_TE)
-            self.propose(states.hidden_TD[first:], positions[first:])
+    def _time_text(self, ids: Sequence[int], context: int, features_TE: Tensor | None) -> None:
+        """Rows in text order, the last of which proposes."""
+        self.cache.set_length(context)
+        states = self.feed(ids, features_TE)
+        self.propose(states.hidden_TD[-1:], [context])
 
-        return run
+    def _time_branches(self, ids: Sequence[int], context: int, features_RE: Tensor | None) -> None:
+        """A row of every branch, all of which propose."""
+        positions = [context] * len(ids)
+        self.propose(self.feed_branches(slice(len(ids)), ids, positions, features_RE), positions)
 
     def _timed_guesses(self, count: int, context: int) -> Callable[[], object]:
         schedule = Schedule(
             method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=1, draft_streams=count
         )
-        self.prefill([0], schedule=schedule, capacity=context + 1)
+        self.prefill([0], schedule=schedule, capacity=context + count)
         self.cache.fill_random(context)
         entering_1D = torch.randn(1, self.model.decoder.config.hidden_size, dtype=self.dtype)
         return lambda: self._guess(entering_1D, count)
@@ -262,6 +276,10 @@ class Drafter(WindowDrafter):
 
 
 def slots_needed(schedule: Schedule, length: int) -> int:
-    """Cache slots for a text of `length` tokens, the windows after it, and all branches' rows."""
-    num_roots = sum(schedule.draft_roots_per_row) + sum(schedule.exit_roots_per_row)
-    return length + 2 * schedule.num_rows + num_roots * schedule.num_speculative_tokens
+    """Cache slots for a text of `length` tokens, the window after it, and the one after that."""
+    return length + 2 * schedule.num_rows
+
+
+def num_roots(schedule: Schedule) -> int:
+    """Branches of a round."""
+    return sum(schedule.draft_roots_per_row) + sum(schedule.exit_roots_per_row)

@@ -18,9 +18,11 @@ from torch import Tensor, nn
 
 from decoding.errors import ModelError
 from runtime.drafters.streams.model import StreamConfig, StreamModel
+from runtime.models.attention import LayerKeys
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, rms_norm
 from runtime.models.kv_cache import KVCache
+from runtime.models.row_invariance import Linear
 from runtime.models.vocabulary import OutputRows
 
 
@@ -53,7 +55,7 @@ class DraftConfig:
 
 
 class DraftStates(NamedTuple):
-    """Rows of a draft: what its streams start from, and what it proposes from; both [T, D]."""
+    """Rows of a draft: what its streams start from, and what it proposes from; both [.., D]."""
 
     entering_TD: Tensor
     hidden_TD: Tensor
@@ -78,9 +80,9 @@ class DraftModel(nn.Module):
         self.config = config
         shape = replace(target_config, num_layers=len(config.source_layers), tie_embeddings=False)
         self.decoder = Decoder(shape)
-        self.decoder.lm_head = nn.Linear(shape.hidden_size, config.vocab_size, bias=False)
+        self.decoder.lm_head = Linear(shape.hidden_size, config.vocab_size, bias=False)
         width = len(config.exit_features) * shape.hidden_size
-        self.fuse = nn.Linear(width, shape.hidden_size, bias=False) if width else None
+        self.fuse = Linear(width, shape.hidden_size, bias=False) if width else None
         self.streams: StreamModel | None = None
         self.register_buffer("kept_ids", torch.arange(config.vocab_size))
         self.output = OutputRows(self.kept_ids, self.decoder.lm_head.weight)
@@ -101,7 +103,7 @@ class DraftModel(nn.Module):
         *,
         positions: Tensor,
         mask: Tensor | None,
-        cache: KVCache | None = None,
+        cache: LayerKeys | None = None,
         features_BTE: Tensor | None = None,
     ) -> Tensor:
         """Normalised hidden states [B, T, D]; `decoder.lm_head` turns them into reduced logits.
@@ -110,33 +112,33 @@ class DraftModel(nn.Module):
             ids_BT: target token ids.
             positions: rotary positions [T] or [B, T].
             mask: additive mask, as in `Decoder.run_layers`.
-            cache: static cache, or None.
+            cache: where keys and values go, or None.
             features_BTE: what `normalise_features` returned for the previous positions, zero where there are
                 none, [B, T, E * D]. A row of zeros and no features at all are the same thing.
         """
-        x_BTD = self.lower_half(ids_BT, positions=positions, mask=mask, cache=cache, features_BTE=features_BTE)
-        return self._upper_half(x_BTD, positions, mask, cache)
+        return self.run(ids_BT, positions=positions, mask=mask, cache=cache, features_BTE=features_BTE).hidden_TD
 
-    def step(
+    def run(
         self,
-        ids_T: Tensor,
+        ids_BT: Tensor,
         *,
         positions: Tensor,
-        mask: Tensor | None,
-        cache: KVCache,
-        features_TE: Tensor | None = None,
+        mask: Tensor | None = None,
+        cache: LayerKeys | None = None,
+        features_BTE: Tensor | None = None,
     ) -> DraftStates:
-        """`forward` of the rows of one sequence at the cache's cursor, which moves after them."""
-        entering_BTD = self.lower_half(
-            ids_T[None],
-            positions=positions,
-            mask=mask,
-            cache=cache,
-            features_BTE=None if features_TE is None else features_TE[None],
-        )
-        hidden_BTD = self._upper_half(entering_BTD, positions, mask, cache)
+        """`forward`, and what entered the upper half: both [B, T, D]."""
+        entering = self.lower_half(ids_BT, positions=positions, mask=mask, cache=cache, features_BTE=features_BTE)
+        return DraftStates(entering, self._upper_half(entering, positions, mask, cache))
+
+    def step(
+        self, ids_T: Tensor, *, positions: Tensor, cache: KVCache, features_TE: Tensor | None = None
+    ) -> DraftStates:
+        """`run` of the next rows of one text [T, D] at the cache's cursor, which moves after them."""
+        features_BTE = None if features_TE is None else features_TE[None]
+        states = self.run(ids_T[None], positions=positions, cache=cache, features_BTE=features_BTE)
         cache.advance(len(ids_T))
-        return DraftStates(entering_BTD[0], hidden_BTD[0])
+        return DraftStates(states.entering_TD[0], states.hidden_TD[0])
 
     @property
     def half_layer(self) -> int:
@@ -149,7 +151,7 @@ class DraftModel(nn.Module):
         *,
         positions: Tensor,
         mask: Tensor | None,
-        cache: KVCache | None = None,
+        cache: LayerKeys | None = None,
         features_BTE: Tensor | None = None,
     ) -> Tensor:
         """The first half of `forward`: hidden states that enter layer `half_layer` + 1, [B, T, D]."""
@@ -163,7 +165,7 @@ class DraftModel(nn.Module):
             x_BTD = decoder.run_layers(x_BTD, done, self.half_layer, positions=positions, mask=mask, cache=cache)
         return x_BTD  # type: ignore[no-any-return]
 
-    def _upper_half(self, x_BTD: Tensor, positions: Tensor, mask: Tensor | None, cache: KVCache | None) -> Tensor:
+    def _upper_half(self, x_BTD: Tensor, positions: Tensor, mask: Tensor | None, cache: LayerKeys | None) -> Tensor:
         """The second half of `forward`."""
         decoder, start = self.decoder, self.half_layer
         stop = decoder.config.num_layers

@@ -1,7 +1,8 @@
 """What a draft proposes after every prefix of a text, many prefixes at once.
 
-Every prefix shares the committed text; its drafted tokens are a branch of their own. One pass per drafted token
-advances a block of branches under a tree mask. Used for acceptance records and for judging a trained draft.
+Every prefix is a branch of its own (`runtime.drafters.language_model.branch_cache`); one pass per drafted token
+advances a block of them. So what is found is what a lane drafts after the same text, to the last bit. Used for
+acceptance records and for judging a trained draft.
 
 Shapes: legend of `runtime.models.decoder`, plus P prefixes, R of them in a block, F alternatives, N drafted tokens,
 J streams of the draft, and E the width of the exit features.
@@ -9,20 +10,20 @@ J streams of the draft, and E the width of the exit features.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from runtime.drafters.language_model.branch_cache import BranchCache
 from runtime.drafters.language_model.model import DraftModel, DraftStates
-from runtime.drafters.streams.model import keys_of, stream_mask
-from runtime.models.decoder import causal_mask
 from runtime.models.kv_cache import KVCache
+from runtime.models.masks import prefill_pieces
 from runtime.models.ranking import ranked_ids
 
-_BLOCK_ROWS = 256
+_BLOCK_ROWS = 32
+"""Prefixes side by side, and rows of the text after its prompt: as few as a lane may have at once."""
 
 
 class Rollouts(NamedTuple):
@@ -65,14 +66,20 @@ def rollouts_everywhere(
     """
     if not 1 <= start < len(ids):
         raise ValueError(f"start {start} is outside 1..{len(ids) - 1}")
-    context = len(ids) - 1
     draft.output.add_prompt_tokens(ids[:start])
-    states, cache = _encode(draft, ids[:context], features_TE, spare=_BLOCK_ROWS * (num_tokens - 1))
+    weight = draft.decoder.embedding.weight
+    config, dtype, device = draft.decoder.config, weight.dtype, str(weight.device)
+    text = KVCache(config, len(ids) - 1, dtype=dtype, device=device)
+    states = _encode(draft, ids, start, features_TE, text)
+    num_slots = len(ids) + num_tokens + (draft.config.streams.num_streams if draft.config.streams else 0)
+    num_branches = min(_BLOCK_ROWS, len(ids) - start)
+    branches = BranchCache(config, num_branches, num_slots, dtype=dtype, device=device)
     blocks, guesses = [], []
     for first in range(start, len(ids), _BLOCK_ROWS):
-        lengths_R = torch.arange(first, min(first + _BLOCK_ROWS, len(ids)), device=states.hidden_TD.device)
-        cache.set_length(context)
-        block, guessed = _roll_out(draft, states.at(lengths_R - 1), lengths_R, cache, (num_tokens, num_alternatives))
+        lengths = range(first, min(first + _BLOCK_ROWS, len(ids)))
+        branches.follow(text, num_final=first, stop=lengths[-1])
+        last = states.at(slice(lengths[0] - 1, lengths[-1]))
+        block, guessed = _roll_out(draft, last, lengths, branches, (num_tokens, num_alternatives))
         blocks.append(block)
         guesses.append(guessed)
     alternatives = torch.cat(blocks)
@@ -81,57 +88,68 @@ def rollouts_everywhere(
 
 
 def _encode(
-    draft: DraftModel, ids: Sequence[int], features_TE: Tensor | None, *, spare: int
-) -> tuple[DraftStates, KVCache]:
-    """States of the committed text, and a cache that holds it and has `spare` more slots."""
-    weight = draft.decoder.embedding.weight
-    count = len(ids)
-    cache = KVCache(draft.decoder.config, count + spare, dtype=weight.dtype, device=str(weight.device))
+    draft: DraftModel, ids: Sequence[int], start: int, features_TE: Tensor | None, text: KVCache
+) -> DraftStates:
+    """States of all tokens but the last, whose keys fill the cache: the prompt as a lane prefills it, then the text."""
+    weight, count = draft.decoder.embedding.weight, len(ids) - 1
+    ids_T = torch.tensor(ids[:count], device=weight.device)
     shifted_TE = None
     if features_TE is not None:
         shifted_TE = torch.zeros(count, features_TE.shape[-1], dtype=weight.dtype, device=weight.device)
         shifted_TE[1:] = features_TE[: count - 1]
-    states = draft.step(
-        torch.tensor(ids, device=weight.device),
-        positions=torch.arange(count, device=weight.device),
-        mask=causal_mask(count, weight.dtype).to(weight.device),
-        cache=cache,
-        features_TE=shifted_TE,
-    )
-    return states, cache
+    states = [
+        draft.step(
+            ids_T[first:stop],
+            positions=torch.arange(first, stop, device=weight.device),
+            cache=text,
+            features_TE=None if shifted_TE is None else shifted_TE[first:stop],
+        )
+        for first, stop in _pieces(start, count)
+    ]
+    return DraftStates(*map(torch.cat, zip(*states, strict=True)))
+
+
+def _pieces(start: int, count: int) -> Iterator[tuple[int, int]]:
+    """Rows to feed at once: of a prompt all but its last token, then blocks."""
+    yield from prefill_pieces(start - 1)
+    for first in range(start - 1, count, _BLOCK_ROWS):
+        yield first, min(first + _BLOCK_ROWS, count)
 
 
 def _roll_out(
-    draft: DraftModel, states: DraftStates, lengths_R: Tensor, cache: KVCache, counts: tuple[int, int]
+    draft: DraftModel, states: DraftStates, lengths: Sequence[int], branches: BranchCache, counts: tuple[int, int]
 ) -> tuple[Tensor, Tensor]:
     """Best target ids [R, N, F] after the prefixes of the given lengths, whose last rows had `states`.
 
     And what streams guess after the first of them at every place, [R, N, J].
     """
     num_tokens, num_alternatives = counts
-    context, num_rows, like = cache.cursor, len(lengths_R), states.hidden_TD
-    prefix = like.new_zeros(num_rows, context)
-    prefix.masked_fill_(torch.arange(context, device=like.device) >= lengths_R[:, None], -math.inf)
-    own = like.new_full((num_rows, num_rows), -math.inf).fill_diagonal_(0.0)
-    columns, guesses, mask = [], [], prefix
+    columns, guesses = [], []
     for step in range(num_tokens):
         best = draft.output.ids[ranked_ids(draft.output.logits(states.hidden_TD), num_alternatives)]
         columns.append(best)
-        guesses.append(_guess(draft, states.entering_TD, lengths_R + step - 1, mask, cache))
+        positions = [length + step for length in lengths]
+        guesses.append(_guess(draft, states.entering_TD, positions, branches))
         if step == num_tokens - 1:
             break
-        mask = torch.cat([prefix, *[own] * (step + 1)], dim=1)
-        states = draft.step(best[:, 0], positions=lengths_R + step, mask=mask, cache=cache)
+        rows = branches.rows(slice(len(lengths)), [[position] for position in positions])
+        entering_R1D, hidden_R1D = draft.run(best[:, :1], positions=rows.positions_RT, cache=rows)
+        states = DraftStates(entering_R1D[:, 0], hidden_R1D[:, 0])
     return torch.stack(columns, dim=1), torch.stack(guesses, dim=1)
 
 
-def _guess(draft: DraftModel, entering_RD: Tensor, positions_R: Tensor, mask_RS: Tensor, cache: KVCache) -> Tensor:
-    """The tokens that the streams of rows expect after their proposals, target ids [R, J]; J is 0 without streams."""
+def _guess(draft: DraftModel, entering_RD: Tensor, positions: Sequence[int], branches: BranchCache) -> Tensor:
+    """The tokens that the streams of rows expect after their proposals, target ids [R, J]; J is 0 without streams.
+
+    `positions` are those of the proposals.
+    """
     if draft.streams is None:
-        return positions_R.new_zeros(len(positions_R), 0)
-    mask = stream_mask(mask_RS, draft.streams.config.num_streams)
-    hidden_BRJD = draft.streams(entering_RD[None], positions=positions_R, mask=mask, keys=keys_of(cache))
-    best_RJ: Tensor = draft.output.ids[draft.output.logits(hidden_BRJD[0]).float().argmax(dim=-1)]
+        return torch.zeros(len(positions), 0, dtype=torch.long, device=entering_RD.device)
+    num_streams = draft.streams.config.num_streams
+    rows = branches.rows(slice(len(positions)), [range(place, place + num_streams) for place in positions])
+    own_R1 = rows.positions_RT[:, :1] - 1
+    hidden_BRJD = draft.streams(entering_RD[:, None], positions=own_R1, cache=rows)
+    best_RJ: Tensor = draft.output.ids[draft.output.logits(hidden_BRJD[:, 0]).float().argmax(dim=-1)]
     return best_RJ
 
 

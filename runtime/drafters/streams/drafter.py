@@ -14,7 +14,7 @@ from torch import Tensor
 
 from decoding.messages import Window
 from decoding.tree_shape import Path
-from runtime.drafters.streams.model import Keys, StreamModel, keys_of, run_along, stream_mask
+from runtime.drafters.streams.model import Borrowed, Keys, StreamModel, run_along, stream_mask
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import KVCache
 from runtime.models.ranking import ranked_ids
@@ -41,13 +41,11 @@ class StreamTree:
 
     @torch.inference_mode()
     def draft(self, x_1D: Tensor, cache: KVCache, paths: Sequence[Path]) -> Window:
-        """The tree after the row last cached, whose state after `start_layer` is `x_1D`; nothing is written."""
-        hidden_BRJD = self.model(
-            x_1D[None],
-            positions=torch.tensor([cache.cursor - 1]),
-            mask=cache.mask(self.num_streams),
-            keys=keys_of(cache),
-        )
+        """The tree after the row last cached, whose state after `start_layer` is `x_1D`.
+
+        The cache needs as many slots after its cursor as there are streams; the text in it stays what it is.
+        """
+        hidden_BRJD = self.model(x_1D[None], positions=torch.tensor([cache.cursor - 1]), cache=cache)
         counts = candidates_per_level(paths)
         best_JC = self._best(hidden_BRJD[0, 0, : len(counts)], max(counts)).tolist()
         return window_of(paths, best_JC)
@@ -75,7 +73,7 @@ class StreamTree:
         visible_RS = x_TD.new_zeros(len(positions_R), len(x_TD))
         visible_RS.masked_fill_(torch.arange(len(x_TD)) > positions_R[:, None], -math.inf)
         mask = stream_mask(visible_RS, self.num_streams)
-        return self.model(x_TD[None, positions_R], positions=positions_R, mask=mask, keys=keys)[0]  # type: ignore[no-any-return]
+        return self.model(x_TD[None, positions_R], positions=positions_R, cache=Borrowed(keys), mask=mask)[0]  # type: ignore[no-any-return]
 
     def _best(self, hidden_RD: Tensor, count: int) -> Tensor:
         """The best target ids of each row, best first, [..., count]."""

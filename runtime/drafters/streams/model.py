@@ -23,8 +23,9 @@ import torch
 from torch import Tensor, nn
 
 from decoding.errors import ModelError
+from runtime.models.attention import LayerKeys, WithinCall
 from runtime.models.decoder import Decoder, Layer, causal_mask, rms_norm
-from runtime.models.kv_cache import KVCache
+from runtime.models.row_invariance import Linear
 
 _MATRICES = ("qkv", "out", "gate_up", "down")
 _NORMS = ("input_norm", "mlp_norm", "q_norm", "k_norm")
@@ -59,8 +60,8 @@ class LowRank(nn.Module):
     def __init__(self, base: nn.Linear, rank: int) -> None:
         super().__init__()
         self.base = base
-        self.narrow = nn.Linear(base.in_features, rank, bias=False)
-        self.widen = nn.Linear(rank, base.out_features, bias=False)
+        self.narrow = Linear(base.in_features, rank, bias=False)
+        self.widen = Linear(rank, base.out_features, bias=False)
         with torch.no_grad():
             self.widen.weight.zero_()
 
@@ -96,15 +97,24 @@ class StreamModel(nn.Module):
         return {name: weight for name, weight in self.named_parameters() if name.endswith(own)}
 
     def forward(
-        self, x_BRD: Tensor, *, positions: Tensor, mask: Tensor | None, keys: Keys, num_streams: int | None = None
+        self,
+        x_BRD: Tensor,
+        *,
+        positions: Tensor,
+        cache: LayerKeys,
+        mask: Tensor | None = None,
+        num_streams: int | None = None,
     ) -> Tensor:
         """Normalised hidden states of the streams, [B, R, J, D]; the decoder's head turns them into logits.
 
         Args:
             x_BRD: the rows' hidden states after layer `start_layer`.
             positions: the rows' text positions, [R] or [B, R].
-            mask: what the streams see (`stream_mask`), [R * J, S + R * J] or with leading [B, 1]; None is everything.
-            keys: what the decoder's own rows left in each layer; nothing is added to it.
+            cache: what the decoder's own rows left in each layer. The streams of one row at a time may follow the
+                text of a real one, whose slots from the cursor on they use and leave as the garbage that they were;
+                those of several rows take `Borrowed`.
+            mask: what the streams see (`stream_mask`), [R * J, S + R * J] or with leading [B, 1]; for None see
+                `LayerKeys.sight` of the cache.
             num_streams: the first so many streams alone, which do not see the others anyway; None is all.
         """
         num_streams = num_streams or self.config.num_streams
@@ -114,11 +124,9 @@ class StreamModel(nn.Module):
         # nothing can be committed after the last position, so what is guessed for it does not matter
         last = len(self.rotary.cos_PH) - 1
         rotary = self.rotary((positions.unsqueeze(-1) + ahead).clamp(max=last).flatten(-2), x_BTD.dtype)
-        if mask is not None:
-            mask = mask.repeat(*[1] * (mask.dim() - 2), self._shape.num_queries_per_kv, 1)
-        borrowed = _Borrowed(keys)
+        sight = cache.sight(mask, x_BTD.shape[1], self._shape.num_queries_per_kv)
         for index, layer in enumerate(self.layers, self.config.start_layer):
-            x_BTD = layer(x_BTD, rotary, mask, borrowed, index)
+            x_BTD = layer(x_BTD, rotary, sight, cache, index)
         x_BTD = rms_norm(x_BTD, self.final_norm, self._shape.norm_eps)
         return x_BTD.view(*x_BRD.shape[:-1], num_streams, -1)
 
@@ -133,11 +141,6 @@ def stream_mask(visible_RS: Tensor, num_streams: int) -> Tensor:
     return torch.cat([visible_RS.repeat_interleave(num_streams, dim=-2), own], dim=-1)
 
 
-def keys_of(cache: KVCache) -> Keys:
-    """The rows that a cache holds up to its cursor."""
-    return lambda layer: (cache.keys[layer, :, :, : cache.cursor], cache.values[layer, :, :, : cache.cursor])
-
-
 def run_along(decoder: Decoder, x_BTD: Tensor, start: int) -> tuple[Tensor, Keys]:
     """The layers above `start` over the states of whole texts: those in the end [B, T, D], and the keys of each."""
     recorder = _Recorder()
@@ -148,7 +151,7 @@ def run_along(decoder: Decoder, x_BTD: Tensor, start: int) -> tuple[Tensor, Keys
     return x_BTD, recorder.by_layer.__getitem__
 
 
-class _Borrowed:
+class Borrowed(LayerKeys):
     """What a layer takes for a cache: the stream rows' keys follow the decoder's, in this call only."""
 
     def __init__(self, keys: Keys) -> None:
@@ -160,7 +163,7 @@ class _Borrowed:
         return torch.cat([keys, k_BKTH], dim=2), torch.cat([values, v_BKTH], dim=2)
 
 
-class _Recorder:
+class _Recorder(WithinCall):
     """What a layer takes for a cache: one call's keys and values, of any number of sequences."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from runtime.target.exit_folder import load_exits
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of
 from tests.tiny_models import tiny_target
 
-CONTEXT = 30
+CONTEXT = 64
 
 
 @pytest.fixture(scope="module")

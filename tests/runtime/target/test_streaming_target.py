@@ -112,13 +112,23 @@ def test_verdicts_are_those_of_verify_bit_for_bit() -> None:
         window = verdict.window
 
 
-def test_streams_write_nothing_into_the_cache() -> None:
-    target = streaming(PROMPT)
+def test_streams_leave_the_text_in_the_cache_as_it_is() -> None:
+    drafting, plain_target = streaming(PROMPT), streaming(PROMPT)
+    drafting.stream(NO_WINDOW)
+    plain_target.verify(NO_WINDOW)
+    length = len(PROMPT)
+    assert drafting.cache.cursor == plain_target.cache.cursor == length
+    assert torch.equal(drafting.cache.keys[..., :length, :], plain_target.cache.keys[..., :length, :])
+    assert torch.equal(drafting.cache.values[..., :length, :], plain_target.cache.values[..., :length, :])
+
+
+def test_streams_have_room_after_a_text_that_fills_its_slots() -> None:
+    target = streaming(list(range(1, 60)) + PROMPT[:2])
+    room = target.cache.capacity
     with torch.inference_mode():
-        target.cache.keys[..., len(PROMPT) :, :] = 7.0
-    target.stream(NO_WINDOW)
-    untouched = target.cache.keys[..., len(PROMPT) :, :]
-    assert torch.equal(untouched, torch.full_like(untouched, 7.0))
+        target.prefill([5] * (room - target.num_streams), capacity=room - target.num_streams)
+        target.stream(NO_WINDOW)
+    assert target.cache.cursor == room - target.num_streams
 
 
 def test_a_record_holds_the_places_of_the_nodes_that_stand_for_the_text() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from decoding.errors import ModelError
-from runtime.drafters.streams.model import StreamConfig, StreamModel, keys_of, run_along, stream_mask
+from runtime.drafters.streams.model import Borrowed, StreamConfig, StreamModel, run_along, stream_mask
 from runtime.models.decoder import causal_mask
 from runtime.models.kv_cache import KVCache
 from tests.runtime import plain
@@ -98,8 +98,7 @@ def test_streams_of_the_last_row_see_the_text_and_those_before_them(target, stre
     found = streams(
         x[:, -1:],
         positions=torch.tensor([len(TEXT) - 1]),
-        mask=causal_mask(3, torch.float32, context=len(TEXT)),
-        keys=keys_of(cache),
+        cache=cache,
     )
     expected = streams_of_row(target, streams, TEXT, len(TEXT) - 1)
     torch.testing.assert_close(found[0, 0], expected, atol=2e-4, rtol=1e-3)
@@ -112,7 +111,7 @@ def test_streams_of_many_rows_at_once_are_those_of_each_row_alone(target, stream
     final, keys = run_along(target, x, 2)
     torch.testing.assert_close(target.logits(final)[0], plain.target_logits(target, TEXT))
     mask = stream_mask(visible, 3)
-    found = streams(x[:, positions], positions=positions, mask=mask, keys=keys)[0]
+    found = streams(x[:, positions], positions=positions, mask=mask, cache=Borrowed(keys))[0]
     for place, row in enumerate(positions.tolist()):
         expected = streams_of_row(target, streams, TEXT, row)
         torch.testing.assert_close(found[place], expected, atol=2e-4, rtol=1e-3)
@@ -120,20 +119,20 @@ def test_streams_of_many_rows_at_once_are_those_of_each_row_alone(target, stream
 
 def test_some_of_the_streams_alone_are_what_they_are_among_all(target, streams) -> None:
     cache, x = cached(target, TEXT)
-    mask = causal_mask(2, torch.float32, context=len(TEXT))
-    found = streams(x[:, -1:], positions=torch.tensor([6]), mask=mask, keys=keys_of(cache), num_streams=2)
+    found = streams(x[:, -1:], positions=torch.tensor([6]), cache=cache, num_streams=2)
     assert found.shape == (1, 1, 2, 16)
     torch.testing.assert_close(found[0, 0], streams_of_row(target, streams, TEXT, 6)[:2], atol=2e-4, rtol=1e-3)
 
 
 def test_streams_leave_keys_weights_and_rows_of_the_decoder_alone(target, streams) -> None:
     cache, x = cached(target, TEXT)
-    before = cache.keys.clone(), cache.values.clone(), cache.cursor
+    length = cache.cursor
+    before = cache.keys.clone(), cache.values.clone()
     logits = plain.target_logits(target, TEXT)
-    streams(x[:, -1:], positions=torch.tensor([6]), mask=None, keys=keys_of(cache))
-    assert torch.equal(cache.keys, before[0])
-    assert torch.equal(cache.values, before[1])
-    assert cache.cursor == before[2]
+    streams(x[:, -1:], positions=torch.tensor([6]), cache=cache)
+    assert torch.equal(cache.keys[..., :length, :], before[0][..., :length, :])
+    assert torch.equal(cache.values[..., :length, :], before[1][..., :length, :])
+    assert cache.cursor == length
     assert torch.equal(plain.target_logits(target, TEXT), logits)
 
 
@@ -141,7 +140,7 @@ def test_untrained_streams_are_the_decoder_shifted_in_position(target) -> None:
     """With no change and no embedding the only stream of a row is that row, read one position later."""
     streams = StreamModel(target, StreamConfig(num_streams=1, start_layer=2, rank=2))
     cache, x = cached(target, TEXT)
-    found = streams(x[:, -1:], positions=torch.tensor([6]), mask=None, keys=keys_of(cache))
+    found = streams(x[:, -1:], positions=torch.tensor([6]), cache=cache)
     again = target.run_layers(x[:, -1:], 2, 4, positions=torch.tensor([7]), cache=cache)
     torch.testing.assert_close(found[0], target.normalise(again))
 
@@ -159,7 +158,7 @@ def test_only_embedding_and_low_rank_changes_are_trained(target, streams) -> Non
 def test_streams_may_look_after_the_last_position_there_is(target, streams) -> None:
     last = len(target.rotary.cos_PH) - 1
     cache, x = cached(target, TEXT)
-    found = streams(x[:, -1:], positions=torch.tensor([last]), mask=None, keys=keys_of(cache))
+    found = streams(x[:, -1:], positions=torch.tensor([last]), cache=cache)
     assert found.isfinite().all()
 
 

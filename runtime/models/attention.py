@@ -1,0 +1,110 @@
+"""Attention over what a row may see, the same to the last bit whatever rows are computed with it.
+
+`scaled_dot_product_attention` on CPUs sums otherwise with another number of keys, masked ones included, and for a last
+block of 1, 2 or 3 rows. So rows are filled up to a multiple of `ROWS_AT_ONCE`, and how many keys a row sees is settled
+by its slot alone: all up to the next multiple of `KEYS_AT_ONCE`, those after it masked. Rows of one call on both sides
+of such a multiple are attended apart. Shapes: legend of `runtime.models.decoder`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+KEYS_AT_ONCE: Final = 64
+ROWS_AT_ONCE: Final = 4
+
+
+class Piece(NamedTuple):
+    """Rows of a call that see the same number of keys.
+
+    Attributes:
+        rows: which of the call's.
+        num_keys: keys from the first on; None is all of them.
+        mask: additive, made by `mask_for_groups`; None lets every row see every key.
+    """
+
+    rows: slice
+    num_keys: int | None
+    mask: Tensor | None
+
+    def attend(self, q_BTNH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor) -> Tensor:
+        """What rows gather [B, T, N * H]; `q_BTNH` are those of this piece."""
+        return attention(q_BTNH, k_BKSH[:, :, : self.num_keys], v_BKSH[:, :, : self.num_keys], self.mask)
+
+
+Sight = tuple[Piece, ...]
+"""What the rows of a call see, settled once for all layers."""
+
+
+class LayerKeys(ABC):
+    """Where layers put the keys and values of a call's rows, and what these rows see."""
+
+    @abstractmethod
+    def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
+        """Take the keys and values of this call's rows; return those that the rows may see, [B, K, S, H] each."""
+
+    def sight(self, mask: Tensor | None, num_rows: int, num_queries_per_kv: int) -> Sight:  # noqa: ARG002
+        """What rows see by an additive mask, broadcastable to [B, 1, T, S]; None lets every row see every key."""
+        return (Piece(slice(None), None, mask if mask is None else mask_for_groups(mask, num_queries_per_kv)),)
+
+    def attend(self, layer: int, q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, sight: Sight) -> Tensor:
+        """Write keys and values, and gather what the rows see: [B, T, N * H]."""
+        k_BKSH, v_BKSH = self.write(layer, k_BTKH.transpose(1, 2), v_BTKH.transpose(1, 2))
+        if len(sight) == 1:
+            return sight[0].attend(q_BTNH, k_BKSH, v_BKSH)
+        return torch.cat([piece.attend(q_BTNH[:, piece.rows], k_BKSH, v_BKSH) for piece in sight], dim=1)
+
+
+class WithinCall(LayerKeys):
+    """Rows that see each other alone; nothing is kept."""
+
+    def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """The rows given."""
+        return k_BKTH, v_BKTH
+
+
+def attention(q_BTNH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor, mask: Tensor | None) -> Tensor:
+    """Grouped-query attention [B, T, N * H].
+
+    The G query heads of a key/value head are laid out as extra rows, so keys are never repeated in memory; the
+    mask has these rows too (`mask_for_groups`).
+    """
+    num_sequences, num_rows, num_heads, head_dim = q_BTNH.shape
+    num_kv_heads = k_BKSH.shape[1]
+    group = num_heads // num_kv_heads
+    q = q_BTNH.reshape(num_sequences, num_rows, num_kv_heads, group, head_dim)
+    q = q.permute(0, 2, 3, 1, 4).reshape(num_sequences, num_kv_heads, group * num_rows, head_dim)
+    if missing := -group * num_rows % ROWS_AT_ONCE:
+        q = F.pad(q, (0, 0, 0, missing))
+    x = F.scaled_dot_product_attention(q, k_BKSH, v_BKSH, attn_mask=mask)
+    if missing:
+        x = x[:, :, : group * num_rows]
+    x = x.view(num_sequences, num_kv_heads, group, num_rows, head_dim)
+    return x.permute(0, 3, 1, 2, 4).reshape(num_sequences, num_rows, num_heads * head_dim)
+
+
+def mask_for_groups(mask: Tensor, num_queries_per_kv: int) -> Tensor:
+    """The mask's rows once for every query head of a key/value head, and for those that fill up."""
+    *batch, num_rows, num_keys = mask.shape
+    missing = -num_queries_per_kv * num_rows % ROWS_AT_ONCE
+    if num_rows == 1:
+        return mask.expand(*batch, num_queries_per_kv + missing, num_keys)
+    mask = mask.repeat(*[1] * len(batch), num_queries_per_kv, 1)
+    return F.pad(mask, (0, 0, 0, missing)) if missing else mask
+
+
+def with_all_keys(mask: Tensor, num_keys: int) -> Tensor:
+    """The mask of so many keys: those that it lacks are hidden."""
+    missing = num_keys - mask.shape[-1]
+    return F.pad(mask, (0, missing), value=-math.inf) if missing > 0 else mask[..., :num_keys]
+
+
+def keys_seen(slot: int) -> int:
+    """How many keys a row in a slot sees: by the slot alone, so that its sums pair up in the same way in any call."""
+    return slot + 1 + -(slot + 1) % KEYS_AT_ONCE

@@ -1,0 +1,69 @@
+"""Linear layers whose rows come out the same to the last bit, however many rows are computed at once.
+
+Speculation is exact in any dtype where a verification of several rows says what plain decoding says row by row. What
+differs between the two is not precision but the kernel that a number of rows selects: on CPUs 1 to 3 rows take others
+than many do, by dtype, layer and number of threads. So a layer's rows are filled up to a multiple that a probe finds
+once for every shape; where it finds that nothing is needed, nothing is done. Attention has a rule of its own, for rows
+and keys (`runtime.models.attention`). Training, and other devices, take the layers as they are.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+_MULTIPLES: Final = (1, 2, 4, 8, 16)
+_PROBED_ROWS: Final = (1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 18, 31)
+_MOST_OUTPUTS: Final = 512
+"""Outputs of a probed layer: no kernel was seen to depend on how many there are beyond these."""
+
+
+class Linear(nn.Linear):
+    """A linear layer, see `linear`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., out] of [..., in]."""
+        return linear(x, self.weight, self.bias)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Rows [..., in] times a weight [out, in]: [..., out], the bits of every row independent of the others' number."""
+    if torch.is_grad_enabled() or not weight.is_cpu:
+        return F.linear(x, weight, bias)
+    num_rows = x.numel() // x.shape[-1]
+    outputs = min(len(weight), _MOST_OUTPUTS)
+    missing = -num_rows % row_multiple(outputs, x.shape[-1], weight.dtype, bias is not None, torch.get_num_threads())
+    if not missing:
+        return F.linear(x, weight, bias)
+    filled = F.pad(x.reshape(num_rows, -1), (0, 0, 0, missing))
+    return F.linear(filled, weight, bias)[:num_rows].view(*x.shape[:-1], len(weight))
+
+
+@cache
+def row_multiple(outputs: int, inputs: int, dtype: torch.dtype, has_bias: bool, num_threads: int) -> int:  # noqa: ARG001, FBT001
+    """Rows to fill up to a multiple of, so that a row's bits do not depend on their number; 1 where nothing helps."""
+    generator = torch.Generator().manual_seed(0)
+    most = max(_PROBED_ROWS) + max(_MULTIPLES)
+    rows, weight = _cancelling(most, inputs, generator, dtype), torch.randn(outputs, inputs, generator=generator)
+    half = inputs // 2
+    weight[:, half : 2 * half] = weight[:, :half]
+    weight = weight.to(dtype)
+    bias = torch.zeros(outputs, dtype=dtype) if has_bias else None
+    expected = F.linear(rows, weight, bias)
+
+    @cache
+    def is_same(count: int) -> bool:
+        return torch.equal(F.linear(rows[None, :count], weight, bias)[0], expected[:count])
+
+    fitting = (multiple for multiple in _MULTIPLES if all(is_same(count + -count % multiple) for count in _PROBED_ROWS))
+    return next(fitting, 1)
+
+
+def _cancelling(count: int, inputs: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
+    """Rows of which one half takes away what the other adds: what is left tells the order of any sum over them."""
+    half = torch.randn(count, inputs // 2, generator=generator).to(dtype)
+    return torch.cat([half, -half, half.new_zeros(count, inputs % 2)], dim=1)
