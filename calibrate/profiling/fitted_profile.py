@@ -103,7 +103,7 @@ class _Fit:
                 for pair in task.pairs
                 if pair[0] < pair[1]
             ),
-            contention=tuple(contention_of(pair, self._samples, 1.0, task.source) for pair in task.pairs),
+            contention=tuple(contention_of(pair, self._samples, Level(), task.source) for pair in task.pairs),
             features_bytes_per_row=task.sizes.features_bytes_per_row,
         )
 
@@ -171,9 +171,7 @@ class _Fit:
         return {name: [ratio for ratio in ratios if ratio is not None] for name, ratios in found.items()}
 
     def _contention(self, step: Mapping[str, Level]) -> tuple[object, ...]:
-        return tuple(
-            contention_of(pair, self._samples, step[pair[1]].factor, self._task.source) for pair in self._task.pairs
-        )
+        return tuple(contention_of(pair, self._samples, step[pair[1]], self._task.source) for pair in self._task.pairs)
 
     def _at_level(self, profile: Profile, levels: _Levels) -> Profile:
         lanes = tuple(
