@@ -1,12 +1,12 @@
-"""What the numbers of a profile may be off by: common to all lanes, a lane's own, and by held-back checks.
+"""What the anchors of a calibration may be off by: common to all lanes, and a lane's own.
 
-Everything is a half-width at 90 %. A lane's times rest on the mean of its anchors, which is a mean over a machine that
-changes its speed: cut into stretches of time, it shows how much of that all lanes share.
+A lane's times rest on the mean of its anchors, which is a mean over a machine that changes its speed: cut into
+stretches of time, it shows how much of that all lanes share. Everything is a half-width at 90 %.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import log, sqrt
 from statistics import fmean, stdev
 from typing import Final, NamedTuple
@@ -15,7 +15,6 @@ from calibrate.fitting.ratios import NORMAL_90
 from decoding.student_t import t_quantile
 
 _STRETCHES: Final = 8
-_LEAST_CHECKS: Final = 3
 
 
 class AnchorErrors(NamedTuple):
@@ -25,26 +24,11 @@ class AnchorErrors(NamedTuple):
     own: dict[str, float]
 
 
-class Check(NamedTuple):
-    """A held-back run: the logarithm of predicted over measured time, and what it may be by the errors known.
-
-    Attributes:
-        lane: of the target.
-        residual: log(predicted / measured), both at the speed of the run's anchors.
-        model: standard deviation of the prediction by the errors of the tables it used.
-        chance: standard deviation of the measurement, by its anchors.
-    """
-
-    lane: str
-    residual: float
-    model: float
-    chance: float
-
-
 def anchor_errors(taken: Mapping[str, Sequence[tuple[float, float]]]) -> AnchorErrors:
     """From (time, seconds) of every lane's anchors, in the order taken.
 
-    Lane l in stretch b has the mean log time m + common_b + own_lb; standard errors over stretches, by Student's t.
+    Lane l in stretch b has the mean log time m_l + common_b + own_lb; standard errors over stretches, by Student's t.
+    What is common is known as the mean over lanes only, which takes a share of every lane's own: it is given back.
     """
     count = min([_STRETCHES, *(len(samples) // 2 for samples in taken.values())])
     if count < 2:
@@ -60,37 +44,8 @@ def anchor_errors(taken: Mapping[str, Sequence[tuple[float, float]]]) -> AnchorE
         for lane, values in logs.items()
     }
     quantile = t_quantile(count - 1) / sqrt(count)
-    return AnchorErrors(quantile * stdev(common), {lane: quantile * stdev(values) for lane, values in own.items()})
-
-
-class CheckErrors(NamedTuple):
-    """What checks show beyond the errors known: common to all lanes, a lane's own, and that of single schedules."""
-
-    common: float
-    own: dict[str, float]
-    schedules: float
-
-
-def check_errors(checks: Sequence[Check], lanes: Iterable[str]) -> CheckErrors:
-    """How far checks are off together and by lane, where that is no chance, and how they scatter about it."""
-    residuals = [check.residual for check in checks]
-    common = _certain_mean(residuals)
-    by_lane = {lane: [check.residual - common for check in checks if check.lane == lane] for lane in lanes}
-    own = {lane: _certain_mean(values) for lane, values in by_lane.items()}
-    excess = [
-        (check.residual - common - own.get(check.lane, 0.0)) ** 2 - check.chance**2 - check.model**2 for check in checks
-    ]
-    scatter = sqrt(max(0.0, fmean(excess))) if excess else 0.0
-    quantile = t_quantile(len(checks) - 1) if len(checks) > 1 else NORMAL_90
-    return CheckErrors(abs(common), {lane: abs(value) for lane, value in own.items()}, quantile * scatter)
-
-
-def _certain_mean(values: Sequence[float]) -> float:
-    """The mean where its interval leaves zero out; else zero, as for fewer than three values."""
-    if len(values) < _LEAST_CHECKS:
-        return 0.0
-    mean = fmean(values)
-    return mean if abs(mean) > t_quantile(len(values) - 1) * stdev(values) / sqrt(len(values)) else 0.0
+    own_quantile = quantile * sqrt(len(taken) / max(1, len(taken) - 1))
+    return AnchorErrors(quantile * stdev(common), {lane: own_quantile * stdev(values) for lane, values in own.items()})
 
 
 def _stretches(samples: Sequence[tuple[float, float]], start_s: float, length_s: float, count: int) -> list[float]:

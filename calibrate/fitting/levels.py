@@ -13,10 +13,14 @@ _LEAST_OWN = 3
 
 
 class Level(NamedTuple):
-    """A factor, and the half-width (90 %) of what it may be off by, relative to it."""
+    """A factor, and the half-width (90 %) of what it may be off by, relative to it.
+
+    `is_own` is whether a lane has it for itself; the error of any other is common to all that share it.
+    """
 
     factor: float = 1.0
     half_width: float = 0.0
+    is_own: bool = False
 
 
 def shared_levels(by_lane: Mapping[str, Sequence[Ratio]]) -> dict[str, Level]:
@@ -32,7 +36,7 @@ def shared_levels(by_lane: Mapping[str, Sequence[Ratio]]) -> dict[str, Level]:
             continue
         own = estimate(ratios)
         if abs(log(own.value / whole.value)) > own.log_half_width:
-            levels[lane] = Level(own.value, exp(own.log_half_width) - 1)
+            levels[lane] = Level(own.value, exp(own.log_half_width) - 1, is_own=True)
     return levels
 
 

@@ -7,7 +7,8 @@ that anybody will ask a prediction for. Every one is made between anchors of its
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from calibrate.fitting.ratios import Ratio
@@ -85,6 +86,16 @@ def whole(run: Run, profile: Profile) -> tuple[Ratio, dict[str, float]] | None:
     value = sum(ratio.value * seconds for ratio, seconds in parts.values()) / total_s
     doubt = sum(ratio.doubt * seconds for ratio, seconds in parts.values()) / total_s
     return Ratio(value, doubt), {name: seconds / total_s for name, (_, seconds) in parts.items()}
+
+
+def compare(runs: Iterable[Run], profile: Profile) -> dict[Schedule, list[tuple[Ratio, dict[str, float]]]]:
+    """`whole` of all runs by their schedules; those without any are left out."""
+    found = defaultdict[Schedule, list[tuple[Ratio, dict[str, float]]]](list)
+    for run in runs:
+        compared = whole(run, profile)
+        if compared is not None:
+            found[run.schedule].append(compared)
+    return found
 
 
 def gaps_s(run: Run) -> list[float]:

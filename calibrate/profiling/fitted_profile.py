@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import hypot, log, sqrt
+from math import hypot
 from statistics import fmean
 
-from calibrate.fitting.errors import Check, anchor_errors, check_errors
+from calibrate.fitting.checks import Check, CheckErrors, check_errors, check_of, note_on
+from calibrate.fitting.errors import anchor_errors
 from calibrate.fitting.fit import WorkLevels, levelled
 from calibrate.fitting.levels import Level, grouped_levels, shared_levels
-from calibrate.fitting.ratios import NORMAL_90, Ratio, estimate, trimmed_mean
-from calibrate.profiling.decodings import gaps_s, level, whole
+from calibrate.fitting.ratios import Ratio, estimate, trimmed_mean
+from calibrate.fitting.table_errors import with_check_errors, with_head_level, with_step_errors
+from calibrate.profiling.decodings import compare, gaps_s, level
 from calibrate.profiling.lane_pairs import contention_of
 from calibrate.profiling.links import link_of
 from calibrate.profiling.model_sizes import PartBytes
@@ -27,8 +29,6 @@ from runtime.wire.measurement import Measurement
 
 _BRANCHES = 2
 """Least rows of a step of branches: one of a single branch costs what a rollout's does."""
-_DOUBTFUL = 0.15
-"""A check that is off by more, however often it was repeated, is worth a note."""
 
 
 def fitted_profile(task: CalibrationTask, samples: Samples) -> Profile:
@@ -103,7 +103,7 @@ class _Fit:
                 for pair in task.pairs
                 if pair[0] < pair[1]
             ),
-            contention=tuple(contention_of(pair, self._samples, 1.0, task.source) for pair in task.pairs),
+            contention=tuple(contention_of(pair, self._samples, Level(), task.source) for pair in task.pairs),
             features_bytes_per_row=task.sizes.features_bytes_per_row,
         )
 
@@ -171,13 +171,17 @@ class _Fit:
         return {name: [ratio for ratio in ratios if ratio is not None] for name, ratios in found.items()}
 
     def _contention(self, step: Mapping[str, Level]) -> tuple[object, ...]:
-        return tuple(
-            contention_of(pair, self._samples, step[pair[1]].factor, self._task.source) for pair in self._task.pairs
-        )
+        return tuple(contention_of(pair, self._samples, step[pair[1]], self._task.source) for pair in self._task.pairs)
 
     def _at_level(self, profile: Profile, levels: _Levels) -> Profile:
         lanes = tuple(
-            _with_level_errors(levelled(lane, levels.of(lane.name)), levels, lane.name) for lane in profile.lanes
+            with_step_errors(
+                levelled(lane, levels.of(lane.name)),
+                levels.step[lane.name],
+                levels.features_step[lane.name],
+                levels.branch_step[lane.name],
+            )
+            for lane in profile.lanes
         )
         profile = profile.model_copy(update={"lanes": lanes, "contention": self._contention(levels.step)})
         return profile.model_copy(update={"round_overhead_s": self._round_overhead_s(profile)})
@@ -188,7 +192,7 @@ class _Fit:
                 continue
             runs = list(self._samples.runs_of(head.drafter, is_check=False))
             found = self._draft_levels(runs, Work.ROLLOUT_STEP, profile)
-            lanes = tuple(_with_head_level(lane, head.drafter, found[lane.name]) for lane in profile.lanes)
+            lanes = tuple(with_head_level(lane, head.drafter, found[lane.name]) for lane in profile.lanes)
             profile = profile.model_copy(update={"lanes": lanes})
         return profile
 
@@ -199,44 +203,36 @@ class _Fit:
         return max(0.0, trimmed_mean(beyond)) if beyond else 0.0
 
     def _with_errors(self, profile: Profile, levels: _Levels, left_out: Sequence[str]) -> Profile:
-        target = levels.target.values()
-        level_error = max((level.half_width for level in target), default=0.0)
+        level_error = max((found.half_width for found in levels.target.values() if not found.is_own), default=0.0)
         checks = self._checks(profile, level_error)
         found = check_errors(list(checks.values()), self._names)
-        lanes = tuple(
-            _with_check_errors(lane, hypot(self._anchor_errors.own[lane.name], found.own[lane.name]), found.schedules)
-            for lane in profile.lanes
-        )
         contention = tuple(
             entry.model_copy(update={"relative_error": hypot(entry.relative_error, found.schedules)})
             for entry in profile.contention
         )
         return profile.model_copy(
             update={
-                "lanes": lanes,
+                "lanes": tuple(
+                    with_check_errors(
+                        lane, self._lane_error(levels.target[lane.name], found, lane.name), found.schedules
+                    )
+                    for lane in profile.lanes
+                ),
                 "contention": contention,
                 "relative_error": hypot(self._anchor_errors.common, level_error, found.common),
                 "notes": tuple(self._notes(checks, left_out)),
             }
         )
 
+    def _lane_error(self, target: Level, found: CheckErrors, name: str) -> float:
+        own_level = target.half_width if target.is_own else 0.0
+        return hypot(self._anchor_errors.own[name], own_level, found.own[name])
+
     def _checks(self, profile: Profile, level_error: float) -> dict[Schedule, Check]:
         """What the held-back runs of every schedule come to; where there is no other run, those that were fitted."""
         runs = [run for run in self._samples.runs if run.is_check] or self._samples.runs
-        found = defaultdict[Schedule, list[tuple[Ratio, dict[str, float]]]](list)
-        for run in runs:
-            compared = whole(run, profile)
-            if compared is not None:
-                found[run.schedule].append(compared)
-        return {
-            schedule: Check(
-                lane=schedule.target_lane,
-                residual=-fmean(log(ratio.value) for ratio, _ in compared),
-                model=hypot(level_error, *_error_parts(profile, schedule, compared[0][1])) / NORMAL_90,
-                chance=sqrt(sum(ratio.doubt**2 for ratio, _ in compared)) / len(compared),
-            )
-            for schedule, compared in found.items()
-        }
+        compared = compare(runs, profile)
+        return {schedule: check_of(schedule, found, profile, level_error) for schedule, found in compared.items()}
 
     def _notes(self, checks: Mapping[Schedule, Check], left_out: Sequence[str]) -> Iterator[str]:
         task, done, wanted = self._task, self._samples.num_passes, self._task.effort.least_passes
@@ -247,15 +243,7 @@ class _Fit:
             )
         if left_out:
             yield f"What streams add was less than the noise, so they are left out: {', '.join(left_out)}."
-        off = [
-            f"{schedule.method} with the target on {schedule.target_lane} {check.residual:+.0%}".replace("%", " %")
-            for schedule, check in checks.items()
-            if abs(check.residual) > log(1 + _DOUBTFUL)
-        ]
-        if off:
-            yield f"Calibration's own checks are off by more than {_DOUBTFUL:.0%}: {', '.join(off)}.".replace(
-                "%:", " %:"
-            )
+        yield from note_on(checks)
 
 
 def _by_lane(ratios: Mapping[Cell, list[Ratio]]) -> dict[tuple[str, str | None], dict[Measurement, list[Ratio]]]:
@@ -264,25 +252,6 @@ def _by_lane(ratios: Mapping[Cell, list[Ratio]]) -> dict[tuple[str, str | None],
     for cell, own in ratios.items():
         found[cell.lane, cell.drafter][cell.measurement] = own
     return found
-
-
-def _error_parts(profile: Profile, schedule: Schedule, shares: Mapping[str, float]) -> Iterator[float]:
-    """By what the parts of a run's time may put it off, each times its share."""
-    for name, share in shares.items():
-        role, _, lane = name.partition(" ")
-        yield share * _table_error(profile.lane(lane), role, schedule)
-        if role == "draft" and schedule.traits.overlaps:
-            yield share * max((entry.relative_error for entry in profile.contention), default=0.0)
-
-
-def _table_error(lane: LaneProfile, role: str, schedule: Schedule) -> float:
-    if role == "target":
-        table = lane.layer
-    elif schedule.traits.has_draft_model:
-        table = lane.draft_step_features if schedule.exit_features else lane.draft_step
-    else:
-        table = lane.heads.get(schedule.drafter or "")
-    return 0.0 if table is None else table.relative_error
 
 
 def _with_traffic(lane: LaneProfile, traffic: PartBytes) -> LaneProfile:
@@ -297,43 +266,6 @@ def _with_traffic(lane: LaneProfile, traffic: PartBytes) -> LaneProfile:
             "draft_step": reading(lane.draft_step, traffic.draft_step),
             "draft_step_features": reading(lane.draft_step_features, traffic.draft_step),
         }
-    )
-
-
-def _with_level_errors(lane: LaneProfile, levels: _Levels, name: str) -> LaneProfile:
-    """Steps of the draft may be off by what their levels may; that of the target is common to all."""
-    return lane.model_copy(
-        update={
-            "draft_step": _less_certain(
-                lane.draft_step, max(levels.step[name].half_width, levels.branch_step[name].half_width)
-            ),
-            "draft_step_features": _less_certain(lane.draft_step_features, levels.features_step[name].half_width),
-            "draft_streams": _less_certain(lane.draft_streams, levels.step[name].half_width),
-        }
-    )
-
-
-def _with_head_level(lane: LaneProfile, drafter: str, found: Level) -> LaneProfile:
-    table = _less_certain(lane.heads[drafter].scaled(found.factor), found.half_width)
-    return lane.model_copy(update={"heads": {**lane.heads, drafter: table}})
-
-
-def _less_certain(table: LatencyTable | None, half_width: float) -> LatencyTable | None:
-    if table is None:
-        return None
-    return table.model_copy(update={"relative_error": hypot(table.relative_error, half_width)})
-
-
-def _with_check_errors(lane: LaneProfile, own: float, of_schedules: float) -> LaneProfile:
-    def wider(table: LatencyTable | None) -> LatencyTable | None:
-        return _less_certain(table, of_schedules)
-
-    single = ("layer", "lm_head", "draft_step", "draft_step_features", "draft_streams")
-    several = ("exit", "heads", "streams")
-    return lane.model_copy(
-        update={name: wider(getattr(lane, name)) for name in single}
-        | {name: {key: wider(table) for key, table in getattr(lane, name).items()} for name in several}
-        | {"relative_error": own}
     )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import exp, log
+from math import exp, hypot, log, log1p
 from statistics import fmean
 
+from calibrate.fitting.levels import Level
 from calibrate.fitting.ratios import estimate
 from calibrate.profiling.anchors import Anchors
 from calibrate.profiling.samples import Samples, Together
@@ -40,11 +41,12 @@ def measure_pairs(
         yield Together(pair, "draft", *_alone_and_shared(anchors, draft, step, lanes[target], verify))
 
 
-def contention_of(pair: Pair, samples: Samples, step_level: float, source: str) -> Contention:
+def contention_of(pair: Pair, samples: Samples, step_level: Level, source: str) -> Contention:
     """Slowdowns of a pair; the draft's relative to what its steps take in real runs (`step_level`).
 
     A draft that finds its cache used by the target is slowed once, whether at the same time or after it. No lane is
-    taken to be faster while the other works unless its interval leaves no other choice.
+    taken to be faster while the other works unless its interval leaves no other choice: that of the draft is as wide
+    as its level's too. What a level is off by is an error of its steps, and none of how much slower they are.
     """
     found = {
         role: estimate([one.slowdown for one in samples.together if one.pair == pair and one.role == role])
@@ -52,8 +54,8 @@ def contention_of(pair: Pair, samples: Samples, step_level: float, source: str) 
     }
     widths = [one.log_half_width for one in found.values()]
     target, draft = (
-        _no_gain_without_evidence(one.value / level, width)
-        for one, level, width in zip(found.values(), (1.0, step_level), widths, strict=True)
+        _no_gain_without_evidence(one.value / level.factor, hypot(width, log1p(level.half_width)))
+        for one, level, width in zip(found.values(), (Level(), step_level), widths, strict=True)
     )
     error = min(MOST_RELATIVE_ERROR, exp(max(widths)) - 1)
     return Contention(lanes=pair, slowdown=(target, draft), relative_error=error, source=source)

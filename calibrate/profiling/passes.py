@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from math import log
 from typing import Final
 
+from calibrate.fitting.checks import check_of
 from calibrate.profiling.anchors import Anchors
-from calibrate.profiling.decodings import decode, whole
+from calibrate.profiling.decodings import compare, decode
 from calibrate.profiling.lane_pairs import measure_pairs
 from calibrate.profiling.links import MESSAGE_CANDIDATES, MESSAGE_ROWS, message_width
 from calibrate.profiling.placements import check_schedules, fit_schedules, head_schedules
@@ -27,8 +27,6 @@ from runtime.lanes.lane import Lane
 _MESSAGE_REPEATS: Final = 40
 _PASSES_BY: Final = 0.9
 """Share of the time by which passes end; what is far off is decoded again in the rest."""
-DOUBTFUL: Final = 0.15
-"""A check that is further off is decoded again."""
 _MOST_AGAIN: Final = 3
 """Times per check that something is decoded again."""
 
@@ -183,15 +181,11 @@ def _within(progress: Callable[[float], None], start: float, stop: float, share:
 
 
 def _furthest_off(runs: Sequence[Run], profile: Profile) -> Run | None:
-    """A check of the schedule whose checks together are off by more than `DOUBTFUL`, the worst of them."""
-    off = dict[Schedule, list[float]]()
-    for run in (run for run in runs if run.is_check):
-        found = whole(run, profile)
-        if found is not None:
-            off.setdefault(run.schedule, []).append(log(found[0].value))
-    means = {schedule: abs(sum(values) / len(values)) for schedule, values in off.items()}
-    worst = max(means, key=means.__getitem__, default=None)
-    if worst is None or means[worst] <= log(1 + DOUBTFUL):
+    """A run of the check that is furthest off, if it is doubtful."""
+    compared = compare((run for run in runs if run.is_check), profile)
+    checks = {schedule: check_of(schedule, found, profile) for schedule, found in compared.items()}
+    worst = max(checks, key=lambda schedule: abs(checks[schedule].error), default=None)
+    if worst is None or not checks[worst].is_doubtful:
         return None
     return next(run for run in runs if run.is_check and run.schedule == worst)
 

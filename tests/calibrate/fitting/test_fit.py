@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from calibrate.fitting.fit import (
     CATCH_UP_ROWS,
     ROLLOUT_ROWS,
-    Level,
     TargetTimes,
+    WorkLevels,
     fit_target,
     grow,
     levelled,
@@ -21,7 +21,7 @@ CONTEXTS = (10, 50, 90)
 SECONDS = st.floats(1e-4, 1e-2)
 
 
-QUIET = Noise(relative_error=0.0, num_samples=4)
+QUIET = Noise(variance=0.0)
 EXITS = (4, 8)
 
 
@@ -66,12 +66,12 @@ def test_sums_of_parts_are_the_operations_even_if_the_parts_are_noisy(random) ->
 def test_what_noise_explains_is_taken_out_of_verifications() -> None:
     times = operations(1e-3, 5e-3, 3e-3)
     times.verify[4, 10] *= 1.1
-    noisy = Noise(relative_error=0.2, num_samples=4)
+    noisy = Noise(variance=0.2**2)
     believed = {name: fitted(times, noise) for name, noise in (("quiet", QUIET), ("noisy", noisy))}
     verify_s = {name: LAYERS * one.layer.at(4, 10) + one.lm_head.at(4, 10) for name, one in believed.items()}
     assert verify_s["quiet"] == pytest.approx(times.verify[4, 10])
     assert verify_s["noisy"] < 0.95 * verify_s["quiet"]
-    assert believed["noisy"].layer.relative_error == 0.2
+    assert believed["noisy"].layer.relative_error == noisy.half_width(len(ROWS)) > 0
 
 
 def test_heads_and_exits_are_straight_lines_over_the_rows() -> None:
@@ -100,7 +100,7 @@ def test_growth_with_the_context_is_a_reading_of_keys_and_a_share_of_every_row()
 
 def test_noise_is_taken_out_within_groups_of_rows_alone() -> None:
     times = {(rows, 10): seconds for rows, seconds in {1: 5.0, 2: 1.0, 3: 1.2, 4: 1.0}.items()}
-    noisy = Noise(relative_error=0.3, num_samples=2)
+    noisy = Noise(variance=0.3**2)
     (alone,), *others = grow(times, ((1,), (2, 3, 4)), (10,), noisy)
     assert alone == 5.0
     assert max(line[0] for line in others) < 1.15
@@ -139,7 +139,7 @@ def test_every_table_is_brought_to_the_level_of_its_work(
     rows = tuple(range(1, CATCH_UP_ROWS + 3))
     parts = lane(draft_step=flat(rows), draft_step_features=flat(rows), draft_streams=flat(rows))
     parts = parts.model_copy(update={"heads": {"medusa": flat(rows)}, "streams": {"streams": flat(rows)}})
-    level = Level(target=target, step=step, features_step=features_step, branch_step=branch_step)
+    level = WorkLevels(target=target, step=step, features_step=features_step, branch_step=branch_step)
     changed = levelled(parts, level)
     assert changed.layer.at(4, 50) == pytest.approx(target * parts.layer.at(4, 50))
     assert changed.lm_head.at(2, 10) == pytest.approx(target * parts.lm_head.at(2, 10))
@@ -155,7 +155,7 @@ def test_every_table_is_brought_to_the_level_of_its_work(
 
 
 def test_a_lane_without_a_draft_stays_without() -> None:
-    changed = levelled(lane(), Level(step=2.0, branch_step=3.0))
+    changed = levelled(lane(), WorkLevels(step=2.0, branch_step=3.0))
     assert changed.draft_step is changed.draft_step_features is changed.draft_streams is None
 
 

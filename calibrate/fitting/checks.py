@@ -1,0 +1,118 @@
+"""Held-back runs against the profile: how far it is off, beyond what is known of its errors.
+
+Everything is a half-width at 90 %, as in `errors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import expm1, hypot, log, sqrt
+from statistics import fmean, stdev
+from typing import Final, NamedTuple
+
+from calibrate.fitting.ratios import NORMAL_90, Ratio
+from decoding.schedule import Schedule
+from decoding.student_t import t_quantile
+from hwprofiles.profile import LaneProfile, Profile
+
+_LEAST_CHECKS: Final = 3
+_DOUBTFUL: Final = 0.15
+"""Checks that are off by more are repeated, and worth a note if that did not help."""
+
+Compared = tuple[Ratio, Mapping[str, float]]
+"""A run's measured over its predicted time, and the shares of the latter by role and lane (`target cpu0`)."""
+
+
+class Check(NamedTuple):
+    """The held-back runs of a schedule.
+
+    Attributes:
+        lane: of the target.
+        residual: log(predicted / measured), both at the speed of the runs' anchors.
+        model: standard deviation of the prediction by the errors of the tables it used.
+        chance: standard deviation of the measurement, by its anchors.
+    """
+
+    lane: str
+    residual: float
+    model: float
+    chance: float
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured time, less one."""
+        return expm1(self.residual)
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether it is so far off that it should be repeated."""
+        return abs(self.error) > _DOUBTFUL
+
+
+class CheckErrors(NamedTuple):
+    """What checks show beyond the errors known: common to all lanes, a lane's own, and that of single schedules."""
+
+    common: float
+    own: dict[str, float]
+    schedules: float
+
+
+def check_of(schedule: Schedule, compared: Sequence[Compared], profile: Profile, level_error: float = 0.0) -> Check:
+    """What a schedule's runs come to; `level_error` is what all times may be off by for their level."""
+    return Check(
+        lane=schedule.target_lane,
+        residual=-fmean(log(ratio.value) for ratio, _ in compared),
+        model=hypot(level_error, *_error_parts(profile, schedule, compared[0][1])) / NORMAL_90,
+        chance=sqrt(sum(ratio.doubt**2 for ratio, _ in compared)) / len(compared),
+    )
+
+
+def check_errors(checks: Sequence[Check], lanes: Iterable[str]) -> CheckErrors:
+    """How far checks are off together and by lane, where that is no chance, and how they scatter about it."""
+    common = _certain_mean([check.residual for check in checks])
+    by_lane = {lane: [check.residual - common for check in checks if check.lane == lane] for lane in lanes}
+    own = {lane: _certain_mean(values) for lane, values in by_lane.items()}
+    excess = [
+        (check.residual - common - own.get(check.lane, 0.0)) ** 2 - check.chance**2 - check.model**2 for check in checks
+    ]
+    scatter = sqrt(max(0.0, fmean(excess))) if excess else 0.0
+    quantile = t_quantile(len(checks) - 1) if len(checks) > 1 else NORMAL_90
+    return CheckErrors(abs(common), {lane: abs(value) for lane, value in own.items()}, quantile * scatter)
+
+
+def note_on(checks: Mapping[Schedule, Check]) -> Iterator[str]:
+    """A sentence on those that are doubtful, if any."""
+    off = [
+        f"{schedule.method} with the target on {schedule.target_lane} {100 * check.error:+.0f} %"
+        for schedule, check in checks.items()
+        if check.is_doubtful
+    ]
+    if off:
+        yield f"Calibration's own checks are off by more than {100 * _DOUBTFUL:.0f} %: {', '.join(off)}."
+
+
+def _certain_mean(values: Sequence[float]) -> float:
+    """The mean where its interval leaves zero out; else zero, as for fewer than three values."""
+    if len(values) < _LEAST_CHECKS:
+        return 0.0
+    mean = fmean(values)
+    return mean if abs(mean) > t_quantile(len(values) - 1) * stdev(values) / sqrt(len(values)) else 0.0
+
+
+def _error_parts(profile: Profile, schedule: Schedule, shares: Mapping[str, float]) -> Iterator[float]:
+    """By what the parts of a run's time may put it off, each times its share."""
+    for name, share in shares.items():
+        role, _, lane = name.partition(" ")
+        yield share * _table_error(profile.lane(lane), role, schedule)
+        if role == "draft" and schedule.traits.overlaps:
+            yield share * max((entry.relative_error for entry in profile.contention), default=0.0)
+
+
+def _table_error(lane: LaneProfile, role: str, schedule: Schedule) -> float:
+    if role == "target":
+        table = lane.layer
+    elif schedule.traits.has_draft_model:
+        table = lane.draft_step_features if schedule.exit_features else lane.draft_step
+    else:
+        table = lane.heads.get(schedule.drafter or "")
+    return 0.0 if table is None else table.relative_error

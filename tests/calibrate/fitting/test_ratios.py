@@ -1,0 +1,114 @@
+"""Ratios to anchors: the machine's speed cancels, doubts weigh, means are kept and intervals hold what they claim."""
+
+import random
+from math import exp, log
+from statistics import fmean
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibrate.fitting.ratios import NORMAL_90, Ratio, between, estimate, noise_of, trimmed_mean
+
+SECONDS = st.floats(1e-4, 10.0)
+RATIOS = st.lists(st.builds(Ratio, st.floats(0.9, 1.1), st.floats(0.01, 0.3)), min_size=1, max_size=9)
+
+
+# One ratio
+
+
+@given(SECONDS, SECONDS, SECONDS, st.floats(0.1, 10))
+def test_a_machine_that_is_slower_throughout_leaves_the_ratio(seconds, before_s, after_s, slower) -> None:
+    usual, slow = between(seconds, before_s, after_s), between(slower * seconds, slower * before_s, slower * after_s)
+    assert slow == pytest.approx(usual)
+    assert usual.value == pytest.approx(2 * seconds / (before_s + after_s))
+
+
+@given(SECONDS, SECONDS, SECONDS)
+def test_the_doubt_is_half_of_what_changed_between_the_anchors_whichever_way_round(seconds, one_s, other_s) -> None:
+    doubt = between(seconds, one_s, other_s).doubt
+    assert doubt == pytest.approx(between(seconds, other_s, one_s).doubt)
+    assert doubt >= abs(log(one_s / other_s)) / 2
+    assert between(seconds, one_s, one_s).doubt == 0.03
+    assert between(seconds, 1.0, 1.4).doubt == pytest.approx(log(1.4) / 2, rel=0.02)
+
+
+def test_a_ratio_over_another_expectation_is_as_doubtful() -> None:
+    assert Ratio(3.0, 0.1).over(1.5) == Ratio(2.0, 0.1)
+
+
+# Their mean
+
+
+def test_the_mean_is_a_mean_and_no_median() -> None:
+    """What is judged is total time: a time that comes up now and then counts as often as it comes up."""
+    assert estimate([Ratio(one, 0.1) for one in (1.0, 1.0, 1.0, 1.4)]).value == pytest.approx(1.1)
+
+
+def test_ratios_weigh_as_much_as_they_are_certain() -> None:
+    found = estimate([Ratio(1.0, 0.1), Ratio(1.3, 0.2)])
+    assert found.value == pytest.approx((4 * 1.0 + 1.3) / 5)
+    assert found.variance == pytest.approx(1 / (0.1**-2 + 0.2**-2))
+
+
+@given(st.floats(0.01, 100), st.lists(st.sampled_from([0.03, 0.1]), min_size=3, max_size=9))
+def test_one_spike_counts_as_half_as_much_again_and_no_more(spike: float, doubts: list[float]) -> None:
+    ratios = [*(Ratio(1.0, 0.03) for _ in doubts), Ratio(spike, 0.03)]
+    held = min(max(spike, 1 / 1.5), 1.5)
+    assert estimate(ratios).value == pytest.approx((len(doubts) + held) / (len(doubts) + 1))
+
+
+@given(RATIOS, st.floats(0.1, 10), st.randoms(use_true_random=False))
+def test_estimates_have_no_unit_and_no_order(ratios, factor, random) -> None:
+    usual = estimate(ratios)
+    shuffled = [ratio.over(1 / factor) for ratio in ratios]
+    random.shuffle(shuffled)
+    other = estimate(shuffled)
+    assert other.value == pytest.approx(factor * usual.value)
+    assert other.log_half_width == pytest.approx(usual.log_half_width, abs=1e-9)
+    assert min(ratios).value - 1e-12 <= usual.value <= max(ratios).value + 1e-12
+
+
+@pytest.mark.parametrize("num", [2, 3, 8])
+def test_nine_intervals_of_ten_hold_the_true_ratio_whatever_the_doubts_claim(num: int) -> None:
+    draw = random.Random(num)
+    hits = 0
+    for _ in range(2000):
+        found = estimate([Ratio(exp(draw.gauss(0.0, 0.04)), 0.1) for _ in range(num)])
+        hits += abs(log(found.value)) <= found.log_half_width
+    assert 0.88 < hits / 2000 < 0.92
+
+
+def test_the_interval_of_a_single_ratio_is_its_doubt() -> None:
+    assert estimate([Ratio(7.0, 0.1)]).log_half_width == pytest.approx(NORMAL_90 * 0.1)
+
+
+@given(RATIOS.filter(lambda ratios: len(ratios) > 1))
+def test_equal_ratios_are_certain(ratios) -> None:
+    found = estimate([Ratio(2.0, ratio.doubt) for ratio in ratios])
+    assert (found.value, found.log_half_width) == pytest.approx((2.0, 0.0))
+
+
+# Noise of several
+
+
+def test_what_ratios_vary_beyond_their_doubts_is_pooled_over_estimates() -> None:
+    draw = random.Random(1)
+    found = [estimate([Ratio(draw.gauss(1.0, 0.1), 0.05) for _ in range(num)]) for num in (2, 3, 4) * 500]
+    assert noise_of(found) == pytest.approx(4.0, rel=0.1)
+    single = estimate([Ratio(3.0, 0.05)])
+    assert noise_of([*found, *[single] * 1000]) == noise_of(found)
+    assert noise_of([single]) == 1.0
+
+
+# The trimmed mean
+
+
+@given(st.lists(SECONDS, min_size=1, max_size=19))
+def test_of_few_values_nothing_is_left_out(values: list[float]) -> None:
+    assert trimmed_mean(values) == pytest.approx(fmean(values))
+
+
+def test_of_many_the_ends_are_left_out() -> None:
+    assert trimmed_mean([*[1.0] * 38, 1e9, 0.0]) == 1.0
+    assert trimmed_mean([0.0, 1.0, 2.0, 1e9], share=0.25) == 1.5
