@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import linear_regression
+from statistics import fmean, linear_regression
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,11 +157,16 @@ def make_table(
 
 
 def _straight(points: Mapping[int, float], rows: Sequence[int]) -> dict[int, float]:
-    """The least-squares line through the points, at all the rows; nowhere negative."""
+    """The least-squares line through the points, at all the rows: nothing is negative, and more rows take no less."""
+    middle = fmean(points.values())
     if len(points) == 1:
-        return dict.fromkeys(rows, max(0.0, *points.values()))
+        return dict.fromkeys(rows, max(0.0, middle))
     slope, start = linear_regression(list(points), list(points.values()))
-    return {count: max(0.0, start + slope * count) for count in rows}
+    if slope < 0:
+        slope, start = 0.0, max(0.0, middle)
+    elif start < 0:
+        slope, start = max(0.0, middle / fmean(points)), 0.0
+    return {count: start + slope * count for count in rows}
 
 
 def _step_factors(table: LatencyTable | None, last_rows: int, rollout: float, branches: float) -> list[float]:
