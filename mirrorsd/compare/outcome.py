@@ -73,6 +73,19 @@ def rounds_in_words(comparisons: Sequence[Comparison], dtype: str) -> str:
     )
 
 
+def losses_in_words(results: Sequence[ScheduleResult], names: Sequence[str]) -> tuple[str, ...]:
+    """What happened to a lane in a run, a sentence per schedule: such a run is slower, and its rounds are others."""
+    sentences = []
+    for result, name in zip(results, names, strict=True):
+        told = [trace.events for traces in result.measured for trace in traces]
+        hit = [events for events in told if events]
+        if hit:
+            first = hit[0][0]
+            share = f"In {counted(len(hit), 'text')} of {len(told)}"
+            sentences.append(f"{share} of {name} something happened to a lane; the first: {first.lane}: {first.text}.")
+    return tuple(sentences)
+
+
 def divergence_in_words(found: Divergence) -> str:
     """Where the two worlds differ first, and what each of them decided there."""
     return (

@@ -20,7 +20,7 @@ from decoding.schedule import Schedule
 from decoding.yaml_file import write_atomically
 from hwprofiles.profile import load_profile
 from mirrorsd.compare.both_worlds import Measured, put_together
-from mirrorsd.compare.outcome import accuracy_entry, rounds_in_words, schedule_entries
+from mirrorsd.compare.outcome import accuracy_entry, losses_in_words, rounds_in_words, schedule_entries
 from mirrorsd.compare.trace_file import load_traces, save_traces
 from mirrorsd.json_text import json_text, path_from
 from planner.chrome_trace import save_chrome_trace
@@ -93,7 +93,9 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     for place, (result, comparison) in enumerate(zip(outcome.results, outcome.comparisons, strict=True), 1):
         worlds = {"simulated": result.simulated[0], "measured": result.measured[0][0]}
         save_chrome_trace(worlds, folder / "traces" / f"{file_name(place, comparison.schedule)}.json.gz")
-    rounds = rounds_in_words(outcome.comparisons, outcome.dtype)
+    names = [comparison.schedule for comparison in outcome.comparisons]
+    losses = losses_in_words(outcome.results, names)
+    rounds = " ".join((*losses, rounds_in_words(outcome.comparisons, outcome.dtype)))
     footnotes = (rounds, *outcome.notes)
     created = time.strftime("%d %B %Y, %H:%M")
     data = ReportData(

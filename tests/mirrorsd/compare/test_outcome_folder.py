@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from decoding.errors import ConfigError, MirrorsdError, TraceError
+from decoding.trace import LaneEvent
 from hwprofiles.profile import save_profile
 from mirrorsd.cli.json_option import write_json
 from mirrorsd.compare.both_worlds import compare_all
@@ -116,3 +117,19 @@ def test_traces_of_other_schedules_are_refused(outcome):
     save_traces([outcome.results[0].measured[0]], Path("out/traces.json.gz"))
     with pytest.raises(TraceError, match=r"traces\.json\.gz: not traces of \d+ schedules over prompts of"):
         read_report_data(Path("out/result.json"))
+
+
+def test_a_draft_that_was_lost_is_told_in_the_result_and_in_the_report(outcome):
+    lost, name = outcome.results[1].measured[0][0], outcome.comparisons[1].schedule
+    lost.events.append(LaneEvent(0.5, "draft", "it has not answered for 2 s; the target goes on alone"))
+    try:
+        told = write_outcome(outcome, Path("out"), "result.json")
+    finally:
+        lost.events.clear()
+    sentence = (
+        f"In 1 text of 2 of {name} something happened to a lane; the first: draft: it has not answered for 2 s; the "
+        "target goes on alone."
+    )
+    assert told["rounds"].startswith(sentence)
+    assert sentence in read_report_data(Path("out/result.json")).footnotes[0]
+    assert "something happened" not in write_outcome(outcome, Path("out"), "result.json")["rounds"]
