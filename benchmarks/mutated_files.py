@@ -2,8 +2,8 @@
 
     nice -n 19 python benchmarks/mutated_files.py
 
-100,000 cases of `tests/mutations.py` over the kinds of `tests/mutated_files.py`; every case has 10 seconds and 1 GB of
-its own. Interrupted, the same command goes on, unless what it tests has changed since. Writes
+100,000 cases of `tests/mutations.py` over the kinds of `tests/mutated_files.py`; every case has 10 seconds of the
+processor and 1 GB of its own. Interrupted, the same command goes on, unless what it tests has changed since. Writes
 benchmarks/results/mutated-files.json: counts by kind and outcome, and the seed of every case that ended otherwise, to
 be played again with `--kind KIND --seed SEED`.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import resource
+import signal
 import sys
 import tempfile
 import time
@@ -118,23 +119,15 @@ def _batch(kind: str, sound: Path, names: list[str], seeds: range) -> Iterator[t
         process.start()
         theirs.close()
         for seed in left:
-            told = _told(ours)
-            yield seed, told
             left = left[1:]
-            if told in ("hung", "died"):
+            try:
+                yield seed, str(ours.recv())
+            except EOFError:
+                process.join()
+                yield seed, "hung" if process.exitcode == -signal.SIGPROF else "died"
                 break
-        process.kill()
         process.join()
         ours.close()
-
-
-def _told(end: Connection) -> str:
-    if not end.poll(LIMIT_S):
-        return "hung"
-    try:
-        return str(end.recv())
-    except EOFError:
-        return "died"
 
 
 def _work(kind: str, sound: Path, names: list[str], seeds: range, end: Connection) -> None:
@@ -144,6 +137,7 @@ def _work(kind: str, sound: Path, names: list[str], seeds: range, end: Connectio
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     scratch = sound.with_name("case")
     for seed in seeds:
+        signal.setitimer(signal.ITIMER_PROF, LIMIT_S)  # nobody handles it: it ends the process
         try:
             end.send(outcome(kind, sound, names, scratch, seed))
         except UntoldError as error:

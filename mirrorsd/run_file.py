@@ -19,8 +19,9 @@ from decoding.files import parse_json
 SETTINGS = "settings"
 PROMPT_ID = "prompt_id"
 
-Count = Annotated[int, Field(ge=1, strict=True)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+TokenId = Annotated[int, Field(ge=0, lt=1 << 31, strict=True)]
+Count = Annotated[int, Field(ge=1, lt=1 << 31, strict=True)]
+Seconds = Annotated[float, Field(ge=0, le=1e9, strict=True)]
 
 
 class Row(BaseModel):
@@ -30,7 +31,7 @@ class Row(BaseModel):
 
     prompt_id: str
     settings: dict[str, Any]
-    token_ids: Annotated[list[Annotated[int, Field(ge=0, strict=True)]], Field(min_length=1)]
+    token_ids: Annotated[list[TokenId], Field(min_length=1)]
     num_rounds: Count
     prefill_s: Seconds
     decode_s: Seconds

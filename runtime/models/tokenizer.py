@@ -65,7 +65,7 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Return the token ids of `text`, with whatever special tokens the tokenizer adds by itself."""
-        return self._backend.encode(text).ids
+        return self._ids(text, add_special_tokens=True)
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True) -> list[int]:
         """Return the token ids of a conversation, written out by the model's chat template.
@@ -76,7 +76,7 @@ class Tokenizer:
             ModelFormatError: the model has no chat template, or it refuses these messages.
         """
         text = self.render_chat(messages, add_generation_prompt=add_generation_prompt)
-        return self._backend.encode(text, add_special_tokens=False).ids
+        return self._ids(text, add_special_tokens=False)
 
     def render_chat(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True) -> str:
         """Return the text that `encode_chat` encodes; arguments and errors are the same."""
@@ -92,6 +92,12 @@ class Tokenizer:
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of `ids`; bytes that are no UTF-8 become U+FFFD."""
         return self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
+
+    def _ids(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        try:
+            return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        except Exception as error:  # tokenizers raises no narrower class
+            raise ModelFormatError(f"{self._source}: the tokenizer cannot encode {shown(text)} ({error})") from error
 
     def _template_of(self, settings: Mapping[str, Any]) -> str | None:
         """The template named ``default`` where a model has several."""

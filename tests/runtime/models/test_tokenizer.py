@@ -189,3 +189,10 @@ class TestStreams:
         stream = StreamDecoder(tokenizer)
         pieces = [stream.push(ids[start : start + stride]) for start in range(0, len(ids), stride)]
         assert "".join(pieces) + stream.finish() == tokenizer.decode(ids)
+
+
+def test_a_text_that_the_vocabulary_has_no_token_for_is_an_error_of_ours(tmp_path):
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="none"))
+    backend.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(ModelFormatError, match="the tokenizer cannot encode 'b'"):
+        Tokenizer.from_folder(tmp_path).encode("b")
