@@ -71,10 +71,13 @@ def level(run: Run, lane: str, works: Collection[Work], profile: Profile, *, lea
 
 
 def whole(run: Run, profile: Profile) -> tuple[Ratio, dict[str, float]] | None:
-    """`level` of all work of a run, and the shares of its expected time by lane and model; None for a single round.
+    """`level` of all work of a run, and the shares of its expected time by lane and model.
 
-    Shares have keys such as `target cpu0` and `draft cpu1`.
+    None for a single round, and for streams that were left out. Shares have keys such as `target cpu0` and
+    `draft cpu1`.
     """
+    if run.schedule.traits.drafts_itself and run.schedule.drafter not in profile.lane(run.schedule.target_lane).streams:
+        return None
     parts = dict[str, tuple[Ratio, float]]()
     for role, lane, works in _roles(run.schedule):
         found = level(run, lane, works, profile)

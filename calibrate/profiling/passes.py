@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import Final
 
 from calibrate.fitting.checks import check_of
@@ -83,7 +84,7 @@ class Measuring:
         end_s = self.clock() + _PASSES_BY * (self._end_s - self.clock())
         for index in Passes(count=effort.passes, end_s=end_s, clock=self.clock):
             for place, stage in enumerate(stages):
-                self._go_through(stage, index, self._part_of_all(index, place / len(stages), end_s))
+                self._go_through(stage, index, self._part_of_all(index, place / len(stages)))
             self.samples.num_passes += 1
             if index == 0:
                 self._measure_messages(stages[0])
@@ -159,17 +160,20 @@ class Measuring:
                 lanes[name], MESSAGE_ROWS, MESSAGE_CANDIDATES, width, _MESSAGE_REPEATS
             )
 
-    def _part_of_all(self, index: int, done: float, end_s: float) -> Callable[[float], None]:
+    def _part_of_all(self, index: int, done: float) -> Callable[[float], None]:
         """Reports a share of a stage as a share of everything, by the passes or by the time, whichever is further."""
         num_passes, stages = self.task.effort.passes, 1 + len(self.task.heads)
 
         def report(share: float) -> None:
             by_passes = (index + done + share / stages) / num_passes
-            left_s = end_s - self.clock()
-            by_time = 1 - left_s / (_PASSES_BY * self.task.limit_s) if self.task.limit_s < float("inf") else 0.0
-            self.progress("timing parts", _PASSES_BY * min(1.0, max(by_passes, by_time)))
+            self.progress("timing parts", min(_PASSES_BY, max(_PASSES_BY * by_passes, self._share_of_time())))
 
         return report
+
+    def _share_of_time(self) -> float:
+        """That is over; 0 where there is no limit, or no time at all."""
+        limit_s = self.task.limit_s
+        return 1 - (self._end_s - self.clock()) / limit_s if 0 < limit_s < inf else 0.0
 
 
 def _on_all(load: Callable[[str, str], Lane], names: Sequence[str], drafter: str) -> Mapping[str, Lane]:

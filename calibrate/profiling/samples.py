@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from calibrate.fitting.ratios import Ratio, between
 from calibrate.profiling.anchors import AnchorSample
@@ -155,6 +156,6 @@ def load_samples(path: Path) -> Samples:
     """
     try:
         return _Content.model_validate_json(gzip.decompress(path.read_bytes())).samples
-    except (OSError, EOFError, ValidationError, ValueError) as error:
+    except (OSError, EOFError, zlib.error, ValueError) as error:
         msg = f"{path}: not a readable file of a calibration's samples ({str(error)[:_MOST_CHARACTERS]})"
         raise ProfileError(msg) from error

@@ -131,9 +131,9 @@ class Weather:
         return self.spike_s if self.spike_every and self._random.randrange(self.spike_every) == 0 else 0.0
 
     def mean(self, num_cores: int) -> float:
-        """Of `factor` over a long time."""
-        share = self.slow_s / (self.fast_s + self.slow_s)
-        return 1 + (self.slow - 1) * (1 - (1 - share) ** num_cores)
+        """Of `factor` over much work done in turn, as tokens are: a slow stretch has room for less of it."""
+        fast_share = (self.fast_s / (self.fast_s + self.slow_s)) ** num_cores
+        return 1 / (fast_share + (1 - fast_share) / self.slow)
 
     def _of_core(self, core: int, now_s: float) -> float:
         if self.slow == 1.0:
@@ -300,8 +300,9 @@ class FakeRun:
     def span(
         self, lane: str, work: Work, seconds: float, index: int, rows: int, *, factor: float | None = None
     ) -> None:
+        spike_s = self.engine.weather.spike() if factor is None else 0.0
         slower = self.factor(lane) if factor is None else factor
-        end_s = self.now_s + self.surprise * slower * seconds
+        end_s = self.now_s + self.surprise * slower * seconds + spike_s
         self.trace.spans.append(Span(lane, work, self.now_s, end_s, index, rows))
         self.now_s = end_s
 

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from calibrate.profiling.calibration import calibrate as calibrate_all
+from calibrate.profiling.fitted_profile import fitted_profile
 from calibrate.profiling.grid import full_effort, quick_effort
 from calibrate.profiling.model_sizes import ModelSizes
 from calibrate.profiling.task import CalibrationTask
-from decoding.errors import ConfigError, OutOfRangeError
+from decoding.errors import ConfigError, OutOfRangeError, ProfileError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile, load_profile, save_profile
@@ -189,7 +190,7 @@ def test_the_error_is_that_of_runs_which_were_not_fitted() -> None:
     assert profile.relative_error == pytest.approx(log(1.25), rel=1e-3)
     (note,) = profile.notes
     assert note.startswith(
-        "Calibration's own checks are off by more than 15 %: speculative with the target on cpu0 -22 %"
+        "Calibration's own checks are off by more than 15 %: speculative with the target on cpu0 -20 %"
     )
     assert profile.lane("cpu0").lm_head.at(1, 20) == pytest.approx(engine.laws["cpu0"].head_s(1), **TOLERANCE)
 
@@ -220,6 +221,36 @@ def test_heads_streams_and_wide_trees_follow_their_laws_on_every_lane(quick: boo
         assert lane.streams["streams"].at(33, 100) == pytest.approx(STREAMS_S / SPEEDS[lane.name], **TOLERANCE)
         assert lane.draft_step.at(7, 150) == pytest.approx(laws.step_s(7, 150), **TOLERANCE)
     assert profile.relative_error == pytest.approx(0, abs=1e-6)
+
+
+def test_streams_that_seem_to_cost_nothing_are_left_out_with_a_note(monkeypatch) -> None:
+    monkeypatch.setattr("tests.calibrate.profiling.fake_heads.STREAMS_S", -1e-3)
+    engine = HeadEngine({name: Laws(speed=speed) for name, speed in SPEEDS.items()})
+    profile = calibrate(engine, task(heads=HEADS))
+    assert all(lane.streams == {} for lane in profile.lanes)
+    assert profile.lane("cpu0").heads.keys() == {"eagle", "medusa"}
+    assert profile.notes[0] == (
+        "What streams add was less than the noise, so they are left out: streams on cpu0, streams on cpu1, "
+        "streams on cpu0+1."
+    )
+
+
+@pytest.mark.parametrize(
+    ("left", "power", "part"),
+    [(10.0, 0, "layer"), (1e-3, 3, "lm_head")],
+    ids=["heads that take longer than whole verifications", "heads whose line begins below nothing"],
+)
+def test_a_necessary_part_that_costs_nothing_is_an_error(left: float, power: int, part: str) -> None:
+    asked = task(quick=False)
+    samples = calibrate_all(machine(), asked).samples
+    noisy = [
+        replace(visit, seconds=(left * visit.before_s * visit.cell.measurement.rows**power,))
+        if visit.cell.measurement.part == "lm_head"
+        else visit
+        for visit in samples.visits
+    ]
+    with pytest.raises(ProfileError, match=rf"lane 'cpu0': {part} came out as costing nothing, .* calibrate again"):
+        fitted_profile(asked, replace(samples, visits=noisy))
 
 
 def test_streams_are_at_the_level_of_the_target_in_runs() -> None:
@@ -339,17 +370,17 @@ def test_where_time_is_short_everything_is_timed_once_and_the_profile_says_so(tm
     assert pairs_of(profile)["cpu0", "cpu1"] == pytest.approx((1.0, 1.0))
 
 
-def test_a_quick_calibration_has_a_minute_and_a_full_one_all_the_time_it_needs() -> None:
+def test_a_quick_calibration_has_a_hundred_seconds_and_a_full_one_all_the_time_it_needs() -> None:
     slowness = 20.0
     assert calibrated_in(None, slowness=slowness)[1].notes != ()
     assert calibrated_in(1000.0, slowness=slowness)[1].notes == ()
     _, profile = calibrated_in(None, quick=False, slowness=slowness)
-    assert profile.calibration_s > 60
+    assert profile.calibration_s > 100
     assert profile.notes == ()
 
 
 def test_more_time_is_used_for_more_repeats_until_it_is_what_timing_may_take() -> None:
-    limits_s = (0.1, 30, 45, 60, 75, 90, 120)
+    limits_s = (0.1, 100, 150, 200, 250, 300, 400)
     calibrations = [calibrated_in(limit_s, quick=False) for limit_s in limits_s]
     repeats = [set(visits_by_cell(engine).values()) for engine, _ in calibrations]
     assert [len(found) for found in repeats] == [1] * len(limits_s)
@@ -357,9 +388,9 @@ def test_more_time_is_used_for_more_repeats_until_it_is_what_timing_may_take() -
     assert counts == sorted(counts)
     assert (counts[0], counts[-1]) == (1, 5)
     assert len(set(counts)) > 3
-    shortest_s = calibrations[0][0].timed_s
+    shortest_s = calibrations[0][0].clock()
     for limit_s, (engine, profile) in zip(limits_s, calibrations, strict=True):
-        assert engine.timed_s <= max(shortest_s, 0.75 * limit_s)
+        assert engine.clock() <= max(shortest_s, limit_s)
         assert profile.calibration_s == pytest.approx(engine.clock())
 
 

@@ -1,42 +1,66 @@
 """Runs of a machine whose laws are known: tables that state the laws leave no error, others leave what they miss."""
 
+from dataclasses import replace
 from itertools import pairwise
+from math import log
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.profiling.decodings import Run, decode, gaps_s, level_factor, residual, span_seconds
+from calibrate.fitting.ratios import Ratio
+from calibrate.profiling.anchors import Anchors
+from calibrate.profiling.decodings import compare, decode, gaps_s, level, span_seconds, whole
+from calibrate.profiling.samples import Run
 from decoding.errors import OutOfRangeError
 from decoding.schedule import Schedule
 from decoding.trace import Span, Trace, Work
-from hwprofiles.profile import Contention, Profile
-from tests.calibrate.profiling.fake_machine import GAP_S, NUM_LAYERS, FakeEngine, Laws
+from hwprofiles.profile import Anchor, Contention, Profile
+from tests.calibrate.profiling.fake_machine import GAP_S, NUM_LAYERS, FakeEngine, Laws, Weather
 
 CONTEXTS = (20, 220)
-PLAIN = Schedule(method="autoregressive", target_lane="a")
-DRAFTING = {"target_lane": "a", "draft_lane": "b", "num_speculative_tokens": 4}
+PLAIN = Schedule(method="autoregressive", target_lane="cpu0")
+DRAFTING = {"target_lane": "cpu0", "draft_lane": "cpu1", "num_speculative_tokens": 4}
 SPECULATIVE = Schedule(method="speculative", **DRAFTING)
 WITH_FEATURES = SPECULATIVE.model_copy(update={"exit_features": True})
 MIRROR = Schedule(method="mirror", root_source="exit", exit_layer=6, exit_top_k=2, **DRAFTING)
 SCHEDULES = [PLAIN, SPECULATIVE, WITH_FEATURES, MIRROR]
-PAIR = ("a", "b")
+PAIR = ("cpu0", "cpu1")
+
+
+def anchor_of(laws: Laws) -> Anchor:
+    return Anchor(context=100, seconds=laws.target_s("verify", 1, 100, None), relative_error=0.0)
+
+
+def anchors_of(engine: FakeEngine) -> Anchors:
+    return Anchors({name: engine.load_target(name) for name in engine.laws}, context=100, clock=engine.clock)
 
 
 def profile_of(laws: dict[str, Laws], *slowdown: float) -> Profile:
     """A profile of exactly the laws of lanes in a loop."""
     contention = [Contention(lanes=PAIR, slowdown=slowdown, source="laws")] if slowdown else []
-    lanes = tuple(one.lane(name, range(1, 10), CONTEXTS) for name, one in laws.items())
+    lanes = tuple(
+        one.lane(name, range(1, 10), CONTEXTS).model_copy(update={"anchor": anchor_of(one)})
+        for name, one in laws.items()
+    )
     return Profile(
         host={}, target="t", drafter="d", dtype="float32", num_layers=NUM_LAYERS, lanes=lanes, contention=contention
     )
 
 
-def run_of(schedule: Schedule, *slowdown: float, surprise_tables: float = 1.0, **laws: float):
+def run_of(schedule: Schedule, *slowdown: float, weather: Weather | None = None, **laws: float) -> tuple[Run, Profile]:
     """(a run, the profile of its lanes): both lanes obey the same laws, the second is slower."""
-    engine = FakeEngine({"a": Laws(**laws), "b": Laws(speed=0.8, **laws)})
-    in_loop = {name: Laws(speed=one.speed * surprise_tables) for name, one in engine.laws.items()}
-    return decode(engine, schedule, CONTEXTS, 16), profile_of(in_loop, *slowdown)
+    engine = FakeEngine({"cpu0": Laws(**laws), "cpu1": Laws(speed=0.8, **laws)}, weather=weather or Weather())
+    in_loop = {name: Laws(speed=one.speed) for name, one in engine.laws.items()}
+    return decode(engine, anchors_of(engine), schedule, CONTEXTS, 16), profile_of(in_loop, *slowdown)
+
+
+def value_of(found: Ratio | tuple[Ratio, dict[str, float]] | None) -> float | None:
+    """Of what `level` or `whole` say."""
+    if found is None:
+        return None
+    return found.value if isinstance(found, Ratio) else found[0].value
 
 
 # Decoding
@@ -50,15 +74,14 @@ def run_of(schedule: Schedule, *slowdown: float, surprise_tables: float = 1.0, *
 def test_arbitrary_text_stays_within_the_contexts_and_the_vocabulary(contexts, num_tokens, vocab_size) -> None:
     asked = []
 
-    class Engine:
-        config = type("Config", (), {"vocab_size": vocab_size})
-
+    class Engine(FakeEngine):
         def generate(self, schedule, prompt, *, max_new_tokens, eos_token_ids):
             assert eos_token_ids == ()
             asked.append((prompt, max_new_tokens))
-            return type("Decoded", (), {"trace": Trace(world="measured")})
+            return SimpleNamespace(trace=Trace(world="measured"))
 
-    run = decode(Engine(), PLAIN, contexts, num_tokens)
+    engine = Engine({"cpu0": Laws()}, config=SimpleNamespace(vocab_size=vocab_size))
+    run = decode(engine, anchors_of(engine), PLAIN, contexts, num_tokens)
     ((prompt, max_new_tokens),) = asked
     assert contexts[0] <= len(prompt) - 1
     assert len(prompt) - 1 + max_new_tokens - 1 <= contexts[1]
@@ -75,24 +98,39 @@ def test_a_round_starts_with_all_that_was_committed_before_it(schedule: Schedule
     assert [after - before for before, after in pairwise(contexts)] == [one.num_committed for one in run.trace.rounds]
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_run_stands_between_anchors_of_all_its_lanes(schedule: Schedule) -> None:
+    engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws(speed=0.8)}, weather=Weather(slow=1.4, fast_s=0.1, slow_s=0.1))
+    anchors = anchors_of(engine)
+    run = decode(engine, anchors, schedule, CONTEXTS, 16, is_check=True)
+    lanes = [lane for lane in (schedule.target_lane, schedule.draft_lane) if lane]
+    taken = [sample.lane for sample in anchors.samples]
+    assert taken == lanes * 2
+    before, after = anchors.samples[: len(lanes)], anchors.samples[len(lanes) :]
+    assert run.anchors == {one.lane: (one.seconds, two.seconds) for one, two in zip(before, after, strict=True)}
+    decoded_s = sum(span.end_s - span.start_s for span in run.trace.spans if span.lane == "cpu0")
+    assert after[0].at_s - before[-1].at_s > decoded_s
+    assert (run.is_check, run.at_s) == (True, 0.0)
+
+
 # Spans by the profile
 
 
 @pytest.mark.parametrize("rows", [1, 5])
 def test_a_prefix_and_its_suffix_are_a_verification_and_an_exit(rows: int) -> None:
-    profile = profile_of({"a": Laws()})
+    profile = profile_of({"cpu0": Laws()})
 
     def seconds(work: Work) -> float:
-        return span_seconds(MIRROR, Span("a", work, 0, 1, 1, rows), 100, profile)
+        return span_seconds(MIRROR, Span("cpu0", work, 0, 1, 1, rows), 100, profile)
 
-    exit_s = profile.lane("a").exit[6].at(rows, 100)
+    exit_s = profile.lane("cpu0").exit[6].at(rows, 100)
     assert seconds(Work.PREFIX) + seconds(Work.SUFFIX) == pytest.approx(seconds(Work.VERIFY) + exit_s)
     assert seconds(Work.VERIFY) == pytest.approx(Laws().target_s("verify", rows, 100, None))
 
 
 @pytest.mark.parametrize("work", [Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP])
 def test_steps_of_a_schedule_with_features_have_a_table_of_their_own(work: Work) -> None:
-    profile, span = profile_of({"b": Laws()}), Span("b", work, 0, 1, 1, 3)
+    profile, span = profile_of({"cpu1": Laws()}), Span("cpu1", work, 0, 1, 1, 3)
     assert span_seconds(SPECULATIVE, span, 100, profile) == Laws().step_s(3, 100)
     with_features = Laws().step_s(3, 100, with_features=True)
     assert span_seconds(WITH_FEATURES, span, 100, profile) == pytest.approx(with_features)
@@ -101,7 +139,7 @@ def test_steps_of_a_schedule_with_features_have_a_table_of_their_own(work: Work)
 @pytest.mark.parametrize(("rows", "context"), [(10, 100), (1, 221)])
 def test_sizes_that_were_not_measured_are_not_guessed(rows: int, context: int) -> None:
     with pytest.raises(OutOfRangeError):
-        span_seconds(PLAIN, Span("a", Work.VERIFY, 0, 1, 1, rows), context, profile_of({"a": Laws()}))
+        span_seconds(PLAIN, Span("cpu0", Work.VERIFY, 0, 1, 1, rows), context, profile_of({"cpu0": Laws()}))
 
 
 # Levels
@@ -110,43 +148,57 @@ def test_sizes_that_were_not_measured_are_not_guessed(rows: int, context: int) -
 @pytest.mark.parametrize("schedule", [PLAIN, SPECULATIVE, WITH_FEATURES])
 def test_the_level_is_what_work_takes_in_a_run_over_what_it_takes_in_a_loop(schedule: Schedule) -> None:
     run, profile = run_of(schedule, target_in_run=1.04, step_in_run=1.2)
-    assert level_factor([run], "a", Work.VERIFY, profile) == pytest.approx(1.04)
-    step = level_factor([run], "b", Work.ROLLOUT_STEP, profile)
+    assert value_of(level(run, "cpu0", (Work.VERIFY,), profile)) == pytest.approx(1.04)
+    step = value_of(level(run, "cpu1", (Work.ROLLOUT_STEP,), profile))
     assert step == (None if schedule is PLAIN else pytest.approx(1.2))
 
 
-def test_the_level_of_several_runs_is_their_mean() -> None:
-    (slow, profile), (fast, _) = run_of(PLAIN, target_in_run=1.2), run_of(PLAIN, target_in_run=1.0)
-    assert level_factor([slow, fast], "a", Work.VERIFY, profile) == pytest.approx(1.1)
+@pytest.mark.parametrize("schedule", [PLAIN, SPECULATIVE])
+def test_a_machine_that_was_slower_all_the_time_changes_no_level(schedule: Schedule) -> None:
+    """The profile knows the machine at another speed: both sides are taken relative to their anchors."""
+    weather = Weather(slow=1.4, fast_s=1e-9, slow_s=1e9)
+    run, profile = run_of(schedule, weather=weather, target_in_run=1.04)
+    found = level(run, "cpu0", (Work.VERIFY,), profile)
+    assert found == (pytest.approx(1.04), 0.03)
 
 
-def test_one_disturbed_round_does_not_lift_the_level() -> None:
-    run, profile = run_of(PLAIN, target_in_run=1.04)
+def test_a_machine_that_changed_meanwhile_leaves_a_doubt() -> None:
+    run, profile = run_of(PLAIN)
+    before_s, _ = run.anchors["cpu0"]
+    changed = replace(run, anchors={"cpu0": (before_s, 1.4 * before_s)})
+    ratio = level(changed, "cpu0", (Work.VERIFY,), profile)
+    assert ratio == (pytest.approx(1 / 1.2), pytest.approx(log(1.4) / 2, rel=0.05))
+
+
+def test_the_level_is_one_of_means_a_slow_round_counts_by_its_time() -> None:
+    run, profile = run_of(PLAIN)
     spans = run.trace.spans
-    spans[5] = spans[5]._replace(end_s=spans[5].end_s + 9.0)
-    assert level_factor([run], "a", Work.VERIFY, profile) == pytest.approx(1.04)
+    longer_s = sum(span.end_s - span.start_s for span in spans if span.round > 0)
+    spans[5] = spans[5]._replace(end_s=spans[5].end_s + 0.1 * longer_s)
+    assert value_of(level(run, "cpu0", (Work.VERIFY,), profile)) == pytest.approx(1.1)
 
 
 def test_the_first_round_does_not_count() -> None:
     run, profile = run_of(PLAIN)
     spans = run.trace.spans
     spans[:] = [span._replace(end_s=span.end_s + 9.0) if span.round == 0 else span for span in spans]
-    assert level_factor([run], "a", Work.VERIFY, profile) == pytest.approx(1.0)
-    assert residual(run, profile) == pytest.approx(0.0)
+    assert value_of(level(run, "cpu0", (Work.VERIFY,), profile)) == pytest.approx(1.0)
+    assert value_of(whole(run, profile)) == pytest.approx(1.0)
 
 
 def test_work_while_another_lane_works_is_levelled_by_what_the_lanes_cost_each_other() -> None:
     run, profile = run_of(MIRROR, 1.1, 1.3, target_contended=1.1, step_contended=1.3)
     free = profile.model_copy(update={"contention": ()})
-    for lane, work in (("a", Work.SUFFIX), ("b", Work.BRANCH_STEP)):
-        assert level_factor([run], lane, work, profile) == pytest.approx(1.0)
-        assert level_factor([run], lane, work, free) > 1.01
+    for lane, work in (("cpu0", Work.SUFFIX), ("cpu1", Work.BRANCH_STEP)):
+        assert value_of(level(run, lane, (work,), profile)) == pytest.approx(1.0)
+        assert value_of(level(run, lane, (work,), free)) > 1.01
 
 
 def test_a_branch_alone_is_no_step_of_branches() -> None:
     run, profile = run_of(MIRROR)
+    assert level(run, "cpu1", (Work.BRANCH_STEP,), profile, least_rows=2) is not None
     run.trace.spans[:] = [span._replace(rows=1) if span.work is Work.BRANCH_STEP else span for span in run.trace.spans]
-    assert level_factor([run], "b", Work.BRANCH_STEP, profile) is None
+    assert level(run, "cpu1", (Work.BRANCH_STEP,), profile, least_rows=2) is None
 
 
 # What is left
@@ -155,22 +207,39 @@ def test_a_branch_alone_is_no_step_of_branches() -> None:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_tables_that_state_the_laws_leave_no_error(schedule: Schedule) -> None:
     run, profile = run_of(schedule, 1.1, 1.3, target_contended=1.1, step_contended=1.3)
-    assert residual(run, profile) == pytest.approx(0.0)
+    assert value_of(whole(run, profile)) == pytest.approx(1.0)
 
 
-@given(factor=st.floats(0.5, 2.0))
-def test_tables_of_a_machine_that_much_faster_are_that_much_too_small(factor: float) -> None:
-    run, profile = run_of(SPECULATIVE, surprise_tables=factor)
-    assert residual(run, profile) == pytest.approx(1 / factor - 1)
+@given(target=st.floats(0.8, 1.25), step=st.floats(0.8, 1.25))
+def test_all_work_together_is_off_by_its_parts_as_far_as_they_share_in_it(target: float, step: float) -> None:
+    run, profile = run_of(SPECULATIVE, target_in_run=target, step_in_run=step)
+    found, shares = whole(run, profile)
+    assert shares.keys() == {"target cpu0", "draft cpu1"}
+    assert sum(shares.values()) == pytest.approx(1.0)
+    assert 0.3 < shares["target cpu0"] < 0.8
+    assert found.value == pytest.approx(shares["target cpu0"] * target + shares["draft cpu1"] * step)
+
+
+def test_plain_decoding_is_all_the_targets() -> None:
+    run, profile = run_of(PLAIN)
+    assert whole(run, profile)[1] == {"target cpu0": 1.0}
 
 
 def test_a_run_of_a_single_round_says_nothing() -> None:
-    engine = FakeEngine({"a": Laws()})
-    run = decode(engine, PLAIN, CONTEXTS, 1)
+    engine = FakeEngine({"cpu0": Laws()})
+    run = decode(engine, anchors_of(engine), PLAIN, CONTEXTS, 1)
     profile = profile_of(engine.laws)
-    assert residual(run, profile) is None
-    assert level_factor([run], "a", Work.VERIFY, profile) is None
+    assert whole(run, profile) is None
+    assert level(run, "cpu0", (Work.VERIFY,), profile) is None
     assert gaps_s(run) == []
+    assert compare([run], profile) == {}
+
+
+def test_runs_are_compared_by_their_schedules() -> None:
+    (plain, profile), (other, _) = run_of(PLAIN), run_of(SPECULATIVE)
+    found = compare([plain, other, plain], profile)
+    assert {schedule: len(runs) for schedule, runs in found.items()} == {PLAIN: 2, SPECULATIVE: 1}
+    assert found[SPECULATIVE] == [whole(other, profile)]
 
 
 def test_gaps_lie_between_one_verification_and_the_next() -> None:
@@ -181,4 +250,5 @@ def test_gaps_lie_between_one_verification_and_the_next() -> None:
 
 
 def test_a_run_without_rounds_has_the_context_of_its_prompt() -> None:
-    assert Run(schedule=PLAIN, prompt_length=5, trace=Trace(world="measured")).contexts() == [4]
+    run = Run(PLAIN, prompt_length=5, trace=Trace(world="measured"), anchors={}, is_check=False, at_s=0.0)
+    assert run.contexts() == [4]

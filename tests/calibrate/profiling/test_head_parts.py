@@ -1,83 +1,108 @@
-"""Heads and streams are timed one after the other, at the level that real runs have."""
+"""Which parts of heads, streams and lookups are timed, and that tables are made of exactly these."""
+
+from itertools import pairwise
 
 import pytest
 
+from calibrate.fitting.ratios import Ratio, estimate
 from calibrate.profiling.grid import full_effort, quick_effort
-from calibrate.profiling.head_parts import HeadParts, measure_heads
-from calibrate.profiling.time_budget import Passes
-from tests.calibrate.profiling.fake_heads import STREAMS_S, HeadEngine
-from tests.calibrate.profiling.fake_machine import LANES, Laws
+from calibrate.profiling.head_parts import HeadParts
+from runtime.wire.measurement import Measurement
 
 CONTEXTS = (20, 220)
-METHODS = {"eagle": "eagle3", "medusa": "medusa", "streams": "speculative_streaming"}
-SPEEDS = {"cpu0": 1.0, "cpu1": 0.8, "cpu0+1": 1.7}
+ANCHOR_S = 40e-3
 
 
-def engine(**changes) -> HeadEngine:
-    return HeadEngine({name: Laws(speed=speed) for name, speed in SPEEDS.items()}, **changes)
-
-
-def parts(*, quick: bool = True) -> HeadParts:
+def parts(method: str, *, quick: bool = True) -> HeadParts:
     effort = (quick_effort if quick else full_effort)(8, CONTEXTS, 32)
-    return HeadParts(effort=effort, contexts=CONTEXTS, is_quick=quick, most_rows=33, source="a test")
+    return HeadParts(drafter="d", method=method, effort=effort, most_rows=33, source="a test")
 
 
-def measured(machine: HeadEngine, methods=None, *, quick: bool = True):
-    return measure_heads(machine, LANES, methods or METHODS, parts(quick=quick), lambda: Passes(count=1))
+def measurements(head: HeadParts) -> list[Measurement]:
+    return [cell.measurement for cell in head.cells("a")]
 
 
 @pytest.mark.parametrize("quick", [True, False])
-def test_steps_of_heads_are_at_the_level_of_real_runs_on_every_lane(quick) -> None:
-    machine = engine()
-    for lane, tables in measured(machine, quick=quick).items():
-        assert set(tables.heads) == {"eagle", "medusa"}
-        for name, table in tables.heads.items():
-            for rows in (1, 4, 8, 16):
-                expected_s = 1.5 * machine.head_s(name, rows) / SPEEDS[lane]
-                assert table.at(rows, 12345) == pytest.approx(expected_s)
-            assert table.source == "a test"
+@pytest.mark.parametrize("method", ["medusa", "eagle3"])
+def test_steps_of_heads_are_timed_at_every_row_count_of_the_effort(method: str, quick: bool) -> None:
+    head = parts(method, quick=quick)
+    steps = [one for one in measurements(head) if one.part == "head_step"]
+    assert [one.rows for one in steps] == list(head.effort.head_rows)
+    assert {one.context for one in steps} == {CONTEXTS[0]}
+    assert {(cell.lane, cell.drafter) for cell in head.cells("a")} == {("a", "d")}
 
 
-def test_what_streams_add_is_the_same_for_all_rows() -> None:
-    for lane, tables in measured(engine()).items():
-        [table] = tables.streams.values()
-        for rows in (1, 9, 33):
-            assert table.at(rows, 500) == pytest.approx(STREAMS_S / SPEEDS[lane])
+def test_their_table_states_means_at_the_speed_of_the_anchors_for_any_context() -> None:
+    head = parts("medusa")
+    found = {
+        of: estimate([Ratio(around * (0.1 + 0.01 * of.rows), 0.05) for around in (0.9, 0.9, 1.2)])
+        for of in measurements(head)
+    }
+    table = head.table(found, ANCHOR_S)
+    for rows in (1, 4, 16):
+        assert table.at(rows, 12345) == pytest.approx(ANCHOR_S * (0.1 + 0.01 * rows))
+    assert table.source == "a test"
+    assert table.relative_error > 0.05
 
 
-def test_streams_that_seem_to_save_time_cost_nothing(monkeypatch) -> None:
-    monkeypatch.setattr("tests.calibrate.profiling.fake_heads.STREAMS_S", -1e-3)
-    tables = measured(engine(), {"streams": "speculative_streaming"})
-    assert tables["cpu0"].streams["streams"].at(9, 0) == 0
+def test_reading_prompts_is_timed_for_heads_that_read_them() -> None:
+    eagle, lookup = parts("eagle3"), parts("prompt_lookup")
+    found = {of: estimate([Ratio(0.01 * of.rows, 0.05)]) for of in measurements(eagle)}
+    rows = [of.rows for of in found if of.part == "draft_prefill"]
+    assert rows == list(eagle.effort.prefill_rows)
+    table = eagle.prefill_table(found, ANCHOR_S)
+    assert [table.at(count, 0) for count in rows] == pytest.approx([ANCHOR_S * 0.01 * count for count in rows])
+    assert {of.part for of in measurements(lookup)} == {"head_step"}
+    assert lookup.prefill_table({}, ANCHOR_S) is None
 
 
-def test_every_head_is_loaded_once_on_every_lane() -> None:
-    machine = engine()
-    measured(machine)
-    assert machine.loads == [(lane.name, name) for name in METHODS for lane in LANES]
+def test_a_lookup_is_one_row_whatever_it_finds() -> None:
+    lookup = parts("prompt_lookup")
+    (step,) = measurements(lookup)
+    assert (step.part, step.rows) == ("head_step", 1)
+    table = lookup.table({step: estimate([Ratio(1e-4, 0.05)])}, ANCHOR_S)
+    assert table.at(1, 99) == pytest.approx(4e-6)
 
 
-def test_a_quick_calibration_decodes_pooled_and_one_way_round_a_full_one_every_way() -> None:
-    def places(*, quick: bool):
-        machine = engine()
-        measured(machine, {"eagle": "eagle2"}, quick=quick)
-        return [(schedule.target_lane, schedule.draft_lane) for schedule, _, _ in machine.decoded]
-
-    assert places(quick=True) == [("cpu0", "cpu1"), ("cpu0+1", "cpu0+1")]
-    assert places(quick=False) == [("cpu0", "cpu1"), ("cpu1", "cpu0"), ("cpu0+1", "cpu0+1")]
+# Streams
 
 
-def test_a_lane_that_nothing_was_decoded_on_is_like_those_with_as_many_threads() -> None:
-    """Only the second core and both together draft in a quick calibration; the first core is like the second."""
-    machine = engine(level_of={"cpu1": 2.0, "cpu0+1": 1.2})
-    tables = measured(machine, {"medusa": "medusa"})
-    for lane, level in (("cpu0", 2.0), ("cpu1", 2.0), ("cpu0+1", 1.2)):
-        expected_s = level * machine.head_s("medusa", 1) / SPEEDS[lane]
-        assert tables[lane].heads["medusa"].at(1, 0) == pytest.approx(expected_s)
+STREAMS = parts("speculative_streaming")
 
 
-def test_texts_too_short_for_a_second_round_leave_the_tables_as_timed() -> None:
-    machine = engine()
-    short = HeadParts(effort=quick_effort(8, (3, 4), 32), contexts=(3, 4), is_quick=True, most_rows=33, source="a test")
-    tables = measure_heads(machine, LANES, {"eagle": "eagle2"}, short, lambda: Passes(count=1))
-    assert tables["cpu0"].heads["eagle"].at(4, 0) == pytest.approx(machine.head_s("eagle", 4))
+def ratios(verify: list[float], stream: list[float]) -> dict[Measurement, list[Ratio]]:
+    without, with_them = dict.fromkeys(measurements(STREAMS))
+    return {without: [Ratio(one, 0.05) for one in verify], with_them: [Ratio(one, 0.05) for one in stream]}
+
+
+def test_streams_are_timed_in_turn_with_the_same_verification_without_them() -> None:
+    timed = measurements(STREAMS)
+    assert [one.part for one in timed] == ["verify_tree", "stream"] * 2
+    assert {(one.rows, one.context, one.repeats) for one in timed} == {(6, CONTEXTS[0], 3)}
+    assert all(one.part != other.part for one, other in pairwise(timed))
+
+
+def test_what_streams_add_is_the_mean_difference_and_the_same_for_all_rows() -> None:
+    table = STREAMS.streams_table(ratios([1.5, 1.5, 1.5], [1.5 * 1.2, 1.5 * 1.2, 1.5 * 1.5]), ANCHOR_S)
+    for rows in (1, 9, 33):
+        assert table.at(rows, 500) == pytest.approx(0.3 * 1.5 * ANCHOR_S)
+
+
+def test_a_machine_that_changed_its_speed_between_pairs_changes_no_difference() -> None:
+    """Each verification is compared with its own: what all anchors have in common is no noise of streams."""
+    table = STREAMS.streams_table(ratios([1.0, 1.4, 1.2], [1.1, 1.54, 1.32]), ANCHOR_S)
+    assert table.at(6, 20) == pytest.approx(0.1 * 1.2 * ANCHOR_S)
+    assert table.relative_error == pytest.approx(0.0, abs=1e-9)
+
+
+def test_their_error_is_that_of_the_difference_and_not_of_the_verification() -> None:
+    some = STREAMS.streams_table(ratios([1.0, 1.0], [1.05, 1.15]), ANCHOR_S)
+    few = STREAMS.streams_table(ratios([1.0, 1.0], [1.01, 1.02]), ANCHOR_S)
+    # two samples 0.1 apart: half of that is the standard error of their mean; t is 6.31
+    assert some.relative_error == pytest.approx(6.3138 * 0.05 / 0.1)
+    assert few.relative_error == pytest.approx(6.3138 * 0.005 / 0.015)
+
+
+@pytest.mark.parametrize("added", [0.0, -0.02])
+def test_streams_that_seem_to_cost_nothing_have_no_table(added: float) -> None:
+    assert STREAMS.streams_table(ratios([1.0, 1.0], [1.125, 0.875 + 2 * added]), ANCHOR_S) is None

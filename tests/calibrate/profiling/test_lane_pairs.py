@@ -1,27 +1,33 @@
 """Two lanes are timed alone and side by side, in turn, and cost each other the ratio."""
 
-from contextlib import contextmanager
+from math import exp
 
 import pytest
 
-from calibrate.profiling.lane_pairs import measure_pairs
-from calibrate.profiling.time_budget import Passes
+from calibrate.fitting.levels import Level
+from calibrate.profiling.anchors import Anchors
+from calibrate.profiling.lane_pairs import contention_of, measure_pairs
+from calibrate.profiling.samples import Samples, Together
 from decoding.errors import LaneDiedError
-from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Answer, Measure
-from tests.calibrate.profiling.fake_machine import Done, FakeEngine, Laws
+from hwprofiles.profile import Contention
+from runtime.wire.operations import Measure
+from tests.calibrate.profiling.fake_machine import Done, FakeEngine, FakeLane, Laws
 
 PAIRS = [("cpu0", "cpu1"), ("cpu1", "cpu0")]
-SIZE = {"context": 20, "max_rows": 9, "source": "a test"}
 NUM_PASSES = 3
 
 
-def passes() -> Passes:
-    return Passes(count=NUM_PASSES)
+def measured(engine: FakeEngine, *, max_rows: int = 9) -> Samples:
+    lanes = {name: engine.load_draft(name) for name in engine.laws}
+    anchors = Anchors(lanes, context=20)
+    samples = Samples()
+    for _ in range(NUM_PASSES):
+        samples.together += measure_pairs(lanes, PAIRS, anchors, context=20, max_rows=max_rows)
+    return samples
 
 
-def lanes_of(engine: FakeEngine) -> dict:
-    return {name: engine.load_draft(name) for name in engine.laws}
+def found(samples: Samples) -> list[Contention]:
+    return [contention_of(pair, samples, Level(), "a test") for pair in PAIRS]
 
 
 def test_each_side_of_each_pair_has_its_own_slowdown() -> None:
@@ -31,70 +37,90 @@ def test_each_side_of_each_pair_has_its_own_slowdown() -> None:
             "cpu1": Laws(speed=0.5, target_contended=1.2, step_contended=1.3),
         }
     )
-    found = measure_pairs(lanes_of(engine), PAIRS, **SIZE, passes=passes())
-    assert {entry.lanes: entry.slowdown for entry in found} == {
+    entries = found(measured(engine))
+    assert {entry.lanes: entry.slowdown for entry in entries} == {
         ("cpu0", "cpu1"): pytest.approx((1.1, 1.3)),
         ("cpu1", "cpu0"): pytest.approx((1.2, 1.4)),
     }
-    assert {(entry.relative_error, entry.source) for entry in found} == {(0.0, "a test")}
+    assert {entry.source for entry in entries} == {"a test"}
+    assert [entry.relative_error for entry in entries] == pytest.approx([0.0, 0.0])
 
 
 def test_lanes_that_do_not_meet_cost_each_other_nothing() -> None:
     engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws()})
-    found = measure_pairs(lanes_of(engine), PAIRS, **SIZE, passes=passes())
-    assert [entry.slowdown for entry in found] == [pytest.approx((1.0, 1.0))] * 2
+    assert [entry.slowdown for entry in found(measured(engine))] == [pytest.approx((1.0, 1.0))] * 2
 
 
-def test_pairs_take_turns_in_every_pass() -> None:
+def test_either_side_is_timed_alone_at_the_same_time_and_alone_again() -> None:
     engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws()})
-    measure_pairs(lanes_of(engine), PAIRS, **SIZE, passes=passes())
+    measured(engine)
     timed = [(lane, measurement.part) for lane, measurement in engine.visits]
-    one_pass = [("cpu0", "verify")] * 2 + [("cpu1", "draft_step")] * 2
-    one_pass += [("cpu1", "verify")] * 2 + [("cpu0", "draft_step")] * 2
+    one_pass = [("cpu0", "verify")] * 3 + [("cpu1", "draft_step")] * 3
+    one_pass += [("cpu1", "verify")] * 3 + [("cpu0", "draft_step")] * 3
     assert timed == one_pass * NUM_PASSES
 
 
 @pytest.mark.parametrize(("max_rows", "rows"), [(2, 2), (9, 4)])
 def test_no_verification_is_larger_than_schedules_have(max_rows: int, rows: int) -> None:
     engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws()})
-    measure_pairs(lanes_of(engine), PAIRS, **SIZE | {"max_rows": max_rows}, passes=passes())
+    measured(engine, max_rows=max_rows)
     verifications = [measurement for _, measurement in engine.visits if measurement.part == "verify"]
     assert {one.rows for one in verifications} == {rows}
     assert {one.context for one in verifications} == {20}
 
 
-class ScriptedLane:
-    """A lane that takes one second alone, and the next of the given numbers while another one works."""
-
-    def __init__(self, *shared_s: float) -> None:
-        self.shared_s = iter(shared_s)
-        self.other: ScriptedLane | None = None
-        self.is_busy = False
-
-    def request(self, operation: Measure) -> Done:
-        repeats = operation.measurement.repeats
-        seconds = next(self.shared_s) if self.other is not None and self.other.is_busy else 1.0
-        return Done(Answer([seconds] * repeats, 0.0, 0.0))
-
-    @contextmanager
-    def busy(self, measurement: Measurement):
-        self.is_busy = True
-        yield []
-        self.is_busy = False
+def test_a_drift_while_a_pair_is_timed_is_no_slowdown() -> None:
+    one = Together(PAIRS[0], "target", alone_s=1.0, shared_s=1.2, alone_after_s=1.4)
+    assert one.slowdown.value == pytest.approx(1.0)
+    assert one.slowdown.doubt > 0.15
 
 
-def test_one_disturbed_pass_widens_the_error_and_leaves_the_slowdown() -> None:
-    one, two = ScriptedLane(1.1, 7.0, 1.1), ScriptedLane(1.5, 1.5, 1.5)
-    one.other, two.other = two, one
-    [found] = measure_pairs({"cpu0": one, "cpu1": two}, PAIRS[:1], **SIZE, passes=passes())
-    assert found.slowdown == (1.1, 1.5)
-    assert found.relative_error > 0.5
+def samples_of(target: list[float], draft: list[float]) -> Samples:
+    """Slowdowns as they came out, on a machine that kept its speed."""
+    samples = Samples()
+    for role, slowdowns in (("target", target), ("draft", draft)):
+        samples.together += [Together(PAIRS[0], role, 1.0, one, 1.0) for one in slowdowns]
+        samples.together += [Together(PAIRS[1], role, 1.0, 9.0, 1.0) for _ in slowdowns]
+    return samples
+
+
+def test_one_disturbed_pass_widens_the_error_and_leaves_the_slowdown_mostly() -> None:
+    contention = contention_of(PAIRS[0], samples_of([1.1, 7.0, 1.1], [1.5] * 3), Level(), "a test")
+    assert contention.slowdown == pytest.approx(((1.1 + 1.1 + 1.5 * 1.1) / 3, 1.5))
+    assert contention.relative_error > 0.3
+
+
+def test_no_lane_is_faster_next_to_another_without_evidence() -> None:
+    by_chance = contention_of(PAIRS[0], samples_of([0.9, 1.05, 0.95], [0.8, 1.1, 0.9]), Level(), "a test")
+    assert by_chance.slowdown == (1.0, 1.0)
+    certain = contention_of(PAIRS[0], samples_of([0.90, 0.91, 0.92], [0.80, 0.81, 0.82]), Level(), "a test")
+    assert certain.slowdown == pytest.approx((0.91, 0.81))
+
+
+def test_the_drafts_slowdown_is_relative_to_its_level_in_runs_and_no_gain_by_that_ones_noise() -> None:
+    samples = samples_of([1.2] * 3, [1.19, 1.2, 1.21])
+    assert contention_of(PAIRS[0], samples, Level(1.1), "a test").slowdown == pytest.approx((1.2, 1.2 / 1.1))
+    assert contention_of(PAIRS[0], samples, Level(1.3, 0.02), "a test").slowdown == pytest.approx((1.2, 1.2 / 1.3))
+    assert contention_of(PAIRS[0], samples, Level(1.3, 0.1), "a test").slowdown == pytest.approx((1.2, 1.0))
+
+
+def test_the_error_is_that_of_the_less_certain_side() -> None:
+    steady, noisy = [1.2, 1.2, 1.2], [1.1, 1.2, 1.3]
+    errors = {
+        contention_of(PAIRS[0], samples_of(*sides), Level(), "a test").relative_error
+        for sides in ((steady, noisy), (noisy, steady), (noisy, noisy))
+    }
+    assert max(errors) == pytest.approx(min(errors))
+    # the standard error of three, by Student's t with two degrees of freedom
+    assert max(errors) == pytest.approx(exp(2.92 * (0.1 / 1.2) / 3**0.5) - 1, rel=1e-3)
 
 
 def test_a_lane_that_is_lost_ends_the_measuring() -> None:
-    class Lost(ScriptedLane):
+    class Lost(FakeLane):
         def request(self, operation: Measure) -> Done:
             raise LaneDiedError("lane 'cpu1' is lost")
 
+    engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws()})
+    lanes = {"cpu0": engine.load_draft("cpu0"), "cpu1": Lost("cpu1", Laws(), engine)}
     with pytest.raises(LaneDiedError, match="lane 'cpu1' is lost"):
-        measure_pairs({"cpu0": ScriptedLane(), "cpu1": Lost()}, PAIRS, **SIZE, passes=passes())
+        list(measure_pairs(lanes, PAIRS, Anchors(lanes, context=20), context=20, max_rows=9))

@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrate.fitting.fit import CATCH_UP_ROWS
+from calibrate.fitting.ratios import NORMAL_90, Estimate, Ratio, estimate
 from calibrate.profiling.grid import full_effort, quick_effort
-from calibrate.profiling.lane_parts import LaneParts
-from calibrate.profiling.visits import Samples
+from calibrate.profiling.lane_parts import LaneParts, prefill
 from hwprofiles.host import LaneCores
-from hwprofiles.profile import LaneProfile
-from tests.calibrate.profiling.fake_machine import NUM_LAYERS, FakeEngine, FakeLane, Laws
+from hwprofiles.profile import Anchor, LaneProfile
+from runtime.wire.measurement import Measurement
+from tests.calibrate.profiling.fake_machine import DRAFT_PREFILL, NUM_LAYERS, FakeEngine, FakeLane, Laws
 
 CONTEXTS = (20, 220)
 BOTH_STEPS = ("draft_step", "draft_step_features")
@@ -26,24 +27,22 @@ PARTS = LaneParts(
 )
 
 
-def found(parts: LaneParts, samples: Samples, name: str = "a") -> LaneProfile:
-    return parts.lane_profile(LaneCores(name=name, cores=(3,), num_threads=1), samples)
+ANCHOR = Anchor(context=120, seconds=40e-3, relative_error=0.0)
+
+
+def found(parts: LaneParts, estimates: dict[Measurement, Estimate], anchor: Anchor = ANCHOR) -> LaneProfile:
+    return parts.lane_profile(LaneCores(name="a", cores=(3,), num_threads=1), estimates, anchor, 2e-4)
 
 
 def measurements(parts: LaneParts, part: str):
     return [cell.measurement for cell in parts.cells("a") if cell.measurement.part == part]
 
 
-def samples_of(parts: LaneParts, laws: Laws, *lanes: str) -> Samples:
-    """Three samples of everything that is timed: two by the law, and one far off."""
-    samples = Samples()
-    for name in lanes:
-        lane = FakeLane(name, laws, FakeEngine({}))
-        samples.dispatch_s[name] += [1e-4, 9e-4, 2e-4]
-        for cell in parts.cells(name):
-            seconds = lane.seconds(cell.measurement, contended=False)
-            samples.seconds[cell] += [seconds, 3 * seconds, seconds]
-    return samples
+def estimates_of(parts: LaneParts, laws: Laws, *around: float, anchor_s: float = 40e-3) -> dict[Measurement, Estimate]:
+    """Everything that is timed over an anchor, so many times: as the law has it times the numbers given."""
+    lane = FakeLane("a", laws, FakeEngine({}))
+    ratios = {cell.measurement: lane.seconds(cell.measurement, contended=False) / anchor_s for cell in parts.cells("a")}
+    return {of: estimate([Ratio(one * ratio, 0.05) for one in around or (1.0,)]) for of, ratio in ratios.items()}
 
 
 @given(
@@ -65,11 +64,7 @@ def test_no_part_is_timed_twice_and_all_tables_find_theirs(
     )
     cells = list(parts.cells("a"))
     assert len(cells) == len(set(cells))
-    samples = Samples()
-    samples.dispatch_s["a"].append(1e-4)
-    for cell in cells:
-        samples.seconds[cell].append(1e-3)
-    lane = found(parts, samples)
+    lane = found(parts, {cell.measurement: estimate([Ratio(0.1, 0.05)]) for cell in cells})
     assert tuple(lane.exit) == exit_layers
     assert (lane.draft_step is None, lane.draft_step_features is None) == (
         "draft_step" not in draft_steps,
@@ -88,7 +83,7 @@ def test_trees_wider_than_chains_are_verified_as_trees_at_the_first_context() ->
     parts = replace(PARTS, effort=quick_effort(4, CONTEXTS, 32))
     assert {(one.rows, one.context) for one in measurements(parts, "verify_tree")} == {(17, 20), (33, 20)}
     assert measurements(parts, "verify") == measurements(PARTS, "verify")
-    lane = found(parts, samples_of(parts, Laws(), "a"))
+    lane = found(parts, estimates_of(parts, Laws()))
     for context in CONTEXTS:
         verify_s = lane.verify_s(NUM_LAYERS, 33, context)
         assert verify_s == pytest.approx(NUM_LAYERS * Laws().layer_s(33, context) + Laws().head_s(33))
@@ -98,7 +93,7 @@ def test_streams_of_the_draft_are_timed_for_every_number_of_guesses() -> None:
     assert not measurements(PARTS, "draft_streams")
     parts = replace(PARTS, num_streams=3)
     assert [(one.rows, one.context) for one in measurements(parts, "draft_streams")] == [(1, 20), (2, 20), (3, 20)]
-    table = found(parts, samples_of(parts, Laws(speed=2.0), "a")).draft_streams
+    table = found(parts, estimates_of(parts, Laws(speed=2.0))).draft_streams
     assert [table.at(count, 100) for count in (1, 2, 3)] == pytest.approx([2e-3, 3e-3, 4e-3])
 
 
@@ -121,24 +116,50 @@ def test_steps_are_timed_as_they_occur() -> None:
         assert one.num_proposals == (1 if catches_up or alone_in_a_step_with_features else None)
 
 
-def test_tables_state_the_medians_of_the_lane_they_are_asked_for() -> None:
-    laws = {"a": Laws(), "b": Laws(speed=0.5)}
-    samples = samples_of(PARTS, laws["a"], "a")
-    others = samples_of(PARTS, laws["b"], "b")
-    samples.seconds |= others.seconds
-    samples.dispatch_s |= others.dispatch_s
-    for name, law in laws.items():
-        lane = found(PARTS, samples, name)
+def test_tables_state_means_at_the_speed_of_the_lanes_anchors() -> None:
+    laws = Laws()
+    for slower in (1.0, 1.3):
+        anchor = ANCHOR.model_copy(update={"seconds": slower * ANCHOR.seconds})
+        lane = found(PARTS, estimates_of(PARTS, laws, 0.9, 0.9, 1.2), anchor)
+        assert lane.anchor == anchor
         for rows in (1, 3, 5):
-            assert lane.layer.at(rows, 120) == pytest.approx(law.layer_s(rows, 120))
-            assert lane.lm_head.at(rows, 120) == pytest.approx(law.head_s(rows))
-            assert lane.exit[6].at(rows, 120) == pytest.approx(law.exit_s(rows))
-        assert lane.draft_step.at(16, 120) == pytest.approx(law.step_s(16, 120))
-        assert lane.draft_step_features.at(16, 20) == pytest.approx(law.step_s(16, 20, with_features=True))
+            assert lane.layer.at(rows, 120) == pytest.approx(slower * laws.layer_s(rows, 120))
+            assert lane.lm_head.at(rows, 120) == pytest.approx(slower * laws.head_s(rows))
+            assert lane.exit[6].at(rows, 120) == pytest.approx(slower * laws.exit_s(rows))
+        assert lane.draft_step.at(16, 120) == pytest.approx(slower * laws.step_s(16, 120))
+        with_features_s = laws.step_s(16, 20, with_features=True)
+        assert lane.draft_step_features.at(16, 20) == pytest.approx(slower * with_features_s)
+        assert lane.prefill.at(220, 0) == pytest.approx(slower * laws.prefill_s(220))
+        assert lane.draft_prefill.at(220, 0) == pytest.approx(slower * DRAFT_PREFILL * laws.prefill_s(220))
 
 
-def test_tables_tell_the_spread_of_their_samples_and_their_source() -> None:
-    lane = found(PARTS, samples_of(PARTS, Laws(), "a"))
+def test_prompts_are_read_once_as_they_are_and_by_the_draft_where_there_is_one() -> None:
+    timed = [cell.measurement for cell in PARTS.cells("a") if "prefill" in cell.measurement.part]
+    rows = PARTS.effort.prefill_rows
+    assert timed == [prefill(part, count) for part in ("prefill", "draft_prefill") for count in rows]
+    assert {(one.repeats, one.warm_up) for one in timed} == {(1, 0)}
+    plain = replace(PARTS, draft_steps=())
+    assert measurements(plain, "draft_prefill") == []
+    assert found(plain, estimates_of(plain, Laws())).draft_prefill is None
+
+
+def test_anchors_lie_halfway_between_the_contexts() -> None:
+    assert PARTS.anchor_context == 120
+    assert replace(PARTS, effort=full_effort(4, CONTEXTS)).anchor_context == 120
+
+
+def test_tables_tell_how_certain_they_are_and_their_source() -> None:
+    lane = found(PARTS, estimates_of(PARTS, Laws(), 0.9, 1.1))
     assert (lane.name, lane.cores, lane.num_threads, lane.dispatch_s) == ("a", (3,), 1, 2e-4)
-    assert lane.draft_step.relative_error == lane.lm_head.relative_error == pytest.approx(0.5)
-    assert lane.draft_step.source == lane.layer.source == "a test"
+    # two ratios 0.2 apart: their mean has a standard deviation of 0.1; a line's two numbers share all rows
+    for table in (lane.draft_step, lane.layer, lane.lm_head, lane.prefill):
+        assert table.relative_error == pytest.approx(NORMAL_90 * 0.1 * (2 / max(2, len(table.rows))) ** 0.5)
+        assert table.source == "a test"
+
+
+def test_noise_of_steps_is_none_of_the_targets() -> None:
+    noisy = estimates_of(PARTS, Laws(), 0.9, 1.1)
+    steady = estimates_of(PARTS, Laws(), 1.0, 1.0)
+    lane = found(PARTS, {of: (noisy if of.part.startswith("draft") else steady)[of] for of in noisy})
+    assert max(lane.layer.relative_error, lane.prefill.relative_error) < 1e-12
+    assert min(lane.draft_step.relative_error, lane.draft_prefill.relative_error) > 0.05

@@ -1,80 +1,129 @@
-"""Every part has its turn, and what a visit costs beyond the part is told apart from it."""
+"""Every part has its turn between two anchors of its lane."""
 
 from collections import Counter
-from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrate.profiling.time_budget import Passes
-from calibrate.profiling.visits import Cell, message_costs, visit, visit_in_turn
+from calibrate.profiling.anchors import Anchors
+from calibrate.profiling.samples import Cell, Visit
+from calibrate.profiling.visits import message_costs, visit_in_turn
 from decoding.errors import LaneDiedError
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Answer, Measure, Ping
-from tests.calibrate.profiling.fake_machine import Done, FakeEngine, Laws
+from runtime.wire.operations import Answer, Ping
+from tests.calibrate.profiling.fake_machine import Done, FakeEngine, Laws, Weather
 
-LANE_NAMES = ("a", "b", "c")
+LANE_NAMES = ("cpu0", "cpu1", "cpu0+1")
 FEW = settings(max_examples=25)
-NUM_CELLS = st.lists(st.integers(0, 6), min_size=3, max_size=3).filter(any)
+NUM_CELLS = st.lists(st.integers(0, 12), min_size=3, max_size=3).filter(any)
+ANCHOR_CONTEXT = 120
 
 
 def verify(rows: int) -> Measurement:
-    return Measurement(part="verify", rows=rows, context=10, repeats=2)
+    return Measurement(part="verify", rows=rows, context=10, repeats=2, warm_up=1)
 
 
-def cells_of(counts) -> list[Cell]:
-    return [Cell(lane, verify(rows)) for lane, count in zip(LANE_NAMES, counts, strict=True) for rows in range(count)]
+def step(rows: int) -> Measurement:
+    return Measurement(part="draft_step", rows=rows, context=10, repeats=4, warm_up=1)
 
 
-def visited(counts, passes: int):
-    """(engine with its notes, samples, shares that progress was told)."""
+def cells_of(counts) -> dict[str, list[Cell]]:
+    """Verifications and steps by turns of five."""
+    return {
+        lane: [Cell(lane, (verify if rows % 10 < 5 else step)(1 + rows)) for rows in range(count)]
+        for lane, count in zip(LANE_NAMES, counts, strict=True)
+    }
+
+
+def visited(cells: dict[str, list[Cell]], *, backwards: bool = False, **weather: float):
+    """(engine with its notes, visits, anchors, shares that progress was told)."""
     engine = FakeEngine({name: Laws(speed=1 + place) for place, name in enumerate(LANE_NAMES)})
-    shares: list[float] = []
-    lanes = {name: engine.load_target(name) for name in LANE_NAMES}
-    samples = visit_in_turn(lanes, cells_of(counts), passes=Passes(count=passes), progress=shares.append)
-    return engine, samples, shares
+    engine.weather = Weather(**weather)
+    lanes = {name: engine.load_draft(name) for name in LANE_NAMES}
+    anchors, shares = Anchors(lanes, context=ANCHOR_CONTEXT, clock=engine.clock), []
+    visits = list(visit_in_turn(cells, anchors, backwards=backwards, progress=shares.append))
+    return engine, visits, anchors, shares
+
+
+def is_anchor(measurement: Measurement) -> bool:
+    return (measurement.part, measurement.rows, measurement.context) == ("verify", 1, ANCHOR_CONTEXT)
 
 
 @FEW
-@given(NUM_CELLS, st.integers(1, 4))
-def test_every_cell_is_visited_once_a_pass_on_its_own_lane(counts, passes) -> None:
-    engine, samples, _ = visited(counts, passes)
-    assert Counter(engine.visits) == Counter({tuple(cell): passes for cell in cells_of(counts)})
-    for cell in cells_of(counts):
-        one_s = engine.laws[cell.lane].target_s("verify", cell.measurement.rows, 10, None)
-        assert samples.seconds[cell] == [one_s] * 2 * passes
-    for lane, count in zip(LANE_NAMES, counts, strict=True):
-        assert len(samples.dispatch_s[lane]) == count * passes
+@given(NUM_CELLS, st.booleans())
+def test_every_cell_is_visited_once_on_its_own_lane(counts, backwards) -> None:
+    cells = cells_of(counts)
+    engine, visits, anchors, _ = visited(cells, backwards=backwards)
+    assert Counter(visit.cell for visit in visits) == Counter(cell for own in cells.values() for cell in own)
+    for visit in visits:
+        laws, of = engine.laws[visit.cell.lane], visit.cell.measurement
+        one_s = laws.step_s(of.rows, 10) if of.part == "draft_step" else laws.target_s("verify", of.rows, 10, None)
+        assert visit.seconds == (one_s,) * of.repeats
+    assert {lane: len(found) for lane, found in anchors.dispatch_s.items()} == Counter(
+        lane for lane, _ in engine.visits
+    )
 
 
 @FEW
-@given(NUM_CELLS, st.integers(2, 4))
-def test_every_second_pass_runs_backwards(counts, passes) -> None:
-    visits = visited(counts, passes)[0].visits
-    size = len(visits) // passes
-    rounds = [visits[start : start + size] for start in range(0, len(visits), size)]
-    assert all(after == before[::-1] for before, after in pairwise(rounds))
+@given(NUM_CELLS, st.booleans())
+def test_every_visit_lies_between_two_anchors_of_its_lane(counts, backwards) -> None:
+    """As much as the machine changes its speed: what stands with a visit are the anchors nearest to it."""
+    _, visits, anchors, _ = visited(cells_of(counts), backwards=backwards, slow=1.4, fast_s=0.3, slow_s=0.2)
+    for visit in visits:
+        before = [one for one in anchors.samples if one.lane == visit.cell.lane and one.at_s < visit.at_s]
+        after = [one for one in anchors.samples if one.lane == visit.cell.lane and one.at_s >= visit.at_s]
+        assert (visit.before_s, visit.after_s) == (before[-1].seconds, after[0].seconds)
+
+
+@FEW
+@given(NUM_CELLS, st.booleans())
+def test_no_more_than_four_short_parts_and_nothing_else_share_their_anchors(counts, backwards) -> None:
+    visits = [measurement for _, measurement in visited(cells_of(counts), backwards=backwards)[0].visits]
+    blocks: list[list[str]] = [[]]
+    for measurement in visits:
+        if is_anchor(measurement):
+            blocks.append([])
+        else:
+            blocks[-1].append(measurement.part)
+    assert all(len(block) == 1 or (set(block) == {"draft_step"} and len(block) <= 4) for block in blocks if block)
+
+
+def test_lanes_take_turns_of_a_few_blocks_and_an_anchor_serves_two_of_them() -> None:
+    cells = {"cpu0": [Cell("cpu0", verify(1 + rows)) for rows in range(5)], "cpu1": [Cell("cpu1", verify(1))]}
+    visits = [(lane, 0 if is_anchor(of) else of.rows) for lane, of in visited(cells)[0].visits]
+    first = [("cpu0", at) for at in (0, 1, 0, 2, 0, 3, 0)]
+    assert visits == [*first, *(("cpu1", at) for at in (0, 1, 0)), *(("cpu0", at) for at in (0, 4, 0, 5, 0))]
 
 
 @FEW
 @given(NUM_CELLS)
-def test_lanes_take_turns_until_they_run_out_of_cells(counts) -> None:
-    lanes = [lane for lane, _ in visited(counts, 1)[0].visits]
-    for place in range(max(counts)):
-        turn = [name for name, count in zip(LANE_NAMES, counts, strict=True) if count > place]
-        assert lanes[: len(turn)] == turn
-        del lanes[: len(turn)]
-    assert lanes == []
+def test_backwards_every_lane_has_its_cells_in_the_other_order(counts) -> None:
+    forwards, back = (visited(cells_of(counts), backwards=backwards)[1] for backwards in (False, True))
+
+    def order(visits: list[Visit], lane: str) -> list[Cell]:
+        return [visit.cell for visit in visits if visit.cell.lane == lane]
+
+    assert all(order(back, lane) == order(forwards, lane)[::-1] for lane in LANE_NAMES)
 
 
 @FEW
-@given(NUM_CELLS, st.integers(1, 4))
-def test_progress_rises_with_every_visit_and_never_claims_the_end(counts, passes) -> None:
-    shares = visited(counts, passes)[2]
+@given(NUM_CELLS, st.booleans())
+def test_progress_rises_and_never_claims_the_end(counts, backwards) -> None:
+    shares = visited(cells_of(counts), backwards=backwards)[3]
     assert shares[0] == 0
-    assert all(before < after for before, after in pairwise([*shares, 1.0]))
+    assert shares == sorted(shares)
+    assert shares[-1] < 1
+
+
+def test_a_lane_that_is_lost_ends_the_measuring() -> None:
+    def lost(*_: object) -> Done:
+        raise LaneDiedError("lane 'cpu0' is lost")
+
+    anchors = Anchors({"cpu0": SimpleNamespace(request=lost)}, context=10)
+    with pytest.raises(LaneDiedError, match="lane 'cpu0' is lost"):
+        list(visit_in_turn({"cpu0": [Cell("cpu0", verify(1))]}, anchors, backwards=False))
 
 
 # Against a clock that only moves when a lane says so
@@ -95,16 +144,6 @@ def clock(monkeypatch) -> Clock:
     return clock
 
 
-def test_a_visit_tells_the_times_of_the_part_and_what_lay_around_them(clock) -> None:
-    class Lane:
-        def request(self, operation) -> Done:
-            assert operation == Measure(measurement=verify(3))
-            clock.now_s += 7.0
-            return Done(Answer([1.0, 2.0], 51.0, 56.5))
-
-    assert visit(Lane(), verify(3)) == ([1.0, 2.0], 1.5)
-
-
 class PingedLane:
     """A lane whose pings take one second, another one for each kilobyte, and whatever is added to single ones."""
 
@@ -121,25 +160,18 @@ class PingedLane:
         return Done(Answer(None, 0.0, 0.0))
 
 
-@pytest.mark.parametrize("disturbed", [{}, {0: 9.0, 4: 9.0, 8: 9.0}])
-def test_a_message_costs_what_it_takes_beyond_an_empty_one(clock, disturbed) -> None:
+@pytest.mark.parametrize(("repeats", "disturbed"), [(5, {}), (20, {0: 9.0, 4: 9.0, 8: 9.0, 13: 9.0})])
+def test_a_message_costs_what_it_takes_beyond_an_empty_one(clock, repeats, disturbed) -> None:
+    """The slowest tenth of each kind does not count."""
     lane = PingedLane(clock, disturbed)
     signal_bytes, features_bytes = 4 * 3 * (4 + 4), 4 * 16 * 2
-    plain_s, loaded_s = message_costs(lane, num_rows=4, num_candidates=3, features=16, repeats=5)
+    plain_s, loaded_s = message_costs(lane, num_rows=4, num_candidates=3, features=16, repeats=repeats)
     assert plain_s == pytest.approx(signal_bytes / 1000)
     assert loaded_s == pytest.approx((signal_bytes + features_bytes) / 1000)
-    assert lane.asked == [0, signal_bytes, signal_bytes + features_bytes] * 5
+    assert lane.asked == [0, signal_bytes, signal_bytes + features_bytes] * repeats
 
 
 def test_a_message_never_costs_less_than_nothing(clock) -> None:
     """Where an empty message happens to take longer, the difference is noise."""
     lane = PingedLane(clock, dict.fromkeys(range(0, 15, 3), 2.0))
-    assert message_costs(lane, num_rows=4, num_candidates=3, features=16, repeats=5) == [0.0, 0.0]
-
-
-def test_a_lane_that_is_lost_ends_the_measuring() -> None:
-    def lost(*_: object) -> Done:
-        raise LaneDiedError("lane 'a' is lost")
-
-    with pytest.raises(LaneDiedError, match="lane 'a' is lost"):
-        visit_in_turn({"a": SimpleNamespace(request=lost)}, cells_of((1, 0, 0)), passes=Passes(count=1))
+    assert message_costs(lane, num_rows=4, num_candidates=3, features=16, repeats=5) == (0.0, 0.0)

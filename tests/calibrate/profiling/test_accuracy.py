@@ -1,0 +1,125 @@
+"""How right a calibration of a hundred seconds is on machines that change their speed within seconds.
+
+The machine is one of laws, so the truth is known; its clock is its own, so a hundred seconds take a moment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
+from math import hypot, log
+from statistics import fmean, median
+
+import numpy as np
+import pytest
+
+from calibrate.profiling.calibration import calibrate
+from hwprofiles.profile import Profile
+from tests.calibrate.profiling.fake_machine import LANES, NUM_LAYERS, FakeEngine, Laws, Weather
+from tests.calibrate.profiling.test_calibration import CONTEXTS, SPEEDS, task
+
+SEEDS = range(40)
+ROWS, CONTEXT = 5, sum(CONTEXTS) // 2
+WEATHERS = {
+    "two speeds": {"slow": 1.45},
+    "spikes": {"slow": 1.45, "spike_every": 100},
+    "drift": {"slow": 1.45, "drift": 0.2},
+    "quick changes": {"slow": 1.2, "fast_s": 1.0, "slow_s": 1.0},
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A calibration, and by lane the logarithms of what it has over the truth.
+
+    `verify` is one row, absolute; `rows` are verifications of several and `step` steps of the draft, both over the
+    anchor.
+    """
+
+    profile: Profile
+    verify: dict[str, float]
+    rows: dict[str, float]
+    step: dict[str, float]
+
+    @property
+    def common(self) -> float:
+        return fmean(self.verify.values())
+
+    @property
+    def apart(self) -> float:
+        return max(self.verify.values()) - min(self.verify.values())
+
+
+def calibrated(seed: int, **changes: float) -> Outcome:
+    weather = Weather(seed=seed, **changes)
+    engine = FakeEngine({name: Laws(speed=speed) for name, speed in SPEEDS.items()}, weather=weather)
+    profile = calibrate(engine, task(time_s=100.0), clock=engine.clock).profile
+    assert engine.clock() < 110
+    assert profile.notes == ()
+    spike_s = weather.spike_s / weather.spike_every if weather.spike_every else 0.0
+    verify, rows, step = dict[str, float](), dict[str, float](), dict[str, float]()
+    for spec in LANES:
+        lane, laws = profile.lane(spec.name), engine.laws[spec.name]
+        slower = weather.mean(len(spec.cores)) * (1 + weather.drift * engine.clock() / 200)
+        one_s = slower * laws.target_s("verify", 1, CONTEXT, None) + spike_s
+        several_s = slower * laws.target_s("verify", ROWS, CONTEXT, None) + spike_s
+        step_s = slower * laws.step_s(1, CONTEXT) + spike_s
+        verify[spec.name] = log(lane.verify_s(NUM_LAYERS, 1, CONTEXT) / one_s)
+        rows[spec.name] = log(lane.verify_s(NUM_LAYERS, ROWS, CONTEXT) / lane.anchor.seconds * one_s / several_s)
+        step[spec.name] = log(lane.draft_step.at(1, CONTEXT) / lane.anchor.seconds * one_s / step_s)
+    return Outcome(profile, verify, rows, step)
+
+
+@cache
+def outcomes(name: str) -> list[Outcome]:
+    return [calibrated(seed, **WEATHERS[name]) for seed in SEEDS]
+
+
+@pytest.mark.parametrize("name", WEATHERS)
+def test_lanes_are_as_far_off_as_each_other(name: str) -> None:
+    """What all lanes are off by cancels from every comparison; what sets them apart does not."""
+    apart = [one.apart for one in outcomes(name)]
+    assert median(apart) < 0.05
+    assert np.quantile(apart, 0.95) < 0.15
+
+
+@pytest.mark.parametrize("name", WEATHERS)
+def test_times_are_right_on_average(name: str) -> None:
+    off = [one.common for one in outcomes(name)]
+    assert abs(fmean(off)) < 0.03
+    assert np.quantile(np.abs(off), 0.95) < 0.08
+
+
+@pytest.mark.parametrize("name", WEATHERS)
+def test_what_is_relative_to_the_anchors_is_right_to_two_percent(name: str) -> None:
+    for part in ("rows", "step"):
+        off = [error for one in outcomes(name) for error in getattr(one, part).values()]
+        assert abs(median(off)) < 0.02
+        assert median(map(abs, off)) < 0.02
+
+
+@pytest.mark.parametrize("name", WEATHERS)
+def test_about_nine_intervals_of_ten_hold_the_ratio_of_two_lanes(name: str) -> None:
+    held = [
+        abs(one.verify[a] - one.verify[b]) <= hypot(*(one.profile.lane(lane).relative_error for lane in (a, b)))
+        for one in outcomes(name)
+        for a, b in combinations(SPEEDS, 2)
+    ]
+    assert 0.8 <= fmean(held) <= 0.98
+
+
+@pytest.mark.parametrize("name", WEATHERS)
+def test_about_nine_intervals_of_ten_hold_a_lane_beside_the_others(name: str) -> None:
+    held = [
+        abs(error - one.common) <= one.profile.lane(lane).relative_error
+        for one in outcomes(name)
+        for lane, error in one.verify.items()
+    ]
+    assert 0.8 <= fmean(held) <= 0.98
+
+
+@pytest.mark.parametrize("name", WEATHERS)
+def test_about_nine_intervals_of_ten_hold_the_speed_of_the_machine(name: str) -> None:
+    """At least: forty draws of one number say no more."""
+    assert fmean(abs(one.common) <= one.profile.relative_error for one in outcomes(name)) >= 0.8

@@ -1,0 +1,50 @@
+"""Anchors are all kept, with their times; what a visit costs beyond the part is told apart from it."""
+
+import pytest
+
+from calibrate.profiling.anchors import Anchors, AnchorSample
+from runtime.wire.measurement import Measurement
+from runtime.wire.operations import Answer, Measure
+from tests.calibrate.profiling.fake_machine import Done, FakeEngine, Laws
+
+STEP = Measurement(part="draft_step", rows=3, context=10, repeats=2)
+
+
+def test_an_anchor_is_a_verification_of_one_row_and_the_mean_of_its_repeats() -> None:
+    engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws(speed=2.0)})
+    engine.now_s = 7.0
+    anchors = Anchors({name: engine.load_target(name) for name in engine.laws}, context=55, clock=engine.clock)
+    one_s = Laws().target_s("verify", 1, 55, None)
+    assert anchors.take("cpu0") == pytest.approx(one_s)
+    assert anchors.take("cpu1") == pytest.approx(one_s / 2)
+    assert anchors.samples == [
+        AnchorSample(0.0, "cpu0", pytest.approx(one_s)),
+        AnchorSample(pytest.approx(3 * one_s), "cpu1", pytest.approx(one_s / 2)),
+    ]
+    assert anchors.now_s == pytest.approx(4.5 * one_s)
+
+
+class OneLane:
+    """Says that a part took one and four seconds, and that it was busy for 5.5 of the 7 seconds that passed."""
+
+    def __init__(self) -> None:
+        self.now_s = 50.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+    def request(self, operation: Measure) -> Done:
+        self.asked = operation.measurement
+        self.now_s += 7.0
+        return Done(Answer([1.0, 4.0], 51.0, 56.5))
+
+
+def test_a_visit_tells_the_times_of_the_part_and_what_lay_around_them(monkeypatch) -> None:
+    lane = OneLane()
+    monkeypatch.setattr("calibrate.profiling.anchors.time", lane)
+    anchors = Anchors({"cpu0": lane}, context=10, clock=lane.perf_counter)
+    assert anchors.visit("cpu0", STEP) == [1.0, 4.0]
+    assert lane.asked == STEP
+    assert anchors.take("cpu0") == 2.5
+    assert anchors.dispatch_s == {"cpu0": [1.5, 1.5]}
+    assert [sample.seconds for sample in anchors.samples] == [2.5]

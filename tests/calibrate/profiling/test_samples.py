@@ -1,0 +1,134 @@
+"""All that was timed is kept, and a profile can be made of it again."""
+
+import gzip
+from dataclasses import replace
+from math import log
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibrate.profiling.anchors import AnchorSample
+from calibrate.profiling.calibration import Calibration, calibrate
+from calibrate.profiling.fitted_profile import fitted_profile
+from calibrate.profiling.samples import Cell, Samples, Visit, load_samples, save_samples
+from decoding.errors import ProfileError
+from hwprofiles.profile import load_profile
+from runtime.wire.measurement import Measurement
+from tests.calibrate.profiling.fake_heads import HeadEngine
+from tests.calibrate.profiling.fake_machine import LANES, Laws, Weather
+from tests.calibrate.profiling.test_calibration import HEADS, SPEEDS, task
+
+TASK = task(exit_features=(1, 3), num_streams=1, heads=HEADS, time_s=200.0)
+
+
+@pytest.fixture(scope="module")
+def made() -> Calibration:
+    laws = {name: Laws(speed=speed, step_in_run=1.2) for name, speed in SPEEDS.items()}
+    engine = HeadEngine(laws, weather=Weather(seed=1, slow=1.4, drift=0.1))
+    return calibrate(engine, TASK, clock=engine.clock)
+
+
+# Files
+
+
+def test_samples_survive_their_file(made: Calibration, tmp_path: Path) -> None:
+    save_samples(made.samples, tmp_path / "s.json.gz")
+    assert load_samples(tmp_path / "s.json.gz") == made.samples
+    assert made.samples.num_passes > 1
+    assert all(made.samples.dispatch_s[lane.name] for lane in LANES)
+    save_samples(load_samples(tmp_path / "s.json.gz"), tmp_path / "again.json.gz")
+    assert (tmp_path / "again.json.gz").read_bytes() == (tmp_path / "s.json.gz").read_bytes()
+
+
+def test_a_profile_made_of_the_saved_samples_is_the_one_that_was_written(made: Calibration, tmp_path: Path) -> None:
+    written = made.save(tmp_path / "p.yaml")
+    assert load_profile(tmp_path / "p.yaml") == written
+    assert written.samples == "p.samples.json.gz"
+    assert written == made.profile.model_copy(update={"samples": written.samples})
+    again = fitted_profile(TASK, load_samples(tmp_path / "p.samples.json.gz"))
+    assert again == written.model_copy(update={"host": again.host, "calibration_s": 0.0, "samples": None})
+
+
+def test_a_profile_is_a_function_of_its_samples(made: Calibration) -> None:
+    slower = [replace(visit, before_s=1.1 * visit.before_s) for visit in made.samples.visits]
+    once, twice = (fitted_profile(TASK, made.samples) for _ in range(2))
+    assert once == twice
+    assert fitted_profile(TASK, replace(made.samples, visits=slower)) != once
+
+
+DAMAGED = {
+    "nothing": b"",
+    "no gzip": b'{"format": "mirrorsd-samples-1"}',
+    "no JSON": gzip.compress(b"{"),
+    "another format": gzip.compress(b'{"format": "mirrorsd-samples-0", "samples": {}}'),
+    "no samples": gzip.compress(b'{"format": "mirrorsd-samples-1"}'),
+    "another type": gzip.compress(b'{"format": "mirrorsd-samples-1", "samples": {"visits": 3}}'),
+    "no text": gzip.compress(b"\xff\xfe"),
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED.keys())
+def test_a_file_of_something_else_is_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "s.json.gz"
+    path.write_bytes(content)
+    with pytest.raises(ProfileError, match="s.json.gz: not a readable file of a calibration's samples"):
+        load_samples(path)
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: data[:99] + b"x" + data[100:]])
+def test_a_file_that_was_cut_or_changed_is_refused(damage, made: Calibration, tmp_path: Path) -> None:
+    path = tmp_path / "s.json.gz"
+    save_samples(made.samples, path)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ProfileError, match="not a readable file"):
+        load_samples(path)
+
+
+def test_a_file_that_is_not_there_or_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match="none.json.gz: not a readable file"):
+        load_samples(tmp_path / "none.json.gz")
+    (tmp_path / "file").touch()
+    with pytest.raises(ProfileError, match=r"s.json.gz: cannot be written"):
+        save_samples(Samples(), tmp_path / "file" / "s.json.gz")
+
+
+# What they say
+
+
+CELL = Cell("a", Measurement(part="verify", rows=1, context=10, repeats=3))
+
+
+@given(st.lists(st.floats(1.0, 1.9), min_size=1, max_size=9))
+def test_a_visit_is_the_mean_of_its_repeats_over_that_of_its_anchors(seconds: list[float]) -> None:
+    ratio = Visit(CELL, tuple(seconds), 2.0, 3.0, 0.0).ratio
+    assert ratio.value == pytest.approx(sum(seconds) / len(seconds) / 2.5)
+    assert ratio.doubt == pytest.approx(log(1.5) / 2, rel=0.02)
+
+
+@pytest.mark.parametrize("seconds", [(1.0, 99.0), (99.0, 1.0, 1.0), (1.0, 1.0, 99.0, 99.0)])
+def test_a_spike_counts_as_twice_the_usual(seconds: tuple[float, ...]) -> None:
+    spikes = seconds.count(99.0)
+    assert Visit(CELL, seconds, 1.0, 1.0, 0.0).ratio.value == pytest.approx(1 + spikes / len(seconds))
+
+
+def test_ratios_are_those_of_all_visits_of_a_cell_and_anchors_those_of_a_lane() -> None:
+    other = Cell("a", CELL.measurement, "eagle")
+    visits = [Visit(cell, (seconds,), 1.0, 1.0, 0.0) for cell, seconds in ((CELL, 1.0), (other, 2.0), (CELL, 3.0))]
+    samples = Samples(visits=visits, anchors=[AnchorSample(0.0, "a", 5.0), AnchorSample(1.0, "b", 6.0)])
+    assert {cell: [one.value for one in found] for cell, found in samples.ratios().items()} == {
+        CELL: [1.0, 3.0],
+        other: [2.0],
+    }
+    assert samples.anchor_seconds("a") == [5.0]
+
+
+def test_runs_are_those_of_a_drafter_that_set_levels_or_check_them(made: Calibration) -> None:
+    samples = made.samples
+    found = [(drafter, check) for drafter in (None, "eagle", "medusa", "streams") for check in (False, True)]
+    by_kind = [list(samples.runs_of(drafter, is_check=check)) for drafter, check in found]
+    assert all(by_kind)
+    assert sum(map(len, by_kind)) == len(samples.runs)
+    for (drafter, is_check), runs in zip(found, by_kind, strict=True):
+        assert {(run.schedule.drafter, run.is_check) for run in runs} == {(drafter, is_check)}
