@@ -5,8 +5,8 @@ in a file beside the record and a rerun with the same models, prompts and settin
 
 A replay of the record's chains equals the real rounds exactly, in any dtype, because a row has the same bits whatever
 rows are computed with it (`runtime.models.attention`, `runtime.models.row_invariance`). Trees are the exception
-(`runtime.models.masks.TreeRows`): where the target's two best logits nearly tie, a real run may take the other token and
-part from its replay there.
+(`runtime.models.masks.TreeRows`): where the target's two best logits nearly tie, a real run may take the other token
+and part from its replay there.
 """
 
 from __future__ import annotations
