@@ -18,7 +18,7 @@ from runtime.lanes.sequence_lanes import OnTokens, RuntimeLanes, drive
 from runtime.lanes.target_lane import Deadline, TargetVerbs
 from runtime.lanes.trace_writer import TraceWriter
 from runtime.models.config import ModelConfig
-from runtime.wire.operations import DrafterTraits, Dtype, SequenceStart
+from runtime.wire.operations import DrafterTraits, Dtype, IsRowInvariant, SequenceStart
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,6 +96,14 @@ class Engine:
     def load_target(self, lane: str) -> Lane:
         """Start a lane and load the target and its exits into it, where that is not done yet."""
         return self._lanes.load_target(lane)
+
+    def is_row_invariant(self, lane: str) -> bool:
+        """Whether the target in a lane says the same of a row to the last bit, whatever rows are computed with it.
+
+        Where it does, every method but trees writes the text of plain decoding, and simulated rounds are the real
+        ones. The target is loaded if need be; a test of the whole model takes about as long as 20 tokens.
+        """
+        return self.load_target(lane).request(IsRowInvariant()).result().value
 
     def load_draft(self, lane: str, drafter: str | None = None) -> Lane:
         """Start a lane and load a draft into it (by name or folder; None for the engine's own)."""

@@ -112,6 +112,10 @@ class LoadDraft(Operation[DrafterTraits]):
     dtype: Dtype
 
 
+class IsRowInvariant(Operation[bool]):
+    """Whether the target says the same of a row to the last bit, whatever rows are computed with it."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measure(Operation[list[float]]):
     """Time a part some number of times; replies the seconds of every run."""

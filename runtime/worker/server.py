@@ -16,13 +16,23 @@ from decoding.errors import LaneError
 from runtime.drafters.registry import DrafterContext, load_drafter, require_streams
 from runtime.drafters.streams.folder import load_streams
 from runtime.models.decoder import Decoder
+from runtime.models.self_test import is_row_invariant
 from runtime.models.weights import load_decoder
 from runtime.target.exit_folder import ExitHeads, load_exits
 from runtime.target.streaming_target import StreamingTarget
 from runtime.target.target_model import TargetModel
 from runtime.wire.channel import Channel, Message
 from runtime.wire.codec import Written
-from runtime.wire.operations import DrafterTraits, Dtype, Handler, LoadDraft, LoadStreams, LoadTarget, Ping
+from runtime.wire.operations import (
+    DrafterTraits,
+    Dtype,
+    Handler,
+    IsRowInvariant,
+    LoadDraft,
+    LoadStreams,
+    LoadTarget,
+    Ping,
+)
 from runtime.worker.roles import DraftRole, target_handlers
 from runtime.worker.timing import MeasureRole
 
@@ -106,6 +116,7 @@ class LaneServer:
         self._decoder = decoder = load_decoder(operation.target, dtype=dtype)
         self._heads = load_exits(operation.exits, decoder, dtype=dtype) if operation.exits else None
         self._run_target(TargetModel(decoder, self._heads))
+        self._handle(IsRowInvariant.handled_by(lambda _: is_row_invariant(decoder)))
 
     def _load_streams(self, operation: LoadStreams) -> None:
         """From now on the target is one that can draft for itself."""

@@ -1,8 +1,10 @@
 """Real processes: every schedule commits what plain decoding commits, and its trace tells a consistent story."""
 
 import os
+import random
 import signal
 from itertools import pairwise
+from threading import Timer
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -56,9 +58,9 @@ def for_folders(schedule, folders):
     return schedule.model_copy(update={"drafter": str(folder)}) if schedule.draft_lane else schedule
 
 
-def new_engine(folders, **options):
+def new_engine(folders, *, dtype="float32", **options):
     lanes = [LaneSpec(name="big"), LaneSpec(name="small")]
-    return Engine(folders.target, lanes=lanes, exits_folder=folders.exits, dtype="float32", **options)
+    return Engine(folders.target, lanes=lanes, exits_folder=folders.exits, dtype=dtype, **options)
 
 
 @pytest.fixture(scope="module")
@@ -211,6 +213,20 @@ def test_a_dead_draft_leaves_the_text_as_it_was(run, engine, name, rounds_before
     assert "the target goes on alone" in event.text
     assert found.trace.rounds[-1].num_drafted == 0
     assert run(SCHEDULES[name], max_new_tokens=24, eos_token_ids=()).trace.events == []  # the lane is there again
+
+
+def test_a_draft_killed_at_any_moment_leaves_a_text_in_bfloat16_as_it_was(tiny_folders) -> None:
+    """To the last token: a target that goes on alone computes its rows as it did among others."""
+    moments = random.Random(0)
+    with new_engine(tiny_folders, dtype="bfloat16", draft_deadline_s=60.0) as engine:
+        expected = engine.generate(AUTOREGRESSIVE, PROMPT, max_new_tokens=60, eos_token_ids=()).tokens
+        for name in ("speculative", "mirror from the draft", "hybrid mirror", "mirror with features"):
+            schedule = for_folders(SCHEDULES[name], tiny_folders)
+            process_id = engine.load_draft("small", schedule.drafter).process_id
+            kill = Timer(moments.uniform(0.0, 0.2), os.kill, (process_id, signal.SIGKILL))
+            kill.start()
+            assert engine.generate(schedule, PROMPT, max_new_tokens=60, eos_token_ids=()).tokens == expected
+            kill.join()
 
 
 class Countdown:

@@ -34,10 +34,10 @@ class ThreadLane(Lane):
 
 
 @contextmanager
-def thread_engine(target_folder):
+def thread_engine(target_folder, *, dtype="float32", **options):
     """An engine with lanes `big` and `small`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lane_set, "Lane", ThreadLane)
         lanes = [LaneSpec(name="big"), LaneSpec(name="small")]
-        with Engine(target_folder, lanes=lanes, dtype="float32", draft_deadline_s=60.0) as engine:
+        with Engine(target_folder, lanes=lanes, dtype=dtype, draft_deadline_s=60.0, **options) as engine:
             yield engine

@@ -1,0 +1,120 @@
+"""A row has the same bits in any company: linear layers and whole decoders over a cache, on one and two threads."""
+
+from contextlib import contextmanager
+from functools import cache
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.models.kv_cache import KVCache
+from runtime.models.row_invariance import linear
+from runtime.models.self_test import is_row_invariant
+from tests.tiny_models import tiny_target
+
+LENGTH, PROMPT = 80, 50
+DTYPES = [torch.float32, torch.bfloat16]
+
+
+@contextmanager
+def threads(count):
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def cancelling(count, size, dtype):
+    """Rows whose halves take each other away under `mirrored` weights: what is left tells the order of the sum."""
+    half = torch.randn(count, size // 2).to(dtype)
+    return torch.cat([half, -half], dim=1)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+@pytest.mark.parametrize("dtype", DTYPES)
+@given(
+    shape=st.sampled_from([(16, 24), (1536, 64), (576, 96), (64, 32)]),
+    first=st.integers(0, 40),
+    count=st.integers(1, 24),
+    with_bias=st.booleans(),
+)
+@settings(deadline=None, max_examples=20)
+def test_rows_of_a_linear_layer_are_alike_alone_and_among_others(
+    num_threads, dtype, shape, first, count, with_bias
+) -> None:
+    inputs, outputs = shape
+    torch.manual_seed(first)
+    rows = cancelling(64, inputs, dtype)
+    weight = torch.randn(outputs, inputs // 2).repeat(1, 2).to(dtype)
+    bias = torch.zeros(outputs, dtype=dtype) if with_bias else None
+    with threads(num_threads), torch.inference_mode():
+        some = linear(rows[None, first : first + count], weight, bias)
+        assert some.shape == (1, count, outputs)
+        assert torch.equal(some[0], linear(rows, weight, bias)[first : first + count])
+
+
+def test_a_linear_layer_that_learns_is_taken_as_it_is() -> None:
+    rows, weight = torch.randn(1, 16, requires_grad=True), torch.randn(24, 16)
+    linear(rows, weight).sum().backward()
+    torch.testing.assert_close(rows.grad[0], weight.sum(dim=0))
+
+
+@st.composite
+def chunkings(draw):
+    """Sizes of the pieces that a text of `LENGTH` tokens is read in, the first of them its prompt."""
+    sizes = [PROMPT]
+    while sum(sizes) < LENGTH:
+        sizes.append(draw(st.integers(1, LENGTH - sum(sizes))))
+    return tuple(sizes)
+
+
+def read(decoder, ids, sizes):
+    """Logits of a text read in these pieces, [T, V]."""
+    cache = KVCache(decoder.config, len(ids), dtype=decoder.embedding.weight.dtype)
+    found = []
+    with torch.inference_mode():
+        for size in sizes:
+            stop = cache.cursor + size
+            x = decoder.embedding(torch.tensor([ids[cache.cursor : stop]]))
+            positions = torch.arange(cache.cursor, stop)
+            found.append(decoder.logits(decoder.run_layers(x, 0, 4, positions=positions, cache=cache))[0])
+            cache.advance(size)
+    return torch.cat(found)
+
+
+IDS = torch.randint(61, (LENGTH,), generator=torch.Generator().manual_seed(4)).tolist()
+
+
+@cache
+def decoder_of(num_heads, num_kv_heads, dtype):
+    return tiny_target(num_heads=num_heads, num_kv_heads=num_kv_heads).to(dtype)
+
+
+@cache
+def decoded_plainly(num_threads, num_heads, num_kv_heads, dtype):
+    return read(decoder_of(num_heads, num_kv_heads, dtype), IDS, [PROMPT] + [1] * (LENGTH - PROMPT))
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+@pytest.mark.parametrize("dtype", DTYPES)
+@given(sizes=chunkings(), heads=st.sampled_from([(4, 2), (6, 2), (3, 3)]))
+@settings(deadline=None, max_examples=12)
+def test_a_text_read_in_pieces_has_the_logits_of_plain_decoding(num_threads, dtype, heads, sizes) -> None:
+    """With one to three queries a key, and texts on both sides of slot 64."""
+    with threads(num_threads):
+        assert torch.equal(read(decoder_of(*heads, dtype), IDS, sizes), decoded_plainly(num_threads, *heads, dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_test_at_start_up_tells_it(dtype) -> None:
+    assert is_row_invariant(tiny_target().to(dtype))
+
+
+def test_the_test_at_start_up_tells_a_model_whose_rows_depend_on_their_number() -> None:
+    decoder = tiny_target()
+    normalise = decoder.normalise
+    decoder.normalise = lambda x: normalise(x) * (1 + 1e-6 * x.shape[1])
+    assert not is_row_invariant(decoder)
