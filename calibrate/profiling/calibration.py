@@ -67,5 +67,9 @@ def calibrate(
     measuring.run_passes()
     measuring.decode_again(partial(fitted_profile, task))
     profile = fitted_profile(task, measuring.samples)
+    facts = {
+        "is_row_invariant": all(engine.is_row_invariant(lane.name) for lane in task.lanes),
+        "calibration_s": clock() - start_s,
+    }
     progress("done", 1.0)
-    return Calibration(profile.model_copy(update={"calibration_s": clock() - start_s}), measuring.samples)
+    return Calibration(profile.model_copy(update=facts), measuring.samples)

@@ -224,6 +224,9 @@ class FakeEngine:
     def factor(self, lane: str, now_s: float) -> float:
         return self.weather.factor(next(one.cores for one in LANES if one.name == lane), now_s)
 
+    def is_row_invariant(self, lane: str) -> bool:
+        return (lane, "target") in self.loaded
+
     def load_target(self, lane: str) -> FakeLane:
         self.loaded.add((lane, "target"))
         return FakeLane(lane, self.laws[lane], self)
