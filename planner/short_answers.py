@@ -19,7 +19,8 @@ def short_answers(result: SearchResult, slower: Collection[Kind]) -> Iterator[st
     Nothing where reading a prompt was not measured. `slower` are the kinds that are told to decode more slowly than the
     winner: of the others nothing is known to begin with.
     """
-    rivals = [rival for kind in KINDS if kind in slower and (rival := result.best(kind=kind)) is not None]
+    best = [result.best(kind=kind) for kind in KINDS if kind in slower]
+    rivals = [rival for rival in best if rival is not None and rival is not result.winner]
     contestants = [*rivals, result.winner]
     if any(one.prediction.prefill_s is None for one in contestants):
         return

@@ -55,3 +55,8 @@ def test_kinds_that_cannot_be_told_apart_are_not_ordered():
 def test_nothing_is_said_where_reading_was_not_measured(known):
     found = ranking(autoregressive=(known, 0.03), speculative=(None, 0.02))
     assert list(short_answers(found, ("plain",))) == []
+
+
+def test_a_winner_whose_own_kind_is_told_slower_than_another_is_no_rival_of_its_own():
+    found = ranking(autoregressive=(0.5, 0.03), speculative=(1.0, 0.02))
+    assert list(short_answers(found, ("synchronous",))) == []
