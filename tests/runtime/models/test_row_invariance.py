@@ -8,9 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.models.embedded import embedded_folder, is_present
 from runtime.models.kv_cache import KVCache
 from runtime.models.row_invariance import linear
 from runtime.models.self_test import is_row_invariant
+from runtime.models.weights import load_decoder
 from tests.tiny_models import tiny_target
 
 LENGTH, PROMPT = 80, 50
@@ -111,6 +113,12 @@ def test_a_text_read_in_pieces_has_the_logits_of_plain_decoding(num_threads, dty
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_test_at_start_up_tells_it(dtype) -> None:
     assert is_row_invariant(tiny_target().to(dtype))
+
+
+@pytest.mark.skipif(not is_present(), reason="the embedded model has not been fetched")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_embedded_model_is_row_invariant(dtype) -> None:
+    assert is_row_invariant(load_decoder(embedded_folder(), dtype=dtype))
 
 
 def test_the_test_at_start_up_tells_a_model_whose_rows_depend_on_their_number() -> None:
