@@ -1,6 +1,6 @@
 """Held-back runs against the profile: how far it is off, beyond what is known of its errors.
 
-Everything is a half-width at 90 %, as in `errors`.
+Everything is a half-width at 90 %, as in `anchor_errors`.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from math import hypot
 from statistics import fmean
 
+from calibrate.fitting.anchor_errors import anchor_errors
 from calibrate.fitting.checks import Check, CheckErrors, check_errors, check_of, note_on
-from calibrate.fitting.errors import anchor_errors
 from calibrate.fitting.fit import WorkLevels, levelled
 from calibrate.fitting.levels import Level, grouped_levels, shared_levels
 from calibrate.fitting.ratios import Ratio, estimate, trimmed_mean

@@ -66,6 +66,15 @@ def test_a_shared_level_lies_among_the_runs_and_within_what_it_may_be_off_by(val
             assert log(1 + level.half_width) == pytest.approx(estimate(ratios(*values)).log_half_width)
 
 
+@given(st.lists(st.floats(0.8, 1.25), min_size=3, max_size=6), st.lists(st.floats(0.8, 1.6), min_size=3, max_size=6))
+def test_a_lane_has_its_own_exactly_where_its_interval_leaves_the_common_one_out(some, others) -> None:
+    by_lane = {"a": ratios(*some), "b": ratios(*others)}
+    together = estimate([*by_lane["a"], *by_lane["b"]])
+    for lane, level in shared_levels(by_lane).items():
+        own = estimate(by_lane[lane])
+        assert level.is_own == (abs(log(own.value / together.value)) > own.log_half_width)
+
+
 # Groups
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from calibrate.fitting.levels import Level
 from calibrate.profiling.calibration import calibrate as calibrate_all
 from calibrate.profiling.fitted_profile import fitted_profile
 from calibrate.profiling.grid import full_effort, quick_effort
@@ -171,6 +172,24 @@ def test_slowdowns_are_measured_both_ways_round_and_relative_to_the_level_of_run
         ("cpu0", "cpu1"): pytest.approx((1.1, 1.3 / 1.25)),
         ("cpu1", "cpu0"): pytest.approx((1.1, 1.3 / 1.25)),
     }
+
+
+def test_a_slowdown_is_relative_to_the_level_of_the_lane_that_drafts() -> None:
+    engine = machine(step_contended=1.8)
+    for name, level in (("cpu0", 1.2), ("cpu1", 1.5)):
+        engine.laws[name].step_in_run = level
+    assert pairs_of(calibrate(engine, task())) == {
+        ("cpu0", "cpu1"): pytest.approx((1.0, 1.8 / 1.5)),
+        ("cpu1", "cpu0"): pytest.approx((1.0, 1.8 / 1.2)),
+    }
+
+
+def test_what_a_shared_level_is_off_by_is_common_and_what_an_own_one_is_the_lanes(monkeypatch) -> None:
+    levels = {"cpu0": Level(1.0, 0.1), "cpu1": Level(1.0, 0.2, is_own=True), "cpu0+1": Level(1.0, 0.1)}
+    monkeypatch.setattr("calibrate.profiling.fitted_profile.shared_levels", lambda _by_lane: levels)
+    profile = calibrate(machine(), task())
+    assert profile.relative_error == pytest.approx(0.1)
+    assert [lane.relative_error for lane in profile.lanes] == pytest.approx([0.0, 0.2, 0.0])
 
 
 def test_a_machine_that_keeps_its_laws_leaves_no_error() -> None:

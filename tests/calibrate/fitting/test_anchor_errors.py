@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.fitting.errors import AnchorErrors, anchor_errors
+from calibrate.fitting.anchor_errors import AnchorErrors, anchor_errors
 from calibrate.fitting.ratios import NORMAL_90
 
 LANES = ("a", "b", "c")
