@@ -36,12 +36,14 @@ class TargetTimes:
         lm_head: of what follows the last layer, by rows; at some of the rows of `verify`.
         exit: of what follows an exit layer, likewise; empty without exits.
         exit_layers: the exits, all of which cost the same.
+        anchor: size and seconds of the verification that all times were compared with: known without noise.
     """
 
     verify: Mapping[Size, float]
     lm_head: Mapping[int, float]
     exit: Mapping[int, float]
     exit_layers: Sequence[int]
+    anchor: tuple[Size, float] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,7 +97,7 @@ def fit_target(
     What verify takes beyond its head are the layers.
     """
     rows = sorted({size[0] for size in times.verify})
-    whole_s = grow(times.verify, (rows,), contexts, noise)
+    whole_s = grow(times.verify, (rows,), contexts, noise, times.anchor)
     head_s = {
         count: min(seconds, line[0])
         for (count, seconds), line in zip(_straight(times.lm_head, rows).items(), whole_s, strict=True)
@@ -116,14 +118,18 @@ def fit_target(
 
 
 def grow(
-    times: Mapping[Size, float], groups: Sequence[Sequence[int]], contexts: Sequence[int], noise: Noise
+    times: Mapping[Size, float],
+    groups: Sequence[Sequence[int]],
+    contexts: Sequence[int],
+    noise: Noise,
+    known: tuple[Size, float] | None = None,
 ) -> list[list[float]]:
     """Seconds [rows][contexts] from times at every row count for the first context, and at some for the others.
 
     Over the rows of each group, which differ in nothing else, what noise explains is taken out (`Noise.smoothed`).
     What a longer context adds is reading its keys once and comparing every row with them: (once + each * rows)
     * added context, fitted to all sizes at once. It is a few percent of an operation, less than a single size's
-    noise.
+    noise. `known` is a size whose time has no noise.
     """
     first = contexts[0]
     added = {
@@ -132,9 +138,14 @@ def grow(
         if context != first and (count, first) in times
     }
     once, each = _growth({(count, context - first): seconds for (count, context), seconds in added.items()})
-    base = dict[int, float]()
+    base = {count: times[count, first] for rows in groups for count in rows}
+    known_rows = None
+    if known is not None:
+        (known_rows, context), seconds = known
+        base[known_rows] = seconds - (once + each * known_rows) * (context - first)
     for rows in groups:
-        base |= noise.smoothed({count: times[count, first] for count in rows})
+        is_in = known_rows is not None and known_rows in rows
+        base |= noise.smoothed({count: base[count] for count in rows}, known=known_rows if is_in else None)
     return [[seconds + (once + each * count) * (at - first) for at in contexts] for count, seconds in base.items()]
 
 

@@ -14,6 +14,8 @@ from calibrate.fitting.ratios import NORMAL_90, Estimate, noise_of
 
 _LINE = 2
 """Points that a straight line takes away from what they say about noise."""
+_KNOWN = 10.0
+"""Weight of a point without noise next to one with it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,8 +39,10 @@ class Noise:
         """What a table of so many points may be off by as a whole (90 %), once it is smoothed."""
         return NORMAL_90 * sqrt(self.variance * min(1.0, _LINE / max(1, num_points)))
 
-    def smoothed(self, seconds: Mapping[int, float]) -> dict[int, float]:
+    def smoothed(self, seconds: Mapping[int, float], *, known: int | None = None) -> dict[int, float]:
         """Times by rows, moved towards their straight line as far as noise explains their distance from it.
+
+        Rows `known` have a time without noise: it stays, and the line goes by it.
 
         More rows are more of the same work after one reading of the weights: a line, but for what kernels do at
         certain sizes. If the distances vary by no more than noise does, the line is kept; if they vary by much
@@ -47,9 +51,10 @@ class Noise:
         if len(seconds) <= _LINE or not self.variance:
             return dict(seconds)
         rows, taken = np.array(list(seconds), dtype=np.float64), np.array(list(seconds.values()))
-        slope, start = np.polyfit(rows, taken, 1, w=1 / taken)
+        slope, start = np.polyfit(rows, taken, 1, w=np.where(rows == known, _KNOWN, 1.0) / taken)
         line = start + slope * rows
         distances = taken / line - 1
         own = max(0.0, float((distances**2).sum()) / (len(rows) - _LINE) - self.variance)
         estimates = line * (1 + own / (own + self.variance) * distances)
-        return dict(zip(seconds, estimates.tolist(), strict=True))
+        smooth = dict(zip(seconds, estimates.tolist(), strict=True))
+        return smooth if known is None else smooth | {known: seconds[known]}

@@ -45,7 +45,7 @@ def decode(
     vocab_size = engine.config.vocab_size
     prompt = [(place + 1) * _STRIDE % vocab_size for place in range(length)]
     lanes = dict.fromkeys(filter(None, (schedule.target_lane, schedule.draft_lane)))
-    at_s, before = anchors.now_s, {lane: anchors.take(lane) for lane in lanes}
+    at_s, before = anchors.now_s, {lane: anchors.recent(lane) for lane in lanes}
     generation = engine.generate(schedule, prompt, max_new_tokens=num_tokens, eos_token_ids=())
     return Run(
         schedule=schedule,

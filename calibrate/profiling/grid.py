@@ -68,14 +68,14 @@ def quick_effort(
         least_passes=2,
         repeats=2,
         target_rows=target_rows,
-        part_rows=tuple(dict.fromkeys((target_rows[0], target_rows[len(target_rows) // 2], target_rows[-1]))),
+        part_rows=(target_rows[0], target_rows[-1]),
         draft_rows=draft_rows,
         tree_rows=_beyond(target_rows[-1], (17, max_tree + 1)),
         head_rows=(1, 4, 8, 16) if max_tree else (),
         contexts=_spread(contexts, 2),
         prefill_rows=_prompts(contexts, 2),
         run_tokens=8,
-        run_turns=2,
+        run_turns=3,
     )
 
 

@@ -25,7 +25,7 @@ from runtime.wire.measurement import Measurement, Part
 
 _REPEATS: Final = 3
 _FIND_REPEATS: Final = 200
-_STREAM_PAIRS: Final = 2
+_STREAM_PAIRS: Final = 4
 """Times that a verification without streams and one with them are timed in turn."""
 _STREAM_ROWS: Final = 6
 """Streams follow the last accepted row: how many were verified makes no difference."""
@@ -114,4 +114,5 @@ class HeadParts:
         return Measurement(part="head_step", rows=rows, context=self.effort.contexts[0], repeats=repeats, warm_up=1)
 
     def _stream(self, part: Part) -> Measurement:
-        return Measurement(part=part, rows=_STREAM_ROWS, context=self.effort.contexts[0], repeats=_REPEATS, warm_up=1)
+        """Once: a verification without streams and one with them follow each other at once."""
+        return Measurement(part=part, rows=_STREAM_ROWS, context=self.effort.contexts[0], repeats=1, warm_up=0)

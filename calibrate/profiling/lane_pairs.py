@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import exp, hypot, log, log1p
+from math import exp, hypot, inf, log, log1p
 from statistics import fmean
 
 from calibrate.fitting.levels import Level
@@ -23,6 +23,8 @@ _VERIFY_RUNS = 2
 _STEP_RUNS = 10
 _TARGET_ROWS = 4
 _DRAFT_ROWS = 8
+_LEAST = 3
+"""Fewer comparisons of two lanes are no evidence of a gain."""
 
 
 def measure_pairs(
@@ -54,7 +56,9 @@ def contention_of(pair: Pair, samples: Samples, step_level: Level, source: str) 
     }
     widths = [one.log_half_width for one in found.values()]
     target, draft = (
-        _no_gain_without_evidence(one.value / level.factor, hypot(width, log1p(level.half_width)))
+        _no_gain_without_evidence(
+            one.value / level.factor, hypot(width, log1p(level.half_width)) if one.num >= _LEAST else inf
+        )
         for one, level, width in zip(found.values(), (Level(), step_level), widths, strict=True)
     )
     error = min(MOST_RELATIVE_ERROR, exp(max(widths)) - 1)

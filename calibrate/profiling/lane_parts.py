@@ -78,7 +78,7 @@ class LaneParts:
         seconds = {measurement: one.value * anchor.seconds for measurement, one in estimates.items()}
         steps_noise = Noise.of([one for of, one in estimates.items() if of.part in _OF_THE_DRAFT])
         target_noise = Noise.of([one for of, one in estimates.items() if of.part not in _OF_THE_DRAFT])
-        target = self._target_tables(seconds, target_noise)
+        target = self._target_tables(seconds, target_noise, anchor)
         steps = {kind: self._step_table(kind, seconds, steps_noise) for kind in self.draft_steps}
         return LaneProfile(
             name=lane.name,
@@ -101,13 +101,14 @@ class LaneParts:
             anchor=anchor,
         )
 
-    def _target_tables(self, seconds: Mapping[Measurement, float], noise: Noise) -> TargetTables:
+    def _target_tables(self, seconds: Mapping[Measurement, float], noise: Noise, anchor: Anchor) -> TargetTables:
         rows, part_rows = (*self.effort.target_rows, *self.effort.tree_rows), self.effort.part_rows
         times = TargetTimes(
             verify={(count, at): seconds[self._verify(count, at)] for count in rows for at in self._contexts(count)},
             lm_head={count: seconds[self._head(count)] for count in part_rows},
             exit={count: seconds[self._exit(count)] for count in part_rows} if self.exit_layers else {},
             exit_layers=self.exit_layers,
+            anchor=((1, anchor.context), anchor.seconds),
         )
         return fit_target(times, self.num_layers, self.effort.contexts, noise=noise, source=self.source)
 

@@ -12,8 +12,8 @@ from math import inf
 class Passes:
     """An iterator's worth of passes, to be gone through once: numbers from 0.
 
-    The first pass is always made. Another one is begun if it would be over by `end_s`, should it take as long as
-    the longest so far: a pass is never broken off, so all that is measured has the same number of repeats.
+    The first pass is always made. Another one is begun if it would be over by `end_s`, should it take as long as the
+    last one: a pass is never broken off, so all that is measured has the same number of repeats.
 
     Attributes:
         count: passes wanted.
@@ -28,11 +28,11 @@ class Passes:
     num_done: int = field(default=0, init=False)
 
     def __iter__(self) -> Iterator[int]:
-        longest_s = 0.0
+        last_s = 0.0
         for index in range(self.count):
             start_s = self.clock()
-            if index > 0 and start_s + longest_s > self.end_s:
+            if index > 0 and start_s + last_s > self.end_s:
                 return
             yield index
-            longest_s = max(longest_s, self.clock() - start_s)
+            last_s = self.clock() - start_s
             self.num_done += 1

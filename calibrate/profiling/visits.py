@@ -18,9 +18,11 @@ from runtime.wire import codec
 from runtime.wire.channel import Block
 from runtime.wire.operations import Ping
 
-_SHORT_PARTS = frozenset({"draft_step", "draft_streams", "head_step"})
-_SHORT_ONES = 4
-"""Short parts between two anchors: together they take about as long as one of the target's."""
+_SHORT_PARTS = frozenset({"draft_step", "draft_streams", "head_step", "stream"})
+_LONG = 2
+"""What a part of the target weighs that is timed several times; short ones, and what is timed once, weigh one."""
+_BLOCK = 4
+"""Weight of what is timed between two anchors: a few tenths of a second for a small model."""
 _BLOCKS_OF_A_TURN = 3
 """An anchor ends one block and begins the next, as long as the lane has its turn."""
 
@@ -74,15 +76,16 @@ def _turns(cells: Mapping[str, Sequence[Cell]], *, backwards: bool) -> list[tupl
 
 
 def _blocks(cells: Sequence[Cell]) -> list[CellBlock]:
-    """What is timed between two anchors: one cell, or some short ones that follow each other."""
+    """What is timed between two anchors: cells that follow each other, up to a weight."""
     blocks: list[list[Cell]] = []
+    weight = _BLOCK
     for cell in cells:
-        is_short = cell.measurement.part in _SHORT_PARTS
-        fits = is_short and blocks and blocks[-1][0].measurement.part in _SHORT_PARTS
-        if fits and len(blocks[-1]) < _SHORT_ONES:
-            blocks[-1].append(cell)
-        else:
-            blocks.append([cell])
+        own = 1 if cell.measurement.part in _SHORT_PARTS or cell.measurement.repeats == 1 else _LONG
+        if weight + own > _BLOCK:
+            blocks.append([])
+            weight = 0
+        blocks[-1].append(cell)
+        weight += own
     return list(blocks)
 
 

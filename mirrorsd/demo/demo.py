@@ -52,7 +52,7 @@ RUN: Final = "Running schedules for real"
 REPORT: Final = "Writing the report"
 _SEARCH_S: Final = 10.0
 _REPORT_S: Final = 5.0
-_CALIBRATION_SHARE, _MOST_CALIBRATION_S = 0.3, 180.0
+_CALIBRATION_SHARE, _MOST_CALIBRATION_S = 0.4, 240.0
 _RECORD_SHARE: Final = 0.15
 _LOADING_S: Final = 10.0
 

@@ -104,12 +104,12 @@ class KVCache(LayerKeys):
 
     @torch.inference_mode()
     def fill_random(self, length: int) -> None:
-        """Random keys and values in every slot, `length` of them to be seen: a text to time a step after.
+        """Random keys and values, the same in every slot, `length` of them to be seen: a text to time a step after.
 
         All are written: untouched memory is read from one shared page of zeros and would time too fast.
         """
-        self.keys.normal_()
-        self.values.normal_()
+        for cache in (self.keys, self.values):
+            cache.copy_(torch.randn(cache.shape[-1]))
         self.set_length(length)
 
     @torch.inference_mode()
