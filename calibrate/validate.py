@@ -145,7 +145,7 @@ def compare(
     _check(schedule, pairs)
     margins = margins or {}
     found = (first_divergence(pair, margins.get(pair.prompt, ())) for pair in pairs)
-    at_anchor_s = tuple(pair.measured.decode_s / pair.pace for pair in pairs)
+    at_anchor_s = _at_anchor_s(pairs)
     return Comparison(
         schedule=schedule,
         num_prompts=len(pairs),
@@ -156,6 +156,19 @@ def compare(
         measured_tpot_s_at_anchor=sum(at_anchor_s) / num_tokens([pair.measured for pair in pairs]),
         is_tree=is_tree,
     )
+
+
+def _at_anchor_s(pairs: Sequence[TracePair]) -> tuple[float, ...]:
+    """Measured seconds of each prompt, had the machine kept the pace of its calibration.
+
+    A pace is taken around a run and not in it, so a single one is noisy, and dividing by it alone would count the
+    noisiest most. The sum is that of the measured times over the mean pace, prompts weighted by their simulated times.
+    """
+    alone = [pair.measured.decode_s / pair.pace for pair in pairs]
+    expected_s = sum(pair.simulated.decode_s for pair in pairs)
+    pace = sum(pair.simulated.decode_s * pair.pace for pair in pairs) / expected_s
+    total_s = sum(pair.measured.decode_s for pair in pairs) / pace
+    return tuple(seconds * total_s / sum(alone) for seconds in alone)
 
 
 def first_divergence(pair: TracePair, margins: Sequence[float] = ()) -> Divergence | None:

@@ -27,9 +27,10 @@ from hwprofiles.platform import Platform
 from hwprofiles.profile import load_profile, save_profile
 from hwprofiles.sheets import DeviceSheet, LinkSheet, shipped_file
 from mirrorsd.cli.verbs.run import _summary
-from mirrorsd.compare.both_worlds import compare_all
-from mirrorsd.compare.outcome_folder import Outcome, read_report_data, unique_names, write_outcome
+from mirrorsd.compare.measured_answer import judge_runs
+from mirrorsd.compare.outcome_folder import Outcome, read_report_data, write_outcome
 from mirrorsd.run_file import RunFile
+from planner.plan import make_plan
 from planner.report.report import render_report
 from planner.search.search import search
 from planner.search.space import SearchSpace
@@ -43,8 +44,8 @@ from runtime.models.tokenizer import Tokenizer
 from runtime.models.weights import load_decoder
 from runtime.target.exit_folder import load_exits
 from sim.evaluator import predict
+from tests.mirrorsd.compare.made_up_runs import made_up_runs
 from tests.mutations import damage
-from tests.planner.report.synthetic_report import report_data
 from tests.planner.synthetic import acceptance_record, machine
 from tests.runtime.drafters.eagle.test_published import checkpoint_config, checkpoint_tensors
 from tests.runtime.drafters.medusa.test_published import checkpoint
@@ -307,24 +308,23 @@ def _read_exits(folder: Path) -> Iterable[float]:
 def _make_result(folder: Path) -> list[str]:
     profile, record = _machine()
     space = SearchSpace(methods=("speculative", "mirror"), windows=(2,), exit_top_k=(1,), draft_top_k=(1,))
-    data = report_data(profile, record, space=space, num_repeats=1)
-    data = replace(data, results=data.results[:3])
+    plan = make_plan(space, profile, record)
+    candidates = plan.search.candidates[:3]
+    runs = made_up_runs([one.schedule for one in candidates], profile, record)
     save_profile(profile, folder / "profile.yaml")
     record.save(folder / "record.npz")
-    comparisons = compare_all(data.results, unique_names(data.results, data.plan), record)
-    files = {"profile": folder / "profile.yaml", "record": folder / "record.npz"}
     outcome = Outcome(
         title="a test",
-        plan=data.plan,
-        results=data.results,
-        comparisons=tuple(comparisons),
-        files=files,
+        plan=plan,
+        judged=judge_runs(candidates, runs, plan),
+        files={"profile": folder / "profile.yaml", "record": folder / "record.npz"},
         facts={"platform": {}},
         dtype="float32",
     )
     write_outcome(outcome, folder, "result.json")
     shutil.rmtree(folder / "traces")
-    return ["result.json", "result.json", "traces.json.gz", "traces.json.gz", "profile.yaml", "record.npz"]
+    damaged = ["traces.json.gz", "runs.json.gz", "profile.yaml", "record.npz"]
+    return ["result.json", "result.json", "traces.json.gz", *damaged]
 
 
 def _read_result(folder: Path) -> Iterable[float]:

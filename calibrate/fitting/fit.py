@@ -27,6 +27,10 @@ CATCH_UP_ROWS = 6
 more than that for windows beyond five, but then branches are more likely."""
 
 
+_LEAST_LEVEL = 0.5
+"""No step takes less than half of its loop's time in a run: anything else is noise."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetTimes:
     """Mean seconds of the target's operations on one lane.
@@ -63,27 +67,34 @@ class WorkLevels:
         target: all of the target's parts.
         step: steps of a rollout.
         features_step: steps of a rollout with exit features.
-        branch_step: steps of several branches.
+        branch_step: steps of several branches, of `branch_rows` rows on average.
     """
 
     target: float = 1.0
     step: float = 1.0
     features_step: float = 1.0
     branch_step: float = 1.0
+    branch_rows: float = 1.0
 
 
 def levelled(lane: LaneProfile, level: WorkLevels) -> LaneProfile:
-    """The lane with all times multiplied by the factors that belong to them; steps of heads stay."""
+    """The lane with all times multiplied by the factors that belong to them; steps of heads stay.
+
+    What steps of branches take more in a run (waking up, taking over the text) is the same for any number of branches:
+    it is added, not multiplied.
+    """
+    added_s = 0.0
+    if lane.draft_step is not None:
+        rows = min(max(level.branch_rows, lane.draft_step.rows[0]), lane.draft_step.rows[-1])
+        added_s = (level.branch_step - 1) * lane.draft_step.at(rows, lane.draft_step.contexts[0])
     return lane.scaled(
         {
             "layer": level.target,
             "lm_head": level.target,
             "exit": level.target,
             "streams": level.target,
-            "draft_step": _step_factors(lane.draft_step, ROLLOUT_ROWS, level.step, level.branch_step),
-            "draft_step_features": _step_factors(
-                lane.draft_step_features, CATCH_UP_ROWS, level.features_step, level.branch_step
-            ),
+            "draft_step": _step_factors(lane.draft_step, ROLLOUT_ROWS, level.step, added_s),
+            "draft_step_features": _step_factors(lane.draft_step_features, CATCH_UP_ROWS, level.features_step, added_s),
             "draft_streams": level.step,
         }
     )
@@ -180,9 +191,14 @@ def _straight(points: Mapping[int, float], rows: Sequence[int]) -> dict[int, flo
     return {count: start + slope * count for count in rows}
 
 
-def _step_factors(table: LatencyTable | None, last_rows: int, rollout: float, branches: float) -> list[float]:
-    """Steps of more than `last_rows` rows are branches."""
-    return [rollout if rows <= last_rows else branches for rows in table.rows] if table is not None else []
+def _step_factors(table: LatencyTable | None, last_rows: int, rollout: float, added_s: float) -> list[float]:
+    """Steps of more than `last_rows` rows are branches, which take so much more."""
+    if table is None:
+        return []
+    return [
+        rollout if rows <= last_rows else max(_LEAST_LEVEL, 1 + added_s / line[0])
+        for rows, line in zip(table.rows, table.seconds, strict=True)
+    ]
 
 
 def _growth(added: Mapping[Size, float]) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
+from statistics import fmean
 
 from calibrate.fitting.ratios import Ratio
 from calibrate.profiling.anchors import Anchors
@@ -99,6 +100,12 @@ def compare(runs: Iterable[Run], profile: Profile) -> dict[Schedule, list[tuple[
         if compared is not None:
             found[run.schedule].append(compared)
     return found
+
+
+def mean_rows(runs: Sequence[Run], work: Work, *, least_rows: int) -> float:
+    """Mean rows of some kind of work in all runs; `least_rows` where there is none."""
+    rows = [span.rows for run in runs for span in run.trace.spans if span.work is work and span.rows >= least_rows]
+    return fmean(rows) if rows else float(least_rows)
 
 
 def gaps_s(run: Run) -> list[float]:

@@ -14,7 +14,7 @@ from calibrate.fitting.fit import WorkLevels, levelled
 from calibrate.fitting.levels import Level, grouped_levels, shared_levels
 from calibrate.fitting.ratios import Ratio, estimate, trimmed_mean
 from calibrate.fitting.table_errors import with_check_errors, with_head_level, with_step_errors
-from calibrate.profiling.decodings import compare, gaps_s, level
+from calibrate.profiling.decodings import compare, gaps_s, level, mean_rows
 from calibrate.profiling.lane_pairs import contention_of
 from calibrate.profiling.links import link_of
 from calibrate.profiling.model_sizes import PartBytes
@@ -48,6 +48,7 @@ class _Levels:
     step: Mapping[str, Level]
     features_step: Mapping[str, Level]
     branch_step: Mapping[str, Level]
+    branch_rows: float
 
     def of(self, lane: str) -> WorkLevels:
         return WorkLevels(
@@ -55,6 +56,7 @@ class _Levels:
             step=self.step[lane].factor,
             features_step=self.features_step[lane].factor,
             branch_step=self.branch_step[lane].factor,
+            branch_rows=self.branch_rows,
         )
 
 
@@ -143,6 +145,7 @@ class _Fit:
             step=step,
             features_step=self._draft_levels(featured, Work.ROLLOUT_STEP, profile, instead=step),
             branch_step=self._draft_levels(plain, Work.BRANCH_STEP, profile, least_rows=_BRANCHES, instead=step),
+            branch_rows=mean_rows(plain, Work.BRANCH_STEP, least_rows=_BRANCHES),
         )
 
     def _draft_levels(

@@ -137,3 +137,11 @@ def test_what_cannot_be_compared_is_an_error() -> None:
     timeless = TracePair(prompt="p", simulated=trace("simulated", 0), measured=trace("measured", 1))
     with pytest.raises(TraceError, match="simulated trace has no rounds or no decode_s"):
         compare("s", [timeless])
+
+
+def test_paces_of_single_runs_are_averaged_before_anything_is_divided_by_them() -> None:
+    """A pace that was mistaken for twice what it was moves the mean by its share, and not by half of its prompt."""
+    pairs = [replace(pair(1.0, 1.0), pace=pace) for pace in (1.0, 1.0, 1.0, 2.0)]
+    found = compare("s", pairs)
+    assert sum(found.at_anchor_s) == pytest.approx(4 / 1.25)
+    assert found.at_anchor_s[3] == pytest.approx(found.at_anchor_s[0] / 2)
