@@ -69,7 +69,9 @@ def estimate(ratios: Sequence[Ratio]) -> Estimate:
     values = [min(max(ratio.value, middle / _MOST_AWAY), middle * _MOST_AWAY) for ratio in ratios]
     total = sum(weights)
     value = sum(weight * one for weight, one in zip(weights, values, strict=True)) / total
-    scatter = sum(weight * (one / value - 1) ** 2 for weight, one in zip(weights, values, strict=True))
+    scatter = 0.0
+    if value > 0:
+        scatter = sum(weight * (one / value - 1) ** 2 for weight, one in zip(weights, values, strict=True))
     return Estimate(value=value, variance=1 / total, scatter=scatter, num=len(ratios))
 
 

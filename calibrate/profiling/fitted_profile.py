@@ -66,6 +66,7 @@ class _Fit:
         self._names = [lane.name for lane in task.lanes]
         self._threads = {lane.name: lane.num_threads for lane in task.lanes}
         self._ratios = _by_lane(samples.ratios())
+        self._estimates = {key: {of: estimate(own) for of, own in found.items()} for key, found in self._ratios.items()}
         taken = {
             name: [(sample.at_s, sample.seconds) for sample in samples.anchors if sample.lane == name]
             for name in self._names
@@ -111,7 +112,7 @@ class _Fit:
 
     def _lane(self, name: str, left_out: list[str]) -> LaneProfile:
         task, anchor = self._task, self._anchors[name]
-        estimates = {of: estimate(found) for of, found in self._ratios[name, None].items()}
+        estimates = self._estimates[name, None]
         spec = next(lane for lane in task.lanes if lane.name == name)
         dispatch_s = max(0.0, trimmed_mean(self._samples.dispatch_s[name]))
         lane = task.lane_parts.lane_profile(spec, estimates, anchor, dispatch_s)
@@ -125,7 +126,7 @@ class _Fit:
                 else:
                     streams[head.drafter] = table
                 continue
-            found = {of: estimate(own) for of, own in ratios.items()}
+            found = self._estimates[name, head.drafter]
             heads[head.drafter] = head.table(found, anchor.seconds)
             prefill = head.prefill_table(found, anchor.seconds)
             if prefill is not None:

@@ -64,7 +64,7 @@ def quick_effort(
     target_rows = _within((1, 2, 3, 5), max_window + 1)
     draft_rows = _within((1, 2, 4, 8, 16, 32, 64), max(max_step, _LEAST_STEP))
     return Effort(
-        passes=6,
+        passes=12,
         least_passes=2,
         repeats=2,
         target_rows=target_rows,

@@ -147,8 +147,10 @@ def test_every_table_is_brought_to_the_level_of_its_work(
     for count in rows:
         assert changed.draft_streams.at(count, 10) == step
         assert changed.streams["streams"].at(count, 10) == target
-        assert changed.draft_step.at(count, 10) == (step if count <= ROLLOUT_ROWS else branch_step)
-        assert changed.draft_step_features.at(count, 10) == (features_step if count <= CATCH_UP_ROWS else branch_step)
+        assert changed.draft_step.at(count, 10) == (step if count <= ROLLOUT_ROWS else max(0.5, branch_step))
+        assert changed.draft_step_features.at(count, 10) == (
+            features_step if count <= CATCH_UP_ROWS else max(0.5, branch_step)
+        )
     assert changed.draft_step.relative_error == 0.01
     assert changed.draft_step.source == "test"
     assert (changed.heads, changed.dispatch_s) == (parts.heads, parts.dispatch_s)

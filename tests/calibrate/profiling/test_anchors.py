@@ -19,9 +19,9 @@ def test_an_anchor_is_a_verification_of_one_row_and_the_mean_of_its_repeats() ->
     assert anchors.take("cpu1") == pytest.approx(one_s / 2)
     assert anchors.samples == [
         AnchorSample(0.0, "cpu0", pytest.approx(one_s)),
-        AnchorSample(pytest.approx(3 * one_s), "cpu1", pytest.approx(one_s / 2)),
+        AnchorSample(pytest.approx(2 * one_s), "cpu1", pytest.approx(one_s / 2)),
     ]
-    assert anchors.now_s == pytest.approx(4.5 * one_s)
+    assert anchors.now_s == pytest.approx(3 * one_s)
 
 
 class OneLane:

@@ -146,7 +146,7 @@ def test_tables_are_at_the_level_of_real_runs() -> None:
         assert lane.layer.at(3, 100) == pytest.approx(1.04 * laws.layer_s(3, 100), **TOLERANCE)
         assert lane.lm_head.at(3, 100) == pytest.approx(1.04 * laws.head_s(3), **TOLERANCE)
         assert lane.exit[6].at(3, 100) == pytest.approx(1.04 * laws.exit_s(3), **TOLERANCE)
-        assert lane.draft_step.at(4, 100) == pytest.approx(1.2 * laws.step_s(4, 100), **TOLERANCE)
+        assert lane.draft_step.at(8, 100) == pytest.approx(1.2 * laws.step_s(8, 100), rel=2e-3)
         in_run = 1.2 * laws.step_s(4, 100, with_features=True)
         assert lane.draft_step_features.at(4, 100) == pytest.approx(in_run, rel=0.03)
 
@@ -180,7 +180,7 @@ def test_a_slowdown_is_relative_to_the_level_of_the_lane_that_drafts() -> None:
     engine = machine(step_contended=1.8)
     for name, level in (("cpu0", 1.2), ("cpu1", 1.5)):
         engine.laws[name].step_in_run = level
-    assert pairs_of(calibrate(engine, task())) == {
+    assert pairs_of(calibrate(engine, task(quick=False))) == {
         ("cpu0", "cpu1"): pytest.approx((1.0, 1.8 / 1.5)),
         ("cpu1", "cpu0"): pytest.approx((1.0, 1.8 / 1.2)),
     }
@@ -210,9 +210,8 @@ def test_the_error_is_that_of_runs_which_were_not_fitted() -> None:
     profile = calibrate(engine, task())
     assert profile.relative_error == pytest.approx(log(1.25), rel=1e-3)
     (note,) = profile.notes
-    assert note.startswith(
-        "Calibration's own checks are off by more than 15 %: speculative with the target on cpu0 -20 %"
-    )
+    assert note.startswith("Calibration's own checks are off by more than 15 %: speculative with the target on ")
+    assert "speculative with the target on cpu0 -20 %" in note
     assert profile.lane("cpu0").lm_head.at(1, 20) == pytest.approx(engine.laws["cpu0"].head_s(1), **TOLERANCE)
 
 
@@ -258,8 +257,8 @@ def test_streams_that_seem_to_cost_nothing_are_left_out_with_a_note(monkeypatch)
 
 @pytest.mark.parametrize(
     ("left", "power", "part"),
-    [(10.0, 0, "layer"), (1e-3, 3, "lm_head")],
-    ids=["heads that take longer than whole verifications", "heads whose line begins below nothing"],
+    [(10.0, 0, "layer"), (0.0, 0, "lm_head")],
+    ids=["heads that take longer than whole verifications", "heads that take no time"],
 )
 def test_a_necessary_part_that_costs_nothing_is_an_error(left: float, power: int, part: str) -> None:
     asked = task(quick=False)
@@ -401,7 +400,7 @@ def test_a_quick_calibration_has_a_hundred_seconds_and_a_full_one_all_the_time_i
 
 
 def test_more_time_is_used_for_more_repeats_until_it_is_what_timing_may_take() -> None:
-    limits_s = (0.1, 100, 150, 200, 250, 300, 400)
+    limits_s = (0.1, 60, 80, 100, 130, 170, 250, 400)
     calibrations = [calibrated_in(limit_s, quick=False) for limit_s in limits_s]
     repeats = [set(visits_by_cell(engine).values()) for engine, _ in calibrations]
     assert [len(found) for found in repeats] == [1] * len(limits_s)

@@ -27,7 +27,7 @@ PARTS = LaneParts(
 )
 
 
-ANCHOR = Anchor(context=120, seconds=40e-3, relative_error=0.0)
+ANCHOR = Anchor(context=120, seconds=Laws().target_s("verify", 1, 120, None), relative_error=0.0)
 
 
 def found(parts: LaneParts, estimates: dict[Measurement, Estimate], anchor: Anchor = ANCHOR) -> LaneProfile:
@@ -38,7 +38,9 @@ def measurements(parts: LaneParts, part: str):
     return [cell.measurement for cell in parts.cells("a") if cell.measurement.part == part]
 
 
-def estimates_of(parts: LaneParts, laws: Laws, *around: float, anchor_s: float = 40e-3) -> dict[Measurement, Estimate]:
+def estimates_of(
+    parts: LaneParts, laws: Laws, *around: float, anchor_s: float = ANCHOR.seconds
+) -> dict[Measurement, Estimate]:
     """Everything that is timed over an anchor, so many times: as the law has it times the numbers given."""
     lane = FakeLane("a", laws, FakeEngine({}))
     ratios = {cell.measurement: lane.seconds(cell.measurement, contended=False) / anchor_s for cell in parts.cells("a")}

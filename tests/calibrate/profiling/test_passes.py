@@ -45,15 +45,17 @@ def test_every_visit_and_every_run_has_anchors_of_its_own_lane_right_before_and_
     for run in samples.runs:
         assert run.anchors.keys() == set(filter(None, (run.schedule.target_lane, run.schedule.draft_lane)))
         for lane, (before_s, after_s) in run.anchors.items():
+            # an anchor that ended what was before may begin the run, if the lane has done nothing since
+            taken = [one.seconds for one in anchors[lane]]
             first = next(place for place, one in enumerate(anchors[lane]) if one.at_s >= run.at_s)
-            assert [one.seconds for one in anchors[lane][first : first + 2]] == [before_s, after_s]
+            assert [before_s, after_s] in (taken[first : first + 2], taken[first - 1 : first + 1])
 
 
-def test_every_pass_times_everything_once_and_decodes_half_of_all_schedules_in_turn() -> None:
+def test_every_pass_times_everything_once_and_decodes_a_third_of_all_schedules_in_turn() -> None:
     samples = measured(machine(), task())
     assert samples.num_passes == 6
     assert {len(found) for found in samples.ratios().values()} == {6}
-    assert set(Counter(run.schedule for run in samples.runs).values()) == {3}
+    assert set(Counter(run.schedule for run in samples.runs).values()) == {2}
     assert set(Counter((one.pair, one.role) for one in samples.together).values()) == {6}
     first = samples.runs[: len(samples.runs) // 6 + 1]
     assert {run.is_check for run in first} == {False, True}
@@ -156,7 +158,7 @@ def test_progress_only_rises_from_zero_to_one(time_s: float | None, surprise: fl
     shares: list[float] = []
     calibrate(engine, task(time_s=time_s), lambda _step, share: shares.append(share), clock=engine.clock)
     assert shares == sorted(shares)
-    assert (shares[0], shares[-2], shares[-1]) == (0.0, 0.9, 1.0)
+    assert (shares[0], shares[-2], shares[-1]) == (0.0, 0.95, 1.0)
 
 
 def test_progress_with_heads_passes_through_all_stages_evenly() -> None:

@@ -79,7 +79,7 @@ def test_every_visit_lies_between_two_anchors_of_its_lane(counts, backwards) -> 
 
 @FEW
 @given(NUM_CELLS, st.booleans())
-def test_no_more_than_four_short_parts_and_nothing_else_share_their_anchors(counts, backwards) -> None:
+def test_no_more_than_two_parts_of_the_target_or_four_short_ones_share_their_anchors(counts, backwards) -> None:
     visits = [measurement for _, measurement in visited(cells_of(counts), backwards=backwards)[0].visits]
     blocks: list[list[str]] = [[]]
     for measurement in visits:
@@ -87,14 +87,15 @@ def test_no_more_than_four_short_parts_and_nothing_else_share_their_anchors(coun
             blocks.append([])
         else:
             blocks[-1].append(measurement.part)
-    assert all(len(block) == 1 or (set(block) == {"draft_step"} and len(block) <= 4) for block in blocks if block)
+    weights = [sum(1 if part == "draft_step" else 2 for part in block) for block in blocks]
+    assert max(weights) <= 4
 
 
 def test_lanes_take_turns_of_a_few_blocks_and_an_anchor_serves_two_of_them() -> None:
-    cells = {"cpu0": [Cell("cpu0", verify(1 + rows)) for rows in range(5)], "cpu1": [Cell("cpu1", verify(1))]}
+    cells = {"cpu0": [Cell("cpu0", verify(1 + rows)) for rows in range(8)], "cpu1": [Cell("cpu1", verify(1))]}
     visits = [(lane, 0 if is_anchor(of) else of.rows) for lane, of in visited(cells)[0].visits]
-    first = [("cpu0", at) for at in (0, 1, 0, 2, 0, 3, 0)]
-    assert visits == [*first, *(("cpu1", at) for at in (0, 1, 0)), *(("cpu0", at) for at in (0, 4, 0, 5, 0))]
+    first = [("cpu0", at) for at in (0, 1, 2, 0, 3, 4, 0, 5, 6, 0)]
+    assert visits == [*first, *(("cpu1", at) for at in (0, 1, 0)), *(("cpu0", at) for at in (0, 7, 8, 0))]
 
 
 @FEW
