@@ -11,10 +11,8 @@ benchmarks/results/lane-waiting.json.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -28,7 +26,10 @@ from runtime.models.model_folder import resolve_model
 from runtime.wire.measurement import Measurement
 from runtime.wire.operations import Measure
 
-SPIN_COUNTS: Final = ("default", "0", "1000", "10000", "100000", "1000000")
+LIBRARY: Final = "300000"
+"""What libgomp does on its own."""
+SPIN_COUNTS: Final = (LIBRARY, "0", "1000", "3000", "10000")
+"""Lanes take 3000 (`runtime.worker.process`)."""
 VARIABLE: Final = "GOMP_SPINCOUNT"
 STEP: Final = Measurement(part="verify", rows=1, context=128, repeats=9, warm_up=2)
 
@@ -44,11 +45,11 @@ def main() -> None:
     with ExitStack() as stack:
         engines = {count: stack.enter_context(_engine(target, options.cores, count)) for count in SPIN_COUNTS}
         seconds: dict[str, dict[str, list[float]]] = {
-            state: {count: [] for count in SPIN_COUNTS} for state in ("alone", "beside a busy process")
+            state: {count: [] for count in SPIN_COUNTS} for state in ("alone", "next to a busy process")
         }
         for turn in range(options.turns):
             for state, by_count in seconds.items():
-                with _load(wanted=state != "alone"):
+                with _common.busy_process() if state != "alone" else nullcontext():
                     for count, engine in _rotated(list(engines.items()), turn):
                         by_count[count].append(_step_s(engine))
             print(f"turn {turn + 1} of {options.turns}", flush=True)
@@ -60,8 +61,7 @@ def main() -> None:
 def _engine(target: Path, cores: Sequence[int], spin_count: str) -> Iterator[Engine]:
     """An engine whose one lane is started with a spin count of its own."""
     before = os.environ.pop(VARIABLE, None)
-    if spin_count != "default":
-        os.environ[VARIABLE] = spin_count
+    os.environ[VARIABLE] = spin_count
     lane = LaneSpec(name="lane", cores=tuple(cores), num_threads=len(cores))
     with Engine(target, lanes=[lane]) as engine:
         engine.load_target("lane")
@@ -69,19 +69,6 @@ def _engine(target: Path, cores: Sequence[int], spin_count: str) -> Iterator[Eng
         if before is not None:
             os.environ[VARIABLE] = before
         yield engine
-
-
-@contextmanager
-def _load(*, wanted: bool) -> Iterator[None]:
-    """One process that computes all the time, on whichever core is free."""
-    if not wanted:
-        yield
-        return
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
-        try:
-            yield
-        finally:
-            process.kill()
 
 
 def _step_s(engine: Engine) -> float:
@@ -104,11 +91,16 @@ def _result(seconds: dict[str, dict[str, list[float]]], cores: Sequence[int]) ->
     return {
         "platform": describe_host(),
         "target": _common.EMBEDDED,
+        "measured": _common.measured(resolve_model(_common.EMBEDDED)),
         "cores": list(cores),
         "step": "a verification of one row",
         "seconds": seconds,
-        "alone_over_default": {
-            count: spread([one / base for one, base in zip(alone[count], alone["default"], strict=True)])
+        "alone_over_library": {
+            count: spread([one / base for one, base in zip(alone[count], alone[LIBRARY], strict=True)])
+            for count in alone
+        },
+        "busy_over_library_alone": {
+            count: spread([one / base for one, base in zip(busy[count], alone[LIBRARY], strict=True)])
             for count in alone
         },
         "busy_over_alone": {

@@ -25,7 +25,7 @@ _DOUBTED: Final = """\
 The last of these sentences was found to be wrong since: how far a machine has drifted does not tell which errors are
 the machine's."""
 _COLUMNS: Final = """\
-Tokens per round is `mean_acceptance_length`, the target's own token included; hits is `reuse_rate`. The search's winner
+Tokens per round is `mean_acceptance_length`, the target's own token included; hits is `reuse_rate`. What is recommended
 is bold."""
 _FIGURES: Final = """\
 Errors are the median of all schedules, and in brackets the worst: as calibrated; at the anchors' speed, where the

@@ -18,7 +18,7 @@ from decoding.yaml_file import write_atomically
 from planner.kinds import Kind
 from planner.report.acceptance_figure import acceptance, acceptance_keys, longest_windows
 from planner.report.answer import answer_of, recommended_name, tiles
-from planner.report.break_even import break_even_figure
+from planner.report.break_even_figure import break_even_figure
 from planner.report.figure import Figure, Key
 from planner.report.glossary import GLOSSARY, Explainer
 from planner.report.landscape import exit_layer_keys, exit_layers, landscape

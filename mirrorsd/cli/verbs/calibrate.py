@@ -22,14 +22,14 @@ EXAMPLE = "mirrorsd calibrate --quick --out profile.yaml"
 def calibrate(
     out: Annotated[Path, typer.Option(help="Where the profile goes (YAML).")],
     quick: Annotated[
-        bool, typer.Option("--quick", help="A rougher profile: fewer sizes, and repeats only as a minute allows.")
+        bool, typer.Option("--quick", help="A rougher profile: fewer sizes, and passes only as 100 seconds allow.")
     ] = False,
     minutes: Annotated[
         float | None,
         typer.Option(
             min=0.1,
             help="Leave out repeats that do not fit in so many; everything is measured once in any case. "
-            "Without it one with --quick, else no limit.",
+            "Without it 100 seconds with --quick, else no limit.",
             show_default=False,
         ),
     ] = None,

@@ -372,7 +372,7 @@ def visits_by_cell(engine: FakeEngine) -> Counter:
 
 
 def test_where_there_is_time_all_repeats_are_made_and_there_is_nothing_to_note() -> None:
-    for quick, num_passes in ((True, 6), (False, 5)):
+    for quick, num_passes in ((True, 12), (False, 5)):
         engine, profile = calibrated_in(1000.0, quick=quick)
         assert set(visits_by_cell(engine).values()) == {num_passes}
         assert profile.notes == ()

@@ -53,17 +53,18 @@ def test_every_visit_and_every_run_has_anchors_of_its_own_lane_right_before_and_
 
 def test_every_pass_times_everything_once_and_decodes_a_third_of_all_schedules_in_turn() -> None:
     samples = measured(machine(), task())
-    assert samples.num_passes == 6
-    assert {len(found) for found in samples.ratios().values()} == {6}
-    assert set(Counter(run.schedule for run in samples.runs).values()) == {2}
-    assert set(Counter((one.pair, one.role) for one in samples.together).values()) == {6}
-    first = samples.runs[: len(samples.runs) // 6 + 1]
+    passes = samples.num_passes
+    assert passes > 6
+    assert {len(found) for found in samples.ratios().values()} == {passes}
+    assert set(Counter(run.schedule for run in samples.runs).values()) <= {passes // 3, passes // 3 + 1}
+    assert set(Counter((one.pair, one.role) for one in samples.together).values()) == {passes}
+    first = samples.runs[: len(samples.runs) // passes + 1]
     assert {run.is_check for run in first} == {False, True}
 
 
 def test_every_second_pass_runs_backwards() -> None:
     samples = measured(machine(), task())
-    size = len(samples.visits) // 6
+    size = len(samples.visits) // samples.num_passes
     first, second = (
         [one.cell for one in samples.visits[start : start + size] if one.cell.lane == "cpu0"] for start in (0, size)
     )
@@ -123,7 +124,7 @@ def test_until_time_is_up() -> None:
 
 
 def test_nothing_is_decoded_again_once_the_checks_are_right() -> None:
-    """A disturbance that is over: two more runs, and the mean is within what is believed."""
+    """A disturbance that is over: a few more runs, and the mean is within what is believed."""
     engine = machine()
     asked = task(time_s=300.0)
     measuring = Measuring(engine, asked, lambda _step, _share: None, engine.clock)
@@ -139,8 +140,8 @@ def test_nothing_is_decoded_again_once_the_checks_are_right() -> None:
     measuring.decode_again(partial(fitted_profile, asked))
     added = [run.schedule for run in runs[before:] if run.is_check]
     assert set(added) == {schedule}
-    # three runs took 1.3 times as long; two more that did not bring the mean to 1.17, of which 1 is 15 % less
-    assert len(added) == 2
+    # runs that take 1.3 times as long are found 23 % too fast; as many more that do not halve that
+    assert 0 < len(added) < len(disturbed)
 
 
 # Progress

@@ -45,7 +45,9 @@ def sleeper():
 
 
 def environment_of(lane):
-    content = Path(f"/proc/{lane.process_id}/environ").read_bytes()
+    path, content = Path(f"/proc/{lane.process_id}/environ"), b""
+    while not content:  # a process that has just been started has none for a moment
+        content = path.read_bytes()
     return dict(entry.split(b"=", 1) for entry in content.split(b"\0") if b"=" in entry)
 
 

@@ -48,7 +48,7 @@ def test_what_is_left_out_is_counted_by_reason(mirrorsd, profile_path, record_pa
     [
         ("methods: [guessing]", r"space.yaml:1:11: methods.0: .* found 'guessing'"),
         ("windows: [0]", r"space.yaml:1:11: windows.0: .* found 0"),
-        ("windows: [", r"space.yaml: not valid YAML"),
+        ("windows: [", r"space.yaml:2:1: not valid YAML"),
     ],
 )
 def test_a_malformed_space_is_named_with_line_and_value(mirrorsd, profile_path, record_path, tmp_path, text, message):
