@@ -139,8 +139,8 @@ class Demo:
             profile = self._calibrate(engine)
             accepted = self._record(profile)
             plan = self._search(profile, accepted)
-            candidates, num_prompts = self._choose(plan)
-            measured = self._run_for_real(engine, plan, candidates, num_prompts)
+            candidates = self._choose(plan)
+            measured = self._run_for_real(engine, plan, candidates)
         return self._report(plan, candidates, measured)
 
     def _calibrate(self, engine: Engine) -> Profile:
@@ -203,10 +203,10 @@ class Demo:
         self.saved.append(f"The schedule predicted fastest is in {self._path('best.yaml')}.")
         return plan
 
-    def _choose(self, plan: Plan) -> tuple[list[Candidate], int]:
-        """Schedules and the number of prompts that fit in the time that is left."""
+    def _choose(self, plan: Plan) -> list[Candidate]:
+        """Schedules that leave time for enough prompts."""
         picked, stages = pick_demo_schedules(plan.search), self._stages
-        candidates = most_telling(picked)
+        candidates = most_telling(picked, plan.search.winner)
         costs = run_costs(candidates, plan.profile, plan.record)
         left_s = self._settings.time_s - stages.elapsed_s - _REPORT_S
         count, num_prompts = what_fits(costs, left_s, len(plan.record.prompts))
@@ -216,9 +216,9 @@ class Demo:
             wanted = counted(min(WANTED_PROMPTS, len(plan.record.prompts)), "prompt")
             self._notes += (f"{run}: there was no time for all of them on {wanted}.",)
         chosen = {candidate.schedule for candidate in candidates[:count]}
-        return [one for one in picked if one.schedule in chosen], num_prompts
+        return [one for one in picked if one.schedule in chosen]
 
-    def _run_for_real(self, engine: Engine, plan: Plan, candidates: Sequence[Candidate], num_prompts: int) -> Measured:
+    def _run_for_real(self, engine: Engine, plan: Plan, candidates: Sequence[Candidate]) -> Measured:
         settings, stages, accepted = self._settings, self._stages, plan.record
         prompts = self._encoded[: len(accepted.prompts)]
 
@@ -229,7 +229,7 @@ class Demo:
         return run_in_turn(
             engine,
             [candidate.schedule for candidate in candidates],
-            prompts[:num_prompts],
+            prompts,
             new_probe(engine, plan.profile, accepted, prompts),
             max_new_tokens=settings.max_new_tokens,
             enough=enough,
@@ -253,7 +253,14 @@ class Demo:
             "pays": judged.verdict.pays,
             "speedup": ratio_entry(judged.verdict.speedup),
             "winner": recommended.name if recommended else None,
-            "predicted_winner": judged.names[[one.schedule for one in candidates].index(plan.search.winner.schedule)],
+            "predicted_winner": next(
+                (
+                    name
+                    for name, one in zip(judged.names, candidates, strict=True)
+                    if one.schedule == plan.search.winner.schedule
+                ),
+                None,
+            ),
             "verdict": f"{judged.verdict.text}\n\nBefore the runs, by prediction alone: {plan.verdict.text}",
         }
         outcome = Outcome(

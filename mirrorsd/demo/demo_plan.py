@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NUM_SCHEDULES, NUM_TREES = 9, 2
 """Schedules that `pick_demo_schedules` usually picks: without heads, and how many more with them."""
 
-WANTED_PROMPTS: Final = 6
+WANTED_PROMPTS: Final = 9
 """With fewer, intervals of measured ratios say little: rather fewer schedules are run."""
 _LEAST_SCHEDULES: Final = 4
 _PROBE_STEPS: Final = 16
@@ -92,14 +92,15 @@ def num_prompts_that_fit(cost: PromptCost, left_s: float, available: int) -> int
     return max(1, min(available, fitting))
 
 
-def most_telling(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Those that decide the answer first: the best plain placement, the fastest of every kind, then the others."""
+def most_telling(candidates: Sequence[Candidate], choice: Candidate) -> list[Candidate]:
+    """Those that decide the answer first: the best plain placement, the search's choice, the fastest of every kind."""
     by_speed = sorted(candidates, key=lambda one: one.tpot_s)
     best: dict[Kind, Candidate] = {}
     for candidate in by_speed:
         best.setdefault(kind_of(candidate.schedule), candidate)
     plain = [best["plain"]] if "plain" in best else []
-    order = (*plain, *best.values(), *candidates)
+    chosen = [one for one in candidates if one.schedule == choice.schedule]
+    order = (*plain, *chosen, *best.values(), *candidates)
     return list({candidate.schedule: candidate for candidate in order}.values())
 
 
