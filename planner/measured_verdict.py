@@ -114,7 +114,8 @@ def _winner(runs: Runs, predicted: Callable[[Schedule, Schedule], Outcome] | Non
     """The simplest of all that nothing tells to be slower; of several of its kind the one measured fastest.
 
     Slower is what the runs tell to be slower than any other schedule, and what predictions do; but they are not heard
-    against the schedule that was measured fastest.
+    against the schedule that was measured fastest. Where some of them are told to be faster than plain decoding, only
+    these are asked.
     """
     fastest = runs.fastest
 
@@ -126,7 +127,14 @@ def _winner(runs: Runs, predicted: Callable[[Schedule, Schedule], Outcome] | Non
         return told is not None and any(told(other.schedule, one.schedule) == "faster" for other in others)
 
     contenders = [one for one in runs.finished if not is_slower(one)]
+    contenders = [one for one in contenders if _beats_plain(runs, one)] or contenders
     return min(contenders, key=lambda one: (_ORDER.index(kind_of(one.schedule)), runs.total_s(one)), default=None)
+
+
+def _beats_plain(runs: Runs, one: MeasuredSchedule) -> bool:
+    """Whether the runs tell a schedule that drafts to be faster than every plain one."""
+    plains = runs.side(plain=True)
+    return not one.is_plain and bool(plains) and all(runs.tells_faster(one, plain) for plain in plains)
 
 
 @dataclass(slots=True)
@@ -222,13 +230,21 @@ class _Sentences:
             yield (
                 f"{_quoted(fastest)} was measured fastest of {runs}, at {in_words(claim.ratio)} the speed of "
                 f"{_quoted(winner)}, which is not enough to tell them apart. Recommended is {_quoted(winner)}, of the "
-                "simplest kind that nothing tells to be slower."
+                f"simplest kind that {self._merit(winner)}."
             )
         first = min(self.runs.finished, key=lambda one: one.predicted_s)
         if first not in (winner, fastest):
             claim = self._claim(winner, first)
             yield f"Predicted fastest was {_quoted(first)}; {_quoted(winner)} has {in_words(claim.ratio)} its speed."
         yield from self._ties(winner, but=fastest)
+
+    def _merit(self, winner: MeasuredSchedule) -> str:
+        """What every recommended schedule has."""
+        if not _beats_plain(self.runs, winner):
+            return "nothing tells to be slower"
+        for plain in self.runs.side(plain=True):
+            self._claim(winner, plain)
+        return "was measured faster than plain decoding, beyond the interval"
 
     def _ties(self, winner: MeasuredSchedule, *, but: MeasuredSchedule) -> Iterator[str]:
         rivals = [one for one in self.runs.finished if one is not winner and one is not but]

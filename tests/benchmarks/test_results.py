@@ -16,7 +16,6 @@ RAW = sorted(path for path in RESULTS.glob("*/*/*") if path.suffix in (".json", 
 KNOWN_STALE = {
     "acceptance-shipped",
     "acceptance-spec_bench_dev",
-    "demo",
     "draft-streams",
     "exactness",
     "exit-coverage-shipped",

@@ -268,3 +268,12 @@ def test_whatever_was_measured_nothing_contradicts_it(names, num_prompts, noise,
     for one in schedules:
         if kind_of(one.schedule) in simpler:
             assert any(paired_ratio(times_s(other), times_s(one)).outcome == "faster" for other in schedules)
+
+
+def test_where_something_beats_plain_decoding_nothing_is_recommended_that_may_not():
+    synchronous, tree = ran("synchronous", 0.9, noise=NOISY), ran("tree", 0.85)
+    verdict = judged(ran("plain", 1.0), synchronous, tree)
+    assert paired_ratio(times_s(synchronous), times_s(tree)).outcome == "cannot tell"
+    assert verdict.winner.name == "tree"
+    simpler = judged(ran("plain", 1.0), ran("synchronous", 0.86), ran("tree", 0.85, noise=NOISY))
+    assert simpler.winner.name == "synchronous"
