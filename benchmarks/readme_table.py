@@ -4,8 +4,7 @@
     python benchmarks/readme_table.py --write                         puts the committed demos into README.md
 
 The first of benchmarks/results/demos/ is shown in full, with all that it says of its rounds and of the circumstances,
-and each of them in a line; as long as there are none, benchmarks/results/demo.json alone. Nothing is typed by hand: a
-test compares README.md with the committed files.
+and each of them in a line. Nothing is typed by hand: a test compares README.md with the committed files.
 """
 
 from __future__ import annotations
@@ -20,10 +19,6 @@ from _common import RESULTS, markdown_table, read_result
 README = Path(__file__).parents[1] / "README.md"
 START = "<!-- results: written by benchmarks/readme_table.py -->\n"
 END = "<!-- end of results -->"
-_DOUBTFUL: Final = "That share of the errors is the machine's, not the prediction's."
-_DOUBTED: Final = """\
-The last of these sentences was found to be wrong since: how far a machine has drifted does not tell which errors are
-the machine's."""
 _COLUMNS: Final = """\
 Tokens per round is `mean_acceptance_length`, the target's own token included; hits is `reuse_rate`. What is recommended
 is bold."""
@@ -38,8 +33,6 @@ Json = Mapping[str, Any]
 
 def committed() -> str:
     """The section of what is committed."""
-    if not (RESULTS / "demos.json").exists():
-        return results(read_result(RESULTS / "demo.json")) + _made_from("`benchmarks/results/demo.json`")
     shown, summary = read_result(RESULTS / "demos" / "1" / "demo.json"), read_result(RESULTS / "demos.json")
     sources = (
         "`benchmarks/demos.py`, which keeps all that the tables are worked out from in `benchmarks/results/demos/`"
@@ -57,7 +50,6 @@ def results(demo: Json) -> str:
         demo["verdict"].strip(),
         "What else the result says:",
         _listed([demo["rounds"], *demo["notes"]]),
-        *([_DOUBTED] if any(_DOUBTFUL in note for note in demo["notes"]) else []),
     ]
     return "\n\n".join(paragraphs) + "\n\n"
 

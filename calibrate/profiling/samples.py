@@ -119,10 +119,6 @@ class Samples:
             found[visit.cell].append(visit.ratio)
         return found
 
-    def anchor_seconds(self, lane: str) -> list[float]:
-        """Of one lane, in the order taken."""
-        return [sample.seconds for sample in self.anchors if sample.lane == lane]
-
     def runs_of(self, drafter: str | None, *, is_check: bool) -> Iterator[Run]:
         """Runs of a drafter (None: of the draft model, or of none) that levels are set by, or that check them."""
         return (run for run in self.runs if run.schedule.drafter == drafter and run.is_check == is_check)

@@ -92,10 +92,10 @@ def _measured(verdict: MeasuredVerdict, predicted: PlanVerdict) -> Answer:
     )
 
 
-def _value_and_ends(speedup: MeasuredRatio | float | None) -> tuple[float | None, tuple[float, float] | None]:
-    """A ratio and the ends of its interval, None where there are none; a number alone has none."""
-    if speedup is None or isinstance(speedup, int | float):
-        return speedup, None
+def _value_and_ends(speedup: MeasuredRatio | None) -> tuple[float | None, tuple[float, float] | None]:
+    """A ratio and the ends of its interval, None where there are none."""
+    if speedup is None:
+        return None, None
     has_ends = speedup.low > 0 and isfinite(speedup.high)
     return speedup.value, (speedup.low, speedup.high) if has_ends else None
 

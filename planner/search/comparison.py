@@ -57,11 +57,6 @@ class Comparison:
             return "faster"
         return "slower" if self.high < 1 else "cannot tell"
 
-    @property
-    def is_measurable(self) -> bool:
-        """Whether there is no doubt that there is a difference."""
-        return self.outcome != "cannot tell"
-
 
 Compare = Callable[[Schedule, Schedule], Comparison]
 

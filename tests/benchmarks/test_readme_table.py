@@ -60,12 +60,6 @@ def test_all_that_a_result_says_of_its_rounds_and_its_circumstances_is_shown(rea
     assert lines[place + 1 : place + 3] == [f"- {note}" for note in DEMO["notes"]]
 
 
-def test_what_was_found_to_be_wrong_is_not_shown_without_saying_so(readme_table):
-    drifted = DEMO | {"notes": [*DEMO["notes"], f"cpu0 +4.6 %. {readme_table._DOUBTFUL}"]}
-    assert readme_table._DOUBTED in readme_table.results(drifted)
-    assert readme_table._DOUBTED not in readme_table.results(DEMO)
-
-
 def test_errors_at_the_anchors_speed_and_measured_speedups_are_shown_where_there_are_any(readme_table):
     new = {"tpot_error_at_anchor": 0.0123, "speedup_measured": {"value": 1.5, "low": 1.382, "high": 1.618}}
     (line,) = (
@@ -106,10 +100,8 @@ def test_every_demo_has_a_line_and_no_note_is_left_out(readme_table):
     assert "- Busy. (demo 1, 2)\n- Two repeats were left out. (demo 2)\n" in text
 
 
-def test_committed_demos_take_the_place_of_a_single_one(readme_table, tmp_path, monkeypatch):
+def test_the_first_of_the_committed_demos_is_shown_in_full_and_all_in_a_line(readme_table, tmp_path, monkeypatch):
     monkeypatch.setattr(readme_table, "RESULTS", tmp_path)
-    (tmp_path / "demo.json").write_text(json.dumps(DEMO))
-    assert readme_table.committed().startswith(readme_table.results(DEMO))
     first = DEMO | {"verdict": "The first of two."}
     (tmp_path / "demos" / "1").mkdir(parents=True)
     (tmp_path / "demos" / "1" / "demo.json").write_text(json.dumps(first))

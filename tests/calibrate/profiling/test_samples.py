@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.profiling.anchors import AnchorSample
 from calibrate.profiling.calibration import Calibration, calibrate
 from calibrate.profiling.fitted_profile import fitted_profile
 from calibrate.profiling.samples import Cell, Samples, Visit, load_samples, save_samples
@@ -115,15 +114,14 @@ def test_a_spike_counts_as_twice_the_usual(seconds: tuple[float, ...]) -> None:
     assert Visit(CELL, seconds, 1.0, 1.0, 0.0).ratio.value == pytest.approx(1 + spikes / len(seconds))
 
 
-def test_ratios_are_those_of_all_visits_of_a_cell_and_anchors_those_of_a_lane() -> None:
+def test_ratios_are_those_of_all_visits_of_a_cell() -> None:
     other = Cell("a", CELL.measurement, "eagle")
     visits = [Visit(cell, (seconds,), 1.0, 1.0, 0.0) for cell, seconds in ((CELL, 1.0), (other, 2.0), (CELL, 3.0))]
-    samples = Samples(visits=visits, anchors=[AnchorSample(0.0, "a", 5.0), AnchorSample(1.0, "b", 6.0)])
+    samples = Samples(visits=visits)
     assert {cell: [one.value for one in found] for cell, found in samples.ratios().items()} == {
         CELL: [1.0, 3.0],
         other: [2.0],
     }
-    assert samples.anchor_seconds("a") == [5.0]
 
 
 def test_runs_are_those_of_a_drafter_that_set_levels_or_check_them(made: Calibration) -> None:
