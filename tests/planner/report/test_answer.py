@@ -72,7 +72,9 @@ def test_the_answers_tile(data, pays, speedup, tile):
 
 
 def test_no_difference_in_the_headline_leaves_no_speed_up_in_the_tiles(data):
-    unclear = predicted(data, pays="cannot_tell", speedup=Speedup(1.16, 0.96, 1.4), headline="Cannot tell: 1.16× give or take 20 %.")
+    unclear = predicted(
+        data, pays="cannot_tell", speedup=Speedup(1.16, 0.96, 1.4), headline="Cannot tell: 1.16× give or take 20 %."
+    )
     values = [value for value, _ in tiles(unclear)]
     assert values[0] == "Cannot tell"
     assert not any("×" in value for value in values)
