@@ -33,8 +33,9 @@ class HfFamily(HfModel):
 
     architectures: list[str] | None = None
     hidden_act: str | None = None
+    activation_function: str | None = None
     use_sliding_window: bool | None = None
-    sliding_window: int | None = None
+    sliding_window: Annotated[int, Field(ge=0)] | None = None
     quantization_config: Any = None
 
 
@@ -67,6 +68,24 @@ class HfConfig(HfModel):
     rope_parameters: HfRope | None = None
     attention_bias: bool | None = None
     mlp_bias: bool | None = None
+    tie_word_embeddings: bool | None = None
+    eos_token_id: TokenId | list[TokenId] | None = None
+
+
+class HfOptConfig(HfModel):
+    """Sizes and variants of an OPT decoder (arXiv 2205.01068)."""
+
+    vocab_size: Size
+    num_hidden_layers: Count
+    hidden_size: Size
+    ffn_dim: Size
+    num_attention_heads: Count
+    max_position_embeddings: Positions
+    word_embed_proj_dim: Size | None = None
+    do_layer_norm_before: bool = True
+    enable_bias: bool = True
+    layer_norm_elementwise_affine: bool = True
+    remove_final_layer_norm: Annotated[bool, Field(alias="_remove_final_layer_norm")] = False
     tie_word_embeddings: bool | None = None
     eos_token_id: TokenId | list[TokenId] | None = None
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -16,18 +17,39 @@ from decoding.files import parse_json
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Rotary
 
-_FUSED = {
-    "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "out": ("self_attn.o_proj",),
-    "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
-    "down": ("mlp.down_proj",),
-}
-_NORMS = {
-    "input_norm": "input_layernorm.weight",
-    "mlp_norm": "post_attention_layernorm.weight",
-    "q_norm": "self_attn.q_norm.weight",
-    "k_norm": "self_attn.k_norm.weight",
-}
+
+class _Names(NamedTuple):
+    """What a family calls its tensors: `parts` of a layer go into one matrix of ours, row by row."""
+
+    root: str
+    final_norm: str
+    parts: Mapping[str, tuple[str, ...]]
+    norms: Mapping[str, str]
+
+
+_LLAMA = _Names(
+    root="model.",
+    final_norm="norm",
+    parts={
+        "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        "out": ("self_attn.o_proj",),
+        "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
+        "down": ("mlp.down_proj",),
+    },
+    norms={"input_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"},
+)
+_OPT = _Names(
+    root="model.decoder.",
+    final_norm="final_layer_norm",
+    parts={
+        "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        "out": ("self_attn.out_proj",),
+        "gate_up": ("fc1",),
+        "down": ("fc2",),
+    },
+    norms={"input_norm": "self_attn_layer_norm", "mlp_norm": "final_layer_norm"},
+)
+_QK_NORMS = {"q_norm": "self_attn.q_norm", "k_norm": "self_attn.k_norm"}
 
 
 def load_decoder(
@@ -96,10 +118,11 @@ def finite(tensor: Tensor, name: str, *, source: str) -> Tensor:
 
 def decoder_tensors(config: ModelConfig) -> dict[str, tuple[str, ...]]:
     """Our parameter name -> the Hugging Face tensors that are concatenated into it."""
-    names: dict[str, tuple[str, ...]] = {
-        "embedding.weight": ("model.embed_tokens.weight",),
-        "final_norm": ("model.norm.weight",),
-    }
+    family = _OPT if config.architecture == "OPTForCausalLM" else _LLAMA
+    names: dict[str, tuple[str, ...]] = {"embedding.weight": (f"{family.root}embed_tokens.weight",)}
+    names |= _norm_tensors(config, "final_norm", f"{family.root}{family.final_norm}")
+    if config.positions == "learned":
+        names["positions.weight"] = (f"{family.root}embed_positions.weight",)
     if not config.tie_embeddings:
         names["lm_head.weight"] = ("lm_head.weight",)
     biased = {
@@ -108,15 +131,22 @@ def decoder_tensors(config: ModelConfig) -> dict[str, tuple[str, ...]]:
         "gate_up": config.mlp_bias,
         "down": config.mlp_bias,
     }
-    norms = {ours: name for ours, name in _NORMS.items() if config.qk_norm or ours not in ("q_norm", "k_norm")}
     for layer in range(config.num_layers):
-        prefix = f"model.layers.{layer}"
-        for ours, parts in _FUSED.items():
-            names[f"layers.{layer}.{ours}.weight"] = tuple(f"{prefix}.{part}.weight" for part in parts)
-            if biased[ours]:
-                names[f"layers.{layer}.{ours}.bias"] = tuple(f"{prefix}.{part}.bias" for part in parts)
-        names |= {f"layers.{layer}.{ours}": (f"{prefix}.{name}",) for ours, name in norms.items()}
+        ours, theirs = f"layers.{layer}", f"{family.root}layers.{layer}"
+        for part, parts in family.parts.items():
+            names[f"{ours}.{part}.weight"] = tuple(f"{theirs}.{name}.weight" for name in parts)
+            if biased[part]:
+                names[f"{ours}.{part}.bias"] = tuple(f"{theirs}.{name}.bias" for name in parts)
+        for norm, name in family.norms.items():
+            names |= _norm_tensors(config, f"{ours}.{norm}", f"{theirs}.{name}")
+        if config.qk_norm:
+            names |= {f"{ours}.{norm}": (f"{theirs}.{name}.weight",) for norm, name in _QK_NORMS.items()}
     return names
+
+
+def _norm_tensors(config: ModelConfig, ours: str, theirs: str) -> dict[str, tuple[str, ...]]:
+    names: dict[str, tuple[str, ...]] = {ours: (f"{theirs}.weight",)}
+    return names | {f"{ours}_bias": (f"{theirs}.bias",)} if config.norm == "layer" else names
 
 
 def read_tensors(folder: Path, names: set[str] | None = None) -> dict[str, Tensor]:
