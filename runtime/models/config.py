@@ -36,7 +36,7 @@ class ModelConfig:
     """Sizes and constants of a pre-norm decoder (Llama, Mistral, Qwen2, Qwen3, OPT).
 
     Counts are of elements; `rope_theta` and `norm_eps` are dimensionless; where positions are learned `rope_theta`
-    is 0.
+    is 0. `random_seed` is that of a model without weights of its own (`runtime.models.random_weights`).
     """
 
     architecture: str
@@ -60,6 +60,7 @@ class ModelConfig:
     positions: Literal["rotary", "learned"] = "rotary"
     norm: Literal["rms", "layer"] = "rms"
     mlp: Literal["gated", "relu"] = "gated"
+    random_seed: int | None = None
 
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
@@ -120,7 +121,7 @@ class ModelConfig:
         family = validated(HfFamily, raw, source=source)
         architecture = _supported_architecture(family, source)
         if architecture == "OPTForCausalLM":
-            return _opt(validated(HfOptConfig, raw, source=source), source)
+            return replace(_opt(validated(HfOptConfig, raw, source=source), source), random_seed=family.random_seed)
         found = validated(HfConfig, raw, source=source)
         qwen2, bias = architecture == "Qwen2ForCausalLM", bool(found.attention_bias)
         try:
@@ -146,6 +147,7 @@ class ModelConfig:
                 qk_norm=architecture == "Qwen3ForCausalLM",
                 rope_scaling=_rope_scaling(_rope(found)),
                 eos_token_ids=_as_ids(found.eos_token_id),
+                random_seed=family.random_seed,
             )
         except ModelError as error:
             raise ModelError(f"{source}: {error}") from error

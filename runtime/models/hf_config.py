@@ -6,7 +6,7 @@ Nothing is converted: a number in quotes is a damaged file. `runtime.models.conf
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -20,6 +20,9 @@ Positions = Annotated[int, Field(ge=1, le=1 << 22)]
 Count = Annotated[int, Field(ge=1, le=4096)]
 TokenId = Annotated[int, Field(ge=0, le=1 << 31)]
 Positive = Annotated[float, Field(gt=0, le=1e12)]
+
+MARK: Final = "mirrorsd_random_weights"
+"""Field of our own: the seed of a model that has no weights but random ones (`runtime.models.random_weights`)."""
 
 
 class HfModel(BaseModel):
@@ -37,6 +40,7 @@ class HfFamily(HfModel):
     use_sliding_window: bool | None = None
     sliding_window: Annotated[int, Field(ge=0)] | None = None
     quantization_config: Any = None
+    random_seed: Annotated[int, Field(ge=0, lt=1 << 32)] | None = Field(default=None, alias=MARK)
 
 
 class HfRope(HfModel):

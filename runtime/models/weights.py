@@ -16,6 +16,7 @@ from decoding.errors import ModelError, ModelFormatError
 from decoding.files import parse_json
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Rotary
+from runtime.models.random_weights import PREFIX, fill_at_random
 
 
 class _Names(NamedTuple):
@@ -57,6 +58,8 @@ def load_decoder(
 ) -> Decoder:
     """The decoder of a Hugging Face folder, weights in `dtype`, in evaluation mode without gradients.
 
+    Of a folder that asks for random weights they are made here (`runtime.models.random_weights`).
+
     `with_layers=False` reads the embedding, the final norm and the output head only: what a draft shares with it.
 
     Raises:
@@ -68,7 +71,18 @@ def load_decoder(
         decoder = Decoder(config)
     if not with_layers:
         decoder.layers = nn.ModuleList()
-    wanted = decoder_tensors(config if with_layers else replace(config, num_layers=0))
+    if config.random_seed is None:
+        _read_into(decoder, folder, dtype, decoder_tensors(config if with_layers else replace(config, num_layers=0)))
+    else:
+        fill_at_random(decoder, config.random_seed, dtype)
+    if config.tie_embeddings:
+        decoder.lm_head.weight = decoder.embedding.weight
+    decoder.rotary = Rotary(config, max_position or config.max_position)
+    return decoder.eval().requires_grad_(requires_grad=False)
+
+
+def _read_into(decoder: Decoder, folder: Path, dtype: torch.dtype, wanted: Mapping[str, tuple[str, ...]]) -> None:
+    """Give a decoder on the meta device its weights: for each of ours the tensors that go into it."""
     found = read_tensors(folder, {name for names in wanted.values() for name in names})
     shapes = {name: tuple(parameter.shape) for name, parameter in decoder.named_parameters(remove_duplicate=False)}
     state = {}
@@ -79,10 +93,6 @@ def load_decoder(
         parts = {name: found[name] for name in theirs}
         state[ours] = stacked(parts, shapes[ours], dtype, source=str(folder))
     decoder.load_state_dict(state, strict=False, assign=True)
-    if config.tie_embeddings:
-        decoder.lm_head.weight = decoder.embedding.weight
-    decoder.rotary = Rotary(config, max_position or config.max_position)
-    return decoder.eval().requires_grad_(requires_grad=False)
 
 
 def stacked(parts: Mapping[str, Tensor], shape: Sequence[int], dtype: torch.dtype, *, source: str) -> Tensor:
@@ -172,7 +182,10 @@ def _files(folder: Path) -> Iterator[Path]:
         return
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise ModelError(f"{folder}: no *.safetensors file; other weight formats are not read")
+        raise ModelError(
+            f"{folder}: no *.safetensors file; other weight formats are not read. To time a model of this shape with "
+            f"random weights, name {PREFIX}{folder}"
+        )
     yield from files
 
 
