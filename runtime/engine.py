@@ -18,7 +18,7 @@ from runtime.lanes.sequence_lanes import OnTokens, RuntimeLanes, drive
 from runtime.lanes.target_lane import Deadline, TargetVerbs
 from runtime.lanes.trace_writer import TraceWriter
 from runtime.models.config import ModelConfig
-from runtime.models.random_weights import has_random_weights
+from runtime.storage.shape_folder import has_random_weights
 from runtime.verification.replayed_text import ReplayedText, require_replayable
 from runtime.wire.operations import DrafterTraits, Dtype, IsRowInvariant, SequenceStart
 

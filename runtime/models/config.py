@@ -36,7 +36,7 @@ class ModelConfig:
     """Sizes and constants of a pre-norm decoder (Llama, Mistral, Qwen2, Qwen3, OPT).
 
     Counts are of elements; `rope_theta` and `norm_eps` are dimensionless; where positions are learned `rope_theta`
-    is 0. `random_seed` is that of a model without weights of its own (`runtime.models.random_weights`).
+    is 0. `random_seed` is that of a model without weights of its own (`runtime.storage.shape_folder`).
     """
 
     architecture: str

@@ -20,7 +20,7 @@ from runtime.models.embedded import (
     ignore_progress,
     is_present,
 )
-from runtime.models.random_weights import PREFIX, is_shape_name, shape_folder
+from runtime.storage.shape_folder import PREFIX, is_shape_name, shape_folder
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _DESCRIPTION_FILES = ["*.json", "*.jinja"]

@@ -16,7 +16,8 @@ from decoding.errors import ModelError, ModelFormatError
 from decoding.files import parse_json
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Rotary
-from runtime.models.random_weights import PREFIX, fill_at_random
+from runtime.models.random_weights import fill_at_random
+from runtime.storage.shape_folder import PREFIX
 
 
 class _Names(NamedTuple):

@@ -11,10 +11,10 @@ from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.model import DraftConfig, DraftModel
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder
-from runtime.models.random_weights import has_random_weights
 from runtime.models.tokenizer import Tokenizer
 from runtime.models.vocabulary import OutputRows
 from runtime.models.weights import load_decoder
+from runtime.storage.shape_folder import has_random_weights
 
 
 def load_causal_lm(folder: Path, target_folder: Path, *, dtype: torch.dtype) -> Drafter:

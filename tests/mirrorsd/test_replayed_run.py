@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from decoding.errors import ConfigError
 from decoding.schedule import Schedule
 from decoding.trace import NOT_COMMITTED
-from mirrorsd.replay import arbitrary_prompt, replayed_texts
-from runtime.models.random_weights import save_shape
+from mirrorsd.replayed_run import arbitrary_prompt, replayed_texts
+from runtime.storage.shape_folder import save_shape
 from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.cost.cost_model import ConstantCost, PartKind
 from sim.world import simulate
