@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from decoding.errors import RecordError
 from mirrorsd.model_pair import ModelPair, Progress, folder_of
 from mirrorsd.prompt_tokens import encode
 
@@ -60,7 +61,10 @@ def record(
     from calibrate.recording.recorded_models import load_models
     from calibrate.recording.recorder import USUAL_TREES, RecordSettings, record_acceptance
     from runtime.models.model_folder import NamedFolder
+    from runtime.storage.shape_folder import has_random_weights
 
+    if has_random_weights(pair.target_folder):
+        raise RecordError(f"{pair.target} has random weights: what it would accept means nothing, and is not recorded")
     encoded = encode(prompts, pair.target_folder)
     progress("loading the models", 0.0)
     models = load_models(
