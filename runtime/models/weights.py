@@ -126,7 +126,7 @@ def read_tensors(folder: Path, names: set[str] | None = None) -> dict[str, Tenso
         ModelError: no safetensors file, or one that is damaged.
     """
     tensors: dict[str, Tensor] = {}
-    for path in _files(folder):
+    for path in weight_files(folder):
         try:
             with safe_open(path, framework="pt") as file:
                 tensors |= {name: file.get_tensor(name) for name in file.keys() if names is None or name in names}  # noqa: SIM118
@@ -135,7 +135,8 @@ def read_tensors(folder: Path, names: set[str] | None = None) -> dict[str, Tenso
     return tensors
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def weight_files(folder: Path) -> Iterator[Path]:
+    """The safetensors files of a folder; raises `ModelError` where there are none, or their index is damaged."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         yield from (folder / shard for shard in _shards(index))
