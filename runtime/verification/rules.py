@@ -114,6 +114,11 @@ def verify_replayed(logits_TV: Tensor, window: Window, say: Callable[[int, int],
     return _follow(window, choose)
 
 
+def verify_best(best_T: Sequence[int], window: Window) -> Verdict:
+    """`verify_greedy` where the argmax of every row is known already."""
+    return _follow(window, lambda row, _depth, _drafted: best_T[row])
+
+
 def verify_match(logits_TV: Tensor, window: Window, temperature: float, own: Draw) -> Verdict:
     """Follow the target's own samples, as plain decoding draws them."""
 
