@@ -15,6 +15,7 @@ from decoding.trace import Span, Trace, Work
 from sim.acceptance.acceptance_model import MISS, NO_TOKEN, Answers
 from sim.cost.durations import Durations
 from sim.cost.round_plan import StepKind
+from sim.machine.link import Path
 
 GuessRows = Callable[[int, int], tuple[int, ...]]
 """`Guessing.rows` of one prompt: rows by the position and the tokens of the window that are there."""
@@ -44,7 +45,7 @@ class RoundCosts:
         self.target_half_s = durations.target_half_s
         self.draft_half_s = durations.draft_half_s
         self.round_overhead_s = durations.round_overhead_s
-        self.transfer_s = durations.transfer_s
+        self.messages = durations.messages
 
 
 class Steps(NamedTuple):
@@ -146,14 +147,14 @@ class SimulatedSequence:
         rows = self.costs.plan.step_rows[kind]
         return Steps(kind, work, num_steps * step_s, (step_s,) * num_steps, (rows,) * num_steps)
 
-    def send_exit_message(self) -> float:
-        """Forward the exit message, which has just arrived, to the draft's lane; when it gets there."""
-        schedule, sent_s = self.schedule, self.env.now
-        received_s: float = sent_s + self.costs.transfer_s
-        if self.has_spans:
-            link = f"{schedule.target_lane}->{schedule.draft_lane}"
-            self.write(link, Work.TRANSFER, sent_s, received_s, schedule.num_rows)
-        return received_s + self.costs.draft_half_s
+    def send(self, path: Path, num_bytes: float, sent_s: float, rows: int) -> float:
+        """A message of the sequence over a path on which no other comes in between: when it arrives."""
+        if not self.has_spans:
+            return path.arrival_s(num_bytes, sent_s)
+        for link in path.links:
+            start_s, sent_s = max(sent_s, link.free_s), link.arrival_s(num_bytes, sent_s)
+            self.write(link.name, Work.TRANSFER, start_s, sent_s, rows)
+        return sent_s
 
     def write(self, lane: str, work: Work, start_s: float, end_s: float, rows: int) -> None:
         """Write a span to the trace. It belongs to the round whose commit is the next one after its start."""

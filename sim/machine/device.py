@@ -75,4 +75,4 @@ class Device:
 
     def _single(self, run: Run, reply: Reply) -> Runs:
         yield run
-        reply.arrive_in(self.half_s)
+        reply.arrive_at(self._pool.env.now + self.half_s)
