@@ -18,11 +18,12 @@ class MeasuredPool(MemoryPool):
     That holds what was measured of the pair and their fair shares of the bandwidth, see `sim.cost.contention`.
     """
 
-    __slots__ = ("_sequence",)
+    __slots__ = ("_sequence", "_slowdowns")
 
     def __init__(self, sequence: SimulatedSequence) -> None:
         super().__init__(sequence.env, has_marks=sequence.has_spans)
         self._sequence = sequence
+        self._slowdowns = sequence.costs.slowdowns
 
     def slow(self, active: Sequence[Run]) -> None:
         """See `MemoryPool`; the target's device joined first."""
@@ -30,9 +31,9 @@ class MeasuredPool(MemoryPool):
             active[0].slowdown = 1.0
             return
         target, draft = active
-        of_target, of_draft = self._sequence.costs.slowdowns[target.what][draft.what]
-        target.slowdown = of_target[self._sequence.place]
-        draft.slowdown = of_draft[self._sequence.place]
+        of_target, of_draft = self._slowdowns[target.what][draft.what]
+        place = self._sequence.place
+        target.slowdown, draft.slowdown = of_target[place], of_draft[place]
 
 
 class MachineRoom:
