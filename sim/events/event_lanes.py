@@ -89,9 +89,7 @@ class SimulatedTargetLane:
         run = Run(costs.segments_s[segment][sequence.place], what=segment)
         yield run
         if sequence.has_spans:
-            operation = costs.plan.segments[segment]
-            start_s, end_s = run.times_s([run.work_s])
-            sequence.write(sequence.schedule.target_lane, operation.work, start_s, end_s, operation.rows)
+            sequence.write_segment(segment, run)
         replied_s = sequence.env.now + costs.target_half_s
         reply.arrive_at(self._room.host.handled_s(replied_s) if is_verdict else replied_s, value)
 
@@ -140,7 +138,7 @@ class SimulatedDraftLane:
             run = Run(steps.seconds, what=steps.kind)
             yield run
             if sequence.has_spans:
-                sequence.write_steps(steps, run.times_s(steps.steps_s))
+                sequence.write_steps(steps, run)
         window, sent_s = sequence.window, sequence.env.now + costs.draft_half_s
         num_drafted = len(window.tokens)
         num_bytes = costs.messages.window_bytes[num_drafted]
@@ -243,7 +241,7 @@ class SimulatedBranches:
         sequence, num_steps = self._lane.sequence, self._num_steps
         if sequence.has_spans:
             steps = sequence.equal_steps(kind, Work.BRANCH_STEP, num_steps, self._place)
-            sequence.write_steps(steps, run.times_s(steps.steps_s))
+            sequence.write_steps(steps, run)
         if kind in DRAFT_STEPS:
             self._draft_left -= num_steps
         if kind in EXIT_STEPS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from simpy import Environment
@@ -16,6 +16,7 @@ from sim.acceptance.acceptance_model import MISS, NO_TOKEN, Answers
 from sim.cost.durations import Durations
 from sim.cost.round_plan import StepKind
 from sim.machine.link import Path
+from sim.machine.memory_pool import Run
 
 GuessRows = Callable[[int, int], tuple[int, ...]]
 """`Guessing.rows` of one prompt: rows by the position and the tokens of the window that are there."""
@@ -46,6 +47,7 @@ class RoundCosts:
         self.draft_half_s = durations.draft_half_s
         self.round_overhead_s = durations.round_overhead_s
         self.messages = durations.messages
+        self.collectives = durations.collectives
 
 
 class Steps(NamedTuple):
@@ -164,10 +166,35 @@ class SimulatedSequence:
             round_index -= 1
         trace.spans.append(Span(lane, work, start_s, end_s, round_index, rows))
 
-    def write_steps(self, steps: Steps, times_s: Sequence[float]) -> None:
-        """Write the draft's steps to the trace; `times_s` are the start of the first and the end of each."""
-        for (start_s, end_s), rows in zip(pairwise(times_s), steps.rows, strict=True):
-            self.write(self.schedule.draft_lane or "", steps.work, start_s, end_s, rows)
+    def write_segment(self, segment: int, run: Run) -> None:
+        """Write an operation of the target to the trace, at its own end."""
+        operation, lane = self.costs.plan.segments[segment], self.schedule.target_lane
+        start_s, end_s = run.times_s([run.work_s])
+        self.write(lane, operation.work, start_s, end_s, operation.rows)
+        self._write_collectives(
+            lane, run, 0.0, run.work_s, self.costs.collectives.of_segment_s(segment), operation.rows
+        )
+
+    def write_steps(self, steps: Steps, run: Run) -> None:
+        """Write a run of the draft's steps to the trace, at its own end."""
+        lane, done_s = self.schedule.draft_lane or "", 0.0
+        times_s = run.times_s(steps.steps_s)
+        for (start_s, end_s), step_s, rows in zip(pairwise(times_s), steps.steps_s, steps.rows, strict=True):
+            self.write(lane, steps.work, start_s, end_s, rows)
+            self._write_collectives(lane, run, done_s, step_s, self.costs.collectives.of_step_s(rows), rows)
+            done_s += step_s
+
+    def _write_collectives(
+        self, lane: str, run: Run, done_s: float, work_s: float, collectives_s: Sequence[float], rows: int
+    ) -> None:
+        """Write what the devices of a lane exchange within some work, which it divides into equal parts."""
+        if not collectives_s:
+            return
+        computed_s = (work_s - sum(collectives_s)) / len(collectives_s)
+        pieces_s = [done_s, *chain(*((computed_s, seconds) for seconds in collectives_s))]
+        times_s = run.times_s(pieces_s)[2:]
+        for start_s, end_s in zip(times_s[::2], times_s[1::2], strict=True):
+            self.write(f"{lane}->{lane}", Work.TRANSFER, start_s, end_s, rows)
 
     def _rollout(self, work: Work, num_unread: int) -> Steps:
         """A whole window, after so many tokens to read before the last committed one."""
