@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from decoding.errors import ProfileError
 from decoding.yaml_file import StrictModel, load_yaml, save_yaml
 from hwprofiles.bounds import Bytes, BytesPerSecond, Factor, RelativeError, Seconds
+from hwprofiles.device_group import DeviceGroup
 from hwprofiles.latency_table import Anchor, LatencyTable
 from hwprofiles.placement import split_pairs, whole_lanes
 
@@ -74,7 +75,7 @@ class LaneProfile(StrictModel):
     target's streams add to a verification, by their name), `prefill`, `draft_prefill` and `head_prefill` (reading a
     whole prompt of so many rows: by the target, by the draft, by a head of that name). `dispatch_s` is the fixed cost
     of one operation: half of it before it starts, half after it ends. `wake_s` is what the target's first operation
-    takes more after the lane has waited for another one.
+    takes more after the lane has waited for another one. `group` is what its devices exchange where it is several.
 
     `anchor` is what times were compared with; None in a profile that nobody measured. `relative_error` is what all
     times of this lane may be off by together (half-width, 90 %), beyond what all lanes share.
@@ -98,6 +99,7 @@ class LaneProfile(StrictModel):
     prefill: LatencyTable | None = None
     draft_prefill: LatencyTable | None = None
     head_prefill: dict[str, LatencyTable] = Field(default={})
+    group: DeviceGroup | None = None
     anchor: Anchor | None = None
     relative_error: RelativeError = 0.0
 
