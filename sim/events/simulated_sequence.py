@@ -159,8 +159,13 @@ class SimulatedSequence:
         return sent_s
 
     def write(self, lane: str, work: Work, start_s: float, end_s: float, rows: int) -> None:
-        """Write a span to the trace. It belongs to the round whose commit is the next one after its start."""
+        """Write a span to the trace. It belongs to the round whose commit is the next one after its start.
+
+        What starts after the last commit is left out.
+        """
         trace = self.trace
+        if not self.unfinished and start_s >= trace.decode_s:
+            return
         round_index = len(trace.rounds)
         while round_index and trace.rounds[round_index - 1].end_s > start_s:
             round_index -= 1
@@ -181,7 +186,7 @@ class SimulatedSequence:
         times_s = run.times_s(steps.steps_s)
         for (start_s, end_s), step_s, rows in zip(pairwise(times_s), steps.steps_s, steps.rows, strict=True):
             self.write(lane, steps.work, start_s, end_s, rows)
-            self._write_collectives(lane, run, done_s, step_s, self.costs.collectives.of_step_s(rows), rows)
+            self._write_collectives(lane, run, done_s, step_s, self.costs.collectives.of_step_s(steps.kind, rows), rows)
             done_s += step_s
 
     def _write_collectives(
