@@ -199,7 +199,8 @@ class SimulatedSequence:
         pieces_s = [done_s, *chain(*((computed_s, seconds) for seconds in collectives_s))]
         times_s = run.times_s(pieces_s)[2:]
         for start_s, end_s in zip(times_s[::2], times_s[1::2], strict=True):
-            self.write(f"{lane}->{lane}", Work.TRANSFER, start_s, end_s, rows)
+            if end_s > start_s:
+                self.write(f"{lane}->{lane}", Work.TRANSFER, start_s, end_s, rows)
 
     def _rollout(self, work: Work, num_unread: int) -> Steps:
         """A whole window, after so many tokens to read before the last committed one."""
