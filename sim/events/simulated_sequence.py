@@ -118,6 +118,12 @@ class SimulatedSequence:
             self.unfinished = False
             trace.decode_s = now_s
 
+    def finish(self) -> Trace:
+        """The whole trace; what would start after the last commit is no part of it."""
+        trace = self.trace
+        trace.spans[:] = [span for span in trace.spans if span.start_s < trace.decode_s]
+        return trace
+
     def rollout(self, verdict: Verdict | None) -> Steps:
         """The steps of a whole window, for a draft that has not read what the last `verdict` brought."""
         return self._rollout(ROLLOUT_STEP, 0 if verdict is None else self.costs.plan.unread[verdict.num_accepted])
@@ -159,13 +165,8 @@ class SimulatedSequence:
         return sent_s
 
     def write(self, lane: str, work: Work, start_s: float, end_s: float, rows: int) -> None:
-        """Write a span to the trace. It belongs to the round whose commit is the next one after its start.
-
-        What starts after the last commit is left out.
-        """
+        """Write a span to the trace. It belongs to the round whose commit is the next one after its start."""
         trace = self.trace
-        if not self.unfinished and start_s >= trace.decode_s:
-            return
         round_index = len(trace.rounds)
         while round_index and trace.rounds[round_index - 1].end_s > start_s:
             round_index -= 1
