@@ -62,11 +62,12 @@ def load_parallel_track(folder: Path, target_folder: Path, *, dtype: torch.dtype
     """What drafts with this rank's tracks; all ranks of the group run it together.
 
     Raises:
-        ModelError: the tracks cannot be dealt out evenly to the ranks.
+        ModelError: the tracks cannot be dealt out evenly to the ranks; the target is not of the Llama kind.
         ModelFormatError: the folder's config is damaged, or its sizes contradict each other.
     """
     config = read_config(folder, ParallelTrackConfig, "a draft of parallel tracks comes with one")
     target = ModelConfig.from_folder(target_folder)
+    target.require_rotary(str(folder / CONFIG_FILE))
     try:
         sizes = config.sizes(target)
     except ModelError as error:
