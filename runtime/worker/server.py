@@ -144,7 +144,9 @@ class LaneServer:
             # a lane of its own needs no more of the target than what a drafter shares with it
             return self._decoder or load_decoder(operation.target, dtype=dtype, with_layers=False)
 
-        context = DrafterContext(target_folder=operation.target, dtype=dtype, load_target=load_target)
+        context = DrafterContext(
+            target_folder=operation.target, dtype=dtype, load_target=load_target, group=self._group
+        )
         self._measure.drafter = drafter = self._group.all_do(lambda: load_drafter(operation.drafter, context))
         self._draft = DraftRole(drafter)
         self._handle(*self._draft.handlers)
