@@ -18,9 +18,10 @@ from typing import Any, Final, Generic, TypeVar
 
 from decoding import errors
 from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutError, MirrorsdError
+from runtime.backends.devices import device_of, require_device
 from runtime.wire.channel import Channel, Message
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Answer, KeepBusy, Measure, Operation, Stop
+from runtime.wire.operations import Answer, Dtype, KeepBusy, Measure, Operation, Stop
 from runtime.worker.process import thread_environment
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -36,16 +37,24 @@ class LaneSpec:
     """Where a lane runs.
 
     Attributes:
-        name: as schedules call it.
+        name: as schedules call it; it names the device too (`runtime.backends.devices`).
         cores: CPU cores it is pinned to; empty leaves that to the system.
         num_threads: threads of its own.
+        dtype: form of its weights; None is that of the engine.
     """
 
     name: str
     cores: tuple[int, ...] = ()
     num_threads: int = 1
+    dtype: Dtype | None = None
+
+    @property
+    def device(self) -> str:
+        """What computes."""
+        return device_of(self.name)
 
     def __post_init__(self) -> None:
+        require_device(self.device)
         if self.num_threads < 1:
             raise ConfigError(f"lane {self.name!r}: num_threads is {self.num_threads}, it must be at least 1")
         available = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(self.cores)

@@ -63,7 +63,7 @@ def serve(end: socket.socket, num_threads: int) -> None:
     from runtime.worker.server import LaneServer
 
     torch.set_num_threads(num_threads)
-    LaneServer(Channel(end)).serve()
+    LaneServer(Channel(end), num_threads=num_threads).serve()
 
 
 if __name__ == "__main__":
