@@ -193,7 +193,7 @@ def read_tensors(folder: Path, names: set[str] | None = None) -> dict[str, Tenso
         ModelError: no safetensors file, or one that is damaged.
     """
     tensors: dict[str, Tensor] = {}
-    for path in _files(folder):
+    for path in weight_files(folder):
         try:
             tensors |= _mapped(path, names)
         except (SafetensorError, OSError) as error:
@@ -221,7 +221,8 @@ def _mapped(path: Path, names: set[str] | None) -> dict[str, Tensor]:
     return {name: mapped(name, tensor) if tensor.numel() else tensor for name, tensor in found.items()}
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def weight_files(folder: Path) -> Iterator[Path]:
+    """The safetensors files of a folder; raises `ModelError` where there are none, or their index is damaged."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         yield from (folder / shard for shard in _shards(index))

@@ -8,37 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import floor
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
 from decoding.errors import ConfigError, ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.bounds import LONGEST_S, MOST_SLOWDOWN
-from hwprofiles.profile import BYTES_PER_CANDIDATE, Profile
+from hwprofiles.profile import Profile
 from sim.cost.contention import PairContention, Slowdown
 from sim.cost.cost_model import Floats, LaneCost, MeasuredCost, Part, PartFacts
+from sim.cost.group_cost import GroupCost
+from sim.cost.messages import Messages
 from sim.cost.prefill import PrefillTimes
 from sim.cost.round_plan import DRAFT_STEP, DRAFT_STREAMS, Operation, RoundPlan, RoundShape, StepKind
-
-TICK_S = 2.0**-40
-"""Durations are whole ticks of 0.9 ps. Sums of ticks are exact below 8192 s, so the order of additions does not
-matter, and two lanes meet at the same boundary in both simulators or in neither."""
-
-
-def in_ticks(seconds: Floats) -> Floats:
-    """The nearest whole ticks; halves go up, so that a delay of whole ticks before or after changes nothing."""
-    return np.floor(seconds / TICK_S + 0.5) * TICK_S
-
-
-def one_in_ticks(seconds: float) -> float:
-    """`in_ticks` of a single number, which is faster that way."""
-    return floor(seconds / TICK_S + 0.5) * TICK_S
-
-
-def work_in_ticks(seconds: Floats) -> Floats:
-    """The nearest whole ticks, one at least: no work takes no time."""
-    return np.maximum(in_ticks(seconds), TICK_S)
+from sim.ticks import one_in_ticks, work_in_ticks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +44,8 @@ class Durations:
         slowdowns: for each segment and kind of step, what they cost each other.
         target_half_s, draft_half_s: half a dispatch, before and after each operation.
         round_overhead_s: the driver's own time, between a verdict and the next operation.
-        transfer_s: the exit message's time on the link.
+        messages: what crosses between target and draft, and how.
+        collectives: what of these times the devices of a lane wait for each other.
         target_relative_error, draft_relative_error: what the tables of either may be off by together (half-width,
             90 %); those of the target's parts are taken to err the same way, and count by their time.
         sources: where the numbers come from.
@@ -77,7 +63,8 @@ class Durations:
     target_half_s: float
     draft_half_s: float
     round_overhead_s: float
-    transfer_s: float
+    messages: Messages
+    collectives: Collectives
     target_relative_error: float
     draft_relative_error: float
     sources: tuple[str, ...]
@@ -86,6 +73,26 @@ class Durations:
     def rollout_s(self) -> Floats:
         """Whole rollouts, at [n] with n committed tokens to read before the last one, [most tokens, contexts]."""
         return self.catch_up_s + sum(self.later_s)
+
+
+class Collectives(NamedTuple):
+    """Collectives within the operations of a schedule; none on lanes of one device."""
+
+    plan: RoundPlan
+    of_target: GroupCost | None
+    of_draft: GroupCost | None
+
+    def of_segment_s(self, segment: int) -> tuple[float, ...]:
+        """How long each one of a segment of the target takes, in order."""
+        if self.of_target is None:
+            return ()
+        operation, streams = self.plan.segments[segment], self.plan.streams
+        calls = [*operation.calls.items(), *([(streams, 1)] if streams else [])]
+        return tuple(chain(*(self.of_target.collectives_s(part, operation.rows) * count for part, count in calls)))
+
+    def of_step_s(self, kind: StepKind, rows: int) -> tuple[float, ...]:
+        """The same of a step of whatever drafts."""
+        return () if self.of_draft is None else self.of_draft.collectives_s(self.plan.part_of(kind), rows)
 
 
 class DurationTables:
@@ -98,6 +105,10 @@ class DurationTables:
         self._first_context = contexts.start
         self._costs: dict[str, LaneCost] = {lane.name: MeasuredCost(lane) for lane in profile.lanes}
         self._costs |= costs or {}
+        self._groups = {
+            lane.name: GroupCost(self._costs[lane.name], lane.group) for lane in profile.lanes if lane.group
+        }
+        self._costs |= self._groups
         self.prefill = PrefillTimes(profile, self._costs)
         self._calls: dict[tuple[str, Part, int], Floats] = {}
         self._works: dict[tuple[str, tuple[tuple[Part, int], ...], int], Floats] = {}
@@ -134,28 +145,30 @@ class DurationTables:
             self._work_s(target, operation.calls, operation.rows) + more
             for operation, more in zip(plan.segments, streams_s, strict=True)
         ]
+        if plan.waits_for_draft:
+            segments_s[0] = work_in_ticks(segments_s[0] + self.profile.lane(target).wake_s)
         parts = [(target, part) for operation in plan.segments for part in operation.calls]
         drafting = [self._facts(draft, part) for part in plan.drafting_parts]
-        if plan.step_rows:
-            self._step_s(plan, plan.widest_step)  # refused where it was not measured, whatever texts come to
-        step_s = {kind: self._step_s(plan, count) for kind, count in plan.step_rows.items()}
+        for kind, count in plan.most_rows.items():
+            self._branch_s(plan, kind, count)  # refused where it was not measured, whatever texts come to
+        step_s = {kind: self._branch_s(plan, kind, count) for kind, count in plan.step_rows.items()}
         return Durations(
             plan=plan,
             first_context=self._first_context,
             segments_s=tuple(segments_s),
             streams_s=tuple(streams_s),
             step_s=step_s,
-            catch_up_s=np.array([self._step_s(plan, count) for count in range(1, plan.most_to_read + 1)]),
+            catch_up_s=np.array([self._step_s(plan, count) for count in plan.first_rows]),
             later_s=tuple(self._step_s(plan, count) for count in plan.later_rows),
             guessing_s=self._guessing_s(plan),
             slowdowns=tuple(
-                {kind: self._slowdown(plan, operation, rows) for kind, rows in plan.step_rows.items()}
-                for operation in plan.segments
+                {kind: self._slowdown(plan, operation, kind) for kind in plan.step_rows} for operation in plan.segments
             ),
             target_half_s=self._half_dispatch_s(target),
             draft_half_s=self._half_dispatch_s(draft),
             round_overhead_s=one_in_ticks(self.profile.round_overhead_s),
-            transfer_s=one_in_ticks(self._transfer_s(schedule)),
+            messages=Messages.of(schedule, self.profile),
+            collectives=Collectives(plan, self._groups.get(target), self._groups.get(draft)),
             target_relative_error=self._spread(target, plan.segments),
             draft_relative_error=max((one.relative_error for one in drafting), default=0.0),
             sources=tuple(dict.fromkeys(one.source for one in [*(self._facts(*part) for part in parts), *drafting])),
@@ -165,6 +178,10 @@ class DurationTables:
         """A step of whatever drafts in a lane."""
         assert plan.step is not None, "a step of a draft that is not there"
         return self._work_s(plan.draft_lane, {plan.step: 1}, rows)
+
+    def _branch_s(self, plan: RoundPlan, kind: StepKind, rows: int) -> Floats:
+        """A step of branches, or one that drafts a token for one."""
+        return self._work_s(plan.draft_lane, {plan.part_of(kind): 1}, rows)
 
     def _guessing_s(self, plan: RoundPlan) -> Floats:
         """Steps of drafted tokens, which have no features: one row of the draft for each guess and one more."""
@@ -177,18 +194,17 @@ class DurationTables:
         ]
         return np.array([self._step_s(plan, 1), *more])
 
-    def _slowdown(self, plan: RoundPlan, operation: Operation, rows: int) -> Slowdown:
+    def _slowdown(self, plan: RoundPlan, operation: Operation, kind: StepKind) -> Slowdown:
         """What an operation of the target and a step of the draft cost each other."""
-        assert plan.step is not None, "a step of a draft that is not there"
-        target, draft = plan.target_lane, plan.draft_lane
-        key = (target, draft, tuple(operation.calls.items()), operation.rows, plan.step, rows)
+        part, rows, target, draft = plan.part_of(kind), plan.step_rows[kind], plan.target_lane, plan.draft_lane
+        key = (target, draft, tuple(operation.calls.items()), operation.rows, part, rows)
         if key not in self._pairs:
             target_bytes = sum(
                 count * self._facts(target, part).bytes_per_call for part, count in operation.calls.items()
             )
             slowdown = PairContention.of(self.profile, target, draft).slowdown(
                 target_bytes / self._work_s(target, operation.calls, operation.rows),
-                self._facts(draft, plan.step).bytes_per_call / self._step_s(plan, rows),
+                self._facts(draft, part).bytes_per_call / self._branch_s(plan, kind, rows),
             )
             for times in slowdown:
                 _require(times, MOST_SLOWDOWN, f"times as long, while lanes {target!r} and {draft!r} both compute")
@@ -225,18 +241,6 @@ class DurationTables:
 
     def _half_dispatch_s(self, lane: str) -> float:
         return one_in_ticks(self.profile.lane(lane).dispatch_s / 2)
-
-    def _transfer_s(self, schedule: Schedule) -> float:
-        """The exit message over the link between the lanes; nothing where the profile has no such link."""
-        link = self.profile.link(schedule.target_lane, schedule.draft_lane or schedule.target_lane)
-        if link is None or not schedule.uses_exit:
-            return 0.0
-        bytes_per_row: float = BYTES_PER_CANDIDATE * schedule.num_exit_candidates
-        if schedule.exit_features:
-            bytes_per_row += self.profile.features_bytes_per_row
-        seconds = link.transfer_s(schedule.num_rows * bytes_per_row)
-        _require(np.array([seconds]), LONGEST_S, f"seconds of a message from lane {schedule.target_lane!r}")
-        return seconds
 
 
 def _require(values: Floats, most: float, what: str) -> None:
