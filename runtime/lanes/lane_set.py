@@ -41,12 +41,12 @@ class LaneSet:
 
     def load_draft(self, name: str, drafter: str | None = None) -> tuple[Lane, DrafterTraits]:
         """The lane with a drafter loaded (by name or folder; None for the one given at the start), and its traits."""
-        folder = self._folder(drafter)
+        folder = self.drafter_folder(drafter)
         return self._load(name, LoadDraft(target=self._target, drafter=folder, dtype=self._dtype))
 
     def load_streams(self, name: str, drafter: str | None = None) -> Lane:
         """The lane with the target loaded, and streams of it."""
-        folder = self._folder(drafter)
+        folder = self.drafter_folder(drafter)
         self.load_target(name)
         return self._load(name, LoadStreams(drafter=folder))[0]
 
@@ -55,7 +55,13 @@ class LaneSet:
         for lane in self._lanes.values():
             lane.close()
 
-    def _folder(self, drafter: str | None) -> Path:
+    @property
+    def running(self) -> list[str]:
+        """Names of the lanes that run, as far as is known."""
+        return [name for name, lane in self._lanes.items() if lane.is_alive]
+
+    def drafter_folder(self, drafter: str | None) -> Path:
+        """Where a drafter is (by name or folder; None for the one given at the start)."""
         folder = self._drafter if drafter is None else find_drafter(drafter)
         if folder is None:
             raise ConfigError("there is no draft to run: neither the schedule nor the engine has a drafter")

@@ -90,10 +90,9 @@ class Collectives(NamedTuple):
         calls = [*operation.calls.items(), *([(streams, 1)] if streams else [])]
         return tuple(chain(*(self.of_target.collectives_s(part, operation.rows) * count for part, count in calls)))
 
-    def of_step_s(self, rows: int) -> tuple[float, ...]:
+    def of_step_s(self, kind: StepKind, rows: int) -> tuple[float, ...]:
         """The same of a step of whatever drafts."""
-        step = self.plan.step
-        return () if self.of_draft is None or step is None else self.of_draft.collectives_s(step, rows)
+        return () if self.of_draft is None else self.of_draft.collectives_s(self.plan.part_of(kind), rows)
 
 
 class DurationTables:
@@ -159,7 +158,7 @@ class DurationTables:
             segments_s=tuple(segments_s),
             streams_s=tuple(streams_s),
             step_s=step_s,
-            catch_up_s=np.array([self._step_s(plan, count) for count in range(1, plan.most_to_read + 1)]),
+            catch_up_s=np.array([self._step_s(plan, count) for count in plan.first_rows]),
             later_s=tuple(self._step_s(plan, count) for count in plan.later_rows),
             guessing_s=self._guessing_s(plan),
             slowdowns=tuple(
