@@ -54,6 +54,6 @@ def test_a_group_gives_the_profile_of_a_lane(tiny_folders, tmp_path) -> None:
         Schedule(method="speculative", **split),
         Schedule(method="mirror", root_source="draft", draft_top_k=2, **split),
     )
-    for prediction in evaluate(schedules, profile, Bernoulli(0.7, texts=texts, alternative_rates=(0.2, 0.1))):
+    for prediction in evaluate(schedules, profile, Bernoulli(0.7, texts=texts, alternative_rates=(0.1, 0.2))):
         assert prediction.tpot_s > 0
     assert [(one.name, one.num_ranks) for one in lane_specs(profile)] == [(GROUP, 2), ("two", 1)]
