@@ -19,9 +19,10 @@ from typing import Any, Final, Generic, TypeVar
 
 from decoding import errors
 from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutError, MirrorsdError
+from runtime.backends.devices import device_of, require_device
 from runtime.wire.channel import Channel, Message
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Answer, KeepBusy, Measure, Operation, Stop
+from runtime.wire.operations import Answer, Dtype, KeepBusy, Measure, Operation, Stop
 from runtime.worker.process import thread_environment
 
 _RANKS: Final = re.compile(r"-(\d+)ranks?$")
@@ -40,17 +41,25 @@ class LaneSpec:
     """Where a lane runs.
 
     Attributes:
-        name: as schedules call it; one that ends in `-2ranks` says over how many processes the lane's target is split.
+        name: as schedules call it; it names the device too (`runtime.backends.devices`), and one that ends in `-2ranks`
+            says over how many processes the lane's target is split.
         cores: CPU cores it is pinned to; empty leaves that to the system.
         num_threads: threads of its own, or of each of its ranks, which share the cores.
         socket: where it waits for rank 0 of a group that torchrun starts (`runtime.parallel.rank_process`), instead of
             starting processes of its own. Nobody but its user may reach the socket's folder.
+        dtype: form of its weights; None is that of the engine.
     """
 
     name: str
     cores: tuple[int, ...] = ()
     num_threads: int = 1
     socket: Path | None = None
+    dtype: Dtype | None = None
+
+    @property
+    def device(self) -> str:
+        """What computes."""
+        return device_of(self.name)
 
     @property
     def num_ranks(self) -> int:
@@ -59,6 +68,7 @@ class LaneSpec:
         return int(found[1]) if found else 1
 
     def __post_init__(self) -> None:
+        require_device(self.device)
         if self.num_threads < 1:
             raise ConfigError(f"lane {self.name!r}: num_threads is {self.num_threads}, it must be at least 1")
         if self.num_ranks < 1:
