@@ -17,7 +17,7 @@ from runtime.lanes.lane_set import LaneSet
 from runtime.lanes.sequence_lanes import OnTokens, RuntimeLanes, drive
 from runtime.lanes.target_lane import Deadline, TargetVerbs
 from runtime.lanes.trace_writer import TraceWriter
-from runtime.memory.needs import LaneNeed, draft_size, memory_needed
+from runtime.memory.needs import LaneNeed, draft_size, memory_needed, on_ranks
 from runtime.memory.room import Room
 from runtime.models.config import ModelConfig
 from runtime.storage.shape_folder import has_random_weights
@@ -211,12 +211,21 @@ class Engine:
         return Generation(tokens=tuple(sequence.tokens), trace=trace)
 
     def memory_needed(self, schedule: Schedule, num_tokens: int) -> dict[str, LaneNeed]:
-        """What a schedule needs of memory, by lane, for prompt and text of so many tokens together."""
+        """What a schedule needs of this machine's memory, by lane, for prompt and text of so many tokens together.
+
+        Of a lane that torchrun starts nothing is known: its ranks may be on other machines.
+        """
         draft = None
         if schedule.draft_lane is not None:
             folder = self._lanes.drafter_folder(schedule.drafter)
             draft = draft_size(folder, self.config, self._dtype, shares_lane=schedule.is_pooled)
-        return memory_needed(self.config, schedule, dtype=self._dtype, num_tokens=num_tokens, draft=draft)
+        needs = memory_needed(self.config, schedule, dtype=self._dtype, num_tokens=num_tokens, draft=draft)
+        specs = {name: self.lane(name).spec for name in needs}
+        return {
+            name: on_ranks(need, specs[name].num_ranks, self.config, self._dtype)
+            for name, need in needs.items()
+            if specs[name].socket is None
+        }
 
     def _take_room(self, schedule: Schedule, num_tokens: int) -> None:
         """Raise `MemoryFitError` before lanes are asked for what this machine has no memory for."""

@@ -135,6 +135,19 @@ def memory_needed(
     return needs | {lane: needs.get(lane, LaneNeed()) + own}
 
 
+def on_ranks(need: LaneNeed, num_ranks: int, target: ModelConfig, dtype: Dtype) -> LaneNeed:
+    """What a lane needs whose target is split over ranks of this machine.
+
+    Layers, keys and values are dealt out; a process, its embedding and what a pass holds are every rank's own.
+    """
+    embedding = target.vocab_size * target.hidden_size * ITEM_BYTES[dtype]
+    return need + LaneNeed(
+        weights=(num_ranks - 1) * embedding,
+        working=(num_ranks - 1) * need.working,
+        process=(num_ranks - 1) * need.process,
+    )
+
+
 def draft_size(folder: Path, target: ModelConfig, dtype: Dtype, *, shares_lane: bool) -> DraftSize:
     """The size of a drafter from its folder: exact for a whole model, and an estimate for trained ones.
 
@@ -145,10 +158,25 @@ def draft_size(folder: Path, target: ModelConfig, dtype: Dtype, *, shares_lane: 
         ModelError: a file of the folder cannot be read, or is not of a supported model.
     """
     raw = read_object(folder / "config.json", holds="a drafter's folder holds config.json and its weights")
+    if raw.get("speculators_model_type") == "mirrorsd_parallel_track":
+        return _parallel_tracks(raw, target, dtype)
     if "speculators_model_type" not in raw and "architectures" in raw and "eagle3" not in str(raw).lower():
         config = ModelConfig.from_folder(folder)
         return DraftSize(layers=config, num_outputs=config.vocab_size, weights=weight_bytes(config, dtype))
     return _trained(folder, raw, target, dtype, shares_lane=shares_lane)
+
+
+def _parallel_tracks(raw: Mapping[str, Any], target: ModelConfig, dtype: Dtype) -> DraftSize:
+    """All tracks together; each has an embedding of its own."""
+    try:
+        names = ("hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim")
+        num_tracks, depth = int(raw["num_tracks"]), 2 * int(raw["layers_per_segment"])
+        sizes: dict[str, Any] = {name: int(raw[name]) for name in names}
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFormatError(f"config.json of a draft of parallel tracks is damaged ({error!r})") from error
+    layers = replace(target, num_layers=depth * num_tracks, tie_embeddings=False, **sizes)
+    further = (num_tracks - 1) * target.vocab_size * layers.hidden_size * ITEM_BYTES[dtype]
+    return DraftSize(layers=layers, num_outputs=target.vocab_size, weights=weight_bytes(layers, dtype) + further)
 
 
 def _trained(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from decoding.errors import LaneError
 from runtime.backends.backend import Backend
+from runtime.backends.devices import EAGER
 from runtime.backends.opening import arithmetic, backend_opener
 from runtime.drafters.registry import DrafterContext, load_drafter, require_streams
 from runtime.drafters.streams.folder import load_streams
@@ -112,13 +113,15 @@ class LaneServer:
         self._handlers |= {handler.name: handler for handler in handlers}
 
     def _load_target(self, operation: LoadTarget) -> None:
-        dtype = arithmetic(operation.dtype)
+        dtype, new_backend = arithmetic(operation.dtype), self._open(operation)
         if self._group.world_size > 1:
+            if operation.device != EAGER:
+                raise LaneError(f"a target on several ranks is computed by torch, not by {operation.device}")
             self._run_target(load_sharded_target(operation, self._group, dtype=dtype))
             return
         self._decoder = decoder = load_decoder(operation.target, dtype=dtype)
         self._heads = load_exits(operation.exits, decoder, dtype=dtype) if operation.exits else None
-        self._run_target(TargetModel(decoder, self._heads, backend=self._open(operation)(decoder)))
+        self._run_target(TargetModel(decoder, self._heads, backend=new_backend(decoder)))
 
     def _load_streams(self, operation: LoadStreams) -> None:
         """From now on the target is one that can draft for itself."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -10,11 +11,12 @@ import torch
 from pydantic import Field
 
 from decoding.errors import ModelError, ModelFormatError
+from runtime.backends.backend import Backend
 from runtime.drafters.causal_lm.folder import as_draft
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.parallel_track.model import NUM_SEGMENTS, ParallelTracks, TrackConfig, randomise
 from runtime.models.config import ModelConfig
-from runtime.models.decoder import Rotary
+from runtime.models.decoder import Decoder, Rotary
 from runtime.parallel.group import Group
 from runtime.storage.weight_folder import CONFIG_FILE, Count, Strict, Width, read_config
 
@@ -58,7 +60,15 @@ class ParallelTrackConfig(Strict):
         return TrackConfig(track=track, num_tracks=self.num_tracks)
 
 
-def load_parallel_track(folder: Path, target_folder: Path, *, dtype: torch.dtype, group: Group) -> Drafter:
+class TrackDrafter(Drafter):
+    """A draft model of parallel tracks; torch computes it on every lane, since no other back end knows of tracks."""
+
+    def run_on(self, new_backend: Callable[[Decoder], Backend]) -> bool:  # noqa: ARG002
+        """See `WindowDrafter`."""
+        return False
+
+
+def load_parallel_track(folder: Path, target_folder: Path, *, dtype: torch.dtype, group: Group) -> TrackDrafter:
     """What drafts with this rank's tracks; all ranks of the group run it together.
 
     Raises:
@@ -76,4 +86,4 @@ def load_parallel_track(folder: Path, target_folder: Path, *, dtype: torch.dtype
         tracks = ParallelTracks(sizes, group)
     randomise(tracks, config.seed, dtype=dtype)
     tracks.rotary = Rotary(sizes.track, target.max_position)
-    return Drafter(as_draft(tracks.eval(), target.vocab_size))
+    return TrackDrafter(as_draft(tracks.eval(), target.vocab_size))

@@ -6,6 +6,7 @@ near tie. What is compared to the last bit, in bfloat16 too, is what speculation
 decoding plainly.
 """
 
+import json
 import os
 import random
 import signal
@@ -21,6 +22,7 @@ from runtime.drafters.shipped import find_drafter
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.models.tokenizer import Tokenizer
+from runtime.verification.replayed_text import ReplayedText
 from runtime.wire.measurement import Measurement
 from tests.runtime import plain
 from tests.runtime.parallel.ranks import ROOT
@@ -28,11 +30,21 @@ from tests.runtime.test_engine import AUTOREGRESSIVE, NEAR_TIE, PROMPT, SCHEDULE
 from tests.tiny_models import EOS, VOCAB_SIZE
 
 DEADLINE_S = 60.0
+BIG, TWO = "big-2ranks", "two-2ranks"
 DRAFT, EXITS = "smollm2-135m-draft4", "smollm2-135m-exits"
 
 
+def on_ranks(schedule):
+    """The schedule with its target, and what shares its lane, on two ranks."""
+    changes = {name: BIG for name in ("target_lane", "draft_lane") if getattr(schedule, name) == "big"}
+    return schedule.model_copy(update=changes)
+
+
+PLAIN = on_ranks(AUTOREGRESSIVE)
+
+
 def new_engine(folders, *, dtype="float32", **options):
-    lanes = [LaneSpec(name="big", num_ranks=2), LaneSpec(name="small")]
+    lanes = [LaneSpec(name=BIG), LaneSpec(name="small")]
     return Engine(
         folders.target, lanes=lanes, exits_folder=folders.exits, dtype=dtype, draft_deadline_s=DEADLINE_S, **options
     )
@@ -78,7 +90,7 @@ def test_greedy_text_is_that_of_one_rank(engine, tiny_folders, name) -> None:
     for prompt in prompts(6):
         expected = plain.continue_text(tiny_folders.decoder, prompt, 20, eos=(EOS,))
         if plain.smallest_margin(tiny_folders.decoder, prompt, expected) > NEAR_TIE:
-            schedule = for_folders(SCHEDULES[name], tiny_folders)
+            schedule = for_folders(on_ranks(SCHEDULES[name]), tiny_folders)
             assert list(engine.generate(schedule, prompt, max_new_tokens=20).tokens) == expected
             compared += 1
     assert compared >= 4
@@ -87,27 +99,27 @@ def test_greedy_text_is_that_of_one_rank(engine, tiny_folders, name) -> None:
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_text_in_bfloat16_is_that_of_the_same_group_decoding_plainly(coarse_engine, tiny_folders, name) -> None:
     for prompt in prompts(4):
-        expected = coarse_engine.generate(AUTOREGRESSIVE, prompt, max_new_tokens=20).tokens
-        schedule = for_folders(SCHEDULES[name], tiny_folders)
+        expected = coarse_engine.generate(PLAIN, prompt, max_new_tokens=20).tokens
+        schedule = for_folders(on_ranks(SCHEDULES[name]), tiny_folders)
         assert coarse_engine.generate(schedule, prompt, max_new_tokens=20).tokens == expected
 
 
 @pytest.mark.parametrize("name", ["autoregressive", "speculative", "hybrid mirror"])
 def test_sampled_text_is_that_of_the_same_group_sampling_plainly(engine, tiny_folders, name) -> None:
     for seed in range(3):
-        expected = engine.generate(AUTOREGRESSIVE, PROMPT, max_new_tokens=20, temperature=1.0, seed=seed).tokens
-        schedule = for_folders(SCHEDULES[name], tiny_folders)
+        expected = engine.generate(PLAIN, PROMPT, max_new_tokens=20, temperature=1.0, seed=seed).tokens
+        schedule = for_folders(on_ranks(SCHEDULES[name]), tiny_folders)
         found = engine.generate(schedule, PROMPT, max_new_tokens=20, temperature=1.0, seed=seed)
         assert found.tokens == expected
 
 
 def test_the_self_test_of_exact_text_passes(engine) -> None:
-    assert engine.is_row_invariant("big")
+    assert engine.is_row_invariant(BIG)
 
 
 @pytest.mark.parametrize("part", ["verify", "verify_tree", "lm_head", "exit", "prefill"])
 def test_every_part_of_the_target_can_be_timed(engine, part) -> None:
-    lane = engine.load_target("big")
+    lane = engine.load_target(BIG)
     measurement = Measurement(part=part, rows=4, context=20, repeats=3, exit_layer=2 if part == "exit" else None)
     seconds = lane.measure(measurement)
     assert len(seconds) == 3
@@ -115,64 +127,65 @@ def test_every_part_of_the_target_can_be_timed(engine, part) -> None:
 
 
 def test_a_group_can_be_kept_busy_until_another_lane_is_done(engine, tiny_folders) -> None:
-    with engine.load_target("big").busy(Measurement(part="verify", rows=4, context=20)) as seconds:
+    with engine.load_target(BIG).busy(Measurement(part="verify", rows=4, context=20)) as seconds:
         engine.load_draft("small", str(tiny_folders.drafter))
     assert seconds
-    assert engine.generate(AUTOREGRESSIVE, PROMPT, max_new_tokens=3).tokens
+    assert engine.generate(PLAIN, PROMPT, max_new_tokens=3).tokens
 
 
 def test_a_draft_in_the_same_lane_is_timed_there(engine, tiny_folders) -> None:
-    lane = engine.load_draft("big", str(tiny_folders.drafter))
+    lane = engine.load_draft(BIG, str(tiny_folders.drafter))
     assert len(lane.measure(Measurement(part="draft_step", rows=2, context=20, repeats=2))) == 2
 
 
 def test_what_cannot_be_loaded_leaves_a_lane_that_serves(engine, tiny_folders, tmp_path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ModelError, match="not a kind of drafter"):
-        engine.load_draft("big", str(tmp_path))
-    assert engine.generate(AUTOREGRESSIVE, PROMPT, max_new_tokens=3).tokens
+        engine.load_draft(BIG, str(tmp_path))
+    assert engine.generate(PLAIN, PROMPT, max_new_tokens=3).tokens
 
 
 def test_streams_of_a_split_target_are_refused(engine, tiny_folders) -> None:
     with pytest.raises(LaneError, match="on 2 ranks"):
-        engine.load_streams("big", str(tiny_folders.drafter))
+        engine.load_streams(BIG, str(tiny_folders.drafter))
 
 
 def test_a_group_of_more_ranks_than_heads_is_refused(tiny_folders) -> None:
-    lanes = [LaneSpec(name="big", num_ranks=3)]
+    lanes = [LaneSpec(name="big-3ranks")]
     with Engine(tiny_folders.target, lanes=lanes) as engine, pytest.raises(ModelError, match="num_kv_heads 2"):
-        engine.load_target("big")
+        engine.load_target("big-3ranks")
 
 
-def test_a_lane_of_no_ranks_is_refused() -> None:
-    with pytest.raises(ConfigError, match="num_ranks is 0"):
-        LaneSpec(name="big", num_ranks=0)
+def test_a_lanes_name_says_its_ranks() -> None:
+    assert [LaneSpec(name=name).num_ranks for name in ("cpu0+1", "cpu0+1-2ranks", "cpu0-1rank")] == [1, 2, 1]
+    with pytest.raises(ConfigError, match="has no ranks"):
+        LaneSpec(name="cpu0-0ranks")
 
 
 def test_a_rank_that_is_killed_ends_the_lane_and_the_next_call_starts_it_again(tiny_folders) -> None:
     with new_engine(tiny_folders) as engine:
-        expected = engine.generate(AUTOREGRESSIVE, PROMPT, max_new_tokens=5).tokens
-        leader = engine.lane("big").process_id
+        expected = engine.generate(PLAIN, PROMPT, max_new_tokens=5).tokens
+        leader = engine.lane(BIG).process_id
         [follower] = followers_of(leader)
         os.kill(follower, signal.SIGKILL)
         with pytest.raises(LaneDiedError, match="group of 2 ranks is lost"):
-            engine.generate(AUTOREGRESSIVE, PROMPT, max_new_tokens=5)
+            engine.generate(PLAIN, PROMPT, max_new_tokens=5)
         assert ended([leader])
-        assert engine.generate(AUTOREGRESSIVE, PROMPT, max_new_tokens=5).tokens == expected
+        assert engine.generate(PLAIN, PROMPT, max_new_tokens=5).tokens == expected
 
 
 def test_the_other_ranks_end_with_rank_0(tiny_folders) -> None:
     with new_engine(tiny_folders) as engine:
-        engine.load_target("big")
-        followers = followers_of(engine.lane("big").process_id)
-        os.kill(engine.lane("big").process_id, signal.SIGKILL)
+        engine.load_target(BIG)
+        followers = followers_of(engine.lane(BIG).process_id)
+        os.kill(engine.lane(BIG).process_id, signal.SIGKILL)
         assert ended(followers)
 
 
 def test_all_ranks_end_with_the_engine(tiny_folders) -> None:
     with new_engine(tiny_folders) as engine:
-        engine.load_target("big")
-        leader = engine.lane("big").process_id
+        engine.load_target(BIG)
+        leader = engine.lane(BIG).process_id
         processes = [leader, *followers_of(leader)]
     assert len(processes) == 2
     assert ended(processes)
@@ -201,16 +214,27 @@ def test_a_rank_without_its_environment_says_what_is_missing(tmp_path) -> None:
     assert "RANK is None: a rank needs the environment that torchrun sets" in found.stderr
 
 
+def test_a_shape_with_random_weights_is_replayed(tiny_folders, tmp_path) -> None:
+    config = json.loads((tiny_folders.target / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"mirrorsd_random_weights": 0}))
+    words, known = (9, 8, 7, 6, 5, 4, 3, 1), (True,) * 8
+    text = ReplayedText(prompt_length=len(PROMPT), text=words, drafted=words, in_draft=known, in_exit=known)
+    with Engine(tmp_path, lanes=[LaneSpec(name=BIG)], dtype="float32") as engine:
+        found = engine.replay(PLAIN, PROMPT, text)
+    assert found.tokens == words
+    assert found.label == "random weights, replayed acceptance"
+
+
 def test_the_embedded_model_writes_on_two_ranks_what_it_writes_on_one(embedded_model_folder) -> None:
     """Nine query heads and three of keys and values: shares of one third and two thirds."""
     prompt = Tokenizer.from_folder(embedded_model_folder).encode_chat(
         [{"role": "user", "content": "What is a lighthouse?"}]
     )
-    lanes = [LaneSpec(name="one"), LaneSpec(name="two", num_ranks=2)]
-    split = {"target_lane": "two", "draft_lane": "one", "num_speculative_tokens": 3, "drafter": DRAFT}
+    lanes = [LaneSpec(name="one"), LaneSpec(name=TWO)]
+    split = {"target_lane": TWO, "draft_lane": "one", "num_speculative_tokens": 3, "drafter": DRAFT}
     schedules = {
         "one rank": Schedule(method="autoregressive", target_lane="one"),
-        "plain": Schedule(method="autoregressive", target_lane="two"),
+        "plain": Schedule(method="autoregressive", target_lane=TWO),
         "synchronous": Schedule(method="speculative", **split),
         "mirror": Schedule(method="mirror", root_source="exit", exit_layer=20, exit_top_k=2, **split),
     }

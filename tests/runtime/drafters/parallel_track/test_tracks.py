@@ -158,8 +158,9 @@ def test_tracks_have_different_weights_and_the_same_ones_again() -> None:
 
 @pytest.mark.parametrize("num_ranks", [1, 2])
 def test_a_lane_drafts_with_tracks(draft_folder, tiny_folders, num_ranks) -> None:
-    lanes = [LaneSpec(name="big"), LaneSpec(name="small", num_ranks=num_ranks)]
-    split = {"target_lane": "big", "draft_lane": "small", "num_speculative_tokens": 3, "drafter": str(draft_folder)}
+    small = f"small-{num_ranks}ranks"
+    lanes = [LaneSpec(name="big"), LaneSpec(name=small)]
+    split = {"target_lane": "big", "draft_lane": small, "num_speculative_tokens": 3, "drafter": str(draft_folder)}
     expected = plain.continue_text(tiny_folders.decoder, TEXT, 16, eos=(EOS,))
     with Engine(tiny_folders.target, lanes=lanes, dtype="float32", draft_deadline_s=60.0) as engine:
         for options in (
