@@ -54,6 +54,7 @@ def record(
         progress: called with the prompt under way and the share that is done.
 
     Raises:
+        ConfigError: acceptance is not recorded in this form of weights.
         ModelError: a model cannot be loaded.
         RecordError: an exit layer or a prompt does not fit the target, or the file cannot be written.
     """
@@ -61,6 +62,7 @@ def record(
     from calibrate.recording.recorder import USUAL_TREES, RecordSettings, record_acceptance
     from runtime.models.model_folder import NamedFolder
 
+    pair.require_recordable()
     encoded = encode(prompts, pair.target_folder)
     progress("loading the models", 0.0)
     models = load_models(
