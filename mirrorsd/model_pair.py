@@ -52,8 +52,8 @@ class ModelPair:
     dtype: Dtype
     heads: tuple[NamedFolder, ...] = ()
 
-    def require_recordable(self) -> None:
-        """Refuse a form of weights in which acceptance is not recorded.
+    def recordable_dtype(self) -> Literal["bfloat16", "float32"]:
+        """The form of weights that acceptance is recorded in.
 
         Raises:
             ConfigError: the form is int8.
@@ -63,6 +63,7 @@ class ModelPair:
                 "acceptance is recorded in bfloat16 or float32; record it so, and replay it with "
                 "--replayed-acceptance: an int8 target says something else here and there, and the result tells so"
             )
+        return self.dtype
 
     def head_for(self, method: Method) -> str | None:
         """Name of the first head for a method; None if there is none.

@@ -62,7 +62,7 @@ def record(
     from calibrate.recording.recorder import USUAL_TREES, RecordSettings, record_acceptance
     from runtime.models.model_folder import NamedFolder
 
-    pair.require_recordable()
+    dtype = pair.recordable_dtype()
     encoded = encode(prompts, pair.target_folder)
     progress("loading the models", 0.0)
     models = load_models(
@@ -70,7 +70,7 @@ def record(
         pair.drafter,
         folder_of(pair.exits),
         heads=pair.heads,
-        dtype=pair.dtype,
+        dtype=dtype,
         num_threads=num_threads,
     )
     reach = reach or Reach()

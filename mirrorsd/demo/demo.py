@@ -119,7 +119,7 @@ class Demo:
             ConfigError: acceptance is not recorded in this form of weights.
             ModelFormatError: the target's tokenizer is damaged.
         """
-        settings.pair.require_recordable()
+        settings.pair.recordable_dtype()
         self.saved: list[str] = []
         self._settings = settings
         self._lanes = lane_specs()
