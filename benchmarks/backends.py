@@ -22,12 +22,12 @@ from typing import Any, Final, NamedTuple
 
 from _common import EMBEDDED, RESULTS, arguments, measured_pair, quartiles, write_result
 
-from calibrate.prompts import bundled_prompts
+from calibrate.prompts import EncodedPrompt, bundled_prompts
 from decoding.metrics import tpot_s
 from decoding.schedule import Schedule
 from hwprofiles.host import describe_host, lanes_of
 from mirrorsd.model_pair import ModelPair, find_pair
-from mirrorsd.prompt_tokens import EncodedPrompt, encode
+from mirrorsd.prompt_tokens import encode
 from mirrorsd.text_engine import new_engine
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec

@@ -5,8 +5,9 @@ import pytest
 from decoding.errors import LaneError
 from decoding.schedule import Schedule
 from runtime.engine import Engine
-from runtime.lanes.lane import LaneSpec
+from runtime.lanes.lane import Lane, LaneSpec
 from runtime.wire.measurement import Measurement
+from runtime.wire.operations import PrepareDraft
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
 from tests.tiny_models import tiny_target
 
@@ -107,6 +108,25 @@ def test_every_part_can_be_timed(engine_and_drafts, measurement) -> None:
     seconds = lane.measure(measurement)
     assert len(seconds) == measurement.repeats
     assert min(seconds) > 0
+
+
+def test_a_draft_that_dies_over_its_preparation_leaves_the_text_as_it_is(engine_and_drafts, monkeypatch) -> None:
+    engine, drafts = engine_and_drafts
+    plain = Schedule(method="autoregressive", target_lane=TARGET)
+    expected = engine.generate(plain, PROMPT, max_new_tokens=8, eos_token_ids=())
+    schedule = SCHEDULES["speculative"].model_copy(update={"drafter": str(drafts[False])})
+    lane, ask = engine.load_draft(DRAFT, str(drafts[False])), Lane.request
+
+    def request(self, operation):
+        if isinstance(operation, PrepareDraft):
+            lane.kill("the test ends it")
+        return ask(self, operation)
+
+    monkeypatch.setattr(Lane, "request", request)
+    found = engine.generate(schedule, PROMPT, max_new_tokens=8, eos_token_ids=())
+    assert found.tokens == expected.tokens
+    [event] = found.trace.events
+    assert event.text.endswith("the test ends it; the target goes on alone")
 
 
 def test_streams_need_a_lane_of_torch(engine_and_drafts, tmp_path) -> None:
