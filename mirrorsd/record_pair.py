@@ -61,6 +61,7 @@ def record(
         progress: called with the prompt under way and the share that is done.
 
     Raises:
+        ConfigError: acceptance is not recorded in this form of weights.
         ModelError: a model cannot be loaded.
         RecordError: an exit layer or a prompt does not fit the target, or the file cannot be written.
     """
@@ -71,6 +72,7 @@ def record(
 
     if has_random_weights(pair.target_folder):
         raise RecordError(f"{pair.target} has random weights: what it would accept means nothing, and is not recorded")
+    dtype = pair.recordable_dtype()
     encoded = encode(prompts, pair.target_folder)
     progress("loading the models", 0.0)
     models = load_models(
@@ -78,7 +80,7 @@ def record(
         pair.drafter,
         folder_of(pair.exits),
         heads=pair.heads,
-        dtype=pair.dtype,
+        dtype=dtype,
         num_threads=num_threads,
     )
     reach = reach or Reach()

@@ -23,6 +23,7 @@ class Dtype(StrEnum):
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
+    INT8 = "int8"
 
 
 def example(command: str) -> str:

@@ -154,15 +154,19 @@ def _missing(name: str, description: str, why: str) -> Device:
 
 
 def _no_gpu() -> str:
-    if not any(Path("/dev/dri").glob("renderD*")):
+    if _is_linux() and not any(Path("/dev/dri").glob("renderD*")):
         return "no GPU was found (no render node in /dev/dri)"
-    return "OpenVINO finds no GPU that it has a driver for (Intel's compute runtime: intel-opencl-icd)"
+    return "OpenVINO finds no GPU of Intel's with a driver (on Linux: intel-opencl-icd)"
 
 
 def _no_npu() -> str:
-    if not any(Path("/dev/accel").glob("accel*")):
+    if _is_linux() and not any(Path("/dev/accel").glob("accel*")):
         return "no NPU was found (no device in /dev/accel)"
-    return "OpenVINO finds no NPU that it has a driver for (Intel's linux-npu-driver)"
+    return "OpenVINO finds no NPU of Intel's with a driver (on Linux: linux-npu-driver)"
+
+
+def _is_linux() -> bool:
+    return platform.system() == "Linux"
 
 
 def _no_cpu() -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import torch
@@ -18,6 +19,7 @@ from runtime.backends.openvino.buckets import PROMPT_ROWS, pieces, row_bucket, s
 from runtime.backends.openvino.calls import HeadCall, SegmentCall
 from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.graph import SegmentShape, head_graph, segment_graph, segment_weights
+from runtime.backends.openvino.row_floor import PROBED_ROWS, row_floor
 from runtime.backends.openvino.texts import BranchRows, Rows, StaticBranches, StaticText, WindowThenBranches
 from runtime.backends.openvino.weights import Form, Weights
 from runtime.models.decoder import Decoder
@@ -42,6 +44,7 @@ class OpenVinoBackend:
         self._rows: set[int] = set()
         self._num_texts: set[int] = set()
         self._heads: list[HeadCalls] = []
+        self._floor = 1
         self._head = self._new_head(decoder.lm_head.weight, decoder.final_norm)
 
     def new_text(self) -> StaticText:
@@ -50,12 +53,14 @@ class OpenVinoBackend:
 
     def new_branches(self, num_branches: int) -> StaticBranches:
         """Room for branches of a text."""
-        return StaticBranches(self.config, num_branches, self.dtype)
+        most = self._bucket(num_branches) if num_branches else 0
+        return StaticBranches(self.config, num_branches, self.dtype, room=num_branches + most)
 
     def prepare(self, plan: Plan) -> None:
         """Compile, or read, the graphs of a sequence."""
-        self._rows = {row_bucket(count) for count in plan.rows}
-        self._num_texts = {row_bucket(plan.num_branches)} if plan.num_branches else set()
+        self._floor = self._probed_floor
+        self._rows = {self._bucket(count) for count in plan.rows}
+        self._num_texts = {self._bucket(plan.num_branches)} if plan.num_branches else set()
         sizes = [size for size in slot_buckets(plan.num_slots) if size > plan.least_slots]
         prompt_sizes = slot_buckets(plan.num_prompt)
         for segment in plan.segments:
@@ -122,8 +127,10 @@ class OpenVinoBackend:
     def _run(self, x_BTD: Tensor, segment: Segment, positions: Tensor, rows: Rows) -> Tensor:
         num_texts, num_rows, _ = x_BTD.shape
         if num_texts == 1:
-            num_rows = _size(num_rows, self._rows | set(PROMPT_ROWS))
-        shape = SegmentShape(*segment, _size(num_texts, {1} | self._num_texts), num_rows, rows.slots.shape[-2])
+            num_rows = self._size(num_rows, self._rows | set(PROMPT_ROWS))
+        else:
+            num_texts = self._size(num_texts, self._num_texts)
+        shape = SegmentShape(*segment, num_texts, num_rows, rows.slots.shape[-2])
         rotary = self._decoder.rotary
         rotation = rotary.cos_PH[positions], rotary.sin_PH[positions]
         return self._segment(shape)(x_BTD, rotation, rows).to(self.dtype)
@@ -151,6 +158,34 @@ class OpenVinoBackend:
         self._segments[shape] = SegmentCall(compiled, shape, self._weights.type)
         return self._segments[shape]
 
+    @cached_property
+    def _probed_floor(self) -> int:
+        generator = torch.Generator().manual_seed(0)
+        prompt, total = 20, PROBED_ROWS[-1]
+        x_BTD = self.embedding(torch.randint(self.config.vocab_size, (1, prompt + total), generator=generator))
+
+        def read(count: int) -> Tensor:
+            text, found = self.new_text(), []
+            text.start(prompt + total)
+            for stop in (prompt, *range(prompt + count, prompt + total, count), prompt + total):
+                self._rows = {PROBED_ROWS[-1] if stop == prompt else count}
+                positions = torch.arange(text.cursor, stop)
+                found.append(self._run_text(x_BTD[:, text.cursor : stop], (0, 1), positions, text))
+                text.set_length(stop)
+            return torch.cat(found, dim=1)
+
+        floor = row_floor(read)
+        self._segments.clear()
+        return floor
+
+    def _bucket(self, count: int) -> int:
+        """Rows of the graph that serves so many."""
+        return row_bucket(max(count, self._floor))
+
+    def _size(self, count: int, planned: Iterable[int]) -> int:
+        """The least of the sizes planned that is large enough; without one, that of any graph."""
+        return min((size for size in planned if size >= count), default=self._bucket(count))
+
     def _new_head(self, rows_VD: Tensor, norm: Tensor | None) -> Head:
         rows_VD = rows_VD.detach()
         used = [rows_VD] if norm is None else [rows_VD, norm]
@@ -168,7 +203,7 @@ class OpenVinoBackend:
 
         def logits(x: Tensor) -> Tensor:
             flat = x.reshape(-1, x.shape[-1])
-            found = calls.load(_size(len(flat), self._rows | self._num_texts))(flat)
+            found = calls.load(self._size(len(flat), self._rows | self._num_texts))(flat)
             return found.view(*x.shape[:-1], -1)
 
         return logits
@@ -186,8 +221,3 @@ class HeadCalls:
         if num_rows not in self._calls:
             self._calls[num_rows] = self._compiled(num_rows)
         return self._calls[num_rows]
-
-
-def _size(count: int, planned: Iterable[int]) -> int:
-    """The least of the sizes planned that is large enough; without one, that of any graph."""
-    return min((size for size in planned if size >= count), default=row_bucket(count))

@@ -39,6 +39,12 @@ class Compiler:
         self._settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32" if form == "float32" else "bf16"}
         if device == "CPU":
             self._settings |= {"INFERENCE_NUM_THREADS": num_threads, "NUM_STREAMS": 1, "ENABLE_CPU_PINNING": False}
+            # code made for a whole attention block rounds otherwise by how many layers its graph has: where few query
+            # heads share a key, a segment that is cut in two was not the same to the last bit
+            self._settings["SNIPPETS_MODE"] = "DISABLE"
+        if form == "int8":
+            # rows are rounded to int8 in groups: faster, and alike at every number of rows (`row_floor`)
+            self._settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 32
 
     @cached_property
     def _core(self) -> ov.Core:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import torch
 
-from runtime.backends.openvino.buckets import row_bucket, slot_bucket
+from runtime.backends.openvino.buckets import slot_bucket
 from runtime.backends.openvino.library import ov
 from runtime.backends.openvino.weights import memory_of
 from runtime.models.config import ModelConfig
@@ -132,10 +132,9 @@ class StaticText:
 class StaticBranches:
     """Implements `runtime.backends.backend.Branches`."""
 
-    def __init__(self, config: ModelConfig, num_branches: int, dtype: torch.dtype) -> None:
+    def __init__(self, config: ModelConfig, num_branches: int, dtype: torch.dtype, *, room: int) -> None:
+        """Args: as a draft's; texts that there is memory for: calls over some branches are filled up with it."""
         self.num_branches = num_branches
-        # calls over some of the branches are filled up with memory after them
-        room = 2 * row_bucket(num_branches) if num_branches else 0
         self._memory = TextMemory(config, room, dtype)
         self._num_copied = self._num_slots = 0
 
