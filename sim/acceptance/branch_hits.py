@@ -44,6 +44,20 @@ class RootRanks:
             branch[rank < np.array(schedule.draft_roots_per_row)[accepted]] = FROM_DRAFT
         return branch
 
+    def branches_of_no_window(self, schedule: Schedule, at: Ints) -> Ints:
+        """The same where nothing was drafted, [R]: the target's token follows the last committed one.
+
+        The row's budget is that of the row after a window that was accepted whole.
+        """
+        branch = np.full(len(at), MISS, dtype=np.int64)
+        if schedule.uses_exit:
+            following, _ = self._table(schedule.exit_layer, schedule)
+            branch[following[at] < schedule.exit_roots_per_row[-1]] = FROM_EXIT
+        if schedule.root_source != "exit":
+            following, _ = self._table(None, schedule)
+            branch[following[at] < schedule.draft_roots_per_row[-1]] = FROM_DRAFT
+        return branch
+
     def mean_exit_roots(self, schedule: Schedule) -> int:
         """Exit roots of a `hybrid` round that are not the draft's already, one at least.
 

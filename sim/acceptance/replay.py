@@ -11,6 +11,7 @@ after it is unknown: it is `NO_TOKEN`, and such a round may have accepted more t
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,6 +27,24 @@ from sim.cost.round_plan import RoundShape, tree_shape
 
 Decided = tuple[list[Window], list[Verdict]]
 """What is drafted in each round, and what the target decides on it."""
+
+
+class Everywhere(NamedTuple):
+    """What rounds from every position of all texts together would do.
+
+    Shape legend: P prompts, T positions.
+
+    Attributes:
+        starts, lengths, prompt_lengths: of every prompt its first position, its new tokens and its prompt's, [P].
+        num_accepted: drafted tokens that are accepted, [T].
+        branches: `MISS`, `FROM_DRAFT` or `FROM_EXIT`, [T]; without meaning where the round is the text's last.
+    """
+
+    starts: Ints
+    lengths: Ints
+    prompt_lengths: Ints
+    num_accepted: Ints
+    branches: Ints
 
 
 class Replay:
@@ -114,6 +133,21 @@ class Replay:
             at = self._joined.starts[walk.prompt[asked]] + walk.position[asked]
             branches[asked] = self._roots.branches(schedule, at, walk.num_accepted[asked])
         return branches
+
+    def branches_of_no_window(self, schedule: Schedule, at: Ints) -> Ints:
+        """`branches` of rounds from positions of all texts together in which nothing was drafted, [rounds]."""
+        return self._roots.branches_of_no_window(schedule, at)
+
+    def everywhere(self, schedule: Schedule, max_new_tokens: int | None) -> Everywhere:
+        """What a round from every position of the texts would do."""
+        self._check(schedule)
+        joined, accepted = self._joined, self._accepted(schedule)
+        branches = np.full(len(accepted), MISS, dtype=np.int64)
+        if schedule.traits.overlaps:
+            asked = np.flatnonzero(np.arange(len(accepted)) + accepted < joined.ends)
+            branches[asked] = self._roots.branches(schedule, asked, accepted[asked])
+        lengths = np.array(joined.lengths(max_new_tokens))
+        return Everywhere(joined.starts, lengths, self._prompt_lengths, accepted, branches)
 
     def guessing(self, schedule: Schedule) -> Guessing | None:
         """See `Acceptance`."""

@@ -116,6 +116,14 @@ class DurationTables:
         self._missing: dict[tuple[str, Part, int], str | None] = {}
         self._pairs: dict[tuple[object, ...], Slowdown] = {}
 
+    def cost(self, lane: str) -> LaneCost:
+        """What calls cost on a lane, collectives of a group included.
+
+        Raises:
+            ProfileError: there is no such lane.
+        """
+        return self._costs[self.profile.lane(lane).name]
+
     def missing(self, schedule: Schedule, shape: RoundShape) -> str | None:
         """What `durations` would refuse the schedule for; None if it would not."""
         try:

@@ -1,0 +1,1 @@
+"""Several sequences under one pass: what they add up to."""
