@@ -12,6 +12,7 @@ from typing import Self, TypeVar
 from decoding.errors import LaneError
 from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
+from runtime.backends.devices import compiles
 from runtime.lanes.lane import Lane, Pending, Reply
 from runtime.lanes.target_lane import Deadline
 from runtime.lanes.trace_writer import TraceWriter
@@ -22,6 +23,7 @@ from runtime.wire.operations import (
     Drop,
     Join,
     PrefillDraft,
+    PrepareDraft,
     Rollout,
     SequenceStart,
     Take,
@@ -53,6 +55,11 @@ class DraftVerbs:
         self._is_lost = False
         self.committed: Sequence[int] = ()
         """Tokens of the last commit: a rollout starts after them."""
+
+    def prepare(self, start: SequenceStart) -> None:
+        """Have compiled what the sequence needs, where the device compiles; as loading, that is not limited in time."""
+        if compiles(self._lane.spec.device):
+            self._lane.request(PrepareDraft(start=start)).result()
 
     def prefill(self, start: SequenceStart, features: Block | None) -> Reply[None]:
         """Start a sequence; `finish_prefill` waits for it."""

@@ -26,6 +26,7 @@ from decoding.messages import Candidates, Verdict, Window
 from decoding.method_traits import Verification
 from runtime.verification.distributions import Probabilities, probabilities, residual, sample
 from runtime.verification.draws import uniform
+from runtime.verification.replayed_text import ReplayedText
 
 ROOT: Final = -1
 """The parent of a window's first tokens: the last committed token."""
@@ -43,11 +44,12 @@ Choose = Callable[[int, int, Sequence[int]], int]
 
 
 class Sampling(NamedTuple):
-    """How tokens are chosen. Temperature 0 is greedy under every rule."""
+    """How tokens are chosen. Temperature 0 is greedy under every rule; with a `replay` they are known before."""
 
     rule: Verification = "greedy"
     temperature: float = 0.0
     seed: int = 0
+    replay: ReplayedText | None = None
 
     @property
     def is_greedy(self) -> bool:
@@ -72,7 +74,7 @@ def decide(logits_TV: Tensor, window: Window, sampling: Sampling, position: int)
         sampling: rule, temperature and seed.
         position: place in the text of the token that row 0 decides.
     """
-    rule, temperature, seed = sampling
+    rule, temperature, seed, _ = sampling
 
     def own(depth: int) -> float:
         return uniform(seed, "target", position + depth)
@@ -81,7 +83,7 @@ def decide(logits_TV: Tensor, window: Window, sampling: Sampling, position: int)
         return uniform(seed, "accept", position + depth, *rank)
 
     if sampling.is_greedy:
-        return verify_greedy(logits_TV, window)
+        return decide_greedy(_argmax(logits_TV), window, sampling, position)
     if rule == "match":
         return verify_match(logits_TV, window, temperature, own)
     if rule == "ratio":
@@ -91,14 +93,26 @@ def decide(logits_TV: Tensor, window: Window, sampling: Sampling, position: int)
     return verify_typical(logits_TV, window, temperature, own)
 
 
-def verify_greedy(logits_TV: Tensor, window: Window) -> Verdict:
-    """Follow the target's argmax; of equal logits the lowest id is it."""
+def decide_greedy(best: Callable[[int], int], window: Window, sampling: Sampling, position: int) -> Verdict:
+    """`decide` where nothing is drawn: what follows a row is its argmax, or what a replay makes of it.
 
-    def choose(row: int, _depth: int, _drafted: Sequence[int]) -> int:
-        # argmax of bfloat16 is several times slower than converting first
-        return int(logits_TV[row].float().argmax())
+    Args:
+        best: the argmax of a row, of equal logits the lowest id; asked of the rows that are reached.
+        window: see `decide`, as for the others.
+        sampling: at temperature 0, or of the rule greedy.
+        position: place in the text of the token that row 0 decides.
+    """
+    replay = sampling.replay
+
+    def choose(row: int, depth: int, _drafted: Sequence[int]) -> int:
+        return best(row) if replay is None else replay.target_token(position + depth, best(row))
 
     return _follow(window, choose)
+
+
+def verify_greedy(logits_TV: Tensor, window: Window) -> Verdict:
+    """Follow the target's argmax; of equal logits the lowest id is it."""
+    return decide_greedy(_argmax(logits_TV), window, GREEDY, 0)
 
 
 def verify_match(logits_TV: Tensor, window: Window, temperature: float, own: Draw) -> Verdict:
@@ -176,6 +190,11 @@ def _follow(window: Window, choose: Choose) -> Verdict:
             return _verdict(window, path, token)
         at = children[at][drafted.index(token)]
         path.append(at)
+
+
+def _argmax(logits_TV: Tensor) -> Callable[[int], int]:
+    # argmax of bfloat16 is several times slower than converting first
+    return lambda row: int(logits_TV[row].float().argmax())
 
 
 def _parents(window: Window) -> Sequence[int]:

@@ -15,7 +15,7 @@ from decoding.schedule import MAX_TREE, MAX_WINDOW, Method, Schedule
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.target.target_model import RowsUnderWay, TargetModel
 from runtime.wire import codec
-from runtime.wire.channel import Channel
+from runtime.wire.channel import MessageEnd
 from runtime.wire.measurement import Measurement, Part
 from runtime.wire.operations import Handler, KeepBusy, Measure, Stop
 
@@ -23,7 +23,7 @@ from runtime.wire.operations import Handler, KeepBusy, Measure, Stop
 class MeasureRole:
     """Operations that time the models a lane has loaded."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: MessageEnd) -> None:
         self._channel = channel
         self.target: TargetModel | None = None
         self.drafter: WindowDrafter | None = None
@@ -127,6 +127,13 @@ class TargetParts:
         self._model = model
         self._measurement = measurement
         self._window = Window(tuple(torch.randint(model.decoder.config.vocab_size, (measurement.rows - 1,)).tolist()))
+        model.prepare(
+            num_prompt=measurement.rows if measurement.part == "prefill" else 0,
+            num_slots=measurement.context + measurement.rows,
+            rows=(measurement.rows,) if measurement.part != "prefill" else (),
+            exit_layer=measurement.exit_layer,
+            least_slots=measurement.context,
+        )
         model.prefill([0], capacity=measurement.context + measurement.rows)
         model.cache.fill_random(measurement.context)
 

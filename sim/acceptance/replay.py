@@ -1,5 +1,8 @@
 """Replays an acceptance record: at temperature 0 the exact rounds that a schedule would go through.
 
+Above it a record holds sampled texts. Under the rule `match`, and with trees, what is accepted follows from a text; the
+ratio rule draws which of its tokens were drafted, so that over texts and seeds rounds are distributed as in real runs.
+
 A round from position i drafts the recorded tokens from there; what agrees with the text is accepted, and the text's
 next token is the target's own. Where the text ends the sequence is finished; what the target would have said
 after it is unknown: it is `NO_TOKEN`, and such a round may have accepted more than was recorded.
@@ -28,9 +31,10 @@ Decided = tuple[list[Window], list[Verdict]]
 class Replay:
     """The acceptance of a record. It keeps what schedules have in common: make one and ask it often."""
 
-    def __init__(self, record: AcceptanceRecord) -> None:
-        """Raise `RecordError` if there is no prompt, or one without text."""
-        self._joined = JoinedRecord(record)
+    def __init__(self, record: AcceptanceRecord, *, seed: int = 0) -> None:
+        """Draw by `seed` what a text leaves open; raise `RecordError` if there is no prompt, or one without text."""
+        self.record = record
+        self._joined = JoinedRecord(record, seed=seed)
         self._roots = RootRanks(self._joined)
         self._prompt_lengths = np.array([prompt.prompt_length for prompt in record.prompts])
         self._walks: dict[tuple[object, ...], Walk] = {}
@@ -39,7 +43,11 @@ class Replay:
     @property
     def source(self) -> str:
         """See `Acceptance`."""
-        return f"replay of {len(self._prompt_lengths)} recorded prompts"
+        record, count = self.record, len(self._prompt_lengths)
+        if record.assumed is None:
+            at = f" at temperature {record.temperature:g}" if record.temperature else ""
+            return f"replay of {count} recorded {'texts' if at else 'prompts'}{at}"
+        return f"assumed acceptance {record.assumed}, drawn as {count} texts of {record.max_new_tokens} tokens"
 
     def contexts(self, max_new_tokens: int | None) -> range:
         """See `Acceptance`."""
@@ -49,16 +57,16 @@ class Replay:
     def missing(self, schedule: Schedule) -> str | None:
         """See `Acceptance`."""
         if schedule not in self._missing:
-            self._missing[schedule] = self._joined.record.missing(schedule)
+            self._missing[schedule] = self.record.missing(schedule)
         return self._missing[schedule]
 
     def _check(self, schedule: Schedule) -> None:
         if self.missing(schedule):
-            self._joined.record.check(schedule)
+            self.record.check(schedule)
 
     def shape(self, schedule: Schedule) -> RoundShape:
         """See `Acceptance`; the exit's roots of `hybrid` are an estimate, see `RootRanks.mean_exit_roots`."""
-        record = self._joined.record
+        record = self.record
         if schedule.is_tree:
             return tree_shape(schedule, record.trees[record.tree(schedule)].paths)
         if schedule.root_source != "hybrid":
@@ -82,9 +90,13 @@ class Replay:
 
     def walk(self, schedule: Schedule, max_new_tokens: int | None) -> Walk:
         """See `Acceptance`."""
-        record = self._joined.record
+        record = self.record
         self._check(schedule)
-        window: tuple[object, ...] = (schedule.num_speculative_tokens, schedule.exit_features)
+        window: tuple[object, ...] = (
+            schedule.num_speculative_tokens,
+            schedule.exit_features,
+            record.samples_drafts(schedule),
+        )
         if schedule.is_tree:
             window = ("tree", record.tree(schedule), schedule.tree_size)
         elif not schedule.traits.has_draft_model and schedule.traits.window != "none":
@@ -118,7 +130,7 @@ class Replay:
         """Drafted tokens that are accepted in a round from every position of the texts."""
         joined, traits = self._joined, schedule.traits
         if traits.is_tree:
-            accepted = joined.tree_lengths(joined.record.tree(schedule), schedule.tree_size)
+            accepted = joined.tree_lengths(self.record.tree(schedule), schedule.tree_size)
             if traits.drafts_itself:
                 accepted[joined.starts] = 0  # the first pass has nothing to verify
             return accepted
@@ -139,8 +151,8 @@ class Replay:
 
     def _chains(self, schedule: Schedule) -> Drafts:
         if schedule.traits.has_draft_model:
-            return self._joined.drafts(with_features=schedule.exit_features)
-        return self._joined.chain(self._joined.record.chain(schedule))
+            return self._joined.drafts(schedule)
+        return self._joined.chain(self.record.chain(schedule))
 
     def _decided_chains(self, schedule: Schedule, walk: Walk, at: Ints, next_tokens: list[int]) -> Decided:
         """Windows and verdicts of rounds from the positions `at` of the texts."""
@@ -153,7 +165,7 @@ class Replay:
     def _decided_trees(self, schedule: Schedule, walk: Walk, at: Ints, next_tokens: list[int]) -> Decided:
         """The same of trees; a target that drafts itself has none at first, and verdicts bring the next one."""
         joined, accepted = self._joined, walk.num_accepted.tolist()
-        ranks = joined.tree_ranks(joined.record.tree(schedule))[at].tolist()
+        ranks = joined.tree_ranks(self.record.tree(schedule))[at].tolist()
         paths = [tuple(nodes[:count]) for nodes, count in zip(ranks, accepted, strict=True)]
         tokens = (joined.text[place : place + count].tolist() for place, count in zip(at, accepted, strict=True))
         windows = list(map(_tree, walk.num_drafted.tolist(), paths, tokens))
@@ -180,6 +192,7 @@ class Replay:
             is_first=position == 0,
             is_last=accepted[at] + 1 >= left,
             num_prompts=len(rounds),
+            is_drawn=self.record.assumed is not None,
         )
 
 
