@@ -5,7 +5,7 @@ through; a schedule decides how long each takes. Both are found for all rounds o
 
 That covers one sequence at a time on any profile: lanes of one device or several, that slow each other or share a
 memory, over links of any speed and ways of several links. Every round of a sequence begins with idle lanes and links,
-and where messages of one round meet on a link their queue is solved (`sim.cost.messages.second_arrival_s`). What
+and where messages of one round meet on a link their queue is solved (`sim.cost.crossings.second_arrival_s`). What
 several sequences at once would make each other wait for is a matter of events.
 """
 

@@ -19,8 +19,8 @@ from hwprofiles.bounds import LONGEST_S, MOST_SLOWDOWN
 from hwprofiles.profile import Profile
 from sim.cost.contention import PairContention, Slowdown
 from sim.cost.cost_model import Floats, LaneCost, MeasuredCost, Part, PartFacts
+from sim.cost.crossings import Messages
 from sim.cost.group_cost import GroupCost
-from sim.cost.messages import Messages
 from sim.cost.prefill import PrefillTimes
 from sim.cost.round_plan import DRAFT_STEP, DRAFT_STREAMS, Operation, RoundPlan, RoundShape, StepKind
 from sim.ticks import one_in_ticks, work_in_ticks

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sim.cost.messages import Way
+from sim.cost.crossings import Way
 from sim.events.simulated_sequence import SimulatedSequence
 from sim.machine.device import Device
-from sim.machine.host import Host
+from sim.machine.host_cpu import Host
 from sim.machine.link import Link, Path
 from sim.machine.memory_pool import MemoryPool, Run
 
