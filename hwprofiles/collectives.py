@@ -24,7 +24,8 @@ def ring_all_reduce_s(num_bytes: float, num_members: int, latency_s: float, byte
     Args:
         num_bytes: of the tensor, which every member holds.
         num_members: G; one alone has nothing to send.
-        latency_s, bytes_per_s: of the links of the ring, in one direction.
+        latency_s: of a link of the ring.
+        bytes_per_s: of a link, in one direction.
     """
     return 2 * ring_all_gather_s(num_bytes, num_members, latency_s, bytes_per_s)
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from decoding.errors import ModelError, listed, mistake
-from decoding.yaml_file import StrictModel, load_yaml, parse_yaml
+from decoding.yaml_file import StrictModel, load_yaml
 
 _FOLDER = Path(__file__).parent / "models"
 WeightFormat = Literal["bf16", "int8", "int4"]
