@@ -1,0 +1,182 @@
+"""What a part of a model costs on a device that nobody timed: the roofline of its bytes and FLOPs, and dispatch.
+
+A pass over some rows reads weights, keys and values and states, computes, and starts kernels::
+
+    seconds = max(bytes / (bandwidth * efficiency), FLOPs / (peak * efficiency), kernels * dispatch)
+
+Where kernels do not queue, dispatch is added instead; a compiled graph is dispatched once for a whole operation, which
+is the lane's own cost. Devices of a tensor-parallel group share bytes and FLOPs evenly and pay two all-reduces a
+layer; a draft of parallel tracks pays one for each segment and no more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import hypot
+from typing import Final
+
+import numpy as np
+
+from decoding.errors import OutOfRangeError, ProfileError
+from hwprofiles.model_shape import ModelShape, WeightFormat
+from sim.cost.collectives import all_gather_s, all_reduce_s
+from sim.cost.cost_model import Floats, Part, PartFacts
+from sim.cost.device_speed import KERNELS_OF_HEAD, KERNELS_PER_LAYER, DeviceSpeed
+
+ROOFLINE_ERROR: Final = 0.1
+"""Half-width of what is left where all its numbers are right: published planners on rooflines err by 4 to 11 % on whole
+models (LLMCompass 4.1, GenZ 5.8, Vidur below 9, APEX+ 10.7)."""
+BYTES_PER_CANDIDATE: Final = 8
+TARGET_PARTS: Final = ("layer", "lm_head", "exit", "prefill")
+DRAFT_PARTS: Final = ("draft_step", "draft_prefill")
+_STATE_BYTES: Final = 2
+_WITH_HEAD: Final = ("lm_head", "exit", "draft_step")
+_TYPICAL_ROWS, _TYPICAL_CONTEXT = 4, 512
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredModel:
+    """A model's shape, how its weights are stored, and the rows of its output head that are kept (None: all)."""
+
+    shape: ModelShape
+    weights: WeightFormat
+    kept_vocabulary: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.shape.name} in {self.weights}"
+
+    def layer_bytes(self, rows: float, context: float) -> float:
+        """Traffic of one layer: weights, cached keys and values, those of the new tokens, and states."""
+        kv = (context + rows) * self.shape.kv_bytes_per_token(of_layers=1)
+        return self.shape.layer_weight_bytes(self.weights, rows) + kv + self.shape.layer_activation_bytes(rows)
+
+    @property
+    def head_bytes(self) -> float:
+        """Traffic of the output head."""
+        return self.shape.head_bytes(self.weights, kept_vocabulary=self.kept_vocabulary)
+
+    def head_flops(self, rows: float) -> float:
+        """FLOPs of the output head."""
+        return self.shape.head_flops(rows, kept_vocabulary=self.kept_vocabulary)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RooflineCost:
+    """Costs of a lane: one device, or a tensor-parallel group of equal ones. A `sim.cost.cost_model.LaneCost`.
+
+    Attributes:
+        device: what each member achieves.
+        target, draft: the models that the lane can run; None for one that does not fit.
+        exits: layers after which the target has an exit: its final norm and output head.
+        num_devices: members.
+        latency_s, bytes_per_s: of the slowest link that a ring of the members uses.
+    """
+
+    device: DeviceSpeed
+    target: StoredModel | None = None
+    draft: StoredModel | None = None
+    exits: tuple[int, ...] = ()
+    num_devices: int = 1
+    latency_s: float = 0.0
+    bytes_per_s: float = float("inf")
+    _seconds: dict[tuple[Part, float, float], float] = field(default_factory=dict, repr=False, compare=False)
+
+    def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
+        """See `LaneCost`."""
+        if reason := self.missing(part, rows, contexts):
+            raise OutOfRangeError(reason)
+        return np.array([self.one(part, rows, float(context)) for context in contexts.ravel()]).reshape(contexts.shape)
+
+    def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
+        """See `LaneCost`."""
+        model = self._model(part)
+        if model is None or (part.kind == "exit" and part.exit_layer not in self.exits):
+            return f"lane {self.device.name!r} has no {part}"
+        try:
+            self._padded(part, rows)
+        except OutOfRangeError as error:
+            return f"{part}: {error}"
+        longest = float(contexts.max()) + rows
+        if longest > model.shape.max_position:
+            return f"{part}: {longest:g} positions, {model.shape.name} has {model.shape.max_position}"
+        return None
+
+    def facts(self, part: Part) -> PartFacts:
+        """See `LaneCost`; traffic is that of one member at one row and a typical context."""
+        model = self._model(part)
+        if model is None:
+            msg = f"lane {self.device.name!r} has no {part}"
+            raise ProfileError(msg)
+        num_bytes, _, _ = self._work(part, model, 1, _TYPICAL_CONTEXT)
+        source = f"roofline of {model} on {self.device.name}"
+        return PartFacts(self._relative_error(part, model), num_bytes / self.num_devices, source)
+
+    def one(self, part: Part, rows: float, context: float) -> float:
+        """Seconds of one call at one context, in range."""
+        key = (part, self._padded(part, rows), self.device.padded_context(context))
+        if key not in self._seconds:
+            model = self._model(part)
+            assert model is not None, "asked for what is missing"
+            num_bytes, flops, num_kernels = self._work(part, model, key[1], key[2])
+            self._seconds[key] = self._roofline_s(num_bytes, flops, num_kernels) + self._together_s(part, model, key[1])
+        return self._seconds[key]
+
+    def _roofline_s(self, num_bytes: float, flops: float, num_kernels: int) -> float:
+        device = self.device
+        working_s = max(num_bytes / device.bytes_per_s, flops / device.flops) / self.num_devices
+        dispatch_s = num_kernels * device.kernel_s
+        return max(working_s, dispatch_s) if device.queues_kernels else working_s + dispatch_s
+
+    def _work(self, part: Part, model: StoredModel, rows: float, context: float) -> tuple[float, float, int]:
+        """Bytes, FLOPs and kernels of a call, over all members."""
+        num_layers = {"layer": 1, "lm_head": 0, "exit": 0}.get(part.kind, model.shape.num_layers)
+        num_heads = int(part.kind in _WITH_HEAD)
+        num_bytes = num_layers * model.layer_bytes(rows, context) + num_heads * model.head_bytes
+        flops = num_layers * model.shape.layer_flops(rows, context) + num_heads * model.head_flops(rows)
+        return num_bytes, flops, num_layers * KERNELS_PER_LAYER + num_heads * KERNELS_OF_HEAD
+
+    def _together_s(self, part: Part, model: StoredModel, rows: float) -> float:
+        """What members of a group wait for each other in a call."""
+        if self.num_devices == 1:
+            return 0.0
+        shape = model.shape
+        link = {"latency_s": self.latency_s, "bytes_per_s": self.bytes_per_s}
+        states = rows * shape.width * _STATE_BYTES
+        reduce_s = min(
+            all_reduce_s(states, self.num_devices, algorithm=algorithm, **link) for algorithm in ("ring", "tree")
+        )
+        per_layer = 0 if shape.num_tracks > 1 else 2
+        num_reduces = {"layer": per_layer, "lm_head": 0, "exit": 0}.get(
+            part.kind, shape.num_segments if shape.num_tracks > 1 else per_layer * shape.num_layers
+        )
+        candidates = rows * self.num_devices * BYTES_PER_CANDIDATE
+        gather_s = (
+            all_gather_s(candidates, self.num_devices, algorithm="tree", **link) if part.kind in _WITH_HEAD else 0.0
+        )
+        return num_reduces * reduce_s + gather_s
+
+    def _relative_error(self, part: Part, model: StoredModel) -> float:
+        """What the part's times may be off by beyond what the whole lane's are."""
+        num_bytes, flops, num_kernels = self._work(part, model, _WITH_HEAD: Final = ("lm_head", "exit", "draft_step")
+_TYPICAL_ROWS, _TYPICAL_CONTEXT)
+        device = self.device
+        reading_s, computing_s = num_bytes / device.bytes_per_s, flops / device.flops
+        dispatch_s = num_kernels * device.kernel_s + device.graph_s
+        working_s = max(reading_s, computing_s) / self.num_devices
+        computing = device.computing_error if computing_s > reading_s else 0.0
+        return hypot(ROOFLINE_ERROR, computing, device.dispatch_error * dispatch_s / max(working_s, dispatch_s))
+
+    def _padded(self, part: Part, rows: float) -> float:
+        """Rows that are computed. Prompts are read in graphs of their own, of whole steps of the context."""
+        device = self.device
+        if part.kind not in ("prefill", "draft_prefill"):
+            return device.padded_rows(rows)
+        if device.max_prompt is not None and rows > device.max_prompt:
+            msg = f"{device.name} reads prompts of at most {device.max_prompt} tokens, not of {rows:g}"
+            raise OutOfRangeError(msg)
+        return device.padded_context(rows)
+
+    def _model(self, part: Part) -> StoredModel | None:
+        if part.kind in TARGET_PARTS:
+            return self.target
+        return self.draft if part.kind in DRAFT_PARTS else None
