@@ -32,3 +32,21 @@ Factor = Annotated[float, Field(ge=0.01, le=MOST_SLOWDOWN, allow_inf_nan=False)]
 
 Count = Annotated[int, Field(ge=0, le=10**9)]
 """Rows, or tokens in a cache."""
+
+# What a data sheet may give: least and most, of the field's SI unit.
+TIMES_S: Final = (1e-12, LONGEST_S)
+BYTE_RATES: Final = (1.0, 1e18)
+"""Bytes per second."""
+OPERATION_RATES: Final = (1.0, 1e21)
+"""Operations per second."""
+CAPACITIES_BYTES: Final = (1.0, 1e15)
+POWERS_W: Final = (1e-6, 1e6)
+SHARES: Final = (1e-6, 1.0)
+"""Of a peak that is reached."""
+PRICES_USD: Final = (1e-6, 1e9)
+COUNTS: Final = (1.0, 1e9)
+TRANSFER_RATES: Final = (1e6, 1e12)
+"""Transfers per second and pin of a memory."""
+BUS_WIDTHS: Final = (1.0, 1e6)
+"""Bits."""
+WRITE_OFFS_S: Final = (LONGEST_S, 1e10)

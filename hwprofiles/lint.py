@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hwprofiles.sheets import DeviceSheet, LinkSheet, Quantity, device_sheet, link_sheet, shipped_names
+from hwprofiles.quantity import Quantity
+from hwprofiles.sheets import DeviceSheet, LinkSheet, device_sheet, link_sheet, shipped_names
 
 _TOLERANCE = 0.02
 _TEBI = 2.0**40 / 1e12

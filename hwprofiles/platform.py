@@ -1,112 +1,148 @@
-"""A platform: which devices there are and how they are linked, as a graph.
+"""A platform: its devices, the memories they share, and how they are linked, as a graph.
 
 ::
 
-    name: two GPUs and an NPU
+    name: a GPU and an NPU of one chip, and a card
+    host: cpu
     devices:
-      gpu0: {sheet: h100-sxm}
-      npu0: {sheet: lunar-lake-npu4}
+      gpu: {sheet: lunar-lake-gpu}
+      npu: {sheet: lunar-lake-npu4, memory_cap_bytes_per_s: 6.0e+10}
+      card0: {sheet: rtx4090}
+      card1: {sheet: rtx4090}
+      cpu: {name: its CPU, kind: cpu}
+    memory_pools:
+      memory: {devices: [gpu, npu, cpu], bytes_per_s: 1.365e+11, memory_bytes: 3.2e+10}
     links:
-      - {between: [gpu0, npu0], sheet: pcie-5-x16, latency_s: 5.0e-6}
+      - {between: [gpu, npu], sheet: unified-memory}
+      - {between: [cpu, card0], sheet: pcie-4-x16, latency_s: 5.0e-6}
+    groups:
+      cards: [card0, card1]
 
-A link takes its numbers from a shipped sheet, from its own fields, or both (own fields win).
+What a device or a link does not say itself, its sheet says (`hwprofiles.placed`). `load_platform` takes the name of a
+shipped one or the path of the user's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from pathlib import Path
+from typing import Annotated, Any, Self
 
 import networkx as nx
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from decoding.errors import ProfileError
-from decoding.yaml_file import StrictModel, load_yaml
-from hwprofiles.bounds import BytesPerSecond, Seconds
-from hwprofiles.sheets import DeviceSheet, Quantity, device_sheet, link_sheet, shipped_file, shipped_names
+from decoding.yaml_file import load_yaml
+from hwprofiles.placed import MemoryPool, Name, PlacedDevice, PlacedLink
+from hwprofiles.quantity import with_quantities
+from hwprofiles.sheets import Priced, shipped_file, shipped_names
 
 
-def _known_sheet(kind: Literal["device", "link"]) -> AfterValidator:
-    def check(name: str) -> str:
-        if name not in (names := shipped_names(kind)):
-            msg = f"no {kind} sheet is called {name!r}; there are {', '.join(names)}"
-            raise ValueError(msg)
-        return name
+class Platform(Priced):
+    """Devices, memories and links of one machine or cluster.
 
-    return AfterValidator(check)
+    Attributes:
+        name: in words.
+        devices: by the names that schedules and overrides call them.
+        memory_pools: memories that several devices share, by name; other devices have their own.
+        links: what joins the devices.
+        host: the device on which the driver runs, and through which goes what no link carries past it; None if
+            that costs nothing.
+        groups: devices that work on one model as tensor-parallel ranks, by the group's name.
+        price_usd_per_hour, price_usd, write_off_s: of the whole machine, where its devices have no price of their own.
+    """
 
-
-class PlacedDevice(StrictModel):
-    """A device of a platform and the sheet that describes it."""
-
-    sheet: Annotated[str, _known_sheet("device")]
-
-
-class PlacedLink(StrictModel):
-    """A link between two devices of a platform; both directions alike."""
-
-    between: tuple[str, str]
-    sheet: Annotated[str, _known_sheet("link")] | None = None
-    latency_s: Seconds | None = None
-    bytes_per_s: BytesPerSecond | None = None
-
-    @model_validator(mode="after")
-    def _complete(self) -> Self:
-        if self.between[0] == self.between[1]:
-            msg = f"a link joins two different devices, not {self.between[0]} and itself"
-            raise ValueError(msg)
-        if self._number("latency_s") is None:
-            msg = f"the link {' - '.join(self.between)} has no latency: its sheet gives none, so give latency_s here"
-            raise ValueError(msg)
-        return self
-
-    def transfer_s(self, num_bytes: float) -> float:
-        """Seconds for one message: latency, and bytes over bandwidth unless nothing is copied."""
-        latency_s, rate = self._number("latency_s"), self._number("bytes_per_s")
-        assert latency_s is not None
-        return latency_s + (num_bytes / rate if rate is not None else 0.0)
-
-    def _number(self, field: Literal["latency_s", "bytes_per_s"]) -> float | None:
-        own: float | None = getattr(self, field)
-        if own is not None or self.sheet is None:
-            return own
-        published: Quantity | None = getattr(link_sheet(self.sheet), field)
-        return published.value if published is not None else None
-
-
-class Platform(StrictModel):
-    """Devices and links of one machine or cluster."""
-
-    name: str
-    devices: Annotated[Mapping[str, PlacedDevice], Field(min_length=1)]
+    name: Annotated[str, Field(min_length=1)]
+    devices: Annotated[Mapping[Name, PlacedDevice], Field(min_length=1)]
+    memory_pools: Mapping[Name, MemoryPool] = Field(default={})
     links: tuple[PlacedLink, ...] = ()
+    host: Name | None = None
+    groups: Mapping[Name, Annotated[tuple[Name, ...], Field(min_length=2)]] = Field(default={})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_bare_numbers(cls, data: Any) -> Any:
+        return with_quantities(data, cls) if isinstance(data, Mapping) else data
 
     @model_validator(mode="after")
-    def _known_ends(self) -> Self:
-        for link in self.links:
-            for end in link.between:
-                if end not in self.devices:
-                    msg = f"a link names the device {end!r}; devices are {', '.join(self.devices)}"
+    def _consistent(self) -> Self:
+        for what, members in self._mentions():
+            for device in members:
+                if device not in self.devices:
+                    msg = f"{what} names the device {device!r}; devices are {', '.join(self.devices)}"
                     raise ValueError(msg)
+        _refuse_repeated("devices, memory pools and groups", [*self.devices, *self.memory_pools, *self.groups])
+        _refuse_repeated("links in one direction", [way for link in self.links for way in link.directions])
+        _refuse_repeated(
+            "devices of memory pools", [one for pool in self.memory_pools.values() for one in pool.devices]
+        )
+        for name, members in self.groups.items():
+            _refuse_repeated(f"devices of the group {name!r}", list(members))
         return self
 
     @cached_property
     def graph(self) -> Any:
-        """Undirected networkx graph: nodes carry `sheet` (`DeviceSheet`), edges `link` (`PlacedLink`)."""
-        graph = nx.Graph(name=self.name)
-        graph.add_nodes_from((name, {"sheet": device_sheet(placed.sheet)}) for name, placed in self.devices.items())
-        graph.add_edges_from((*link.between, {"link": link}) for link in self.links)
+        """Directed networkx graph: nodes carry `device` (`PlacedDevice`), edges `link` (`PlacedLink`).
+
+        A link that leads both ways is two edges, which share nothing.
+        """
+        graph = nx.DiGraph(name=self.name)
+        graph.add_nodes_from((name, {"device": device}) for name, device in self.devices.items())
+        graph.add_edges_from((*way, {"link": link}) for link in self.links for way in link.directions)
         return graph
 
-    def sheet(self, device: str) -> DeviceSheet:
-        """Data sheet of a device.
+    def device(self, name: str) -> PlacedDevice:
+        """The sheet of a device, with what the platform says of it.
 
         Raises:
             ProfileError: the platform has no such device.
         """
-        self._require(device)
-        return device_sheet(self.devices[device].sheet)
+        if name not in self.devices:
+            msg = f"platform {self.name!r} has no device {name!r}; it has {', '.join(self.devices)}"
+            raise ProfileError(msg)
+        return self.devices[name]
+
+    def members(self, name: str) -> tuple[str, ...]:
+        """The devices of a group; of a device, itself.
+
+        Raises:
+            ProfileError: neither a group nor a device is called so.
+        """
+        if name in self.groups:
+            return self.groups[name]
+        self.device(name)
+        return (name,)
+
+    def pool_of(self, device: str) -> tuple[str, MemoryPool]:
+        """The memory that a device reads: one of `memory_pools`, or its own, under its own name.
+
+        Raises:
+            ProfileError: the platform has no such device, or nothing says how fast its own memory is.
+        """
+        sheet = self.device(device)
+        for name, pool in self.memory_pools.items():
+            if device in pool.devices:
+                return name, pool
+        if sheet.memory_bytes_per_s is None:
+            msg = f"device {device!r} is in no memory pool and gives no memory_bytes_per_s; measure it, or give it"
+            raise ProfileError(msg)
+        own = MemoryPool(devices=(device,), bytes_per_s=sheet.memory_bytes_per_s, memory_bytes=sheet.memory_bytes)
+        return device, own
+
+    def link(self, start: str, end: str) -> PlacedLink:
+        """The link that leads straight from one device to another.
+
+        Raises:
+            ProfileError: there is none, or a device is unknown.
+        """
+        self.device(start)
+        self.device(end)
+        if not self.graph.has_edge(start, end):
+            msg = f"platform {self.name!r}: no link joins {start} to {end}"
+            raise ProfileError(msg)
+        found: PlacedLink = self.graph.edges[start, end]["link"]
+        return found
 
     def path(self, start: str, end: str, num_bytes: float = 0.0) -> tuple[str, ...]:
         """The devices a message of that size passes on its fastest way, both ends included.
@@ -126,8 +162,8 @@ class Platform(StrictModel):
 
     def _fastest(self, start: str, end: str, num_bytes: float) -> tuple[float, list[str]]:
         """Seconds and way of a message."""
-        self._require(start)
-        self._require(end)
+        self.device(start)
+        self.device(end)
 
         def cost(_left: str, _right: str, edge: Mapping[str, PlacedLink]) -> float:
             return edge["link"].transfer_s(num_bytes)
@@ -139,31 +175,33 @@ class Platform(StrictModel):
             raise ProfileError(msg) from error
         return seconds, way
 
-    def memory_pools(self) -> dict[str, tuple[str, ...]]:
-        """Devices by the memory they share; a device with memory of its own is not listed.
-
-        Devices share one only if they are one chip: same pool name and joined by unified memory.
-        """
-        unified = [link.between for link in self.links if link.sheet == "unified-memory"]
-        chips = nx.Graph(unified)
-        pools = {}
-        for members in nx.connected_components(chips):
-            names = tuple(name for name in self.devices if name in members)
-            pool = self.sheet(names[0]).memory_pool
-            if pool is not None and all(self.sheet(name).memory_pool == pool for name in names):
-                pools[f"{pool}:{names[0]}"] = names
-        return pools
-
-    def _require(self, device: str) -> None:
-        if device not in self.devices:
-            msg = f"platform {self.name!r} has no device {device!r}; it has {', '.join(self.devices)}"
-            raise ProfileError(msg)
+    def _mentions(self) -> list[tuple[str, tuple[str, ...]]]:
+        """What names devices, and those it names."""
+        return [
+            *(("a link", link.between) for link in self.links),
+            *((f"the memory pool {name!r}", pool.devices) for name, pool in self.memory_pools.items()),
+            *((f"the group {name!r}", members) for name, members in self.groups.items()),
+            ("host", () if self.host is None else (self.host,)),
+        ]
 
 
-def shipped_platform(name: str) -> Platform:
-    """A platform shipped here.
+def load_platform(name_or_path: str | Path) -> Platform:
+    """A platform: one shipped here by its name, or the user's own by the path of its file.
 
     Raises:
-        ProfileError: there is none of that name; lists those there are.
+        ProfileError: neither a shipped platform nor a file is called so; lists those there are.
+        ConfigError: the file is wrong; names file, line and value.
     """
-    return load_yaml(shipped_file("platform", name), Platform)
+    name, path = str(name_or_path), Path(name_or_path)
+    if name in shipped_names("platform"):
+        return load_yaml(shipped_file("platform", name), Platform)
+    if path.is_file() or isinstance(name_or_path, Path) or path.suffix in (".yaml", ".yml"):
+        return load_yaml(path, Platform)
+    msg = f"no platform is called {name!r}; there are {', '.join(shipped_names('platform'))}, or give a file's path"
+    raise ProfileError(msg)
+
+
+def _refuse_repeated(what: str, names: list[Any]) -> None:
+    if repeated := sorted({str(name) for name in names if names.count(name) > 1}):
+        msg = f"{what} repeat: {', '.join(repeated)}"
+        raise ValueError(msg)

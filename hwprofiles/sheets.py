@@ -6,6 +6,7 @@ calibration and lives in `hwprofiles.profile`; nothing here is a measurement of 
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -13,59 +14,127 @@ from pydantic import Field, model_validator
 
 from decoding.errors import ProfileError
 from decoding.yaml_file import StrictModel, load_yaml
+from hwprofiles import bounds
+from hwprofiles.quantity import Quantity, quantities_of, within
 
 _FOLDER = Path(__file__).parent
 Kind = Literal["device", "link", "platform"]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class Quantity(StrictModel):
-    """A published number.
+Times = Annotated[Quantity, within(*bounds.TIMES_S)]
+ByteRates = Annotated[Quantity, within(*bounds.BYTE_RATES)]
+OperationRates = Annotated[Quantity, within(*bounds.OPERATION_RATES)]
+Capacities = Annotated[Quantity, within(*bounds.CAPACITIES_BYTES)]
+Powers = Annotated[Quantity, within(*bounds.POWERS_W)]
+Shares = Annotated[Quantity, within(*bounds.SHARES)]
+Prices = Annotated[Quantity, within(*bounds.PRICES_USD)]
+Counts = Annotated[Quantity, within(*bounds.COUNTS)]
+WriteOffs = Annotated[Quantity, within(*bounds.WRITE_OFFS_S)]
+
+WeightFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "nf4", "int4"]
+"""Types that weights are stored in."""
+
+
+class Priced(StrictModel):
+    """What something costs, to rent or to own.
 
     Attributes:
-        value: in the SI unit that the field's name ends with.
-        span: lowest and highest published value, where sources differ; `value` lies within.
-        status: `datasheet` (the maker's word), `measured` (by whom, the source names), or `derived` from others.
-        source: where it is from, and how it was derived.
+        price_usd_per_hour: rent.
+        price_usd: what it costs to buy.
+        write_off_s: time of use over which the purchase is written off; belongs to `price_usd`.
     """
 
-    value: Annotated[Finite, Field(gt=0)]
-    span: tuple[Finite, Finite] | None = None
-    status: Literal["datasheet", "measured", "derived"]
-    source: Annotated[str, Field(min_length=1)]
+    price_usd_per_hour: Prices | None = None
+    price_usd: Prices | None = None
+    write_off_s: WriteOffs | None = None
 
     @model_validator(mode="after")
-    def _within_span(self) -> Self:
-        if self.span is not None and not self.span[0] <= self.value <= self.span[1]:
-            msg = f"value {self.value:g} is outside its span {self.span[0]:g}..{self.span[1]:g}"
+    def _purchase_is_written_off(self) -> Self:
+        if (self.price_usd is None) != (self.write_off_s is None):
+            msg = "price_usd and write_off_s belong together: a purchase costs nothing per hour until it is written off"
             raise ValueError(msg)
         return self
 
+    @property
+    def usd_per_hour(self) -> float | None:
+        """The rent, else the purchase over its write-off (power not included); None where neither is known."""
+        if self.price_usd_per_hour is not None:
+            return self.price_usd_per_hour.value
+        if self.price_usd is None or self.write_off_s is None:
+            return None
+        return self.price_usd.value / self.write_off_s.value * 3600.0
 
-class DeviceSheet(StrictModel):
+
+class DeviceSheet(Priced):
     """One compute device.
 
     Attributes:
         name: as its maker calls it.
         kind: what it is.
         memory_pool: name of the memory it shares with other devices of its chip; None if it has its own.
-        bf16_flops: dense half-precision peak, FLOP/s.
+        bf16_flops: dense half-precision peak, FLOP/s; of status `measured`, what was reached instead.
         int8_ops: dense 8-bit peak, operations/s.
         memory_bytes_per_s: bandwidth of its memory, or of the pool it shares.
+        memory_cap_bytes_per_s: the most that this device alone can draw from a shared pool; None if not known.
         memory_bytes: capacity of that memory.
-        power_w: board or package power.
+        memory_efficiency: share of `memory_bytes_per_s` that was reached by this device alone.
+        flops_efficiency: share of `bf16_flops` that was reached.
+        power_w: board or package power while working.
+        idle_power_w: the same while waiting.
+        power_of: whether that is the power of this device, or of a package that it shares with others.
         dispatch_s: fixed cost of starting one kernel or one compiled graph.
+        dispatch_of: what `dispatch_s` starts: a `kernel` (several a layer) or a `graph` (one a model part).
+        dispatches_per_token: how many of them a plain decoding step was counted to take, of the model in the source.
+        two_streams_slowdown: time of work on one of two streams of this device over its time alone.
+        static_shapes: whether every shape must be compiled before: rows and contexts are padded to a bucket then.
+        row_buckets: numbers of rows it is compiled for, ascending; empty if not known.
+        max_prompt_tokens: longest prompt that it is compiled for; None if there is no limit or it is not known.
+        recompile_s: time to compile one more shape.
+        weight_formats: types of weights it runs; empty if not known.
+        facts_source: where `static_shapes`, `row_buckets`, `max_prompt_tokens` and `weight_formats` are from.
     """
 
-    name: str
+    name: Annotated[str, Field(min_length=1)]
     kind: Literal["cpu", "gpu", "npu"]
     memory_pool: str | None = None
-    bf16_flops: Quantity | None = None
-    int8_ops: Quantity | None = None
-    memory_bytes_per_s: Quantity | None = None
-    memory_bytes: Quantity | None = None
-    power_w: Quantity | None = None
-    dispatch_s: Quantity | None = None
+    bf16_flops: OperationRates | None = None
+    int8_ops: OperationRates | None = None
+    memory_bytes_per_s: ByteRates | None = None
+    memory_cap_bytes_per_s: ByteRates | None = None
+    memory_bytes: Capacities | None = None
+    memory_efficiency: Shares | None = None
+    flops_efficiency: Shares | None = None
+    power_w: Powers | None = None
+    idle_power_w: Powers | None = None
+    power_of: Literal["device", "package"] = "device"
+    dispatch_s: Times | None = None
+    dispatch_of: Literal["kernel", "graph"] | None = None
+    dispatches_per_token: Counts | None = None
+    two_streams_slowdown: Annotated[Quantity, within(1.0, bounds.MOST_SLOWDOWN)] | None = None
+    static_shapes: bool = False
+    row_buckets: tuple[Annotated[int, Field(ge=1, le=100_000)], ...] = ()
+    max_prompt_tokens: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    recompile_s: Times | None = None
+    weight_formats: tuple[WeightFormat, ...] = ()
+    facts_source: Annotated[str, Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        problem = None
+        if list(self.row_buckets) != sorted(set(self.row_buckets)):
+            problem = f"row_buckets {list(self.row_buckets)} must be ascending without repeats"
+        elif (self.dispatch_s is None) != (self.dispatch_of is None):
+            problem = "dispatch_s and dispatch_of belong together: say whether it is paid by kernel or by graph"
+        elif self.row_buckets and not self.static_shapes:
+            problem = "row_buckets are of devices with static_shapes: true"
+        if problem is not None:
+            raise ValueError(problem)
+        return self
+
+    @property
+    def quantities(self) -> dict[str, Quantity]:
+        """All numbers that the sheet gives, by field."""
+        return quantities_of(self)
 
     def bandwidth_floor_s(self, num_bytes: float) -> float:
         """The least time in which the device can read `num_bytes` once: a bound of every decoding step.
@@ -80,11 +149,22 @@ class DeviceSheet(StrictModel):
 
 
 class LinkSheet(StrictModel):
-    """One kind of link; `bytes_per_s` is per direction, None where nothing is copied (unified memory)."""
+    """One kind of link, in each of its directions.
 
-    name: str
-    bytes_per_s: Quantity | None = None
-    latency_s: Quantity | None = None
+    Attributes:
+        name: as it is called.
+        bytes_per_s: bandwidth of one direction; None where nothing is copied (unified memory).
+        latency_s: of a message without a byte.
+    """
+
+    name: Annotated[str, Field(min_length=1)]
+    bytes_per_s: ByteRates | None = None
+    latency_s: Times | None = None
+
+    @property
+    def quantities(self) -> dict[str, Quantity]:
+        """All numbers that the sheet gives, by field."""
+        return quantities_of(self)
 
 
 def shipped_names(kind: Kind) -> tuple[str, ...]:
@@ -104,11 +184,13 @@ def shipped_file(kind: Kind, name: str) -> Path:
     return _FOLDER / f"{kind}s" / f"{name}.yaml"
 
 
+@cache
 def device_sheet(name: str) -> DeviceSheet:
     """A shipped data sheet of a device; errors as in `shipped_file`."""
     return load_yaml(shipped_file("device", name), DeviceSheet)
 
 
+@cache
 def link_sheet(name: str) -> LinkSheet:
     """A shipped data sheet of a link; errors as in `shipped_file`."""
     return load_yaml(shipped_file("link", name), LinkSheet)

@@ -369,7 +369,7 @@ KINDS: Final[dict[str, Kind]] = {
         read=lambda at: _of((PLAIN, MIRROR), load_profile(at / "profile.yaml"), _machine()[1]),
     ),
     "platform": Kind(
-        make=_copied("platform", "h100-x2"),
+        make=_copied("platform", "h100x2"),
         read=lambda at: _numbers(load_yaml(at / "sheet.yaml", Platform).model_dump()),
     ),
     "device": Kind(

@@ -3,10 +3,10 @@ import re
 import pytest
 
 from hwprofiles.lint import lint_device, lint_link
+from hwprofiles.quantity import Quantity
 from hwprofiles.sheets import (
     DeviceSheet,
     LinkSheet,
-    Quantity,
     device_sheet,
     link_sheet,
     shipped_names,

@@ -2,20 +2,24 @@ from pathlib import Path
 
 import networkx as nx
 import pytest
+from pydantic import ValidationError
 
 from decoding.errors import ConfigError, ProfileError
 from decoding.yaml_file import load_yaml
-from hwprofiles.platform import PlacedDevice, PlacedLink, Platform, shipped_platform
-from hwprofiles.sheets import shipped_names
+from hwprofiles.placed import PlacedDevice, PlacedLink
+from hwprofiles.platform import Platform, load_platform
+from hwprofiles.quantity import UNSOURCED
+from hwprofiles.sheets import device_sheet, shipped_file, shipped_names
 
 
-def link(left: str, right: str, latency_s: float, bytes_per_s: float | None = None) -> PlacedLink:
-    return PlacedLink(between=(left, right), latency_s=latency_s, bytes_per_s=bytes_per_s)
+def link(left: str, right: str, latency_s: float, bytes_per_s: float | None = None, *, one_way=False) -> PlacedLink:
+    fields = {"between": (left, right), "latency_s": latency_s, "bytes_per_s": bytes_per_s, "one_way": one_way}
+    return PlacedLink.model_validate(fields)
 
 
-def platform(*links: PlacedLink) -> Platform:
-    devices = {name: PlacedDevice(sheet="generic-cpu") for name in ("a", "b", "c")}
-    return Platform(name="test", devices=devices, links=links)
+def platform(*links: PlacedLink, **fields) -> Platform:
+    devices = {name: PlacedDevice(name=name, kind="gpu") for name in ("a", "b", "c")}
+    return Platform.model_validate({"name": "test", "devices": devices, "links": links} | fields)
 
 
 def test_a_transfer_costs_latency_and_bytes_on_every_link_of_its_path() -> None:
@@ -33,22 +37,80 @@ def test_the_fastest_way_depends_on_the_size_of_the_message() -> None:
     assert machine.path("a", "c", 50) == ("a", "b", "c")
 
 
+def test_a_link_may_differ_by_direction_or_lead_one_way_only() -> None:
+    machine = platform(link("a", "b", 1.0, one_way=True), link("b", "a", 2.0, one_way=True), link("b", "c", 4.0))
+    assert (machine.transfer_s("a", "c", 0), machine.transfer_s("c", "a", 0)) == (5, 6)
+    assert machine.link("b", "a").latency_s.value == 2
+    with pytest.raises(ProfileError, match="no link joins a to c"):
+        machine.link("a", "c")
+
+
 def test_unified_memory_copies_nothing() -> None:
-    machine = shipped_platform("lunar-lake")
+    machine = load_platform("lunar-lake")
     assert machine.transfer_s("gpu", "npu", 0) == machine.transfer_s("gpu", "npu", 1e9)
-    assert machine.memory_pools() == {"lunar-lake:gpu": ("gpu", "npu")}
 
 
-def test_chips_of_one_kind_do_not_share_a_memory() -> None:
-    pools = shipped_platform("m2-ultra-x8").memory_pools()
-    assert sorted(pools.values()) == [(f"gpu{chip}", f"npu{chip}") for chip in range(8)]
+def test_engines_of_one_chip_share_a_memory_and_those_of_another_chip_do_not() -> None:
+    machine = load_platform("m2-ultra-x8")
+    for chip in range(8):
+        name, pool = machine.pool_of(f"npu{chip}")
+        assert {f"gpu{chip}", f"npu{chip}"} <= set(pool.devices)
+        assert machine.pool_of(f"gpu{chip}") == (name, pool)
+        assert f"gpu{(chip + 1) % 8}" not in pool.devices
+
+
+def test_a_device_in_no_pool_has_a_memory_of_its_own() -> None:
+    name, pool = load_platform("h100x2").pool_of("gpu1")
+    assert (name, pool.devices) == ("gpu1", ("gpu1",))
+    assert (pool.bytes_per_s.value, pool.memory_bytes.value) == (3.35e12, 80e9)
+    with pytest.raises(ProfileError, match="'a' is in no memory pool and gives no memory_bytes_per_s"):
+        platform().pool_of("a")
+
+
+def test_own_fields_win_over_the_sheets_one_by_one() -> None:
+    placed = PlacedDevice.model_validate({"sheet": "h100-sxm", "power_w": 500.0, "price_usd_per_hour": None})
+    sheet = device_sheet("h100-sxm")
+    assert placed.power_w.model_dump(include={"value", "status", "source"}) == {
+        "value": 500.0,
+        "status": "guessed",
+        "source": UNSOURCED,
+    }
+    assert (placed.bf16_flops, placed.price_usd_per_hour) == (sheet.bf16_flops, None)
+    assert placed.name == sheet.name
+
+
+def test_a_device_needs_no_sheet() -> None:
+    data = {"name": "mine", "devices": {"x": {"name": "X", "kind": "npu", "memory_bytes_per_s": 1e11}}}
+    assert Platform.model_validate(data).devices["x"].bandwidth_floor_s(1e11) == 1
+
+
+def test_a_platform_that_is_written_out_is_read_again_as_it_was() -> None:
+    machine = load_platform("m2-ultra-x8")
+    assert Platform.model_validate(machine.model_dump()) == machine
+    assert Platform.model_validate(machine.model_dump(mode="json")) == machine
+
+
+def test_a_group_is_its_devices_and_a_device_is_itself() -> None:
+    machine = platform(groups={"both": ("a", "b")})
+    assert (machine.members("both"), machine.members("c")) == (("a", "b"), ("c",))
+    with pytest.raises(ProfileError, match="no device 'all'"):
+        machine.members("all")
 
 
 @pytest.mark.parametrize("name", shipped_names("platform"))
-def test_shipped_platforms_are_connected(name: str) -> None:
-    graph = shipped_platform(name).graph
-    assert nx.is_connected(graph)
-    assert all(graph.nodes[device]["sheet"].memory_bytes_per_s for device in graph)
+def test_shipped_platforms_are_connected_both_ways(name: str) -> None:
+    assert nx.is_strongly_connected(load_platform(name).graph)
+
+
+def test_a_platform_is_found_by_name_and_by_path(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(shipped_file("platform", "h100x2").read_text().replace("Two H100", "My two H100"))
+    assert load_platform(own).name.startswith("My two H100")
+    assert load_platform(str(own)) == load_platform(own)
+    with pytest.raises(ConfigError, match=r"absent\.yaml: cannot be read"):
+        load_platform(str(tmp_path / "absent.yaml"))
+    with pytest.raises(ProfileError, match="no platform is called 'cray'; there are .*strix-halo.*or give a file"):
+        load_platform("cray")
 
 
 def test_devices_without_a_way_between_them_and_unknown_ones_are_errors() -> None:
@@ -57,8 +119,27 @@ def test_devices_without_a_way_between_them_and_unknown_ones_are_errors() -> Non
         machine.transfer_s("a", "c", 1)
     with pytest.raises(ProfileError, match="no device 'd'; it has a, b, c"):
         machine.path("a", "d")
-    with pytest.raises(ProfileError, match="no platform is called 'cray'; there are .*strix-halo"):
-        shipped_platform("cray")
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"host": "cpu"}, "host names the device 'cpu'; devices are a, b, c"),
+        ({"groups": {"all": ("a", "z")}}, "the group 'all' names the device 'z'"),
+        ({"groups": {"all": ("a", "a")}}, "devices of the group 'all' repeat: a"),
+        ({"groups": {"b": ("a", "c")}}, "devices, memory pools and groups repeat: b"),
+        ({"memory_pools": {"m": {"devices": ("z",), "bytes_per_s": 1e9}}}, "the memory pool 'm' names the device 'z'"),
+        (
+            {"memory_pools": {name: {"devices": ("a",), "bytes_per_s": 1e9} for name in "mn"}},
+            "devices of memory pools repeat: a",
+        ),
+        ({"links": (link("a", "b", 1.0), link("b", "a", 1.0))}, "links in one direction repeat"),
+        ({"price_usd": 100.0}, "price_usd and write_off_s belong together"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(fields, complaint: str) -> None:
+    with pytest.raises(ValidationError, match=complaint):
+        platform(**fields)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +150,10 @@ def test_devices_without_a_way_between_them_and_unknown_ones_are_errors() -> Non
         ("{a: {sheet: l40s}}\nlinks: [{between: [a, a], latency_s: 1.0}]", "two different devices"),
         ("{a: {sheet: l40s}, b: {sheet: l40s}}\nlinks: [{between: [a, b], sheet: hccs-910b}]", "has no latency"),
         ("{a: {sheet: l40s}, b: {sheet: l40s}}\nlinks: [{between: [a, b], sheet: rope}]", "no link sheet .* 'rope'"),
+        ("{a: {sheet: l40s, power: 3.0}}", "power: Extra inputs are not permitted"),
+        ("{a: {sheet: l40s, power_w: -3.0}}", "power_w.value: Input should be greater than 0, found -3.0"),
+        ("{a: {sheet: l40s, power_w: 1.0e+9}}", "power_w: .*1e.09 is outside 1e-06..1e.06"),
+        ("{a.b: {sheet: l40s}}", "should match pattern"),
     ],
 )
 def test_a_wrong_platform_file_is_refused(tmp_path: Path, text: str, complaint: str) -> None:

@@ -5,7 +5,8 @@ from pydantic import ValidationError
 
 from decoding.errors import ConfigError, ProfileError
 from decoding.yaml_file import load_yaml
-from hwprofiles.sheets import DeviceSheet, Quantity, device_sheet, link_sheet, shipped_names
+from hwprofiles.quantity import Quantity
+from hwprofiles.sheets import DeviceSheet, device_sheet, link_sheet, shipped_names
 
 WEIGHTS_OF_8B_BYTES = 16.06e9
 

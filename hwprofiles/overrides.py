@@ -1,0 +1,96 @@
+"""What-if changes of a platform: `{"npu.memory_bytes_per_s": "+10%"}` makes another platform whose sources say so.
+
+A key is the name of a device, of a memory pool or of a link (`gpu-npu`, in either order), a dot, and a field. A value
+is a number, a change in per cent (`+10%`, `-5%`), or `none`, which takes the number away; of fields that are no
+numbers with an origin (`row_buckets`, `static_shapes`) it is what YAML would read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import yaml
+from pydantic import ValidationError
+
+from decoding.errors import ConfigError, cut, listed, mistake, shown
+from decoding.yaml_file import StrictModel
+from hwprofiles.placed import MemoryPool, PlacedDevice, PlacedLink
+from hwprofiles.platform import Platform
+from hwprofiles.quantity import quantity_fields
+
+_PER_CENT: Final = re.compile(r"([+-])\s*(\d+(?:\.\d+)?)\s*%")
+_FIXED: Final = ("name", "sheet", "between", "one_way", "devices", "memory_pool", "facts_source")
+"""What makes a part the part that it is; no setting."""
+
+
+def with_overrides(platform: Platform, overrides: Mapping[str, str | float]) -> Platform:
+    """The platform with some of its numbers changed; they count as guessed then, and their sources say what changed.
+
+    A device in a memory pool still draws at most what the pool delivers: to change that, name the pool.
+
+    Raises:
+        ConfigError: no part or field is called so (lists those there are), or the value is wrong.
+    """
+    data = platform.model_dump()
+    for key, value in overrides.items():
+        part, _, field = key.rpartition(".")
+        model, places = _find(platform, data, part, key)
+        fields = [name for name in model.model_fields if name not in _FIXED]
+        if field not in fields:
+            raise ConfigError(f"{key!r}: {part} has no field {field!r} that can be set; it has {', '.join(fields)}")
+        for place in places:
+            is_number = field in quantity_fields(model)
+            place[field] = _number(key, place[field], value) if is_number else _plain(key, value)
+    try:
+        return Platform.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(listed([mistake(item) for item in error.errors(include_url=False)])) from error
+
+
+def _find(platform: Platform, data: dict[str, Any], part: str, key: str) -> tuple[type[StrictModel], list[Any]]:
+    """What a part is, and its places in the platform's data."""
+    if part in platform.devices:
+        return PlacedDevice, [data["devices"][part]]
+    if part in platform.memory_pools:
+        return MemoryPool, [data["memory_pools"][part]]
+    places = [
+        place
+        for place, link in zip(data["links"], platform.links, strict=True)
+        if part in ("-".join(way) for way in link.directions)
+    ]
+    if not places:
+        names = [*platform.devices, *platform.memory_pools, *("-".join(link.between) for link in platform.links)]
+        msg = f"{key!r}: set PART.FIELD, where PART of platform {platform.name!r} is {', '.join(names)}"
+        raise ConfigError(msg)
+    return PlacedLink, places
+
+
+def _number(key: str, old: Mapping[str, Any] | None, value: str | float) -> dict[str, Any] | None:
+    """A quantity in place of another, as data."""
+    text = str(value).strip()
+    if text == "none":
+        return None
+    origin = {"status": "guessed", "as_of": None if old is None else old["as_of"]}
+    if change := _PER_CENT.fullmatch(text):
+        if old is None:
+            raise ConfigError(f"{key!r}: no number is given that {text} could change; set one")
+        factor = 1 + float(change[1] + change[2]) / 100
+        span = None if old["span"] is None else tuple(end * factor for end in old["span"])
+        source = f"what if: {text} of {old['value']:g} ({old['source']})"
+        return origin | {"value": old["value"] * factor, "span": span, "source": source}
+    try:
+        number = float(text)
+    except ValueError as error:
+        raise ConfigError(f"{key!r}: a number, a change such as +10%, or none, found {shown(value)}") from error
+    was = "nothing is known" if old is None else f"it is {old['value']:g} ({old['source']})"
+    return origin | {"value": number, "source": f"what if: {text} where {was}"}
+
+
+def _plain(key: str, value: str | float) -> Any:
+    """The value of a field that has no origin."""
+    try:
+        return yaml.safe_load(value) if isinstance(value, str) else value
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{key!r}: {shown(value)} is not valid YAML ({cut(str(error), 100)})") from error

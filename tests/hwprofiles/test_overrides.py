@@ -1,0 +1,79 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from decoding.errors import ConfigError
+from hwprofiles.overrides import with_overrides
+from hwprofiles.platform import Platform, load_platform
+
+LUNAR_LAKE = load_platform("lunar-lake")
+
+
+def test_a_change_in_per_cent_scales_the_number_and_is_a_guess_whose_source_says_what_it_was() -> None:
+    changed = with_overrides(LUNAR_LAKE, {"npu.memory_bytes_per_s": "+10%", "memory.bytes_per_s": "-50 %"})
+    rate = changed.devices["npu"].memory_bytes_per_s
+    assert rate.value == pytest.approx(1.1 * 136.5e9, rel=1e-12)
+    assert rate.status == "guessed"
+    assert rate.source.startswith("what if: +10% of 1.365e+11 (Intel")
+    assert changed.pool_of("npu")[1].bytes_per_s.value == pytest.approx(136.5e9 / 2, rel=1e-12)
+
+
+def test_the_span_changes_with_the_number() -> None:
+    changed = with_overrides(LUNAR_LAKE, {"gpu-npu.latency_s": "+100%"})
+    old, new = LUNAR_LAKE.link("gpu", "npu").latency_s, changed.link("gpu", "npu").latency_s
+    assert new.span == pytest.approx([2 * end for end in old.span])
+
+
+@pytest.mark.parametrize("value", [2.0e-5, "2e-5"])
+def test_a_number_replaces_another_or_stands_where_there_was_none(value) -> None:
+    changed = with_overrides(LUNAR_LAKE, {"npu-gpu.latency_s": value, "gpu.memory_cap_bytes_per_s": "1e11"})
+    assert changed.transfer_s("gpu", "npu", 8) == changed.transfer_s("npu", "gpu", 8) == 2e-5
+    assert changed.devices["gpu"].memory_cap_bytes_per_s.value == 1e11
+    assert "nothing is known" in changed.devices["gpu"].memory_cap_bytes_per_s.source
+
+
+def test_none_takes_a_number_away_and_facts_take_what_yaml_reads() -> None:
+    changed = with_overrides(
+        LUNAR_LAKE, {"gpu.int8_ops": "none", "npu.static_shapes": "true", "npu.row_buckets": "[1, 8]"}
+    )
+    assert changed.devices["gpu"].int8_ops is None
+    assert changed.devices["npu"].row_buckets == (1, 8)
+
+
+def test_only_the_link_in_that_direction_changes_where_directions_differ() -> None:
+    ways = [{"between": way, "one_way": True, "latency_s": 1.0} for way in (("a", "b"), ("b", "a"))]
+    devices = {name: {"name": name, "kind": "gpu"} for name in "ab"}
+    machine = Platform.model_validate({"name": "test", "devices": devices, "links": ways})
+    changed = with_overrides(machine, {"b-a.latency_s": "-50%"})
+    assert (changed.transfer_s("a", "b", 0), changed.transfer_s("b", "a", 0)) == (1.0, 0.5)
+
+
+@given(st.floats(-99, 1e4).map(lambda change: round(change, 3)))
+def test_a_change_leaves_all_else_as_it_was_and_the_platform_too(change: float) -> None:
+    before = LUNAR_LAKE.model_dump()
+    changed = with_overrides(LUNAR_LAKE, {"npu.int8_ops": f"{change:+.3f}%"})
+    assert changed.devices["npu"].int8_ops.value == pytest.approx(48e12 * (1 + change / 100))
+    after = changed.model_dump()
+    after["devices"]["npu"]["int8_ops"] = before["devices"]["npu"]["int8_ops"]
+    assert after == before == LUNAR_LAKE.model_dump()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "complaint"),
+    [
+        ("npuu.int8_ops", 1.0, "PART of platform .*Lunar Lake.* is gpu, npu, .*memory, gpu-npu"),
+        ("int8_ops", 1.0, "set PART.FIELD"),
+        ("npu.speed", 1.0, "npu has no field 'speed' that can be set; it has .*memory_bytes_per_s"),
+        ("npu.sheet", "rtx4090", "npu has no field 'sheet'"),
+        ("memory.devices", "[gpu]", "memory has no field 'devices'"),
+        ("npu.int8_ops", "fast", "a number, a change such as \\+10%, or none, found 'fast'"),
+        ("npu.idle_power_w", "+10%", "no number is given that \\+10% could change"),
+        ("npu.int8_ops", "-100%", "devices.npu.int8_ops.value: Input should be greater than 0"),
+        ("npu.row_buckets", "[8, 1]", r"row_buckets \[8, 1\] must be ascending"),
+        ("npu.row_buckets", "[8, ", "not valid YAML"),
+        ("npu.int8_ops", "1e40", "1e.40 is outside"),
+    ],
+)
+def test_a_wrong_override_is_answered_with_what_is_right(key: str, value, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        with_overrides(LUNAR_LAKE, {key: value})
