@@ -31,8 +31,9 @@ from numpy.typing import NDArray
 from decoding.schedule import Schedule
 from sim.cost.contention import Slowdown
 from sim.cost.cost_model import Floats, Ints
-from sim.cost.durations import Durations, in_ticks
+from sim.cost.durations import Durations
 from sim.cost.round_plan import DRAFT_STEPS, EXIT_STEPS, StepKind
+from sim.ticks import in_ticks
 
 _FOREVER: Floats = np.array(np.inf)
 _NO_SLOWDOWN = Slowdown(np.ones(1), np.ones(1))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from hwprofiles.profile import Profile
 from sim.cost.cost_model import Floats
+from sim.cost.fair_shares import stretches
 
 
 class Slowdown(NamedTuple):
@@ -39,18 +38,9 @@ class PairContention(NamedTuple):
         """Slowdown of both for the bandwidths that each would take at full speed.
 
         A lane's demand falls with its measured slowdown. Demands that together exceed the pool get max-min fair
-        shares: for two that is all it wants to whoever wants less than half, and the rest to the other.
+        shares.
         """
         target_wants = target_bytes_per_s / self.target_slowdown
         draft_wants = draft_bytes_per_s / self.draft_slowdown
-        pool = self.pool_bytes_per_s
-        return Slowdown(
-            self.target_slowdown * _stretch(target_wants, draft_wants, pool),
-            self.draft_slowdown * _stretch(draft_wants, target_wants, pool),
-        )
-
-
-def _stretch(wanted: Floats, other: Floats, pool: float) -> Floats:
-    """Wanted over granted bandwidth, 1 where all is granted."""
-    granted = np.maximum(pool / 2, pool - other)
-    return np.maximum(1.0, wanted / granted)
+        target, draft = stretches((target_wants, draft_wants), self.pool_bytes_per_s)
+        return Slowdown(self.target_slowdown * target, self.draft_slowdown * draft)

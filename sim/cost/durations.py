@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import floor
 
 import numpy as np
 
@@ -20,25 +19,7 @@ from sim.cost.contention import PairContention, Slowdown
 from sim.cost.cost_model import Floats, LaneCost, MeasuredCost, Part, PartFacts
 from sim.cost.prefill import PrefillTimes
 from sim.cost.round_plan import DRAFT_STEP, DRAFT_STREAMS, Operation, RoundPlan, RoundShape, StepKind
-
-TICK_S = 2.0**-40
-"""Durations are whole ticks of 0.9 ps. Sums of ticks are exact below 8192 s, so the order of additions does not
-matter, and two lanes meet at the same boundary in both simulators or in neither."""
-
-
-def in_ticks(seconds: Floats) -> Floats:
-    """The nearest whole ticks; halves go up, so that a delay of whole ticks before or after changes nothing."""
-    return np.floor(seconds / TICK_S + 0.5) * TICK_S
-
-
-def one_in_ticks(seconds: float) -> float:
-    """`in_ticks` of a single number, which is faster that way."""
-    return floor(seconds / TICK_S + 0.5) * TICK_S
-
-
-def work_in_ticks(seconds: Floats) -> Floats:
-    """The nearest whole ticks, one at least: no work takes no time."""
-    return np.maximum(in_ticks(seconds), TICK_S)
+from sim.ticks import one_in_ticks, work_in_ticks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

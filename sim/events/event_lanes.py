@@ -14,10 +14,10 @@ from simpy import Event, Timeout
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.trace import Work
 from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT
-from sim.cost.durations import one_in_ticks
 from sim.cost.round_plan import DRAFT_STEPS, EXIT_STEPS, StepKind
 from sim.events.shared_machine import DRAFT, TARGET, Run, Runs, SharedMachine
 from sim.events.simulated_sequence import SimulatedSequence, Steps
+from sim.ticks import one_in_ticks
 
 NO_SIGNAL = ExitSignal(())
 """What the exit names is known to the acceptance model already; a method only passes the message on."""

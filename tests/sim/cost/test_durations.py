@@ -9,9 +9,10 @@ from decoding.errors import ConfigError, OutOfRangeError, ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.profile import LatencyTable, LinkProfile, Profile
 from sim.cost.cost_model import ConstantCost
-from sim.cost.durations import TICK_S, Durations, DurationTables, in_ticks, one_in_ticks
+from sim.cost.durations import Durations, DurationTables
 from sim.cost.round_plan import RoundShape, step_rows
 from sim.evaluator import predict
+from sim.ticks import TICK_S, in_ticks, one_in_ticks
 from sim.world import simulate
 from tests.sim.playing import by_rows
 from tests.sim.worlds import AUTOREGRESSIVE, TREES, constant, lane, machine, mirror, prompt, record, speculative, tree

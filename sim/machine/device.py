@@ -1,0 +1,78 @@
+"""A device: one operation at a time, first in, first out, each of which has to be dispatched."""
+
+from __future__ import annotations
+
+from collections import deque
+from math import inf
+
+from simpy import Event, Timeout
+
+from sim.machine.memory_pool import MemoryPool, Run, Runs
+from sim.machine.reply import Reply
+from sim.ticks import one_in_ticks
+
+_END = Run(0.0)
+
+
+class Device:
+    """A device that computes out of a memory pool.
+
+    Half of the dispatch lies between the sending of an operation and its start, half between its end and the reply;
+    the device itself is free meanwhile. A stream, a share of a device, is another device of the same pool; a group
+    that computes everything together (`sim.cost.group_cost`) is one device.
+
+    Attributes:
+        half_s: half a dispatch.
+        most_bytes_per_s: its own cap, which it cannot exceed however wide the pool is.
+    """
+
+    __slots__ = ("_pool", "_queue", "half_s", "most_bytes_per_s", "place")
+
+    def __init__(self, pool: MemoryPool, *, dispatch_s: float = 0.0, most_bytes_per_s: float = inf) -> None:
+        self._pool = pool
+        self._queue: deque[tuple[float, Runs]] = deque()  # time of arrival, operation
+        self.half_s = one_in_ticks(dispatch_s / 2)
+        self.most_bytes_per_s = most_bytes_per_s
+        self.place = pool.join(self)
+
+    def execute(self, seconds: float, *, num_bytes: float = 0.0) -> Event:
+        """An operation of so much computing and memory traffic, whichever takes longer; the event is its reply."""
+        reply = Reply(self._pool.env)
+        work_s = max(seconds, num_bytes / self.most_bytes_per_s)
+        self.submit(self._single(Run(work_s, bytes_per_s=num_bytes / work_s if num_bytes else 0.0), reply))
+        return reply
+
+    def submit(self, runs: Runs, *, after_s: float = 0.0) -> None:
+        """Queue an operation that is sent `after_s` from now: operations are sent in the order of calls."""
+        self._queue.append((self._pool.env.now + after_s + self.half_s, runs))
+        if len(self._queue) == 1:
+            self.resume()
+
+    def resume(self, _: Event | None = None) -> None:
+        """Go on if idle: an operation has arrived, or no longer waits."""
+        if not self._pool.is_busy(self.place):
+            run = self.next_run()
+            if run is not None:
+                self._pool.begin(self.place, run)
+
+    def cut(self, run: Run, step_s: float) -> int:
+        """See `MemoryPool.cut`."""
+        return self._pool.cut(run, step_s)
+
+    def next_run(self) -> Run | None:
+        """The next run of the operation under way, or the first one of the next operation that has arrived."""
+        queue, env = self._queue, self._pool.env
+        while queue:
+            arrives_s, runs = queue[0]
+            if (wait_s := arrives_s - env.now) > 0:
+                Timeout(env, wait_s).callbacks.append(self.resume)
+                return None
+            run = next(runs, _END)
+            if run is not _END:
+                return run
+            queue.popleft()
+        return None
+
+    def _single(self, run: Run, reply: Reply) -> Runs:
+        yield run
+        reply.arrive_in(self.half_s)

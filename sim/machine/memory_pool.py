@@ -1,0 +1,156 @@
+"""A memory that devices share: each computes at the pace that its share of the bandwidth allows.
+
+Work is re-timed only when a device starts or stops computing: what has been done at the old pace is settled, and the
+next end is scheduled. An end that was scheduled before stays in SimPy's queue and is ignored when it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import ceil, inf
+from typing import Protocol
+
+import numpy as np
+from simpy import Environment, Event, Timeout
+
+from sim.cost.fair_shares import stretches
+
+
+class Run:
+    """Work under way on one device; times are what it takes alone.
+
+    Attributes:
+        work_s: all of it.
+        bytes_per_s: memory traffic at that speed.
+        what: what it is, for pools that know what some kinds of work cost each other.
+        done_s: what was done when the pool last settled.
+        slowdown: time over time alone since then.
+        marks: (time, work done) whenever the pool settled; of pools with marks only.
+    """
+
+    __slots__ = ("bytes_per_s", "done_s", "marks", "slowdown", "what", "work_s")
+
+    def __init__(self, work_s: float, *, bytes_per_s: float = 0.0, what: int | str = "") -> None:
+        self.work_s = work_s
+        self.bytes_per_s = bytes_per_s
+        self.what = what
+        self.done_s = 0.0
+        self.slowdown = 1.0
+        self.marks: list[tuple[float, float]] = []
+
+    def times_s(self, works_s: Sequence[float]) -> list[float]:
+        """When it started, and when each of these pieces of work ended; to be asked at its own end."""
+        times, done = zip(*self.marks, strict=True)
+        return [times[0], *np.interp(np.cumsum(works_s), done, times).tolist()]
+
+
+Runs = Iterator[Run | None]
+"""An operation: one run after the other, each asked for when the one before has ended; None to wait for `resume`."""
+
+
+class Sharer(Protocol):
+    """What computes out of a pool: a `sim.machine.device.Device`."""
+
+    def next_run(self) -> Run | None:
+        """What it does next, None to be idle; asked when its run has ended."""
+        ...
+
+
+class MemoryPool:
+    """One memory and the devices that compute out of it.
+
+    Max-min fair: who wants less than an equal share gets all it wants, the rest is shared by the others. A run that is
+    granted a share of the bandwidth it wants goes at that share of its speed.
+    """
+
+    __slots__ = ("_ending", "_runs", "_settled_s", "_sharers", "_slowed", "_wake", "bytes_per_s", "env", "has_marks")
+
+    def __init__(self, env: Environment, bytes_per_s: float = inf, *, has_marks: bool = False) -> None:
+        """`has_marks` is whether runs shall be able to tell when each of their pieces ended."""
+        self.env = env
+        self.bytes_per_s = bytes_per_s
+        self.has_marks = has_marks
+        self._sharers: list[Sharer] = []
+        self._runs: list[Run | None] = []
+        self._slowed: dict[tuple[float, ...], list[float]] = {}
+        self._settled_s = env.now
+        self._ending = 0
+        self._wake: Event | None = None
+
+    def join(self, sharer: Sharer) -> int:
+        """Take a device in; its place in this pool."""
+        self._sharers.append(sharer)
+        self._runs.append(None)
+        return len(self._runs) - 1
+
+    def is_busy(self, place: int) -> bool:
+        """Whether the device at that place computes."""
+        return self._runs[place] is not None
+
+    def begin(self, place: int, run: Run) -> None:
+        """An idle device starts to compute."""
+        self._settle()
+        self._occupy(place, run)
+        self._set_pace()
+
+    def cut(self, run: Run, step_s: float) -> int:
+        """Let a run of equal steps end at its next boundary; the number of steps until there."""
+        self._settle()
+        num_steps = min(ceil(run.done_s / step_s), round(run.work_s / step_s))
+        run.work_s = num_steps * step_s
+        self._set_pace()
+        return num_steps
+
+    def slow(self, active: Sequence[Run]) -> None:
+        """Set the slowdown of all runs that compute at once, in the order of their devices."""
+        wanted = tuple([run.bytes_per_s for run in active])
+        if wanted not in self._slowed:
+            cases = stretches([np.array([wants]) for wants in wanted], self.bytes_per_s)
+            self._slowed[wanted] = [float(case[0]) for case in cases]
+        for run, slowdown in zip(active, self._slowed[wanted], strict=True):
+            run.slowdown = slowdown
+
+    def _occupy(self, place: int, run: Run | None) -> None:
+        """A device begins a run, or is idle."""
+        self._runs[place] = run
+        if run is not None and self.has_marks:
+            run.marks.append((self._settled_s, 0.0))
+
+    def _settle(self) -> None:
+        """Count what has been done since the last time."""
+        now_s = self.env.now
+        elapsed_s = now_s - self._settled_s
+        if not elapsed_s:
+            return
+        self._settled_s = now_s
+        for run in self._runs:
+            if run is not None:
+                run.done_s += elapsed_s / run.slowdown
+                if self.has_marks:
+                    run.marks.append((now_s, run.done_s))
+
+    def _set_pace(self) -> None:
+        """Go on as fast as devices let each other, and wake up when the first of them has done its work."""
+        active = [run for run in self._runs if run is not None]
+        if not active:
+            return
+        self.slow(active)
+        first_s, first = inf, active[0]
+        for run in active:
+            left_s = (run.work_s - run.done_s) * run.slowdown
+            if left_s < first_s:
+                first_s, first = left_s, run
+        self._ending = self._runs.index(first)
+        wake = self._wake = Timeout(self.env, first_s if first_s > 0 else 0.0)
+        wake.callbacks.append(self._end)
+
+    def _end(self, event: Event) -> None:
+        if event is not self._wake:
+            return
+        self._settle()
+        place = self._ending
+        run = self._runs[place]
+        assert run is not None, "nothing to end"
+        run.done_s = run.work_s
+        self._occupy(place, self._sharers[place].next_run())
+        self._set_pace()

@@ -1,0 +1,20 @@
+"""What is waited for: an event whose time becomes known after it was handed out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simpy import Event
+
+from sim.ticks import one_in_ticks
+
+
+class Reply(Event):
+    """A handle whose time is not known yet when it is handed out."""
+
+    def arrive_in(self, seconds: float, value: Any = None) -> None:
+        """From now on it is: `value` arrives after so long, at a whole tick."""
+        now_s = self.env.now
+        self._ok = True
+        self._value = value
+        self.env.schedule(self, delay=one_in_ticks(now_s + seconds) - now_s)
