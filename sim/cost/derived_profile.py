@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from decoding.errors import OutOfRangeError
 from hwprofiles.latency_table import LatencyTable
 from hwprofiles.platform import Platform
 from hwprofiles.profile import Contention, LaneProfile, LinkProfile, Profile

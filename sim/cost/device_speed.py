@@ -48,13 +48,13 @@ GUESSES: Final[Mapping[str, Mapping[Kind, Guess]]] = {
         ),
     },
     "flops_efficiency": {
-        "gpu": Guess(0.5, (0.25, 0.8), "0.79 was reached in a large product on one H200; few rows fill less of a device"),
+        "gpu": Guess(0.5, (0.25, 0.8), "0.79 was reached in a large product on one H200; few rows fill less"),
         "cpu": Guess(0.5, (0.25, 0.8), "nobody measured it for few rows"),
         "npu": Guess(0.4, (0.15, 0.8), "nobody measured it for few rows"),
     },
     "dispatch_s": {
-        "gpu": Guess(5e-6, (2e-6, 2e-5), "as a CUDA launch: captured graphs are quicker, eager frameworks slower"),
-        "cpu": Guess(5e-6, (1e-6, 2e-5), "one parallel region of a compiled graph"),
+        "gpu": Guess(5e-6, (2e-6, 1e-5), "as a CUDA launch: captured graphs are quicker, eager frameworks slower"),
+        "cpu": Guess(5e-6, (1e-6, 1e-5), "one parallel region of a compiled graph"),
         "npu": Guess(5e-4, (1e-4, 1.4e-3), "published dispatches of other NPUs take 0.1 to 1.4 ms"),
     },
     "bf16_flops": {"cpu": Guess(1e12, (3e11, 3e12), "no sheet gives it; a handful of cores with wide vectors")},

@@ -121,7 +121,7 @@ class RooflineCost:
             self._seconds[key] = self._roofline_s(num_bytes, flops, num_kernels) + self._together_s(part, model, key[1])
         return self._seconds[key]
 
-    def _roofline_s(self, num_bytes: float, flops: float, num_kernels: int) -> float:
+    def _roofline_s(self, num_bytes: float, flops: float, num_kernels: float) -> float:
         device = self.device
         working_s = max(num_bytes / device.bytes_per_s, flops / device.flops) / self.num_devices
         dispatch_s = num_kernels * device.kernel_s
@@ -156,15 +156,21 @@ class RooflineCost:
         return num_reduces * reduce_s + gather_s
 
     def _relative_error(self, part: Part, model: StoredModel) -> float:
-        """What the part's times may be off by beyond what the whole lane's are."""
-        num_bytes, flops, num_kernels = self._work(part, model, _WITH_HEAD: Final = ("lm_head", "exit", "draft_step")
-_TYPICAL_ROWS, _TYPICAL_CONTEXT)
-        device = self.device
-        reading_s, computing_s = num_bytes / device.bytes_per_s, flops / device.flops
-        dispatch_s = num_kernels * device.kernel_s + device.graph_s
-        working_s = max(reading_s, computing_s) / self.num_devices
-        computing = device.computing_error if computing_s > reading_s else 0.0
-        return hypot(ROOFLINE_ERROR, computing, device.dispatch_error * dispatch_s / max(working_s, dispatch_s))
+        """What the part's times may be off by beyond what the whole lane's are.
+
+        That is what a roofline leaves out, and what the time grows by with the errors of dispatch and of computing.
+        """
+        here = self.one(part, _TYPICAL_ROWS, _TYPICAL_CONTEXT) + self.device.graph_s
+        work = self._work(part, model, self._padded(part, _TYPICAL_ROWS), _TYPICAL_CONTEXT)
+
+        def moved(*, dispatch: float = 0.0, computing: float = 0.0) -> float:
+            num_bytes, flops, num_kernels = work
+            kernels = num_kernels * (1 + dispatch)
+            alone_s = self._roofline_s(num_bytes, flops * (1 + computing), kernels) - self._roofline_s(*work)
+            return abs(alone_s + dispatch * self.device.graph_s) / here
+
+        dispatch = moved(dispatch=self.device.dispatch_error)
+        return hypot(ROOFLINE_ERROR, dispatch, moved(computing=self.device.computing_error))
 
     def _padded(self, part: Part, rows: float) -> float:
         """Rows that are computed. Prompts are read in graphs of their own, of whole steps of the context."""
