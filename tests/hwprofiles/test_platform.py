@@ -104,7 +104,7 @@ def test_shipped_platforms_are_connected_both_ways(name: str) -> None:
 
 def test_a_platform_is_found_by_name_and_by_path(tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
-    own.write_text(shipped_file("platform", "h100x2").read_text().replace("Two H100", "My two H100"))
+    own.write_text(shipped_file("platform", "h100x2").read_text().replace("Two NVIDIA", "My two"))
     assert load_platform(own).name.startswith("My two H100")
     assert load_platform(str(own)) == load_platform(own)
     with pytest.raises(ConfigError, match=r"absent\.yaml: cannot be read"):
