@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from decoding.record import AcceptanceRecord
@@ -69,7 +70,7 @@ def _crossing(points: Sequence[tuple[float, float]]) -> float | None:
     """The rate from which on a ratio that begins below one is above it; None if it never is, or always."""
     if points[0][1] >= 1:
         return None
-    for (before, below), (after, above) in zip(points, points[1:], strict=False):
+    for (before, below), (after, above) in pairwise(points):
         if above >= 1:
             return before + (after - before) * (1 - below) / (above - below)
     return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hwprofiles.platform import Platform
-from planner.platform_plan.placements import LanePair
+from planner.platform_plan.device_pairs import LanePair
 from sim.cost.assumption import Assumption
 from sim.cost.roofline import StoredModel
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import hypot
 from typing import Final
 
 from decoding.errors import PlanError
@@ -16,45 +17,20 @@ from planner.measured_verdict import PAYS, Pays
 from planner.platform_plan.acceptance_needed import AcceptanceNeeded, acceptance_needed
 from planner.platform_plan.memory_fit import MemoryNeed, memory_needs
 from planner.platform_plan.most_speedup import most_speedup
-from planner.platform_plan.placements import LanePair, lane_pairs
+from planner.platform_plan.device_pairs import LanePair, lane_pairs, usable_lanes
+from planner.platform_plan.question import Question
 from planner.platform_plan.running_cost import energy_j_per_token, usd_per_million_tokens
 from planner.platform_plan.schedules import most_branch_tokens, schedules_on
 from planner.search.comparison import Comparison, comparer
+from planner.wording import factor
 from sim.cost.assumption import Assumption
 from sim.cost.derived_profile import Demand, derived_profile
-from sim.cost.roofline import StoredModel
+from sim.cost.roofline import growth_error
 from sim.evaluator import Evaluator
 from sim.prediction import Prediction
 
-TOO_SLOW: Final = 3.0
-"""A lane that decodes plainly so many times as slowly as the best one is no place for the target."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
-    """What is asked.
-
-    Attributes:
-        platform: the machine.
-        target, draft: the models.
-        record: texts, recorded or drawn from assumed rates.
-        record_at: the texts if drafted tokens were accepted with such a mean rate.
-        acceptance: that rate today.
-        assumptions: what is assumed of acceptance.
-    """
-
-    platform: Platform
-    target: StoredModel
-    draft: StoredModel
-    record: AcceptanceRecord
-    record_at: Callable[[float], AcceptanceRecord]
-    acceptance: float
-    assumptions: tuple[Assumption, ...] = ()
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of the longest context."""
-        return self.record.contexts.stop + 1
+TOO_SLOW: Final = 2.0
+"""A lane that takes plain decoding so many times as long as the best one is no place for the target."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,6 +56,27 @@ class PlannedSchedule:
     def tpot_s(self) -> float:
         """Predicted time per token."""
         return self.prediction.tpot_s
+
+    @property
+    def relative_error(self) -> float:
+        """Half-width (90 %) of that time, relative."""
+        return hypot(self.prediction.relative_error, self.few_rows_error)
+
+    @property
+    def few_rows_error(self) -> float:
+        """What it may be off by for what nobody measured of verifications of a few rows."""
+        prediction = self.prediction
+        return growth_error(self.schedule.num_rows) * prediction.target_busy_s / prediction.decode_s
+
+    @property
+    def tpot_s_low(self) -> float:
+        """Lower end of its interval."""
+        return self.tpot_s * max(0.0, 1 - self.relative_error)
+
+    @property
+    def tpot_s_high(self) -> float:
+        """Upper end of its interval."""
+        return self.tpot_s * (1 + self.relative_error)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,6 +110,12 @@ class PlatformPlan:
         """Whether speculation beats plain decoding, as far as predictions can tell."""
         return "no" if self.comparison is None else PAYS[self.comparison.outcome]
 
+    def compared(self, one: PlannedSchedule) -> Comparison:
+        """A schedule with the fastest plain decoding; what few rows may cost is not among the errors of tables."""
+        found = comparer(self.profile, self.question.record)(one.schedule, self.plain.schedule)
+        error = hypot(found.machine_error, one.few_rows_error)
+        return Comparison.of(found.ratio, machine_error=error, prompts_error=found.prompts_error)
+
     @property
     def plain(self) -> PlannedSchedule:
         """The fastest plain decoding."""
@@ -140,7 +143,7 @@ def plan_platform(question: Question) -> PlatformPlan:
     """
     started = time.perf_counter()
     pairs, needs, left_out = _fitting(question)
-    lanes = list(dict.fromkeys(lane for pair in pairs for lane in pair))
+    lanes = list(dict.fromkeys(lane for pair in pairs for lane in (pair.target, pair.draft)))
     demand = Demand(
         target=question.target,
         draft=question.draft,
@@ -155,7 +158,7 @@ def plan_platform(question: Question) -> PlatformPlan:
     fastest_s = min(prediction.tpot_s for prediction in plain.values())
     slow = {lane for lane, prediction in plain.items() if prediction.tpot_s > TOO_SLOW * fastest_s}
     left_out += [
-        f"target on {lane}: plain decoding is {plain[lane].tpot_s / fastest_s:.1f} times as slow there as on the best lane"
+        f"target on {lane}: plain decoding takes {factor(plain[lane].tpot_s / fastest_s)} as long as on the best lane"
         for lane in sorted(slow)
     ]
     kept = [pair for pair in pairs if pair.target not in slow]
@@ -183,8 +186,9 @@ def plan_platform(question: Question) -> PlatformPlan:
 
 def _fitting(question: Question) -> tuple[list[LanePair], list[MemoryNeed], list[str]]:
     """Placements whose memories hold both models, what all need, and what was left out."""
-    pairs, needs, left_out = [], [], []
-    for pair in lane_pairs(question.platform):
+    lanes, left_out = usable_lanes(question.platform)
+    pairs, needs = [], []
+    for pair in lane_pairs(question.platform, lanes):
         found = memory_needs(
             question.platform,
             pair,
@@ -235,7 +239,7 @@ def _priced(
     plain_s: float,
     context: float,
 ) -> PlannedSchedule:
-    used = pair if schedule.draft_lane is not None else LanePair(pair.target, pair.target)
+    used = pair if schedule.draft_lane is not None else LanePair(pair.target, pair.target, in_turn=True)
     return PlannedSchedule(
         schedule=schedule,
         pair=used,
@@ -249,8 +253,6 @@ def _priced(
 
 def _judged(plan: PlatformPlan, started: float) -> PlatformPlan:
     """The plan with its comparison and what acceptance would have to be."""
-    from dataclasses import replace
-
     drafting, question = plan.drafting, plan.question
     if drafting is None:
         return replace(plan, seconds=time.perf_counter() - started)
@@ -258,7 +260,7 @@ def _judged(plan: PlatformPlan, started: float) -> PlatformPlan:
     leaders = [one.schedule for one in plan.leaders() if one.schedule.num_speculative_tokens][:_MOST_LEADERS]
     return replace(
         plan,
-        comparison=comparer(plan.profile, question.record)(drafting.schedule, plain),
+        comparison=plan.compared(drafting),
         needed=acceptance_needed(
             _shortlist(plan, leaders), plain, plan.profile, question.record_at, now=question.acceptance
         ),

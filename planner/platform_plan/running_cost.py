@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hwprofiles.platform import Platform
-from planner.platform_plan.placements import LanePair
+from planner.platform_plan.device_pairs import LanePair
 from sim.prediction import Prediction
 
 

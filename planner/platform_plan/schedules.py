@@ -1,4 +1,4 @@
-"""The schedules that are tried on every placement: plain, in turn, and mirror with the draft's own or the exits' roots."""
+"""The schedules that are tried on every placement: plain, in turn, and mirror with roots of the draft or of exits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import product
 from typing import Final
 
 from decoding.schedule import Schedule
-from planner.platform_plan.placements import LanePair
+from planner.platform_plan.device_pairs import LanePair
 
 WINDOWS: Final = (1, 2, 3, 4, 5, 7)
 DRAFT_TOP_K: Final = (1, 2, 4)
@@ -22,13 +22,13 @@ def most_branch_tokens() -> int:
 
 
 def schedules_on(pair: LanePair, drafter: str, exits: Iterable[int]) -> Iterator[Schedule]:
-    """All of a placement; plain decoding belongs to the placements on one lane."""
+    """All of a placement; plain decoding belongs to those on one lane, mirror to those on two."""
     lanes = {"target_lane": pair.target, "draft_lane": pair.draft, "drafter": drafter}
     if pair.is_pooled:
         yield Schedule(method="autoregressive", target_lane=pair.target)
     for window in WINDOWS:
         yield Schedule(method="speculative", num_speculative_tokens=window, **lanes)
-    if pair.is_pooled:
+    if pair.in_turn:
         return
     for window, top_k in product(WINDOWS, DRAFT_TOP_K):
         yield Schedule(method="mirror", num_speculative_tokens=window, root_source="draft", draft_top_k=top_k, **lanes)

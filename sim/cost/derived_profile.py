@@ -20,7 +20,7 @@ from sim.cost.assumption import Assumption
 from sim.cost.cost_model import Part, PartKind
 from sim.cost.device_speed import DeviceSpeed, device_speed
 from sim.cost.fair_shares import stretches
-from sim.cost.roofline import DRAFT_PARTS, TARGET_PARTS, RooflineCost, StoredModel
+from sim.cost.roofline import DRAFT_PARTS, GROWTH_PER_ROW, TARGET_PARTS, RooflineCost, StoredModel
 
 POOL_EFFICIENCY: Final = Assumption.of(
     "memory_pool.efficiency",
@@ -87,14 +87,14 @@ def derived_profile(platform: Platform, demand: Demand) -> DerivedProfile:
         round_overhead_s=ROUND_OVERHEAD.value,
         notes=("Nothing of this profile was measured: it was worked out from data sheets.",),
     )
-    used = (*assumptions, *_of_links(platform, pairs), POOL_EFFICIENCY, ROUND_OVERHEAD)
+    used = (*assumptions, *_of_links(platform, pairs), POOL_EFFICIENCY, ROUND_OVERHEAD, GROWTH_PER_ROW)
     return DerivedProfile(profile=profile, assumptions=tuple(dict.fromkeys(used)))
 
 
 def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:
     """The costs of one lane."""
     members = platform.members(name)
-    speeds = [_speed(platform, member) for member in members]
+    speeds = [speed_on(platform, member) for member in members]
     latency_s, bytes_per_s = _ring(platform, members)
     return RooflineCost(
         device=replace(min(speeds, key=lambda speed: speed.bytes_per_s), name=name),
@@ -107,7 +107,8 @@ def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:
     )
 
 
-def _speed(platform: Platform, device: str) -> DeviceSpeed:
+def speed_on(platform: Platform, device: str) -> DeviceSpeed:
+    """What a device of a platform achieves alone; errors as in `device_speed`, and where no memory's speed is known."""
     return device_speed(device, platform.device(device), platform.pool_of(device)[1].bytes_per_s)
 
 

@@ -2,11 +2,12 @@
 
 A pass over some rows reads weights, keys and values and states, computes, and starts kernels::
 
-    seconds = max(bytes / (bandwidth * efficiency), FLOPs / (peak * efficiency), kernels * dispatch)
+    seconds = max(bytes / (bandwidth * efficiency) * growth, FLOPs / (peak * efficiency), kernels * dispatch)
 
-Where kernels do not queue, dispatch is added instead; a compiled graph is dispatched once for a whole operation, which
-is the lane's own cost. Devices of a tensor-parallel group share bytes and FLOPs evenly and pay two all-reduces a
-layer; a draft of parallel tracks pays one for each segment and no more.
+Kernels for a few rows read a little more slowly than those for one, which is `GROWTH_PER_ROW`. Where kernels do not
+queue, dispatch is added instead; a compiled graph is dispatched once for a whole operation, which is the lane's own
+cost. Devices of a tensor-parallel group share bytes and FLOPs evenly and pay two all-reduces a layer; a draft of
+parallel tracks pays one for each segment and no more.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 
 from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.model_shape import ModelShape, WeightFormat
+from sim.cost.assumption import Assumption
 from sim.cost.collectives import all_gather_s, all_reduce_s
 from sim.cost.cost_model import Floats, Part, PartFacts
 from sim.cost.device_speed import KERNELS_OF_HEAD, KERNELS_PER_LAYER, DeviceSpeed
@@ -26,12 +28,31 @@ from sim.cost.device_speed import KERNELS_OF_HEAD, KERNELS_PER_LAYER, DeviceSpee
 ROOFLINE_ERROR: Final = 0.1
 """Half-width of what is left where all its numbers are right: published planners on rooflines err by 4 to 11 % on whole
 models (LLMCompass 4.1, GenZ 5.8, Vidur below 9, APEX+ 10.7)."""
+GROWTH_PER_ROW: Final = Assumption.of(
+    "kernels.growth_per_row",
+    0.03,
+    "guessed",
+    "every further row, up to eight, slows kernels that are bound by memory: by 0.012 on a Neural Engine (ANEForge, 5 "
+    "rows), 0.02 on a CPU core of ours (8 rows), at most 0.09 on Lunar Lake's GPU (4 rows, with the loop around them)",
+    span=(0.01, 0.09),
+)
+_GROWING_ROWS: Final = 8
 BYTES_PER_CANDIDATE: Final = 8
 TARGET_PARTS: Final = ("layer", "lm_head", "exit", "prefill")
 DRAFT_PARTS: Final = ("draft_step", "draft_prefill")
 _STATE_BYTES: Final = 2
 _WITH_HEAD: Final = ("lm_head", "exit", "draft_step")
 _TYPICAL_ROWS, _TYPICAL_CONTEXT = 4, 512
+
+
+def growth(rows: float) -> float:
+    """How much slower reading is for so many rows than for one."""
+    return 1 + GROWTH_PER_ROW.value * (min(rows, _GROWING_ROWS) - 1)
+
+
+def growth_error(rows: float) -> float:
+    """Half-width (90 %) of what a pass over so many rows may be off by for its growth alone, relative."""
+    return (growth(rows) - 1) * GROWTH_PER_ROW.relative_error / growth(rows)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,7 +139,9 @@ class RooflineCost:
             model = self._model(part)
             assert model is not None, "asked for what is missing"
             num_bytes, flops, num_kernels = self._work(part, model, key[1], key[2])
-            self._seconds[key] = self._roofline_s(num_bytes, flops, num_kernels) + self._together_s(part, model, key[1])
+            self._seconds[key] = self._roofline_s(num_bytes * growth(key[1]), flops, num_kernels) + self._together_s(
+                part, model, key[1]
+            )
         return self._seconds[key]
 
     def _roofline_s(self, num_bytes: float, flops: float, num_kernels: float) -> float:
