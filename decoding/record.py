@@ -12,18 +12,19 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from decoding.errors import RecordError, listed, mistake
 from decoding.files import replace_file
 from decoding.record_checks import (
     FORMAT,
+    GROWN_FIELDS,
+    GROWN_FORMAT,
     MAX_BYTES,
     OPTIONAL_ARRAYS,
     RecordHeader,
@@ -31,140 +32,19 @@ from decoding.record_checks import (
     complaints,
     missing_for,
 )
+from decoding.recorded.assumption_checks import missing_assumptions
+from decoding.recorded.prompt_record import Ids, PromptRecord, RecordedChain, RecordedTree
 from decoding.schedule import Method, Schedule
-from decoding.tree_shape import Path as TreePath
 
-Ids = NDArray[np.int32]
-
-
-def _nothing() -> Ids:
-    return np.zeros((0, 0), dtype=np.int32)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecordedTree:
-    """Trees of one drafter that a record holds the places of, for every `tree_size`.
-
-    Attributes:
-        method: the tree method that drafts so.
-        drafter: name of its drafter.
-        depth: the schedule's `num_speculative_tokens`.
-        top_k: the schedule's `tree_top_k`.
-        paths: nodes of a static tree in their order; empty for a dynamic one.
-    """
-
-    method: Method
-    drafter: str
-    depth: int
-    top_k: int = 0
-    paths: tuple[TreePath, ...] = ()
-
-    def answers(self, schedule: Schedule) -> bool:
-        """Whether the schedule's trees are these."""
-        asked = (schedule.method, schedule.drafter, schedule.num_speculative_tokens, schedule.tree_top_k)
-        return asked == (self.method, self.drafter, self.depth, self.top_k)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecordedChain:
-    """Chains of a drafter that is not the pair's own draft model, such as prompt lookup.
-
-    Attributes:
-        method: the method that drafts so.
-        drafter: name of its drafter.
-    """
-
-    method: Method
-    drafter: str
-
-    def answers(self, schedule: Schedule) -> bool:
-        """Whether the schedule's windows are these."""
-        return (schedule.method, schedule.drafter) == (self.method, self.drafter)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PromptRecord:
-    """One prompt's text and everything that could have been said about it.
-
-    Attributes:
-        name: where the prompt comes from.
-        category: kind of task, or "".
-        prompt_length: tokens of the prompt.
-        text: the target's greedy text, N ids; ends with EOS or at `max_new_tokens`.
-        rollouts: draft without exit features: for the prefix text[:i], its next `max_window` tokens, [N, W]; empty
-            if the pair has no draft model.
-        feature_rollouts: the same with exit features at every committed position; empty ([0, W]) if the draft
-            takes none.
-        alternatives: for each prefix text[:i], the draft's best ids for the next place, [N, F]. These are the
-            draft-sourced candidates of the row that follows prefix text[:i].
-        exits: for each exit layer, its best ids for the place after prefix text[:i], [N, K].
-        tree_ranks: for each tree of the record the places in its order of the nodes that hold text[i],
-            text[i + 1], ..., -1 for one that no size of the tree has, [N, depth].
-        chain_drafts: for each chain of the record what is drafted after the prefix text[:i], [N, W]; -1 after the
-            end of a shorter window.
-        margins: by how much the target's best logit exceeds its second best at each token, [N]; empty if unknown.
-            Where it is near zero, other arithmetic may choose another token.
-        stream_hits: of a draft with streams: how many of their guesses after each token of `rollouts` are what the
-            draft itself goes on with, in a row, [N, W]; empty ([0, W]) for a draft without.
-        feature_stream_hits: likewise after the tokens of `feature_rollouts`.
-    """
-
-    name: str
-    category: str
-    prompt_length: int
-    text: Ids
-    rollouts: Ids = field(default_factory=_nothing)
-    feature_rollouts: Ids = field(default_factory=_nothing)
-    alternatives: Ids = field(default_factory=_nothing)
-    exits: dict[int, Ids]
-    tree_ranks: tuple[Ids, ...] = ()
-    chain_drafts: tuple[Ids, ...] = ()
-    margins: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
-    stream_hits: Ids = field(default_factory=_nothing)
-    feature_stream_hits: Ids = field(default_factory=_nothing)
-
-    def drafts(self, *, with_features: bool) -> Ids:
-        """Tokens that the draft model drafts, by position, [N, W].
-
-        Raises:
-            RecordError: they were not recorded: the pair has no draft model, or it takes no features.
-        """
-        drafts = self.feature_rollouts if with_features else self.rollouts
-        if len(drafts) != len(self.text):
-            what = "rollouts with exit features: its drafter takes none" if with_features else "rollouts of a draft"
-            msg = f"record of {self.name!r} has no {what}"
-            raise RecordError(msg)
-        return drafts
-
-    def candidates(self, exit_layer: int | None) -> Ids:
-        """Best ids for the place after every prefix text[:i]: of an exit, or of the draft for None, [N, K]."""
-        return self.alternatives if exit_layer is None else self.exits[exit_layer]
-
-    def match_lengths(self, *, with_features: bool) -> Ids:
-        """How many drafted tokens agree with the text at each position, [N]; the text's end bounds them."""
-        return self._agreeing(self.drafts(with_features=with_features))
-
-    def chain_lengths(self, chain: int) -> Ids:
-        """The same for a chain of the record, by its place there, [N]."""
-        return self._agreeing(self.chain_drafts[chain])
-
-    def _agreeing(self, drafts_NW: Ids) -> Ids:
-        num_tokens, width = drafts_NW.shape
-        padded = np.concatenate([self.text, np.full(width, -2, dtype=np.int32)])
-        following = np.lib.stride_tricks.sliding_window_view(padded, width)[:num_tokens]
-        lengths: Ids = np.cumprod(drafts_NW == following, axis=1).sum(axis=1).astype(np.int32)
-        return lengths
-
-    def tree_lengths(self, tree: int, size: int) -> Ids:
-        """How many tokens a drafted tree of `size` nodes gets accepted at each position, [N].
-
-        Args:
-            tree: place among the record's trees.
-            size: the schedule's `tree_size`.
-        """
-        ranks = self.tree_ranks[tree]
-        lengths: Ids = np.cumprod((ranks >= 0) & (ranks < size), axis=1).sum(axis=1).astype(np.int32)
-        return lengths
+__all__ = [
+    "FORMAT",
+    "AcceptanceRecord",
+    "Ids",
+    "PromptRecord",
+    "RecordedChain",
+    "RecordedTree",
+    "round_starts",
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,6 +63,8 @@ class AcceptanceRecord:
         trees: drafted trees that were recorded, in the order of every prompt's `tree_ranks`.
         chains: drafted chains of other drafters, in the order of every prompt's `chain_drafts`.
         num_streams: the draft's own streams; 0 without.
+        assumed: in words, what is assumed to be accepted, where nothing was recorded and texts are drawn
+            (`sim.acceptance.assumed`); None for a record of models.
     """
 
     target: str
@@ -196,6 +78,7 @@ class AcceptanceRecord:
     trees: tuple[RecordedTree, ...] = ()
     chains: tuple[RecordedChain, ...] = ()
     num_streams: int = 0
+    assumed: str | None = None
 
     def __post_init__(self) -> None:
         """Raise `RecordError` where the arrays of a prompt do not fit its text or what the record claims."""
@@ -206,6 +89,8 @@ class AcceptanceRecord:
 
     def __repr__(self) -> str:
         """In a line: the arrays of all prompts would fill pages."""
+        if self.assumed is not None:
+            return f"<AcceptanceRecord of nobody, assumed {self.assumed}: {len(self.prompts)} drawn texts>"
         return f"<AcceptanceRecord of {self.target} with {self.drafter}, {self.dtype}: {len(self.prompts)} prompts>"
 
     def trees_of(self, method: Method) -> list[RecordedTree]:
@@ -246,8 +131,9 @@ class AcceptanceRecord:
             raise RecordError(self._refusal(schedule))
 
     def missing(self, schedule: Schedule) -> str | None:
-        """What a schedule asks for that was not recorded, and what was; None if nothing is missing."""
-        return next(missing_for(schedule, self), None)
+        """What a schedule asks for that was not recorded (or assumed), and what was; None if nothing is missing."""
+        reasons = missing_for if self.assumed is None else missing_assumptions
+        return next(reasons(schedule, self), None)
 
     @property
     def contexts(self) -> range:
@@ -309,8 +195,11 @@ class AcceptanceRecord:
     def _header(self) -> bytes:
         """All but the arrays."""
         own = {each.name: getattr(self, each.name) for each in fields(self)}
+        unused = [name for name in GROWN_FIELDS if not own[name]]
+        own = {name: value for name, value in own.items() if name not in unused}
+        form = FORMAT if len(unused) == len(GROWN_FIELDS) else GROWN_FORMAT
         prompts = [{name: getattr(prompt, name) for name in _SCALARS} for prompt in self.prompts]
-        return json.dumps({"format": FORMAT} | own | {"prompts": prompts}, default=asdict).encode()
+        return json.dumps({"format": form} | own | {"prompts": prompts}, default=asdict).encode()
 
     @classmethod
     def _from_arrays(cls, arrays: dict[str, Any]) -> AcceptanceRecord:

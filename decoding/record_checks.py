@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord, PromptRecord
 
 FORMAT: Final = "mirrorsd-acceptance-record-5"
+GROWN_FORMAT: Final = "mirrorsd-acceptance-record-6"
+"""Of a record with any of `GROWN_FIELDS`, which a reader of the other format would miss; both are read."""
+GROWN_FIELDS: Final = ("assumed",)
 MAX_BYTES: Final = 1 << 29
 """Of all arrays of a file together, decompressed."""
 
@@ -64,7 +67,7 @@ class PromptHeader(_Header):
 class RecordHeader(_Header):
     """An `AcceptanceRecord` in a file, the arrays of its prompts left out."""
 
-    format: Literal["mirrorsd-acceptance-record-5"]
+    format: Literal["mirrorsd-acceptance-record-5", "mirrorsd-acceptance-record-6"]
     target: str
     drafter: str | None
     dtype: str
@@ -76,6 +79,7 @@ class RecordHeader(_Header):
     trees: tuple[TreeHeader, ...]
     chains: tuple[ChainHeader, ...]
     num_streams: Annotated[int, Field(ge=0, le=64)]
+    assumed: str | None = None
 
 
 def checked_array(array: NDArray[Any], name: str) -> NDArray[Any]:

@@ -43,6 +43,11 @@ if TYPE_CHECKING:
     from planner.plan import Plan as Plan
     from planner.search.space import SearchSpace as SearchSpace
     from runtime.engine import Engine as Engine
+    from sim.acceptance.acceptance_model import Acceptance as Acceptance
+    from sim.acceptance.assumed import Bernoulli as Bernoulli
+    from sim.acceptance.assumed import ByTask as ByTask
+    from sim.acceptance.assumed import PositionRates as PositionRates
+    from sim.acceptance.assumed import parse_acceptance as parse_acceptance
 
 _HOMES = {
     "calibrate.prompts": ("Prompt", "bundled_prompts", "load_prompts"),
@@ -60,6 +65,8 @@ _HOMES = {
     "planner.plan": ("Plan",),
     "planner.search.space": ("SearchSpace",),
     "runtime.engine": ("Engine",),
+    "sim.acceptance.acceptance_model": ("Acceptance",),
+    "sim.acceptance.assumed": ("Bernoulli", "ByTask", "PositionRates", "parse_acceptance"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

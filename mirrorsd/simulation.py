@@ -1,7 +1,7 @@
 """Simulating and searching for users: like `sim` and `planner`, and no profile meets a record of other models unseen.
 
 With `replayed` the acceptance of another pair is replayed on purpose: a smaller model's on a larger one's times, say.
-Results carry that in words. Nothing here loads torch.
+Acceptance may also be assumed (`sim.acceptance.assumed`). Results carry either in words. Nothing here loads torch.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import sim.evaluator
 import sim.world
 from decoding.errors import ConfigError
 from decoding.record import AcceptanceRecord
+from sim.acceptance.assumed import record_of
+from sim.acceptance.replay import Replay
 
 if TYPE_CHECKING:
     from decoding.schedule import Schedule
@@ -80,24 +82,31 @@ def simulate(
     return sim.world.simulate(schedule, profile, acceptance, max_new_tokens=max_new_tokens, trace=trace, costs=costs)
 
 
-def search(space: SearchSpace, profile: Profile, record: AcceptanceRecord, *, replayed: bool = False) -> SearchResult:
+def search(
+    space: SearchSpace, profile: Profile, acceptance: Acceptance | AcceptanceRecord, *, replayed: bool = False
+) -> SearchResult:
     """Predict every schedule of `space` and rank by time per token.
 
     Raises:
         ConfigError: profile and record are of different models, and `replayed` is false.
         PlanError: nothing in the space can be priced by the profile and the record.
     """
+    record = record_of(acceptance)
     label = require_same_models(profile, record, replayed=replayed)
     return _ranking(planner.search.search.search(space, profile, record), label)
 
 
-def make_plan(space: SearchSpace, profile: Profile, record: AcceptanceRecord, *, replayed: bool = False) -> Plan:
+def make_plan(
+    space: SearchSpace, profile: Profile, acceptance: Acceptance | AcceptanceRecord, *, replayed: bool = False
+) -> Plan:
     """`search`, with its errors, and what comes out judged: does speculation pay, why, and what would change that."""
+    record = record_of(acceptance)
     label = require_same_models(profile, record, replayed=replayed)
     plan = planner.plan.make_plan(space, profile, record)
-    if label is None:
+    sentence = label or in_words(record)
+    if sentence is None:
         return plan
-    verdict = replace(plan.verdict, prediction=f"{plan.verdict.prediction} {label}")
+    verdict = replace(plan.verdict, prediction=f"{plan.verdict.prediction} {sentence}")
     judged = replace(plan.judged, result=_ranking(plan.judged.result, label))
     return replace(plan, search=_ranking(plan.search, label), judged=judged, verdict=verdict)
 
@@ -118,7 +127,9 @@ def require_same_models(
     Raises:
         ConfigError: they differ, and `replayed` is false; the message calls the two by `sides`, such as their files.
     """
-    if not isinstance(record, AcceptanceRecord):
+    if isinstance(record, Replay):
+        record = record.record
+    if not isinstance(record, AcceptanceRecord) or record.assumed is not None:
         return None
     differing = [name for name in _FACTS if not _is_same(getattr(profile, name), getattr(record, name))]
     if not differing:
@@ -131,6 +142,13 @@ def require_same_models(
         "models; search and simulate replay the acceptance of another pair with --replayed-acceptance (replayed=True)"
     )
     raise ConfigError(msg)
+
+
+def in_words(record: AcceptanceRecord) -> str | None:
+    """The sentence that results of assumed acceptance carry; None where it was recorded."""
+    if record.assumed is None:
+        return None
+    return f"Acceptance is assumed and not recorded: {record.assumed}. These prompts are drawn texts."
 
 
 def _labelled(prediction: Prediction, label: str | None) -> Prediction:

@@ -24,6 +24,9 @@ from sim.cost.durations import Durations
 ALL_TIMES = "all times"
 """The cause that acts on everything, messages and dispatch included."""
 
+DRAWS = "the draws of assumed acceptance"
+"""The cause that acts on everything where texts are drawn and not recorded."""
+
 
 class ErrorShare(NamedTuple):
     """What one cause does to a time.

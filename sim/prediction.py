@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
 
+from decoding.student_t import t_quantile
 from hwprofiles.profile import Profile
 from sim.acceptance.acceptance_model import Walk
 from sim.cost.cost_model import Floats, Ints
 from sim.cost.durations import Durations
-from sim.error_shares import Errors, ErrorShare, error_shares, relative_error
+from sim.error_shares import DRAWS, Errors, ErrorShare, error_shares, relative_error
 
 
 class Bottlenecks(NamedTuple):
@@ -68,8 +70,8 @@ class Prediction:
 
     Attributes:
         tpot_s: decoding time per committed token.
-        errors: what the machine's numbers may make it off by, see `sim.error_shares`. The chance of the prompts is
-            not among them: a run to compare with decodes the same ones.
+        errors: what the machine's numbers may make it off by, see `sim.error_shares`. The chance of recorded prompts
+            is not among them: a run to compare with decodes the same ones. That of drawn texts is.
         prefill_s: mean time from the request to the start of decoding, over prompts; None if it was not measured.
         ttft_s: mean time to the first token: prefill, and decoding up to the first commit; None likewise.
         e2e_s: mean time of a request, from its prompt to its last token; None likewise.
@@ -140,7 +142,7 @@ def summarise(
     first_s = (times.seconds - times.handing_over_s)[walk.is_first]
     return Prediction(
         tpot_s=total_s / num_tokens,
-        errors=_errors(profile, durations, waits, times, total_s),
+        errors=_errors(profile, durations, waits, times, total_s) | _chance(walk, decode_s / tokens),
         prefill_s=None if prefill_s is None else float(np.mean(prefill_s)),
         ttft_s=None if prefill_s is None else float(np.mean(prefill_s + first_s)),
         e2e_s=None if prefill_s is None else float(np.mean(prefill_s + decode_s)),
@@ -161,6 +163,14 @@ def summarise(
 
 def _by_prompt(walk: Walk, values: Floats | Ints) -> Floats:
     return np.bincount(walk.prompt, weights=values, minlength=walk.num_prompts).astype(np.float64)
+
+
+def _chance(walk: Walk, tpot_s: Floats) -> dict[str, ErrorShare]:
+    """What other draws of as many texts could change, from how much these differ; a single text does not show it."""
+    if not walk.is_drawn or len(tpot_s) < 2:
+        return {}
+    standard_error = float(tpot_s.std(ddof=1)) / sqrt(len(tpot_s))
+    return {DRAWS: ErrorShare(1.0, t_quantile(len(tpot_s) - 1) * standard_error / float(tpot_s.mean()))}
 
 
 def _errors(

@@ -11,6 +11,8 @@ import typer
 if TYPE_CHECKING:
     from calibrate.prompts import Prompt
     from decoding.progress import ReportProgress
+    from decoding.record import AcceptanceRecord
+    from hwprofiles.profile import Profile
     from mirrorsd.model_pair import ModelPair
 
 DEFAULT_TARGET = "smollm2-135m-instruct"
@@ -69,6 +71,20 @@ MaxNewTokensOption = Annotated[int, typer.Option(min=1, help="Longest text, in n
 MaxWindowOption = Annotated[int, typer.Option(min=1, max=16, help="Most drafted tokens per round.")]
 ProfileOption = Annotated[Path, typer.Option(help="Profile that `mirrorsd calibrate` wrote.")]
 RecordOption = Annotated[Path, typer.Option(help="Acceptance record that `mirrorsd record` wrote.")]
+RecordOrNoneOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Acceptance record that `mirrorsd record` wrote; or assume acceptance (--acceptance).", show_default=False
+    ),
+]
+AcceptanceOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Acceptance to assume in place of a record: a rate for every drafted token (0.8), rates by place "
+        "(0.8,0.7,0.6), or a YAML file that also says what branches, trees and streams need.",
+        show_default=False,
+    ),
+]
 ReplayedOption = Annotated[
     bool,
     typer.Option(
@@ -107,6 +123,26 @@ class ModelNames(NamedTuple):
         defaults = ModelNames()._asdict()
         given = {name: value for name, value in self._asdict().items() if value not in (None, defaults[name])}
         return tuple(word for name, value in given.items() for word in (f"--{name}", str(value)))
+
+
+def chosen_acceptance(record: Path | None, acceptance: str | None, profile: Profile) -> AcceptanceRecord:
+    """What `--record` or `--acceptance` means; assumed texts are in contexts of the profile.
+
+    Raises:
+        ConfigError: neither or both are given, or what is assumed is impossible.
+        RecordError: the record cannot be read.
+    """
+    from decoding.errors import ConfigError
+    from decoding.record import AcceptanceRecord
+
+    if (record is None) == (acceptance is None):
+        raise ConfigError("give a --record, or what to assume in its place (--acceptance), and not both")
+    if record is not None:
+        return AcceptanceRecord.load(record)
+    from sim.acceptance.assumed import parse_acceptance
+    from sim.acceptance.rates import Texts
+
+    return parse_acceptance(str(acceptance), texts=Texts().within(profile)).record
 
 
 def chosen_heads(text: str | None) -> tuple[str, ...] | None:

@@ -40,7 +40,7 @@ class SearchSpace(BaseModel):
         placements: *split* puts target and draft on lanes of their own, *pooled* gives one lane everything.
         windows: drafted tokens per round, of methods that draft chains.
         root_sources: where mirror's branches start.
-        exit_layers: early exits; None for all that were recorded.
+        exit_layers: early exits; None for all that were recorded (or assumed; where none is, all that were measured).
         exit_top_k: roots per row from the exit.
         draft_top_k: roots per row from the draft.
         uneven_roots: roots per round that are spread unevenly, to where rounds of the prompts to choose on end.
@@ -144,7 +144,7 @@ def _settings(
         for chain, window in product(record.chains_of(traits.name), space.windows):
             yield partial(Schedule, method=traits.name, drafter=chain.drafter, num_speculative_tokens=window)
     elif profile.drafter is not None:
-        for window, setting in _chains(traits, space, profile.drafter, record):
+        for window, setting in _chains(traits, space, profile, record):
             # the first step guesses nothing and there is nothing to guess after the last token: no room for more
             most = max(0, window - 2)
             for num_streams in space.draft_streams or (0, record.num_streams):
@@ -169,18 +169,24 @@ def _trees(recorded: RecordedTree, space: SearchSpace) -> Iterator[Setting]:
             yield partial(setting, tree_size=size)
 
 
+def _priced_exits(profile: Profile) -> tuple[int, ...]:
+    return tuple(sorted({layer for lane in profile.lanes for layer in lane.exit}))
+
+
 def _chains(
-    traits: MethodTraits, space: SearchSpace, drafter: str, record: AcceptanceRecord
+    traits: MethodTraits, space: SearchSpace, profile: Profile, record: AcceptanceRecord
 ) -> Iterator[tuple[int, Setting]]:
     """Windows of the pair's draft model, with their lengths."""
-    setting = partial(Schedule, method=traits.name, drafter=drafter)
+    setting = partial(Schedule, method=traits.name, drafter=profile.drafter)
     if not traits.overlaps:
         for window, with_features in product(space.windows, space.exit_features):
             yield window, partial(setting, num_speculative_tokens=window, exit_features=with_features)
         return
     fitted_to = choosing_part(record)
+    # what exits know is no matter of rates: those of the profile are asked for, and refused by name
+    unstated = () if record.assumed is None else _priced_exits(profile)
     for source in space.root_sources:
-        exits = (None,) if source == "draft" else space.exit_layers or record.exit_layers
+        exits = (None,) if source == "draft" else space.exit_layers or record.exit_layers or unstated
         for window, exit_layer, with_features in product(space.windows, exits, space.exit_features):
             if with_features and source != "exit":
                 continue

@@ -60,6 +60,7 @@ class Walk:
         num_committed: tokens appended, cut at the end of the sequence.
         is_first, is_last: whether the round is the prompt's first or last.
         num_prompts: prompts walked through; each has a round at least.
+        is_drawn: whether the texts were drawn, so that other draws would take other times.
     """
 
     prompt: Ints
@@ -71,6 +72,7 @@ class Walk:
     is_first: NDArray[np.bool_]
     is_last: NDArray[np.bool_]
     num_prompts: int
+    is_drawn: bool = False
 
     @property
     def prompt_lengths(self) -> list[int]:

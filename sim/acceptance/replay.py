@@ -30,6 +30,7 @@ class Replay:
 
     def __init__(self, record: AcceptanceRecord) -> None:
         """Raise `RecordError` if there is no prompt, or one without text."""
+        self.record = record
         self._joined = JoinedRecord(record)
         self._roots = RootRanks(self._joined)
         self._prompt_lengths = np.array([prompt.prompt_length for prompt in record.prompts])
@@ -39,7 +40,10 @@ class Replay:
     @property
     def source(self) -> str:
         """See `Acceptance`."""
-        return f"replay of {len(self._prompt_lengths)} recorded prompts"
+        record, count = self.record, len(self._prompt_lengths)
+        if record.assumed is None:
+            return f"replay of {count} recorded prompts"
+        return f"assumed acceptance {record.assumed}, drawn as {count} texts of {record.max_new_tokens} tokens"
 
     def contexts(self, max_new_tokens: int | None) -> range:
         """See `Acceptance`."""
@@ -49,16 +53,16 @@ class Replay:
     def missing(self, schedule: Schedule) -> str | None:
         """See `Acceptance`."""
         if schedule not in self._missing:
-            self._missing[schedule] = self._joined.record.missing(schedule)
+            self._missing[schedule] = self.record.missing(schedule)
         return self._missing[schedule]
 
     def _check(self, schedule: Schedule) -> None:
         if self.missing(schedule):
-            self._joined.record.check(schedule)
+            self.record.check(schedule)
 
     def shape(self, schedule: Schedule) -> RoundShape:
         """See `Acceptance`; the exit's roots of `hybrid` are an estimate, see `RootRanks.mean_exit_roots`."""
-        record = self._joined.record
+        record = self.record
         if schedule.is_tree:
             return tree_shape(schedule, record.trees[record.tree(schedule)].paths)
         if schedule.root_source != "hybrid":
@@ -82,7 +86,7 @@ class Replay:
 
     def walk(self, schedule: Schedule, max_new_tokens: int | None) -> Walk:
         """See `Acceptance`."""
-        record = self._joined.record
+        record = self.record
         self._check(schedule)
         window: tuple[object, ...] = (schedule.num_speculative_tokens, schedule.exit_features)
         if schedule.is_tree:
@@ -118,7 +122,7 @@ class Replay:
         """Drafted tokens that are accepted in a round from every position of the texts."""
         joined, traits = self._joined, schedule.traits
         if traits.is_tree:
-            accepted = joined.tree_lengths(joined.record.tree(schedule), schedule.tree_size)
+            accepted = joined.tree_lengths(self.record.tree(schedule), schedule.tree_size)
             if traits.drafts_itself:
                 accepted[joined.starts] = 0  # the first pass has nothing to verify
             return accepted
@@ -140,7 +144,7 @@ class Replay:
     def _chains(self, schedule: Schedule) -> Drafts:
         if schedule.traits.has_draft_model:
             return self._joined.drafts(with_features=schedule.exit_features)
-        return self._joined.chain(self._joined.record.chain(schedule))
+        return self._joined.chain(self.record.chain(schedule))
 
     def _decided_chains(self, schedule: Schedule, walk: Walk, at: Ints, next_tokens: list[int]) -> Decided:
         """Windows and verdicts of rounds from the positions `at` of the texts."""
@@ -153,7 +157,7 @@ class Replay:
     def _decided_trees(self, schedule: Schedule, walk: Walk, at: Ints, next_tokens: list[int]) -> Decided:
         """The same of trees; a target that drafts itself has none at first, and verdicts bring the next one."""
         joined, accepted = self._joined, walk.num_accepted.tolist()
-        ranks = joined.tree_ranks(joined.record.tree(schedule))[at].tolist()
+        ranks = joined.tree_ranks(self.record.tree(schedule))[at].tolist()
         paths = [tuple(nodes[:count]) for nodes, count in zip(ranks, accepted, strict=True)]
         tokens = (joined.text[place : place + count].tolist() for place, count in zip(at, accepted, strict=True))
         windows = list(map(_tree, walk.num_drafted.tolist(), paths, tokens))
@@ -180,6 +184,7 @@ class Replay:
             is_first=position == 0,
             is_last=accepted[at] + 1 >= left,
             num_prompts=len(rounds),
+            is_drawn=self.record.assumed is not None,
         )
 
 

@@ -8,6 +8,7 @@ import mirrorsd
 from decoding.errors import ConfigError
 from mirrorsd.simulation import require_same_models
 from sim.acceptance.acceptance_model import DrawnAcceptance
+from sim.acceptance.replay import Replay
 from tests.planner.synthetic import acceptance_record, machine
 
 MACHINE = machine()
@@ -96,3 +97,27 @@ def test_a_folder_may_be_named_in_several_ways(tmp_path, monkeypatch):
     profile = machine().model_copy(update={"target": "./models/llama"})
     assert require_same_models(profile, replace(RECORD, target="models/llama")) is None
     assert require_same_models(profile, replace(RECORD, target=str(tmp_path / "models" / "llama"))) is None
+
+
+def test_assumed_acceptance_goes_wherever_a_record_goes():
+    assumed = mirrorsd.Bernoulli(0.7)
+    assert repr(CALLS["predict"](assumed)) == repr(CALLS["predict"](assumed.record))
+    assert CALLS["predict"](assumed).source.startswith("assumed acceptance 0.7 at every place, drawn as 32 texts")
+    assert len(CALLS["simulate"](assumed)) == 32
+    assert CALLS["search"](assumed).winner.schedule.method == "speculative"
+    plan = CALLS["make_plan"](assumed)
+    assert (
+        "Acceptance is assumed and not recorded: 0.7 at every place. These prompts are drawn texts."
+        in plan.verdict.text
+    )
+    assert [sweep.now for sweep in plan.sensitivity.sweeps] == [pytest.approx(0.7, abs=1e-3), 1.0]
+
+
+def test_more_assumed_acceptance_makes_the_best_schedule_faster():
+    times = [CALLS["search"](mirrorsd.Bernoulli(rate)).candidates[0].tpot_s for rate in (0, 0.2, 0.4, 0.6, 0.8, 1)]
+    assert times == sorted(times, reverse=True)
+
+
+def test_a_replay_of_other_models_is_refused_like_its_record():
+    with pytest.raises(ConfigError, match="the profile was measured with"):
+        mirrorsd.predict(SCHEDULE, MACHINE, Replay(OTHER))

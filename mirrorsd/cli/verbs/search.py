@@ -26,7 +26,8 @@ EXAMPLE = "mirrorsd search --profile profile.yaml --record record.npz --out best
 
 def search(
     profile: options.ProfileOption,
-    record: options.RecordOption,
+    record: options.RecordOrNoneOption = None,
+    acceptance: options.AcceptanceOption = None,
     out: Annotated[
         Path | None, typer.Option(help="Write the fastest schedule here, as YAML.", show_default=False)
     ] = None,
@@ -42,7 +43,6 @@ def search(
     json: JsonOption = None,
 ) -> None:
     """Rank every schedule that the profile can price and the record can replay, and explain why the best wins."""
-    from decoding.record import AcceptanceRecord
     from decoding.schedule import save_schedule
     from decoding.yaml_file import load_yaml
     from hwprofiles.profile import load_profile
@@ -51,7 +51,8 @@ def search(
     from planner.search.space import SearchSpace
 
     wanted = SearchSpace() if space is None else load_yaml(space, SearchSpace)
-    machine, accepted = load_profile(profile), AcceptanceRecord.load(record)
+    machine = load_profile(profile)
+    accepted = options.chosen_acceptance(record, acceptance, machine)
     require_same_models(machine, accepted, replayed=replayed_acceptance, sides=(profile, record))
     found = make_plan(wanted, machine, accepted, replayed=replayed_acceptance)
     if out is not None:
@@ -61,8 +62,9 @@ def search(
         show(ranking(found.search.candidates, top))
         show_paragraphs(*_left_out(found.search), _prompts_in_words(found), found.verdict.text)
         if out is None:
-            say_next("search", "--profile", profile, "--record", record, "--out", "best.yaml")
-        elif not replayed_acceptance:
+            accepting = ("--record", record) if record is not None else ("--acceptance", acceptance)
+            say_next("search", "--profile", profile, *accepting, "--out", "best.yaml")
+        elif record is not None and not replayed_acceptance:
             models = options.ModelNames(target=accepted.target, dtype=options.Dtype(accepted.dtype)).words
             say_next("run", "--schedule", out, *models, "--prompt", "Why is the sky blue?")
 
@@ -124,7 +126,8 @@ def _prompts_in_words(found: Plan) -> str:
     from planner.wording import counted, schedule_name
 
     num_prompts, parts = len(found.record.prompts), found.search.halves
-    table = f"The table ranks by the time over all {counted(num_prompts, 'prompt')}."
+    texts = counted(num_prompts, "prompt" if found.record.assumed is None else "drawn text")
+    table = f"The table ranks by the time over all {texts}."
     if parts is None:
         return table
     chosen = (

@@ -22,8 +22,9 @@ EXAMPLE = "mirrorsd simulate --schedule best.yaml --record record.npz --profile 
 
 def simulate(
     schedule: options.ScheduleOption,
-    record: options.RecordOption,
     profile: options.ProfileOption,
+    record: options.RecordOrNoneOption = None,
+    acceptance: options.AcceptanceOption = None,
     trace: Annotated[
         Path | None,
         typer.Option(help="Write a Chrome trace for Perfetto here; .gz compresses it.", show_default=False),
@@ -34,15 +35,15 @@ def simulate(
     replayed_acceptance: options.ReplayedOption = False,
     json: JsonOption = None,
 ) -> None:
-    """Play a schedule without any model: measured latencies, recorded acceptance."""
-    from decoding.record import AcceptanceRecord
+    """Play a schedule without any model: measured latencies, recorded or assumed acceptance."""
     from decoding.schedule import load_schedule
     from hwprofiles.profile import load_profile
     from mirrorsd.compare.numbers import predicted_numbers
-    from mirrorsd.simulation import predict, require_same_models
+    from mirrorsd.simulation import in_words, predict, require_same_models
     from mirrorsd.simulation import simulate as play
 
-    wanted, machine, accepted = load_schedule(schedule), load_profile(profile), AcceptanceRecord.load(record)
+    wanted, machine = load_schedule(schedule), load_profile(profile)
+    accepted = options.chosen_acceptance(record, acceptance, machine)
     label = require_same_models(machine, accepted, replayed=replayed_acceptance, sides=(profile, record))
     has_spans = trace is not None
     prediction = predict(wanted, machine, accepted, max_new_tokens=max_new_tokens, replayed=replayed_acceptance)
@@ -62,20 +63,21 @@ def simulate(
         "prompts": _by_prompt(accepted, traces),
     }
     if write_json(result, json):
-        show(_in_words(prediction, label))
-        if label is None:
+        show(_in_words(prediction, label or in_words(accepted)))
+        if label is None and record is not None:
             say_next("validate", "--schedule", schedule, "--profile", profile, "--record", record)
 
 
 def _by_prompt(record: AcceptanceRecord, traces: list[Trace]) -> list[dict[str, Any]]:
-    """The rows that `mirrorsd run` would write, but for the text, which takes a tokenizer."""
+    """The rows that `mirrorsd run` would write, but for the text, which takes a tokenizer; drawn texts have no ids."""
     from mirrorsd.compare.numbers import prompt_numbers
 
     rows = []
     for prompt, trace in zip(record.prompts, traces, strict=True):
         numbers = prompt_numbers(trace)
         num_tokens = sum(numbers["accept_lengths"])
-        rows.append({"prompt_id": prompt.name, "token_ids": prompt.text[:num_tokens].tolist(), **numbers})
+        ids = {} if record.assumed else {"token_ids": prompt.text[:num_tokens].tolist()}
+        rows.append({"prompt_id": prompt.name, **ids, **numbers})
     return rows
 
 

@@ -118,3 +118,24 @@ def test_without_plain_decoding_there_is_no_speed_up(mirrorsd, profile_path, rec
     words = ("search", "--profile", profile_path, "--record", record_path, "--space", space, "--json")
     found = json.loads(mirrorsd(*words).stdout)
     assert (found["pays"], found["speedup"], found["lead"]) == ("cannot_tell", None, None)
+
+
+def test_acceptance_may_be_assumed(mirrorsd, profile_path, tmp_path):
+    space = tmp_path / "space.yaml"
+    space.write_text("windows: [2, 4]\nexit_top_k: [2]\ndraft_top_k: [2]\n")
+    words = ("search", "--profile", profile_path, "--acceptance", "0.8,0.8,0.7", "--space", space)
+    found = json.loads(mirrorsd(*words, "--json").stdout)
+    sources = {one["predicted"]["source"].split(",")[0] for one in found["candidates"] if "source" in one["predicted"]}
+    assert sources <= {"assumed acceptance 0.8"}
+    assert "Acceptance is assumed and not recorded: 0.8, 0.8, 0.7 by place." in found["verdict"]
+    reasons = "\n".join(found["left_out"])
+    for missing in ("exit_layer 15 asks for its exit_coverage", "alternative_rates", "is assumed for 3 drafted places"):
+        assert missing in reasons
+    assert "over all 32 drawn texts" in mirrorsd(*words).stdout.replace("\n", " ")
+
+
+def test_a_record_or_assumed_acceptance_is_needed_and_not_both(mirrorsd, profile_path, record_path):
+    for words in ((), ("--record", record_path, "--acceptance", "0.8")):
+        result = mirrorsd("search", "--profile", profile_path, *words)
+        assert result.exit_code == 2
+        assert "give a --record, or what to assume in its place (--acceptance), and not both" in result.stderr

@@ -178,3 +178,20 @@ def test_no_torch_is_loaded(verb, words, profile_path, record_path):
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(result.stdout)
     assert result.stderr == "\n"
+
+
+def test_acceptance_may_be_assumed_in_a_file(mirrorsd, schedule_path, profile_path, tmp_path):
+    path = tmp_path / "acceptance.yaml"
+    path.write_text("rates: 0.7\nexit_coverage: {15: [0.3, 0.4, 0.5, 0.6]}\ntexts: {num_texts: 2, num_tokens: 30}\n")
+    words = ("simulate", "--schedule", schedule_path, "--profile", profile_path, "--acceptance", path)
+    result = json.loads(mirrorsd(*words, "--json").stdout)
+    assert result["source"].startswith("assumed acceptance 0.7 at every place; exit coverage after layer 15: 0.3, 0.4")
+    assert [sum(row["accept_lengths"]) for row in result["prompts"]] == [30, 30]
+    assert not any("token_ids" in row for row in result["prompts"])
+    assert "Acceptance is assumed and not recorded" in mirrorsd(*words).stdout.replace("\n", " ")
+
+
+def test_assumed_rates_do_not_answer_for_branches(mirrorsd, schedule_path, profile_path):
+    result = mirrorsd("simulate", "--schedule", schedule_path, "--profile", profile_path, "--acceptance", "0.7")
+    assert result.exit_code == 2
+    assert "exit_layer 15 asks for its exit_coverage" in result.stderr.replace("\n", " ")

@@ -1,0 +1,1 @@
+"""What an acceptance record is made of."""

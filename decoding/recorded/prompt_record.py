@@ -1,0 +1,147 @@
+"""One prompt of an acceptance record: its text, and what would be drafted, sent and guessed at every position of it.
+
+Position i means: i new tokens are committed. Arrays are numpy, ids are target ids, -1 fills unused places.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decoding.errors import RecordError
+from decoding.schedule import Method, Schedule
+from decoding.tree_shape import Path as TreePath
+
+Ids = NDArray[np.int32]
+
+
+def _nothing() -> Ids:
+    return np.zeros((0, 0), dtype=np.int32)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedTree:
+    """Trees of one drafter that a record holds the places of, for every `tree_size`.
+
+    Attributes:
+        method: the tree method that drafts so.
+        drafter: name of its drafter.
+        depth: the schedule's `num_speculative_tokens`.
+        top_k: the schedule's `tree_top_k`.
+        paths: nodes of a static tree in their order; empty for a dynamic one.
+    """
+
+    method: Method
+    drafter: str
+    depth: int
+    top_k: int = 0
+    paths: tuple[TreePath, ...] = ()
+
+    def answers(self, schedule: Schedule) -> bool:
+        """Whether the schedule's trees are these."""
+        asked = (schedule.method, schedule.drafter, schedule.num_speculative_tokens, schedule.tree_top_k)
+        return asked == (self.method, self.drafter, self.depth, self.top_k)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedChain:
+    """Chains of a drafter that is not the pair's own draft model, such as prompt lookup.
+
+    Attributes:
+        method: the method that drafts so.
+        drafter: name of its drafter.
+    """
+
+    method: Method
+    drafter: str
+
+    def answers(self, schedule: Schedule) -> bool:
+        """Whether the schedule's windows are these."""
+        return (schedule.method, schedule.drafter) == (self.method, self.drafter)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PromptRecord:
+    """One prompt's text and everything that could have been said about it.
+
+    Attributes:
+        name: where the prompt comes from.
+        category: kind of task, or "".
+        prompt_length: tokens of the prompt.
+        text: the target's greedy text, N ids; ends with EOS or at `max_new_tokens`.
+        rollouts: draft without exit features: for the prefix text[:i], its next `max_window` tokens, [N, W]; empty
+            if the pair has no draft model.
+        feature_rollouts: the same with exit features at every committed position; empty ([0, W]) if the draft
+            takes none.
+        alternatives: for each prefix text[:i], the draft's best ids for the next place, [N, F]. These are the
+            draft-sourced candidates of the row that follows prefix text[:i].
+        exits: for each exit layer, its best ids for the place after prefix text[:i], [N, K].
+        tree_ranks: for each tree of the record the places in its order of the nodes that hold text[i],
+            text[i + 1], ..., -1 for one that no size of the tree has, [N, depth].
+        chain_drafts: for each chain of the record what is drafted after the prefix text[:i], [N, W]; -1 after the
+            end of a shorter window.
+        margins: by how much the target's best logit exceeds its second best at each token, [N]; empty if unknown.
+            Where it is near zero, other arithmetic may choose another token.
+        stream_hits: of a draft with streams: how many of their guesses after each token of `rollouts` are what the
+            draft itself goes on with, in a row, [N, W]; empty ([0, W]) for a draft without.
+        feature_stream_hits: likewise after the tokens of `feature_rollouts`.
+    """
+
+    name: str
+    category: str
+    prompt_length: int
+    text: Ids
+    rollouts: Ids = field(default_factory=_nothing)
+    feature_rollouts: Ids = field(default_factory=_nothing)
+    alternatives: Ids = field(default_factory=_nothing)
+    exits: dict[int, Ids]
+    tree_ranks: tuple[Ids, ...] = ()
+    chain_drafts: tuple[Ids, ...] = ()
+    margins: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
+    stream_hits: Ids = field(default_factory=_nothing)
+    feature_stream_hits: Ids = field(default_factory=_nothing)
+
+    def drafts(self, *, with_features: bool) -> Ids:
+        """Tokens that the draft model drafts, by position, [N, W].
+
+        Raises:
+            RecordError: they were not recorded: the pair has no draft model, or it takes no features.
+        """
+        drafts = self.feature_rollouts if with_features else self.rollouts
+        if len(drafts) != len(self.text):
+            what = "rollouts with exit features: its drafter takes none" if with_features else "rollouts of a draft"
+            msg = f"record of {self.name!r} has no {what}"
+            raise RecordError(msg)
+        return drafts
+
+    def candidates(self, exit_layer: int | None) -> Ids:
+        """Best ids for the place after every prefix text[:i]: of an exit, or of the draft for None, [N, K]."""
+        return self.alternatives if exit_layer is None else self.exits[exit_layer]
+
+    def match_lengths(self, *, with_features: bool) -> Ids:
+        """How many drafted tokens agree with the text at each position, [N]; the text's end bounds them."""
+        return self._agreeing(self.drafts(with_features=with_features))
+
+    def chain_lengths(self, chain: int) -> Ids:
+        """The same for a chain of the record, by its place there, [N]."""
+        return self._agreeing(self.chain_drafts[chain])
+
+    def _agreeing(self, drafts_NW: Ids) -> Ids:
+        num_tokens, width = drafts_NW.shape
+        padded = np.concatenate([self.text, np.full(width, -2, dtype=np.int32)])
+        following = np.lib.stride_tricks.sliding_window_view(padded, width)[:num_tokens]
+        lengths: Ids = np.cumprod(drafts_NW == following, axis=1).sum(axis=1).astype(np.int32)
+        return lengths
+
+    def tree_lengths(self, tree: int, size: int) -> Ids:
+        """How many tokens a drafted tree of `size` nodes gets accepted at each position, [N].
+
+        Args:
+            tree: place among the record's trees.
+            size: the schedule's `tree_size`.
+        """
+        ranks = self.tree_ranks[tree]
+        lengths: Ids = np.cumprod((ranks >= 0) & (ranks < size), axis=1).sum(axis=1).astype(np.int32)
+        return lengths

@@ -1,0 +1,152 @@
+"""Acceptance without a record: assumed rates, drawn into texts. Usable wherever an acceptance record is.
+
+For example, a draft that is right four times of five, and an exit after layer 20 that names the target's correction in
+seven of ten cases with eight candidates or more::
+
+    acceptance = Bernoulli(0.8, exit_coverage={20: (0.3, 0.4, 0.5, 0.55, 0.6, 0.63, 0.67, 0.7)})
+    acceptance.mean_acceptance_length(4)          # 3.3616, exactly
+    prediction = predict(schedule, profile, acceptance)
+    prediction.source                             # "assumed acceptance 0.8 at every place; ..., drawn as 32 texts ..."
+
+What rates cannot answer is asked for: a schedule with branches from an exit needs `exit_coverage`, one with branches
+from the draft's own alternatives `alternative_rates`, trees need `trees` (and are then taken as independent from level
+to level), a draft with features or streams `feature_rates` or `stream_rates`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError, model_validator
+
+from decoding.errors import ConfigError, listed, mistake
+from decoding.record import AcceptanceRecord
+from decoding.yaml_file import StrictModel, load_yaml
+from sim.acceptance.acceptance_model import Acceptance
+from sim.acceptance.drawn_texts import draw_record
+from sim.acceptance.rates import TaskRates, Texts
+from sim.acceptance.replay import Replay
+
+
+class AssumedAcceptance(Replay):
+    """Texts drawn from rates, by task; `record` holds them. The three subclasses are the usual ways to make one."""
+
+    def __init__(self, by_task: Mapping[str, TaskRates], texts: Texts | None = None) -> None:
+        """Raise `ConfigError` if there is no task, or tasks differ in which assumptions are given."""
+        self.by_task, self.texts = dict(by_task), texts or Texts()
+        super().__init__(draw_record(self.by_task, self.texts))
+
+    def drawn_as(self, texts: Texts) -> AssumedAcceptance:
+        """The same assumptions, drawn as other texts."""
+        return AssumedAcceptance(self.by_task, texts)
+
+    def mean_acceptance_length(self, num_speculative_tokens: int) -> float:
+        """Committed tokens per verification of a chain, in closed form: the drawn texts come to it but for chance.
+
+        Every task has as many tokens, so that this is the harmonic mean over tasks.
+
+        Raises:
+            ValueError: rates are given for fewer places.
+        """
+        lengths = [rates.mean_acceptance_length(num_speculative_tokens) for rates in self.by_task.values()]
+        return len(lengths) / sum(1 / length for length in lengths)
+
+
+class Bernoulli(AssumedAcceptance):
+    """Every drafted token is accepted with the same rate, given that all before it were."""
+
+    def __init__(self, rate: float, *, texts: Texts | None = None, **assumptions: Any) -> None:
+        """`assumptions` are further fields of `TaskRates`, such as `exit_coverage`.
+
+        Raises:
+            ConfigError: a rate is no probability, or another assumption is impossible.
+        """
+        super().__init__({"": _rates(rate, assumptions)}, texts)
+
+
+class PositionRates(AssumedAcceptance):
+    """A rate for each drafted place, given that all places before it were accepted (conditional acceptance)."""
+
+    def __init__(self, rates: Sequence[float], *, texts: Texts | None = None, **assumptions: Any) -> None:
+        """Arguments and errors are those of `Bernoulli`; longer windows than there are rates are refused."""
+        super().__init__({"": _rates(tuple(rates), assumptions)}, texts)
+
+
+class ByTask(AssumedAcceptance):
+    """Rates by kind of task, all tasks of the same weight."""
+
+    def __init__(
+        self,
+        rates: Mapping[str, float | Sequence[float] | TaskRates],
+        *,
+        texts: Texts | None = None,
+        **assumptions: Any,
+    ) -> None:
+        """`assumptions` hold for every task that is given as rates alone; errors are those of `Bernoulli`."""
+        super().__init__({task: _rates(one, assumptions) for task, one in rates.items()}, texts)
+
+
+class AcceptanceFile(StrictModel):
+    """A YAML file of assumptions: the fields of `TaskRates`, or under `tasks` those of each; and `texts`, if wanted."""
+
+    tasks: dict[str, TaskRates]
+    texts: Texts | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_for_all(cls, data: object) -> object:
+        if not isinstance(data, dict) or "tasks" in data:
+            return data
+        rates = {name: value for name, value in data.items() if name != "texts"}
+        return {"tasks": {"": rates}, "texts": data.get("texts")}
+
+
+def parse_acceptance(text: str, *, texts: Texts | None = None) -> AssumedAcceptance:
+    """What `--acceptance` means: `0.8`, `0.8,0.7,0.6` by place, or the name of a YAML file.
+
+    Such a file has the fields of `TaskRates`, or `tasks` with those of each; its `texts` (fields of `Texts`) count more
+    than the argument::
+
+        rates: [0.8, 0.75, 0.7]
+        exit_coverage: {20: [0.3, 0.4, 0.5, 0.55]}
+
+    Raises:
+        ConfigError: it is none of these, or an assumption in it is impossible.
+    """
+    try:
+        rates = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        return _loaded(text, texts)
+    return Bernoulli(rates[0], texts=texts) if len(rates) == 1 else PositionRates(rates, texts=texts)
+
+
+def record_of(acceptance: Acceptance | AcceptanceRecord) -> AcceptanceRecord:
+    """The texts of an acceptance: recorded ones, or drawn ones.
+
+    Raises:
+        ConfigError: it is an acceptance model that has none.
+    """
+    if isinstance(acceptance, AcceptanceRecord):
+        return acceptance
+    if isinstance(acceptance, Replay):
+        return acceptance.record
+    raise ConfigError(f"{acceptance.source}: there are no texts to search, judge and vary acceptance on")
+
+
+def _loaded(path: str, texts: Texts | None) -> AssumedAcceptance:
+    if not Path(path).is_file():
+        msg = f"acceptance {path!r} is neither a rate (0.8), nor rates by place (0.8,0.7,0.6), nor a file"
+        raise ConfigError(msg)
+    found = load_yaml(path, AcceptanceFile)
+    return AssumedAcceptance(found.tasks, found.texts or texts)
+
+
+def _rates(rates: float | Sequence[float] | TaskRates, assumptions: Mapping[str, Any]) -> TaskRates:
+    if isinstance(rates, TaskRates):
+        return rates
+    try:
+        return TaskRates.model_validate({"rates": rates, **assumptions})
+    except ValidationError as error:
+        raise ConfigError(listed([mistake(one) for one in error.errors(include_url=False)])) from error

@@ -1,0 +1,171 @@
+"""Texts drawn from rates, as an acceptance record: what replays records answers for assumed acceptance too.
+
+Every token of a text has uniform draws of its own: one decides whether it is drafted right, one where the draft's
+other candidates have it, one where exits have it. A draw decides the same way for every schedule and every rate (common
+random numbers), so the token that a draft knows at a low rate it knows at a higher one, and where rates do not rise
+from place to place a higher one never takes more rounds. In any one sequence of rounds every draw is asked once, so
+that rounds are independent, as in the closed forms.
+
+The draws of a task are stratified: exactly a share r of all its tokens has a draw below r, to one token.
+
+Shapes: N tokens of a text, W drafted places, K candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from decoding.errors import ConfigError
+from decoding.record import AcceptanceRecord, Ids, PromptRecord
+from sim.acceptance.assumed_trees import best_paths, pool_paths, ranks_along
+from sim.acceptance.rates import AssumedTree, TaskRates, Texts
+from sim.cost.cost_model import Floats, Ints
+
+RIGHT, WRONG, OTHERS, EXITS_OTHERS = 1, 0, 2, 1000
+"""Token ids: the text's own; what is drafted in its place; further candidates of the draft and of an exit."""
+
+
+class Draws(NamedTuple):
+    """Uniform draws of the tokens of a text, [N]: of the draft, of its alternatives, of exits, of streams [N, J]."""
+
+    drafted: Floats
+    alternative: Floats
+    exit: Floats
+    streams: Floats
+
+
+def draw_record(by_task: Mapping[str, TaskRates], texts: Texts) -> AcceptanceRecord:
+    """The texts of all tasks, as many of each.
+
+    Raises:
+        ConfigError: there is no task, or tasks differ in which assumptions are given.
+    """
+    first = _alike(by_task)
+    trees = tuple((tree, _paths(tree, first)) for tree in first.trees)
+    max_window = min(len(rates.rates) for rates in by_task.values())
+    prompts = []
+    for number, (task, rates) in enumerate(by_task.items()):
+        for index, draws in enumerate(_draws(texts, number, len(first.stream_rates))):
+            name = " ".join(filter(None, (task, f"text {index + 1}")))
+            prompts.append(_prompt(name, task, rates, texts, draws, max_window, trees))
+    return AcceptanceRecord(
+        target="assumed",
+        drafter="assumed",
+        dtype="assumed",
+        max_window=max_window,
+        max_new_tokens=texts.num_tokens,
+        exit_layers=tuple(first.exit_coverage),
+        prompts=tuple(prompts),
+        trees=tuple(tree.recorded(() if tree.top_k else paths) for tree, paths in trees),
+        num_streams=len(first.stream_rates),
+        assumed=" · ".join(
+            f"{task}: {rates.in_words()}" if task else rates.in_words() for task, rates in by_task.items()
+        ),
+    )
+
+
+def _alike(by_task: Mapping[str, TaskRates]) -> TaskRates:
+    """The first task's rates, if all tasks say something about the same things."""
+    if not by_task:
+        raise ConfigError("acceptance by task needs a task at least")
+    first = next(iter(by_task.values()))
+    for task, rates in by_task.items():
+        for name, ours, theirs in (
+            ("exit_coverage", set(first.exit_coverage), set(rates.exit_coverage)),
+            ("feature_rates", bool(first.feature_rates), bool(rates.feature_rates)),
+            ("stream_rates", len(first.stream_rates), len(rates.stream_rates)),
+            ("trees", first.trees, rates.trees),
+        ):
+            if ours != theirs:
+                raise ConfigError(
+                    f"{name} of task {task!r} are given for other things than those of {next(iter(by_task))!r}"
+                )
+    return first
+
+
+def _paths(tree: AssumedTree, rates: TaskRates) -> tuple[tuple[int, ...], ...]:
+    if tree.top_k:
+        return pool_paths(rates.rank_rates(), tree.depth, tree.top_k)
+    return tree.paths or best_paths(rates.rank_rates(), tree.depth)
+
+
+def _draws(texts: Texts, task: int, num_streams: int) -> list[Draws]:
+    """Those of every text of a task."""
+    random = np.random.default_rng((texts.seed, task))
+    count = texts.num_texts * texts.num_tokens
+    shape = (texts.num_texts, texts.num_tokens)
+    drafted, alternative, exits = (
+        ((random.permutation(count) + random.random(count)) / count).reshape(shape) for _ in range(3)
+    )
+    streams = random.random((*shape, num_streams))
+    return list(map(Draws, drafted, alternative, exits, streams))
+
+
+def _prompt(
+    name: str,
+    task: str,
+    rates: TaskRates,
+    texts: Texts,
+    draws: Draws,
+    max_window: int,
+    trees: Sequence[tuple[AssumedTree, tuple[tuple[int, ...], ...]]],
+) -> PromptRecord:
+    rank_NL = _ranks(rates, draws)
+    own = np.where(
+        draws.drafted < min(rates.rates[:max_window]), 0, 1 + _place(rates.alternative_rates, draws.alternative)
+    )
+    hits = np.cumprod(draws.streams < np.array(rates.stream_rates), axis=1).sum(axis=1).astype(np.int32)
+    stream_hits = np.repeat(hits[:, None], max_window, axis=1) if rates.stream_rates else np.zeros((0, 0), np.int32)
+    return PromptRecord(
+        name=name,
+        category=task,
+        prompt_length=texts.prompt_length,
+        text=np.full(texts.num_tokens, RIGHT, dtype=np.int32),
+        rollouts=_rollouts(rates.rates[:max_window], draws.drafted),
+        feature_rollouts=_rollouts(rates.feature_rates[:max_window], draws.drafted),
+        alternatives=_alternatives(own, len(rates.alternative_rates) + 1),
+        exits={layer: _candidates(shares, draws.exit) for layer, shares in rates.exit_coverage.items()},
+        tree_ranks=tuple(ranks_along(paths, rank_NL[:, : tree.depth]) for tree, paths in trees),
+        stream_hits=stream_hits,
+        feature_stream_hits=stream_hits if rates.feature_rates else np.zeros((0, 0), np.int32),
+    )
+
+
+def _rollouts(rates: Sequence[float], drafted: Floats) -> Ids:
+    """What is drafted from every position, [N, W]; nothing for no rates. After the text's end it is wrong."""
+    if not rates:
+        return np.zeros((0, 0), dtype=np.int32)
+    padded = np.append(drafted, np.ones(len(rates)))
+    draws_NW = np.lib.stride_tricks.sliding_window_view(padded, len(rates))[: len(drafted)]
+    return np.where(draws_NW < np.array(rates), RIGHT, WRONG).astype(np.int32)
+
+
+def _ranks(rates: TaskRates, draws: Draws) -> Ints:
+    """Rank of every token among the draft's candidates if it stood at each place, [N, W]; the last for none."""
+    others = 1 + _place(rates.alternative_rates, draws.alternative)
+    return np.where(draws.drafted[:, None] < np.array(rates.rates), 0, others[:, None])
+
+
+def _place(shares: Sequence[float], draws: Floats) -> Ints:
+    """The first of the candidates that has the token, by how often so many of them have it; their number for none."""
+    return np.searchsorted(np.array(shares), draws, side="right").astype(np.int64)
+
+
+def _alternatives(places: Ints, width: int) -> Ids:
+    """The draft's best ids, [N, K]: the text's token at its place, else the wrong one first and then others."""
+    ids = np.tile(np.array([WRONG, *range(OTHERS, OTHERS + width - 1)], dtype=np.int32), (len(places), 1))
+    known = np.flatnonzero(places < width)
+    ids[known, places[known]] = RIGHT
+    return ids
+
+
+def _candidates(shares: Sequence[float], draws: Floats) -> Ids:
+    """An exit's best ids, [N, K]: one more than there are shares, since the drafted token might be one."""
+    ids = np.tile(np.arange(EXITS_OTHERS, EXITS_OTHERS + len(shares) + 1, dtype=np.int32), (len(draws), 1))
+    places = _place(shares, draws)
+    known = np.flatnonzero(places < len(shares))
+    ids[known, places[known]] = RIGHT
+    return ids

@@ -1,0 +1,174 @@
+"""Rates: what may be assumed to be accepted where nothing was recorded, and how many texts are drawn from it.
+
+A drafted token is accepted with a rate that belongs to its place in the window, given that all before it were. Whatever
+else a schedule depends on is an assumption of its own, and a schedule whose assumption is not stated is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, pairwise
+from typing import Annotated, Self
+
+import numpy as np
+from pydantic import BeforeValidator, Field, model_validator
+
+from decoding.methods import METHODS
+from decoding.record import RecordedTree
+from decoding.schedule import MAX_TREE, MAX_WINDOW, Method
+from decoding.yaml_file import StrictModel
+from hwprofiles.profile import Profile
+
+
+def _at_every_place(rates: object) -> object:
+    """A single rate stands for all places that a window can have."""
+    return (rates,) * MAX_WINDOW if isinstance(rates, int | float) else rates
+
+
+Rate = Annotated[float, Field(ge=0, le=1)]
+Rates = Annotated[tuple[Rate, ...], BeforeValidator(_at_every_place), Field(min_length=1, max_length=MAX_WINDOW)]
+Shares = Annotated[tuple[Rate, ...], Field(max_length=MAX_TREE)]
+
+
+class Texts(StrictModel):
+    """The texts that are drawn for every task: as many prompts of one length, and as many new tokens each.
+
+    `seed` is that of all draws. Every schedule, and every rate, meets the same ones.
+    """
+
+    num_texts: Annotated[int, Field(ge=1, le=1 << 16)] = 32
+    num_tokens: Annotated[int, Field(ge=1, le=1 << 20)] = 128
+    prompt_length: Annotated[int, Field(ge=1, le=1 << 24)] = 128
+    seed: int = 0
+
+    def within(self, profile: Profile) -> Self:
+        """The same texts, moved and cut to the contexts that the profile's target was measured in."""
+        measured = [lane.layer.contexts for lane in profile.lanes if lane.layer and len(lane.layer.contexts) > 1]
+        first = max((contexts[0] for contexts in measured), default=0)
+        last = min((contexts[-1] for contexts in measured), default=self.prompt_length + self.num_tokens)
+        num_tokens = max(1, min(self.num_tokens, last - first + 1))
+        before = min(max(self.prompt_length - 1, first), max(first, last - num_tokens + 1))
+        return self.model_copy(update={"num_tokens": num_tokens, "prompt_length": before + 1})
+
+
+class AssumedTree(StrictModel):
+    """Trees of a drafter, whose levels are taken as independent of each other.
+
+    Attributes:
+        method: the tree method that drafts so.
+        drafter: name of its drafter, as schedules and profiles call it.
+        depth: the schedule's `num_speculative_tokens`.
+        top_k: the schedule's `tree_top_k`; 0 for static trees.
+        paths: nodes of a static tree in their order; without any, those that the rates accept most often.
+    """
+
+    method: Method
+    drafter: str
+    depth: Annotated[int, Field(ge=1, le=MAX_WINDOW)]
+    top_k: Annotated[int, Field(ge=0, le=MAX_TREE)] = 0
+    paths: tuple[tuple[Annotated[int, Field(ge=0)], ...], ...] = ()
+
+    @model_validator(mode="after")
+    def _fits_method(self) -> Self:
+        traits = METHODS[self.method]
+        if not traits.is_tree:
+            raise ValueError(f"{self.method} drafts no trees")
+        if traits.has_dynamic_trees != bool(self.top_k):
+            raise ValueError(f"top_k is {self.top_k}: dynamic trees need one, static ones have none")
+        return self
+
+    def recorded(self, paths: tuple[tuple[int, ...], ...]) -> RecordedTree:
+        """What a record calls them."""
+        return RecordedTree(method=self.method, drafter=self.drafter, depth=self.depth, top_k=self.top_k, paths=paths)
+
+
+class TaskRates(StrictModel):
+    """What is assumed of one kind of task.
+
+    Attributes:
+        rates: for each drafted place how often the target accepts it, given that it accepted all before it; a single
+            number is every place's.
+        feature_rates: the same for a draft with the target's exit features; none for one that takes none.
+        alternative_rates: at [k - 1] how often the target's own token, where it refuses the drafted one, is among the
+            draft's k best others. At the place after a window that is accepted whole, the draft's best is right as
+            often as at the place of the lowest rate.
+        exit_coverage: for each exit layer at [k - 1] how often a round's outcome is among the exit's k best candidates,
+            the drafted token left out: one minus the fallback rate.
+        stream_rates: for each guess of the draft's streams how often it is what the draft goes on with, given that all
+            before it are.
+        trees: drafters that draft trees, by the same rates: a token's runners-up are right by `alternative_rates`.
+    """
+
+    rates: Rates
+    feature_rates: Annotated[tuple[Rate, ...], BeforeValidator(_at_every_place), Field(max_length=MAX_WINDOW)] = ()
+    alternative_rates: Shares = ()
+    exit_coverage: dict[Annotated[int, Field(ge=1)], Annotated[Shares, Field(min_length=1)]] = Field(default={})
+    stream_rates: Annotated[tuple[Rate, ...], Field(max_length=8)] = ()
+    trees: tuple[AssumedTree, ...] = ()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for complaint in chain(self._falling_shares(), self._short_trees()):
+            raise ValueError(complaint)
+        if self.feature_rates and len(self.feature_rates) != len(self.rates):
+            raise ValueError(f"feature_rates are {len(self.feature_rates)}, rates {len(self.rates)}")
+        return self
+
+    def _falling_shares(self) -> Iterator[str]:
+        named = {"alternative_rates": self.alternative_rates}
+        named |= {f"exit_coverage after layer {layer}": shares for layer, shares in self.exit_coverage.items()}
+        for name, shares in named.items():
+            if any(more < less for less, more in pairwise(shares)):
+                yield f"{name} must not fall: {_listed(shares)} are by the number of candidates"
+
+    def _short_trees(self) -> Iterator[str]:
+        for tree in self.trees:
+            if tree.depth > len(self.rates):
+                yield f"trees of {tree.drafter} are {tree.depth} deep, and rates are given for {len(self.rates)} places"
+            needed = max((tree.top_k - 1, *chain.from_iterable(tree.paths)))
+            if needed > len(self.alternative_rates) or (not tree.top_k and not self.alternative_rates):
+                given = len(self.alternative_rates)
+                yield f"trees of {tree.drafter} ask for {max(1, needed)} alternative_rates, given are {given}"
+
+    def rank_rates(self) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+        """How often the candidate of each rank is right, [places, ranks]: the best one, and the alternatives."""
+        others = np.diff(self.alternative_rates, prepend=0.0)
+        rates = np.array(self.rates)[:, None]
+        return np.concatenate([rates, (1 - rates) * others], axis=1)
+
+    def mean_acceptance_length(self, num_speculative_tokens: int) -> float:
+        """Committed tokens per verification of a chain, exactly: 1 + a1 + a1 a2 + ...
+
+        For one rate a this is (1 - a^(g + 1)) / (1 - a) (Leviathan, 2211.17192, equation 1).
+
+        Raises:
+            ValueError: rates are given for fewer places.
+        """
+        if num_speculative_tokens > len(self.rates):
+            msg = f"num_speculative_tokens is {num_speculative_tokens}, rates are given for {len(self.rates)} places"
+            raise ValueError(msg)
+        return 1.0 + float(np.cumprod(self.rates[:num_speculative_tokens]).sum())
+
+    def in_words(self) -> str:
+        """All of it in a line, such as `0.8, 0.7 by place; exit coverage after layer 20: 0.5, 0.6`."""
+        parts = [_by_place(self.rates)]
+        if self.feature_rates:
+            parts.append(f"with exit features {_by_place(self.feature_rates)}")
+        if self.alternative_rates:
+            parts.append(f"alternatives {_listed(self.alternative_rates)}")
+        parts += [
+            f"exit coverage after layer {layer}: {_listed(shares)}" for layer, shares in self.exit_coverage.items()
+        ]
+        if self.stream_rates:
+            parts.append(f"streams {_listed(self.stream_rates)}")
+        if self.trees:
+            parts.append("trees with independent levels")
+        return "; ".join(parts)
+
+
+def _by_place(rates: Sequence[float]) -> str:
+    return f"{rates[0]:g} at every place" if len({*rates}) == 1 else f"{_listed(rates)} by place"
+
+
+def _listed(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:g}" for value in values)
