@@ -6,7 +6,7 @@ are written out. So a file is read in seconds or refused.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -75,6 +75,15 @@ def parse_yaml(text: str, model: type[T], *, source: str) -> T:
     except ValidationError as error:
         mistakes = error.errors(include_url=False)
         raise ConfigError(listed([_describe(item, root, source) for item in mistakes])) from error
+
+
+def line_of(path: str | Path, location: Sequence[int | str]) -> int:
+    """Line (from 1) on which the value at a location of a sound file begins, or the nearest one around it.
+
+    `location` holds the keys and indices that lead there.
+    """
+    root = yaml.compose(read_text(Path(path), MAX_BYTES), Loader=_Parser)
+    return 1 if root is None else int(_find(root, tuple(location)).start_mark.line) + 1
 
 
 def save_yaml(data: Any, path: str | Path) -> None:

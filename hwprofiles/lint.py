@@ -1,86 +1,147 @@
-"""Finds the mistakes that tables of hardware numbers commonly carry.
+"""Reads files of devices, links and platforms, and says on which line which number is wrong or looks so.
 
-Sparse peaks listed as dense ones, both directions of a link added up, 2^40 used as tera, more bandwidth than the
-part has, and milliseconds for microseconds. A finding is a suspicion in words; an empty list is no proof.
+What cannot be read at all is found too: an unknown device at a link's end, a number without a source, a value outside
+its span. What looks wrong although it can be read is listed in `hwprofiles.suspicions`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
-from hwprofiles.quantity import Quantity
-from hwprofiles.sheets import DeviceSheet, LinkSheet, device_sheet, link_sheet, shipped_names
+from pydantic import ValidationError
 
-_TOLERANCE = 0.02
-_TEBI = 2.0**40 / 1e12
-_INT8_OVER_BF16 = 4.2
-"""A dense 8-bit peak is twice the half-precision one, four times where accumulation in fp32 halves the latter."""
-_TIMES = (1e-7, 5e-3, " s", "milli- and microseconds mixed?")
-"""From a hop between neighbours to the slowest dispatch known."""
-_RATES = (1e9, 1.2e13, "", "other units than bytes per second?")
-"""From a single memory channel to what the fastest accelerators of 2025 reach."""
+from decoding.errors import ConfigError, shown
+from decoding.yaml_file import line_of, load_yaml
+from hwprofiles.platform import Platform
+from hwprofiles.sheets import (
+    KINDS,
+    DeviceSheet,
+    Kind,
+    LinkSheet,
+    device_sheet,
+    link_sheet,
+    shipped_file,
+    shipped_names,
+)
+from hwprofiles.suspicions import Place, Suspicion, of_device, of_link, of_platform
+
+_LOCATED: Final = re.compile(r"^.*?:(\d+):\d+: (.*)$", re.DOTALL)
+Sheet = TypeVar("Sheet", DeviceSheet, LinkSheet)
 
 
-def lint_device(sheet: DeviceSheet, reference: DeviceSheet | None = None) -> list[str]:
-    """What is probably wrong in a device sheet, a sentence each.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """Something wrong in a file.
 
-    `reference` is a trusted sheet of the same device; by default the shipped one of the same name, if any.
+    Attributes:
+        file: as it was named.
+        line: counted from 1.
+        place: names of the fields that lead there, joined by dots; empty for the whole file.
+        value: what is found there, as text; empty where nothing is.
+        what: a sentence.
     """
-    shipped = (known for known in map(device_sheet, shipped_names("device")) if known.name == sheet.name)
-    known = reference or next(shipped, None)
-    findings = list(_inner_contradictions(sheet))
-    if known is not None:
-        for field in ("bf16_flops", "int8_ops"):
-            twice = "a sparse figure listed as dense?"
-            findings += _beyond(sheet.name, field, getattr(sheet, field), getattr(known, field), twice)
-        findings += _beyond(sheet.name, "memory_bytes_per_s", sheet.memory_bytes_per_s, known.memory_bytes_per_s)
-    return findings
+
+    file: str
+    line: int
+    place: str
+    value: str
+    what: str
+
+    def __str__(self) -> str:
+        """One line, as compilers write them."""
+        number = " ".join(filter(None, (self.place, self.value)))
+        return f"{self.file}:{self.line}: {number}{': ' * bool(number)}{self.what}"
 
 
-def lint_link(sheet: LinkSheet, reference: LinkSheet | None = None) -> list[str]:
-    """What is probably wrong in a link sheet, a sentence each; `reference` as in `lint_device`."""
-    shipped = (known for known in map(link_sheet, shipped_names("link")) if known.name == sheet.name)
-    known = reference or next(shipped, None)
-    findings = [
-        *_implausible(f"{sheet.name}: latency_s", sheet.latency_s, _TIMES),
-        *_implausible(f"{sheet.name}: bytes_per_s", sheet.bytes_per_s, _RATES),
-    ]
-    if known is not None:
-        twice = "both directions added up?"
-        findings += _beyond(sheet.name, "bytes_per_s", sheet.bytes_per_s, known.bytes_per_s, twice)
-    return findings
+def lint_shipped() -> tuple[Finding, ...]:
+    """What is wrong in all that is shipped."""
+    files = [shipped_file(kind, name) for kind in KINDS for name in shipped_names(kind)]
+    return tuple(finding for file in files for finding in lint_file(file))
 
 
-def _beyond(
-    name: str, field: str, found: Quantity | None, known: Quantity | None, twice: str | None = None
-) -> Iterator[str]:
-    """A value above the known one; `twice` is what a factor of two suggests."""
-    if found is None or known is None:
+def lint_file(path: Path) -> tuple[Finding, ...]:
+    """What is wrong in a file of a device, a link or a platform, by line."""
+    try:
+        data = load_yaml(path, dict[str, Any])
+    except ConfigError as error:
+        located = _LOCATED.match(str(error))
+        line, what = (int(located[1]), located[2]) if located else (1, str(error).removeprefix(f"{path}: "))
+        return (Finding(file=str(path), line=line, place="", value="", what=what),)
+    suspicions = list(_unknown_devices(data)) or list(_suspicions(data, path.stem))
+    return tuple(sorted((_finding(path, one) for one in suspicions), key=lambda one: one.line))
+
+
+def kind_of(data: Mapping[str, Any]) -> Kind:
+    """What the data of a file describe, by the fields there are."""
+    if "devices" in data:
+        return "platform"
+    return "link" if {"bytes_per_s", "latency_s"} & set(data) else "device"
+
+
+def _suspicions(data: dict[str, Any], stem: str) -> Iterator[Suspicion]:
+    """What is wrong in the data of a file of that name."""
+    kind = kind_of(data)
+    try:
+        if kind == "platform":
+            yield from of_platform(Platform.model_validate(data))
+        elif kind == "device":
+            device = DeviceSheet.model_validate(data)
+            yield from of_device(device, _known(device, stem, {n: device_sheet(n) for n in shipped_names("device")}))
+        else:
+            link = LinkSheet.model_validate(data)
+            yield from of_link(link, _known(link, stem, {n: link_sheet(n) for n in shipped_names("link")}))
+    except ValidationError as error:
+        for item in error.errors(include_url=False):
+            found = item["input"]
+            value = "" if isinstance(found, dict | list | tuple) else f", found {shown(found)}"
+            yield Suspicion(item["loc"], item["msg"].removeprefix("Value error, ") + value)
+
+
+def _known(sheet: Sheet, stem: str, shipped: Mapping[str, Sheet]) -> Sheet | None:
+    """The shipped sheet of the same name, or in a file of the same name."""
+    same = [known for name, known in shipped.items() if known.name == sheet.name or name == stem]
+    return same[0] if same else None
+
+
+def _unknown_devices(data: Mapping[str, Any]) -> Iterator[Suspicion]:
+    """Names of devices that the platform does not have; read without its model, which could not say where they are."""
+    devices = data.get("devices")
+    if not isinstance(devices, Mapping):
         return
-    ratio = found.value / _highest(known)
-    what = f"{name}: {field} {found.value:g}"
-    if twice is not None and abs(ratio - 2) <= 2 * _TOLERANCE:
-        yield f"{what} is twice the published {_highest(known):g}: {twice}"
-    elif abs(ratio - _TEBI) <= 0.005 * _TEBI:
-        yield f"{what} is 2^40/10^12 times the published {_highest(known):g}: binary instead of decimal units?"
-    elif ratio > 1 + _TOLERANCE:
-        yield f"{what} is above the published {_highest(known):g}"
+    for place, name in _named_devices(data):
+        if isinstance(name, str) and name not in devices:
+            yield Suspicion(place, f"no device is called {shown(name)}; there are {', '.join(map(str, devices))}")
 
 
-def _inner_contradictions(sheet: DeviceSheet) -> Iterator[str]:
-    if sheet.bf16_flops is not None and sheet.int8_ops is not None:
-        ratio = _highest(sheet.int8_ops) / _highest(sheet.bf16_flops)
-        if not 1 <= ratio <= _INT8_OVER_BF16:
-            yield f"{sheet.name}: int8_ops over bf16_flops is {ratio:.2g}, usually 2: is one of them sparse?"
-    yield from _implausible(f"{sheet.name}: memory_bytes_per_s", sheet.memory_bytes_per_s, _RATES)
-    yield from _implausible(f"{sheet.name}: dispatch_s", sheet.dispatch_s, _TIMES)
+def _named_devices(data: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
+    yield ("host",), data.get("host")
+    lists: list[tuple[Place, Any]] = []
+    for index, link in enumerate(_items(data.get("links"), list)):
+        lists.append((("links", index, "between"), link.get("between") if isinstance(link, Mapping) else None))
+    for name, pool in _items(data.get("memory_pools"), dict):
+        lists.append((("memory_pools", name, "devices"), pool.get("devices") if isinstance(pool, Mapping) else None))
+    lists += [(("groups", name), members) for name, members in _items(data.get("groups"), dict)]
+    for place, names in lists:
+        yield from (((*place, index), name) for index, name in enumerate(_items(names, list)))
 
 
-def _implausible(what: str, quantity: Quantity | None, plausible: tuple[float, float, str, str]) -> Iterator[str]:
-    low, high, unit, suspicion = plausible
-    if quantity is not None and not low <= quantity.value <= high:
-        yield f"{what} {quantity.value:g}{unit} is outside {low:g}..{high:g}{unit}: {suspicion}"
+def _items(value: Any, kind: type) -> Any:
+    """What a list or a mapping holds; nothing where the value is neither."""
+    if not isinstance(value, kind):
+        return ()
+    return value.items() if isinstance(value, dict) else value
 
 
-def _highest(quantity: Quantity) -> float:
-    return quantity.span[1] if quantity.span is not None else quantity.value
+def _finding(path: Path, suspicion: Suspicion) -> Finding:
+    value = suspicion.value
+    return Finding(
+        file=str(path),
+        line=line_of(path, suspicion.place),
+        place=".".join(map(str, suspicion.place)),
+        value="" if value is None else f"{value:g}",
+        what=suspicion.what,
+    )

@@ -14,12 +14,13 @@ from pydantic import Field, model_validator
 from decoding.errors import shown
 from decoding.yaml_file import StrictModel
 from hwprofiles import bounds
-from hwprofiles.quantity import Quantity, quantities_of, with_quantities, within
+from hwprofiles.quantity import Quantity, with_quantities, within
 from hwprofiles.sheets import (
     ByteRates,
     Capacities,
     DeviceSheet,
     LinkSheet,
+    Sourced,
     device_sheet,
     link_sheet,
     shipped_names,
@@ -88,7 +89,7 @@ class PlacedLink(LinkSheet):
         return self.latency_s.value + (num_bytes / self.bytes_per_s.value if self.bytes_per_s is not None else 0.0)
 
 
-class MemoryPool(StrictModel):
+class MemoryPool(Sourced):
     """A memory, and the devices that share its bandwidth and capacity.
 
     Attributes:
@@ -109,11 +110,6 @@ class MemoryPool(StrictModel):
     @classmethod
     def _with_bare_numbers(cls, data: Any) -> Any:
         return with_quantities(data, cls) if isinstance(data, Mapping) else data
-
-    @property
-    def quantities(self) -> dict[str, Quantity]:
-        """All numbers that it gives, by field."""
-        return quantities_of(self)
 
     @property
     def peak_bytes_per_s(self) -> float | None:

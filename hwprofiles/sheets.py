@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -19,6 +19,7 @@ from hwprofiles.quantity import Quantity, quantities_of, within
 
 _FOLDER = Path(__file__).parent
 Kind = Literal["device", "link", "platform"]
+KINDS: Final[tuple[Kind, ...]] = ("device", "link", "platform")
 
 
 Times = Annotated[Quantity, within(*bounds.TIMES_S)]
@@ -35,7 +36,16 @@ WeightFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "nf4", "int
 """Types that weights are stored in."""
 
 
-class Priced(StrictModel):
+class Sourced(StrictModel):
+    """What gives numbers with their origins."""
+
+    @property
+    def quantities(self) -> dict[str, Quantity]:
+        """All numbers that it gives itself, by field."""
+        return quantities_of(self)
+
+
+class Priced(Sourced):
     """What something costs, to rent or to own.
 
     Attributes:
@@ -131,11 +141,6 @@ class DeviceSheet(Priced):
             raise ValueError(problem)
         return self
 
-    @property
-    def quantities(self) -> dict[str, Quantity]:
-        """All numbers that the sheet gives, by field."""
-        return quantities_of(self)
-
     def bandwidth_floor_s(self, num_bytes: float) -> float:
         """The least time in which the device can read `num_bytes` once: a bound of every decoding step.
 
@@ -148,7 +153,7 @@ class DeviceSheet(Priced):
         return num_bytes / self.memory_bytes_per_s.value
 
 
-class LinkSheet(StrictModel):
+class LinkSheet(Sourced):
     """One kind of link, in each of its directions.
 
     Attributes:
@@ -160,11 +165,6 @@ class LinkSheet(StrictModel):
     name: Annotated[str, Field(min_length=1)]
     bytes_per_s: ByteRates | None = None
     latency_s: Times | None = None
-
-    @property
-    def quantities(self) -> dict[str, Quantity]:
-        """All numbers that the sheet gives, by field."""
-        return quantities_of(self)
 
 
 def shipped_names(kind: Kind) -> tuple[str, ...]:

@@ -1,0 +1,252 @@
+"""What looks wrong in sheets and platforms: the mistakes that tables of hardware numbers commonly carry.
+
+A suspicion is a sentence about one number; none is no proof that the number is right. `hwprofiles.lint` reads files
+and says on which line a suspicious number stands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+import networkx as nx
+
+from hwprofiles.platform import Platform
+from hwprofiles.quantity import UNSOURCED, Quantity
+from hwprofiles.sheets import DeviceSheet, LinkSheet, device_sheet, shipped_names
+
+Place = tuple[str | int, ...]
+"""Keys and indices that lead to a number in its file."""
+
+TOLERANCE: Final = 0.02
+"""Published numbers are rounded: two within this are the same."""
+INT8_OVER_BF16: Final = (1.0, 4.2)
+"""A dense 8-bit peak is twice the half-precision one, four times where accumulation in fp32 halves the latter."""
+CHIP_TOLERANCE: Final = 0.1
+"""The engines of a chip that have sheets make up its advertised total to within this."""
+BINARY: Final = {"2^30 used as giga": 2**30 / 1e9, "2^40 used as tera": 2**40 / 1e12}
+
+PLAUSIBLE: Final[Mapping[str, tuple[float, float, str]]] = {
+    "dispatch_s": (1e-7, 5e-3, "milli- and microseconds mixed?"),
+    "latency_s": (1e-8, 5e-3, "milli- and microseconds mixed?"),
+    "recompile_s": (1e-3, 600.0, "seconds and milliseconds mixed?"),
+    "memory_bytes_per_s": (1e9, 1.2e13, "other units than bytes per second?"),
+    "memory_cap_bytes_per_s": (1e8, 1.2e13, "other units than bytes per second?"),
+    "bytes_per_s": (1e8, 1.2e13, "other units than bytes per second?"),
+    "memory_bytes": (1e8, 1e13, "other units than bytes?"),
+    "bf16_flops": (1e10, 2e16, "other units than FLOP/s?"),
+    "int8_ops": (1e10, 4e16, "other units than operations per second?"),
+    "power_w": (0.1, 5e3, "milliwatts or kilowatts?"),
+    "price_usd_per_hour": (1e-3, 1e3, "another currency, or another time than an hour?"),
+}
+"""From the least to the most of any device or link there is, with room; and what a number beyond suggests."""
+PEAKS: Final = ("bf16_flops", "int8_ops")
+PRICES: Final = ("price_usd", "price_usd_per_hour")
+
+_SPARSE: Final = re.compile(r"spars", re.IGNORECASE)
+_DENSE: Final = re.compile(r"dense|half", re.IGNORECASE)
+_BOTH_WAYS: Final = re.compile(r"bidirectional|both directions|both ways|\btotal\b|aggregate", re.IGNORECASE)
+_ONE_WAY: Final = re.compile(r"half|per direction|one way", re.IGNORECASE)
+_PLATFORM: Final = re.compile(r"platform|whole chip|\btotal\b|combined", re.IGNORECASE)
+_PART: Final = re.compile(r"\bless\b", re.IGNORECASE)
+_RATE: Final = re.compile(r"(\d[\d,]*(?:\.\d+)?)\s*([GT])(b|bit|B)(?:/s|ps)")
+"""A rate as sources write it: 40 Gb/s, 400 Gbit/s, 900 GB/s."""
+
+
+class Suspicion(NamedTuple):
+    """What may be wrong with one number.
+
+    Attributes:
+        place: where it stands, from the top of its file.
+        what: a sentence.
+        value: the number; None where something is missing.
+    """
+
+    place: Place
+    what: str
+    value: float | None = None
+
+
+def of_device(sheet: DeviceSheet, reference: DeviceSheet | None = None) -> Iterator[Suspicion]:
+    """Suspicions about a device; `reference` is a trusted sheet of the same one."""
+    yield from _of_quantities(sheet.quantities)
+    yield from _of_peaks(sheet)
+    cap, memory = sheet.memory_cap_bytes_per_s, sheet.memory_bytes_per_s
+    if cap is not None and memory is not None and cap.value > memory.value * (1 + TOLERANCE):
+        what = f"the device's own cap is above the {memory.value:g} of its memory"
+        yield Suspicion(("memory_cap_bytes_per_s",), what, cap.value)
+    has_facts = sheet.static_shapes or sheet.max_prompt_tokens is not None or sheet.weight_formats
+    if has_facts and sheet.facts_source is None:
+        yield Suspicion(("facts_source",), "static shapes, prompt limits and weight formats need a source")
+    if reference is not None:
+        chip_ops = _chip_ops(reference)
+        for field in PEAKS:
+            twice = "a sparse figure listed as dense?"
+            yield from _beyond(field, getattr(sheet, field), getattr(reference, field), twice=twice, total=chip_ops)
+        for field in ("memory_bytes_per_s", "memory_bytes"):
+            yield from _beyond(field, getattr(sheet, field), getattr(reference, field))
+
+
+def of_link(sheet: LinkSheet, reference: LinkSheet | None = None) -> Iterator[Suspicion]:
+    """Suspicions about a link; `reference` as in `of_device`."""
+    yield from _of_quantities(sheet.quantities)
+    rate = sheet.bytes_per_s
+    if rate is not None and _BOTH_WAYS.search(rate.source) and not _ONE_WAY.search(rate.source):
+        what = "its source speaks of both directions together: is it the bandwidth of one?"
+        yield Suspicion(("bytes_per_s",), what, rate.value)
+    if reference is not None:
+        yield from _beyond("bytes_per_s", rate, reference.bytes_per_s, twice="both directions added up?")
+
+
+def of_platform(platform: Platform) -> Iterator[Suspicion]:
+    """Suspicions about a platform and all its parts; what lies over a shipped sheet is compared with it."""
+    yield from _of_quantities(platform.quantities)
+    for name, device in platform.devices.items():
+        known = None if device.sheet is None else device_sheet(device.sheet)
+        yield from _below(("devices", name), of_device(device, known))
+    for index, link in enumerate(platform.links):
+        yield from _below(("links", index), of_link(link))
+    yield from _of_memories(platform)
+    yield from _of_ways(platform)
+
+
+def _of_quantities(quantities: Mapping[str, Quantity]) -> Iterator[Suspicion]:
+    """What a number says of itself, whatever it belongs to."""
+    for field, quantity in quantities.items():
+        for what in _of_quantity(field, quantity):
+            yield Suspicion((field,), what, quantity.value)
+
+
+def _of_quantity(field: str, quantity: Quantity) -> Iterator[str]:
+    value = quantity.value
+    if quantity.source == UNSOURCED:
+        yield "a bare number: say where it is from (value, status, source)"
+    if quantity.status == "measured" and quantity.by is None:
+        yield "measured, but not by whom (by)"
+    if quantity.status != "measured" and quantity.by is not None:
+        yield f"{quantity.by} measured it, but its status is {quantity.status}"
+    if field in PRICES and quantity.as_of is None:
+        yield "a price without the day it holds for (as_of)"
+    if field in PLAUSIBLE:
+        low, high, suggestion = PLAUSIBLE[field]
+        if not low <= value <= high:
+            yield f"outside {low:g}..{high:g}, where every known one is: {suggestion}"
+    if field == "memory_bytes" and value >= 2**30 and value % 2**30 == 0:
+        yield f"exactly {value / 2**30:g} x 2^30: 2^30 used as giga?"
+    if "bytes_per_s" in field:
+        yield from _of_units(quantity)
+
+
+def _of_units(quantity: Quantity) -> Iterator[str]:
+    """A rate against the rates that its source mentions."""
+    for number, prefix, unit in _RATE.findall(quantity.source):
+        rate = float(number.replace(",", "")) * {"G": 1e9, "T": 1e12}[prefix]
+        is_bits = unit != "B"
+        if is_bits and _same(quantity.value, rate):
+            yield f"{number} {prefix}{unit}/s in its source are bits: bits taken for bytes?"
+        if not is_bits and _same(quantity.value, rate / 8):
+            yield f"{number} {prefix}{unit}/s in its source are bytes already: divided by 8?"
+        yield from (
+            f"{number} {prefix}{unit}/s in its source are decimal: {name}?"
+            for name, factor in BINARY.items()
+            if not is_bits and _same(quantity.value, rate * factor, 0.005)
+        )
+
+
+def _of_peaks(sheet: DeviceSheet) -> Iterator[Suspicion]:
+    for field in PEAKS:
+        peak: Quantity | None = getattr(sheet, field)
+        if peak is None:
+            continue
+        if _SPARSE.search(peak.source) and not _DENSE.search(peak.source):
+            yield Suspicion((field,), "its source speaks of sparsity: a sparse figure listed as dense?", peak.value)
+        if _PLATFORM.search(peak.source) and not _PART.search(peak.source):
+            yield Suspicion((field,), "operations of the whole platform counted for one engine?", peak.value)
+    if sheet.bf16_flops is not None and sheet.int8_ops is not None:
+        ratio = sheet.int8_ops.highest / sheet.bf16_flops.highest
+        if not INT8_OVER_BF16[0] <= ratio <= INT8_OVER_BF16[1]:
+            what = f"int8_ops over bf16_flops is {ratio:.2g}, usually 2: is one of them sparse?"
+            yield Suspicion(("int8_ops",), what, sheet.int8_ops.value)
+    if sheet.flops_efficiency is not None and sheet.bf16_flops is not None and sheet.bf16_flops.status == "measured":
+        what = "bf16_flops is what was reached already: an efficiency counts it twice"
+        yield Suspicion(("flops_efficiency",), what, sheet.flops_efficiency.value)
+
+
+def _beyond(
+    field: str, found: Quantity | None, known: Quantity | None, *, twice: str | None = None, total: float | None = None
+) -> Iterator[Suspicion]:
+    """A value above the known one; `twice` is what a factor of two suggests, `total` what all engines of a chip do."""
+    if found is None or known is None or found.value <= known.highest * (1 + TOLERANCE):
+        return
+    ratio = found.value / known.highest
+    binary = [f"{name}?" for name, factor in BINARY.items() if _same(ratio, factor, 0.005)]
+    if twice is not None and _same(ratio, 2, 2 * TOLERANCE):
+        what = f"twice the published {known.highest:g}: {twice}"
+    elif _same(ratio, 8):
+        what = f"eight times the published {known.highest:g}: bits taken for bytes?"
+    elif binary:
+        what = f"a little above the published {known.highest:g}: {binary[0]}"
+    elif total is not None and _same(found.value, total, CHIP_TOLERANCE):
+        what = f"above the published {known.highest:g}: operations of the whole platform counted for one engine?"
+    else:
+        what = f"above the published {known.highest:g}"
+    yield Suspicion((field,), what, found.value)
+
+
+def _of_memories(platform: Platform) -> Iterator[Suspicion]:
+    for name, pool in platform.memory_pools.items():
+        place: Place = ("memory_pools", name)
+        rate, peak = pool.bytes_per_s.value, pool.peak_bytes_per_s
+        yield from _below(place, _of_quantities(pool.quantities))
+        if peak is not None and rate > peak * (1 + TOLERANCE):
+            what = f"above memory speed times bus width, which is {peak:g}"
+            yield Suspicion((*place, "bytes_per_s"), what, rate)
+        for device in pool.devices:
+            sheet = platform.devices[device]
+            for field in ("memory_cap_bytes_per_s", "memory_bytes_per_s"):
+                own: Quantity | None = getattr(sheet, field)
+                if own is not None and own.value > rate * (1 + TOLERANCE):
+                    what = f"above the {rate:g} of its pool {name!r}"
+                    yield Suspicion(("devices", device, field), what, own.value)
+        chips = sorted({platform.devices[device].memory_pool or "none" for device in pool.devices})
+        if len(chips) > 1:
+            yield Suspicion(place, f"devices of different memories share it: {', '.join(chips)}")
+    pooled = {device for pool in platform.memory_pools.values() for device in pool.devices}
+    for name, sheet in platform.devices.items():
+        if sheet.memory_pool is not None and name not in pooled:
+            what = f"its sheet shares the memory {sheet.memory_pool!r}, but it is in no memory pool"
+            yield Suspicion(("devices", name), what)
+
+
+def _of_ways(platform: Platform) -> Iterator[Suspicion]:
+    for index, link in enumerate(platform.links):
+        pools = [
+            next((n for n, pool in platform.memory_pools.items() if end in pool.devices), end) for end in link.between
+        ]
+        if link.bytes_per_s is None and pools[0] != pools[1]:
+            what = f"nothing is copied between {' and '.join(link.between)}, but they share no memory: give bytes_per_s"
+            yield Suspicion(("links", index), what)
+    first = next(iter(platform.devices))
+    for name in platform.devices:
+        if not (nx.has_path(platform.graph, first, name) and nx.has_path(platform.graph, name, first)):
+            yield Suspicion(("devices", name), f"no link leads to {first} and back")
+
+
+def _chip_ops(reference: DeviceSheet) -> float | None:
+    """8-bit operations per second of all shipped engines of a chip."""
+    if reference.memory_pool is None:
+        return None
+    sheets = [
+        sheet for sheet in map(device_sheet, shipped_names("device")) if sheet.memory_pool == reference.memory_pool
+    ]
+    return sum(sheet.int8_ops.value for sheet in sheets if sheet.int8_ops is not None)
+
+
+def _below(place: Place, suspicions: Iterator[Suspicion]) -> Iterator[Suspicion]:
+    for one in suspicions:
+        yield one._replace(place=(*place, *one.place))
+
+
+def _same(one: float, other: float, tolerance: float = TOLERANCE) -> bool:
+    return abs(one - other) <= tolerance * other
