@@ -158,5 +158,3 @@ def _device(plan: PlatformPlan, lane: str) -> str:
 
 def _ratio(found: Comparison) -> str:
     return f"{factor(found.ratio)} ({factor(found.low)} to {factor(found.high)})"
-
-

@@ -10,7 +10,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from decoding.yaml_file import write_atomically
 from planner.platform_plan.advice import advice, headline, interval, schedule_names_of
-from planner.platform_plan.evidence import EVIDENCE
+from planner.platform_plan.evidence import Evidence, public_evidence
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.wording import factor, milliseconds
 
@@ -27,7 +27,7 @@ def render_page(plan: PlatformPlan) -> str:
     environment = ImmutableSandboxedEnvironment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
     )
-    environment.filters |= {"milliseconds": milliseconds, "factor": factor, "interval": interval}
+    environment.filters |= {"milliseconds": milliseconds, "factor": factor, "interval": interval, "in_unit": in_unit}
     leaders = plan.leaders()[:_MOST_ROWS]
     return environment.get_template("page.html").render(
         plan=plan,
@@ -35,5 +35,12 @@ def render_page(plan: PlatformPlan) -> str:
         paragraphs=list(advice(plan))[1:],
         rows=list(zip(schedule_names_of(leaders), leaders, strict=True)),
         slowest_s=max(one.tpot_s_high for one in leaders),
-        evidence=EVIDENCE,
+        evidence=public_evidence(),
     )
+
+
+def in_unit(value: float, evidence: Evidence) -> str:
+    """A number of some evidence as people write it."""
+    if evidence.unit == "tokens/s":
+        return f"{value:.1f} tokens/s"
+    return factor(value) if evidence.unit == "times" else f"{value * 100:+.0f} %".replace("-", "\u2212")

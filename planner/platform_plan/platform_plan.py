@@ -15,9 +15,9 @@ from hwprofiles.platform import Platform
 from hwprofiles.profile import Profile
 from planner.measured_verdict import PAYS, Pays
 from planner.platform_plan.acceptance_needed import AcceptanceNeeded, acceptance_needed
+from planner.platform_plan.device_pairs import LanePair, lane_pairs, usable_lanes
 from planner.platform_plan.memory_fit import MemoryNeed, memory_needs
 from planner.platform_plan.most_speedup import most_speedup
-from planner.platform_plan.device_pairs import LanePair, lane_pairs, usable_lanes
 from planner.platform_plan.question import Question
 from planner.platform_plan.running_cost import energy_j_per_token, usd_per_million_tokens
 from planner.platform_plan.schedules import most_branch_tokens, schedules_on

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import product
 from typing import Final
 
@@ -23,22 +24,21 @@ def most_branch_tokens() -> int:
 
 def schedules_on(pair: LanePair, drafter: str, exits: Iterable[int]) -> Iterator[Schedule]:
     """All of a placement; plain decoding belongs to those on one lane, mirror to those on two."""
-    lanes = {"target_lane": pair.target, "draft_lane": pair.draft, "drafter": drafter}
+    setting = partial(Schedule, target_lane=pair.target, draft_lane=pair.draft, drafter=drafter)
     if pair.is_pooled:
         yield Schedule(method="autoregressive", target_lane=pair.target)
     for window in WINDOWS:
-        yield Schedule(method="speculative", num_speculative_tokens=window, **lanes)
+        yield setting(method="speculative", num_speculative_tokens=window)
     if pair.in_turn:
         return
     for window, top_k in product(WINDOWS, DRAFT_TOP_K):
-        yield Schedule(method="mirror", num_speculative_tokens=window, root_source="draft", draft_top_k=top_k, **lanes)
+        yield setting(method="mirror", num_speculative_tokens=window, root_source="draft", draft_top_k=top_k)
     for window, top_k, layer in product(WINDOWS, EXIT_TOP_K, exits):
         if top_k * (window + 1) <= MOST_BRANCH_ROWS:
-            yield Schedule(
+            yield setting(
                 method="mirror",
                 num_speculative_tokens=window,
                 root_source="exit",
                 exit_layer=layer,
                 exit_top_k=top_k,
-                **lanes,
             )

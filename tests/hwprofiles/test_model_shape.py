@@ -8,6 +8,8 @@ from decoding.errors import ConfigError, ModelError
 from hwprofiles.model_shape import BYTES_PER_WEIGHT, model_shape, shape_from_hf, shipped_models
 
 PUBLISHED_PARAMETERS = {
+    "qwen2.5-0.5b": 0.494e9,
+    "qwen2.5-3b": 3.086e9,
     "qwen3-0.6b": 0.596e9,
     "qwen3-1.7b": 1.72e9,
     "qwen3-4b": 4.02e9,

@@ -157,9 +157,7 @@ def _result(found: PlatformPlan) -> dict[str, Any]:
 
     needed, comparison = found.needed, found.comparison
     return {
-        "ranking": [
-            _row(name, one) for name, one in zip(schedule_names_of(found.ranking), found.ranking, strict=True)
-        ],
+        "ranking": [_row(name, one) for name, one in zip(schedule_names_of(found.ranking), found.ranking, strict=True)],
         "verdict": "\n\n".join(advice(found)),
         "pays": found.pays,
         "speedup": None
