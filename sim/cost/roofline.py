@@ -22,7 +22,7 @@ from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.model_shape import ModelShape, WeightFormat
 from sim.cost.assumption import Assumption
 from sim.cost.collectives import all_gather_s, all_reduce_s
-from sim.cost.cost_model import Floats, Part, PartFacts
+from sim.cost.cost_model import Floats, Part, PartFacts, PartKind
 from sim.cost.device_speed import KERNELS_OF_HEAD, KERNELS_PER_LAYER, DeviceSpeed
 
 ROOFLINE_ERROR: Final = 0.1
@@ -38,8 +38,8 @@ GROWTH_PER_ROW: Final = Assumption.of(
 )
 _GROWING_ROWS: Final = 8
 BYTES_PER_CANDIDATE: Final = 8
-TARGET_PARTS: Final = ("layer", "lm_head", "exit", "prefill")
-DRAFT_PARTS: Final = ("draft_step", "draft_prefill")
+TARGET_PARTS: Final[tuple[PartKind, ...]] = ("layer", "lm_head", "exit", "prefill")
+DRAFT_PARTS: Final[tuple[PartKind, ...]] = ("draft_step", "draft_prefill")
 _STATE_BYTES: Final = 2
 _WITH_HEAD: Final = ("lm_head", "exit", "draft_step")
 _TYPICAL_ROWS, _TYPICAL_CONTEXT = 4, 512

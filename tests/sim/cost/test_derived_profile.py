@@ -1,0 +1,157 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decoding.errors import ProfileError
+from decoding.schedule import Schedule
+from hwprofiles.model_shape import model_shape
+from hwprofiles.overrides import with_overrides
+from hwprofiles.platform import Platform, load_platform
+from sim.acceptance.assumed import Bernoulli
+from sim.acceptance.rates import Texts
+from sim.cost.cost_model import Part
+from sim.cost.derived_profile import POOL_EFFICIENCY, Demand, derived_profile, lane_cost
+from sim.cost.roofline import StoredModel
+from sim.evaluator import predict
+
+DATASHEET = {"status": "datasheet", "source": "made up"}
+
+
+def number(value):
+    return {"value": value, **DATASHEET}
+
+
+def platform(**changes):
+    """Two equal GPUs joined by a link, and an NPU on the first one's memory."""
+    gpu = {"name": "a GPU", "kind": "gpu", "bf16_flops": number(1e14), "memory_efficiency": number(0.8)}
+    npu = {"name": "an NPU", "kind": "npu", "bf16_flops": number(1e13), "memory_efficiency": number(0.4)}
+    npu |= {"dispatch_s": number(1e-9), "dispatch_of": "graph"}
+    data = {
+        "name": "made up",
+        "devices": {"gpu0": gpu, "npu": npu, "gpu1": gpu | {"memory_bytes_per_s": number(2e11)}},
+        "memory_pools": {"memory": {"devices": ["gpu0", "npu"], "bytes_per_s": number(2e11)}},
+        "links": [
+            {"between": ["gpu0", "gpu1"], "latency_s": number(1e-5), "bytes_per_s": number(1e10)},
+            {"between": ["gpu0", "npu"], "latency_s": number(5e-5)},
+        ],
+        "groups": {"gpus": ["gpu0", "gpu1"]},
+    }
+    return Platform.model_validate(data | changes)
+
+
+def demand(lanes, *, target="qwen3-8b", max_context=512):
+    return Demand(
+        target=StoredModel(shape=model_shape(target), weights="int4"),
+        draft=StoredModel(shape=model_shape("qwen3-0.6b"), weights="int4"),
+        lanes=lanes,
+        exits=(18,),
+        max_context=max_context,
+    )
+
+
+ALL = ["gpu0", "npu", "gpu1", "gpus"]
+
+
+def test_tables_hold_what_the_roofline_says_at_their_own_places():
+    asked = demand(ALL)
+    profile = derived_profile(platform(), asked).profile
+    cost = lane_cost(platform(), asked, "gpu0")
+    lane = profile.lane("gpu0")
+    for rows, context in ((1, 0), (7, 512), (64, 128)):
+        assert lane.draft_s(rows, context) == pytest.approx(cost.one(Part("draft_step"), rows, context), rel=1e-12)
+        assert lane.layer.at(rows, context) == pytest.approx(cost.one(Part("layer"), rows, context), rel=1e-12)
+
+
+def test_lanes_of_one_device_never_work_at_the_same_time():
+    pairs = derived_profile(platform(), demand(ALL)).profile.split_pairs()
+    assert ("gpu0", "npu") in pairs
+    assert ("npu", "gpus") in pairs or ("gpus", "npu") in pairs
+    assert not {("gpu0", "gpus"), ("gpus", "gpu0"), ("gpu1", "gpus")} & set(pairs)
+
+
+def test_a_group_pays_for_the_slowest_way_of_its_ring():
+    cost = lane_cost(platform(), demand(["gpus"]), "gpus")
+    assert (cost.num_devices, cost.latency_s) == (2, pytest.approx(1e-5))
+    assert cost.bytes_per_s == pytest.approx(1e10)
+
+
+def test_links_are_the_platforms_own_ways():
+    profile = derived_profile(platform(), demand(["gpu1", "npu"])).profile
+    link = profile.link("gpu1", "npu")
+    assert link.latency_s == pytest.approx(6e-5)
+    assert link.transfer_s(1e6) == pytest.approx(6e-5 + 1e-4)
+    assert "gpu1 - gpu0 - npu" in link.source
+
+
+def test_lanes_on_one_memory_slow_each_other_by_fair_shares_and_others_do_not():
+    found = derived_profile(platform(), demand(["gpu0", "npu", "gpu1"])).profile
+    assert found.contention_of("gpu1", "npu") is None
+    target_s, draft_s = found.slowdown("gpu0", "npu")
+    # The GPU wants 160 and the NPU at most 80 GB/s of 180: the NPU has what it wants, the GPU what is left.
+    assert draft_s == 1.0
+    wants = 160e9 / target_s
+    assert wants == pytest.approx(POOL_EFFICIENCY.value * 2e11 - 80e9, rel=0.02)
+
+
+def test_every_number_names_its_source_and_what_nobody_published_is_called_guessed():
+    found = derived_profile(platform(), demand(ALL))
+    assert all(one.source for one in found.assumptions)
+    fields = {one.field: one for one in found.assumptions}
+    assert fields["gpu0.bf16_flops"].status == "datasheet"
+    assert fields["gpu0.dispatch_s"].status == "guessed"
+    assert {"gpu0-gpu1.latency_s", "kernels.growth_per_row", "memory_pool.efficiency"} <= set(fields)
+
+
+def test_a_device_without_a_memory_is_refused():
+    bare = platform(memory_pools={})
+    with pytest.raises(ProfileError, match="no memory pool"):
+        derived_profile(bare, demand(["gpu0"]))
+
+
+TEXTS = Texts(num_texts=2, num_tokens=24, prompt_length=64)
+ACCEPTANCE = Bernoulli(0.6, texts=TEXTS, alternative_rates=(0.2, 0.3), exit_coverage={20: (0.3, 0.4)})
+SCHEDULES = [
+    {"method": "autoregressive"},
+    {"method": "speculative", "num_speculative_tokens": 3},
+    {"method": "mirror", "num_speculative_tokens": 3, "root_source": "draft", "draft_top_k": 2},
+    {"method": "mirror", "num_speculative_tokens": 2, "root_source": "exit", "exit_layer": 20, "exit_top_k": 2},
+]
+BETTER = {
+    "gpu": ("memory_efficiency", "bf16_flops"),
+    "cpu": ("memory_efficiency",),
+    "npu": ("memory_efficiency", "bf16_flops"),
+    "memory": ("bytes_per_s",),
+}
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.sampled_from([(part, field) for part, fields in BETTER.items() for field in fields]),
+    st.sampled_from(SCHEDULES),
+    st.sampled_from(["cpu", "npu"]),
+    st.integers(1, 20),
+)
+def test_more_bandwidth_or_more_flops_never_slow_a_schedule(better, asked, draft_lane, more):
+    before = load_platform("lunar-lake")
+    after = with_overrides(before, {".".join(better): f"+{more}%"})
+    lanes = (
+        {"target_lane": "gpu"}
+        if asked["method"] == "autoregressive"
+        else {"target_lane": "gpu", "draft_lane": draft_lane, "drafter": "Qwen3-0.6B"}
+    )
+    schedule = Schedule(**lanes, **asked)
+
+    def tpot_s(machine):
+        found = derived_profile(
+            machine,
+            Demand(
+                target=StoredModel(shape=model_shape("qwen3-14b"), weights="int4"),
+                draft=StoredModel(shape=model_shape("qwen3-0.6b"), weights="int4"),
+                lanes=["gpu", draft_lane],
+                exits=(20,),
+                max_context=128,
+            ),
+        )
+        return predict(schedule, found.profile, ACCEPTANCE).tpot_s
+
+    assert tpot_s(after) <= tpot_s(before) * (1 + 1e-9)
