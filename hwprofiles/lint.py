@@ -16,11 +16,11 @@ from pydantic import ValidationError
 
 from decoding.errors import ConfigError, shown
 from decoding.yaml_file import line_of, load_yaml
+from hwprofiles.catalog import kind_of
 from hwprofiles.platform import Platform
 from hwprofiles.sheets import (
     KINDS,
     DeviceSheet,
-    Kind,
     LinkSheet,
     device_sheet,
     link_sheet,
@@ -57,10 +57,25 @@ class Finding:
         return f"{self.file}:{self.line}: {number}{': ' * bool(number)}{self.what}"
 
 
-def lint_shipped() -> tuple[Finding, ...]:
-    """What is wrong in all that is shipped."""
-    files = [shipped_file(kind, name) for kind in KINDS for name in shipped_names(kind)]
-    return tuple(finding for file in files for finding in lint_file(file))
+def shipped_files() -> tuple[Path, ...]:
+    """The files of all that is shipped."""
+    return tuple(shipped_file(kind, name) for kind in KINDS for name in shipped_names(kind))
+
+
+def files_in(path: Path) -> tuple[Path, ...]:
+    """The YAML files in a folder, at any depth; of a file, itself.
+
+    Raises:
+        ConfigError: there is neither, or the folder holds none.
+    """
+    if not path.is_dir():
+        if not path.is_file():
+            raise ConfigError(f"{path}: no such file or folder")
+        return (path,)
+    files = tuple(sorted(file for file in path.rglob("*") if file.suffix in (".yaml", ".yml")))
+    if not files:
+        raise ConfigError(f"{path}: holds no YAML file")
+    return files
 
 
 def lint_file(path: Path) -> tuple[Finding, ...]:
@@ -73,13 +88,6 @@ def lint_file(path: Path) -> tuple[Finding, ...]:
         return (Finding(file=str(path), line=line, place="", value="", what=what),)
     suspicions = list(_unknown_devices(data)) or list(_suspicions(data, path.stem))
     return tuple(sorted((_finding(path, one) for one in suspicions), key=lambda one: one.line))
-
-
-def kind_of(data: Mapping[str, Any]) -> Kind:
-    """What the data of a file describe, by the fields there are."""
-    if "devices" in data:
-        return "platform"
-    return "link" if {"bytes_per_s", "latency_s"} & set(data) else "device"
 
 
 def _suspicions(data: dict[str, Any], stem: str) -> Iterator[Suspicion]:

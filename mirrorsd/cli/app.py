@@ -13,6 +13,7 @@ from mirrorsd.cli.json_option import with_default_destination
 from mirrorsd.cli.options import example
 from mirrorsd.cli.verbs import calibrate, demo, plan, record, report, run, search, simulate, validate
 from mirrorsd.cli.verbs.models import models
+from mirrorsd.cli.verbs.profiles import profiles
 from mirrorsd.cli.verbs.train import train
 
 
@@ -44,6 +45,7 @@ app = typer.Typer(
     epilog="Start here: [bold]mirrorsd demo[/]",
 )
 app.add_typer(models, name="models")
+app.add_typer(profiles, name="profiles")
 app.command(epilog=example(calibrate.EXAMPLE))(calibrate.calibrate)
 app.command(epilog=example(record.EXAMPLE))(record.record)
 app.command(epilog=example(search.EXAMPLE))(search.search)

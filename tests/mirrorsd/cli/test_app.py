@@ -11,7 +11,19 @@ from decoding.errors import ConfigError
 from mirrorsd.cli.app import Verbs, app
 from mirrorsd.cli.console import telling_what_was_saved
 
-VERBS = ("models", "calibrate", "record", "search", "simulate", "run", "validate", "demo", "report", "train")
+VERBS = (
+    "models",
+    "profiles",
+    "calibrate",
+    "record",
+    "search",
+    "simulate",
+    "run",
+    "validate",
+    "demo",
+    "report",
+    "train",
+)
 
 
 def command_that(raises):
