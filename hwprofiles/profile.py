@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from decoding.errors import ProfileError
 from decoding.yaml_file import StrictModel, load_yaml, save_yaml
 from hwprofiles.bounds import Bytes, BytesPerSecond, Factor, RelativeError, Seconds
+from hwprofiles.device_group import DeviceGroup
 from hwprofiles.latency_table import Anchor, LatencyTable
 from hwprofiles.placement import split_pairs, whole_lanes
 
@@ -71,7 +72,7 @@ class LaneProfile(StrictModel):
     whole step of a head, by the drafter's name), `streams` (what the target's streams add to a verification, by their
     name), `prefill`, `draft_prefill` and `head_prefill` (reading a whole prompt of so many rows: by the target, by the
     draft, by a head of that name). `dispatch_s` is the fixed cost of one operation: half of it before it starts, half
-    after it ends.
+    after it ends. `group` is what its devices exchange where it is several.
 
     `devices` are those of a platform that the lane occupies, several for a tensor-parallel group; empty where the lane
     is a part of this machine.
@@ -97,6 +98,7 @@ class LaneProfile(StrictModel):
     prefill: LatencyTable | None = None
     draft_prefill: LatencyTable | None = None
     head_prefill: dict[str, LatencyTable] = Field(default={})
+    group: DeviceGroup | None = None
     anchor: Anchor | None = None
     relative_error: RelativeError = 0.0
 

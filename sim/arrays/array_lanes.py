@@ -191,19 +191,28 @@ class ArrayLanes:
         self._add(rounds, overhead_s, **waits_s)
 
     def _first_rollout(self, rounds: Ints) -> None:
-        self._draft(rounds, np.zeros(len(rounds), dtype=np.int64))
+        self._draft(rounds, np.zeros(len(rounds), dtype=np.int64), self._window_s(rounds))
 
     def _rollout(self, rounds: Ints) -> None:
-        self._draft(rounds, np.array(self._durations.plan.unread)[self._decided.walk.num_accepted[rounds - 1]])
+        accepted, messages = self._decided.walk.num_accepted[rounds - 1], self._durations.messages
+        channel_s = self._window_s(rounds)
+        if messages.to_draft:
+            channel_s = channel_s + messages.verdict_s[accepted]
+        self._draft(rounds, np.array(self._durations.plan.unread)[accepted], channel_s)
 
-    def _draft(self, rounds: Ints, unread: Ints) -> None:
-        """A whole window, after reading so many tokens before the last committed one."""
+    def _window_s(self, rounds: Ints) -> Floats:
+        """How long the windows of rounds are on their way to the target's lane."""
+        messages = self._durations.messages
+        return messages.window_s[self._decided.walk.num_drafted[rounds]] if messages.to_target else np.zeros(1)
+
+    def _draft(self, rounds: Ints, unread: Ints, channel_s: Floats) -> None:
+        """A whole window, after reading so many tokens before the last committed one; messages take so long."""
         durations, guesses, place = self._durations, self._decided.guesses, self._place[rounds]
         if guesses is None:
             seconds = durations.rollout_s[unread, place]
         else:
             seconds = durations.catch_up_s[unread, place] + self._guessed_s(guesses[1, rounds], place)
-        self._add(rounds, 2 * durations.draft_half_s, draft=seconds)
+        self._add(rounds, 2 * durations.draft_half_s, channel=channel_s, draft=seconds)
         self._times.draft_busy_s += _total(seconds)
 
     def _hide_branches(self, rounds: Ints) -> None:
@@ -219,11 +228,12 @@ class ArrayLanes:
         missing_s = self._missing_s(rounds, ahead, is_miss)
         waited_s = ahead.boundary_s[here] + missing_s
         overhead_s = 2 * self._durations.draft_half_s
-        times.handing_over_s[rounds] = overhead_s + ahead.channel_s[here] + waited_s
+        channel_s = ahead.channel_s[here] + self._window_s(rounds + 1)
+        times.handing_over_s[rounds] = overhead_s + channel_s + waited_s
         self._add(
             rounds,
             overhead_s,
-            channel=ahead.channel_s[here],
+            channel=channel_s,
             draft=np.where(is_miss, 0.0, waited_s),
             fallback=np.where(is_miss, waited_s, 0.0),
         )

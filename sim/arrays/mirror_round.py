@@ -32,6 +32,7 @@ from decoding.schedule import Schedule
 from sim.cost.contention import Slowdown
 from sim.cost.cost_model import Floats, Ints
 from sim.cost.durations import Durations
+from sim.cost.messages import crossing_s, second_arrival_s
 from sim.cost.round_plan import DRAFT_STEPS, EXIT_STEPS, StepKind
 from sim.ticks import in_ticks
 
@@ -43,7 +44,7 @@ class RoundAhead(NamedTuple):
     """A mirror round as it goes whatever the verdict is, [contexts].
 
     Attributes:
-        channel_s: how long the request for the next window waits for an exit message that is still under way.
+        channel_s: how long the verdict is on its way to the draft's lane, and waits for an exit message before it.
         boundary_s: how long it then takes to the end of the step under way, when the draft acts on it.
         draft_steps, exit_steps: steps done then in branches of either source.
         is_read: whether the draft has read the window (with features: read it again with theirs).
@@ -67,12 +68,16 @@ class RoundAhead(NamedTuple):
 def look_ahead(schedule: Schedule, durations: Durations) -> RoundAhead:
     """Solve one mirror round at every context of `durations`."""
     lanes = _TwoLanes(durations)
-    half, message_s = durations.draft_half_s, durations.transfer_s + durations.draft_half_s
+    half, messages = durations.draft_half_s, durations.messages
+    exit_s = float(crossing_s(messages.to_draft, np.array(messages.exit_bytes)))
     lanes.idle(half)
-    arrival_s = _branch(lanes, schedule, durations.target_half_s + message_s)
+    arrival_s = _branch(lanes, schedule, durations.target_half_s + exit_s + half)
     commit_s = lanes.end_s(len(durations.segments_s)) + (durations.target_half_s + durations.round_overhead_s)
     asked_s = commit_s + half
-    take_s = asked_s if arrival_s is None else np.maximum(asked_s, arrival_s)
+    # Messages arrive in the order of sending: the verdict does not overtake the exit's message.
+    exit_sent_s = lanes.end_s(1) + durations.target_half_s if schedule.uses_exit else np.zeros_like(commit_s)
+    told_bytes = messages.exit_bytes, messages.verdict_bytes[0]
+    take_s = second_arrival_s(messages.to_draft, told_bytes, (exit_sent_s, commit_s)) + half
     noticed_s, busy_s, last_busy_s = take_s, lanes.busy_s, lanes.busy_s
     draft_steps, exit_steps = np.zeros(len(take_s)), np.zeros(len(take_s))
     is_read = np.ones(len(take_s), dtype=np.bool_)

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
 from decoding.errors import ConfigError, ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.bounds import LONGEST_S, MOST_SLOWDOWN
-from hwprofiles.profile import BYTES_PER_CANDIDATE, Profile
+from hwprofiles.profile import Profile
 from sim.cost.contention import PairContention, Slowdown
 from sim.cost.cost_model import Floats, LaneCost, MeasuredCost, Part, PartFacts
+from sim.cost.group_cost import GroupCost
+from sim.cost.messages import Messages
 from sim.cost.prefill import PrefillTimes
 from sim.cost.round_plan import DRAFT_STEP, DRAFT_STREAMS, Operation, RoundPlan, RoundShape, StepKind
 from sim.ticks import one_in_ticks, work_in_ticks
@@ -40,7 +44,8 @@ class Durations:
         slowdowns: for each segment and kind of step, what they cost each other.
         target_half_s, draft_half_s: half a dispatch, before and after each operation.
         round_overhead_s: the driver's own time, between a verdict and the next operation.
-        transfer_s: the exit message's time on the link.
+        messages: what crosses between target and draft, and how.
+        collectives: what of these times the devices of a lane wait for each other.
         target_relative_error, draft_relative_error: what the tables of either may be off by together (half-width,
             90 %); those of the target's parts are taken to err the same way, and count by their time.
         sources: where the numbers come from.
@@ -58,7 +63,8 @@ class Durations:
     target_half_s: float
     draft_half_s: float
     round_overhead_s: float
-    transfer_s: float
+    messages: Messages
+    collectives: Collectives
     target_relative_error: float
     draft_relative_error: float
     sources: tuple[str, ...]
@@ -67,6 +73,27 @@ class Durations:
     def rollout_s(self) -> Floats:
         """Whole rollouts, at [n] with n committed tokens to read before the last one, [most tokens, contexts]."""
         return self.catch_up_s + sum(self.later_s)
+
+
+class Collectives(NamedTuple):
+    """Collectives within the operations of a schedule; none on lanes of one device."""
+
+    plan: RoundPlan
+    of_target: GroupCost | None
+    of_draft: GroupCost | None
+
+    def of_segment_s(self, segment: int) -> tuple[float, ...]:
+        """How long each one of a segment of the target takes, in order."""
+        if self.of_target is None:
+            return ()
+        operation, streams = self.plan.segments[segment], self.plan.streams
+        calls = [*operation.calls.items(), *([(streams, 1)] if streams else [])]
+        return tuple(chain(*(self.of_target.collectives_s(part, operation.rows) * count for part, count in calls)))
+
+    def of_step_s(self, rows: int) -> tuple[float, ...]:
+        """The same of a step of whatever drafts."""
+        step = self.plan.step
+        return () if self.of_draft is None or step is None else self.of_draft.collectives_s(step, rows)
 
 
 class DurationTables:
@@ -79,6 +106,10 @@ class DurationTables:
         self._first_context = contexts.start
         self._costs: dict[str, LaneCost] = {lane.name: MeasuredCost(lane) for lane in profile.lanes}
         self._costs |= costs or {}
+        self._groups = {
+            lane.name: GroupCost(self._costs[lane.name], lane.group) for lane in profile.lanes if lane.group
+        }
+        self._costs |= self._groups
         self.prefill = PrefillTimes(profile, self._costs)
         self._calls: dict[tuple[str, Part, int], Floats] = {}
         self._works: dict[tuple[str, tuple[tuple[Part, int], ...], int], Floats] = {}
@@ -136,7 +167,8 @@ class DurationTables:
             target_half_s=self._half_dispatch_s(target),
             draft_half_s=self._half_dispatch_s(draft),
             round_overhead_s=one_in_ticks(self.profile.round_overhead_s),
-            transfer_s=one_in_ticks(self._transfer_s(schedule)),
+            messages=Messages.of(schedule, self.profile),
+            collectives=Collectives(plan, self._groups.get(target), self._groups.get(draft)),
             target_relative_error=self._spread(target, plan.segments),
             draft_relative_error=max((one.relative_error for one in drafting), default=0.0),
             sources=tuple(dict.fromkeys(one.source for one in [*(self._facts(*part) for part in parts), *drafting])),
@@ -206,18 +238,6 @@ class DurationTables:
 
     def _half_dispatch_s(self, lane: str) -> float:
         return one_in_ticks(self.profile.lane(lane).dispatch_s / 2)
-
-    def _transfer_s(self, schedule: Schedule) -> float:
-        """The exit message over the link between the lanes; nothing where the profile has no such link."""
-        link = self.profile.link(schedule.target_lane, schedule.draft_lane or schedule.target_lane)
-        if link is None or not schedule.uses_exit:
-            return 0.0
-        bytes_per_row: float = BYTES_PER_CANDIDATE * schedule.num_exit_candidates
-        if schedule.exit_features:
-            bytes_per_row += self.profile.features_bytes_per_row
-        seconds = link.transfer_s(schedule.num_rows * bytes_per_row)
-        _require(np.array([seconds]), LONGEST_S, f"seconds of a message from lane {schedule.target_lane!r}")
-        return seconds
 
 
 def _require(values: Floats, most: float, what: str) -> None:

@@ -3,7 +3,7 @@
 The target reads all tokens of the prompt but the last, and so does a draft model or a head. Both read at the same time,
 slowing each other as they do while decoding; one that reads the target's states reads after the target, and on one lane
 they take turns. A target that drafts itself reads nothing more, and neither does a search of the text. The real world's
-rule is that of `runtime.lanes.sequence_lanes`. What features take from lane to lane is not counted.
+rule is that of `runtime.lanes.sequence_lanes`. The target's states cross to the other lane in one message.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from sim.cost.contention import PairContention
 from sim.cost.cost_model import LaneCost, Part
+from sim.cost.messages import crossing_s, way_of
 
 _TARGET, _DRAFT = Part("prefill"), Part("draft_prefill")
 _ANY_CONTEXT = np.zeros(1)
@@ -88,12 +89,17 @@ class PrefillTimes:
             return target_s + target_dispatch_s
         draft_s, draft_dispatch_s = self._read_s(draft, part, rows), self._profile.lane(draft).dispatch_s
         if draft_waits:
-            return target_s + target_dispatch_s + draft_s + draft_dispatch_s
+            return target_s + target_dispatch_s + self._states_s(target, draft, rows) + draft_s + draft_dispatch_s
         if target == draft:
             return target_s + draft_s + target_dispatch_s  # the draft's request is there when the target has read
         if target_s and draft_s:
             target_s, draft_s = self._at_once(readers, target_s, draft_s)
         return max(target_s + target_dispatch_s, draft_s + draft_dispatch_s)
+
+    def _states_s(self, target: str, draft: str, rows: int) -> float:
+        """The states of so many tokens on their way from lane to lane; of none nothing crosses."""
+        num_bytes = np.array([rows * self._profile.features_bytes_per_row])
+        return float(crossing_s(way_of(self._profile, target, draft), num_bytes)[0]) if rows else 0.0
 
     def _read_s(self, lane: str, part: Part, rows: int) -> float:
         """Reading so many tokens alone; none take no time, however few were measured."""

@@ -1,12 +1,10 @@
-"""Lanes of the event world. They slow each other: every start and end is an event, since it changes the other's pace.
+"""Lanes of the event world: what a method's verbs come to on the devices and links of a machine room.
 
 Equal steps are one run, which ends at the next boundary if a message arrives.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from functools import partial
 from typing import Any
 
 from simpy import Event, Timeout
@@ -15,9 +13,10 @@ from decoding.messages import ExitSignal, Verdict, Window
 from decoding.trace import Work
 from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT
 from sim.cost.round_plan import DRAFT_STEPS, EXIT_STEPS, StepKind
-from sim.events.shared_machine import DRAFT, TARGET, Run, Runs, SharedMachine
+from sim.events.machine_room import MachineRoom
 from sim.events.simulated_sequence import SimulatedSequence, Steps
-from sim.ticks import one_in_ticks
+from sim.machine.memory_pool import Run, Runs
+from sim.machine.reply import Reply
 
 NO_SIGNAL = ExitSignal(())
 """What the exit names is known to the acceptance model already; a method only passes the message on."""
@@ -29,10 +28,10 @@ class SimulatedLanes:
     __slots__ = ("_sequence", "draft", "target")
 
     def __init__(self, sequence: SimulatedSequence) -> None:
-        machine = SharedMachine(sequence)
+        room = MachineRoom(sequence)
         self._sequence = sequence
-        self.target = SimulatedTargetLane(sequence, machine)
-        self.draft = SimulatedDraftLane(sequence, machine)
+        self.target = SimulatedTargetLane(sequence, room)
+        self.draft = SimulatedDraftLane(sequence, room)
 
     @property
     def unfinished(self) -> bool:
@@ -46,38 +45,26 @@ class SimulatedLanes:
             self.draft.finish()
 
 
-class Reply(Event):
-    """A handle whose time is not known yet when it is handed out."""
-
-    def arrive_in(self, seconds: float, value: Any) -> None:
-        """From now on it is: `value` arrives after so long, at a whole tick."""
-        now_s = self.env.now
-        self._ok = True
-        self._value = value
-        self.env.schedule(self, delay=one_in_ticks(now_s + seconds) - now_s)
-
-
 class SimulatedTargetLane:
     """See `decoding.lanes.TargetLane`."""
 
-    __slots__ = ("_machine", "_queue", "_sequence")
+    __slots__ = ("_room", "_sequence")
 
-    def __init__(self, sequence: SimulatedSequence, machine: SharedMachine) -> None:
+    def __init__(self, sequence: SimulatedSequence, room: MachineRoom) -> None:
         self._sequence = sequence
-        self._machine = machine
-        self._queue: deque[tuple[float, int, Reply, Any, float]] = deque()  # time of arrival, and what `_submit` takes
-        machine.runs[TARGET] = self._runs()
+        self._room = room
 
     def verify(self, window: Window) -> Event:
         """See `decoding.lanes.TargetLane`; the window is the one that the draft lane has replied."""
-        costs = self._sequence.costs
         self._begin_round()
-        return self._submit(costs.plan.widths.index(len(window.tokens)), self._sequence.verdict, costs.round_overhead_s)
+        return self._verdict(self._sequence.costs.plan.widths.index(len(window.tokens)))
 
     def prefix(self, window: Window, exit_layer: int) -> Event:  # noqa: ARG002
         """See `decoding.lanes.TargetLane`."""
         self._begin_round()
-        return self._submit(0, NO_SIGNAL, 0.0)
+        reply = Reply(self._sequence.env)
+        self._room.target.submit(self._segment(0, reply, NO_SIGNAL, is_verdict=False))
+        return reply
 
     def stream(self, window: Window) -> Event:
         """See `decoding.lanes.TargetLane`; the pass without a window is the shorter one."""
@@ -85,57 +72,43 @@ class SimulatedTargetLane:
 
     def suffix(self) -> Event:
         """See `decoding.lanes.TargetLane`."""
-        return self._submit(1, self._sequence.verdict, self._sequence.costs.round_overhead_s)
+        return self._verdict(1)
 
     def _begin_round(self) -> None:
         self._sequence.trace.begin_round(self._sequence.env.now)
 
-    def _submit(self, segment: int, value: Any, driver_s: float) -> Event:
-        """Queue a segment of the round; the driver needs `driver_s` before it acts on the reply."""
-        env = self._sequence.env
-        reply = Reply(env)
-        self._queue.append((env.now + self._sequence.costs.target_half_s, segment, reply, value, driver_s))
-        if len(self._queue) == 1:
-            self._machine.resume(TARGET)
+    def _verdict(self, segment: int) -> Event:
+        """Queue the segment after which the round is decided."""
+        reply = Reply(self._sequence.env)
+        self._room.target.submit(self._segment(segment, reply, self._sequence.verdict, is_verdict=True))
         return reply
 
-    def _runs(self) -> Runs:
-        """Segments in the order of their arrival; each stays in the queue until it ends."""
-        sequence, queue = self._sequence, self._queue
-        costs, resume = sequence.costs, partial(self._machine.resume, TARGET)
-        while True:
-            if not queue:
-                yield None
-            arrives_s, segment, reply, value, driver_s = queue[0]
-            if (wait_s := arrives_s - sequence.env.now) > 0:
-                Timeout(sequence.env, wait_s).callbacks.append(resume)
-                yield None
-            run = Run(segment, costs.segments_s[segment][sequence.place])
-            yield run
-            if sequence.has_spans:
-                operation = costs.plan.segments[segment]
-                start_s, end_s = run.times_s([run.work_s])
-                sequence.write(sequence.schedule.target_lane, operation.work, start_s, end_s, operation.rows)
-            reply.arrive_in(costs.target_half_s + driver_s, value)
-            queue.popleft()
+    def _segment(self, segment: int, reply: Reply, value: Any, *, is_verdict: bool) -> Runs:
+        """A segment of the round; the driver acts on a verdict when the host has handled it."""
+        sequence, costs = self._sequence, self._sequence.costs
+        run = Run(costs.segments_s[segment][sequence.place], what=segment)
+        yield run
+        if sequence.has_spans:
+            sequence.write_segment(segment, run)
+        replied_s = sequence.env.now + costs.target_half_s
+        reply.arrive_at(self._room.host.handled_s(replied_s) if is_verdict else replied_s, value)
 
 
 class SimulatedDraftLane:
     """See `decoding.lanes.DraftLane`. It has one operation at a time, since methods wait for each window."""
 
-    __slots__ = ("_branches", "machine", "resume", "sequence")
+    __slots__ = ("_branches", "room", "sequence")
 
-    def __init__(self, sequence: SimulatedSequence, machine: SharedMachine) -> None:
+    def __init__(self, sequence: SimulatedSequence, room: MachineRoom) -> None:
         self.sequence = sequence
-        self.machine = machine
-        self.resume = partial(machine.resume, DRAFT)
+        self.room = room
         self._branches: SimulatedBranches | None = None
 
     def rollout(self, verdict: Verdict | None = None) -> Event:
         """See `decoding.lanes.DraftLane`."""
         reply = Reply(self.sequence.env)
-        self.machine.runs[DRAFT] = self.window(self.sequence.rollout(verdict), reply)
-        self.send().callbacks.append(self.resume)
+        told_in_s = 0.0 if verdict is None else self.tell(verdict)
+        self.room.draft.submit(self.window(self.sequence.rollout(verdict), reply), after_s=told_in_s)
         return reply
 
     def branch(self, window: Window) -> SimulatedBranches:  # noqa: ARG002
@@ -148,19 +121,28 @@ class SimulatedDraftLane:
         if self._branches is not None:
             self._branches.stop()
 
-    def send(self) -> Event:
-        """The arrival of a message that the driver sends to the lane now."""
-        return Timeout(self.sequence.env, self.sequence.costs.draft_half_s)
+    def tell(self, verdict: Verdict) -> float:
+        """Send a verdict to the lane: after how long it has crossed."""
+        num_bytes = self.sequence.costs.messages.verdict_bytes[verdict.num_accepted]
+        return self.send(num_bytes, verdict.num_accepted + 1)
+
+    def send(self, num_bytes: float, rows: int) -> float:
+        """Send a message to the lane now: after how long it has crossed."""
+        now_s = self.sequence.env.now
+        return self.sequence.send(self.room.to_draft, num_bytes, now_s, rows) - now_s
 
     def window(self, steps: Steps | None, reply: Reply) -> Runs:
         """The steps that the next window still needs, after which it is replied."""
-        sequence = self.sequence
+        sequence, costs = self.sequence, self.sequence.costs
         if steps is not None:
-            run = Run(steps.kind, steps.seconds)
+            run = Run(steps.seconds, what=steps.kind)
             yield run
             if sequence.has_spans:
-                sequence.write_steps(steps, run.times_s(steps.steps_s))
-        reply.arrive_in(sequence.costs.draft_half_s, sequence.window)
+                sequence.write_steps(steps, run)
+        window, sent_s = sequence.window, sequence.env.now + costs.draft_half_s
+        num_drafted = len(window.tokens)
+        num_bytes = costs.messages.window_bytes[num_drafted]
+        reply.arrive_at(sequence.send(self.room.to_target, num_bytes, sent_s, num_drafted), window)
 
 
 class SimulatedBranches:
@@ -172,8 +154,8 @@ class SimulatedBranches:
     """
 
     __slots__ = (
-        "_arrives_s", "_draft_left", "_exit_left", "_has_joined", "_is_read", "_is_stopped", "_lane", "_num_steps",
-        "_place", "_reads_last", "_reply", "_run", "_verdict", "_waits_for_exit",
+        "_draft_left", "_exit_left", "_has_joined", "_is_read", "_is_stopped", "_lane", "_num_steps", "_place",
+        "_reads_last", "_reply", "_run", "_verdict",
     )  # fmt: skip
 
     def __init__(self, lane: SimulatedDraftLane) -> None:
@@ -185,30 +167,25 @@ class SimulatedBranches:
         self._is_read = self._reads_last = not schedule.exit_features
         self._run: Run | None = None
         self._num_steps = 0
-        self._arrives_s = 0.0
-        self._has_joined = self._waits_for_exit = self._is_stopped = False
+        self._has_joined = self._is_stopped = False
         self._verdict = sequence.verdict
         self._reply: Reply | None = None
-        lane.machine.runs[DRAFT] = self._runs()
-        if self._is_read:
-            lane.send().callbacks.append(lane.resume)
+        lane.room.draft.submit(self._runs())
 
     def join(self, signal: ExitSignal) -> None:  # noqa: ARG002
         """See `decoding.lanes.Branches`."""
         sequence = self._lane.sequence
-        self._arrives_s = sequence.send_exit_message()
-        Timeout(sequence.env, self._arrives_s - sequence.env.now).callbacks.append(self._join)
+        costs = sequence.costs
+        crossed_in_s = self._lane.send(costs.messages.exit_bytes, sequence.schedule.num_rows)
+        Timeout(sequence.env, crossed_in_s + costs.draft_half_s).callbacks.append(self._join)
 
     def take(self, verdict: Verdict) -> Event:
         """See `decoding.lanes.Branches`."""
         sequence = self._lane.sequence
         self._verdict = verdict
         reply = self._reply = Reply(sequence.env)
-        # Messages arrive in the order of sending: the request does not overtake the exit's message.
-        arrives_s = sequence.env.now + sequence.costs.draft_half_s
-        self._waits_for_exit = not self._has_joined and self._arrives_s >= arrives_s
-        if not self._waits_for_exit:
-            self._lane.send().callbacks.append(self.stop)
+        told_in_s = self._lane.tell(verdict)
+        Timeout(sequence.env, told_in_s + sequence.costs.draft_half_s).callbacks.append(self.stop)
         return reply
 
     def stop(self, _: Event | None = None) -> None:
@@ -218,17 +195,16 @@ class SimulatedBranches:
 
     def _join(self, _: Event) -> None:
         self._has_joined = True
-        self._is_stopped = self._is_stopped or self._waits_for_exit
         self._notice()
 
     def _notice(self) -> None:
         """A message has arrived."""
         lane, run = self._lane, self._run
         if run is None:
-            lane.resume()
+            lane.room.draft.resume()
         elif run.what != "one_row":
             step_s = lane.sequence.costs.step_s[run.what][self._place]
-            self._num_steps = lane.machine.cut(run, step_s)
+            self._num_steps = lane.room.draft.cut(run, step_s)
 
     def _runs(self) -> Runs:
         """Steps until they are stopped, then what the next window still needs."""
@@ -238,7 +214,7 @@ class SimulatedBranches:
             if not self._num_steps:
                 yield None
                 continue
-            run = self._run = Run(kind, self._num_steps * sequence.costs.step_s[kind][self._place])
+            run = self._run = Run(self._num_steps * sequence.costs.step_s[kind][self._place], what=kind)
             yield run
             self._run = None
             if self._num_steps:
@@ -265,7 +241,7 @@ class SimulatedBranches:
         sequence, num_steps = self._lane.sequence, self._num_steps
         if sequence.has_spans:
             steps = sequence.equal_steps(kind, Work.BRANCH_STEP, num_steps, self._place)
-            sequence.write_steps(steps, run.times_s(steps.steps_s))
+            sequence.write_steps(steps, run)
         if kind in DRAFT_STEPS:
             self._draft_left -= num_steps
         if kind in EXIT_STEPS:

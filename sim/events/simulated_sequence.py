@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from simpy import Environment
@@ -15,6 +15,8 @@ from decoding.trace import Span, Trace, Work
 from sim.acceptance.acceptance_model import MISS, NO_TOKEN, Answers
 from sim.cost.durations import Durations
 from sim.cost.round_plan import StepKind
+from sim.machine.link import Path
+from sim.machine.memory_pool import Run
 
 GuessRows = Callable[[int, int], tuple[int, ...]]
 """`Guessing.rows` of one prompt: rows by the position and the tokens of the window that are there."""
@@ -44,7 +46,8 @@ class RoundCosts:
         self.target_half_s = durations.target_half_s
         self.draft_half_s = durations.draft_half_s
         self.round_overhead_s = durations.round_overhead_s
-        self.transfer_s = durations.transfer_s
+        self.messages = durations.messages
+        self.collectives = durations.collectives
 
 
 class Steps(NamedTuple):
@@ -146,14 +149,14 @@ class SimulatedSequence:
         rows = self.costs.plan.step_rows[kind]
         return Steps(kind, work, num_steps * step_s, (step_s,) * num_steps, (rows,) * num_steps)
 
-    def send_exit_message(self) -> float:
-        """Forward the exit message, which has just arrived, to the draft's lane; when it gets there."""
-        schedule, sent_s = self.schedule, self.env.now
-        received_s: float = sent_s + self.costs.transfer_s
-        if self.has_spans:
-            link = f"{schedule.target_lane}->{schedule.draft_lane}"
-            self.write(link, Work.TRANSFER, sent_s, received_s, schedule.num_rows)
-        return received_s + self.costs.draft_half_s
+    def send(self, path: Path, num_bytes: float, sent_s: float, rows: int) -> float:
+        """A message of the sequence over a path on which no other comes in between: when it arrives."""
+        if not self.has_spans:
+            return path.arrival_s(num_bytes, sent_s)
+        for link in path.links:
+            start_s, sent_s = max(sent_s, link.free_s), link.arrival_s(num_bytes, sent_s)
+            self.write(link.name, Work.TRANSFER, start_s, sent_s, rows)
+        return sent_s
 
     def write(self, lane: str, work: Work, start_s: float, end_s: float, rows: int) -> None:
         """Write a span to the trace. It belongs to the round whose commit is the next one after its start."""
@@ -163,10 +166,35 @@ class SimulatedSequence:
             round_index -= 1
         trace.spans.append(Span(lane, work, start_s, end_s, round_index, rows))
 
-    def write_steps(self, steps: Steps, times_s: Sequence[float]) -> None:
-        """Write the draft's steps to the trace; `times_s` are the start of the first and the end of each."""
-        for (start_s, end_s), rows in zip(pairwise(times_s), steps.rows, strict=True):
-            self.write(self.schedule.draft_lane or "", steps.work, start_s, end_s, rows)
+    def write_segment(self, segment: int, run: Run) -> None:
+        """Write an operation of the target to the trace, at its own end."""
+        operation, lane = self.costs.plan.segments[segment], self.schedule.target_lane
+        start_s, end_s = run.times_s([run.work_s])
+        self.write(lane, operation.work, start_s, end_s, operation.rows)
+        self._write_collectives(
+            lane, run, 0.0, run.work_s, self.costs.collectives.of_segment_s(segment), operation.rows
+        )
+
+    def write_steps(self, steps: Steps, run: Run) -> None:
+        """Write a run of the draft's steps to the trace, at its own end."""
+        lane, done_s = self.schedule.draft_lane or "", 0.0
+        times_s = run.times_s(steps.steps_s)
+        for (start_s, end_s), step_s, rows in zip(pairwise(times_s), steps.steps_s, steps.rows, strict=True):
+            self.write(lane, steps.work, start_s, end_s, rows)
+            self._write_collectives(lane, run, done_s, step_s, self.costs.collectives.of_step_s(rows), rows)
+            done_s += step_s
+
+    def _write_collectives(
+        self, lane: str, run: Run, done_s: float, work_s: float, collectives_s: Sequence[float], rows: int
+    ) -> None:
+        """Write what the devices of a lane exchange within some work, which it divides into equal parts."""
+        if not collectives_s:
+            return
+        computed_s = (work_s - sum(collectives_s)) / len(collectives_s)
+        pieces_s = [done_s, *chain(*((computed_s, seconds) for seconds in collectives_s))]
+        times_s = run.times_s(pieces_s)[2:]
+        for start_s, end_s in zip(times_s[::2], times_s[1::2], strict=True):
+            self.write(f"{lane}->{lane}", Work.TRANSFER, start_s, end_s, rows)
 
     def _rollout(self, work: Work, num_unread: int) -> Steps:
         """A whole window, after so many tokens to read before the last committed one."""

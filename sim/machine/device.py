@@ -26,10 +26,13 @@ class Device:
         most_bytes_per_s: its own cap, which it cannot exceed however wide the pool is.
     """
 
-    __slots__ = ("_pool", "_queue", "half_s", "most_bytes_per_s", "place")
+    __slots__ = ("_computes", "_env", "_pool", "_queue", "_under_way", "half_s", "most_bytes_per_s", "place")
 
     def __init__(self, pool: MemoryPool, *, dispatch_s: float = 0.0, most_bytes_per_s: float = inf) -> None:
         self._pool = pool
+        self._env = pool.env
+        self._computes = False
+        self._under_way: Runs | None = None
         self._queue: deque[tuple[float, Runs]] = deque()  # time of arrival, operation
         self.half_s = one_in_ticks(dispatch_s / 2)
         self.most_bytes_per_s = most_bytes_per_s
@@ -37,20 +40,20 @@ class Device:
 
     def execute(self, seconds: float, *, num_bytes: float = 0.0) -> Event:
         """An operation of so much computing and memory traffic, whichever takes longer; the event is its reply."""
-        reply = Reply(self._pool.env)
+        reply = Reply(self._env)
         work_s = max(seconds, num_bytes / self.most_bytes_per_s)
         self.submit(self._single(Run(work_s, bytes_per_s=num_bytes / work_s if num_bytes else 0.0), reply))
         return reply
 
     def submit(self, runs: Runs, *, after_s: float = 0.0) -> None:
         """Queue an operation that is sent `after_s` from now: operations are sent in the order of calls."""
-        self._queue.append((self._pool.env.now + after_s + self.half_s, runs))
-        if len(self._queue) == 1:
+        self._queue.append((self._env.now + after_s + self.half_s, runs))
+        if len(self._queue) == 1 and not self._under_way:
             self.resume()
 
     def resume(self, _: Event | None = None) -> None:
         """Go on if idle: an operation has arrived, or no longer waits."""
-        if not self._pool.is_busy(self.place):
+        if not self._computes:
             run = self.next_run()
             if run is not None:
                 self._pool.begin(self.place, run)
@@ -61,18 +64,26 @@ class Device:
 
     def next_run(self) -> Run | None:
         """The next run of the operation under way, or the first one of the next operation that has arrived."""
-        queue, env = self._queue, self._pool.env
-        while queue:
-            arrives_s, runs = queue[0]
-            if (wait_s := arrives_s - env.now) > 0:
-                Timeout(env, wait_s).callbacks.append(self.resume)
+        run = self._next()
+        self._computes = run is not None
+        return run
+
+    def _next(self) -> Run | None:
+        queue = self._queue
+        while True:
+            if self._under_way is not None:
+                run = next(self._under_way, _END)
+                if run is not _END:
+                    return run
+                self._under_way = None
+            if not queue:
                 return None
-            run = next(runs, _END)
-            if run is not _END:
-                return run
-            queue.popleft()
-        return None
+            wait_s = queue[0][0] - self._env.now
+            if wait_s > 0:
+                Timeout(self._env, wait_s).callbacks.append(self.resume)
+                return None
+            self._under_way = queue.popleft()[1]
 
     def _single(self, run: Run, reply: Reply) -> Runs:
         yield run
-        reply.arrive_in(self.half_s)
+        reply.arrive_at(self._env.now + self.half_s)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import ceil, inf
+from operator import attrgetter
 from typing import Protocol
 
 import numpy as np
@@ -25,10 +26,11 @@ class Run:
         what: what it is, for pools that know what some kinds of work cost each other.
         done_s: what was done when the pool last settled.
         slowdown: time over time alone since then.
+        place: of its device in the pool.
         marks: (time, work done) whenever the pool settled; of pools with marks only.
     """
 
-    __slots__ = ("bytes_per_s", "done_s", "marks", "slowdown", "what", "work_s")
+    __slots__ = ("bytes_per_s", "done_s", "marks", "place", "slowdown", "what", "work_s")
 
     def __init__(self, work_s: float, *, bytes_per_s: float = 0.0, what: int | str = "") -> None:
         self.work_s = work_s
@@ -36,6 +38,7 @@ class Run:
         self.what = what
         self.done_s = 0.0
         self.slowdown = 1.0
+        self.place = 0
         self.marks: list[tuple[float, float]] = []
 
     def times_s(self, works_s: Sequence[float]) -> list[float]:
@@ -63,7 +66,7 @@ class MemoryPool:
     granted a share of the bandwidth it wants goes at that share of its speed.
     """
 
-    __slots__ = ("_ending", "_runs", "_settled_s", "_sharers", "_slowed", "_wake", "bytes_per_s", "env", "has_marks")
+    __slots__ = ("_active", "_first", "_settled_s", "_sharers", "_slowed", "_wake", "bytes_per_s", "env", "has_marks")
 
     def __init__(self, env: Environment, bytes_per_s: float = inf, *, has_marks: bool = False) -> None:
         """`has_marks` is whether runs shall be able to tell when each of their pieces ended."""
@@ -71,26 +74,21 @@ class MemoryPool:
         self.bytes_per_s = bytes_per_s
         self.has_marks = has_marks
         self._sharers: list[Sharer] = []
-        self._runs: list[Run | None] = []
+        self._active: list[Run] = []  # in the order of their devices
+        self._first: Run | None = None  # of these, to end
         self._slowed: dict[tuple[float, ...], list[float]] = {}
         self._settled_s = env.now
-        self._ending = 0
         self._wake: Event | None = None
 
     def join(self, sharer: Sharer) -> int:
         """Take a device in; its place in this pool."""
         self._sharers.append(sharer)
-        self._runs.append(None)
-        return len(self._runs) - 1
-
-    def is_busy(self, place: int) -> bool:
-        """Whether the device at that place computes."""
-        return self._runs[place] is not None
+        return len(self._sharers) - 1
 
     def begin(self, place: int, run: Run) -> None:
         """An idle device starts to compute."""
         self._settle()
-        self._occupy(place, run)
+        self._enter(place, run)
         self._set_pace()
 
     def cut(self, run: Run, step_s: float) -> int:
@@ -110,10 +108,14 @@ class MemoryPool:
         for run, slowdown in zip(active, self._slowed[wanted], strict=True):
             run.slowdown = slowdown
 
-    def _occupy(self, place: int, run: Run | None) -> None:
-        """A device begins a run, or is idle."""
-        self._runs[place] = run
-        if run is not None and self.has_marks:
+    def _enter(self, place: int, run: Run) -> None:
+        """A device begins a run."""
+        run.place = place
+        active = self._active
+        active.append(run)
+        if len(active) > 1:
+            active.sort(key=_place)
+        if self.has_marks:
             run.marks.append((self._settled_s, 0.0))
 
     def _settle(self) -> None:
@@ -123,24 +125,23 @@ class MemoryPool:
         if not elapsed_s:
             return
         self._settled_s = now_s
-        for run in self._runs:
-            if run is not None:
-                run.done_s += elapsed_s / run.slowdown
-                if self.has_marks:
-                    run.marks.append((now_s, run.done_s))
+        for run in self._active:
+            run.done_s += elapsed_s / run.slowdown
+        if self.has_marks:
+            for run in self._active:
+                run.marks.append((now_s, run.done_s))
 
     def _set_pace(self) -> None:
         """Go on as fast as devices let each other, and wake up when the first of them has done its work."""
-        active = [run for run in self._runs if run is not None]
+        active = self._active
         if not active:
             return
         self.slow(active)
-        first_s, first = inf, active[0]
+        first_s = inf
         for run in active:
             left_s = (run.work_s - run.done_s) * run.slowdown
             if left_s < first_s:
-                first_s, first = left_s, run
-        self._ending = self._runs.index(first)
+                first_s, self._first = left_s, run
         wake = self._wake = Timeout(self.env, first_s if first_s > 0 else 0.0)
         wake.callbacks.append(self._end)
 
@@ -148,9 +149,15 @@ class MemoryPool:
         if event is not self._wake:
             return
         self._settle()
-        place = self._ending
-        run = self._runs[place]
-        assert run is not None, "nothing to end"
-        run.done_s = run.work_s
-        self._occupy(place, self._sharers[place].next_run())
+        ended = self._first
+        assert ended is not None, "nothing to end"
+        ended.done_s = ended.work_s
+        place = ended.place
+        following = self._sharers[place].next_run()
+        self._active.remove(ended)
+        if following is not None:
+            self._enter(place, following)
         self._set_pace()
+
+
+_place = attrgetter("place")

@@ -12,9 +12,8 @@ from sim.ticks import one_in_ticks
 class Reply(Event):
     """A handle whose time is not known yet when it is handed out."""
 
-    def arrive_in(self, seconds: float, value: Any = None) -> None:
-        """From now on it is: `value` arrives after so long, at a whole tick."""
-        now_s = self.env.now
+    def arrive_at(self, time_s: float, value: Any = None) -> None:
+        """From now on it is: `value` arrives then, at a whole tick."""
         self._ok = True
         self._value = value
-        self.env.schedule(self, delay=one_in_ticks(now_s + seconds) - now_s)
+        self.env.schedule(self, delay=one_in_ticks(time_s) - self.env.now)

@@ -1,7 +1,8 @@
 """A calibrated profile and a record of the embedded pair are kept here with what both simulators made of them.
 
-The numbers were written before the array world was driven by the methods themselves; whatever changes inside, every
-schedule keeps its time. `expected.json.gz` holds the search's ranking, and the event world's traces of every twelfth
+The numbers were written before the array world was driven by the methods themselves, and those of schedules over two
+lanes again when windows and verdicts began to pay for their link; whatever changes inside, every schedule keeps its
+time. `expected.json.gz` holds the search's ranking, and the event world's traces of every twelfth
 schedule of it.
 """
 

@@ -10,38 +10,44 @@ from tests.sim.worlds import lane, machine, mirror, prompt, record
 
 
 def test_mirror_from_the_exit() -> None:
-    link = LinkProfile(lanes=("target", "draft"), latency_s=1, bytes_per_s=48, source="by hand")
+    link = LinkProfile(lanes=("target", "draft"), latency_s=1, bytes_per_s=16, source="by hand")
     profile = machine(lane("target", dispatch_s=2), lane("draft", dispatch_s=4), links=(link,), round_overhead_s=1)
     trace = play(mirror("exit"), profile, HIT_MISS_END)
     assert spans(trace) == [
         ("draft", "rollout_step", 2, 3, 1),
         ("draft", "rollout_step", 3, 4, 1),
-        # round 0, issued at 6: four layers and the exit; six layers and the head
-        ("target", "prefix", 7, 12, 3),
-        ("draft", "branch_step", 8, 9, 1),
-        ("target", "suffix", 12, 19, 3),
+        # 2 s after it the window leaves the draft: 2 ids and log-probs of 8 bytes, and 1 s of latency
+        ("draft->target", "transfer", 6, 8, 2),
+        # round 0, issued at 8: four layers and the exit; six layers and the head
+        ("target", "prefix", 9, 14, 3),
+        ("draft", "branch_step", 10, 11, 1),
+        ("target", "suffix", 14, 21, 3),
         # the exit's message: 1 s to the driver, 1 s and 3 rows * 2 ids * 8 bytes over the link, 2 s to the lane
-        ("target->draft", "transfer", 13, 15, 3),
-        ("draft", "branch_step", 17, 18, 3),
-        ("draft", "branch_step", 18, 19, 3),
-        # committed at 21; the request takes 2 s and finds the window ready, which takes 2 s back
-        ("target", "prefix", 26, 31, 3),
-        ("draft", "branch_step", 27, 28, 1),
-        ("target", "suffix", 31, 38, 3),
-        ("target->draft", "transfer", 32, 34, 3),
-        ("draft", "branch_step", 36, 37, 3),
-        ("draft", "branch_step", 37, 38, 3),
-        # committed at 40; the request arrives at 42 and finds nothing
-        ("draft", "rollout_step", 42, 43, 1),
-        ("draft", "rollout_step", 43, 44, 1),
-        ("target", "prefix", 47, 52, 3),
-        ("draft", "branch_step", 48, 49, 1),
-        ("target", "suffix", 52, 59, 3),
-        ("target->draft", "transfer", 53, 55, 3),
-        ("draft", "branch_step", 57, 58, 3),
-        ("draft", "branch_step", 58, 59, 3),
+        ("target->draft", "transfer", 15, 19, 3),
+        ("draft", "branch_step", 21, 22, 3),
+        ("draft", "branch_step", 22, 23, 3),
+        # committed at 23; 8 bytes of verdict and 2 s later the window is found ready, which takes 2 s and 2 s back
+        ("target->draft", "transfer", 23, 24.5, 2),
+        ("draft->target", "transfer", 28.5, 30.5, 2),
+        ("target", "prefix", 31.5, 36.5, 3),
+        ("draft", "branch_step", 32.5, 33.5, 1),
+        ("target", "suffix", 36.5, 43.5, 3),
+        ("target->draft", "transfer", 37.5, 41.5, 3),
+        ("draft", "branch_step", 43.5, 44.5, 3),
+        ("draft", "branch_step", 44.5, 45.5, 3),
+        # committed at 45.5; the verdict arrives at 49 and finds nothing
+        ("target->draft", "transfer", 45.5, 47, 2),
+        ("draft", "rollout_step", 49, 50, 1),
+        ("draft", "rollout_step", 50, 51, 1),
+        ("draft->target", "transfer", 53, 55, 2),
+        ("target", "prefix", 56, 61, 3),
+        ("draft", "branch_step", 57, 58, 1),
+        ("target", "suffix", 61, 68, 3),
+        ("target->draft", "transfer", 62, 66, 3),
+        ("draft", "branch_step", 68, 69, 3),
+        ("draft", "branch_step", 69, 70, 3),
     ]
-    assert rounds(trace) == [(6, 21), (25, 40), (46, 61)]
+    assert rounds(trace) == [(8, 23), (30.5, 45.5), (55, 70)]
     assert [entry.hit for entry in trace.rounds] == [True, False, None]
     assert [span.round for span in trace.spans if span.lane == "draft"] == [0] * 5 + [1] * 3 + [2] * 5
 
@@ -106,12 +112,11 @@ def test_a_step_that_would_begin_when_the_request_arrives_does_not() -> None:
 
 def test_hybrid_joins_the_exit_at_the_next_step() -> None:
     trace = play(mirror("hybrid"), with_draft_step(3), HIT_MISS_END)
-    assert spans(trace)[2:10] == [
+    assert spans(trace)[2:9] == [
         ("draft", "branch_step", 6, 9, 1),
         ("target", "prefix", 6, 11, 3),
         ("draft", "branch_step", 9, 12, 3),
         ("target", "suffix", 11, 18, 3),
-        ("target->draft", "transfer", 11, 11, 3),
         # six branches, until those of the draft are done
         ("draft", "branch_step", 12, 15, 6),
         ("draft", "branch_step", 15, 18, 3),
@@ -146,21 +151,27 @@ def test_with_features_the_draft_waits_and_reads_the_window_again() -> None:
 
 
 @pytest.mark.parametrize("contended", [False, True])
-def test_no_request_overtakes_the_exit_message(contended: bool) -> None:
-    link = LinkProfile(lanes=("target", "draft"), latency_s=10, bytes_per_s=1e18, source="by hand")
+def test_no_verdict_overtakes_the_exit_message(contended: bool) -> None:
+    link = LinkProfile(lanes=("target", "draft"), latency_s=0, bytes_per_s=4, source="by hand")
     slow = Contention(lanes=("target", "draft"), slowdown=(1, 2), source="by hand")
     draft = lane("draft").model_copy(update={"draft_step_features": by_rows(1, 2, 4)})
     profile = machine(lane("target"), draft, links=(link,), contention=(slow,) if contended else ())
     trace = play(mirror("exit", exit_features=True), profile, HIT_MISS_END)
-    # rounds are committed 12 s after they begin, but their exit messages arrive after 15 s
-    assert rounds(trace) == [(2, 14), (20, 32), (38, 50)]
-    assert drafting(trace)[2:] == [
-        # a hit, but its branch has not begun: the round's two tokens are read as after a miss
-        ("finish_step", 17, 19, 2),
-        ("finish_step", 19, 20, 1),
-        ("rollout_step", 35, 37, 2),
-        ("rollout_step", 37, 38, 1),
+    assert spans(trace)[2:12] == [
+        ("draft->target", "transfer", 2, 6, 2),
+        ("target", "prefix", 6, 11, 3),
+        ("target", "suffix", 11, 18, 3),
+        ("target->draft", "transfer", 11, 23, 3),
+        # the verdict of 18 leaves when the exit's message has, and finds the step for its roots under way
+        ("draft", "branch_step", 23, 27, 5),
+        ("target->draft", "transfer", 23, 25, 2),
+        # a hit of which one token is there
+        ("draft", "finish_step", 27, 28, 1),
+        ("draft->target", "transfer", 28, 32, 2),
+        ("target", "prefix", 32, 37, 3),
+        ("target", "suffix", 37, 44, 3),
     ]
+    assert rounds(trace) == [(6, 18), (32, 44), (60, 72)]
 
 
 def test_lanes_slow_each_other_while_both_compute() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from decoding.record import AcceptanceRecord, PromptRecord, RecordedChain, RecordedTree
 from decoding.schedule import Schedule
 from decoding.tree_shape import cut
+from hwprofiles.device_group import DeviceGroup
 from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
 
 NUM_LAYERS = 10
@@ -296,19 +297,41 @@ def profiles(draw: st.DrawFn, *, contended: bool | None = None) -> Profile:
             streams={"streams": table(draft_share)},
         )
 
+    def random_link(*lanes: str) -> LinkProfile:
+        return LinkProfile(
+            lanes=lanes,
+            latency_s=random.choice([0.0, seconds(1.0), seconds(30.0)]),
+            bytes_per_s=random.choice([1e9, 16.0, random.uniform(1.0, 100.0)]),
+            source="random",
+        )
+
+    def random_group() -> DeviceGroup:
+        return DeviceGroup(
+            num_devices=int(random.integers(1, 9)),
+            latency_s=random.choice([0.0, seconds(0.1)]),
+            bytes_per_s=random.uniform(1.0, 100.0),
+            reduced_bytes_per_row=random.choice([0.0, 4.0]),
+            gathered_bytes_per_row=random.choice([0.0, 1.0]),
+            all_reduces={"layer": 2, "draft_step": 2, "head_step": 1, "prefill": 20},
+            all_gathers={"lm_head": 1, "exit": 1, "draft_step": 1},
+            algorithm=random.choice(["ring", "tree", None]),
+            source="random",
+        )
+
     contended = draw(st.booleans()) if contended is None else contended
     pooled_memory = contended and draw(st.booleans())
     slowdown = tuple(float(random.choice([1.0, 2.0, random.uniform(0.9, 3.0)])) for _ in range(2))
-    link = LinkProfile(
-        lanes=("draft", "target"),
-        latency_s=random.choice([0.0, seconds(1.0), seconds(30.0)]),
-        bytes_per_s=random.choice([1e9, 16.0]),
-        source="random",
-    )
+    links = {
+        "none": (),
+        "one": (random_link("draft", "target"),),
+        "each way": (random_link("target", "draft"), random_link("draft", "target")),
+        "over a host": (random_link("target", "host"), random_link("host", "draft"), random_link("draft", "host")),
+    }
     return machine(
-        random_lane("target"),
-        random_lane("draft"),
-        links=(link,) if draw(st.booleans()) else (),
+        random_lane("target").model_copy(update={"group": draw(st.sampled_from([None, random_group()]))}),
+        random_lane("draft").model_copy(update={"group": draw(st.sampled_from([None, None, random_group()]))}),
+        lane("host"),
+        links=links[draw(st.sampled_from(sorted(links)))],
         contention=(Contention(lanes=("target", "draft"), slowdown=slowdown, relative_error=0.04, source="random"),)
         if contended
         else (),

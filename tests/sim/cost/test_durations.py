@@ -115,23 +115,6 @@ def test_what_streams_add_belongs_to_both_kinds_of_pass() -> None:
     assert [operation.rows for operation in found.plan.segments] == [1, 8]
 
 
-def test_the_exit_message_pays_for_ids_log_probs_and_features() -> None:
-    schedule = mirror("exit", num_tokens=3, exit_top_k=2)
-    plain = durations(schedule, machine(links=(LINK,)), num_exit_roots=8)
-    assert plain.transfer_s == 0.5 + 4 * 3 * 8 / 16
-    with_features = schedule.model_copy(update={"exit_features": True})
-    profile = machine(links=(LINK,), features_bytes_per_row=4)
-    assert durations(with_features, profile, num_exit_roots=8).transfer_s == 0.5 + 4 * (3 * 8 + 4) / 16
-    assert durations(mirror("draft"), profile).transfer_s == 0
-    assert durations(schedule, machine(), num_exit_roots=8).transfer_s == 0
-
-
-def test_a_link_that_has_the_lanes_in_order_comes_first() -> None:
-    forth = LINK.model_copy(update={"lanes": ("target", "draft"), "latency_s": 2.0, "bytes_per_s": 1e18})
-    for links in ((LINK, forth), (forth, LINK)):
-        assert durations(mirror("exit"), machine(links=links), num_exit_roots=3).transfer_s == 2
-
-
 def test_durations_are_whole_ticks_and_no_work_is_free() -> None:
     profile = machine(lane("target", layer=0.1), lane("draft", draft_step=0, dispatch_s=0.3))
     found = durations(speculative(), profile)

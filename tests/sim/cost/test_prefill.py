@@ -8,7 +8,7 @@ import pytest
 
 from decoding.errors import OutOfRangeError, ProfileError
 from decoding.schedule import Schedule
-from hwprofiles.profile import Contention, LaneProfile, Profile
+from hwprofiles.profile import Contention, LaneProfile, LinkProfile, Profile
 from sim.cost.cost_model import ConstantCost
 from sim.cost.prefill import PrefillTimes
 from sim.evaluator import Evaluator, predict
@@ -89,6 +89,18 @@ def test_a_prompt_of_one_token_leaves_nothing_to_read() -> None:
     found = times(machine(reader("target"), reader("draft")))
     assert found.seconds(speculative(), [1]) == [DISPATCH_S]
     assert times(machine()).known(speculative(), [1]) is None, "unless reading was not measured at all"
+
+
+def test_states_of_the_prompt_cross_to_a_reader_on_another_lane() -> None:
+    link = LinkProfile(lanes=("target", "draft"), latency_s=3, bytes_per_s=8, source="by hand")
+    lanes = reader("target"), reader("draft")
+    found, known = times(machine(*lanes, links=(link,), features_bytes_per_row=4)), times(machine(*lanes))
+    for schedule in (speculative(exit_features=True), tree(EAGLE, 4)):
+        [with_link], [without] = found.seconds(schedule, [11]), known.seconds(schedule, [11])
+        assert with_link - without == 3 + 10 * 4 / 8
+        assert found.seconds(schedule, [1]) == known.seconds(schedule, [1]), "no token, no message"
+    for schedule in (speculative(), AUTOREGRESSIVE, speculative(draft_lane="target", exit_features=True)):
+        assert found.seconds(schedule, [11]) == known.seconds(schedule, [11])
 
 
 def test_what_was_not_measured_is_named_and_never_guessed() -> None:

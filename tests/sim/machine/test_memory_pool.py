@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simpy import Environment, Event
+from simpy import Environment
 
 from sim.cost.fair_shares import fair_shares, stretches
 from sim.machine.device import Device
-from sim.machine.memory_pool import MemoryPool
+from sim.machine.memory_pool import MemoryPool, Run, Runs
 
 TOLERANCE_S = 1e-9
 
@@ -135,15 +135,18 @@ def test_pieces_of_a_slowed_run_end_when_they_are_done() -> None:
     env = Environment()
     pool = MemoryPool(env, 2.0, has_marks=True)
     first, second = Device(pool), Device(pool)
-    run_ends: list[Event] = []
+    run = Run(4.0, bytes_per_s=2.0)
+    ends: list[list[float]] = []
 
-    def watch():
-        done = first.execute(4.0, num_bytes=8.0)
-        run = pool._runs[0]
-        assert run is not None
+    def operation() -> Runs:
+        yield run
+        ends.append(run.times_s([2.0, 2.0]))
+
+    def come_later():
         yield env.timeout(1.0)
-        run_ends.append(second.execute(3.0, num_bytes=6.0))
-        yield done
-        assert run.times_s([2.0, 2.0]) == pytest.approx([0.0, 3.0, 7.0])
+        yield second.execute(3.0, num_bytes=6.0)
 
-    env.run(env.process(watch()))
+    first.submit(operation())
+    env.process(come_later())
+    env.run()
+    assert ends == [pytest.approx([0.0, 3.0, 7.0])]

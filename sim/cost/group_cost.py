@@ -1,0 +1,41 @@
+"""A lane of several devices: what one member's share costs, and the collectives that they wait for."""
+
+from __future__ import annotations
+
+from hwprofiles.device_group import DeviceGroup
+from sim.cost.collectives import Algorithm, all_gather_s, all_reduce_s
+from sim.cost.cost_model import Floats, LaneCost, Part, PartFacts
+
+_ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree")
+
+
+class GroupCost:
+    """See `sim.cost.cost_model.LaneCost`; `share` is the cost of a member."""
+
+    def __init__(self, share: LaneCost, group: DeviceGroup) -> None:
+        self._share = share
+        self._group = group
+
+    def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
+        """See `LaneCost`."""
+        return self._share.seconds(part, rows, contexts) + sum(self.collectives_s(part, rows))
+
+    def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
+        """See `LaneCost`."""
+        return self._share.missing(part, rows, contexts)
+
+    def facts(self, part: Part) -> PartFacts:
+        """See `LaneCost`."""
+        return self._share.facts(part)
+
+    def collectives_s(self, part: Part, rows: float) -> tuple[float, ...]:
+        """How long each collective of one call takes, in order."""
+        group = self._group
+        speed = {"latency_s": group.latency_s, "bytes_per_s": group.bytes_per_s}
+        reduced_bytes, gathered_bytes = rows * group.reduced_bytes_per_row, rows * group.gathered_bytes_per_row
+        reduce_s = min(
+            all_reduce_s(reduced_bytes, group.num_devices, algorithm=algorithm, **speed)
+            for algorithm in ((group.algorithm,) if group.algorithm else _ALGORITHMS)
+        )
+        gather_s = all_gather_s(gathered_bytes, group.num_devices, algorithm="tree", **speed)
+        return (reduce_s,) * group.all_reduces.get(part.kind, 0) + (gather_s,) * group.all_gathers.get(part.kind, 0)

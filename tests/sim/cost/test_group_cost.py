@@ -1,0 +1,111 @@
+"""Lanes of several devices: a share each, and collectives over the links between them."""
+
+from __future__ import annotations
+
+import pytest
+
+from decoding.trace import Work
+from hwprofiles.device_group import DeviceGroup
+from hwprofiles.profile import Profile
+from sim.cost.collectives import all_gather_s, all_reduce_s
+from sim.cost.cost_model import Part
+from sim.evaluator import predict
+from sim.world import simulate
+from tests.sim.playing import HIT_MISS_END, play
+from tests.sim.worlds import AUTOREGRESSIVE, NUM_LAYERS, lane, machine, mirror, prompt, reading, record, speculative
+
+RING = DeviceGroup(
+    num_devices=8,
+    latency_s=0.125,
+    bytes_per_s=64.0,
+    reduced_bytes_per_row=16.0,
+    gathered_bytes_per_row=4.0,
+    all_reduces={"layer": 2, "prefill": 2 * NUM_LAYERS},
+    all_gathers={"lm_head": 1},
+    algorithm="ring",
+    source="by hand",
+)
+TRACKS = RING.model_copy(update={"num_devices": 4, "all_reduces": {"draft_step": 2}, "all_gathers": {}})
+SPEED = {"latency_s": RING.latency_s, "bytes_per_s": RING.bytes_per_s}
+TEXTS = record(prompt("000"))
+
+
+def parallel(target: DeviceGroup | None, draft: DeviceGroup | None = None) -> Profile:
+    return machine(
+        lane("target").model_copy(update={"group": target}), lane("draft").model_copy(update={"group": draft})
+    )
+
+
+def test_a_tensor_parallel_pass_has_two_all_reduces_a_layer_and_gathers_candidates() -> None:
+    verify_s = 11 + 2 * NUM_LAYERS * all_reduce_s(16, 8, **SPEED) + all_gather_s(4, 8, algorithm="tree", **SPEED)
+    assert all_reduce_s(16, 8, **SPEED) == 2 * 7 / 8 * 16 / 64 + 2 * 7 * 0.125
+    assert predict(AUTOREGRESSIVE, parallel(RING), TEXTS).tpot_s == pytest.approx(verify_s, abs=1e-9)
+    [trace] = simulate(AUTOREGRESSIVE, parallel(RING), TEXTS)
+    assert trace.decode_s == pytest.approx(3 * verify_s, abs=1e-9)
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "tree"])
+def test_a_window_makes_all_reduces_as_many_times_larger(algorithm: str) -> None:
+    group = RING.model_copy(update={"algorithm": algorithm, "all_gathers": {}})
+    narrow = predict(AUTOREGRESSIVE, parallel(group), TEXTS).tpot_s
+    wide = predict(speculative(3), parallel(group), record(prompt("0000"))).bottlenecks.target_verify / 4
+    bytes_s = (2 * 7 / 8 if algorithm == "ring" else 2 * 3) * 16 / 64
+    assert wide - narrow == pytest.approx(2 * NUM_LAYERS * 3 * bytes_s, abs=1e-9)
+
+
+def test_halving_the_links_bandwidth_costs_what_the_closed_form_says() -> None:
+    """Two all-reduces a layer of 2 * 7/8 * 16 bytes each, and 7/8 of 4 bytes gathered, at half the speed."""
+    halved = RING.model_copy(update={"bytes_per_s": RING.bytes_per_s / 2})
+    more_s = (2 * NUM_LAYERS * 2 * 7 / 8 * 16 + 7 / 8 * 4) / 64
+    found = [predict(AUTOREGRESSIVE, parallel(group), TEXTS).tpot_s for group in (RING, halved)]
+    assert found[1] - found[0] == pytest.approx(more_s, abs=1e-9)
+
+
+def test_a_parallel_track_draft_synchronises_twice_a_step() -> None:
+    sync_s = all_reduce_s(16, 4, **SPEED)
+    schedule, texts = speculative(2), record(prompt("0"))
+    alone, together = (predict(schedule, parallel(None, group), texts).decode_s for group in (None, TRACKS))
+    assert together - alone == pytest.approx(2 * 2 * sync_s, abs=1e-9)
+
+
+def test_without_an_algorithm_the_faster_one_is_taken() -> None:
+    for num_bytes in (1.0, 1e4):
+        group = RING.model_copy(update={"algorithm": None, "reduced_bytes_per_row": num_bytes, "all_gathers": {}})
+        found = {
+            name: predict(
+                AUTOREGRESSIVE, parallel(group.model_copy(update={"algorithm": name})), record(prompt("0"))
+            ).tpot_s
+            for name in ("ring", "tree", None)
+        }
+        assert found[None] == min(found["ring"], found["tree"]) < max(found["ring"], found["tree"])
+
+
+def test_prompts_are_read_together_too() -> None:
+    profile = parallel(RING)
+    readers = [reading(one, prefill=1.0, draft_prefill=1.0, head_prefill=1.0) for one in profile.lanes]
+    found = predict(
+        AUTOREGRESSIVE, profile.model_copy(update={"lanes": tuple(readers)}), record(prompt("0", prompt_length=4))
+    )
+    assert found.prefill_s == pytest.approx(3 * 1.0 + 2 * NUM_LAYERS * all_reduce_s(3 * 16, 8, **SPEED), abs=1e-9)
+
+
+def test_collectives_are_spans_on_the_links_of_their_lane() -> None:
+    trace = play(mirror("draft"), parallel(RING, TRACKS), HIT_MISS_END)
+    verify = next(span for span in trace.spans if span.work is Work.VERIFY)
+    inside = [span for span in trace.spans if span.lane == "target->target" and span.start_s < verify.end_s]
+    assert len(inside) == 2 * NUM_LAYERS + 1
+    assert {round(span.end_s - span.start_s, 9) for span in inside} == {
+        round(all_reduce_s(3 * 16, 8, **SPEED), 9),
+        round(all_gather_s(3 * 4, 8, algorithm="tree", **SPEED), 9),
+    }
+    assert all(span.work is Work.TRANSFER for span in inside)
+    assert inside[-1].end_s == pytest.approx(verify.end_s, abs=1e-9)
+    steps = [span for span in trace.spans if span.lane == "draft"]
+    assert len([span for span in trace.spans if span.lane == "draft->draft"]) == 2 * len(steps)
+
+
+def test_parts_without_collectives_cost_their_share() -> None:
+    [kinds] = [{*RING.all_reduces, *RING.all_gathers}]
+    assert Part("exit", 4).kind not in kinds
+    found = [predict(mirror("exit"), parallel(group), HIT_MISS_END).bottlenecks.target_prefix for group in (None, RING)]
+    assert found[1] - found[0] == pytest.approx(3 * 4 * 2 * all_reduce_s(3 * 16, 8, **SPEED), abs=1e-9)

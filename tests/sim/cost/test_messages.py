@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from decoding.errors import ProfileError
+from hwprofiles.profile import LinkProfile, Profile
+from sim.cost.messages import Hop, Messages, crossing_s, second_arrival_s, way_of
+from tests.sim.worlds import AUTOREGRESSIVE, TREES, lane, lookup, machine, mirror, speculative, tree
+
+LINK = LinkProfile(lanes=("draft", "target"), latency_s=0.5, bytes_per_s=16, source="by hand")
+LINKED = machine(links=(LINK,), features_bytes_per_row=100)
+
+
+def test_the_exit_message_pays_for_ids_log_probs_and_features() -> None:
+    schedule = mirror("exit", num_tokens=3, exit_top_k=2)
+    assert Messages.of(schedule, LINKED).exit_bytes == 4 * 3 * 8
+    with_features = schedule.model_copy(update={"exit_features": True})
+    assert Messages.of(with_features, LINKED).exit_bytes == 4 * (3 * 8 + 100)
+    assert Messages.of(mirror("draft"), LINKED).exit_bytes == 0
+
+
+def test_a_verdict_carries_states_only_to_what_reads_them_after_a_verification() -> None:
+    """A count and a token; of a tree the path; states of the last committed token's row and of the accepted ones."""
+    assert Messages.of(speculative(2), LINKED).verdict_bytes == (8, 8, 8)
+    assert Messages.of(lookup(2, draft_lane="draft"), LINKED).verdict_bytes == (8, 8, 8)
+    assert Messages.of(speculative(2, exit_features=True), LINKED).verdict_bytes == (108, 208, 308)
+    assert Messages.of(mirror("exit", exit_features=True), LINKED).verdict_bytes == (8, 8, 8)
+    assert Messages.of(tree(TREES[0], 4), LINKED).verdict_bytes[:4] == (108, 212, 316, 420)
+
+
+def test_a_window_carries_ids_and_log_probs() -> None:
+    assert Messages.of(speculative(3), LINKED).window_bytes == (0, 8, 16, 24)
+    assert Messages.of(tree(TREES[0], 7), LINKED).window_bytes[-1] == 7 * 8
+    assert Messages.of(mirror("draft", num_tokens=2), LINKED).window_s.tolist() == [0.5, 1.0, 1.5]
+
+
+def test_nothing_crosses_within_a_lane_or_where_no_link_is_known() -> None:
+    for schedule, profile in (
+        (AUTOREGRESSIVE, LINKED),
+        (speculative(2, draft_lane="target"), LINKED),
+        (tree(TREES[-1], 4), LINKED),
+        (speculative(2), machine()),
+    ):
+        messages = Messages.of(schedule, profile)
+        assert (messages.to_draft, messages.to_target) == ((), ())
+        assert not messages.verdict_s.any()
+        assert not messages.window_s.any()
+
+
+def test_a_link_that_has_the_lanes_in_order_comes_first() -> None:
+    forth = LINK.model_copy(update={"lanes": ("target", "draft"), "latency_s": 2.0})
+    for links in ((LINK, forth), (forth, LINK)):
+        profile = machine(links=links)
+        assert way_of(profile, "target", "draft") == (Hop("target->draft", 2.0, 16),)
+        assert way_of(profile, "draft", "target") == (Hop("draft->target", 0.5, 16),)
+
+
+def test_lanes_without_a_link_of_their_own_are_joined_over_others() -> None:
+    profile = machine(
+        *map(lane, ("gpu", "cpu", "npu", "far")),
+        links=(
+            LinkProfile(lanes=("gpu", "cpu"), latency_s=1, bytes_per_s=8, source=""),
+            LinkProfile(lanes=("npu", "cpu"), latency_s=2, bytes_per_s=4, source=""),
+        ),
+    )
+    way = way_of(profile, "gpu", "npu")
+    assert way == (Hop("gpu->cpu", 1, 8), Hop("cpu->npu", 2, 4))
+    assert crossing_s(way, np.array([0.0, 16.0])).tolist() == [3.0, (1 + 16 / 8) + (2 + 16 / 4)]
+    assert way_of(profile, "gpu", "far") == ()
+
+
+def test_a_second_message_queues_after_the_first_on_every_link() -> None:
+    """The first leaves the links at 4 and 4 + 1 + 8; the second, sent at 3, is on them at 4..5 and 13..15."""
+    way = (Hop("a", 1.0, 4.0), Hop("b", 2.0, 2.0))
+    arrival_s = second_arrival_s(way, (16.0, 4.0), (np.array([0.0, 0.0]), np.array([3.0, 90.0])))
+    assert arrival_s.tolist() == [13.0 + 2.0 + 2.0, 90 + (1 + 1) + (2 + 2)]
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        machine(links=(LINK.model_copy(update={"bytes_per_s": 1.0}),), features_bytes_per_row=1e12),
+        machine(links=(LINK.model_copy(update={"latency_s": 3600.0}),)),
+    ],
+)
+def test_a_message_that_takes_hours_is_refused(profile: Profile) -> None:
+    with pytest.raises(ProfileError, match="seconds of a message from lane 'target': at most 3600 are plausible"):
+        Messages.of(mirror("exit", exit_features=True), profile)
