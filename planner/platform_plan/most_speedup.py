@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import numpy as np
+
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
+from sim.cost.cost_model import Part
+from sim.cost.group_cost import cost_of
+from sim.cost.round_plan import DRAFT_STEP, LAYER, LM_HEAD
 
 
 def most_speedup(schedule: Schedule, profile: Profile, plain_tpot_s: float, context: float) -> float:
@@ -16,12 +23,19 @@ def most_speedup(schedule: Schedule, profile: Profile, plain_tpot_s: float, cont
     Raises:
         ProfileError: the profile lacks what the schedule uses.
     """
-    target = profile.lane(schedule.target_lane)
     window = schedule.num_speculative_tokens
-    verify_s = target.dispatch_s + target.verify_s(profile.num_layers, window + 1, context)
+    verify_s = _dispatched_s(
+        profile, schedule.target_lane, {LAYER: profile.num_layers, LM_HEAD: 1}, window + 1, context
+    )
     if not window:
         return plain_tpot_s / verify_s
-    draft = profile.lane(str(schedule.draft_lane))
-    drafting_s = window * (draft.dispatch_s + draft.draft_s(1, context))
+    drafting_s = window * _dispatched_s(profile, str(schedule.draft_lane), {DRAFT_STEP: 1}, 1, context)
     round_s = max(verify_s, drafting_s) if schedule.traits.overlaps else verify_s + drafting_s
     return (window + 1) * plain_tpot_s / round_s
+
+
+def _dispatched_s(profile: Profile, name: str, calls: Mapping[Part, int], rows: int, context: float) -> float:
+    """One operation on a lane, dispatch and all."""
+    lane = profile.lane(name)
+    cost, at = cost_of(lane), np.array([context])
+    return lane.dispatch_s + sum(count * float(cost.seconds(part, rows, at)[0]) for part, count in calls.items())

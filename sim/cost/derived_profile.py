@@ -13,14 +13,16 @@ from typing import Any, Final
 
 import numpy as np
 
+from hwprofiles.device_group import DeviceGroup
 from hwprofiles.latency_table import LatencyTable
 from hwprofiles.platform import Platform
-from hwprofiles.profile import Contention, LaneProfile, LinkProfile, Profile
+from hwprofiles.profile import BYTES_PER_CANDIDATE, Contention, LaneProfile, LinkProfile, Profile
 from sim.cost.assumption import Assumption
-from sim.cost.cost_model import Part, PartKind
+from sim.cost.cost_model import LaneCost, Part, PartKind
 from sim.cost.device_speed import DeviceSpeed, device_speed
 from sim.cost.fair_shares import stretches
-from sim.cost.roofline import DRAFT_PARTS, GROWTH_PER_ROW, TARGET_PARTS, RooflineCost, StoredModel
+from sim.cost.group_cost import GroupCost
+from sim.cost.roofline import DRAFT_PARTS, GROWTH_PER_ROW, TARGET_PARTS, TYPICAL_CONTEXT, RooflineCost, StoredModel
 
 POOL_EFFICIENCY: Final = Assumption.of(
     "memory_pool.efficiency",
@@ -36,6 +38,7 @@ ROUND_OVERHEAD: Final = Assumption.of(
 MAX_ROWS: Final = 128
 _PROMPT_ROWS: Final = (1, 64, 256, 1024, 4096, 16384, 65536)
 _NO_COPY_BYTES_PER_S: Final = 1e18
+_STATE_BYTES: Final = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +86,7 @@ def derived_profile(platform: Platform, demand: Demand) -> DerivedProfile:
         num_layers=demand.target.shape.num_layers,
         lanes=lanes,
         links=tuple(_link(platform, *pair) for pair in pairs),
-        contention=tuple(_contentions(platform, costs, pairs)),
+        contention=tuple(_contentions(platform, demand, costs, pairs)),
         round_overhead_s=ROUND_OVERHEAD.value,
         notes=("Nothing of this profile was measured: it was worked out from data sheets.",),
     )
@@ -95,15 +98,43 @@ def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:
     """The costs of one lane."""
     members = platform.members(name)
     speeds = [speed_on(platform, member) for member in members]
-    latency_s, bytes_per_s = _ring(platform, members)
     return RooflineCost(
         device=replace(min(speeds, key=lambda speed: speed.bytes_per_s), name=name),
         target=demand.target,
         draft=demand.draft,
         exits=demand.exits,
         num_devices=len(members),
+    )
+
+
+def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup | None:
+    """What the members of a lane exchange; None where it is one device.
+
+    A tensor-parallel model has two all-reduces a layer, one of parallel tracks one for each of its segments; candidates
+    of the output head are gathered. States are taken to be as wide as the target's.
+    """
+    members = platform.members(name)
+    if len(members) == 1:
+        return None
+    latency_s, bytes_per_s = _ring(platform, members)
+    target, draft = demand.target.shape, demand.draft.shape
+    per_pass = {
+        shape.name: shape.num_segments if shape.num_tracks > 1 else 2 * shape.num_layers for shape in (target, draft)
+    }
+    return DeviceGroup(
+        num_devices=len(members),
         latency_s=latency_s,
-        bytes_per_s=bytes_per_s,
+        bytes_per_s=min(bytes_per_s, _NO_COPY_BYTES_PER_S),
+        reduced_bytes_per_row=target.width * _STATE_BYTES,
+        gathered_bytes_per_row=len(members) * BYTES_PER_CANDIDATE,
+        all_reduces={
+            "layer": 2,
+            "prefill": per_pass[target.name],
+            "draft_step": per_pass[draft.name],
+            "draft_prefill": per_pass[draft.name],
+        },
+        all_gathers={"lm_head": 1, "exit": 1, "draft_step": 1},
+        source=f"links of {platform.name}",
     )
 
 
@@ -137,6 +168,7 @@ def _lane(name: str, platform: Platform, cost: RooflineCost, demand: Demand) -> 
         device=" + ".join(dict.fromkeys(platform.device(member).name for member in platform.members(name))),
         devices=platform.members(name),
         dispatch_s=cost.device.graph_s,
+        group=device_group(platform, demand, name),
         exit={layer: _table(cost, Part("exit", layer), contexts) for layer in cost.exits},
         relative_error=cost.device.reading_error,
         **tables,
@@ -204,9 +236,14 @@ def _overlap(platform: Platform, one: str, other: str) -> bool:
 
 
 def _contentions(
-    platform: Platform, costs: dict[str, RooflineCost], pairs: Iterable[tuple[str, str]]
+    platform: Platform, demand: Demand, costs: dict[str, RooflineCost], pairs: Iterable[tuple[str, str]]
 ) -> Iterable[Contention]:
     """What lanes on one memory cost each other, both ways round: max-min fair shares of what it delivers."""
+    groups = {name: device_group(platform, demand, name) for name in costs}
+    whole: dict[str, LaneCost] = {
+        name: cost if (group := groups[name]) is None else GroupCost(cost, group) for name, cost in costs.items()
+    }
+    dispatch_s = {name: cost.device.graph_s for name, cost in costs.items()}
     for pair in pairs:
         pools = {name: {platform.pool_of(member)[0] for member in platform.members(name)} for name in pair}
         shared = pools[pair[0]] & pools[pair[1]]
@@ -214,7 +251,7 @@ def _contentions(
             continue
         capacity = POOL_EFFICIENCY.value * min(platform.memory_pools[pool].bytes_per_s.value for pool in shared)
         for target, draft in (pair, pair[::-1]):
-            wants = _demand(costs[target], "layer"), _demand(costs[draft], "draft_step")
+            wants = _traffic(whole[target], "layer"), _traffic(whole[draft], "draft_step", dispatch_s[draft])
             slowdown = stretches([np.array([want]) for want in wants], capacity)
             yield Contention(
                 lanes=(target, draft),
@@ -224,7 +261,7 @@ def _contentions(
             )
 
 
-def _demand(cost: RooflineCost, kind: PartKind) -> float:
-    """Bytes per second that a member draws while it runs a part."""
-    part = Part(kind)
-    return cost.facts(part).bytes_per_call / (cost.one(part, 1, 512) + cost.device.graph_s * (kind == "draft_step"))
+def _traffic(cost: LaneCost, kind: PartKind, dispatch_s: float = 0.0) -> float:
+    """Bytes per second that a member draws while its lane runs a part; a layer is one of many of its operation."""
+    busy_s = float(cost.seconds(Part(kind), 1, np.array([float(TYPICAL_CONTEXT)]))[0])
+    return cost.facts(Part(kind)).bytes_per_call / (busy_s + dispatch_s)

@@ -5,9 +5,7 @@ A pass over some rows reads weights, keys and values and states, computes, and s
     seconds = max(bytes / (bandwidth * efficiency) * growth, FLOPs / (peak * efficiency), kernels * dispatch)
 
 Kernels for a few rows read a little more slowly than those for one, which is `GROWTH_PER_ROW`. Where kernels do not
-queue, dispatch is added instead; a compiled graph is dispatched once for a whole operation, which is the lane's own
-cost. Devices of a tensor-parallel group share bytes and FLOPs evenly and pay two all-reduces a layer; a draft of
-parallel tracks pays one for each segment and no more.
+queue, dispatch is added instead; a compiled graph is dispatched once for a whole operation, at the lane's own cost.
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ import numpy as np
 from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.model_shape import ModelShape, WeightFormat
 from sim.cost.assumption import Assumption
-from sim.cost.collectives import all_gather_s, all_reduce_s
 from sim.cost.cost_model import Floats, Part, PartFacts, PartKind
 from sim.cost.device_speed import KERNELS_OF_HEAD, KERNELS_PER_LAYER, DeviceSpeed
 
@@ -37,12 +34,12 @@ GROWTH_PER_ROW: Final = Assumption.of(
     span=(0.01, 0.09),
 )
 _GROWING_ROWS: Final = 8
-BYTES_PER_CANDIDATE: Final = 8
 TARGET_PARTS: Final[tuple[PartKind, ...]] = ("layer", "lm_head", "exit", "prefill")
 DRAFT_PARTS: Final[tuple[PartKind, ...]] = ("draft_step", "draft_prefill")
-_STATE_BYTES: Final = 2
 _WITH_HEAD: Final = ("lm_head", "exit", "draft_step")
-_TYPICAL_ROWS, _TYPICAL_CONTEXT = 4, 512
+_TYPICAL_ROWS: Final = 4
+TYPICAL_CONTEXT: Final = 512
+"""At which a part's traffic and errors are told."""
 
 
 def growth(rows: float) -> float:
@@ -83,14 +80,15 @@ class StoredModel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RooflineCost:
-    """Costs of a lane: one device, or a tensor-parallel group of equal ones. A `sim.cost.cost_model.LaneCost`.
+    """Costs of a device, or of one member's share in a group of equal ones. A `sim.cost.cost_model.LaneCost`.
+
+    What members exchange comes on top of a share, see `sim.cost.group_cost`.
 
     Attributes:
         device: what each member achieves.
         target, draft: the models that the lane can run; None for one that does not fit.
         exits: layers after which the target has an exit: its final norm and output head.
-        num_devices: members.
-        latency_s, bytes_per_s: of the slowest link that a ring of the members uses.
+        num_devices: members, which share bytes and FLOPs evenly.
     """
 
     device: DeviceSpeed
@@ -98,8 +96,6 @@ class RooflineCost:
     draft: StoredModel | None = None
     exits: tuple[int, ...] = ()
     num_devices: int = 1
-    latency_s: float = 0.0
-    bytes_per_s: float = float("inf")
     _seconds: dict[tuple[Part, float, float], float] = field(default_factory=dict, repr=False, compare=False)
 
     def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
@@ -128,7 +124,7 @@ class RooflineCost:
         if model is None:
             msg = f"lane {self.device.name!r} has no {part}"
             raise ProfileError(msg)
-        num_bytes, _, _ = self._work(part, model, 1, _TYPICAL_CONTEXT)
+        num_bytes, _, _ = self._work(part, model, 1, TYPICAL_CONTEXT)
         source = f"roofline of {model} on {self.device.name}"
         return PartFacts(self._relative_error(part, model), num_bytes / self.num_devices, source)
 
@@ -139,9 +135,7 @@ class RooflineCost:
             model = self._model(part)
             assert model is not None, "asked for what is missing"
             num_bytes, flops, num_kernels = self._work(part, model, key[1], key[2])
-            self._seconds[key] = self._roofline_s(num_bytes * growth(key[1]), flops, num_kernels) + self._together_s(
-                part, model, key[1]
-            )
+            self._seconds[key] = self._roofline_s(num_bytes * growth(key[1]), flops, num_kernels)
         return self._seconds[key]
 
     def _roofline_s(self, num_bytes: float, flops: float, num_kernels: float) -> float:
@@ -158,33 +152,13 @@ class RooflineCost:
         flops = num_layers * model.shape.layer_flops(rows, context) + num_heads * model.head_flops(rows)
         return num_bytes, flops, num_layers * KERNELS_PER_LAYER + num_heads * KERNELS_OF_HEAD
 
-    def _together_s(self, part: Part, model: StoredModel, rows: float) -> float:
-        """What members of a group wait for each other in a call."""
-        if self.num_devices == 1:
-            return 0.0
-        shape = model.shape
-        link = {"latency_s": self.latency_s, "bytes_per_s": self.bytes_per_s}
-        states = rows * shape.width * _STATE_BYTES
-        reduce_s = min(
-            all_reduce_s(states, self.num_devices, algorithm=algorithm, **link) for algorithm in ("ring", "tree")
-        )
-        per_layer = 0 if shape.num_tracks > 1 else 2
-        num_reduces = {"layer": per_layer, "lm_head": 0, "exit": 0}.get(
-            part.kind, shape.num_segments if shape.num_tracks > 1 else per_layer * shape.num_layers
-        )
-        candidates = rows * self.num_devices * BYTES_PER_CANDIDATE
-        gather_s = (
-            all_gather_s(candidates, self.num_devices, algorithm="tree", **link) if part.kind in _WITH_HEAD else 0.0
-        )
-        return num_reduces * reduce_s + gather_s
-
     def _relative_error(self, part: Part, model: StoredModel) -> float:
         """What the part's times may be off by beyond what the whole lane's are.
 
         That is what a roofline leaves out, and what the time grows by with the errors of dispatch and of computing.
         """
-        here = self.one(part, _TYPICAL_ROWS, _TYPICAL_CONTEXT) + self.device.graph_s
-        work = self._work(part, model, self._padded(part, _TYPICAL_ROWS), _TYPICAL_CONTEXT)
+        here = self.one(part, _TYPICAL_ROWS, TYPICAL_CONTEXT) + self.device.graph_s
+        work = self._work(part, model, self._padded(part, _TYPICAL_ROWS), TYPICAL_CONTEXT)
 
         def moved(*, dispatch: float = 0.0, computing: float = 0.0) -> float:
             num_bytes, flops, num_kernels = work

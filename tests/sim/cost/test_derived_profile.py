@@ -1,3 +1,6 @@
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,8 +12,10 @@ from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import Platform, load_platform
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
+from sim.cost.collectives import all_gather_s, all_reduce_s
 from sim.cost.cost_model import Part
-from sim.cost.derived_profile import POOL_EFFICIENCY, Demand, derived_profile, lane_cost
+from sim.cost.derived_profile import POOL_EFFICIENCY, Demand, derived_profile, device_group, lane_cost
+from sim.cost.group_cost import cost_of
 from sim.cost.roofline import StoredModel
 from sim.evaluator import predict
 
@@ -69,10 +74,48 @@ def test_lanes_of_one_device_never_work_at_the_same_time():
     assert not {("gpu0", "gpus"), ("gpus", "gpu0"), ("gpu1", "gpus")} & set(pairs)
 
 
-def test_a_group_pays_for_the_slowest_way_of_its_ring():
-    cost = lane_cost(platform(), demand(["gpus"]), "gpus")
-    assert (cost.num_devices, cost.latency_s) == (2, pytest.approx(1e-5))
-    assert cost.bytes_per_s == pytest.approx(1e10)
+def ring_of_three():
+    """The platform with a third GPU, joined to the second one by a slower link."""
+    data = platform().model_dump(exclude_none=True)
+    data["devices"]["gpu2"] = data["devices"]["gpu1"]
+    data["links"] = [
+        *data["links"],
+        {"between": ["gpu1", "gpu2"], "latency_s": number(4e-5), "bytes_per_s": number(5e9)},
+    ]
+    return Platform.model_validate(data | {"groups": {"gpus": ["gpu0", "gpu1", "gpu2"]}})
+
+
+def test_a_group_exchanges_over_the_slowest_way_of_its_ring():
+    group = device_group(ring_of_three(), demand(["gpus"]), "gpus")
+    assert group.num_devices == 3
+    # From the last one back to the first it goes over both links.
+    assert group.latency_s == pytest.approx(5e-5)
+    assert 1 / group.bytes_per_s == pytest.approx(1 / 1e10 + 1 / 5e9)
+
+
+def test_a_tensor_parallel_layer_waits_for_two_all_reduces_and_a_head_for_one_gather():
+    asked = demand(["gpus"])
+    lane = derived_profile(platform(), asked).profile.lane("gpus")
+    link = {"latency_s": 1e-5, "bytes_per_s": 1e10}
+    states, candidates = 3 * 4096 * 2, 3 * 2 * 8
+    reduce_s = min(all_reduce_s(states, 2, algorithm=one, **link) for one in ("ring", "tree"))
+    gather_s = all_gather_s(candidates, 2, algorithm="tree", **link)
+    for kind, waits_s in (("layer", 2 * reduce_s), ("lm_head", gather_s), ("draft_step", 56 * reduce_s + gather_s)):
+        share_s = lane_cost(platform(), asked, "gpus").one(Part(kind), 3, 0)
+        found = cost_of(lane).seconds(Part(kind), 3, np.zeros(1))[0]
+        assert found == pytest.approx(share_s + waits_s, abs=1e-9)
+
+
+def test_parallel_tracks_meet_after_every_segment_only():
+    tracks = StoredModel(shape=model_shape("mirror-track-0.6b"), weights="bf16")
+    group = device_group(platform(), replace(demand(["gpus"]), draft=tracks), "gpus")
+    assert group.all_reduces["draft_step"] == 2
+    assert device_group(platform(), demand(["gpu0"]), "gpu0") is None
+
+
+def test_a_target_on_the_npu_is_slowed_by_a_draft_on_the_gpu_by_other_shares():
+    found = derived_profile(platform(), demand(["gpu0", "npu"])).profile
+    assert found.slowdown("npu", "gpu0") != found.slowdown("gpu0", "npu")[::-1]
 
 
 def test_links_are_the_platforms_own_ways():
