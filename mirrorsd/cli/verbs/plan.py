@@ -205,6 +205,7 @@ def _row(name: str, one: PlannedSchedule) -> dict[str, Any]:
         "tpot_s": one.tpot_s,
         "tpot_s_low": one.tpot_s_low,
         "tpot_s_high": one.tpot_s_high,
+        "ttft_s": one.prediction.ttft_s,
         "speedup": one.speedup,
         "energy_j_per_token": one.energy_j_per_token,
         "usd_per_million_tokens": one.usd_per_million_tokens,

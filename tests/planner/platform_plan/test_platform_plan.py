@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from decoding.errors import PlanError
@@ -73,6 +75,14 @@ def test_a_draft_that_is_never_right_does_not_pay_and_the_advice_is_to_leave_it_
     plan = plan_platform(question(rate=0.0001))
     assert plan.pays == "no"
     assert "Leave the draft out" in "\n".join(advice(plan))
+
+
+def test_where_the_answer_turns_on_an_acceptance_that_nobody_measured_it_is_not_told(lunar_lake):
+    needed, rate = lunar_lake.needed, lunar_lake.question.acceptance
+    doubtful = replace(rate, low=needed.high * 0.9)
+    plan = replace(lunar_lake, question=replace(lunar_lake.question, acceptance=doubtful))
+    assert (lunar_lake.pays, plan.pays) == ("yes", "cannot_tell")
+    assert "Measure it, or give it." in next(advice(plan))
 
 
 def test_acceptance_from_which_on_it_pays_lies_between_never_and_always_right(lunar_lake):
