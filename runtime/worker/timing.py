@@ -52,7 +52,7 @@ class MeasureRole:
         return found
 
     def _prepare(self, measurement: Measurement) -> Prepared:
-        if measurement.part in ("draft_step", "draft_streams", "head_step", "draft_prefill"):
+        if measurement.part in ("draft_step", "draft_start", "draft_streams", "head_step", "draft_prefill"):
             if self.drafter is None:
                 raise LaneError(f"{measurement.part} cannot be timed: this lane has loaded no draft")
             if measurement.part == "draft_prefill":
@@ -113,6 +113,8 @@ def _timed(prepared: Prepared, measurement: Measurement) -> Iterator[float]:
         prepared.run()
     while True:
         prepared.before()
+        if measurement.pause_s:
+            time.sleep(measurement.pause_s)
         start_s = time.perf_counter()
         prepared.run()
         yield time.perf_counter() - start_s
