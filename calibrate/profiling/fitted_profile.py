@@ -29,6 +29,7 @@ from hwprofiles.profile import Anchor, LaneProfile, LatencyTable, Profile
 from runtime.wire.measurement import Measurement
 
 _TARGET: Final = Prior(spread=0.02)
+_BRANCH_STEP: Final = Prior(spread=0.3)
 _WAKING: Final = Prior(spread=0.03)
 _STEP: Final = Prior(spread=0.15)
 """A draft's steps are short: what the target left of the caches tells."""
@@ -156,7 +157,9 @@ class _Fit:
             target=shared_levels(self._levels_by_lane(fits, target_work, profile), _TARGET),
             step=step,
             features_step=self._draft_levels(featured, Work.ROLLOUT_STEP, profile, around=step),
-            branch_step=self._draft_levels(runs, Work.BRANCH_STEP, profile, least_rows=_BRANCHES, around=step),
+            branch_step=self._draft_levels(
+                runs, Work.BRANCH_STEP, profile, least_rows=_BRANCHES, around=step, prior=_BRANCH_STEP
+            ),
             branch_rows=mean_rows(runs, Work.BRANCH_STEP, least_rows=_BRANCHES),
         )
 
@@ -168,10 +171,11 @@ class _Fit:
         *,
         least_rows: int = 1,
         around: Mapping[str, Level] | None = None,
+        prior: Prior = _STEP,
     ) -> dict[str, Level]:
         """Levels of a kind of step, taken to be `around` others before any run."""
         found = self._levels_by_lane(runs, (work,), profile, least_rows=least_rows)
-        priors = {name: _STEP._replace(around=around[name]) if around else _STEP for name in self._names}
+        priors = {name: prior._replace(around=around[name]) if around else prior for name in self._names}
         return grouped_levels(found, self._threads, priors)
 
     def _levels_by_lane(

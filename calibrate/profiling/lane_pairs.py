@@ -25,7 +25,7 @@ _VERIFY_RUNS = 2
 _STEP_RUNS = 5
 _TARGET_ROWS = 4
 _DRAFT_ROWS = 8
-_PRIOR: Final = Prior(spread=0.1)
+_PRIOR: Final = Prior(spread=0.04)
 """Lanes that share no core slow each other a little, if at all: few comparisons seldom tell how much."""
 
 

@@ -15,7 +15,7 @@ from decoding.schedule import MAX_TREE, MAX_WINDOW, Method, Schedule
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.target.target_model import RowsUnderWay, TargetModel
 from runtime.wire import codec
-from runtime.wire.channel import Channel
+from runtime.wire.channel import MessageEnd
 from runtime.wire.measurement import Measurement, Part
 from runtime.wire.operations import Handler, KeepBusy, Measure, Stop
 
@@ -23,7 +23,7 @@ from runtime.wire.operations import Handler, KeepBusy, Measure, Stop
 class MeasureRole:
     """Operations that time the models a lane has loaded."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: MessageEnd) -> None:
         self._channel = channel
         self.target: TargetModel | None = None
         self.drafter: WindowDrafter | None = None
