@@ -189,6 +189,8 @@ class Engine:
 
     def _decode(self, start: SequenceStart, eos_token_ids: Collection[int], on_tokens: OnTokens | None) -> Generation:
         schedule, prompt, max_new_tokens = start.schedule, start.prompt, start.max_new_tokens
+        if schedule.traits.is_simulated_only:
+            raise ConfigError(f"method {schedule.method} is simulated only: no drafter drafts so on real lanes yet")
         self._check(schedule, prompt, max_new_tokens, start.temperature)
         sequence = DecodedSequence(prompt, max_new_tokens=max_new_tokens, eos_token_ids=eos_token_ids)
         lanes, traits = self._lanes_of(schedule, sequence, on_tokens)

@@ -158,7 +158,7 @@ class DurationTables:
             segments_s=tuple(segments_s),
             streams_s=tuple(streams_s),
             step_s=step_s,
-            catch_up_s=np.array([self._step_s(plan, count) for count in range(1, plan.most_to_read + 1)]),
+            catch_up_s=np.array([self._step_s(plan, count) for count in plan.first_rows]),
             later_s=tuple(self._step_s(plan, count) for count in plan.later_rows),
             guessing_s=self._guessing_s(plan),
             slowdowns=tuple(

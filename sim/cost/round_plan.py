@@ -76,6 +76,7 @@ class RoundPlan:
             drafted tokens accepted in the round before; empty without a draft lane.
         later_rows: rows of a rollout's steps after its first one.
         num_streams: guesses that a step of the draft makes at most.
+        more_rows: tokens after the first one that a rollout's first step drafts too.
     """
 
     target_lane: str
@@ -89,6 +90,7 @@ class RoundPlan:
     unread: tuple[int, ...]
     later_rows: tuple[int, ...]
     num_streams: int
+    more_rows: int
 
     @classmethod
     def of(cls, schedule: Schedule, shape: RoundShape, num_layers: int) -> RoundPlan:
@@ -111,6 +113,7 @@ class RoundPlan:
             unread=_unread(schedule),
             later_rows=_later_rows(schedule, shape),
             num_streams=schedule.draft_streams,
+            more_rows=schedule.num_speculative_tokens - 1 if schedule.traits.drafts_block else 0,
         )
 
     @property
@@ -122,6 +125,14 @@ class RoundPlan:
     def most_to_read(self) -> int:
         """Rows of the longest first step of a rollout; 0 without a draft lane."""
         return max(self.unread, default=-1) + 1
+
+    @property
+    def first_rows(self) -> tuple[int, ...]:
+        """Rows of a rollout's first step, by the committed tokens that it reads before the last one.
+
+        A drafter of blocks has a row more in it for every token after the first.
+        """
+        return tuple(range(1 + self.more_rows, 1 + self.more_rows + self.most_to_read))
 
     @property
     def drafting_parts(self) -> tuple[Part, ...]:
@@ -146,7 +157,7 @@ class RoundPlan:
         if self.step is not None and self.streams is None:
             for rows in (self.step_rows, self.most_rows):
                 yield from ((self.draft_lane, self.part_of(kind), count) for kind, count in rows.items())
-            of_rollouts = sorted({*range(1, self.most_to_read + 1), *self.later_rows})
+            of_rollouts = sorted({*self.first_rows, *self.later_rows})
             yield from ((self.draft_lane, self.step, count) for count in of_rollouts)
         for count in range(1, self.num_streams + 1):
             yield self.draft_lane, DRAFT_STEP, count + 1

@@ -212,7 +212,7 @@ class SimulatedSequence:
         if not self.has_spans:
             return Steps("one_row", work, seconds)
         steps_s = (costs.catch_up_s[num_unread][place], *(step_s[place] for step_s in costs.later_s))
-        rows = (num_unread + 1, *costs.plan.later_rows)
+        rows = (costs.plan.first_rows[num_unread], *costs.plan.later_rows)
         return Steps("one_row", work, seconds, steps_s, rows)
 
     def _guessed(self, work: Work, num_unread: int, num_drafted: int) -> Steps:
