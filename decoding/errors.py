@@ -12,7 +12,8 @@
      ├── ModelError                 a model cannot be had or used
      │    ├── ModelFetchError       it could not be downloaded or placed in the cache
      │    ├── ModelFormatError      its files are missing, damaged or contradictory
-     │    └── UnsupportedModelError its files are sound, but of a family that is not supported
+     │    ├── UnsupportedModelError its files are sound, but of a family that is not supported
+     │    └── MemoryFitError        it needs more memory than there is
      ├── TrainingError              data, recipe or state of a training run is wrong
      └── LaneError                  a lane could not do its work
           ├── LaneDiedError         its process ended or its device failed
@@ -120,6 +121,10 @@ class ModelFormatError(ModelError):
 
 class UnsupportedModelError(ModelError):
     """A model's files are sound, but of a family that is not supported."""
+
+
+class MemoryFitError(ModelError):
+    """Models, their keys and values, and their branches need more memory than there is."""
 
 
 class TrainingError(MirrorsdError):

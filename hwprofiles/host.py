@@ -8,7 +8,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +48,28 @@ def fingerprint(host: Mapping[str, Any]) -> str:
     return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
 
-def local_lanes() -> tuple[LaneCores, ...]:
-    """The lanes this machine offers by default; see `split_lanes`."""
-    return split_lanes(available_cores())
+def local_lanes(device: str = "cpu") -> tuple[LaneCores, ...]:
+    """The lanes this machine offers on a device; see `lanes_of`. By default those of torch."""
+    return lanes_of(device)
+
+
+def lanes_of(device: str) -> tuple[LaneCores, ...]:
+    """The lanes of a device: of the CPU as `split_lanes` has them, by the names of `runtime.backends.devices`.
+
+    Lanes of other devices need a core too, which feeds them: the last one, for the first ones are the targets'.
+    """
+    cores = available_cores()
+    if device == "cpu":
+        return split_lanes(cores)
+    if device == "openvino:CPU":
+        return tuple(replace(lane, name=_compiled_name(lane.name)) for lane in split_lanes(cores))
+    return (LaneCores(name=device, cores=(cores[-1],), num_threads=1),)
+
+
+def _compiled_name(lane: str) -> str:
+    """`openvino:CPU@0` has the cores of `cpu0`; the whole CPU has no part in its name."""
+    part = lane.removeprefix("cpu")
+    return "openvino:CPU" if "+" in part else f"openvino:CPU@{part}"
 
 
 def split_lanes(cores: Sequence[int]) -> tuple[LaneCores, ...]:

@@ -77,12 +77,16 @@ class LaneProfile(StrictModel):
     of one operation: half of it before it starts, half after it ends. `wake_s` is what the target's first operation
     takes more after the lane has waited for another one. `group` is what its devices exchange where it is several.
 
+    `devices` are those of a platform that the lane occupies, several for a tensor-parallel group; empty where the lane
+    is a part of this machine.
+
     `anchor` is what times were compared with; None in a profile that nobody measured. `relative_error` is what all
     times of this lane may be off by together (half-width, 90 %), beyond what all lanes share.
     """
 
     name: str
     device: str
+    devices: tuple[str, ...] = ()
     cores: tuple[int, ...] = ()
     num_threads: Annotated[int, Field(ge=1)] = 1
     dispatch_s: Seconds
@@ -216,8 +220,9 @@ class Profile(StrictModel):
         raise ProfileError(msg)
 
     def split_pairs(self) -> list[tuple[str, str]]:
-        """Names of every two lanes that share no core, both ways round."""
-        return split_pairs(self.lanes)
+        """Names of every two lanes that share no core and no device, both ways round."""
+        devices = {lane.name: set(lane.devices) for lane in self.lanes}
+        return [pair for pair in split_pairs(self.lanes) if not devices[pair[0]] & devices[pair[1]]]
 
     def whole_lanes(self) -> list[str]:
         """Names of the lanes that are no part of another one."""

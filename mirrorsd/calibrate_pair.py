@@ -63,7 +63,7 @@ def calibrate(
     if Path(path).is_dir():
         msg = f"{path}: is a folder; name the file that the profile goes to"
         raise ConfigError(msg)
-    lanes = lane_specs()
+    lanes = lane_specs(dtype=pair.dtype)
     with new_engine(pair, lanes) as engine:
         calibration = measure(engine, calibration_task(engine, pair, lanes, **settings), progress)
     return calibration.save(Path(path))

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from decoding.errors import ModelFormatError
+from decoding.errors import ConfigError, ModelFormatError
 from decoding.schedule import Method
 
 if TYPE_CHECKING:
     from runtime.models.model_folder import NamedFolder
 
-Dtype = Literal["bfloat16", "float32"]
+Dtype = Literal["bfloat16", "float32", "int8"]
 Progress = Callable[[str, float], None]
 """Called along the way with the step under way and the share that is done, 0 to 1."""
 
@@ -51,6 +51,19 @@ class ModelPair:
     exits: NamedFolder | None
     dtype: Dtype
     heads: tuple[NamedFolder, ...] = ()
+
+    def recordable_dtype(self) -> Literal["bfloat16", "float32"]:
+        """The form of weights that acceptance is recorded in.
+
+        Raises:
+            ConfigError: the form is int8.
+        """
+        if self.dtype == "int8":
+            raise ConfigError(
+                "acceptance is recorded in bfloat16 or float32; record it so, and replay it with "
+                "--replayed-acceptance: an int8 target says something else here and there, and the result tells so"
+            )
+        return self.dtype
 
     def head_for(self, method: Method) -> str | None:
         """Name of the first head for a method; None if there is none.

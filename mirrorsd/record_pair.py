@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from decoding.errors import RecordError
 from mirrorsd.model_pair import ModelPair, Progress, folder_of
 from mirrorsd.prompt_tokens import encode
 
@@ -60,13 +61,18 @@ def record(
         progress: called with the prompt under way and the share that is done.
 
     Raises:
+        ConfigError: acceptance is not recorded in this form of weights.
         ModelError: a model cannot be loaded.
         RecordError: an exit layer or a prompt does not fit the target, or the file cannot be written.
     """
     from calibrate.recording.recorded_models import load_models
     from calibrate.recording.recorder import USUAL_TREES, RecordSettings, record_acceptance
     from runtime.models.model_folder import NamedFolder
+    from runtime.storage.shape_folder import has_random_weights
 
+    if has_random_weights(pair.target_folder):
+        raise RecordError(f"{pair.target} has random weights: what it would accept means nothing, and is not recorded")
+    dtype = pair.recordable_dtype()
     encoded = encode(prompts, pair.target_folder)
     progress("loading the models", 0.0)
     models = load_models(
@@ -74,7 +80,7 @@ def record(
         pair.drafter,
         folder_of(pair.exits),
         heads=pair.heads,
-        dtype=pair.dtype,
+        dtype=dtype,
         num_threads=num_threads,
     )
     reach = reach or Reach()

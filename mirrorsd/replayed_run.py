@@ -6,19 +6,103 @@ there as a shape alone, with random weights, runs schedules from end to end. Its
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Self
 
+from calibrate.prompts import Prompt
+from decoding.errors import ConfigError
+from decoding.record import AcceptanceRecord
+from mirrorsd.text_engine import Answer, Decoding, OnText, new_engine
+from runtime.models.config import ModelConfig
 from runtime.verification.replayed_text import ReplayedText
-from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT, NO_TOKEN
+from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT, NO_TOKEN, DrawnAcceptance
 from sim.acceptance.replay import as_acceptance
 
 if TYPE_CHECKING:
-    from decoding.record import AcceptanceRecord
     from decoding.schedule import Schedule
+    from mirrorsd.model_pair import ModelPair
+    from runtime.lanes.lane import LaneSpec
     from sim.acceptance.acceptance_model import Acceptance, Answers
 
 _STRIDE: Final = 7919
 """Prime, so that the ids of an arbitrary text visit the whole vocabulary."""
+_PROMPT_LENGTH: Final = 128
+"""Tokens of a prompt that nobody wrote."""
+
+
+class ReplayEngine:
+    """Like `mirrorsd.text_engine.TextEngine` for prompts of which the acceptance is known and nothing else.
+
+    Their answers have tokens and a trace, which is labelled, but no text. A context manager.
+
+    Attributes:
+        prompts: what can be asked, by name and kind of task.
+    """
+
+    def __init__(
+        self,
+        pair: ModelPair,
+        lanes: Sequence[LaneSpec],
+        schedule: Schedule,
+        acceptance: Acceptance | AcceptanceRecord,
+        *,
+        max_new_tokens: int | None = None,
+    ) -> None:
+        """Prepare; models are loaded by the first prompt.
+
+        Args:
+            pair: the models, whose weights may be random.
+            lanes: where to run.
+            schedule: whose rounds are replayed.
+            acceptance: whose acceptance; a record may be of another pair.
+            max_new_tokens: cut of every text; None leaves a record's as they are.
+
+        Raises:
+            ConfigError: two lanes share a name, or the rates do not answer the schedule.
+            RecordError: the record does not cover the schedule.
+            ModelError: the target's folder lacks something.
+        """
+        self._vocab_size = _vocab_size(pair)
+        texts = replayed_texts(acceptance, schedule, vocab_size=self._vocab_size, max_new_tokens=max_new_tokens)
+        self.prompts = _prompts(acceptance, len(texts))
+        self._texts = {prompt.prompt_id: text for prompt, text in zip(self.prompts, texts, strict=True)}
+        self._engine = new_engine(pair, lanes)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._engine.close()
+
+    def answer(
+        self,
+        prompt: Prompt,
+        schedule: Schedule,
+        decoding: Decoding,  # noqa: ARG002
+        *,
+        on_text: OnText = lambda _: None,  # noqa: ARG002
+    ) -> Answer:
+        """Decode one of `prompts`: arbitrary ids of its length, by a schedule with the rounds of the one replayed.
+
+        Raises:
+            LaneDiedError: the target's lane was lost; its `tokens` are those committed until then.
+        """
+        text = self._texts[prompt.prompt_id]
+        made = self._engine.replay(schedule, arbitrary_prompt(text.prompt_length, self._vocab_size), text)
+        return Answer(text="", tokens=made.tokens, trace=made.trace)
+
+
+def drawn(rates: str, *, num_tokens: int) -> DrawnAcceptance:
+    """The acceptance model of `ACCEPTED,HITS`: how often a drafted token is accepted, and an outcome prepared for.
+
+    Raises:
+        ConfigError: these are not two numbers from 0 to 1.
+    """
+    try:
+        accepted, hits = map(float, rates.split(","))
+    except ValueError as error:
+        raise ConfigError(f"rates are {rates!r}: expected two numbers, such as 0.8,0.6") from error
+    return DrawnAcceptance(accepted, hit_rate=hits, num_tokens=num_tokens, prompt_length=_PROMPT_LENGTH)
 
 
 def replayed_texts(
@@ -47,6 +131,22 @@ def replayed_texts(
 def arbitrary_prompt(length: int, vocab_size: int) -> tuple[int, ...]:
     """Token ids for a prompt of which the length alone is known."""
     return tuple((place + 1) * _STRIDE % vocab_size for place in range(length))
+
+
+def _prompts(acceptance: Acceptance | AcceptanceRecord, count: int) -> tuple[Prompt, ...]:
+    known = [(one.name, one.category) for one in acceptance.prompts] if isinstance(acceptance, AcceptanceRecord) else []
+    named = known or [(f"drawn-{number}", "") for number in range(1, count + 1)]
+    return tuple(Prompt(prompt_id=name, category=category, turns=("",)) for name, category in named)
+
+
+def _vocab_size(pair: ModelPair) -> int:
+    """Ids that both models have."""
+    from runtime.drafters.registry import CAUSAL_LM_KIND, kind_of
+
+    folders = [pair.target_folder]
+    if pair.drafter is not None and kind_of(pair.drafter.folder) == CAUSAL_LM_KIND:
+        folders.append(pair.drafter.folder)
+    return min(ModelConfig.from_folder(folder).vocab_size for folder in folders)
 
 
 def _text(answers: Answers, vocab_size: int) -> ReplayedText:

@@ -35,6 +35,8 @@ class Row(BaseModel):
     num_rounds: Count
     prefill_s: Seconds
     decode_s: Seconds
+    label: str = ""
+    """What is not real about it: random weights, replayed acceptance."""
 
 
 class RunFile:

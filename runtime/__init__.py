@@ -11,6 +11,7 @@ The road of one `yield lanes.target.verify(window)` to the layers and back:
     the lane's process      worker/process.py, server.py pinned to its cores; answers first in, first out
                             worker/roles.py              the operation's handler, for the target or the draft
                             target/target_model.py       embeds the rows, keeps keys, picks the accepted
+                            backends/                    what computes: torch layer by layer, or compiled graphs
                             models/decoder.py, masks.py  the layers
                             verification/rules.py        the verdict, which goes back the same way
 

@@ -17,6 +17,8 @@ from runtime.lanes.lane_set import LaneSet
 from runtime.lanes.sequence_lanes import OnTokens, RuntimeLanes, drive
 from runtime.lanes.target_lane import Deadline, TargetVerbs
 from runtime.lanes.trace_writer import TraceWriter
+from runtime.memory.needs import LaneNeed, draft_size, memory_needed, on_ranks
+from runtime.memory.room import Room
 from runtime.models.config import ModelConfig
 from runtime.storage.shape_folder import has_random_weights
 from runtime.verification.replayed_text import ReplayedText, require_replayable
@@ -80,6 +82,7 @@ class Engine:
         assert target is not None, "a target's folder"
         self.target_folder, self.config = target, ModelConfig.from_folder(target)
         self._lanes = LaneSet(lanes, target=target, drafter=drafter, exits=exits, dtype=dtype)
+        self._dtype, self._room = dtype, Room()
         self._draft_deadline_s = draft_deadline_s
         self._target_deadline_s = target_deadline_s
         if not target_deadline_s > 0:
@@ -105,6 +108,7 @@ class Engine:
 
     def load_target(self, lane: str) -> Lane:
         """Start a lane and load the target and its exits into it, where that is not done yet."""
+        self._take_room(Schedule(method="autoregressive", target_lane=lane), 1)
         return self._lanes.load_target(lane)
 
     def is_row_invariant(self, lane: str) -> bool:
@@ -193,6 +197,7 @@ class Engine:
             raise ConfigError(f"method {schedule.method} is simulated only: no drafter drafts so on real lanes yet")
         self._check(schedule, prompt, max_new_tokens, start.temperature)
         sequence = DecodedSequence(prompt, max_new_tokens=max_new_tokens, eos_token_ids=eos_token_ids)
+        self._take_room(schedule, len(prompt) + max_new_tokens)
         lanes, traits = self._lanes_of(schedule, sequence, on_tokens)
         try:
             lanes.prefill(start, traits)
@@ -204,6 +209,27 @@ class Engine:
         trace = lanes.finish()
         trace.label = self._label(traits, start.replay)
         return Generation(tokens=tuple(sequence.tokens), trace=trace)
+
+    def memory_needed(self, schedule: Schedule, num_tokens: int) -> dict[str, LaneNeed]:
+        """What a schedule needs of this machine's memory, by lane, for prompt and text of so many tokens together.
+
+        Of a lane that torchrun starts nothing is known: its ranks may be on other machines.
+        """
+        draft = None
+        if schedule.draft_lane is not None:
+            folder = self._lanes.drafter_folder(schedule.drafter)
+            draft = draft_size(folder, self.config, self._dtype, shares_lane=schedule.is_pooled)
+        needs = memory_needed(self.config, schedule, dtype=self._dtype, num_tokens=num_tokens, draft=draft)
+        specs = {name: self.lane(name).spec for name in needs}
+        return {
+            name: on_ranks(need, specs[name].num_ranks, self.config, self._dtype)
+            for name, need in needs.items()
+            if specs[name].socket is None
+        }
+
+    def _take_room(self, schedule: Schedule, num_tokens: int) -> None:
+        """Raise `MemoryFitError` before lanes are asked for what this machine has no memory for."""
+        self._room.take(self.memory_needed(schedule, num_tokens), running=self._lanes.running)
 
     def _label(self, traits: DrafterTraits | None, replay: ReplayedText | None) -> str:
         folders = [self.target_folder, *([] if traits is None else [traits.folder])]

@@ -16,7 +16,8 @@ from runtime.target.exit_folder import ExitFolderConfig
 
 C = TypeVar("C", DrafterFolderConfig, ExitFolderConfig)
 
-_ITEM_BYTES: Final = {"bfloat16": 2, "float32": 4}
+_ITEM_BYTES: Final = {"bfloat16": 2, "float32": 4, "int8": 1}
+"""Of weights; keys and values of int8 weights are bfloat16, and few next to them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,6 +23,7 @@ class Dtype(StrEnum):
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
+    INT8 = "int8"
 
 
 def example(command: str) -> str:
@@ -31,7 +32,11 @@ def example(command: str) -> str:
 
 
 TargetOption = Annotated[
-    str, typer.Option(help="The target: an embedded model's name, a Hugging Face folder, or a hub id (owner/model).")
+    str,
+    typer.Option(
+        help="The target: an embedded model's name, a Hugging Face folder, a hub id (owner/model), or shape:PATH of a "
+        "config.json whose model is to have random weights."
+    ),
 ]
 DrafterOption = Annotated[
     str | None,

@@ -116,8 +116,10 @@ class Demo:
         """Prepare; nothing is started.
 
         Raises:
+            ConfigError: acceptance is not recorded in this form of weights.
             ModelFormatError: the target's tokenizer is damaged.
         """
+        settings.pair.recordable_dtype()
         self.saved: list[str] = []
         self._settings = settings
         self._lanes = lane_specs()

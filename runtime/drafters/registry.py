@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -16,6 +16,7 @@ from decoding.schedule import Method
 from runtime.drafters.streams.folder import STREAM_KIND
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.models.decoder import Decoder
+from runtime.parallel.group import Group
 from runtime.storage.weight_folder import CONFIG_FILE
 
 
@@ -27,11 +28,13 @@ class DrafterContext:
         target_folder: Hugging Face folder of the target.
         dtype: of all weights.
         load_target: returns the target, whose layers need not be there; called by kinds alone that share its weights.
+        group: the ranks of the lane.
     """
 
     target_folder: Path
     dtype: torch.dtype
     load_target: Callable[[], Decoder]
+    group: Group = field(default_factory=Group.alone)
 
 
 CAUSAL_LM_KIND: Final = "causal_lm"
@@ -100,6 +103,13 @@ def _of_its_own(loader: str) -> Loader:
     return lambda folder, context: _function(loader)(folder, context.target_folder, dtype=context.dtype)
 
 
+def _of_the_group(loader: str) -> Loader:
+    """What loads a model that the ranks of a lane share."""
+    return lambda folder, context: _function(loader)(
+        folder, context.target_folder, dtype=context.dtype, group=context.group
+    )
+
+
 def _refuse_streams(folder: Path, _: DrafterContext) -> WindowDrafter:
     raise ConfigError(
         f"{folder / CONFIG_FILE}: these are streams of a target: they draft in its own lane, by the method "
@@ -122,6 +132,7 @@ KINDS: Final[dict[str, Kind]] = {
         _without_weights("runtime.drafters.prompt_lookup.folder:load_prompt_lookup"), "prompt_lookup"
     ),
     STREAM_KIND: Kind(_refuse_streams, "speculative_streaming"),
+    "mirrorsd_parallel_track": Kind(_of_the_group("runtime.drafters.parallel_track.folder:load_parallel_track")),
     CAUSAL_LM_KIND: Kind(_of_its_own("runtime.drafters.causal_lm.folder:load_causal_lm")),
     "published_eagle3": Kind(_of_its_target("runtime.drafters.eagle.published:load_published_eagle3"), "eagle3"),
     "published_medusa": Kind(_of_its_target("runtime.drafters.medusa.published:load_published_medusa"), "medusa"),

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from decoding.messages import Window
 from decoding.schedule import Method, Schedule
+from runtime.backends.backend import Backend
+from runtime.models.decoder import Decoder
 from runtime.verification.rules import GREEDY, Sampling
 from runtime.wire.measurement import Measurement, Part
 
@@ -31,6 +33,14 @@ class WindowDrafter(ABC):
     """Whether features come as the layers left them; else each layer's has unit scale (`normalise_features`)."""
     timed_parts: tuple[Part, ...] = ("head_step",)
     """Parts that `timed_step` knows."""
+
+    def run_on(self, new_backend: Callable[[Decoder], Backend]) -> bool:  # noqa: ARG002
+        """Have its layers computed by what is made of their decoder; whether it can. Heads are torch everywhere."""
+        return False
+
+    def prepare(self, schedule: Schedule, *, num_prompt: int, capacity: int) -> bool:  # noqa: ARG002
+        """Be ready for a sequence of a prompt of so many tokens that may grow to `capacity`; whether it compiles."""
+        return False
 
     @abstractmethod
     def prefill(

@@ -12,6 +12,7 @@ from typing import Self, TypeVar
 from decoding.errors import LaneError
 from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
+from runtime.backends.devices import compiles
 from runtime.lanes.lane import Lane, Pending, Reply
 from runtime.lanes.target_lane import Deadline
 from runtime.lanes.trace_writer import TraceWriter
@@ -22,6 +23,7 @@ from runtime.wire.operations import (
     Drop,
     Join,
     PrefillDraft,
+    PrepareDraft,
     Rollout,
     SequenceStart,
     Take,
@@ -53,6 +55,17 @@ class DraftVerbs:
         self._is_lost = False
         self.committed: Sequence[int] = ()
         """Tokens of the last commit: a rollout starts after them."""
+
+    def prepare(self, start: SequenceStart) -> None:
+        """Have compiled what the sequence needs, where the device compiles; as loading, that is not limited in time."""
+        if not compiles(self._lane.spec.device):
+            return
+        try:
+            self._lane.request(PrepareDraft(start=start)).result()
+        except LaneError as error:
+            if self._schedule.is_pooled:
+                raise
+            self._lose(error)
 
     def prefill(self, start: SequenceStart, features: Block | None) -> Reply[None]:
         """Start a sequence; `finish_prefill` waits for it."""
@@ -117,8 +130,11 @@ class DraftVerbs:
         try:
             return reply.result(self._deadline_s + extra_s).value
         except LaneError as error:
-            # also where only an operation failed: what it left half done is nothing to go on from
-            self._lane.kill("its draft was given up")
-            self._is_lost = True
-            self._writer.event(self._lane.name, f"{error}; the target goes on alone")
+            self._lose(error)
             return None
+
+    def _lose(self, error: LaneError) -> None:
+        """Give the draft up, also where only an operation failed: what it left half done is nothing to go on from."""
+        self._lane.kill("its draft was given up")
+        self._is_lost = True
+        self._writer.event(self._lane.name, f"{error}; the target goes on alone")

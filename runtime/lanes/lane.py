@@ -6,6 +6,7 @@ Losing a lane never raises where something is sent: it comes out of `Reply.resul
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -18,11 +19,13 @@ from typing import Any, Final, Generic, TypeVar
 
 from decoding import errors
 from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutError, MirrorsdError
+from runtime.backends.devices import device_of, require_device
 from runtime.wire.channel import Channel, Message
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Answer, KeepBusy, Measure, Operation, Stop
+from runtime.wire.operations import Answer, Dtype, KeepBusy, Measure, Operation, Stop
 from runtime.worker.process import thread_environment
 
+_RANKS: Final = re.compile(r"-(\d+)ranks?$")
 _ROOT: Final = Path(__file__).parents[2]
 _SEND_TIMEOUT_S: Final = 2.0
 """A lane that reads nothing for so long hangs: messages are small against a socket's buffer."""
@@ -38,25 +41,38 @@ class LaneSpec:
     """Where a lane runs.
 
     Attributes:
-        name: as schedules call it.
+        name: as schedules call it; it names the device too (`runtime.backends.devices`), and one that ends in `-2ranks`
+            says over how many processes the lane's target is split.
         cores: CPU cores it is pinned to; empty leaves that to the system.
-        num_threads: threads of its own, or of each of its ranks.
-        num_ranks: processes that its target is split over; they share the cores.
+        num_threads: threads of its own, or of each of its ranks, which share the cores.
         socket: where it waits for rank 0 of a group that torchrun starts (`runtime.parallel.rank_process`), instead of
             starting processes of its own. Nobody but its user may reach the socket's folder.
+        dtype: form of its weights; None is that of the engine.
     """
 
     name: str
     cores: tuple[int, ...] = ()
     num_threads: int = 1
-    num_ranks: int = 1
     socket: Path | None = None
+    dtype: Dtype | None = None
+
+    @property
+    def device(self) -> str:
+        """What computes."""
+        return device_of(self.name)
+
+    @property
+    def num_ranks(self) -> int:
+        """Processes that its target is split over."""
+        found = _RANKS.search(self.name)
+        return int(found[1]) if found else 1
 
     def __post_init__(self) -> None:
+        require_device(self.device)
         if self.num_threads < 1:
             raise ConfigError(f"lane {self.name!r}: num_threads is {self.num_threads}, it must be at least 1")
         if self.num_ranks < 1:
-            raise ConfigError(f"lane {self.name!r}: num_ranks is {self.num_ranks}, it must be at least 1")
+            raise ConfigError(f"lane {self.name!r} has no ranks; it needs at least 1")
         available = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(self.cores)
         if not available.issuperset(self.cores):
             msg = f"lane {self.name!r}: cores {list(self.cores)} are not all among those available, {sorted(available)}"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from decoding.errors import ConfigError
+from runtime.backends.devices import require_form
 from runtime.drafters.shipped import find_drafter
 from runtime.lanes.lane import Lane, LaneSpec
 from runtime.wire.operations import DrafterTraits, Dtype, LoadDraft, LoadStreams, LoadTarget, Operation
@@ -37,16 +38,18 @@ class LaneSet:
 
     def load_target(self, name: str) -> Lane:
         """The lane with the target and its exits loaded."""
-        return self._load(name, LoadTarget(target=self._target, exits=self._exits, dtype=self._dtype))[0]
+        dtype, device = self._form(name)
+        return self._load(name, LoadTarget(target=self._target, exits=self._exits, dtype=dtype, device=device))[0]
 
     def load_draft(self, name: str, drafter: str | None = None) -> tuple[Lane, DrafterTraits]:
         """The lane with a drafter loaded (by name or folder; None for the one given at the start), and its traits."""
-        folder = self._folder(drafter)
-        return self._load(name, LoadDraft(target=self._target, drafter=folder, dtype=self._dtype))
+        folder = self.drafter_folder(drafter)
+        dtype, device = self._form(name)
+        return self._load(name, LoadDraft(target=self._target, drafter=folder, dtype=dtype, device=device))
 
     def load_streams(self, name: str, drafter: str | None = None) -> Lane:
         """The lane with the target loaded, and streams of it."""
-        folder = self._folder(drafter)
+        folder = self.drafter_folder(drafter)
         self.load_target(name)
         return self._load(name, LoadStreams(drafter=folder))[0]
 
@@ -55,7 +58,20 @@ class LaneSet:
         for lane in self._lanes.values():
             lane.close()
 
-    def _folder(self, drafter: str | None) -> Path:
+    @property
+    def running(self) -> list[str]:
+        """Names of the lanes that run, as far as is known."""
+        return [name for name, lane in self._lanes.items() if lane.is_alive]
+
+    def _form(self, name: str) -> tuple[Dtype, str]:
+        """Form of the weights in a lane, and its device."""
+        spec = self[name].spec
+        dtype = spec.dtype or self._dtype
+        require_form(name, spec.device, dtype)
+        return dtype, spec.device
+
+    def drafter_folder(self, drafter: str | None) -> Path:
+        """Where a drafter is (by name or folder; None for the one given at the start)."""
         folder = self._drafter if drafter is None else find_drafter(drafter)
         if folder is None:
             raise ConfigError("there is no draft to run: neither the schedule nor the engine has a drafter")

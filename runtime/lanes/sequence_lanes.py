@@ -65,8 +65,11 @@ class RuntimeLanes:
     def prefill(self, start: SequenceStart, traits: DrafterTraits | None) -> None:
         """Read the prompt in both lanes: at once, or the draft after the target if it reads its features."""
         reads_features = traits is not None and start.schedule.reads_features
-        target_reply = self.target.prefill(start, traits if reads_features else None)
-        draft_reply = None
+        reader = traits if reads_features else None
+        self.target.prepare(start, reader)
+        if self._draft is not None:
+            self._draft.prepare(start)
+        target_reply, draft_reply = self.target.prefill(start, reader), None
         if self._draft is not None and not reads_features:
             draft_reply = self._draft.prefill(start, None)
         num_tokens = len(start.prompt)

@@ -12,6 +12,7 @@ from decoding.errors import LaneTimeoutError
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
 from decoding.trace import Work
+from runtime.backends.devices import compiles
 from runtime.lanes.lane import Lane, Pending, Reply
 from runtime.lanes.trace_writer import TraceWriter
 from runtime.wire.channel import Block
@@ -21,6 +22,7 @@ from runtime.wire.operations import (
     Operation,
     PrefillTarget,
     Prefix,
+    PrepareTarget,
     SequenceStart,
     Stream,
     Suffix,
@@ -75,6 +77,12 @@ class TargetVerbs:
         self._writer = writer
         self._deadline = deadline
         self._num_rows = 1
+
+    def prepare(self, start: SequenceStart, reader: DrafterTraits | None) -> None:
+        """Have compiled what the sequence needs, where the device compiles; as loading, that is not limited in time."""
+        if compiles(self._lane.spec.device):
+            layers = () if reader is None else reader.feature_layers
+            self._lane.request(PrepareTarget(start=start, feature_layers=layers)).result()
 
     def prefill(self, start: SequenceStart, reader: DrafterTraits | None) -> Reply[Block | None]:
         """Start a sequence; replies the features of the prompt that `reader` asks for."""

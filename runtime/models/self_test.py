@@ -1,4 +1,4 @@
-"""Whether a loaded decoder says the same of a row in any company: the start-up test of exact text."""
+"""Whether a back end says the same of a row in any company: the start-up test of exact text."""
 
 from __future__ import annotations
 
@@ -8,33 +8,36 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from runtime.models.decoder import Decoder
-from runtime.models.kv_cache import KVCache
+from runtime.backends.backend import Backend, Plan, segments_between
 
 _PROMPT: Final = 57
 """Rows read before: those after them reach into the next block of keys (`runtime.models.attention.KEYS_AT_ONCE`)."""
-_CHUNKS: Final = ((2, 3, 4, 3), (5, 7), (12,))
 
 
 @torch.inference_mode()
-def is_row_invariant(decoder: Decoder) -> bool:
+def is_row_invariant(backend: Backend) -> bool:
     """Whether logits of a random text are the same to the last bit, read row by row and in chunks of several sizes."""
+    one_by_one, *others = backend.self_test_chunks
+    num_rows, whole = _PROMPT + len(one_by_one), segments_between(backend.config.num_layers)
+    sizes = tuple({size for chunks in backend.self_test_chunks for size in chunks})
+    backend.prepare(Plan(num_slots=num_rows, num_prompt=_PROMPT, rows=sizes, segments=whole, prompt_segments=whole))
     generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(decoder.config.vocab_size, (_PROMPT + max(map(sum, _CHUNKS)),), generator=generator)
-    one_by_one = _read(decoder, ids, [1] * (len(ids) - _PROMPT))
-    return all(torch.equal(_read(decoder, ids, chunks), one_by_one) for chunks in _CHUNKS)
+    ids = torch.randint(backend.config.vocab_size, (num_rows,), generator=generator)
+    expected = _read(backend, ids, one_by_one)
+    return all(torch.equal(_read(backend, ids, chunks), expected) for chunks in others)
 
 
-def _read(decoder: Decoder, ids: Tensor, chunks: Sequence[int]) -> Tensor:
+def _read(backend: Backend, ids: Tensor, chunks: Sequence[int]) -> Tensor:
     """Logits [T, V] of a text after its prompt, read in these chunks."""
-    weight = decoder.lm_head.weight
-    cache = KVCache(decoder.config, len(ids), dtype=weight.dtype, device=str(weight.device))
+    text = backend.new_text()
+    text.start(len(ids))
     found = []
     for count in (_PROMPT, *chunks):
-        stop = cache.cursor + count
-        positions = torch.arange(cache.cursor, stop, device=weight.device)
-        x_BTD = decoder.embedding(ids[None, cache.cursor : stop].to(weight.device))
-        x_BTD = decoder.run_layers(x_BTD, 0, decoder.config.num_layers, positions=positions, cache=cache)
-        found.append(decoder.logits(x_BTD)[0])
-        cache.advance(count)
-    return torch.cat(found[1:])
+        stop = text.cursor + count
+        positions = torch.arange(text.cursor, stop)
+        x_BTD = backend.embedding(ids[None, text.cursor : stop])
+        x_BTD = backend.run_layers(x_BTD, 0, backend.config.num_layers, positions=positions, cache=text)
+        if text.cursor:
+            found.append(backend.logits(x_BTD)[0])
+        text.advance(count)
+    return torch.cat(found)

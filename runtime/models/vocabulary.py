@@ -7,7 +7,7 @@ Shapes: V ids of the target, K kept ids, D hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -30,6 +30,11 @@ class OutputRows:
         self._kept = kept_ids, kept_KD
         self._target_VD = target_VD
         self.ids, self.rows = self._kept
+        self._kept_logits: Callable[[Tensor], Tensor] | None = None
+
+    def run_on(self, new_head: Callable[[Tensor], Callable[[Tensor], Tensor] | None]) -> None:
+        """Have the kept rows computed by what `new_head` makes of them, if anything; a prompt's few rows stay here."""
+        self._kept_logits = new_head(self._kept[1])
 
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
         """Propose the tokens of this prompt too, in place of those of the last one."""
@@ -45,6 +50,9 @@ class OutputRows:
 
     def logits(self, x: Tensor) -> Tensor:
         """Normalised hidden states [..., D] -> logits over `ids`."""
+        if self._kept_logits is not None:
+            own_ED = self.rows[len(self._kept[0]) :].float()
+            return torch.cat([self._kept_logits(x).float(), linear(x.float(), own_ED)], dim=-1)
         if self.rows.dtype != x.dtype:
             self.rows = self.rows.to(x.dtype)
         return linear(x, self.rows)

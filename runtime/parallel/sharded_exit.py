@@ -23,7 +23,7 @@ class ShardedExit(EarlyExit):
     def __init__(self, decoder: ShardedDecoder, heads: ExitHeads | None = None) -> None:
         super().__init__(decoder)
         self._adapters = dict(heads.adapters) if heads else {}
-        self._group, self._run = decoder.group, decoder.share.vocabulary
+        self._sharded, self._run = decoder, decoder.share.vocabulary
         head_VD = decoder.lm_head.weight.detach()
         if heads:
             kept_ids = self._own(heads.kept_ids)
@@ -39,8 +39,8 @@ class ShardedExit(EarlyExit):
         """See `EarlyExit`."""
         if layer in self._adapters:
             x_BTD = self._adapters[layer](x_BTD)
-        logits_TV = self._output.logits(self._decoder.normalise(x_BTD))[0]
-        best = sharded_top_k(logits_TV, self._output.ids + self._run.start, num_candidates, self._group)
+        logits_TV = self._output.logits(self._sharded.normalise(x_BTD))[0]
+        best = sharded_top_k(logits_TV, self._output.ids + self._run.start, num_candidates, self._sharded.group)
         return tuple(map(tuple, best.ids.tolist())), tuple(map(tuple, best.log_probs.tolist()))
 
     def _own(self, ids: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from runtime.parallel.sharded_top_k import sharded_top_k
 from runtime.parallel.sharded_weights import load_sharded_decoder
 from runtime.target.exit_folder import ExitHeads, load_exits
 from runtime.target.target_model import RowsUnderWay, TargetModel
-from runtime.verification.rules import verify_best
+from runtime.verification.rules import decide_greedy
 from runtime.wire.operations import LoadTarget
 
 
@@ -22,16 +22,17 @@ class ShardedTarget(TargetModel):
     def __init__(self, decoder: ShardedDecoder, heads: ExitHeads | None = None) -> None:
         super().__init__(decoder)
         self.early_exit = ShardedExit(decoder, heads)
-        self._head, self._group = decoder.lm_head, decoder.group
+        self._sharded = decoder
 
     @torch.inference_mode()
     def decide(self, rows: RowsUnderWay) -> Verdict:
         """See `TargetModel`; where the target takes its argmax, the ranks exchange theirs and no logits."""
         if not self._sampling.is_greedy:
             return super().decide(rows)
-        logits_TV = self._head.own_logits(self.decoder.normalise(rows.x_BTD))[0]
-        best = sharded_top_k(logits_TV, self._head.ids, 1, self._group)
-        verdict = verify_best(best.ids[:, 0].tolist(), rows.window)
+        head = self._sharded.lm_head
+        logits_TV = head.own_logits(self._sharded.normalise(rows.x_BTD))[0]
+        best_T = sharded_top_k(logits_TV, head.ids, 1, self._sharded.group).ids[:, 0].tolist()
+        verdict = decide_greedy(best_T.__getitem__, rows.window, self._sampling, self.cache.cursor + 1)
         self.keep(verdict)
         return verdict
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from decoding.errors import ModelError
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Rotary
+from runtime.models.random_weights import fill_at_random
 from runtime.models.weights import decoder_tensors, stacked, weight_files
 from runtime.parallel.group import Group
 from runtime.parallel.sharded_decoder import ShardedDecoder
@@ -32,6 +33,8 @@ def load_sharded_decoder(
 ) -> ShardedDecoder:
     """This rank's share of the decoder of a Hugging Face folder, on the group's device, without gradients.
 
+    Of a folder that asks for random weights they are made here; they are other ones than those of a whole model.
+
     Raises:
         ModelError: the model cannot be split over so many ranks; a file is missing or truncated, a tensor is missing,
             has the wrong shape, or numbers that are not finite.
@@ -39,6 +42,18 @@ def load_sharded_decoder(
     config = ModelConfig.from_folder(folder)
     with torch.device("meta"):
         decoder = ShardedDecoder(config, group)
+    if config.random_seed is None:
+        _read_into(decoder, folder, dtype)
+    else:
+        fill_at_random(decoder, config.random_seed, dtype, group.device)
+    decoder.tie()
+    decoder.rotary = Rotary(config, max_position or config.max_position).to(group.device)
+    return decoder.eval().requires_grad_(requires_grad=False)
+
+
+def _read_into(decoder: ShardedDecoder, folder: Path, dtype: torch.dtype) -> None:
+    """Give a decoder on the meta device this rank's weights."""
+    config = decoder.whole_config
     shapes = {name: tuple(parameter.shape) for name, parameter in decoder.named_parameters(remove_duplicate=False)}
     wanted = {ours: theirs for ours, theirs in decoder_tensors(config).items() if ours in shapes}
     found = read_shares(folder, cuts(config, decoder.share, wanted))
@@ -48,11 +63,8 @@ def load_sharded_decoder(
         if missing:
             raise ModelError(f"{folder}: the tensor {missing[0]} is missing from its safetensors files")
         whole = stacked({name: found[name] for name in theirs}, shapes[ours], dtype, source=str(folder))
-        state[ours] = whole.to(group.device)
+        state[ours] = whole.to(decoder.group.device)
     decoder.load_state_dict(state, strict=False, assign=True)
-    decoder.tie()
-    decoder.rotary = Rotary(config, max_position or config.max_position).to(group.device)
-    return decoder.eval().requires_grad_(requires_grad=False)
 
 
 def cuts(config: ModelConfig, share: Share, wanted: Mapping[str, tuple[str, ...]]) -> dict[str, Cut | None]:

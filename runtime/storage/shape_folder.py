@@ -56,9 +56,12 @@ def save_shape(raw: dict[str, Any], name: str, *, source: str) -> Path:
     ModelConfig.from_hf(raw, source=source)
     content = json.dumps(raw, indent=2, sort_keys=True).encode() + b"\n"
     folder = models_folder() / f"shape-{name}-{hashlib.sha256(content).hexdigest()[:12]}"
+    path = folder / "config.json"
+    if path.is_file():
+        return folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        replace_file(folder / "config.json", content)
+        replace_file(path, content)
     except OSError as error:
         raise ModelError(f"{folder}: cannot be written ({error})") from error
     return folder

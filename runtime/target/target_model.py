@@ -10,16 +10,17 @@ Shapes: legend of `runtime.models.decoder`; T = len(window) + 1 rows, E tapped l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from decoding.errors import LaneError
 from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
+from runtime.backends.backend import Backend, Plan, segments_between
+from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.model import normalise_features
 from runtime.models.decoder import Decoder
-from runtime.models.kv_cache import KVCache
 from runtime.models.masks import prefill_pieces, tree_rows
 from runtime.target.early_exit import EarlyExit
 from runtime.target.exit_folder import ExitHeads
@@ -46,16 +47,50 @@ class TargetModel:
     num_streams = 0
     """Rows that draft after those of a window, and need slots as these do."""
 
-    def __init__(self, decoder: Decoder, heads: ExitHeads | None = None) -> None:
+    def __init__(self, decoder: Decoder, heads: ExitHeads | None = None, *, backend: Backend | None = None) -> None:
+        """Args: its weights; trained exits; what computes its layers and heads, torch if there is nothing else."""
         self.decoder, self.num_layers = decoder, decoder.config.num_layers
-        self.early_exit = EarlyExit(decoder, heads)
-        self.dtype = decoder.embedding.weight.dtype
-        self.cache = KVCache(decoder.config, 0, dtype=self.dtype)
+        self.backend: Backend = EagerBackend(decoder) if backend is None else backend
+        self.early_exit = EarlyExit(decoder, heads, backend=backend)
+        self.dtype = self.backend.dtype
+        self.cache: Any = self.backend.new_text()
         self._last_token = 0
         self._sampling = GREEDY
         self._feature_layers: tuple[int, ...] = ()
         self._raw_features = False
         self._waiting: RowsUnderWay | None = None
+
+    def prepare(
+        self,
+        *,
+        num_prompt: int,
+        num_slots: int,
+        rows: Sequence[int],
+        feature_layers: tuple[int, ...] = (),
+        exit_layer: int | None = None,
+        least_slots: int = 0,
+    ) -> None:
+        """Let the back end get ready for a sequence.
+
+        Args:
+            num_prompt: tokens of its prompt.
+            num_slots: slots of the whole sequence and a window after it.
+            rows: numbers of rows of its verifications; one row is always among them.
+            feature_layers: as in `prefill`.
+            exit_layer: of its prefixes.
+            least_slots: slots that are full from the beginning.
+        """
+        cuts = feature_layers if exit_layer is None else (*feature_layers, exit_layer)
+        self.backend.prepare(
+            Plan(
+                num_slots=num_slots,
+                num_prompt=num_prompt,
+                rows=tuple({1, *rows}),
+                segments=segments_between(*cuts, self.num_layers),
+                prompt_segments=segments_between(*feature_layers, self.num_layers) if num_prompt > 1 else (),
+                least_slots=least_slots,
+            )
+        )
 
     @torch.inference_mode()
     def prefill(
@@ -159,7 +194,7 @@ class TargetModel:
     @torch.inference_mode()
     def decide(self, rows: RowsUnderWay) -> Verdict:
         """Decide on rows that have passed all layers, and keep the keys of the accepted ones."""
-        logits_TV = self.decoder.logits(rows.x_BTD)[0]
+        logits_TV = self.backend.logits(rows.x_BTD)[0]
         verdict = decide(logits_TV, rows.window, self._sampling, self.cache.cursor + 1)
         self.keep(verdict)
         return verdict
@@ -177,14 +212,14 @@ class TargetModel:
     ) -> RowsUnderWay:
         return RowsUnderWay(
             window=window,
-            x_BTD=self.decoder.embedding(torch.tensor([ids])),
+            x_BTD=self.backend.embedding(torch.tensor([ids])),
             layers_done=0,
             positions=positions,
             mask=mask,
         )
 
     def _run(self, x_BTD: Tensor, start: int, stop: int, rows: RowsUnderWay) -> Tensor:
-        return self.decoder.run_layers(x_BTD, start, stop, positions=rows.positions, mask=rows.mask, cache=self.cache)
+        return self.backend.run_layers(x_BTD, start, stop, positions=rows.positions, mask=rows.mask, cache=self.cache)
 
     def _features(self, rows: RowsUnderWay, some: Sequence[int] | None = None) -> Tensor:
         """What the draft may read of the rows under way, or of some of them, [T, E * D]."""

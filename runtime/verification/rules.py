@@ -74,7 +74,7 @@ def decide(logits_TV: Tensor, window: Window, sampling: Sampling, position: int)
         sampling: rule, temperature and seed.
         position: place in the text of the token that row 0 decides.
     """
-    rule, temperature, seed, replay = sampling
+    rule, temperature, seed, _ = sampling
 
     def own(depth: int) -> float:
         return uniform(seed, "target", position + depth)
@@ -82,10 +82,8 @@ def decide(logits_TV: Tensor, window: Window, sampling: Sampling, position: int)
     def accept(depth: int, *rank: int) -> float:
         return uniform(seed, "accept", position + depth, *rank)
 
-    if replay is not None:
-        return verify_replayed(logits_TV, window, lambda depth, own: replay.target_token(position + depth, own))
     if sampling.is_greedy:
-        return verify_greedy(logits_TV, window)
+        return decide_greedy(_argmax(logits_TV), window, sampling, position)
     if rule == "match":
         return verify_match(logits_TV, window, temperature, own)
     if rule == "ratio":
@@ -95,28 +93,26 @@ def decide(logits_TV: Tensor, window: Window, sampling: Sampling, position: int)
     return verify_typical(logits_TV, window, temperature, own)
 
 
-def verify_greedy(logits_TV: Tensor, window: Window) -> Verdict:
-    """Follow the target's argmax; of equal logits the lowest id is it."""
+def decide_greedy(best: Callable[[int], int], window: Window, sampling: Sampling, position: int) -> Verdict:
+    """`decide` where nothing is drawn: what follows a row is its argmax, or what a replay makes of it.
 
-    def choose(row: int, _depth: int, _drafted: Sequence[int]) -> int:
-        # argmax of bfloat16 is several times slower than converting first
-        return int(logits_TV[row].float().argmax())
-
-    return _follow(window, choose)
-
-
-def verify_replayed(logits_TV: Tensor, window: Window, say: Callable[[int, int], int]) -> Verdict:
-    """Follow what `say` makes of the argmax after a path of so many drafted tokens."""
+    Args:
+        best: the argmax of a row, of equal logits the lowest id; asked of the rows that are reached.
+        window: see `decide`, as for the others.
+        sampling: at temperature 0, or of the rule greedy.
+        position: place in the text of the token that row 0 decides.
+    """
+    replay = sampling.replay
 
     def choose(row: int, depth: int, _drafted: Sequence[int]) -> int:
-        return say(depth, int(logits_TV[row].float().argmax()))
+        return best(row) if replay is None else replay.target_token(position + depth, best(row))
 
     return _follow(window, choose)
 
 
-def verify_best(best_T: Sequence[int], window: Window) -> Verdict:
-    """`verify_greedy` where the argmax of every row is known already."""
-    return _follow(window, lambda row, _depth, _drafted: best_T[row])
+def verify_greedy(logits_TV: Tensor, window: Window) -> Verdict:
+    """Follow the target's argmax; of equal logits the lowest id is it."""
+    return decide_greedy(_argmax(logits_TV), window, GREEDY, 0)
 
 
 def verify_match(logits_TV: Tensor, window: Window, temperature: float, own: Draw) -> Verdict:
@@ -194,6 +190,11 @@ def _follow(window: Window, choose: Choose) -> Verdict:
             return _verdict(window, path, token)
         at = children[at][drafted.index(token)]
         path.append(at)
+
+
+def _argmax(logits_TV: Tensor) -> Callable[[int], int]:
+    # argmax of bfloat16 is several times slower than converting first
+    return lambda row: int(logits_TV[row].float().argmax())
 
 
 def _parents(window: Window) -> Sequence[int]:

@@ -14,12 +14,14 @@ from typing import Generic, Literal, NamedTuple, Self, TypeVar, get_args, get_or
 
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Method, Schedule
+from runtime.backends.devices import EAGER
 from runtime.verification.replayed_text import ReplayedText
 from runtime.wire import codec
 from runtime.wire.channel import Block, Message
 from runtime.wire.measurement import Measurement
 
-Dtype = Literal["bfloat16", "float32"]
+Dtype = Literal["bfloat16", "float32", "int8"]
+"""Form of weights; int8 is computed with in bfloat16, on devices that can."""
 Spans = Sequence[tuple[str, float, float, int]]
 """Steps of the draft: `decoding.trace.Work`, start, end, rows."""
 
@@ -85,6 +87,7 @@ class LoadTarget(Operation[None]):
     target: Path
     exits: Path | None
     dtype: Dtype
+    device: str = EAGER
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,6 +114,7 @@ class LoadDraft(Operation[DrafterTraits]):
     target: Path
     drafter: Path
     dtype: Dtype
+    device: str = EAGER
 
 
 class IsRowInvariant(Operation[bool]):
@@ -151,6 +155,14 @@ class SequenceStart:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PrepareTarget(Operation[None]):
+    """Compile what the sequence will need, where the target's device compiles; from its schedule and features."""
+
+    start: SequenceStart
+    feature_layers: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PrefillTarget(Operation[Block | None]):
     """Read a prompt; replies the features of all its positions but the last, if there are feature layers."""
 
@@ -187,6 +199,13 @@ class Suffix(Operation[Verdict]):
 
 
 # Of the draft
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrepareDraft(Operation[None]):
+    """Compile what the sequence will need, where the draft's device compiles."""
+
+    start: SequenceStart
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

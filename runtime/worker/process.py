@@ -76,7 +76,7 @@ def serve(end: socket.socket, options: argparse.Namespace) -> None:
 
         lead(Channel(end), options.ranks, cores=options.cores, num_threads=options.threads)
         return
-    LaneServer(Channel(end)).serve()
+    LaneServer(Channel(end), num_threads=options.threads).serve()
 
 
 if __name__ == "__main__":

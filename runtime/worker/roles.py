@@ -30,6 +30,8 @@ from runtime.wire.operations import (
     PrefillDraft,
     PrefillTarget,
     Prefix,
+    PrepareDraft,
+    PrepareTarget,
     Rollout,
     SequenceStart,
     Spans,
@@ -50,17 +52,28 @@ def target_handlers(model: TargetModel) -> tuple[Handler, ...]:
         model.set_tree(size=schedule.tree_size, depth=schedule.num_speculative_tokens)
         features_TE = model.prefill(
             start.prompt,
-            capacity=len(start.prompt) + start.max_new_tokens + schedule.num_rows,
+            capacity=_capacity(start),
             sampling=_sampling(start),
             feature_layers=operation.feature_layers,
             raw_features=operation.raw_features,
         )
         return None if features_TE is None else to_block(features_TE)
 
+    def prepare(operation: PrepareTarget) -> None:
+        start, schedule = operation.start, operation.start.schedule
+        model.prepare(
+            num_prompt=len(start.prompt),
+            num_slots=_capacity(start),
+            rows=(schedule.num_rows,),
+            feature_layers=operation.feature_layers,
+            exit_layer=schedule.exit_layer,
+        )
+
     def prefix(operation: Prefix) -> ExitSignal:
         return _for_the_wire(model.prefix(operation.window, operation.exit_layer, operation.num_candidates))
 
     return (
+        PrepareTarget.handled_by(prepare),
         PrefillTarget.handled_by(prefill),
         Verify.handled_by(lambda operation: _for_the_wire(model.verify(operation.window))),
         Stream.handled_by(lambda operation: _for_the_wire(model.stream(operation.window))),
@@ -82,6 +95,7 @@ class DraftRole:
     def handlers(self) -> tuple[Handler, ...]:
         """What handles each operation."""
         return (
+            PrepareDraft.handled_by(self.prepare),
             PrefillDraft.handled_by(self.prefill),
             Rollout.handled_by(self.rollout),
             Branch.handled_by(self.branch),
@@ -101,6 +115,11 @@ class DraftRole:
         start_s = time.perf_counter()
         num_rows = self._branches.step()
         self._spans.append((Work.BRANCH_STEP, start_s, time.perf_counter(), num_rows))
+
+    def prepare(self, operation: PrepareDraft) -> None:
+        """Be ready for a sequence."""
+        start, num_prompt = operation.start, len(operation.start.prompt)
+        self.drafter.prepare(start.schedule, num_prompt=num_prompt, capacity=num_prompt + start.max_new_tokens)
 
     def prefill(self, operation: PrefillDraft) -> None:
         """Start a sequence, with the target's features of the prompt if the schedule has any."""
@@ -164,6 +183,11 @@ class DraftRole:
     def _take_spans(self) -> Spans:
         spans, self._spans = self._spans, []
         return spans
+
+
+def _capacity(start: SequenceStart) -> int:
+    """Slots of a whole sequence in the target, and of a window after it."""
+    return len(start.prompt) + start.max_new_tokens + start.schedule.num_rows
 
 
 def _sampling(start: SequenceStart) -> Sampling:

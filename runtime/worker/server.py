@@ -8,11 +8,12 @@ processes of a machine).
 from __future__ import annotations
 
 import time
-from typing import Final
-
-import torch
+from collections.abc import Callable
 
 from decoding.errors import LaneError
+from runtime.backends.backend import Backend
+from runtime.backends.devices import EAGER
+from runtime.backends.opening import arithmetic, backend_opener
 from runtime.drafters.registry import DrafterContext, load_drafter, require_streams
 from runtime.drafters.streams.folder import load_streams
 from runtime.models.decoder import Decoder
@@ -27,7 +28,6 @@ from runtime.wire.channel import Message, MessageEnd
 from runtime.wire.codec import Written
 from runtime.wire.operations import (
     DrafterTraits,
-    Dtype,
     Handler,
     IsRowInvariant,
     LoadDraft,
@@ -38,15 +38,13 @@ from runtime.wire.operations import (
 from runtime.worker.roles import DraftRole, target_handlers
 from runtime.worker.timing import MeasureRole
 
-_DTYPES: Final[dict[Dtype, torch.dtype]] = {"bfloat16": torch.bfloat16, "float32": torch.float32}
-
 
 class LaneServer:
     """A lane with the roles it was asked to load: target, draft, or both."""
 
-    def __init__(self, channel: MessageEnd, group: Group | None = None) -> None:
-        """Args: whom it answers; the ranks that share its target, all of which run the same operations."""
-        self._channel, self._group = channel, group or Group.alone()
+    def __init__(self, channel: MessageEnd, group: Group | None = None, *, num_threads: int = 1) -> None:
+        """Args: whom it answers; the ranks that share its target, all of which run the same operations; its threads."""
+        self._channel, self._group, self._num_threads = channel, group or Group.alone(), num_threads
         self._decoder: Decoder | None = None
         self._heads: ExitHeads | None = None
         self._draft: DraftRole | None = None
@@ -115,13 +113,15 @@ class LaneServer:
         self._handlers |= {handler.name: handler for handler in handlers}
 
     def _load_target(self, operation: LoadTarget) -> None:
-        dtype = _DTYPES[operation.dtype]
+        dtype, new_backend = arithmetic(operation.dtype), self._open(operation)
         if self._group.world_size > 1:
+            if operation.device != EAGER:
+                raise LaneError(f"a target on several ranks is computed by torch, not by {operation.device}")
             self._run_target(load_sharded_target(operation, self._group, dtype=dtype))
             return
         self._decoder = decoder = load_decoder(operation.target, dtype=dtype)
         self._heads = load_exits(operation.exits, decoder, dtype=dtype) if operation.exits else None
-        self._run_target(TargetModel(decoder, self._heads))
+        self._run_target(TargetModel(decoder, self._heads, backend=new_backend(decoder)))
 
     def _load_streams(self, operation: LoadStreams) -> None:
         """From now on the target is one that can draft for itself."""
@@ -129,23 +129,31 @@ class LaneServer:
             raise LaneError(f"streams need their target in one process; this one is on {self._group.world_size} ranks")
         assert self._decoder is not None, "streams without their target"
         require_streams(operation.drafter)
+        if self._measure.target is not None and not self._measure.target.backend.has_open_keys:
+            raise LaneError("streams of a target need a lane of torch: they look at its keys, which are not there")
         streams = load_streams(operation.drafter, self._decoder)
         self._run_target(StreamingTarget(self._decoder, streams, self._heads))
 
     def _run_target(self, model: TargetModel) -> None:
         self._measure.target = model
-        self._handle(*target_handlers(model), IsRowInvariant.handled_by(lambda _: is_row_invariant(model.decoder)))
+        self._handle(*target_handlers(model), IsRowInvariant.handled_by(lambda _: is_row_invariant(model.backend)))
+
+    def _open(self, operation: LoadTarget | LoadDraft) -> Callable[[Decoder], Backend]:
+        return backend_opener(operation.device, operation.dtype, num_threads=self._num_threads)
 
     def _load_draft(self, operation: LoadDraft) -> DrafterTraits:
         """Replies what the drafter reads of the target, and which methods it is for."""
-        dtype = _DTYPES[operation.dtype]
+        dtype = arithmetic(operation.dtype)
 
         def load_target() -> Decoder:
             # a lane of its own needs no more of the target than what a drafter shares with it
             return self._decoder or load_decoder(operation.target, dtype=dtype, with_layers=False)
 
-        context = DrafterContext(target_folder=operation.target, dtype=dtype, load_target=load_target)
+        context = DrafterContext(
+            target_folder=operation.target, dtype=dtype, load_target=load_target, group=self._group
+        )
         self._measure.drafter = drafter = self._group.all_do(lambda: load_drafter(operation.drafter, context))
+        drafter.run_on(self._open(operation))
         self._draft = DraftRole(drafter)
         self._handle(*self._draft.handlers)
         return DrafterTraits(

@@ -127,6 +127,13 @@ class TargetParts:
         self._model = model
         self._measurement = measurement
         self._window = Window(tuple(torch.randint(model.decoder.config.vocab_size, (measurement.rows - 1,)).tolist()))
+        model.prepare(
+            num_prompt=measurement.rows if measurement.part == "prefill" else 0,
+            num_slots=measurement.context + measurement.rows,
+            rows=(measurement.rows,) if measurement.part != "prefill" else (),
+            exit_layer=measurement.exit_layer,
+            least_slots=measurement.context,
+        )
         model.prefill([0], capacity=measurement.context + measurement.rows)
         model.cache.fill_random(measurement.context)
 

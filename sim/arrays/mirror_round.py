@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 from decoding.schedule import Schedule
 from sim.cost.contention import Slowdown
 from sim.cost.cost_model import Floats, Ints
+from sim.cost.crossings import crossing_s, second_arrival_s
 from sim.cost.durations import Durations
-from sim.cost.messages import crossing_s, second_arrival_s
 from sim.cost.round_plan import DRAFT_STEPS, EXIT_STEPS, StepKind
 from sim.ticks import in_ticks
 

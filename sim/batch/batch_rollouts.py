@@ -8,8 +8,8 @@ from decoding.schedule import Schedule
 from sim.batch.batch_cost import Passes
 from sim.batch.sequences import BatchRounds
 from sim.cost.cost_model import Floats
+from sim.cost.crossings import Messages, crossing_s
 from sim.cost.durations import DurationTables
-from sim.cost.messages import Messages, crossing_s
 from sim.cost.round_plan import RoundPlan
 
 

@@ -20,8 +20,8 @@ from sim.batch.batch_cost import Passes
 from sim.batch.batch_rollouts import rollout_seconds
 from sim.batch.sequences import BatchRounds
 from sim.cost.cost_model import Floats
+from sim.cost.crossings import Messages, Way, crossing_s
 from sim.cost.durations import DurationTables
-from sim.cost.messages import Messages, Way, crossing_s
 from sim.cost.round_plan import RoundPlan, StepKind
 from sim.ticks import in_ticks, one_in_ticks
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import NamedTuple
+
+import numpy as np
 
 from hwprofiles.profile import Profile
 from sim.cost.cost_model import Floats
@@ -31,7 +34,7 @@ class PairContention(NamedTuple):
     @classmethod
     def of(cls, profile: Profile, target_lane: str, draft_lane: str) -> PairContention:
         """What the profile knows of the two lanes; no slowdown where it has no entry."""
-        pool = profile.memory_pool_bytes_per_s or float("inf")
+        pool = profile.memory_pool_bytes_per_s or inf
         return cls(*profile.slowdown(target_lane, draft_lane), pool)
 
     def slowdown(self, target_bytes_per_s: Floats, draft_bytes_per_s: Floats) -> Slowdown:
@@ -40,6 +43,9 @@ class PairContention(NamedTuple):
         A lane's demand falls with its measured slowdown. Demands that together exceed the pool get max-min fair
         shares.
         """
+        if self.pool_bytes_per_s == inf:
+            ones = np.ones_like(target_bytes_per_s)
+            return Slowdown(self.target_slowdown * ones, self.draft_slowdown * ones)
         target_wants = target_bytes_per_s / self.target_slowdown
         draft_wants = draft_bytes_per_s / self.draft_slowdown
         target, draft = stretches((target_wants, draft_wants), self.pool_bytes_per_s)

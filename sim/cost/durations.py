@@ -19,8 +19,8 @@ from hwprofiles.bounds import LONGEST_S, MOST_SLOWDOWN
 from hwprofiles.profile import Profile
 from sim.cost.contention import PairContention, Slowdown
 from sim.cost.cost_model import Floats, LaneCost, MeasuredCost, Part, PartFacts
+from sim.cost.crossings import Messages
 from sim.cost.group_cost import GroupCost
-from sim.cost.messages import Messages
 from sim.cost.prefill import PrefillTimes
 from sim.cost.round_plan import DRAFT_STEP, DRAFT_STREAMS, Operation, RoundPlan, RoundShape, StepKind
 from sim.ticks import one_in_ticks, work_in_ticks
@@ -90,10 +90,9 @@ class Collectives(NamedTuple):
         calls = [*operation.calls.items(), *([(streams, 1)] if streams else [])]
         return tuple(chain(*(self.of_target.collectives_s(part, operation.rows) * count for part, count in calls)))
 
-    def of_step_s(self, rows: int) -> tuple[float, ...]:
+    def of_step_s(self, kind: StepKind, rows: int) -> tuple[float, ...]:
         """The same of a step of whatever drafts."""
-        step = self.plan.step
-        return () if self.of_draft is None or step is None else self.of_draft.collectives_s(step, rows)
+        return () if self.of_draft is None else self.of_draft.collectives_s(self.plan.part_of(kind), rows)
 
 
 class DurationTables:

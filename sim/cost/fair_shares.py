@@ -12,19 +12,17 @@ from sim.cost.cost_model import Floats
 def fair_shares(wanted: Sequence[Floats], total: float) -> list[Floats]:
     """What everybody gets of `total`, in order; every entry of the arrays is a case of its own.
 
-    Filled like water: whoever wants least gets that, or an equal share where even that is too much; the others go on
-    with what is left. (Bertsekas and Gallager, Data Networks, 6.5.2.)
+    Filled like water: everybody has at most the same level, and who wants less than that has all it wants (Bertsekas
+    and Gallager, Data Networks, 6.5.2). When the k who want least have what they want, the others could have
+    (total - theirs) / (n - k) each; the level is the highest of these, since it rises as long as they want less.
     """
     wanted_DC = np.stack(wanted)  # [devices, cases]
-    order = np.argsort(wanted_DC, axis=0, kind="stable")
-    granted, left = np.empty_like(wanted_DC), np.full(wanted_DC.shape[1:], total, dtype=np.float64)
-    for num_served, devices in enumerate(order):
-        share = left / (len(order) - num_served)
-        wants = np.take_along_axis(wanted_DC, devices[np.newaxis], axis=0)[0]
-        gets = np.minimum(wants, share)
-        np.put_along_axis(granted, devices[np.newaxis], gets[np.newaxis], axis=0)
-        left = left - gets
-    return list(granted)
+    ascending_DC = np.sort(wanted_DC, axis=0)
+    theirs_DC = np.zeros_like(wanted_DC)
+    np.cumsum(ascending_DC[:-1], axis=0, out=theirs_DC[1:])
+    num_others = np.arange(len(wanted), 0, -1)[:, np.newaxis]
+    level_C = ((total - theirs_DC) / num_others).max(axis=0)
+    return list(np.minimum(wanted_DC, level_C))
 
 
 def stretches(wanted: Sequence[Floats], total: float) -> list[Floats]:

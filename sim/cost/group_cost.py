@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from hwprofiles.device_group import DeviceGroup
+from hwprofiles.profile import LaneProfile
 from sim.cost.collectives import Algorithm, all_gather_s, all_reduce_s
-from sim.cost.cost_model import Floats, LaneCost, Part, PartFacts
+from sim.cost.cost_model import Floats, LaneCost, MeasuredCost, Part, PartFacts
 
 _ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree")
 
@@ -39,3 +40,9 @@ class GroupCost:
         )
         gather_s = all_gather_s(gathered_bytes, group.num_devices, algorithm="tree", **speed)
         return (reduce_s,) * group.all_reduces.get(part.kind, 0) + (gather_s,) * group.all_gathers.get(part.kind, 0)
+
+
+def cost_of(lane: LaneProfile) -> LaneCost:
+    """The cost of a lane of a profile, be it one device or several."""
+    share = MeasuredCost(lane)
+    return share if lane.group is None else GroupCost(share, lane.group)

@@ -18,7 +18,7 @@ from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from sim.cost.contention import PairContention
 from sim.cost.cost_model import LaneCost, Part
-from sim.cost.messages import crossing_s, way_of
+from sim.cost.crossings import crossing_s, way_of
 
 _TARGET, _DRAFT = Part("prefill"), Part("draft_prefill")
 _ANY_CONTEXT = np.zeros(1)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sim.cost.messages import Way
+from sim.cost.crossings import Way
 from sim.events.simulated_sequence import SimulatedSequence
 from sim.machine.device import Device
-from sim.machine.host import Host
+from sim.machine.host_cpu import Host
 from sim.machine.link import Link, Path
 from sim.machine.memory_pool import MemoryPool, Run
 
@@ -27,9 +27,6 @@ class MeasuredPool(MemoryPool):
 
     def slow(self, active: Sequence[Run]) -> None:
         """See `MemoryPool`; the target's device joined first."""
-        if len(active) == 1:
-            active[0].slowdown = 1.0
-            return
         target, draft = active
         of_target, of_draft = self._slowdowns[target.what][draft.what]
         place = self._sequence.place

@@ -77,3 +77,17 @@ def test_the_fingerprint_follows_what_decides_a_measurement_and_nothing_else() -
     assert here["fingerprint"] == fingerprint(here) == fingerprint(here | {"system": "another kernel"})
     assert fingerprint(here | {"cpu_model": "another"}) != fingerprint(here)
     assert fingerprint(here | {"torch": "0.1"}) != fingerprint(here)
+
+
+def test_compiled_lanes_have_the_cores_of_those_of_torch(monkeypatch) -> None:
+    monkeypatch.setattr(host, "available_cores", lambda: (4, 7))
+    eager, compiled = host.lanes_of("cpu"), host.lanes_of("openvino:CPU")
+    assert [lane.name for lane in eager] == ["cpu0", "cpu1", "cpu0+1"]
+    assert [lane.name for lane in compiled] == ["openvino:CPU@0", "openvino:CPU@1", "openvino:CPU"]
+    assert [lane.cores for lane in eager] == [lane.cores for lane in compiled]
+    assert host.lanes_of("openvino:NPU") == (LaneCores(name="openvino:NPU", cores=(7,), num_threads=1),)
+
+
+def test_one_core_is_one_compiled_lane(monkeypatch) -> None:
+    monkeypatch.setattr(host, "available_cores", lambda: (3,))
+    assert [lane.name for lane in host.lanes_of("openvino:CPU")] == ["openvino:CPU@0"]

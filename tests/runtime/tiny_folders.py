@@ -29,7 +29,8 @@ def save_target(decoder, folder):
     folder.mkdir(parents=True, exist_ok=True)
     config = decoder.config
     heads, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    rows = {"qkv": [heads, kv, kv], "gate_up": [config.intermediate_size] * 2}
+    num_parts = 2 if config.mlp == "gated" else 1
+    rows = {"qkv": [heads, kv, kv], "gate_up": [config.intermediate_size] * num_parts}
     state = dict(decoder.named_parameters(remove_duplicate=False))
     tensors = {}
     for ours, theirs in decoder_tensors(config).items():
@@ -44,6 +45,7 @@ def save_target(decoder, folder):
             "num_hidden_layers": config.num_layers,
             "hidden_size": config.hidden_size,
             "intermediate_size": config.intermediate_size,
+            "ffn_dim": config.intermediate_size,
             "num_attention_heads": config.num_heads,
             "num_key_value_heads": config.num_kv_heads,
             "head_dim": config.head_dim,

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, say_next, show
 from mirrorsd.cli.json_option import JsonOption, write_json
-from mirrorsd.cli.options import ModelNames
 from mirrorsd.cli.progress_bar import task
 
 models = typer.Typer(
@@ -41,6 +41,40 @@ def list_models(json: JsonOption = None) -> None:
             show(f"  drafters, heads and exits for it: {', '.join(row['shipped']) or 'none'}")
 
 
+@models.command(epilog="Example: [bold]mirrorsd models memory --schedule best.yaml --target shape:qwen3-8b[/]")
+def memory(
+    schedule: options.ScheduleOption,
+    target: options.TargetOption = options.DEFAULT_TARGET,
+    drafter: options.DrafterOption = None,
+    dtype: options.DtypeOption = options.Dtype.BFLOAT16,
+    num_tokens: Annotated[int, typer.Option(min=2, help="Prompt and text together, in tokens.")] = 1024,
+    json: JsonOption = None,
+) -> None:
+    """Work out what a schedule takes of memory, lane by lane, without loading anything."""
+    from dataclasses import asdict
+
+    from decoding.schedule import load_schedule
+    from mirrorsd.model_pair import NO_DRAFTER, find_pair
+    from runtime.memory.needs import draft_size, memory_needed
+    from runtime.memory.room import available_bytes, gigabytes, in_words
+    from runtime.models.config import ModelConfig
+
+    wanted = load_schedule(schedule)
+    named = (drafter or wanted.drafter) if wanted.draft_lane is not None else NO_DRAFTER
+    pair = find_pair(target, drafter=named, dtype=dtype.value)
+    config = ModelConfig.from_folder(pair.target_folder)
+    draft = None
+    if pair.drafter is not None:
+        draft = draft_size(pair.drafter.folder, config, pair.dtype, shares_lane=wanted.is_pooled)
+    needs = memory_needed(config, wanted, dtype=pair.dtype, num_tokens=num_tokens, draft=draft)
+    total, available = sum(need.total for need in needs.values()), available_bytes()
+    lanes = {lane: {"total": need.total, **asdict(need)} for lane, need in needs.items()}
+    if write_json({"lanes": lanes, "total": total, "available": available}, json):
+        for lane, need in needs.items():
+            show(f"{lane}  {in_words(need)}")
+        show(f"in all {gigabytes(total)}, available {'unknown' if available is None else gigabytes(available)}")
+
+
 @models.command(epilog="Example: [bold]mirrorsd models fetch smollm2-135m-instruct[/]")
 def fetch(
     name: Annotated[str, typer.Argument(help="An embedded model, a hub id (owner/model), or a local folder.")],
@@ -53,4 +87,4 @@ def fetch(
         folder = resolve_model(name, progress=report)
     if write_json({"name": name, "folder": str(folder)}, json):
         show(f"{escaped(name)} is ready: {escaped(folder)}")
-        say_next("calibrate", *ModelNames(name).words, "--quick", "--out", "profile.yaml")
+        say_next("calibrate", *options.ModelNames(name).words, "--quick", "--out", "profile.yaml")

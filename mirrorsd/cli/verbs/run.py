@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from decoding.schedule import Schedule
     from mirrorsd.cli.other_programs import OthersWatch
     from mirrorsd.model_pair import ModelPair
+    from mirrorsd.replayed_run import ReplayEngine
     from mirrorsd.text_engine import Decoding, TextEngine
+    from runtime.lanes.lane import LaneSpec
 
 EXAMPLE = 'mirrorsd run --schedule best.yaml --prompt "Why is the sky blue?"'
 
@@ -31,6 +33,22 @@ def run(
     prompts: Annotated[
         Path | None,
         typer.Option(help='JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows.', show_default=False),
+    ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(
+            help="In place of prompts an acceptance record, of any pair: all work is done, but what is accepted is "
+            "replayed. Made for models with random weights (shape:PATH); results are labelled.",
+            show_default=False,
+        ),
+    ] = None,
+    rates: Annotated[
+        str | None,
+        typer.Option(
+            help="Like --replay, with rates: how often a drafted token is accepted, and an outcome prepared for, such "
+            "as 0.8,0.6.",
+            show_default=False,
+        ),
     ] = None,
     target: options.TargetOption = options.DEFAULT_TARGET,
     drafter: Annotated[
@@ -61,12 +79,13 @@ def run(
     from decoding.schedule import load_schedule
     from hwprofiles.profile import load_profile
     from mirrorsd.model_pair import name_of
-    from mirrorsd.text_engine import Decoding, TextEngine, lane_specs
+    from mirrorsd.text_engine import Decoding, all_lane_specs, lane_specs
 
-    asked = _asked(prompt, prompts)
+    source = _Source(prompt, prompts, replay, rates)
+    source.check(temperature)
     names = options.ModelNames(target, drafter, exits, dtype=dtype)
     pair, wanted = _with_models(load_schedule(schedule), names)
-    lanes = lane_specs(load_profile(profile) if profile is not None else None)
+    lanes = all_lane_specs() if profile is None else lane_specs(load_profile(profile))
     decoding = Decoding(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed)
     schedule_entry = wanted.model_dump(mode="json", exclude_defaults=True)
     settings = {
@@ -75,9 +94,15 @@ def run(
         "exits": name_of(pair.exits) if wanted.uses_exit else None,
         "dtype": pair.dtype,
         **asdict(decoding),
+        **source.settings,
     }
     saved: list[str] = []
-    with telling_what_was_saved(saved), TextEngine(pair, lanes) as engine, watching_others() as others:
+    with (
+        telling_what_was_saved(saved),
+        source.engine(pair, lanes, wanted, decoding) as engine,
+        watching_others() as others,
+    ):
+        asked = source.asked(engine)
         answers = _Answers(engine, wanted, decoding, others, streams=not quiet and json != STDOUT)
         rows = answers.to(asked) if out is None else answers.into(out, asked, settings, saved)
     summary = _summary(rows)
@@ -100,11 +125,74 @@ def _with_models(schedule: Schedule, names: options.ModelNames) -> tuple[ModelPa
     return pair, schedule.model_copy(update={"drafter": name_of(pair.drafter)})
 
 
+class _Source(NamedTuple):
+    """Where questions and their answers come from: prompts and the models, or a known acceptance."""
+
+    prompt: str | None
+    prompts: Path | None
+    replay: Path | None
+    rates: str | None
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What of it a row's settings hold."""
+        return {name: str(value) for name, value in (("replay", self.replay), ("rates", self.rates)) if value}
+
+    def check(self, temperature: float) -> None:
+        """Refuse none or several of them, and a replay of draws."""
+        from decoding.errors import ConfigError
+
+        if sum(value is not None for value in self) != 1:
+            raise ConfigError("give either --prompt TEXT or --prompts FILE, or --replay RECORD or --rates NUMBERS")
+        if self.settings and temperature > 0:
+            raise ConfigError(f"temperature is {temperature}: acceptance is replayed at temperature 0 alone")
+
+    def engine(
+        self, pair: ModelPair, lanes: Sequence[LaneSpec], schedule: Schedule, decoding: Decoding
+    ) -> TextEngine | ReplayEngine:
+        """What answers; raises `ConfigError` where the target reads no prompts."""
+        from decoding.errors import ConfigError
+        from decoding.record import AcceptanceRecord
+        from mirrorsd.replayed_run import ReplayEngine, drawn
+        from mirrorsd.text_engine import TextEngine
+        from runtime.storage.shape_folder import has_random_weights
+
+        if self.replay is None and self.rates is None:
+            if has_random_weights(pair.target_folder):
+                raise ConfigError(
+                    f"{pair.target} has random weights and reads no prompts; replay an acceptance: --replay or --rates"
+                )
+            return TextEngine(pair, lanes)
+        count = decoding.max_new_tokens
+        if self.rates is not None:
+            return ReplayEngine(pair, lanes, schedule, drawn(self.rates, num_tokens=count))
+        record = AcceptanceRecord.load(self.replay or "")
+        count = min(count, record.max_new_tokens)
+        return ReplayEngine(pair, lanes, schedule, record, max_new_tokens=count)
+
+    def asked(self, engine: TextEngine | ReplayEngine) -> tuple[Prompt, ...]:
+        """The questions."""
+        from calibrate.prompts import Prompt, load_prompts
+        from mirrorsd.replayed_run import ReplayEngine
+
+        if isinstance(engine, ReplayEngine):
+            return engine.prompts
+        if self.prompts is not None:
+            return load_prompts(self.prompts)
+        return (Prompt(prompt_id="prompt", category="", turns=(str(self.prompt),)),)
+
+
 class _Answers:
     """Rows for prompts that are answered one after the other."""
 
     def __init__(
-        self, engine: TextEngine, schedule: Schedule, decoding: Decoding, others: OthersWatch, *, streams: bool
+        self,
+        engine: TextEngine | ReplayEngine,
+        schedule: Schedule,
+        decoding: Decoding,
+        others: OthersWatch,
+        *,
+        streams: bool,
     ) -> None:
         self._engine, self._schedule, self._decoding, self._streams = engine, schedule, decoding, streams
         self._others = others
@@ -145,23 +233,12 @@ class _Answers:
             "text": answer.text,
             **prompt_numbers(answer.trace),
             "events": events,
+            **({"label": answer.trace.label} if answer.trace.label else {}),
         }
 
     def _stream(self, piece: str) -> None:
         if self._streams:
             typer.echo(piece, nl=False)
-
-
-def _asked(prompt: str | None, prompts: Path | None) -> tuple[Prompt, ...]:
-    from calibrate.prompts import Prompt, load_prompts
-    from decoding.errors import ConfigError
-
-    if (prompt is None) == (prompts is None):
-        msg = "give either --prompt TEXT or --prompts FILE"
-        raise ConfigError(msg)
-    if prompts is not None:
-        return load_prompts(prompts)
-    return (Prompt(prompt_id="prompt", category="", turns=(str(prompt),)),)
 
 
 def _head(pair: ModelPair, schedule: Schedule) -> str:
@@ -178,7 +255,9 @@ def _head(pair: ModelPair, schedule: Schedule) -> str:
 def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     num_tokens, num_rounds = sum(len(row["token_ids"]) for row in rows), sum(row["num_rounds"] for row in rows)
     decode_s = sum(row["decode_s"] for row in rows)
+    labels = sorted({row["label"] for row in rows if row.get("label")})
     return {
+        **({"label": "; ".join(labels)} if labels else {}),
         "num_prompts": len(rows),
         "num_tokens": num_tokens,
         "num_rounds": num_rounds,
@@ -193,7 +272,8 @@ def _in_words(summary: Mapping[str, Any]) -> str:
     from planner.wording import counted, milliseconds, tokens_per_second
 
     tpot_s = summary["tpot_s"]
-    return (
+    label = f"With {summary['label']}: " if "label" in summary else ""
+    return label + (
         f"{counted(summary['num_tokens'], 'token')} in {counted(summary['num_rounds'], 'round')} "
         f"({summary['mean_acceptance_length']:.2f} per round), {milliseconds(tpot_s)} per token, "
         f"{tokens_per_second(tpot_s)}"

@@ -65,6 +65,10 @@ class BranchCache:
         """Where the next rows of some branches go: at these places in their texts."""
         return BranchRows(self._own.keys[:, branches], self._own.values[:, branches], positions_RT)
 
+    def after_window(self, text: KVCache, num_window: int, rows: BranchRows) -> WindowThenBranches:
+        """The next rows of a text, and then a row of every branch, in one call."""
+        return WindowThenBranches(text, num_window, self, rows)
+
 
 class BranchRows(LayerKeys):
     """Rows of branches in one call; each sees its branch up to itself."""

@@ -23,6 +23,7 @@ Shapes: legend of `runtime.models.decoder`; E width of all features.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,11 +32,12 @@ from decoding.errors import LaneError
 from decoding.messages import Window
 from decoding.methods import METHODS
 from decoding.schedule import Schedule
-from runtime.drafters.language_model.branch_cache import BranchCache, WindowThenBranches
+from runtime.backends.backend import Backend, Branches, Plan, segments_between
+from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.model import DraftModel, DraftStates
 from runtime.drafters.language_model.proposals import Proposal, Proposer, as_window
 from runtime.drafters.window_drafter import Steps, WindowDrafter
-from runtime.models.kv_cache import KVCache
+from runtime.models.decoder import Decoder
 from runtime.models.masks import prefill_pieces
 from runtime.verification.rules import GREEDY, Sampling
 from runtime.wire.measurement import Measurement
@@ -53,9 +55,7 @@ class Drafter(WindowDrafter):
         self.model = model
         self.feature_layers = model.config.exit_features
         self.methods = tuple(name for name, traits in METHODS.items() if traits.has_draft_model)
-        self.dtype = model.decoder.embedding.weight.dtype
-        self.cache = KVCache(model.decoder.config, 0, dtype=self.dtype)
-        self.branches = self._branch_cache(0)
+        self._use(EagerBackend(model.decoder))
         self.text: list[int] = []
         self.cached: list[int] = []
         self.window = Window(())
@@ -63,6 +63,36 @@ class Drafter(WindowDrafter):
         self.propose = Proposer(model.output)
         self._num_streams = 0
         self._prompt_feature: Tensor | None = None
+
+    def run_on(self, new_backend: Callable[[Decoder], Backend]) -> bool:
+        """See `WindowDrafter`."""
+        backend = new_backend(self.model.decoder)
+        self.model.run_on(backend)
+        self._use(backend)
+        return True
+
+    def _use(self, backend: Backend) -> None:
+        self.backend, self.dtype = backend, backend.dtype
+        self.cache: Any = backend.new_text()
+        self.branches: Branches = backend.new_branches(0)
+
+    def prepare(self, schedule: Schedule, *, num_prompt: int, capacity: int) -> bool:
+        """See `WindowDrafter`."""
+        layers, config = self.model.decoder.config.num_layers, self.model.config
+        cut = (config.feature_layer,) if schedule.reads_features else ()
+        rows = {1, 2, schedule.num_speculative_tokens + 1} if schedule.reads_features else {1, 2}
+        whole = segments_between(layers)
+        self.backend.prepare(
+            Plan(
+                num_slots=slots_needed(schedule, capacity),
+                num_prompt=num_prompt,
+                rows=tuple(rows),
+                segments=tuple({*whole, *segments_between(*cut, layers)}),
+                prompt_segments=segments_between(*cut, layers) if num_prompt > 1 else (),
+                num_branches=num_roots(schedule),
+            )
+        )
+        return True
 
     @torch.inference_mode()
     def prefill(
@@ -79,6 +109,10 @@ class Drafter(WindowDrafter):
         if schedule.draft_streams > (sizes.num_streams if sizes else 0):
             msg = f"draft_streams is {schedule.draft_streams}: this draft has {sizes.num_streams if sizes else 'none'}"
             raise LaneError(msg)
+        if schedule.draft_streams and not self.backend.has_open_keys:
+            raise LaneError(
+                "draft_streams needs a draft on a lane of torch: its streams look at keys, which are not there"
+            )
         self._num_streams = schedule.draft_streams
         self._make_room(slots_needed(schedule, capacity), num_roots(schedule))
         self.num_tokens = schedule.num_speculative_tokens
@@ -96,11 +130,8 @@ class Drafter(WindowDrafter):
         """Slots for a text, and as many for each branch of it."""
         self.cache.start(num_slots)
         if num_branches != self.branches.num_branches:
-            self.branches = self._branch_cache(num_branches)
+            self.branches = self.backend.new_branches(num_branches)
         self.branches.start(num_slots)
-
-    def _branch_cache(self, num_branches: int) -> BranchCache:
-        return BranchCache(self.model.decoder.config, num_branches, 0, dtype=self.dtype)
 
     def rollout(self, committed: Sequence[int] = (), features_TE: Tensor | None = None) -> Steps:
         """See `WindowDrafter`."""
@@ -159,7 +190,7 @@ class Drafter(WindowDrafter):
         states = self.model.run(
             torch.tensor([[*tokens, *ids]]),
             positions=torch.tensor([*range(start, stop), *positions]),
-            cache=WindowThenBranches(self.cache, num_window, self.branches, rows),
+            cache=self.branches.after_window(self.cache, num_window, rows),
             features_BTE=features_TE[None],
         )
         self.cache.advance(num_window)
@@ -225,6 +256,8 @@ class Drafter(WindowDrafter):
         if measurement.with_features and self.model.fuse is None:
             raise LaneError("a step with_features cannot be timed: this draft takes none")
         schedule = Schedule(method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=1)
+        is_text = (measurement.num_proposals or rows) == 1
+        self.backend.prepare(self._plan_of_step(measurement, is_text=is_text))
         self.prefill([0], schedule=schedule, capacity=context + rows)
         self.propose = Proposer(self.model.output, num_alternatives=measurement.num_alternatives)
         self.cache.fill_random(context)
@@ -234,7 +267,7 @@ class Drafter(WindowDrafter):
             features_TE = torch.randn(rows, self.model.fuse.in_features, dtype=self.dtype)
         if measurement.part == "draft_start":
             return self._timed_start(ids, context, features_TE, measurement.num_proposals or 1)
-        if (measurement.num_proposals or rows) == 1:
+        if is_text:
             return lambda: self._time_text(ids, context, features_TE)
         self._make_room(context + 1, rows)
         self.branches.fill_random()
@@ -262,6 +295,18 @@ class Drafter(WindowDrafter):
             self.propose(hidden_RD, [position + 1 for position in positions])
 
         return run
+
+    def _plan_of_step(self, measurement: Measurement, *, is_text: bool) -> Plan:
+        layers, cut = self.model.decoder.config.num_layers, self.model.config.feature_layer
+        return Plan(
+            num_slots=measurement.context + measurement.rows,
+            num_prompt=0,
+            rows=(measurement.rows,) if is_text else (1,),
+            segments=segments_between(*([cut] if measurement.with_features else []), layers),
+            prompt_segments=(),
+            num_branches=0 if is_text else measurement.rows,
+            least_slots=measurement.context,
+        )
 
     def _time_text(self, ids: Sequence[int], context: int, features_TE: Tensor | None) -> None:
         """Rows in text order, the last of which proposes."""

@@ -11,17 +11,16 @@ Shapes: legend of `runtime.models.decoder`, plus E exit-feature layers.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from decoding.errors import ModelError
+from runtime.backends.backend import Backend, Text
 from runtime.drafters.streams.model import StreamConfig, StreamModel
-from runtime.models.attention import LayerKeys
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, rms_norm
-from runtime.models.kv_cache import KVCache
 from runtime.models.row_invariance import Linear
 from runtime.models.vocabulary import OutputRows
 
@@ -86,6 +85,16 @@ class DraftModel(nn.Module):
         self.streams: StreamModel | None = None
         self.register_buffer("kept_ids", torch.arange(config.vocab_size))
         self.output = OutputRows(self.kept_ids, self.decoder.lm_head.weight)
+        self._backend: Backend | None = None
+
+    def run_on(self, backend: Backend) -> None:
+        """Have layers and proposals computed there from now on."""
+        self._backend = backend
+        self.output.run_on(backend.head)
+
+    @property
+    def _runner(self) -> Backend | Decoder:
+        return self.decoder if self._backend is None else self._backend
 
     def share(self, target: Decoder, kept_ids: Tensor) -> None:
         """Use the target's embedding and the kept rows of its output head, frozen."""
@@ -103,7 +112,7 @@ class DraftModel(nn.Module):
         *,
         positions: Tensor,
         mask: Tensor | None,
-        cache: LayerKeys | None = None,
+        cache: Any = None,
         features_BTE: Tensor | None = None,
     ) -> Tensor:
         """Normalised hidden states [B, T, D]; `decoder.lm_head` turns them into reduced logits.
@@ -124,16 +133,23 @@ class DraftModel(nn.Module):
         *,
         positions: Tensor,
         mask: Tensor | None = None,
-        cache: LayerKeys | None = None,
+        cache: Any = None,
         features_BTE: Tensor | None = None,
     ) -> DraftStates:
-        """`forward`, and what entered the upper half: both [B, T, D]."""
-        entering = self.lower_half(ids_BT, positions=positions, mask=mask, cache=cache, features_BTE=features_BTE)
-        return DraftStates(entering, self._upper_half(entering, positions, mask, cache))
+        """`forward`, and what entered the upper half: both [B, T, D]; the upper half is all if nothing needs halves."""
+        is_cut = self.streams is not None or (self.fuse is not None and features_BTE is not None)
+        half = self.half_layer if is_cut else 0
+        runner = self._runner
+        if is_cut:
+            entering = self.lower_half(ids_BT, positions=positions, mask=mask, cache=cache, features_BTE=features_BTE)
+        else:
+            entering = runner.embedding(ids_BT)
+        x_BTD = runner.run_layers(
+            entering, half, self.decoder.config.num_layers, positions=positions, mask=mask, cache=cache
+        )
+        return DraftStates(entering, runner.normalise(x_BTD))
 
-    def step(
-        self, ids_T: Tensor, *, positions: Tensor, cache: KVCache, features_TE: Tensor | None = None
-    ) -> DraftStates:
+    def step(self, ids_T: Tensor, *, positions: Tensor, cache: Text, features_TE: Tensor | None = None) -> DraftStates:
         """`run` of the next rows of one text [T, D] at the cache's cursor, which moves after them."""
         features_BTE = None if features_TE is None else features_TE[None]
         states = self.run(ids_T[None], positions=positions, cache=cache, features_BTE=features_BTE)
@@ -151,11 +167,11 @@ class DraftModel(nn.Module):
         *,
         positions: Tensor,
         mask: Tensor | None,
-        cache: LayerKeys | None = None,
+        cache: Any = None,
         features_BTE: Tensor | None = None,
     ) -> Tensor:
         """The first half of `forward`: hidden states that enter layer `half_layer` + 1, [B, T, D]."""
-        decoder, done = self.decoder, 0
+        decoder, done = self._runner, 0
         x_BTD = decoder.embedding(ids_BT)
         if self.fuse is not None and features_BTE is not None:
             done = self.config.feature_layer
@@ -163,13 +179,7 @@ class DraftModel(nn.Module):
             x_BTD = x_BTD + self.fuse(features_BTE)
         if done < self.half_layer:
             x_BTD = decoder.run_layers(x_BTD, done, self.half_layer, positions=positions, mask=mask, cache=cache)
-        return x_BTD  # type: ignore[no-any-return]
-
-    def _upper_half(self, x_BTD: Tensor, positions: Tensor, mask: Tensor | None, cache: LayerKeys | None) -> Tensor:
-        """The second half of `forward`."""
-        decoder, start = self.decoder, self.half_layer
-        stop = decoder.config.num_layers
-        return decoder.normalise(decoder.run_layers(x_BTD, start, stop, positions=positions, mask=mask, cache=cache))
+        return x_BTD
 
     def add_streams(self) -> StreamModel:
         """Streams of the sizes in `config`, untrained, next to the weights that the layers have now."""

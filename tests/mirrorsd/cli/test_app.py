@@ -14,6 +14,7 @@ from mirrorsd.cli.console import telling_what_was_saved
 VERBS = (
     "models",
     "profiles",
+    "devices",
     "calibrate",
     "record",
     "search",

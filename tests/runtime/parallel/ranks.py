@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch.distributed import FileStore
 
+from decoding.errors import LaneError
 from runtime.parallel.group import Group
 from runtime.parallel.membership import Membership
 
@@ -54,14 +55,11 @@ def main():
     name, folder, membership, arguments = json.loads(sys.argv[1])
     module, _, function = name.partition(":")
     torch.set_num_threads(1)
-    group = None
     try:
         group = Group(Membership(**membership), FileStore(str(Path(folder) / "store")))
         result = getattr(import_module(module), function)(group, *arguments)
-    except Exception as error:
+    except LaneError as error:
         result = [type(error).__name__, str(error)]
-        if group is not None and "deadline_s" not in membership:
-            raise
     (Path(folder) / f"{membership['rank']}.json").write_text(json.dumps(result))
 
 

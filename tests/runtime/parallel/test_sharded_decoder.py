@@ -5,11 +5,13 @@ the choice of best ids with one from all logits. What is compared to a tolerance
 ranks with those of one, whose sums over heads and hidden units are not cut in parts.
 """
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 
+from runtime.backends.eager import EagerBackend
 from runtime.models.decoder import causal_mask
 from runtime.models.ranking import ranked_ids
 from runtime.models.self_test import is_row_invariant
@@ -19,7 +21,7 @@ from runtime.parallel.sharded_top_k import sharded_top_k
 from runtime.parallel.sharded_weights import load_sharded_decoder
 from tests.runtime.parallel.ranks import on_ranks
 from tests.runtime.tiny_folders import save_target
-from tests.tiny_models import VOCAB_SIZE, tiny_target
+from tests.tiny_models import OPT, VOCAB_SIZE, tiny_target
 
 TEXT = [5, 17, 3, 44, 8, 60, 0, 2, 31]
 MODELS = {
@@ -28,6 +30,7 @@ MODELS = {
     "one key/value head": {"num_kv_heads": 1},
     "a head of its own": {"tie_embeddings": False},
     "biases": {"architecture": "Qwen2ForCausalLM", "attention_bias": True},
+    "biases of sums": OPT,
     "norms of queries and keys": {"architecture": "Qwen3ForCausalLM", "qk_norm": True},
 }
 NUM_BEST = 40
@@ -55,7 +58,7 @@ def report(group, *folders):
         found.append(
             {
                 "logits": logits_of(decoder).tolist(),
-                "is_row_invariant": is_row_invariant(decoder),
+                "is_row_invariant": is_row_invariant(EagerBackend(decoder)),
                 "bytes": sum(weight.nbytes for weight in {id(w): w for w in decoder.layers.parameters()}.values()),
                 "best": best.ids.tolist(),
                 "best_of_all": ranked_ids(logits, NUM_BEST).tolist(),
@@ -118,6 +121,13 @@ def test_each_rank_holds_its_share_of_the_layers(ranks) -> None:
         assert all(size < 0.75 * whole for size in held)
         # norms are on every rank, and one key/value head may be
         assert whole <= sum(held) < 1.3 * whole
+
+
+def test_a_model_of_random_weights_is_whole_in_a_group_of_one(folders, tmp_path) -> None:
+    config = json.loads((folders[0] / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"mirrorsd_random_weights": 3}))
+    alone = load_sharded_decoder(tmp_path, Group.alone(), dtype=torch.float32)
+    assert torch.equal(logits_of(alone), logits_of(load_decoder(tmp_path, dtype=torch.float32)))
 
 
 def test_a_group_of_one_is_no_group(folders) -> None:

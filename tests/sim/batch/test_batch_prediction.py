@@ -19,7 +19,7 @@ from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
 from sim.acceptance.replay import Replay
 from sim.batch.batch_prediction import best_by_batch, not_in_batches, predict_batch, switch_off_at
-from sim.cost.messages import Messages
+from sim.cost.crossings import Messages
 from sim.cost.round_plan import LAYER, LM_HEAD, Part
 from sim.evaluator import predict
 from sim.ticks import TICK_S

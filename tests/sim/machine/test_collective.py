@@ -70,6 +70,14 @@ def test_closed_forms_hold_on_any_idle_links(
         )
 
 
+def test_a_tree_goes_up_over_its_childrens_links_and_down_over_their_parents() -> None:
+    env = Environment()
+    links = [Link(env, bytes_per_s=speed) for speed in (1.0, 4.0, 2.0)]
+    env.run(Collective(env, links, "tree").all_reduce(8.0))
+    # up: the second to the first, the third to the first; down: the first to the third, then to the second
+    assert env.now == 8 / 4 + 8 / 2 + 8 / 1 + 8 / 1
+
+
 def test_a_collective_waits_for_what_its_links_carry_already() -> None:
     env, ring = group(4, "ring")
     ring.links[2].send(80.0)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simpy import Environment
 
-from sim.machine.host import Host
+from sim.machine.host_cpu import Host
 from sim.machine.link import Link, Path
 
 TOLERANCE_S = 1e-9

@@ -3,6 +3,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from decoding.schedule import Schedule, save_schedule
 from mirrorsd.cli.app import app
 from runtime.drafters.shipped import shipped_names
 
@@ -54,3 +55,59 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
     result = CliRunner().invoke(app, ["models", "fetch", str(tmp_path)])
     assert result.exit_code == 2
     assert "config.json: no such file" in result.stderr
+
+
+@pytest.fixture
+def memory(tmp_path):
+    """What `models memory` says of a schedule with a shape for its target."""
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "vocab_size": 1000,
+        "num_hidden_layers": 2,
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 256,
+        "rms_norm_eps": 1e-5,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    target = f"shape:{tmp_path}"
+    schedule = Schedule(
+        method="mirror",
+        target_lane="cpu0",
+        draft_lane="cpu1",
+        num_speculative_tokens=4,
+        root_source="draft",
+        draft_top_k=2,
+        drafter=target,
+    )
+    save_schedule(schedule, tmp_path / "schedule.yaml")
+
+    def memory(*more):
+        words = ["models", "memory", "--schedule", str(tmp_path / "schedule.yaml"), "--target", target, *more]
+        return CliRunner().invoke(app, words)
+
+    return memory
+
+
+def test_memory_is_worked_out_lane_by_lane(memory):
+    result = memory("--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert list(found["lanes"]) == ["cpu0", "cpu1"]
+    assert found["total"] == sum(lane["total"] for lane in found["lanes"].values())
+    for lane in found["lanes"].values():
+        assert lane["total"] == sum(number for name, number in lane.items() if name != "total")
+    draft = found["lanes"]["cpu1"]
+    assert draft["branches"] == 10 * draft["keys_values"] > 0
+    longer = json.loads(memory("--json", "--num-tokens", "4096").stdout)["lanes"]["cpu1"]
+    assert longer["branches"] > 3 * draft["branches"]
+    assert json.loads(memory("--json", "--dtype", "float32").stdout)["total"] > found["total"]
+
+
+def test_memory_in_words(memory):
+    target, draft, total = memory().stdout.splitlines()
+    assert target.startswith("cpu0  ")
+    assert "weights " in target
+    assert "branches " in draft
+    assert total.startswith("in all ")

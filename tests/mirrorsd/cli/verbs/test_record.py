@@ -126,3 +126,11 @@ def test_an_interrupted_recording_goes_on_behind_what_it_had(mirrorsd, words, pr
     assert mirrorsd(*words, "--prompts", few, "--out", tmp_path / "few.npz").exit_code == 0
     whole = AcceptanceRecord.load(tmp_path / "few.npz").prompts
     assert [prompt.text.tolist() for prompt in kept[:3]] == [prompt.text.tolist() for prompt in whole]
+
+
+def test_acceptance_of_int8_weights_is_not_recorded(mirrorsd, words, prompt_file, tmp_path):
+    out = tmp_path / "record.npz"
+    refused = mirrorsd(*words, "--dtype", "int8", "--prompts", prompt_file(PROMPTS[0]), "--out", out)
+    assert refused.exit_code == 2
+    assert "acceptance is recorded in bfloat16 or float32" in " ".join(refused.stderr.split())
+    assert not out.exists()

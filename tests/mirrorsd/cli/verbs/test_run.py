@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from decoding.record import AcceptanceRecord
 from tests.mirrorsd.cli.interrupt import interrupted
 from tests.runtime import plain
 from tests.runtime.tiny_folders import save_target
@@ -203,3 +204,71 @@ def test_ctrl_c_leaves_whole_rows_and_says_so(words, schedule_file, prompt_file,
     assert "Traceback" not in stderr
     assert 2 <= len(rows_of(out)) < 450
     assert out.read_bytes().endswith(b"}\n")
+
+
+SHAPE = {
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 1000,
+    "num_hidden_layers": 2,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5,
+}
+LABEL = "random weights, replayed acceptance"
+
+
+@pytest.fixture
+def shapes(mirrorsd, tmp_path, monkeypatch):
+    """Runs a target and a draft of which only the shapes are there."""
+    monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
+    for name, raw in (("large", SHAPE), ("small", SHAPE | {"num_hidden_layers": 1})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(raw))
+    models = ("--target", f"shape:{tmp_path / 'large'}", "--drafter", f"shape:{tmp_path / 'small'}")
+    return lambda *more: mirrorsd("run", *models, "--quiet", *more)
+
+
+@pytest.mark.parametrize("name", ["autoregressive", "speculative"])
+def test_shapes_replay_a_record_of_another_pair_and_say_so_everywhere(
+    shapes, schedule_file, record_path, tmp_path, name
+):
+    out = tmp_path / "rows.jsonl"
+    words = ("--schedule", schedule_file(method=name), "--replay", record_path, "--max-new-tokens", 12)
+    result = shapes(*words, "--out", out, "--json")
+    assert result.exit_code == 0, result.output
+    recorded = AcceptanceRecord.load(record_path).prompts
+    found, rows = json.loads(result.stdout), rows_of(out)
+    assert found["label"] == LABEL
+    assert f"With {LABEL}: " in result.stderr
+    assert [row["label"] for row in rows] == [row["label"] for row in found["prompts"]] == [LABEL] * 3
+    assert [row["prompt_id"] for row in rows] == [one.name for one in recorded]
+    assert [row["token_ids"] for row in rows] == [one.text[:12].tolist() for one in recorded]
+    assert {row["settings"]["replay"] for row in rows} == {str(record_path)}
+    if name == "speculative":
+        assert found["num_rounds"] < found["num_tokens"]
+
+
+def test_shapes_run_with_drawn_rates(shapes, schedule_file):
+    result = shapes("--schedule", schedule_file(), "--rates", "1,1", "--max-new-tokens", 12, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert (found["num_rounds"], found["num_tokens"], found["label"]) == (3, 12, LABEL)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--prompt", "w5"), "has random weights and reads no prompts"),
+        ((), "give either --prompt TEXT or --prompts FILE, or --replay RECORD or --rates NUMBERS"),
+        (("--prompt", "w5", "--rates", "1,1"), "give either --prompt TEXT"),
+        (("--rates", "high"), "rates are 'high': expected two numbers"),
+        (("--rates", "2,1"), "rates lie in 0..1, found 2"),
+        (("--rates", "1,1", "--temperature", "1"), "temperature is 1.0: acceptance is replayed at temperature 0"),
+    ],
+)
+def test_what_shapes_cannot_do_is_said(shapes, schedule_file, words, complaint):
+    result = shapes("--schedule", schedule_file(), *words)
+    assert result.exit_code == 2
+    assert complaint in " ".join(result.stderr.split())

@@ -126,7 +126,7 @@ class Messages:
 
     @property
     def verdict_s(self) -> Floats:
-        """How long verdicts take, by the number of accepted tokens."""
+        """How long verdicts take that meet no other message, by the number of accepted tokens."""
         return crossing_s(self.to_draft, np.array(self.verdict_bytes))
 
     @property

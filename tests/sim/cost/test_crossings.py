@@ -5,7 +5,7 @@ import pytest
 
 from decoding.errors import ProfileError
 from hwprofiles.profile import LinkProfile, Profile
-from sim.cost.messages import Hop, Messages, crossing_s, second_arrival_s, way_of
+from sim.cost.crossings import Hop, Messages, crossing_s, second_arrival_s, way_of
 from tests.sim.worlds import AUTOREGRESSIVE, TREES, lane, lookup, machine, mirror, speculative, tree
 
 LINK = LinkProfile(lanes=("draft", "target"), latency_s=0.5, bytes_per_s=16, source="by hand")

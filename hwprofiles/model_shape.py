@@ -1,0 +1,239 @@
+"""The shape of a decoder model: how many bytes and FLOPs its parts cost, before anything of it is downloaded.
+
+Shapes are shipped as YAML next to this module, or read from any Hugging Face `config.json`. What a device makes of
+bytes and FLOPs lives in `sim.cost.roofline`; weights and tensors live in `runtime`.
+
+A model of `num_tracks` parallel tracks has that many decoders of `hidden_size` side by side, whose states meet after
+every segment only (SPD, as the Mirror-SD paper's draft); its head reads the states of all tracks.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from decoding.errors import ModelError, listed, mistake
+from decoding.yaml_file import StrictModel, load_yaml
+
+_FOLDER = Path(__file__).parent / "models"
+WeightFormat = Literal["bf16", "int8", "int4"]
+"""How matrices are stored; keys, values and activations are 16 bits wide in all of them."""
+
+BYTES_PER_WEIGHT: Final = {"bf16": 2.0, "int8": 1 + 2 / 128, "int4": 0.5 + 2 / 64}
+"""A 16-bit scale for each group of 128 weights, or of 64 where weights have four bits."""
+HEAD_FORMAT: Final[dict[WeightFormat, WeightFormat]] = {"bf16": "bf16", "int8": "int8", "int4": "int8"}
+"""Embeddings and output head: four-bit exports (OpenVINO, GGUF K-quants) keep these two in about eight."""
+_ACTIVATION_BYTES = 2
+_UNKNOWN_PARTS: Final = (
+    "kv_lora_rank",
+    "n_shared_experts",
+    "shared_expert_intermediate_size",
+    "mlp_only_layers",
+    "first_k_dense_replace",
+    "ssm_cfg",
+)
+"""Fields of a Hugging Face config that stand for parts a shape has no field for."""
+Size = Annotated[int, Field(ge=1, le=1 << 24)]
+Count = Annotated[int, Field(ge=0, le=4096)]
+
+
+class ModelShape(StrictModel):
+    """Sizes of a pre-norm decoder.
+
+    Attributes:
+        name: as its makers call it.
+        source: where the sizes are from.
+        num_layers, hidden_size, num_heads, num_kv_heads, head_dim: of a track, if there are several.
+        intermediate_size: width of the feed-forward part; of one expert where there are experts.
+        vocab_size: rows of the output head.
+        tie_embeddings: whether the output head is the embedding matrix.
+        max_position: longest context.
+        is_gated: whether the feed-forward part has a gate, and so three matrices instead of two.
+        learned_positions: rows of a table of positions; 0 for rotary ones.
+        num_experts, experts_per_token: of a mixture; 0 for a dense model.
+        num_tracks, num_segments: parallel decoders, and how often their states meet in a pass.
+    """
+
+    name: str
+    source: str
+    num_layers: Annotated[int, Field(ge=1, le=4096)]
+    hidden_size: Size
+    intermediate_size: Size
+    num_heads: Size
+    num_kv_heads: Size
+    head_dim: Size
+    vocab_size: Size
+    tie_embeddings: bool
+    max_position: Size
+    is_gated: bool = True
+    learned_positions: Annotated[int, Field(ge=0)] = 0
+    num_experts: Count = 0
+    experts_per_token: Count = 0
+    num_tracks: Annotated[int, Field(ge=1, le=64)] = 1
+    num_segments: Annotated[int, Field(ge=1, le=64)] = 1
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.num_heads % self.num_kv_heads:
+            msg = f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}"
+            raise ValueError(msg)
+        if bool(self.num_experts) != bool(self.experts_per_token) or self.experts_per_token > self.num_experts:
+            msg = f"experts_per_token is {self.experts_per_token} of {self.num_experts} experts"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def width(self) -> int:
+        """Elements of a position's state, over all tracks."""
+        return self.hidden_size * self.num_tracks
+
+    @property
+    def attention_parameters(self) -> int:
+        """Matrices of a layer's attention: queries and output, keys and values."""
+        return self.num_tracks * 2 * self.hidden_size * self.head_dim * (self.num_heads + self.num_kv_heads)
+
+    @property
+    def expert_parameters(self) -> int:
+        """Matrices of a layer's feed-forward part, or of one of its experts."""
+        return self.num_tracks * (3 if self.is_gated else 2) * self.hidden_size * self.intermediate_size
+
+    @property
+    def layer_parameters(self) -> int:
+        """All matrices of a layer; norms and biases are left out."""
+        router = self.hidden_size * self.num_experts
+        return self.attention_parameters + router + max(1, self.num_experts) * self.expert_parameters
+
+    @property
+    def head_parameters(self) -> int:
+        """The output head, tied or not."""
+        return self.vocab_size * self.width
+
+    @property
+    def num_parameters(self) -> int:
+        """All of the model's matrices."""
+        embeddings = (1 if self.tie_embeddings else 2) * self.head_parameters + self.learned_positions * self.width
+        return self.num_layers * self.layer_parameters + embeddings
+
+    def experts_touched(self, rows: float) -> float:
+        """Experts of a layer that at least one of `rows` tokens is sent to, in expectation; 1 for a dense model.
+
+        Tokens choose on their own and evenly: E (1 - (1 - k / E)^rows). Real routers are less even, and then fewer are
+        touched.
+        """
+        if not self.num_experts:
+            return 1.0
+        missed: float = (1 - self.experts_per_token / self.num_experts) ** rows
+        return self.num_experts * (1 - missed)
+
+    def layer_weight_bytes(self, weights: WeightFormat, rows: float = 1) -> float:
+        """Bytes of weights that one layer reads for a pass of `rows` tokens."""
+        read = self.layer_parameters - max(1, self.num_experts) * self.expert_parameters
+        return (read + self.experts_touched(rows) * self.expert_parameters) * BYTES_PER_WEIGHT[weights]
+
+    def layer_flops(self, rows: float, context: float) -> float:
+        """FLOPs of one layer over `rows` tokens that attend to `context` cached ones and to each other."""
+        matrices = self.layer_parameters - (max(1, self.num_experts) - max(1, self.experts_per_token)) * (
+            self.expert_parameters
+        )
+        keys = context + (rows + 1) / 2
+        return rows * (2 * matrices + 4 * self.num_tracks * self.num_heads * self.head_dim * keys)
+
+    def layer_activation_bytes(self, rows: float) -> float:
+        """Bytes of states between a layer's matrices, each written once and read once."""
+        attention = 2 * self.hidden_size + 2 * self.head_dim * (self.num_heads + self.num_kv_heads)
+        feed_forward = 2 * self.hidden_size + (3 if self.is_gated else 2) * self.intermediate_size * max(
+            1, self.experts_per_token
+        )
+        return 2 * rows * self.num_tracks * (attention + feed_forward) * _ACTIVATION_BYTES
+
+    def kv_bytes_per_token(self, *, of_layers: int | None = None) -> float:
+        """Keys and values of one token, of all layers or of so many."""
+        per_layer = 2 * self.num_tracks * self.num_kv_heads * self.head_dim * _ACTIVATION_BYTES
+        return float(per_layer * (self.num_layers if of_layers is None else of_layers))
+
+    def head_bytes(self, weights: WeightFormat, *, kept_vocabulary: int | None = None) -> float:
+        """Bytes of the output head, or of the rows of a reduced vocabulary."""
+        return (kept_vocabulary or self.vocab_size) * self.width * BYTES_PER_WEIGHT[HEAD_FORMAT[weights]]
+
+    def head_flops(self, rows: float, *, kept_vocabulary: int | None = None) -> float:
+        """FLOPs of the output head over `rows` tokens."""
+        return 2 * rows * (kept_vocabulary or self.vocab_size) * self.width
+
+    def weight_bytes(self, weights: WeightFormat) -> float:
+        """What the model occupies in memory, embeddings and all experts included; keys and values are extra."""
+        layers = self.num_layers * self.layer_parameters
+        others = self.num_parameters - layers
+        return layers * BYTES_PER_WEIGHT[weights] + others * BYTES_PER_WEIGHT[HEAD_FORMAT[weights]]
+
+
+def shipped_models() -> tuple[str, ...]:
+    """Ids of the shapes that are shipped."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
+
+
+def model_shape(name: str | Path) -> ModelShape:
+    """The shape of a model: a shipped id, a shape's YAML, a Hugging Face `config.json`, or a folder that holds one.
+
+    Raises:
+        ModelError: there is none of that name; lists those there are. Or the config is of a kind that has other parts.
+        ConfigError: a YAML or JSON file is wrong; names file, line and value.
+    """
+    path = Path(name).expanduser()
+    if str(name).lower() in shipped_models():
+        return load_yaml(_FOLDER / f"{str(name).lower()}.yaml", ModelShape)
+    if path.is_dir():
+        path /= "config.json"
+    if not path.is_file():
+        msg = (
+            f"no model shape is called {str(name)!r}; there are {', '.join(shipped_models())}. "
+            "Or name a Hugging Face config.json, or a folder that holds one"
+        )
+        raise ModelError(msg)
+    if path.suffix == ".json":
+        return shape_from_hf(load_yaml(path, dict[str, Any]), source=str(path))
+    return load_yaml(path, ModelShape)
+
+
+def shape_from_hf(raw: dict[str, Any], *, source: str = "config.json") -> ModelShape:
+    """The shape that a Hugging Face config describes; of one with several parts that of its text model.
+
+    Raises:
+        ModelError: it lacks a size, or has parts that this shape does not know (shared experts, layers of several
+            kinds, compressed keys and values): their bytes would be missing from every prediction.
+    """
+    found = raw.get("text_config") or raw
+    heads, hidden = found.get("num_attention_heads"), found.get("hidden_size")
+    unknown = [name for name in _UNKNOWN_PARTS if found.get(name)]
+    unknown += ["layer_types"] * ("linear_attention" in (found.get("layer_types") or ()))
+    unknown += ["word_embed_proj_dim"] * (found.get("word_embed_proj_dim", hidden) != hidden)
+    if unknown:
+        msg = f"{source}: {unknown[0]} is {found[unknown[0]]!r}; a shape does not describe such models yet"
+        raise ModelError(msg)
+    is_opt = found.get("ffn_dim") is not None
+    experts = found.get("num_experts") or found.get("num_local_experts") or 0
+    sizes = {
+        "name": str(found.get("_name_or_path") or raw.get("_name_or_path") or Path(source).parent.name or source),
+        "source": source,
+        "num_layers": found.get("num_hidden_layers"),
+        "hidden_size": hidden,
+        "intermediate_size": found.get("moe_intermediate_size" if experts else "", None)
+        or found.get("ffn_dim")
+        or found.get("intermediate_size"),
+        "num_heads": heads,
+        "num_kv_heads": found.get("num_key_value_heads") or heads,
+        "head_dim": found.get("head_dim") or (hidden // heads if hidden and heads else None),
+        "vocab_size": found.get("vocab_size"),
+        "tie_embeddings": found.get("tie_word_embeddings", raw.get("tie_word_embeddings", is_opt)),
+        "max_position": found.get("max_position_embeddings"),
+        "is_gated": not is_opt,
+        "learned_positions": (found.get("max_position_embeddings") or 0) + 2 if is_opt else 0,
+        "num_experts": experts,
+        "experts_per_token": (found.get("num_experts_per_tok") or 0) if experts else 0,
+    }
+    try:
+        return ModelShape.model_validate(sizes)
+    except ValidationError as error:
+        mistakes = [f"{source}: {mistake(item)}" for item in error.errors(include_url=False)]
+        raise ModelError(listed(mistakes)) from error

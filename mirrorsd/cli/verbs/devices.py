@@ -1,0 +1,30 @@
+"""`mirrorsd devices`: where lanes can be, what each device can do, and why one is missing."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from mirrorsd.cli.console import escaped, show
+from mirrorsd.cli.json_option import JsonOption, write_json
+
+EXAMPLE = "mirrorsd devices --json"
+
+
+def devices(json: JsonOption = None) -> None:
+    """List the devices that lanes can be on, what each can do, and why one is missing."""
+    from hwprofiles.host import lanes_of
+    from runtime.backends.devices import devices as all_devices
+
+    rows = [
+        asdict(device) | {"lane_names": [lane.name for lane in lanes_of(device.name)] if not device.missing else []}
+        for device in all_devices()
+    ]
+    if not write_json({"devices": rows}, json):
+        return
+    for row in rows:
+        if row["missing"]:
+            show(f"[bold]{escaped(row['name'])}[/]  missing: {escaped(row['missing'])}")
+            continue
+        show(f"[bold]{escaped(row['name'])}[/]  {escaped(row['description'])}")
+        show(f"  weights: {', '.join(row['forms'])}")
+        show(f"  lanes: {escaped(', '.join(row['lane_names']))}; for {escaped(row['lanes'])}")

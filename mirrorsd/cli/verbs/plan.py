@@ -1,0 +1,186 @@
+"""`mirrorsd plan`: what would pay on a machine that is not here, from data sheets and the shapes of two models."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mirrorsd.cli.console import say, show, show_paragraphs
+from mirrorsd.cli.json_option import JsonOption, write_json
+
+if TYPE_CHECKING:
+    from decoding.record import AcceptanceRecord
+    from planner.platform_plan.platform_plan import PlannedSchedule, PlatformPlan
+    from sim.acceptance.assumed import AssumedAcceptance
+
+EXAMPLE = "mirrorsd plan --target qwen3-14b --draft qwen3-0.6b --platform lunar-lake"
+
+
+class Weights(StrEnum):
+    """How weights are stored."""
+
+    BF16 = "bf16"
+    INT8 = "int8"
+    INT4 = "int4"
+
+
+def plan(
+    target: Annotated[str, typer.Option(help="A shipped model shape, or a Hugging Face config.json or its folder.")],
+    draft: Annotated[str, typer.Option(help="The draft, likewise.")],
+    platform: Annotated[str, typer.Option(help="A shipped platform, or a platform YAML.")],
+    acceptance: Annotated[
+        str | None,
+        typer.Option(
+            help="How often drafted tokens are accepted: [bold]0.8[/], by place [bold]0.8,0.7,0.6[/], a YAML of rates, "
+            "or a record (.npz). Without it public measurements of another pair are assumed.",
+            show_default=False,
+        ),
+    ] = None,
+    context: Annotated[int, typer.Option(min=1, help="Tokens of a prompt.")] = 512,
+    new_tokens: Annotated[int, typer.Option(min=1, help="New tokens of an answer.")] = 128,
+    weights: Annotated[
+        Weights | None,
+        typer.Option(help="Weights of the target; int4 where devices share one memory, else bf16.", show_default=False),
+    ] = None,
+    draft_weights: Annotated[
+        Weights | None, typer.Option(help="Weights of the draft; without it as the target's.", show_default=False)
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="PART.FIELD=VALUE",
+            help="What if: another number, such as [bold]npu.memory_efficiency=0.5[/] or "
+            "[bold]memory.bytes_per_s=+10%[/]; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Rows of the ranking to show.")] = 10,
+    out: Annotated[Path | None, typer.Option(help="Write a page (HTML) here.", show_default=False)] = None,
+    json: JsonOption = None,
+) -> None:
+    """Say whether speculation would pay on a platform, and where to put the draft; nothing is run or downloaded."""
+    from mirrorsd.pair_on_platform import plan_pair
+    from planner.platform_plan.advice import advice
+    from planner.platform_plan.page import write_page
+
+    found = plan_pair(
+        target,
+        draft,
+        platform,
+        acceptance=_acceptance(acceptance),
+        lengths=(context, new_tokens),
+        weights=(None if weights is None else weights.value, None if draft_weights is None else draft_weights.value),
+        changes=_changes(set_ or []),
+    )
+    if out is not None:
+        write_page(found, out)
+        say(f"Wrote {out}")
+    if write_json(_result(found), json):
+        show(_ranking(found, top))
+        show_paragraphs(*advice(found))
+
+
+def _changes(settings: list[str]) -> dict[str, str]:
+    """What `--set` sets, by part and field."""
+    from decoding.errors import ConfigError
+
+    changes = {}
+    for setting in settings:
+        part, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {setting!r}: write PART.FIELD=VALUE, such as npu.memory_efficiency=0.5")
+        changes[part.strip()] = value.strip()
+    return changes
+
+
+def _acceptance(text: str | None) -> AssumedAcceptance | AcceptanceRecord | None:
+    """Rates, or a record; None for what is assumed by default."""
+    from decoding.record import AcceptanceRecord
+    from sim.acceptance.assumed import parse_acceptance
+
+    if text is None:
+        return None
+    return AcceptanceRecord.load(text) if text.endswith(".npz") else parse_acceptance(text)
+
+
+def _ranking(found: PlatformPlan, top: int) -> Any:
+    """The best of every method on every placement."""
+    from mirrorsd.cli.tables import plain_table
+    from planner.platform_plan.advice import interval, schedule_names_of
+    from planner.wording import factor, milliseconds
+
+    leaders = found.leaders()[:top]
+    table = plain_table(f"Best of every method and place, of {len(found.ranking):,} schedules: predicted ms per token")
+    table.add_column("schedule")
+    table.add_column("place")
+    for heading in ("ms", "interval", "times plain", "at most"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, one in zip(schedule_names_of(leaders), leaders, strict=True):
+        time = milliseconds(one.tpot_s).removesuffix(" ms")
+        table.add_row(name, str(one.pair), time, interval(one), factor(one.speedup), factor(one.bound))
+    return table
+
+
+def _result(found: PlatformPlan) -> dict[str, Any]:
+    from planner.platform_plan.advice import advice, schedule_names_of
+
+    needed, comparison = found.needed, found.comparison
+    return {
+        "ranking": [_row(name, one) for name, one in zip(schedule_names_of(found.ranking), found.ranking, strict=True)],
+        "verdict": "\n\n".join(advice(found)),
+        "pays": found.pays,
+        "speedup": None
+        if comparison is None
+        else {"value": comparison.ratio, "low": comparison.low, "high": comparison.high},
+        "break_even": None
+        if needed is None
+        else {"acceptance": needed.at, "low": needed.low, "high": needed.high, "now": needed.now},
+        "search": {
+            "num_schedules": len(found.ranking),
+            "num_prompts": len(found.question.record.prompts),
+            "seconds": found.seconds,
+        },
+        "memory": [
+            {
+                "place": str(need.pair),
+                "memory": need.memory,
+                "needed_bytes": need.needed_bytes,
+                "capacity_bytes": need.capacity_bytes,
+                "fits": need.fits,
+            }
+            for need in found.needs
+        ],
+        "left_out": list(found.left_out),
+        "assumptions": [
+            {
+                "field": one.field,
+                "value": one.value,
+                "low": one.low,
+                "high": one.high,
+                "status": one.status,
+                "source": one.source,
+            }
+            for one in found.assumptions
+        ],
+    }
+
+
+def _row(name: str, one: PlannedSchedule) -> dict[str, Any]:
+    return {
+        "name": name,
+        "schedule": one.schedule.model_dump(mode="json", exclude_defaults=True),
+        "method": one.schedule.method,
+        "placement": {"target": one.pair.target, "draft": one.pair.draft},
+        "tpot_s": one.tpot_s,
+        "tpot_s_low": one.tpot_s_low,
+        "tpot_s_high": one.tpot_s_high,
+        "ttft_s": one.prediction.ttft_s,
+        "speedup": one.speedup,
+        "energy_j_per_token": one.energy_j_per_token,
+        "usd_per_million_tokens": one.usd_per_million_tokens,
+        "bound": one.bound,
+    }

@@ -1,0 +1,167 @@
+"""The answer in words: whether to speculate, where to put the draft, what it could bring, and what it all rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from planner.platform_plan.device_pairs import LanePair
+from planner.platform_plan.platform_plan import PlannedSchedule, PlatformPlan
+from planner.search.comparison import Comparison
+from planner.settings_in_words import settings
+from planner.wording import (
+    counted,
+    factor,
+    listing,
+    milliseconds,
+    percent,
+    schedule_name,
+    schedule_names,
+    tokens_per_second,
+)
+
+_MOST_SHAKY: Final = 5
+_SLOWER: Final = {"faster": "is faster", "slower": "is slower", "cannot tell": "may be faster or slower"}
+
+
+def advice(plan: PlatformPlan) -> Iterator[str]:
+    """Paragraphs, the answer first."""
+    yield headline(plan)
+    yield " ".join(_what_to_do(plan))
+    yield " ".join([*_other_places(plan), *_limits(plan)])
+    yield " ".join([*_acceptance(plan), *_costs(plan)])
+    yield " ".join(_trust(plan))
+
+
+def headline(plan: PlatformPlan) -> str:
+    """The answer in a sentence."""
+    if plan.comparison is None:
+        return "No: nothing that drafts can be predicted on this platform."
+    speed = f"{_ratio(plan.comparison)} the speed of plain decoding"
+    known = "recorded" if plan.question.record.assumed is None else "assumed"
+    if plan.pays == "yes":
+        return f"Yes, speculation pays here, by data sheets and {known} acceptance: {speed}."
+    if plan.pays == "no":
+        return f"No, speculation does not pay here, by data sheets and {known} acceptance: its best has {speed}."
+    if plan.turns_on_acceptance:
+        rate = plan.question.acceptance
+        return (
+            f"Cannot tell whether speculation pays here: its best has {speed} by the {known} acceptance of "
+            f"{percent(rate.value)}, which may be {percent(rate.low)} to {percent(rate.high)}. Measure it, or give it."
+        )
+    return f"Cannot tell from data sheets whether speculation pays here: its best has {speed}."
+
+
+def schedule_names_of(ranked: Sequence[PlannedSchedule]) -> tuple[str, ...]:
+    """A name for each of one table."""
+    return schedule_names([(one.schedule, "in turn" if one.pair.in_turn else "split") for one in ranked])
+
+
+def interval(one: PlannedSchedule) -> str:
+    """The ends of a time per token; where nothing is known from below, the upper one."""
+    if one.tpot_s_low <= 0:
+        return f"up to {milliseconds(one.tpot_s_high)}"
+    return f"{milliseconds(one.tpot_s_low).removesuffix(' ms')} to {milliseconds(one.tpot_s_high)}"
+
+
+def _what_to_do(plan: PlatformPlan) -> Iterator[str]:
+    best, plain, question = plan.drafting, plan.plain, plan.question
+    alone = f"plain decoding of {question.target} on {_device(plan, plain.pair.target)}"
+    if best is None or plan.pays == "no":
+        yield f"Leave the draft out: {alone} is predicted to give {tokens_per_second(plain.tpot_s)}."
+        if best is None:
+            return
+        yield f"The best that speculates is {_named(best)} with the {_places(plan, best.pair)}."
+        return
+    start = "Put the" if plan.pays == "yes" else "If it does, then with the"
+    yield (
+        f"{start} {_places(plan, best.pair)}: {settings(best.schedule, plan.profile)}, "
+        f"{'while the target works' if best.schedule.traits.overlaps else 'then verify'}. "
+        f"Predicted are {tokens_per_second(best.tpot_s)} ({interval(best)} per token); {alone}: "
+        f"{tokens_per_second(plain.tpot_s)}."
+    )
+
+
+def _other_places(plan: PlatformPlan) -> Iterator[str]:
+    """The best on every other placement next to plain decoding."""
+    best = plan.drafting
+    seen: set[LanePair] = set() if best is None else {best.pair}
+    for one in plan.ranking:
+        if not one.schedule.num_speculative_tokens or one.pair in seen:
+            continue
+        seen.add(one.pair)
+        found = plan.compared(one)
+        yield (
+            f"With the {_places(plan, one.pair)} the best is {_named(one)}: it {_SLOWER[found.outcome]} than plain "
+            f"decoding, {_ratio(found)}."
+        )
+
+
+def _limits(plan: PlatformPlan) -> Iterator[str]:
+    best = plan.drafting
+    if best is not None:
+        yield (
+            f"Were every drafted token accepted and every draft in time, {_named(best)} could be at most "
+            f"{factor(best.bound)} as fast as plain decoding."
+        )
+    yield from (f"Left out: {reason.rstrip('.')}." for reason in plan.left_out)
+
+
+def _acceptance(plan: PlatformPlan) -> Iterator[str]:
+    needed = plan.needed
+    if needed is None:
+        return
+    now = f"here {percent(needed.now)} are"
+    if needed.at is not None:
+        ends = (
+            "" if needed.low is None or needed.high is None else f" ({percent(needed.low)} to {percent(needed.high)})"
+        )
+        yield f"Speculation breaks even where {percent(needed.at)}{ends} of drafted tokens are accepted; {now}."
+    elif needed.always:
+        yield f"Speculation is predicted to be faster at every acceptance asked about, from 5 % to 95 %; {now}."
+    else:
+        yield f"Speculation is predicted to be slower at every acceptance asked about, from 5 % to 95 %; {now}."
+
+
+def _costs(plan: PlatformPlan) -> Iterator[str]:
+    shown = [plan.plain] if plan.drafting is None else [plan.drafting, plan.plain]
+    energy = [f"{one.schedule.traits.title} {one.energy_j_per_token:.2g} J" for one in shown if one.energy_j_per_token]
+    money = [
+        f"{one.schedule.traits.title} ${one.usd_per_million_tokens:.2f}" for one in shown if one.usd_per_million_tokens
+    ]
+    if energy:
+        yield f"Energy per token: {listing(energy)}."
+    if money:
+        yield f"Price of a million tokens, power not included: {listing(money)}."
+
+
+def _trust(plan: PlatformPlan) -> Iterator[str]:
+    guessed = [one for one in plan.assumptions if one.status == "guessed"]
+    shaky = sorted(guessed, key=lambda one: -one.relative_error)[:_MOST_SHAKY]
+    yield (
+        f"Nothing was measured on this machine: {counted(len(plan.assumptions), 'number')} come from elsewhere, "
+        f"{len(guessed)} of them are guessed."
+    )
+    if shaky:
+        yield f"The least certain: {listing([f'{one.field} {one.value:.3g}' for one in shaky])}."
+
+
+def _named(one: PlannedSchedule) -> str:
+    return schedule_name(one.schedule, "in turn" if one.pair.in_turn else "split")
+
+
+def _places(plan: PlatformPlan, pair: LanePair) -> str:
+    target, draft = plan.question.target, plan.question.draft
+    if pair.is_pooled:
+        return f"target ({target}) and the draft ({draft}) on {_device(plan, pair.target)}"
+    return f"target ({target}) on {_device(plan, pair.target)} and the draft ({draft}) on {_device(plan, pair.draft)}"
+
+
+def _device(plan: PlatformPlan, lane: str) -> str:
+    members = plan.question.platform.members(lane)
+    name = plan.question.platform.device(members[0]).name
+    return f"{lane} ({name})" if len(members) == 1 else f"{lane} ({len(members)} of {name})"
+
+
+def _ratio(found: Comparison) -> str:
+    return f"{factor(found.ratio)} ({factor(found.low)} to {factor(found.high)})"

@@ -1,0 +1,71 @@
+"""What is assumed to be accepted where a person gives no record and no rates: somebody's measurements, and whose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Final
+
+from decoding.schedule import MAX_WINDOW
+from sim.acceptance.rates import TaskRates
+
+TASK_RATES: Final[Mapping[str, float]] = {
+    "mt_bench": 0.59,
+    "translation": 0.64,
+    "summarization": 0.51,
+    "qa": 0.53,
+    "math_reasoning": 0.71,
+    "rag": 0.58,
+}
+RATES_SOURCE: Final = (
+    "mean 0.60: accepted shares .60 / .40 of 1 / 3 drafted tokens, measured for Qwen3-14B with Qwen3-0.6B "
+    "(openvino discussion 36484); spread over tasks as vanilla speculation's published speed-ups of the same pair at "
+    "temperature 0 (arXiv 2510.13161, Table 1)"
+)
+ALTERNATIVES: Final = (0.20, 0.28, 0.35, 0.38, 0.41, 0.42, 0.44, 0.44)
+ALTERNATIVES_SOURCE: Final = (
+    "the draft shipped for SmolLM2-135M, where its token was refused: 133 positions of this project's demos"
+)
+COVERAGE: Final[Mapping[float, Sequence[float]]] = {
+    0.5: (0.21, 0.25, 0.29, 0.32, 0.33, 0.36, 0.38, 0.39),
+    2 / 3: (0.29, 0.35, 0.39, 0.42, 0.44, 0.47, 0.50, 0.50),
+    0.8: (0.48, 0.57, 0.60, 0.67, 0.69, 0.69, 0.74, 0.74),
+}
+"""By the share of the target's layers after which the exit is taken, for 1 to 8 candidates."""
+COVERAGE_SOURCE: Final = (
+    "the trained exits shipped for SmolLM2-135M after half, two thirds and four fifths of its layers, where the draft "
+    "was refused: 133 positions of this project's demos; an exit that is the bare final norm and head covers less"
+)
+
+
+def default_rates(num_layers: int, rates: Mapping[str, Sequence[float]] | None = None) -> dict[str, TaskRates]:
+    """Rates by task, with the alternatives and exits that go with them.
+
+    Args:
+        num_layers: of the target.
+        rates: of drafted tokens by place and task, in place of the default ones.
+    """
+    layers = [min(num_layers - 1, max(1, round(share * num_layers))) for share in COVERAGE]
+    coverage = dict(zip(layers, map(tuple, COVERAGE.values()), strict=True))
+    by_task = rates or {task: (rate,) * MAX_WINDOW for task, rate in TASK_RATES.items()}
+    return {
+        task: TaskRates(rates=tuple(places), alternative_rates=ALTERNATIVES, exit_coverage=coverage)
+        for task, places in by_task.items()
+    }
+
+
+def mean_rate(by_task: Mapping[str, TaskRates]) -> float:
+    """The mean over tasks of the first place's rate."""
+    return fmean(rates.rates[0] for rates in by_task.values())
+
+
+def with_mean_rate(by_task: Mapping[str, TaskRates], mean: float) -> dict[str, TaskRates]:
+    """The same rates with their odds moved by one factor, so that odds of `mean` (0..1) take the place of today's."""
+    now = mean_rate(by_task)
+    factor = mean / (1 - mean) / (now / (1 - now))
+    return {
+        task: rates.model_copy(
+            update={"rates": tuple(factor * rate / (1 - rate + factor * rate) for rate in rates.rates)}
+        )
+        for task, rates in by_task.items()
+    }

@@ -1,0 +1,91 @@
+"""Where target and draft could run on a platform: every different place once, however many equal devices there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from decoding.errors import ProfileError
+from hwprofiles.platform import Platform
+from sim.cost.derived_profile import speed_on
+
+
+class LanePair(NamedTuple):
+    """Where a target and its draft run: on two lanes, or both on one.
+
+    Attributes:
+        target: lane of the target.
+        draft: lane of the draft.
+        in_turn: whether they share a device, so that they cannot work at the same time.
+    """
+
+    target: str
+    draft: str
+    in_turn: bool = False
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether they take turns on one lane."""
+        return self.target == self.draft
+
+    def __str__(self) -> str:
+        return f"both on {self.target}" if self.is_pooled else f"target on {self.target}, draft on {self.draft}"
+
+
+def lane_pairs(platform: Platform, lanes: Sequence[str]) -> list[LanePair]:
+    """Every different placement on some of a platform's devices and groups, those on one lane first.
+
+    Two devices are the same place for a target if all their numbers are. Of a kind of device a target's draft has the
+    nearest one that shares its memory and the nearest one that does not. A group's draft may also run on one of its
+    devices, in turn with the target.
+    """
+    kinds: dict[object, str] = {}
+    for lane in lanes:
+        kinds.setdefault(_kind(platform, lane), lane)
+    targets = list(kinds.values())
+    pairs = [LanePair(lane, lane, in_turn=True) for lane in targets]
+    pairs += [
+        LanePair(target, platform.members(target)[0], in_turn=True) for target in targets if target in platform.groups
+    ]
+    for target in targets:
+        others = [lane for lane in lanes if not set(platform.members(target)) & set(platform.members(lane))]
+        nearest: dict[object, str] = {}
+        for draft in sorted(others, key=lambda lane: _distance_s(platform, target, lane)):
+            nearest.setdefault((_kind(platform, draft), _shares_memory(platform, target, draft)), draft)
+        pairs += [LanePair(target, draft) for draft in others if draft in nearest.values()]
+    return pairs
+
+
+def usable_lanes(platform: Platform, num_prompt_tokens: int = 1) -> tuple[list[str], list[str]]:
+    """Devices and groups that can read such prompts and whose speed can be told, and for the others why not."""
+    lanes, reasons = [], []
+    for lane in (*platform.devices, *platform.groups):
+        try:
+            speeds = [speed_on(platform, member) for member in platform.members(lane)]
+        except ProfileError as error:
+            reasons.append(f"{lane}: {error}")
+            continue
+        most = min((speed.max_prompt for speed in speeds if speed.max_prompt is not None), default=num_prompt_tokens)
+        if most < num_prompt_tokens:
+            reasons.append(f"{lane}: it reads prompts of at most {most:,} tokens, and some have {num_prompt_tokens:,}")
+        else:
+            lanes.append(lane)
+    return lanes, reasons
+
+
+def _kind(platform: Platform, lane: str) -> tuple[str, ...]:
+    """Everything that is known of a lane's devices and their memories, their names left out."""
+    return tuple(
+        platform.device(member).model_dump_json() + platform.pool_of(member)[1].model_dump_json(exclude={"devices"})
+        for member in platform.members(lane)
+    )
+
+
+def _distance_s(platform: Platform, one: str, other: str) -> float:
+    """What a message of a few tokens takes between the first devices of two lanes."""
+    return platform.transfer_s(platform.members(one)[0], platform.members(other)[0], 1e3)
+
+
+def _shares_memory(platform: Platform, one: str, other: str) -> bool:
+    pools = [{platform.pool_of(member)[0] for member in platform.members(lane)} for lane in (one, other)]
+    return bool(pools[0] & pools[1])

@@ -1,0 +1,46 @@
+"""The page of a plan: one HTML file that opens offline and says what the answer rests on, number by number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from jinja2 import FileSystemLoader, StrictUndefined
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from decoding.yaml_file import write_atomically
+from planner.platform_plan.advice import advice, headline, interval, schedule_names_of
+from planner.platform_plan.evidence import Evidence, public_evidence
+from planner.platform_plan.platform_plan import PlatformPlan
+from planner.wording import factor, milliseconds
+
+_MOST_ROWS: Final = 40
+
+
+def write_page(plan: PlatformPlan, path: Path) -> None:
+    """Write the page atomically."""
+    write_atomically(path, render_page(plan))
+
+
+def render_page(plan: PlatformPlan) -> str:
+    """The page as text."""
+    environment = ImmutableSandboxedEnvironment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
+    )
+    environment.filters |= {"milliseconds": milliseconds, "factor": factor, "interval": interval, "in_unit": in_unit}
+    leaders = plan.leaders()[:_MOST_ROWS]
+    return environment.get_template("page.html").render(
+        plan=plan,
+        headline=headline(plan),
+        paragraphs=list(advice(plan))[1:],
+        rows=list(zip(schedule_names_of(leaders), leaders, strict=True)),
+        slowest_s=max(one.tpot_s_high for one in leaders),
+        evidence=public_evidence(),
+    )
+
+
+def in_unit(value: float, evidence: Evidence) -> str:
+    """A number of some evidence as people write it."""
+    if evidence.unit == "tokens/s":
+        return f"{value:.1f} tokens/s"
+    return factor(value) if evidence.unit == "times" else f"{value * 100:+.0f} %".replace("-", "\u2212")

@@ -1,0 +1,37 @@
+"""The schedules that are tried on every placement: plain, in turn, and mirror with roots of the draft or of exits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import product
+from typing import Final
+
+from decoding.schedule import Schedule
+from planner.platform_plan.device_pairs import LanePair
+
+WINDOWS: Final = (1, 2, 3, 4, 5, 7)
+DRAFT_TOP_K: Final = (1, 2, 4)
+EXIT_TOP_K: Final = (1, 4, 8)
+
+
+def most_branch_tokens() -> int:
+    """Keys and values that branches add at most, in tokens: the paper's eight roots for each of eight rows."""
+    return max(EXIT_TOP_K) * (max(WINDOWS) + 1) * max(WINDOWS)
+
+
+def schedules_on(pair: LanePair, drafter: str, exits: Iterable[int]) -> Iterator[Schedule]:
+    """All of a placement; plain decoding belongs to those on one lane, mirror to those on two."""
+    setting = partial(Schedule, target_lane=pair.target, draft_lane=pair.draft, drafter=drafter)
+    if pair.is_pooled:
+        yield Schedule(method="autoregressive", target_lane=pair.target)
+    for window in WINDOWS:
+        yield setting(method="speculative", num_speculative_tokens=window)
+    if pair.in_turn:
+        return
+    for window, top_k in product(WINDOWS, DRAFT_TOP_K):
+        yield setting(method="mirror", num_speculative_tokens=window, root_source="draft", draft_top_k=top_k)
+    for window, top_k, layer in product(WINDOWS, EXIT_TOP_K, exits):
+        yield setting(
+            method="mirror", num_speculative_tokens=window, root_source="exit", exit_layer=layer, exit_top_k=top_k
+        )

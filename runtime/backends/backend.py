@@ -1,0 +1,155 @@
+"""The seam between what decodes and what computes.
+
+`runtime.target.target_model` and the draft language model know texts, windows and branches, and nothing of devices. A
+back end knows segments of layers, and nothing of methods. Between the two cross hidden states of a few rows, as torch
+tensors; weights, keys and values stay where they are computed with. Prefill is a segment of many rows; rolling back is
+a text's length, and nothing is copied for it.
+
+A back end may be one of static shapes: `prepare` tells it what is to come, so that nothing is compiled while a
+sequence is decoded. Shapes: legend of `runtime.models.decoder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from runtime.models.config import ModelConfig
+
+Head = Callable[[Tensor], Tensor]
+"""Logits [..., V] of normalised hidden states [..., D]."""
+
+
+class Text(Protocol):
+    """Keys and values of one text, in slots; those from `cursor` on are garbage, and finite."""
+
+    cursor: int
+    """The first slot that the next rows are written to."""
+
+    def start(self, num_slots: int) -> None:
+        """Begin a text that will need so many slots."""
+
+    def advance(self, num_rows: int) -> None:
+        """Keep the rows just written."""
+
+    def set_length(self, length: int) -> None:
+        """Keep the first so many slots, written last or long ago."""
+
+    def gather(self, slots: list[int], destination: int) -> None:
+        """Move slots to `destination`, `destination` + 1, ... and put the cursor after them."""
+
+    def fill_random(self, length: int) -> None:
+        """Random keys and values, `length` slots of them to be seen: a text to time a step after."""
+
+
+class Branches(Protocol):
+    """Texts that begin as one text and part: every key lies where it would lie if its branch were the text."""
+
+    @property
+    def num_branches(self) -> int:
+        """Branches at most."""
+
+    def start(self, num_slots: int) -> None:
+        """Begin a text that will need so many slots."""
+
+    def follow(self, text: Any, *, num_final: int, stop: int) -> None:
+        """Give every branch the slots of a text up to `stop`; of those the first `num_final` will stay as they are."""
+
+    def give(self, branch: int, start: int, stop: int, text: Any) -> None:
+        """Put slots of a branch into a text, at the same places."""
+
+    def fill_random(self) -> None:
+        """Random keys and values in every slot."""
+
+    def rows(self, branches: slice, positions_RT: Sequence[Sequence[int]]) -> Any:
+        """Where the next rows of some branches go; for `run_layers`, whose `x` is [R, T, D] then."""
+
+    def after_window(self, text: Any, num_window: int, rows: Any) -> Any:
+        """The next rows of a text and then one row of every branch, [1, num_window + R, D], in one call.
+
+        The branches are given the text's new keys before they look.
+        """
+
+
+Segment = tuple[int, int]
+"""Layers done before, and layers done after."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What a sequence is going to ask for.
+
+    Attributes:
+        num_slots: slots of its text at the end, its last window included.
+        num_prompt: slots of its prompt.
+        rows: numbers of rows in one call after the prompt.
+        segments: layers that such calls run over.
+        prompt_segments: the same of the prompt's calls.
+        num_branches: texts that rows of branches are of in one call, at most.
+        least_slots: slots of the text at its beginning.
+    """
+
+    num_slots: int
+    num_prompt: int
+    rows: tuple[int, ...]
+    segments: tuple[Segment, ...]
+    prompt_segments: tuple[Segment, ...]
+    num_branches: int = 0
+    least_slots: int = 0
+
+
+def segments_between(*stops: int) -> tuple[Segment, ...]:
+    """All layers up to the last stop, cut at the others."""
+    return tuple(pairwise(sorted({0, *stops})))
+
+
+class Backend(Protocol):
+    """A decoder on a device."""
+
+    config: ModelConfig
+    dtype: torch.dtype
+    """Of hidden states."""
+    has_open_keys: bool
+    """Whether torch modules may look at a text's keys: streams do."""
+    self_test_chunks: tuple[tuple[int, ...], ...]
+    """Rows of the calls that `runtime.models.self_test` compares, of every way to read the same text."""
+
+    def new_text(self) -> Text:
+        """Room for a text."""
+
+    def new_branches(self, num_branches: int) -> Branches:
+        """Room for branches of a text."""
+
+    def prepare(self, plan: Plan) -> None:
+        """Be ready for a sequence: whatever can be compiled or allocated before it starts."""
+
+    def embedding(self, ids: Tensor) -> Tensor:
+        """Hidden states that enter the first layer, [..., D], of token ids [...]."""
+
+    def run_layers(
+        self, x_BTD: Tensor, start: int, stop: int, *, positions: Tensor, mask: Tensor | None = None, cache: Any
+    ) -> Tensor:
+        """Hidden states after layer `stop`, [B, T, D].
+
+        Args:
+            x_BTD: hidden states entering layer `start` + 1.
+            start: layers already done.
+            stop: layers done on return.
+            positions: rotary positions [T] or [B, T].
+            mask: additive [T, cursor + T]; None lets every row of a text see all before it.
+            cache: a text, or what `Branches.rows` or `Branches.after_window` returned. Its cursor does not move.
+        """
+
+    def normalise(self, x: Tensor) -> Tensor:
+        """The final norm alone."""
+
+    def logits(self, x_BTD: Tensor) -> Tensor:
+        """Final norm and output head, [B, T, V]."""
+
+    def head(self, rows_VD: Tensor) -> Head | None:
+        """A head of other rows than the decoder's own, as exits and drafts have; None leaves it to torch."""

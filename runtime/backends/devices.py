@@ -1,0 +1,180 @@
+"""Which devices lanes can be on, how lanes name them, and why one is missing.
+
+A lane's name carries its device:
+
+    cpu0, cpu0+1, any name without a colon   the CPU's cores by torch as it comes
+    openvino:CPU                             all cores by compiled graphs
+    openvino:CPU@0                           the cores of the lane cpu0 by compiled graphs
+    openvino:GPU, openvino:NPU               other devices of OpenVINO
+    cuda:0, cuda:0#2                         a GPU of torch; a second stream of it
+
+Nothing is imported here until a device is looked for.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import re
+from collections.abc import Callable
+from ctypes.util import find_library
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from decoding.errors import ConfigError
+
+EAGER: Final = "cpu"
+"""The device of lanes whose names have no colon."""
+OPENVINO: Final = "openvino:"
+_RULE: Final = re.compile(r"(openvino:[A-Z]+(?:\.\d+)?|cuda:\d+)(?:[@#]\d+(?:\+\d+)*)?")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Device:
+    """A device that lanes can be on, or could be.
+
+    Attributes:
+        name: as lanes begin with it.
+        description: what it is.
+        forms: of weights that it computes with; empty where it is missing.
+        lanes: what a lane there does.
+        missing: why it is not there; None if it is.
+    """
+
+    name: str
+    description: str
+    forms: tuple[str, ...] = ()
+    lanes: str = ""
+    missing: str | None = None
+
+
+def device_of(lane: str) -> str:
+    """The device that a lane's name says.
+
+    Raises:
+        ConfigError: the name has a colon and is not of the form of a device's.
+    """
+    if ":" not in lane:
+        return EAGER
+    if (found := _RULE.fullmatch(lane)) is None:
+        raise ConfigError(
+            f"lane {lane!r} names no device; names are such as cpu0, openvino:CPU, openvino:CPU@0, openvino:NPU, cuda:0"
+        )
+    return found[1]
+
+
+def compiles(device: str) -> bool:
+    """Whether a lane on a device has something to compile before a sequence."""
+    return device != EAGER
+
+
+def require_device(name: str) -> None:
+    """Refuse a device that is not there.
+
+    Raises:
+        ConfigError: names the device, why it is missing, and those that are there.
+    """
+    if name == EAGER:
+        return
+    found = {device.name: device for device in devices()}
+    if name in found and found[name].missing is None:
+        return
+    why = found[name].missing if name in found else "this machine has no such device"
+    there = ", ".join(device.name for device in found.values() if device.missing is None)
+    raise ConfigError(f"device {name!r} is not there: {why}. Devices here: {there}")
+
+
+def require_form(lane: str, device: str, dtype: str) -> None:
+    """Refuse a form of weights that a device does not compute with.
+
+    Raises:
+        ConfigError: names the lane and the forms that it has.
+    """
+    found = (_eager(),) if device == EAGER else devices()
+    own = next((one.forms for one in found if one.name == device), ())
+    if dtype not in own:
+        raise ConfigError(
+            f"lane {lane!r} does not compute with {dtype}; it does with {', '.join(own)}. "
+            "Lanes with int8 weights are those of openvino"
+        )
+
+
+@cache
+def devices() -> tuple[Device, ...]:
+    """All devices that lanes can name here, present or not."""
+    return (_eager(), *_openvino_devices(), *_cuda_devices())
+
+
+def _eager() -> Device:
+    return Device(
+        name=EAGER,
+        description=f"{platform.machine()} cores, torch as it comes",
+        forms=("bfloat16", "float32"),
+        lanes="targets, drafts, heads and streams of every kind",
+    )
+
+
+def _openvino_devices() -> tuple[Device, ...]:
+    if importlib.util.find_spec("openvino") is None:
+        missing = "the package openvino is not installed"
+        return tuple(_missing(f"{OPENVINO}{kind}", what, missing) for kind, what, _ in _KINDS)
+    from runtime.backends.openvino.library import ov
+
+    core = ov.Core()
+    there = core.available_devices
+    found = []
+    for kind, what, why in _KINDS:
+        own = [name for name in there if name.split(".")[0] == kind]
+        found += [_openvino_device(name, core.get_property(name, "FULL_DEVICE_NAME")) for name in own]
+        if not own:
+            found.append(_missing(f"{OPENVINO}{kind}", what, why()))
+    return tuple(found)
+
+
+def _openvino_device(name: str, description: str) -> Device:
+    return Device(
+        name=f"{OPENVINO}{name}",
+        description=f"{description.strip()}, graphs compiled by OpenVINO",
+        forms=("bfloat16", "float32", "int8"),
+        lanes="targets with exits, draft models; heads of a target by torch in the same lane; no streams",
+    )
+
+
+def _cuda_devices() -> tuple[Device, ...]:
+    # torch takes seconds to import, and without a driver the answer is known
+    if find_library("cuda") is None and not Path("/proc/driver/nvidia/version").exists():
+        return (_missing("cuda:0", "an NVIDIA GPU", "no NVIDIA driver (libcuda) was found"),)
+    return (_missing("cuda:0", "an NVIDIA GPU", "there is a driver, but no lane for CUDA yet"),)
+
+
+def _missing(name: str, description: str, why: str) -> Device:
+    return Device(name=name, description=description, missing=why)
+
+
+def _no_gpu() -> str:
+    if _is_linux() and not any(Path("/dev/dri").glob("renderD*")):
+        return "no GPU was found (no render node in /dev/dri)"
+    return "OpenVINO finds no GPU of Intel's with a driver (on Linux: intel-opencl-icd)"
+
+
+def _no_npu() -> str:
+    if _is_linux() and not any(Path("/dev/accel").glob("accel*")):
+        return "no NPU was found (no device in /dev/accel)"
+    return "OpenVINO finds no NPU of Intel's with a driver (on Linux: linux-npu-driver)"
+
+
+def _is_linux() -> bool:
+    return platform.system() == "Linux"
+
+
+def _no_cpu() -> str:
+    return "OpenVINO's CPU plug-in does not load"
+
+
+_KINDS: Final[tuple[tuple[str, str, Callable[[], str]], ...]] = (
+    ("CPU", "the CPU", _no_cpu),
+    ("GPU", "an Intel GPU", _no_gpu),
+    ("NPU", "an Intel NPU", _no_npu),
+)

@@ -1,0 +1,56 @@
+"""torch as it comes: the reference, and the fallback where nothing is compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from runtime.backends.backend import Head, Plan
+from runtime.drafters.language_model.branch_cache import BranchCache
+from runtime.models.decoder import Decoder
+from runtime.models.kv_cache import KVCache
+
+
+class EagerBackend:
+    """Implements `runtime.backends.backend.Backend` by a decoder's own code, layer by layer."""
+
+    has_open_keys: bool = True
+    self_test_chunks: tuple[tuple[int, ...], ...] = ((1,) * 12, (2, 3, 4, 3), (5, 7), (12,))
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.config, self._decoder = decoder.config, decoder
+        self.dtype = decoder.embedding.weight.dtype
+
+    def new_text(self) -> KVCache:
+        """Room for a text."""
+        return KVCache(self.config, 0, dtype=self.dtype)
+
+    def new_branches(self, num_branches: int) -> BranchCache:
+        """Room for branches of a text."""
+        return BranchCache(self.config, num_branches, 0, dtype=self.dtype)
+
+    def prepare(self, plan: Plan) -> None:
+        """Nothing: shapes are what they are."""
+
+    def embedding(self, ids: Tensor) -> Tensor:
+        """Hidden states that enter the first layer."""
+        return self._decoder.embedding(ids)  # type: ignore[no-any-return]
+
+    def run_layers(
+        self, x_BTD: Tensor, start: int, stop: int, *, positions: Tensor, mask: Tensor | None = None, cache: Any
+    ) -> Tensor:
+        """Hidden states after layer `stop`."""
+        return self._decoder.run_layers(x_BTD, start, stop, positions=positions, mask=mask, cache=cache)
+
+    def normalise(self, x: Tensor) -> Tensor:
+        """The final norm alone."""
+        return self._decoder.normalise(x)
+
+    def logits(self, x_BTD: Tensor) -> Tensor:
+        """Final norm and output head."""
+        return self._decoder.logits(x_BTD)
+
+    def head(self, rows_VD: Tensor) -> Head | None:  # noqa: ARG002
+        """None: torch computes them where they are."""
+        return None

@@ -1,0 +1,34 @@
+"""From a lane's device and the form of its weights to its back end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from runtime.backends.backend import Backend
+from runtime.backends.devices import EAGER, OPENVINO, require_device, require_form
+from runtime.backends.eager import EagerBackend
+from runtime.models.decoder import Decoder
+from runtime.wire.operations import Dtype
+
+
+def arithmetic(dtype: Dtype) -> torch.dtype:
+    """What weights of a form are computed with."""
+    return torch.float32 if dtype == "float32" else torch.bfloat16
+
+
+def backend_opener(device: str, dtype: Dtype, *, num_threads: int) -> Callable[[Decoder], Backend]:
+    """What makes a back end of a decoder whose weights are loaded in `arithmetic(dtype)`.
+
+    Raises:
+        ConfigError: the device is not there, or does not compute with this form.
+    """
+    require_device(device)
+    require_form(device, device, dtype)
+    if device == EAGER:
+        return EagerBackend
+    from runtime.backends.openvino.backend import OpenVinoBackend  # a library that eager lanes need not load
+
+    own = device.removeprefix(OPENVINO)
+    return lambda decoder: OpenVinoBackend(decoder, device=own, form=dtype, num_threads=num_threads)

@@ -1,0 +1,200 @@
+"""Texts and branches of them in the memory that graphs read and write.
+
+A buffer has the keys and values of all layers for one number of slots. A text begins in the smallest and moves to the
+next, twice as large, when it needs to; buffers stay, so that a graph is told once where its keys are.
+Shapes: legend of `runtime.models.decoder`, plus L layers, S slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import torch
+
+from runtime.backends.openvino.buckets import slot_bucket
+from runtime.backends.openvino.library import ov
+from runtime.backends.openvino.weights import memory_of
+from runtime.models.config import ModelConfig
+
+_TYPES: Final = {torch.float32: ov.Type.f32, torch.bfloat16: ov.Type.bf16}
+HIDDEN: Final = -1e9
+"""What is added to a score that does not count: its share is zero, in bfloat16 too, and sums stay what they are."""
+
+Slots = np.ndarray
+"""Keys and values, [L, 2, B, K, S, H]; bfloat16 as integers of its bits."""
+
+
+class Rows(NamedTuple):
+    """Where the rows of one call go, and what they see.
+
+    Attributes:
+        slots: of their texts.
+        first: the first of the texts.
+        places: slot of every row [B, T].
+        mask: additive [B, T, S].
+    """
+
+    slots: Slots
+    first: int
+    places: np.ndarray
+    mask: np.ndarray
+
+
+class TextMemory:
+    """Buffers of some texts that advance together or apart."""
+
+    def __init__(self, config: ModelConfig, num_texts: int, dtype: torch.dtype) -> None:
+        self.config, self.num_texts, self.dtype = config, num_texts, dtype
+        self._buffers: dict[int, Slots] = {}
+        self._num_slots = 0
+
+    def buffer(self, num_slots: int, num_kept: int) -> Slots:
+        """The buffer for so many slots at least, with the first `num_kept` of the one before."""
+        size = max(self._num_slots, slot_bucket(num_slots))
+        if size != self._num_slots:
+            before, after = self._buffers.get(self._num_slots), self._made(size)
+            if before is not None:
+                num_kept = min(num_kept, self._num_slots)
+                after[..., :num_kept, :] = before[..., :num_kept, :]
+            self._num_slots = size
+        return self._buffers[size]
+
+    def restart(self, num_slots: int = 0) -> None:
+        """Begin again in the smallest buffer that has so many slots."""
+        self._num_slots = slot_bucket(num_slots)
+        self._made(self._num_slots)
+
+    def fill_random(self) -> None:
+        """Every slot of the buffer in use, the same in all."""
+        slots = self._buffers[self._num_slots]
+        slots[...] = memory_of(torch.randn(slots.shape[-1]).to(self.dtype))
+
+    def _made(self, size: int) -> Slots:
+        if size not in self._buffers:
+            config = self.config
+            shape = (config.num_layers, 2, self.num_texts, config.num_kv_heads, size, config.head_dim)
+            self._buffers[size] = memory_of(torch.zeros(shape, dtype=self.dtype))
+        return self._buffers[size]
+
+
+class StaticText:
+    """Implements `runtime.backends.backend.Text`."""
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
+        self.memory = TextMemory(config, 1, dtype)
+        self.cursor = 0
+
+    def start(self, num_slots: int) -> None:  # noqa: ARG002  memory grows with the text
+        """Begin a text."""
+        self.memory.restart()
+        self.cursor = 0
+
+    def advance(self, num_rows: int) -> None:
+        """Keep the rows just written."""
+        self.cursor += num_rows
+
+    def set_length(self, length: int) -> None:
+        """Keep the first so many slots."""
+        self.cursor = length
+
+    def gather(self, slots: list[int], destination: int) -> None:
+        """Move slots; the cursor is after them then."""
+        stop = destination + len(slots)
+        if slots != list(range(destination, stop)):
+            buffer = self.slots(stop)
+            buffer[..., destination:stop, :] = buffer[..., slots, :]
+        self.cursor = stop
+
+    def fill_random(self, length: int) -> None:
+        """Random keys and values, `length` slots of them to be seen."""
+        self.memory.restart(length)
+        self.memory.fill_random()
+        self.cursor = length
+
+    def slots(self, num_slots: int) -> Slots:
+        """The buffer that has so many."""
+        return self.memory.buffer(num_slots, self.cursor)
+
+    def rows(self, num_rows: int, mask: torch.Tensor | None) -> Rows:
+        """The next rows, by an additive mask [T, cursor + T] or in text order."""
+        stop = self.cursor + num_rows
+        slots = self.slots(stop)
+        places = np.arange(self.cursor, stop)
+        if mask is None:
+            return Rows(slots, 0, places[None], _in_text_order(places[None], slots))
+        seen = np.full((num_rows, slots.shape[-2]), HIDDEN, np.float32)
+        seen[:, :stop] = np.maximum(mask.float().numpy(), HIDDEN)
+        return Rows(slots, 0, places[None], seen[None])
+
+
+class StaticBranches:
+    """Implements `runtime.backends.backend.Branches`."""
+
+    def __init__(self, config: ModelConfig, num_branches: int, dtype: torch.dtype, *, room: int) -> None:
+        """Args: as a draft's; texts that there is memory for: calls over some branches are filled up with it."""
+        self.num_branches = num_branches
+        self._memory = TextMemory(config, room, dtype)
+        self._num_copied = self._num_slots = 0
+
+    def start(self, num_slots: int) -> None:
+        """Begin a text; memory grows with it."""
+        self._memory.restart()
+        self._num_copied, self._num_slots = 0, num_slots
+
+    def follow(self, text: StaticText, *, num_final: int, stop: int) -> None:
+        """Give every branch the slots of a text up to `stop`; the first `num_final` stay as they are."""
+        self.copy(text, slice(None), self._num_copied, stop)
+        self._num_copied = num_final
+
+    def copy(self, text: StaticText, layers: slice, start: int, stop: int) -> None:
+        """Give every branch some slots of a text, in some layers."""
+        own, given = self._slots(stop), text.slots(stop)
+        own[layers, :, : self.num_branches, :, start:stop] = given[layers, :, :, :, start:stop]
+
+    def give(self, branch: int, start: int, stop: int, text: StaticText) -> None:
+        """Put slots of a branch into a text."""
+        own, given = self._slots(stop), text.slots(stop)
+        given[:, :, 0, :, start:stop] = own[:, :, branch, :, start:stop]
+
+    def fill_random(self) -> None:
+        """Random keys and values in every slot."""
+        self._memory.restart(self._num_slots)
+        self._memory.fill_random()
+
+    def rows(self, branches: slice, positions_RT: Sequence[Sequence[int]]) -> BranchRows:
+        """Where the next rows of some branches go: at these places in their texts."""
+        places = np.array(positions_RT)
+        slots = self._slots(int(places.max()) + 1)
+        rows = Rows(slots, branches.start or 0, places, _in_text_order(places, slots))
+        return BranchRows(rows, torch.from_numpy(places))
+
+    def after_window(self, text: StaticText, num_window: int, rows: BranchRows) -> WindowThenBranches:
+        """The next rows of a text, and then rows of branches."""
+        return WindowThenBranches(text, num_window, self, rows)
+
+    def _slots(self, num_slots: int) -> Slots:
+        return self._memory.buffer(num_slots, num_slots)
+
+
+class BranchRows(NamedTuple):
+    """Rows of branches, and their rotary positions: their places in the text."""
+
+    rows: Rows
+    positions_RT: torch.Tensor
+
+
+class WindowThenBranches(NamedTuple):
+    """Rows of a text, and then one row of every branch."""
+
+    text: StaticText
+    num_window: int
+    branches: StaticBranches
+    rows: BranchRows
+
+
+def _in_text_order(places_BT: np.ndarray, slots: Slots) -> np.ndarray:
+    """Every row sees its text up to itself, [B, T, S]."""
+    hidden = np.arange(slots.shape[-2]) > places_BT[..., None]
+    return np.where(hidden, np.float32(HIDDEN), np.float32(0))

@@ -1,0 +1,1 @@
+"""What models and lanes take of memory, and whether it is there."""

@@ -1,0 +1,294 @@
+"""A profile of a machine that nobody measured: tables worked out from data sheets and shapes, and what they stand on.
+
+Whatever runs on a measured profile runs on this one: search, verdict, what-if. Nothing in it is a measurement of the
+user's machine, and its errors say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from hwprofiles.device_group import DeviceGroup
+from hwprofiles.latency_table import LatencyTable
+from hwprofiles.placed import MemoryPool
+from hwprofiles.platform import Platform
+from hwprofiles.profile import BYTES_PER_CANDIDATE, Contention, LaneProfile, LinkProfile, Profile
+from sim.cost.assumption import Assumption
+from sim.cost.cost_model import LaneCost, Part, PartKind
+from sim.cost.device_speed import DeviceSpeed, device_speed
+from sim.cost.fair_shares import stretches
+from sim.cost.group_cost import GroupCost
+from sim.cost.roofline import DRAFT_PARTS, GROWTH_PER_ROW, TARGET_PARTS, TYPICAL_CONTEXT, RooflineCost, StoredModel
+
+POOL_EFFICIENCY: Final = Assumption.of(
+    "memory_pool.efficiency",
+    0.9,
+    "guessed",
+    "a copy on one H200 reached 0.90; a GPU and an NPU together draw more than either alone",
+    span=(0.8, 1.0),
+)
+ROUND_OVERHEAD: Final = Assumption.of(
+    "host.round_overhead_s", 1.5e-4, "measured", "this project's own driver on two CPU cores", span=(5e-5, 5e-4)
+)
+"""Between a verdict and the next operation."""
+MAX_ROWS: Final = 128
+_PROMPT_ROWS: Final = (1, 64, 256, 1024, 4096, 16384, 65536)
+_NO_COPY_BYTES_PER_S: Final = 1e18
+_STATE_BYTES: Final = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Demand:
+    """What a profile has to answer for.
+
+    Attributes:
+        target, draft: the models.
+        lanes: devices or groups of the platform.
+        exits: target layers after which an exit may be taken.
+        max_context: tokens of the longest prompt and its answer.
+    """
+
+    target: StoredModel
+    draft: StoredModel
+    lanes: Sequence[str]
+    exits: tuple[int, ...]
+    max_context: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DerivedProfile:
+    """The profile, and every number it stands on."""
+
+    profile: Profile
+    assumptions: tuple[Assumption, ...]
+
+
+def derived_profile(platform: Platform, demand: Demand) -> DerivedProfile:
+    """Work out a profile of `platform`; whether the models fit into its memories is another question.
+
+    Raises:
+        ProfileError: a lane is no device or group, a sheet lacks what no guess can stand in for, or nothing links two
+            lanes.
+    """
+    costs = {name: lane_cost(platform, demand, name) for name in demand.lanes}
+    lanes = tuple(_lane(name, platform, cost, demand) for name, cost in costs.items())
+    pairs = [pair for pair in combinations(demand.lanes, 2) if not _overlap(platform, *pair)]
+    assumptions = [one for cost in costs.values() for one in cost.device.assumptions]
+    pool = _one_pool(platform, demand.lanes)
+    profile = Profile(
+        host={"platform": platform.name},
+        target=demand.target.shape.name,
+        drafter=demand.draft.shape.name,
+        dtype=demand.target.weights,
+        num_layers=demand.target.shape.num_layers,
+        lanes=lanes,
+        links=tuple(_link(platform, *pair) for pair in pairs),
+        contention=tuple(_contentions(platform, demand, costs, pairs)),
+        memory_pool_bytes_per_s=None if pool is None else POOL_EFFICIENCY.value * pool.bytes_per_s.value,
+        round_overhead_s=ROUND_OVERHEAD.value,
+        notes=("Nothing of this profile was measured: it was worked out from data sheets.",),
+    )
+    used = (*assumptions, *_of_links(platform, pairs), POOL_EFFICIENCY, ROUND_OVERHEAD, GROWTH_PER_ROW)
+    return DerivedProfile(profile=profile, assumptions=tuple(dict.fromkeys(used)))
+
+
+def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:
+    """The costs of one lane."""
+    members = platform.members(name)
+    speeds = [speed_on(platform, member) for member in members]
+    return RooflineCost(
+        device=replace(min(speeds, key=lambda speed: speed.bytes_per_s), name=name),
+        target=demand.target,
+        draft=demand.draft,
+        exits=demand.exits,
+        num_devices=len(members),
+    )
+
+
+def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup | None:
+    """What the members of a lane exchange; None where it is one device.
+
+    A tensor-parallel model has two all-reduces a layer, one of parallel tracks one for each of its segments; candidates
+    of the output head are gathered. States are taken to be as wide as the target's.
+    """
+    members = platform.members(name)
+    if len(members) == 1:
+        return None
+    latency_s, bytes_per_s = _ring(platform, members)
+    target, draft = demand.target.shape, demand.draft.shape
+    per_pass = {
+        shape.name: shape.num_segments if shape.num_tracks > 1 else 2 * shape.num_layers for shape in (target, draft)
+    }
+    return DeviceGroup(
+        num_devices=len(members),
+        latency_s=latency_s,
+        bytes_per_s=min(bytes_per_s, _NO_COPY_BYTES_PER_S),
+        reduced_bytes_per_row=target.width * _STATE_BYTES,
+        gathered_bytes_per_row=len(members) * BYTES_PER_CANDIDATE,
+        all_reduces={
+            "layer": 2,
+            "prefill": per_pass[target.name],
+            "draft_step": per_pass[draft.name],
+            "draft_prefill": per_pass[draft.name],
+        },
+        all_gathers={"lm_head": 1, "exit": 1, "draft_step": 1},
+        source=f"links of {platform.name}",
+    )
+
+
+def speed_on(platform: Platform, device: str) -> DeviceSpeed:
+    """What a device of a platform achieves alone; errors as in `device_speed`, and where no memory's speed is known."""
+    return device_speed(device, platform.device(device), platform.pool_of(device)[1].bytes_per_s)
+
+
+def _ring(platform: Platform, members: Sequence[str]) -> tuple[float, float]:
+    """Latency and bandwidth of the slowest way from a member to the next."""
+    ways = [_way(platform, *pair) for pair in pairwise((*members, members[0]))] if len(members) > 1 else []
+    return max((way[0] for way in ways), default=0.0), min((way[1] for way in ways), default=float("inf"))
+
+
+def _way(platform: Platform, start: str, end: str) -> tuple[float, float]:
+    """Latency and bandwidth of the fastest way between two devices for a message of a megabyte."""
+    num_bytes = 1e6
+    links = [platform.link(*hop) for hop in pairwise(platform.path(start, end, num_bytes))]
+    latency_s = sum(link.transfer_s(0.0) for link in links)
+    per_byte_s = sum(link.transfer_s(num_bytes) - link.transfer_s(0.0) for link in links) / num_bytes
+    return latency_s, 1 / per_byte_s if per_byte_s else float("inf")
+
+
+def _lane(name: str, platform: Platform, cost: RooflineCost, demand: Demand) -> LaneProfile:
+    contexts = _contexts(demand.max_context, cost.device.context_step)
+    tables: dict[str, Any] = {
+        kind: _table(cost, Part(kind), contexts) for kind in (*TARGET_PARTS, *DRAFT_PARTS) if kind != "exit"
+    }
+    return LaneProfile(
+        name=name,
+        device=" + ".join(dict.fromkeys(platform.device(member).name for member in platform.members(name))),
+        devices=platform.members(name),
+        dispatch_s=cost.device.graph_s,
+        group=device_group(platform, demand, name),
+        exit={layer: _table(cost, Part("exit", layer), contexts) for layer in cost.exits},
+        relative_error=cost.device.reading_error,
+        **tables,
+    )
+
+
+def _table(cost: RooflineCost, part: Part, contexts: Sequence[int]) -> LatencyTable:
+    is_prompt = part.kind in ("prefill", "draft_prefill")
+    asked = _prompt_rows(max(contexts), cost.device) if is_prompt else _rows(cost.device)
+    rows = [count for count in asked if _is_there(cost, part, count)]
+    contexts = (0,) if is_prompt or part.kind in ("lm_head", "exit") else contexts
+    facts = cost.facts(part)
+    return LatencyTable(
+        rows=tuple(rows),
+        contexts=tuple(contexts),
+        seconds=tuple(tuple(cost.one(part, count, context) for context in contexts) for count in rows),
+        relative_error=facts.relative_error,
+        bytes_per_call=facts.bytes_per_call,
+        source=facts.source,
+    )
+
+
+def _prompt_rows(longest: int, device: DeviceSpeed) -> Iterable[int]:
+    """Lengths of prompts up to the longest that is asked about and that the device can read."""
+    longest = min(longest, device.max_prompt or longest)
+    return sorted({*(count for count in _PROMPT_ROWS if count < longest), longest})
+
+
+def _is_there(cost: RooflineCost, part: Part, rows: int) -> bool:
+    return cost.missing(part, rows, np.zeros(1)) is None
+
+
+def _rows(device: DeviceSpeed) -> Iterable[int]:
+    """Rows between which times are straight enough: all of the few, then some; both sides of a bucket's end."""
+    if device.row_buckets:
+        ends = [end for end in device.row_buckets if end <= MAX_ROWS]
+        return sorted({1, *ends, *(end + 1 for end in ends[:-1])})
+    return (*range(1, 17), *range(20, 33, 4), *range(40, MAX_ROWS + 1, 8))
+
+
+def _contexts(longest: int, step: int) -> tuple[int, ...]:
+    """Contexts between which times are straight: a few, or both sides of a step's end."""
+    if step == 1:
+        return tuple(sorted({0, longest // 4, longest // 2, longest}))
+    ends = range(0, longest + step, step)
+    return tuple(sorted({*ends, *(end + 1 for end in ends if end < longest)}))
+
+
+def _link(platform: Platform, one: str, other: str) -> LinkProfile:
+    """The way between the first members of two lanes."""
+    ends = platform.members(one)[0], platform.members(other)[0]
+    latency_s, bytes_per_s = _way(platform, *ends)
+    return LinkProfile(
+        lanes=(one, other),
+        latency_s=latency_s,
+        bytes_per_s=min(bytes_per_s, _NO_COPY_BYTES_PER_S),
+        source=f"links of {platform.name}: {' - '.join(platform.path(*ends))}",
+    )
+
+
+def _of_links(platform: Platform, pairs: Iterable[tuple[str, str]]) -> Iterable[Assumption]:
+    """What is known of the links between lanes."""
+    for one, other in pairs:
+        for hop in pairwise(platform.path(platform.members(one)[0], platform.members(other)[0])):
+            for name, found in platform.link(*hop).quantities.items():
+                field = f"{hop[0]}-{hop[1]}.{name}"
+                yield Assumption.of(field, found.value, found.status, found.source, span=found.span)
+
+
+def _overlap(platform: Platform, one: str, other: str) -> bool:
+    return bool(set(platform.members(one)) & set(platform.members(other)))
+
+
+def _one_pool(platform: Platform, lanes: Iterable[str]) -> MemoryPool | None:
+    """The memory that all lanes share, each of them one device; None if there is no such."""
+    members = [platform.members(lane) for lane in lanes]
+    pools = {platform.pool_of(own[0])[0] for own in members}
+    if len(pools) > 1 or len(members) == 1 or any(len(own) > 1 for own in members):
+        return None
+    return platform.pool_of(members[0][0])[1]
+
+
+def _contentions(
+    platform: Platform, demand: Demand, costs: dict[str, RooflineCost], pairs: Iterable[tuple[str, str]]
+) -> Iterable[Contention]:
+    """What lanes on one memory cost each other, both ways round: max-min fair shares of what it delivers.
+
+    Where all lanes share one memory the simulator works the shares out, operation by operation; an entry then says how
+    sure they are.
+    """
+    is_one = _one_pool(platform, costs) is not None
+    groups = {name: device_group(platform, demand, name) for name in costs}
+    whole: dict[str, LaneCost] = {
+        name: cost if (group := groups[name]) is None else GroupCost(cost, group) for name, cost in costs.items()
+    }
+    for pair in pairs:
+        pools = [[platform.pool_of(member)[0] for member in platform.members(name)] for name in pair]
+        shared = sorted(set(pools[0]) & set(pools[1]))
+        if not shared:
+            continue
+        capacity = POOL_EFFICIENCY.value * min(platform.memory_pools[pool].bytes_per_s.value for pool in shared)
+        num_members = dict(zip(pair, (max(own.count(pool) for pool in shared) for own in pools), strict=True))
+        for target, draft in (pair, pair[::-1]):
+            wants = (
+                num_members[target] * _traffic(whole[target], "layer"),
+                num_members[draft] * _traffic(whole[draft], "draft_step", costs[draft].device.graph_s),
+            )
+            slowdown = stretches([np.array([want]) for want in wants], capacity)
+            yield Contention(
+                lanes=(target, draft),
+                slowdown=(1.0, 1.0) if is_one else (float(slowdown[0][0]), float(slowdown[1][0])),
+                relative_error=POOL_EFFICIENCY.relative_error,
+                source=f"fair shares of {' and '.join(shared)}",
+            )
+
+
+def _traffic(cost: LaneCost, kind: PartKind, dispatch_s: float = 0.0) -> float:
+    """Bytes per second that a member draws while its lane runs a part; a layer is one of many of its operation."""
+    busy_s = float(cost.seconds(Part(kind), 1, np.array([float(TYPICAL_CONTEXT)]))[0])
+    return cost.facts(Part(kind)).bytes_per_call / (busy_s + dispatch_s)

@@ -1,0 +1,199 @@
+"""What a device achieves by its data sheet: peaks times efficiencies, dispatch, and the shapes it was compiled for.
+
+Every number comes with its source. Where the sheet is silent the kind of device decides, which is a guess and counts
+as one. What the speed makes of a model is `sim.cost.roofline`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Final, Literal, NamedTuple
+
+from decoding.errors import OutOfRangeError, ProfileError
+from hwprofiles.quantity import Quantity
+from hwprofiles.sheets import DeviceSheet
+from sim.cost.assumption import Assumption, joint_error
+
+Kind = Literal["cpu", "gpu", "npu"]
+
+
+class Guess(NamedTuple):
+    """What stands in for a number that a sheet does not give, and how far it may be off."""
+
+    value: float
+    span: tuple[float, float]
+    source: str
+
+
+GUESSES: Final[Mapping[str, Mapping[Kind, Guess]]] = {
+    "memory_efficiency": {
+        "gpu": Guess(
+            0.75,
+            (0.65, 0.85),
+            "decoding of 3B to 8B models reached 0.68 to 0.80 of the bandwidth of other chips' sheets (MLX on an M4, "
+            "Vulkan on a Radeon 8060S); a copy on one H200 0.90",
+        ),
+        "cpu": Guess(
+            0.35,
+            (0.2, 0.6),
+            "a 0.6B draft in int4 takes 10.4 ms a token on an Arrow Lake CPU: about a third of its memory's bandwidth",
+        ),
+        "npu": Guess(
+            0.25,
+            (0.1, 0.6),
+            "decoding on NPUs reached from less than a tenth to 0.84 of the bandwidth of their chips' memory",
+        ),
+    },
+    "flops_efficiency": {
+        "gpu": Guess(0.5, (0.25, 0.8), "0.79 was reached in a large product on one H200; few rows fill less"),
+        "cpu": Guess(0.5, (0.25, 0.8), "nobody measured it for few rows"),
+        "npu": Guess(0.4, (0.15, 0.8), "nobody measured it for few rows"),
+    },
+    "dispatch_s": {
+        "gpu": Guess(5e-6, (2e-6, 1e-5), "as a CUDA launch: captured graphs are quicker, eager frameworks slower"),
+        "cpu": Guess(5e-6, (1e-6, 1e-5), "one parallel region of a compiled graph"),
+        "npu": Guess(5e-4, (1e-4, 1.4e-3), "published dispatches of other NPUs take 0.1 to 1.4 ms"),
+    },
+    "bf16_flops": {"cpu": Guess(1e12, (3e11, 3e12), "no sheet gives it; a handful of cores with wide vectors")},
+}
+KERNELS_PER_LAYER: Final = 8
+"""Norm, projections as one, rotation, attention, output, norm, gate with up, down: fused as engines do."""
+KERNELS_OF_HEAD: Final = 3
+ROW_BUCKETS: Final = (1, 4, 8, 16, 32, 64, 128)
+"""Rows that graphs are compiled for on a device with static shapes whose sheet names none."""
+CONTEXT_STEP: Final = 256
+"""Keys and values of such a device are padded to a multiple of this."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceSpeed:
+    """What one device achieves alone.
+
+    Attributes:
+        name: of the device on its platform.
+        kind: what it is.
+        bytes_per_s: achieved reading.
+        flops: achieved half-precision FLOP/s; weights of fewer bits are widened before they are multiplied.
+        kernel_s: dispatch of one kernel; 0 where whole graphs are dispatched.
+        graph_s: dispatch of one compiled graph, which is one operation; 0 where kernels are dispatched.
+        queues_kernels: whether kernels are dispatched while earlier ones compute, so that the longer of both counts.
+        row_buckets: rows that graphs are compiled for, ascending; a pass of fewer is padded. Empty: any number.
+        context_step: keys and values are padded to a multiple of this.
+        max_prompt: longest prompt; None for any.
+        assumptions: what all of it stands on.
+    """
+
+    name: str
+    kind: Kind
+    bytes_per_s: float
+    flops: float
+    kernel_s: float = 0.0
+    graph_s: float = 0.0
+    queues_kernels: bool = True
+    row_buckets: tuple[int, ...] = ()
+    context_step: int = 1
+    max_prompt: int | None = None
+    assumptions: tuple[Assumption, ...] = ()
+
+    def padded_rows(self, rows: float) -> float:
+        """The rows of the graph that serves so many.
+
+        Raises:
+            OutOfRangeError: no graph is that wide.
+        """
+        if not self.row_buckets:
+            return rows
+        if rows > self.row_buckets[-1]:
+            msg = f"{self.name} is compiled for at most {self.row_buckets[-1]} rows, not for {rows:g}"
+            raise OutOfRangeError(msg)
+        return self.row_buckets[bisect_left(self.row_buckets, rows)]
+
+    def padded_context(self, context: float) -> float:
+        """Tokens whose keys and values are read for a context."""
+        return ceil(context / self.context_step) * self.context_step
+
+    def error_of(self, *numbers: str) -> float:
+        """Half-width (90 %) of what some of its numbers may be off by together, relative."""
+        return joint_error(one for one in self.assumptions if one.field.rpartition(".")[2] in numbers)
+
+    @property
+    def reading_error(self) -> float:
+        """What `bytes_per_s` may be off by."""
+        return self.error_of("memory_bytes_per_s", "memory_efficiency", "memory_cap_bytes_per_s")
+
+    @property
+    def computing_error(self) -> float:
+        """What `flops` may be off by."""
+        return self.error_of("bf16_flops", "flops_efficiency")
+
+    @property
+    def dispatch_error(self) -> float:
+        """What a dispatch may be off by."""
+        return self.error_of("dispatch_s")
+
+
+def device_speed(name: str, sheet: DeviceSheet, pool_bytes_per_s: Quantity) -> DeviceSpeed:
+    """The speed of a device that reads a memory of so many bytes per second.
+
+    Reading is the device's own cap where that is known, else the memory's bandwidth times an efficiency.
+
+    Raises:
+        ProfileError: nothing says what it computes.
+    """
+    found = _Numbers(name, sheet)
+    peak = found.known("memory_bytes_per_s", pool_bytes_per_s)
+    if sheet.memory_cap_bytes_per_s is None:
+        reading = peak * found.take("memory_efficiency")
+    else:
+        reading = min(peak, found.take("memory_cap_bytes_per_s"))
+    flops = found.take("bf16_flops")
+    if sheet.bf16_flops is None or sheet.bf16_flops.status != "measured":
+        flops *= found.take("flops_efficiency")
+    dispatch_s = found.take("dispatch_s")
+    is_graph = sheet.dispatch_of == "graph" or (sheet.dispatch_of is None and sheet.kind == "npu")
+    is_static = sheet.static_shapes
+    return DeviceSpeed(
+        name=name,
+        kind=sheet.kind,
+        bytes_per_s=reading,
+        flops=flops,
+        kernel_s=0.0 if is_graph else dispatch_s,
+        graph_s=dispatch_s if is_graph else 0.0,
+        queues_kernels=sheet.kind != "npu",
+        row_buckets=(sheet.row_buckets or ROW_BUCKETS) if is_static else (),
+        context_step=CONTEXT_STEP if is_static else 1,
+        max_prompt=sheet.max_prompt_tokens,
+        assumptions=tuple(found.assumptions),
+    )
+
+
+class _Numbers:
+    """The numbers of a sheet, or what stands in for them; those that were asked for are kept."""
+
+    def __init__(self, name: str, sheet: DeviceSheet) -> None:
+        self._name, self._sheet = name, sheet
+        self.assumptions: list[Assumption] = []
+
+    def take(self, field: str) -> float:
+        quantity: Quantity | None = getattr(self._sheet, field)
+        if quantity is not None:
+            return self.known(field, quantity)
+        guess = GUESSES.get(field, {}).get(self._sheet.kind)
+        if guess is None:
+            msg = f"the sheet of {self._name} ({self._sheet.name}) gives no {field}; give it, or leave the device out"
+            raise ProfileError(msg)
+        return self._keep(Assumption.of(self._path(field), guess.value, "guessed", guess.source, span=guess.span))
+
+    def known(self, field: str, quantity: Quantity) -> float:
+        span = quantity.span
+        return self._keep(Assumption.of(self._path(field), quantity.value, quantity.status, quantity.source, span=span))
+
+    def _keep(self, assumption: Assumption) -> float:
+        self.assumptions.append(assumption)
+        return assumption.value
+
+    def _path(self, field: str) -> str:
+        return f"{self._name}.{field}"

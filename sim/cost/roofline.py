@@ -1,0 +1,185 @@
+"""What a part of a model costs on a device that nobody timed: the roofline of its bytes and FLOPs, and dispatch.
+
+A pass over some rows reads weights, keys and values and states, computes, and starts kernels::
+
+    seconds = max(bytes / (bandwidth * efficiency) * growth, FLOPs / (peak * efficiency), kernels * dispatch)
+
+Kernels for a few rows read a little more slowly than those for one, which is `GROWTH_PER_ROW`. Where kernels do not
+queue, dispatch is added instead; a compiled graph is dispatched once for a whole operation, at the lane's own cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import hypot
+from typing import Final
+
+import numpy as np
+
+from decoding.errors import OutOfRangeError, ProfileError
+from hwprofiles.model_shape import ModelShape, WeightFormat
+from sim.cost.assumption import Assumption
+from sim.cost.cost_model import Floats, Part, PartFacts, PartKind
+from sim.cost.device_speed import KERNELS_OF_HEAD, KERNELS_PER_LAYER, DeviceSpeed
+
+ROOFLINE_ERROR: Final = 0.1
+"""Half-width of what is left where all its numbers are right: published planners on rooflines err by 4 to 11 % on whole
+models (LLMCompass 4.1, GenZ 5.8, Vidur below 9, APEX+ 10.7)."""
+GROWTH_PER_ROW: Final = Assumption.of(
+    "kernels.growth_per_row",
+    0.03,
+    "guessed",
+    "every further row, up to eight, slows kernels that are bound by memory: by 0.012 on a Neural Engine (ANEForge, 5 "
+    "rows), 0.02 on a CPU core of ours (8 rows), at most 0.09 on Lunar Lake's GPU (4 rows, with the loop around them)",
+    span=(0.01, 0.09),
+)
+_GROWING_ROWS: Final = 8
+TARGET_PARTS: Final[tuple[PartKind, ...]] = ("layer", "lm_head", "exit", "prefill")
+DRAFT_PARTS: Final[tuple[PartKind, ...]] = ("draft_step", "draft_prefill")
+_WITH_HEAD: Final = ("lm_head", "exit", "draft_step")
+_TYPICAL_ROWS: Final = 4
+TYPICAL_CONTEXT: Final = 512
+"""At which a part's traffic and errors are told."""
+
+
+def growth(rows: float) -> float:
+    """How much slower reading is for so many rows than for one."""
+    return 1 + GROWTH_PER_ROW.value * (min(rows, _GROWING_ROWS) - 1)
+
+
+def growth_error(rows: float) -> float:
+    """Half-width (90 %) of what a pass over so many rows may be off by for its growth alone, relative."""
+    return (growth(rows) - 1) * GROWTH_PER_ROW.relative_error / growth(rows)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredModel:
+    """A model's shape, how its weights are stored, and the rows of its output head that are kept (None: all)."""
+
+    shape: ModelShape
+    weights: WeightFormat
+    kept_vocabulary: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.shape.name} in {self.weights}"
+
+    def layer_bytes(self, rows: float, context: float) -> float:
+        """Traffic of one layer: weights, cached keys and values, those of the new tokens, and states."""
+        kv = (context + rows) * self.shape.kv_bytes_per_token(of_layers=1)
+        return self.shape.layer_weight_bytes(self.weights, rows) + kv + self.shape.layer_activation_bytes(rows)
+
+    @property
+    def head_bytes(self) -> float:
+        """Traffic of the output head."""
+        return self.shape.head_bytes(self.weights, kept_vocabulary=self.kept_vocabulary)
+
+    def head_flops(self, rows: float) -> float:
+        """FLOPs of the output head."""
+        return self.shape.head_flops(rows, kept_vocabulary=self.kept_vocabulary)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RooflineCost:
+    """Costs of a device, or of one member's share in a group of equal ones. A `sim.cost.cost_model.LaneCost`.
+
+    What members exchange comes on top of a share, see `sim.cost.group_cost`.
+
+    Attributes:
+        device: what each member achieves.
+        target, draft: the models that the lane can run; None for one that does not fit.
+        exits: layers after which the target has an exit: its final norm and output head.
+        num_devices: members, which share bytes and FLOPs evenly.
+    """
+
+    device: DeviceSpeed
+    target: StoredModel | None = None
+    draft: StoredModel | None = None
+    exits: tuple[int, ...] = ()
+    num_devices: int = 1
+    _seconds: dict[tuple[Part, float, float], float] = field(default_factory=dict, repr=False, compare=False)
+
+    def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
+        """See `LaneCost`."""
+        if reason := self.missing(part, rows, contexts):
+            raise OutOfRangeError(reason)
+        return np.array([self.one(part, rows, float(context)) for context in contexts.ravel()]).reshape(contexts.shape)
+
+    def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
+        """See `LaneCost`."""
+        model = self._model(part)
+        if model is None or (part.kind == "exit" and part.exit_layer not in self.exits):
+            return f"lane {self.device.name!r} has no {part}"
+        try:
+            self._padded(part, rows)
+        except OutOfRangeError as error:
+            return f"{part}: {error}"
+        longest = float(contexts.max()) + rows
+        if longest > model.shape.max_position:
+            return f"{part}: {longest:g} positions, {model.shape.name} has {model.shape.max_position}"
+        return None
+
+    def facts(self, part: Part) -> PartFacts:
+        """See `LaneCost`; traffic is that of one member at one row and a typical context."""
+        model = self._model(part)
+        if model is None:
+            msg = f"lane {self.device.name!r} has no {part}"
+            raise ProfileError(msg)
+        num_bytes, _, _ = self._work(part, model, 1, TYPICAL_CONTEXT)
+        source = f"roofline of {model} on {self.device.name}"
+        return PartFacts(self._relative_error(part, model), num_bytes / self.num_devices, source)
+
+    def one(self, part: Part, rows: float, context: float) -> float:
+        """Seconds of one call at one context, in range."""
+        key = (part, self._padded(part, rows), self.device.padded_context(context))
+        if key not in self._seconds:
+            model = self._model(part)
+            assert model is not None, "asked for what is missing"
+            num_bytes, flops, num_kernels = self._work(part, model, key[1], key[2])
+            self._seconds[key] = self._roofline_s(num_bytes * growth(key[1]), flops, num_kernels)
+        return self._seconds[key]
+
+    def _roofline_s(self, num_bytes: float, flops: float, num_kernels: float) -> float:
+        device = self.device
+        working_s = max(num_bytes / device.bytes_per_s, flops / device.flops) / self.num_devices
+        dispatch_s = num_kernels * device.kernel_s
+        return max(working_s, dispatch_s) if device.queues_kernels else working_s + dispatch_s
+
+    def _work(self, part: Part, model: StoredModel, rows: float, context: float) -> tuple[float, float, int]:
+        """Bytes, FLOPs and kernels of a call, over all members."""
+        num_layers = {"layer": 1, "lm_head": 0, "exit": 0}.get(part.kind, model.shape.num_layers)
+        num_heads = int(part.kind in _WITH_HEAD)
+        num_bytes = num_layers * model.layer_bytes(rows, context) + num_heads * model.head_bytes
+        flops = num_layers * model.shape.layer_flops(rows, context) + num_heads * model.head_flops(rows)
+        return num_bytes, flops, num_layers * KERNELS_PER_LAYER + num_heads * KERNELS_OF_HEAD
+
+    def _relative_error(self, part: Part, model: StoredModel) -> float:
+        """What the part's times may be off by beyond what the whole lane's are.
+
+        That is what a roofline leaves out, and what the time grows by with the errors of dispatch and of computing.
+        """
+        here = self.one(part, _TYPICAL_ROWS, TYPICAL_CONTEXT) + self.device.graph_s
+        work = self._work(part, model, self._padded(part, _TYPICAL_ROWS), TYPICAL_CONTEXT)
+
+        def moved(*, dispatch: float = 0.0, computing: float = 0.0) -> float:
+            num_bytes, flops, num_kernels = work
+            kernels = num_kernels * (1 + dispatch)
+            alone_s = self._roofline_s(num_bytes, flops * (1 + computing), kernels) - self._roofline_s(*work)
+            return abs(alone_s + dispatch * self.device.graph_s) / here
+
+        dispatch = moved(dispatch=self.device.dispatch_error)
+        return hypot(ROOFLINE_ERROR, dispatch, moved(computing=self.device.computing_error))
+
+    def _padded(self, part: Part, rows: float) -> float:
+        """Rows that are computed. Prompts are read in graphs of their own, of whole steps of the context."""
+        device = self.device
+        if part.kind not in ("prefill", "draft_prefill"):
+            return device.padded_rows(rows)
+        if device.max_prompt is not None and rows > device.max_prompt:
+            msg = f"{device.name} reads prompts of at most {device.max_prompt} tokens, not of {rows:g}"
+            raise OutOfRangeError(msg)
+        return device.padded_context(rows)
+
+    def _model(self, part: Part) -> StoredModel | None:
+        if part.kind in TARGET_PARTS:
+            return self.target
+        return self.draft if part.kind in DRAFT_PARTS else None

@@ -1,0 +1,80 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from mirrorsd.cli.app import app
+
+ASKED = ["plan", "--target", "qwen3-14b", "--draft", "qwen3-0.6b", "--context", "64", "--new-tokens", "32"]
+
+
+def run(*words, exit_code=0):
+    result = CliRunner().invoke(app, [*ASKED, *words])
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plan")
+    paths = {"json": folder / "plan.json", "page": folder / "plan.html"}
+    result = run("--platform", "lunar-lake", "--json", str(paths["json"]), "--out", str(paths["page"]))
+    return result, json.loads(paths["json"].read_text()), paths["page"].read_text()
+
+
+def test_the_answer_is_printed_in_words_with_the_best_of_every_place(planned):
+    result, _, page = planned
+    assert "Yes, speculation pays here" in result.stdout
+    assert "target on gpu, draft on npu" in result.stdout
+    assert page.startswith("<!doctype html>")
+
+
+def test_the_json_holds_what_scripts_are_promised(planned):
+    _, found, _ = planned
+    assert {"ranking", "verdict", "pays", "break_even", "search", "assumptions"} <= set(found)
+    assert set(found["search"]) == {"num_schedules", "num_prompts", "seconds"}
+    promised = {"schedule", "method", "placement", "tpot_s", "tpot_s_low", "tpot_s_high", "speedup", "bound"}
+    promised |= {"energy_j_per_token", "usd_per_million_tokens"}
+    assert all(promised <= set(row) for row in found["ranking"])
+    assert found["search"]["num_schedules"] == len(found["ranking"])
+    assert all({"field", "value", "status", "source"} <= set(one) for one in found["assumptions"])
+    assert found["pays"] in ("yes", "no", "cannot_tell")
+    assert found["break_even"]["low"] <= found["break_even"]["acceptance"] <= found["break_even"]["high"]
+
+
+def fastest_s(*words):
+    found = json.loads(run("--platform", "lunar-lake", *words, "--json").stdout)
+    return found["ranking"][0]["tpot_s"], found
+
+
+def test_another_number_gives_another_answer_and_says_that_it_is_a_what_if():
+    here, _ = fastest_s()
+    there, found = fastest_s("--set", "memory.bytes_per_s=+50%")
+    assert there < here
+    assert any("what if: +50%" in one["source"] for one in found["assumptions"])
+
+
+def test_rates_are_taken_as_given():
+    _, rare = fastest_s("--acceptance", "0.3")
+    _, often = fastest_s("--acceptance", "0.9,0.8,0.8,0.8,0.8,0.8,0.8")
+    assert often["ranking"][0]["speedup"] > rare["ranking"][0]["speedup"]
+    assert rare["assumptions"][0] == rare["assumptions"][0] | {"value": 0.3, "source": "given by the user"}
+
+
+def test_a_record_of_another_pair_is_replayed_and_named():
+    found = json.loads(run("--platform", "lunar-lake", "--acceptance", "tests/golden/record.npz", "--json").stdout)
+    assert found["assumptions"][0]["source"].startswith("record of ")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--platform", "moon-lake"], "no platform is called 'moon-lake'"),
+        (["--platform", "lunar-lake", "--set", "npu.memory"], "PART.FIELD=VALUE"),
+        (["--platform", "lunar-lake", "--acceptance", "often"], "neither a rate"),
+        (["--platform", "lunar-lake", "--target", "gpt-5"], "no model shape is called 'gpt-5'"),
+    ],
+)
+def test_what_is_wrong_is_said(words, message):
+    result = run(*words, exit_code=2)
+    assert message in " ".join(result.stderr.split())

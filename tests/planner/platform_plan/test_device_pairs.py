@@ -1,0 +1,61 @@
+import pytest
+
+from hwprofiles.platform import Platform, load_platform
+from planner.platform_plan.device_pairs import LanePair, lane_pairs, usable_lanes
+
+
+def pairs_of(name):
+    platform = load_platform(name)
+    lanes, _ = usable_lanes(platform)
+    return lane_pairs(platform, lanes)
+
+
+def test_two_equal_gpus_are_one_place_for_the_target():
+    pairs = pairs_of("h100x2")
+    assert LanePair("gpu0", "gpu1") in pairs
+    assert not [pair for pair in pairs if pair.target == "gpu1"]
+
+
+def test_a_group_takes_turns_with_a_draft_on_one_of_its_devices():
+    assert LanePair("gpus", "gpu0", in_turn=True) in pairs_of("h100x2")
+    assert LanePair("gpus", "gpu0") not in pairs_of("h100x2")
+
+
+def test_of_many_equal_drafts_the_nearest_on_the_same_memory_and_the_nearest_elsewhere_are_asked_about():
+    drafts = [pair.draft for pair in pairs_of("m2-ultra-x8") if pair.target == "gpu0" and not pair.in_turn]
+    npus = [draft for draft in drafts if draft.startswith("npu") and draft != "npus"]
+    assert npus == ["npu0", "npu1"]
+    assert len(drafts) < 10
+
+
+def test_no_pair_shares_a_device_unless_it_takes_turns():
+    platform = load_platform("m2-ultra-x8")
+    for pair in pairs_of("m2-ultra-x8"):
+        shared = set(platform.members(pair.target)) & set(platform.members(pair.draft))
+        assert bool(shared) == pair.in_turn
+
+
+def test_a_device_of_which_too_little_is_known_is_left_out_and_named():
+    data = load_platform("lunar-lake").model_dump()
+    data["devices"]["box"] = {"name": "a black box", "kind": "gpu"}
+    lanes, reasons = usable_lanes(Platform.model_validate(data))
+    assert lanes == ["gpu", "npu", "cpu"]
+    assert len(reasons) == 1
+    assert reasons[0].startswith("box: ")
+
+
+@pytest.mark.parametrize(
+    ("pair", "words"),
+    [
+        (LanePair("gpu", "gpu", in_turn=True), "both on gpu"),
+        (LanePair("gpu", "npu"), "target on gpu, draft on npu"),
+    ],
+)
+def test_a_pair_in_words(pair, words):
+    assert str(pair) == words
+
+
+def test_a_device_that_cannot_read_the_prompts_is_left_out_and_says_how_long_they_may_be():
+    lanes, reasons = usable_lanes(load_platform("lunar-lake"), 2000)
+    assert lanes == ["gpu", "cpu"]
+    assert reasons == ["npu: it reads prompts of at most 1,024 tokens, and some have 2,000"]

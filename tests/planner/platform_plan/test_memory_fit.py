@@ -1,0 +1,58 @@
+import pytest
+
+from hwprofiles.model_shape import model_shape
+from hwprofiles.platform import load_platform
+from planner.platform_plan.device_pairs import LanePair
+from planner.platform_plan.memory_fit import USABLE, memory_needs
+from sim.cost.roofline import StoredModel
+
+TARGET, DRAFT = model_shape("qwen3-14b"), model_shape("qwen3-0.6b")
+
+
+def needs(platform, pair, *, weights="bf16", num_tokens=1000, num_branches=100):
+    return memory_needs(
+        load_platform(platform),
+        pair,
+        StoredModel(shape=TARGET, weights=weights),
+        StoredModel(shape=DRAFT, weights=weights),
+        num_tokens=num_tokens,
+        num_branches=num_branches,
+    )
+
+
+def test_one_memory_holds_both_models_their_keys_and_values_and_the_branches():
+    (need,) = needs("lunar-lake", LanePair("gpu", "npu"))
+    assert need.weights_bytes == TARGET.weight_bytes("bf16") + DRAFT.weight_bytes("bf16")
+    assert need.kv_bytes == 1000 * (TARGET.kv_bytes_per_token() + DRAFT.kv_bytes_per_token())
+    assert need.branches_bytes == 100 * DRAFT.kv_bytes_per_token()
+    assert need.capacity_bytes == pytest.approx(3.2e10 * USABLE.value)
+
+
+def test_a_misfit_is_said_with_its_numbers():
+    (need,) = needs("lunar-lake", LanePair("gpu", "npu"))
+    assert not need.fits
+    assert need.in_words.startswith("target on gpu, draft on npu: memory has to hold 31.0 GB (30.7 GB weights")
+    assert need.in_words.endswith("28.8 GB are usable: too little.")
+    (smaller,) = needs("lunar-lake", LanePair("gpu", "npu"), weights="int4")
+    assert smaller.fits
+
+
+def test_models_that_take_turns_prepare_no_branches():
+    (need,) = needs("lunar-lake", LanePair("gpu", "gpu", in_turn=True))
+    assert need.branches_bytes == 0
+
+
+def test_devices_with_memories_of_their_own_hold_one_model_each():
+    on_target, on_draft = needs("h100x2", LanePair("gpu0", "gpu1"))
+    assert (on_target.weights_bytes, on_draft.weights_bytes) == (
+        TARGET.weight_bytes("bf16"),
+        DRAFT.weight_bytes("bf16"),
+    )
+    assert on_target.capacity_bytes == pytest.approx(8e10 * USABLE.value)
+
+
+def test_a_group_holds_equal_shares():
+    found = needs("h100x2", LanePair("gpus", "gpus", in_turn=True))
+    assert [need.memory for need in found] == ["gpu0", "gpu1"]
+    whole = TARGET.weight_bytes("bf16") + DRAFT.weight_bytes("bf16")
+    assert [need.weights_bytes for need in found] == [pytest.approx(whole / 2)] * 2

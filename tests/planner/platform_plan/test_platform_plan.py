@@ -1,0 +1,163 @@
+import re
+from dataclasses import replace
+
+import pytest
+
+from decoding.errors import PlanError
+from hwprofiles.model_shape import model_shape
+from hwprofiles.overrides import with_overrides
+from hwprofiles.platform import load_platform
+from planner.platform_plan.advice import advice
+from planner.platform_plan.device_pairs import LanePair
+from planner.platform_plan.page import render_page
+from planner.platform_plan.platform_plan import TOO_SLOW, plan_platform
+from planner.platform_plan.question import assumed_question
+from sim.acceptance.assumed import Bernoulli
+from sim.cost.roofline import StoredModel
+from sim.evaluator import predict
+
+
+def question(platform="lunar-lake", *, weights="int4", rate=None, changes=None, target="qwen3-14b"):
+    machine = load_platform(platform)
+    return assumed_question(
+        with_overrides(machine, changes) if changes else machine,
+        StoredModel(shape=model_shape(target), weights=weights),
+        StoredModel(shape=model_shape("qwen3-0.6b"), weights=weights),
+        given=None if rate is None else Bernoulli(rate),
+        num_prompt_tokens=128,
+        num_new_tokens=48,
+    )
+
+
+@pytest.fixture(scope="module")
+def lunar_lake():
+    return plan_platform(question())
+
+
+def best_on(plan, draft):
+    return next(one for one in plan.ranking if one.pair.draft == draft and one.schedule.num_speculative_tokens)
+
+
+def test_lunar_lake_speculates_and_not_with_its_npu_as_public_measurements_have_it(lunar_lake):
+    assert lunar_lake.pays == "yes"
+    assert lunar_lake.drafting.pair.draft != "npu"
+    assert best_on(lunar_lake, "npu").speedup < best_on(lunar_lake, "cpu").speedup
+    in_turn = [
+        one
+        for one in lunar_lake.ranking
+        if one.pair.draft == "npu" and one.schedule.num_speculative_tokens and not one.schedule.traits.overlaps
+    ]
+    assert max(one.speedup for one in in_turn) < 1
+
+
+def test_the_ranking_is_by_time_and_holds_plain_turns_and_mirror_with_both_kinds_of_roots(lunar_lake):
+    times = [one.tpot_s for one in lunar_lake.ranking]
+    assert times == sorted(times)
+    assert {one.schedule.root_source for one in lunar_lake.ranking} == {None, "draft", "exit"}
+    assert {one.schedule.method for one in lunar_lake.ranking} == {"autoregressive", "speculative", "mirror"}
+    assert all(one.tpot_s_low <= one.tpot_s <= one.tpot_s_high for one in lunar_lake.ranking)
+
+
+def test_no_schedule_beats_its_bound(lunar_lake):
+    assert all(one.speedup <= one.bound * (1 + 1e-9) for one in lunar_lake.ranking)
+
+
+def test_the_bound_of_mirror_is_a_round_as_long_as_the_longer_of_both(lunar_lake):
+    profile, record = lunar_lake.profile, lunar_lake.question.record
+    context = sum(record.contexts) / len(record.contexts)
+    slow = next(one for one in lunar_lake.ranking if one.pair.draft == "npu" and one.schedule.traits.overlaps)
+    window, npu = slow.schedule.num_speculative_tokens, profile.lane("npu")
+    drafting_s = window * (npu.dispatch_s + npu.draft_s(1, context))
+    verify_s = profile.lane("gpu").verify_s(profile.num_layers, window + 1, context)
+    longer_s = max(drafting_s, verify_s)
+    assert slow.bound == pytest.approx((window + 1) * lunar_lake.plain.tpot_s / longer_s, rel=1e-3)
+    widest = max(
+        (one for one in lunar_lake.ranking if one.pair == slow.pair and one.schedule.traits.overlaps),
+        key=lambda one: one.schedule.num_speculative_tokens,
+    )
+    assert widest.bound < 8 * lunar_lake.plain.tpot_s / profile.lane("gpu").verify_s(profile.num_layers, 8, context)
+
+
+def test_what_nobody_measured_of_a_few_rows_widens_every_interval_but_that_of_plain_decoding(lunar_lake):
+    plain, drafting = lunar_lake.plain, lunar_lake.drafting
+    assert plain.relative_error == plain.prediction.relative_error
+    assert drafting.relative_error > drafting.prediction.relative_error
+    assert lunar_lake.comparison.machine_error > drafting.few_rows_error > 0
+
+
+def test_rates_alone_come_with_the_default_alternatives_and_exits():
+    plan = plan_platform(question(rate=0.6))
+    assert {one.schedule.root_source for one in plan.ranking} == {None, "draft", "exit"}
+    assert plan.question.acceptance.low == plan.question.acceptance.high == 0.6
+
+
+def test_its_predictions_are_those_of_the_simulator(lunar_lake):
+    for one in lunar_lake.ranking[::40]:
+        assert predict(one.schedule, lunar_lake.profile, lunar_lake.question.record).tpot_s == one.tpot_s
+
+
+def test_a_target_that_is_much_slower_elsewhere_is_left_out_by_name(lunar_lake):
+    (npu,) = (reason for reason in lunar_lake.left_out if reason.startswith("target on npu: plain decoding takes"))
+    assert float(re.search(r"takes ([\d.]+)×", npu).group(1)) > TOO_SLOW
+    assert {one.pair.target for one in lunar_lake.ranking} == {"gpu"}
+
+
+def test_a_draft_that_is_never_right_does_not_pay_and_the_advice_is_to_leave_it_out():
+    plan = plan_platform(question(rate=0.0001))
+    assert plan.pays == "no"
+    assert "Leave the draft out" in "\n".join(advice(plan))
+
+
+def test_where_the_answer_turns_on_an_acceptance_that_nobody_measured_it_is_not_told(lunar_lake):
+    needed, rate = lunar_lake.needed, lunar_lake.question.acceptance
+    doubtful = replace(rate, low=needed.high * 0.9)
+    plan = replace(lunar_lake, question=replace(lunar_lake.question, acceptance=doubtful))
+    assert (lunar_lake.pays, plan.pays) == ("yes", "cannot_tell")
+    assert "Measure it, or give it." in next(advice(plan))
+
+
+def test_acceptance_from_which_on_it_pays_lies_between_never_and_always_right(lunar_lake):
+    needed = lunar_lake.needed
+    assert needed.low <= needed.at <= needed.high
+    below = plan_platform(question(rate=needed.low / 2))
+    above = plan_platform(question(rate=min(0.95, 2 * needed.high)))
+    assert below.drafting.speedup < 1 < above.drafting.speedup
+
+
+def test_an_npu_as_fast_as_the_gpu_on_a_memory_that_serves_both_becomes_the_place_of_the_draft():
+    changes = {"gpu.memory_cap_bytes_per_s": 5e10, "npu.memory_cap_bytes_per_s": 4.9e10, "npu.dispatch_s": 1e-5}
+    plan = plan_platform(question(changes=changes | {"npu.dispatch_of": "graph"}))
+    assert plan.drafting.pair == LanePair("gpu", "npu")
+
+
+def test_models_that_do_not_fit_are_an_error_with_numbers():
+    with pytest.raises(PlanError, match=r"fits nowhere.*memory has to hold 142\.4 GB .*28\.8 GB are usable"):
+        plan_platform(question(target="llama-3.1-70b", weights="bf16"))
+
+
+def test_a_memory_too_small_for_both_models_leaves_out_only_the_places_that_share_it():
+    plan = plan_platform(question("h100x2", weights="bf16", changes={"gpu0.memory_bytes": 3.35e10}))
+    assert {one.pair for one in plan.ranking} & {LanePair("gpu0", "gpu1")}
+    assert LanePair("gpu0", "gpu0", in_turn=True) not in {one.pair for one in plan.ranking if one.schedule.draft_lane}
+    assert any("both on gpu0" in reason and "too little" in reason for reason in plan.left_out)
+
+
+def test_the_page_says_the_answer_every_source_and_every_known_miss(lunar_lake):
+    page = render_page(lunar_lake)
+    assert "Yes, speculation pays here" in page
+    assert page.count("missed") >= 4
+    assert all(one.field in page for one in lunar_lake.assumptions)
+    assert "http" not in page.replace("http-equiv", "")
+
+
+@pytest.mark.parametrize("platform", ["m4-max", "h100x2", "m2-ultra-x8"])
+def test_the_other_platforms_answer_too(platform):
+    plan = plan_platform(question(platform, weights="int4" if platform == "m4-max" else "bf16"))
+    assert plan.pays == "yes"
+    assert all(paragraph for paragraph in advice(plan))
+
+
+def test_the_papers_machine_drafts_next_to_its_target_and_not_in_turn():
+    plan = plan_platform(question("m2-ultra-x8", weights="bf16"))
+    assert plan.drafting.schedule.traits.overlaps
+    assert best_on(plan, "npu0").schedule.traits.overlaps

@@ -1,0 +1,224 @@
+"""Compiled segments compute what the decoder computes, and a row has the same bits in any company."""
+
+from functools import cache
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decoding.errors import ModelError
+from runtime.backends.backend import Plan, segments_between
+from runtime.backends.eager import EagerBackend
+from runtime.backends.openvino.backend import OpenVinoBackend
+from runtime.backends.openvino.weights import quantized
+from runtime.models.embedded import embedded_folder, is_present
+from runtime.models.masks import tree_rows
+from runtime.models.self_test import is_row_invariant
+from runtime.models.weights import load_decoder
+from tests.tiny_models import VOCAB_SIZE, tiny_target
+
+FORMS = ["float32", "bfloat16", "int8"]
+SHAPES = {
+    "grouped queries": {},
+    "a key for every query": {"num_kv_heads": 4},
+    "one key for all": {"num_kv_heads": 1, "num_layers": 2},
+    "rows that int8 rounds in groups": {"hidden_size": 64, "intermediate_size": 96, "head_dim": 16},
+    "biases": {"architecture": "Qwen2ForCausalLM", "attention_bias": True, "mlp_bias": True},
+    "norms of queries and keys": {"architecture": "Qwen3ForCausalLM", "qk_norm": True, "tie_embeddings": False},
+}
+SIZES = (1, 4, 8)
+IDS = torch.randint(VOCAB_SIZE, (127,), generator=torch.Generator().manual_seed(1))
+
+
+@cache
+def decoder_of(shape):
+    return tiny_target(**SHAPES[shape], max_position=400)
+
+
+@cache
+def backend_of(shape, form):
+    decoder = decoder_of(shape)
+    if form != "float32":
+        decoder = tiny_target(**SHAPES[shape], max_position=400).to(torch.bfloat16)
+    backend = OpenVinoBackend(decoder, device="CPU", form=form, num_threads=1)
+    whole = segments_between(decoder.config.num_layers)
+    backend.prepare(Plan(num_slots=127, num_prompt=60, rows=SIZES, segments=whole, prompt_segments=whole))
+    return backend
+
+
+def read(backend, chunks, *, ids=IDS, cuts=()):
+    """Logits of a text read in these chunks, the last one for as long as it goes."""
+    text, found = backend.new_text(), []
+    text.start(len(ids))
+    for count in chunks:
+        if text.cursor == len(ids):
+            break
+        stop = min(text.cursor + count, len(ids))
+        x = backend.embedding(ids[None, text.cursor : stop])
+        positions = torch.arange(text.cursor, stop)
+        for start, end in segments_between(*cuts, backend.config.num_layers):
+            x = backend.run_layers(x, start, end, positions=positions, cache=text)
+        found.append(backend.logits(x)[0])
+        text.set_length(stop)
+    return torch.cat(found).float()
+
+
+@cache
+def one_by_one(shape, form):
+    return read(backend_of(shape, form), [1] * len(IDS))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_float32_logits_are_the_decoders(shape) -> None:
+    with torch.inference_mode():
+        expected = read(EagerBackend(decoder_of(shape)), [len(IDS)])
+    found = one_by_one(shape, "float32")
+    assert torch.allclose(found, expected, atol=2e-3, rtol=1e-3)
+    assert not torch.allclose(found[:-1], expected[1:], atol=0.5)
+
+
+def test_int8_logits_are_those_of_the_rounded_weights() -> None:
+    """The embedding, which is looked up, stays as it is."""
+    decoder = tiny_target(max_position=400, tie_embeddings=False)
+    backend = OpenVinoBackend(decoder.to(torch.bfloat16), device="CPU", form="int8", num_threads=1)
+    found = read(backend, [16] * 8)
+    rounded = tiny_target(max_position=400, tie_embeddings=False)
+    rounded.load_state_dict(decoder.float().state_dict())
+    for name, weight in rounded.named_parameters():
+        if weight.dim() == 2 and "embedding" not in name:
+            values, scale = quantized(weight)
+            weight.copy_(values.float() * scale.float())
+    with torch.inference_mode():
+        near, far = (read(EagerBackend(one), [len(IDS)]) for one in (rounded, decoder))
+    error = (found - near).abs().mean()
+    assert error < 0.5 * (far - near).abs().mean() + 0.05 * near.abs().mean()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("shape", SHAPES)
+@given(chunks=st.lists(st.sampled_from([*SIZES, 3, 30]), min_size=1, max_size=12), cut=st.booleans())
+@settings(deadline=None, max_examples=4)
+def test_a_row_has_the_same_bits_in_any_chunk_and_with_any_cut(shape, form, chunks, cut) -> None:
+    backend = backend_of(shape, form)
+    found = read(backend, [*chunks, len(IDS)], cuts=(1,) * cut)
+    assert torch.equal(found, one_by_one(shape, form))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_text_that_grows_keeps_what_it_has_and_bits_do_not_depend_on_empty_slots(form) -> None:
+    """From 127 slots on it moves into larger buffers; a text that begins in a large one says the same."""
+    backend, ids = backend_of("grouped queries", form), IDS.repeat(3)[:300]
+    grown = read(backend, [8] * 40, ids=ids)
+    assert torch.equal(grown[: len(IDS)], one_by_one("grouped queries", form))
+    text = backend.new_text()
+    text.memory.restart(300)
+    positions = torch.arange(8)
+    x = backend.embedding(ids[None, :8])
+    x = backend.run_layers(x, 0, backend.config.num_layers, positions=positions, cache=text)
+    assert torch.equal(backend.logits(x)[0].float(), grown[:8])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_self_test_says_so(form) -> None:
+    assert is_row_invariant(backend_of("grouped queries", form))
+
+
+def test_rows_of_a_tree_see_their_path() -> None:
+    """Every path of a tree, moved after the text, is what the path alone is."""
+    backend, num_layers = backend_of("grouped queries", "float32"), 4
+    tree, parents = [5, 6, 7, 8, 9], (-1, 0, 0, 2)
+
+    def after(ids, *, mask=None, depths=None):
+        text = backend.new_text()
+        text.start(50)
+        after_text = torch.arange(20, 20 + len(ids)) if depths is None else depths
+        for rows, positions, own in ((IDS[:20], torch.arange(20), None), (torch.tensor(ids), after_text, mask)):
+            x = backend.embedding(rows[None])
+            x = backend.run_layers(x, 0, num_layers, positions=positions, mask=own, cache=text)
+            text.advance(len(rows))
+        return text, backend.logits(x)[0]
+
+    rows = tree_rows(parents, torch.float32)
+    text, found = after(tree, mask=rows.mask(20), depths=rows.depths + 20)
+    for path in ([0], [0, 1], [0, 1, 2], [0, 1, 3], [0, 1, 3, 4]):
+        _, alone = after([tree[row] for row in path])
+        assert torch.allclose(found[path[-1]], alone[-1], atol=1e-4)
+    text.gather([21, 23, 24], 21)
+    assert text.cursor == 24
+    expected, _ = after([5, 6, 8, 9])
+    assert torch.allclose(
+        torch.from_numpy(text.slots(24)[..., :24, :]), torch.from_numpy(expected.slots(24)[..., :24, :]), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_row_of_a_branch_has_the_bits_of_the_text_that_it_continues(form) -> None:
+    backend, layers = backend_of("grouped queries", form), 4
+    text, branches = backend.new_text(), backend.new_branches(3)
+    text.start(100)
+    branches.start(100)
+
+    def feed(ids, cache, positions):
+        x = backend.embedding(torch.tensor(ids))
+        return backend.run_layers(x, 0, layers, positions=positions, cache=cache)
+
+    feed([IDS[:22].tolist()], text, torch.arange(22))
+    text.advance(22)
+    branches.follow(text, num_final=20, stop=22)
+    starts, tokens = (20, 22, 21), ([3, 4], [5, 6], [7, 8])
+    for step in range(2):
+        places = [[start + step] for start in starts]
+        rows = branches.rows(slice(0, 3), places)
+        found = feed([[own[step]] for own in tokens], rows, rows.positions_RT)
+    for branch, (start, own) in enumerate(zip(starts, tokens, strict=True)):
+        fresh = backend.new_text()
+        fresh.start(100)
+        ids = [*IDS[:start].tolist(), *own]
+        expected = feed([ids], fresh, torch.arange(len(ids)))
+        assert torch.equal(found[branch, 0], expected[0, -1])
+    branches.give(2, 21, 23, text)
+    text.set_length(23)
+    again = feed([[9]], text, torch.arange(23, 24))
+    assert not torch.equal(again[0, 0], found[2, 0])
+    fresh = backend.new_text()
+    fresh.start(100)
+    assert torch.equal(again[0, 0], feed([[*IDS[:21].tolist(), 7, 8, 9]], fresh, torch.arange(24))[0, -1])
+
+
+def test_branches_after_a_window_see_it() -> None:
+    backend, layers = backend_of("grouped queries", "bfloat16"), 4
+
+    def feed(ids, cache, positions):
+        return backend.run_layers(
+            backend.embedding(torch.tensor([ids])), 0, layers, positions=torch.tensor(positions), cache=cache
+        )[0]
+
+    text, branches = backend.new_text(), backend.new_branches(2)
+    text.start(100)
+    branches.start(100)
+    feed(IDS[:10].tolist(), text, list(range(10)))
+    text.advance(10)
+    branches.follow(text, num_final=10, stop=10)
+    rows = branches.rows(slice(0, 2), [[11], [13]])
+    found = feed([1, 2, 3, 4, 5], branches.after_window(text, 3, rows), [10, 11, 12, 11, 13])
+    for row, ids in ((2, [1, 2, 3]), (3, [1, 4]), (4, [1, 2, 3, 5])):
+        fresh = backend.new_text()
+        fresh.start(100)
+        expected = feed([*IDS[:10].tolist(), *ids], fresh, list(range(10 + len(ids))))
+        assert torch.equal(found[row], expected[-1])
+    assert text.cursor == 10
+
+
+def test_an_architecture_without_a_graph_is_refused() -> None:
+    decoder = tiny_target(architecture="OPTForCausalLM")
+    backend = OpenVinoBackend(decoder, device="CPU", form="float32", num_threads=1)
+    with pytest.raises(ModelError, match="OPTForCausalLM has no OpenVINO graph"):
+        read(backend, [1], ids=IDS[:1])
+
+
+@pytest.mark.skipif(not is_present(), reason="the embedded model is not in the cache")
+@pytest.mark.parametrize("form", ["bfloat16", "int8"])
+def test_the_embedded_model_is_row_invariant(form) -> None:
+    decoder = load_decoder(embedded_folder(), dtype=torch.bfloat16)
+    assert is_row_invariant(OpenVinoBackend(decoder, device="CPU", form=form, num_threads=1))

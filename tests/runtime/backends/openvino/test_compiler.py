@@ -1,0 +1,85 @@
+"""What was compiled once is read from disk, as long as it is the same and whole."""
+
+import numpy as np
+import pytest
+
+from decoding.errors import LaneError
+from runtime.backends.openvino.compiler import Compiler, compiled_folder
+from runtime.backends.openvino.library import op, ov
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path))
+
+
+class Builder:
+    """Makes the graph that adds a number, and counts how often it was asked."""
+
+    def __init__(self, number):
+        self.number, self.count = number, 0
+
+    def __call__(self):
+        self.count += 1
+        x = op.parameter([2], ov.Type.f32)
+        return ov.Model([op.add(x, op.constant(np.float32(self.number)))], [x], "sum")
+
+
+def first_of(compiled):
+    return float(compiled([np.array([1, 2], np.float32)])[0][0])
+
+
+def test_a_graph_is_compiled_once_for_all_processes() -> None:
+    build = Builder(3.0)
+    for _ in range(3):
+        assert first_of(Compiler("CPU", "float32", 1).compiled({"number": 3}, build)) == 4.0
+    assert build.count == 1
+    assert [path.suffix for path in compiled_folder().iterdir()] == [".blob"]
+
+
+@pytest.mark.parametrize(
+    "other", [("float32", 1, {"number": 4}), ("bfloat16", 1, {"number": 3}), ("float32", 2, {"number": 3})]
+)
+def test_another_graph_form_or_number_of_threads_is_compiled_anew(other) -> None:
+    form, num_threads, key = other
+    build = Builder(3.0)
+    Compiler("CPU", "float32", 1).compiled({"number": 3}, build)
+    Compiler("CPU", form, num_threads).compiled(key, build)
+    assert build.count == 2
+
+
+def test_a_damaged_file_is_made_again() -> None:
+    build = Builder(3.0)
+    Compiler("CPU", "float32", 1).compiled({"number": 3}, build)
+    (path,) = compiled_folder().iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    assert first_of(Compiler("CPU", "float32", 1).compiled({"number": 3}, build)) == 4.0
+    assert build.count == 2
+    assert path.stat().st_size == len(whole)
+
+
+def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path) -> None:
+    compiled_folder().write_text("in the way")
+    build = Builder(3.0)
+    for _ in range(2):
+        assert first_of(Compiler("CPU", "float32", 1).compiled({"number": 3}, build)) == 4.0
+    assert build.count == 2
+
+
+def test_what_was_not_used_for_longest_makes_room(monkeypatch) -> None:
+    monkeypatch.setattr("runtime.backends.openvino.compiler._MOST_BYTES", 1)
+    first, second = Builder(3.0), Builder(4.0)
+    Compiler("CPU", "float32", 1).compiled({"number": 3}, first)
+    Compiler("CPU", "float32", 1).compiled({"number": 4}, second)
+    assert len(list(compiled_folder().iterdir())) == 1
+    Compiler("CPU", "float32", 1).compiled({"number": 4}, second)
+    assert second.count == 1
+
+
+def test_a_graph_that_the_device_refuses_is_an_error_of_the_lane() -> None:
+    def build():
+        raise RuntimeError("no such operation")
+
+    with pytest.raises(LaneError, match="OpenVINO's CPU refuses a graph of float32 weights: no such operation"):
+        Compiler("CPU", "float32", 1).compiled({"number": 5}, build)

@@ -1,0 +1,74 @@
+"""A lane is on the device that its name says, or is refused with the reason."""
+
+import importlib.util
+
+import pytest
+
+from decoding.errors import ConfigError
+from runtime.backends import devices
+from runtime.lanes.lane import LaneSpec
+from runtime.lanes.lane_set import LaneSet
+
+
+@pytest.mark.parametrize(
+    ("lane", "device"),
+    [
+        ("cpu0", "cpu"),
+        ("cpu0+1", "cpu"),
+        ("big", "cpu"),
+        ("openvino:CPU", "openvino:CPU"),
+        ("openvino:CPU@1", "openvino:CPU"),
+        ("openvino:CPU@0+1", "openvino:CPU"),
+        ("openvino:GPU.1", "openvino:GPU.1"),
+        ("openvino:NPU", "openvino:NPU"),
+        ("cuda:0", "cuda:0"),
+        ("cuda:1#2", "cuda:1"),
+    ],
+)
+def test_a_lanes_name_says_its_device(lane, device) -> None:
+    assert devices.device_of(lane) == device
+
+
+@pytest.mark.parametrize("lane", ["cuda:", "cuda:x", "openvino:cpu", "openvino:CPU@", "npu:0", "openvino:CPU@0@1"])
+def test_a_name_with_a_colon_that_says_none_is_refused(lane) -> None:
+    with pytest.raises(ConfigError, match="names no device; names are such as cpu0, openvino:CPU"):
+        LaneSpec(name=lane)
+
+
+def test_every_device_has_lanes_and_forms_or_a_reason() -> None:
+    found = devices.devices()
+    assert {"cpu", "openvino:CPU"} <= {device.name for device in found}
+    for device in found:
+        is_there = device.missing is None
+        assert bool(device.forms) == bool(device.lanes) == is_there
+        assert is_there or device.missing
+
+
+def only(monkeypatch, *there):
+    monkeypatch.setattr(devices, "devices", lambda: there)
+
+
+def test_a_device_that_is_missing_is_refused_by_name_with_the_reason_and_those_that_are_there(monkeypatch) -> None:
+    cpu = devices.Device(name="cpu", description="", forms=("float32",), lanes="all")
+    gone = devices.Device(name="openvino:NPU", description="", missing="no driver")
+    only(monkeypatch, cpu, gone)
+    with pytest.raises(ConfigError, match=r"device 'openvino:NPU' is not there: no driver\. Devices here: cpu$"):
+        LaneSpec(name="openvino:NPU")
+    with pytest.raises(ConfigError, match="'cuda:3' is not there: this machine has no such device"):
+        LaneSpec(name="cuda:3#1")
+
+
+def test_without_the_package_openvinos_devices_say_so(monkeypatch) -> None:
+    devices.devices.cache_clear()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    reasons = {device.name: device.missing for device in devices.devices()}
+    devices.devices.cache_clear()
+    assert reasons["openvino:CPU"] == reasons["openvino:NPU"] == "the package openvino is not installed"
+    assert reasons["cpu"] is None
+
+
+def test_weights_of_a_form_that_a_lane_does_not_compute_with_are_refused(tmp_path) -> None:
+    specs = [LaneSpec(name="cpu0"), LaneSpec(name="cpu1", dtype="int8")]
+    lanes = LaneSet(specs, target=tmp_path, drafter=None, exits=None, dtype="bfloat16")
+    with pytest.raises(ConfigError, match="lane 'cpu1' does not compute with int8; it does with bfloat16, float32"):
+        lanes.load_target("cpu1")

@@ -1,0 +1,165 @@
+"""What is worked out before loading is what is taken: parameters, caches and branches, to the byte."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from decoding.schedule import Schedule
+from runtime.drafters.language_model.branch_cache import BranchCache
+from runtime.drafters.language_model.drafter import num_roots, slots_needed
+from runtime.memory.needs import (
+    ITEM_BYTES,
+    PROCESS_BYTES,
+    DraftSize,
+    LaneNeed,
+    draft_size,
+    keys_values_bytes,
+    memory_needed,
+    num_parameters,
+    weight_bytes,
+)
+from runtime.models.config import ModelConfig
+from runtime.models.decoder import Decoder
+from runtime.models.kv_cache import KVCache
+from tests.tiny_models import OPT, tiny_config
+
+SHAPES = {
+    "llama": {},
+    "untied": {"tie_embeddings": False},
+    "qwen2": {"attention_bias": True},
+    "qwen3": {"qk_norm": True},
+    "biased": {"attention_bias": True, "attention_out_bias": True, "mlp_bias": True},
+    "opt": OPT,
+}
+TORCH = {"bfloat16": torch.bfloat16, "float32": torch.float32, "int8": torch.bfloat16}
+SPECULATIVE = Schedule(method="speculative", target_lane="big", draft_lane="small", num_speculative_tokens=4)
+MIRROR = Schedule(
+    method="mirror",
+    target_lane="big",
+    draft_lane="small",
+    num_speculative_tokens=4,
+    root_source="hybrid",
+    exit_layer=2,
+    exit_top_k=3,
+    draft_top_k=2,
+)
+QWEN3_8B = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "vocab_size": 151_936,
+    "num_hidden_layers": 36,
+    "hidden_size": 4096,
+    "intermediate_size": 12_288,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "max_position_embeddings": 40_960,
+    "rms_norm_eps": 1e-6,
+}
+OPT_66B = {
+    "architectures": ["OPTForCausalLM"],
+    "vocab_size": 50_272,
+    "num_hidden_layers": 64,
+    "hidden_size": 9216,
+    "ffn_dim": 36_864,
+    "num_attention_heads": 72,
+    "max_position_embeddings": 2048,
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_parameters_are_those_of_the_decoder(name) -> None:
+    config = tiny_config(**SHAPES[name])
+    with torch.device("meta"):
+        decoder = Decoder(config)
+    assert num_parameters(config) == sum(parameter.numel() for parameter in decoder.parameters())
+    tables = sum(buffer.nbytes for buffer in decoder.buffers())
+    for dtype, item in ITEM_BYTES.items():
+        assert weight_bytes(config, dtype) == num_parameters(config) * item + tables
+
+
+def test_parameters_of_models_that_people_know() -> None:
+    assert num_parameters(ModelConfig.from_hf(QWEN3_8B)) == 8_190_735_360
+    hidden = 9216
+    by_hand = 64 * (12 * hidden**2 + 13 * hidden) + (50_272 + 2048 + 2 + 2) * hidden
+    assert num_parameters(ModelConfig.from_hf(OPT_66B)) == by_hand
+
+
+@pytest.mark.parametrize("dtype", ITEM_BYTES)
+@pytest.mark.parametrize("num_slots", [1, 63, 64, 65, 300])
+def test_keys_and_values_are_those_of_a_cache(num_slots, dtype) -> None:
+    cache = KVCache(tiny_config(), num_slots, dtype=TORCH[dtype])
+    assert keys_values_bytes(tiny_config(), num_slots, dtype) == cache.keys.nbytes + cache.values.nbytes
+
+
+@pytest.mark.parametrize("dtype", ITEM_BYTES)
+@pytest.mark.parametrize("schedule", [SPECULATIVE, MIRROR])
+def test_a_draft_needs_a_text_for_every_branch(schedule, dtype) -> None:
+    config = tiny_config(num_layers=2)
+    draft = DraftSize(layers=config, num_outputs=61, weights=1000)
+    need = memory_needed(tiny_config(), schedule, dtype=dtype, num_tokens=70, draft=draft)["small"]
+    slots = slots_needed(schedule, 70)
+    text = KVCache(config, slots, dtype=TORCH[dtype])
+    branches = BranchCache(config, num_roots(schedule), slots, dtype=TORCH[dtype])
+    assert need.weights == 1000
+    assert need.keys_values == text.keys.nbytes + text.values.nbytes
+    assert need.branches == branches._own.keys.nbytes + branches._own.values.nbytes
+    assert need.process == PROCESS_BYTES
+    assert need.total == need.weights + need.keys_values + need.branches + need.working + need.process
+
+
+def test_a_pooled_lane_holds_both_models_in_one_process() -> None:
+    draft = DraftSize(layers=tiny_config(num_layers=2), num_outputs=61, weights=1000)
+    pooled = SPECULATIVE.model_copy(update={"draft_lane": "big"})
+    split, both = (
+        memory_needed(tiny_config(), one, dtype="bfloat16", num_tokens=70, draft=draft) for one in (SPECULATIVE, pooled)
+    )
+    assert set(both) == {"big"}
+    assert both["big"] == split["big"] + replace(split["small"], process=0)
+
+
+def test_a_target_alone_needs_no_draft() -> None:
+    plain = Schedule(method="autoregressive", target_lane="big")
+    needs = memory_needed(tiny_config(), plain, dtype="float32", num_tokens=70)
+    assert set(needs) == {"big"}
+    assert needs["big"].branches == 0
+
+
+def test_more_of_anything_never_needs_less() -> None:
+    draft = DraftSize(layers=tiny_config(num_layers=2), num_outputs=61, weights=1000)
+
+    def total(schedule=MIRROR, num_tokens=70, **changes):
+        needs = memory_needed(
+            tiny_config(**changes), schedule, dtype="bfloat16", num_tokens=num_tokens, draft=draft
+        ).values()
+        return sum(need.total for need in needs)
+
+    assert total(num_tokens=700) > total() > total(num_layers=3) > total(SPECULATIVE, num_layers=3)
+    assert total(vocab_size=200) > total()
+
+
+def test_a_draft_has_its_own_weights_or_its_files_and_what_is_the_targets(tiny_folders) -> None:
+    target = tiny_folders.decoder.config
+    whole = draft_size(tiny_folders.target, target, "bfloat16", shares_lane=False)
+    assert whole.weights == weight_bytes(target, "bfloat16")
+    assert (whole.layers, whole.num_outputs) == (target, 61)
+    trained, shared = (
+        draft_size(tiny_folders.drafter, target, "bfloat16", shares_lane=shares) for shares in (False, True)
+    )
+    assert trained.layers.num_layers == 4
+    layers, head_rows = num_parameters(target) - 61 * 16, 61 * 16
+    assert shared.weights == 2 * (layers + head_rows)
+    assert trained.weights - shared.weights == 2 * num_parameters(replace(target, num_layers=0))
+
+
+def test_what_drafts_without_weights_takes_nothing(tmp_path) -> None:
+    (tmp_path / "config.json").write_text('{"speculators_model_type": "mirrorsd_prompt_lookup"}')
+    size = draft_size(tmp_path, tiny_config(), "float32", shares_lane=False)
+    assert size.weights == 0
+    assert keys_values_bytes(size.layers, 100, "float32") == 0
+
+
+def test_needs_add_up() -> None:
+    one, other = LaneNeed(weights=1, branches=2), LaneNeed(weights=3, working=4, process=5, keys_values=6)
+    assert one + other == LaneNeed(weights=4, branches=2, working=4, process=5, keys_values=6)
+    assert (one + other).total == 21

@@ -1,0 +1,144 @@
+"""Whatever happens to one rank, the others say what it was, in time, and none of them waits for ever."""
+
+import os
+import signal
+import time
+from contextlib import suppress
+
+import pytest
+
+from decoding.errors import LaneError
+from tests.runtime.parallel.ranks import TIMEOUT_S, on_ranks, result_of, start_rank
+
+DEADLINE_S = 2.0
+
+
+def end(processes):
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGCONT)
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Starts ranks (each with its world size) and returns what those say that are waited for."""
+    started = []
+
+    def run(function, sizes, waited_for, **deadlines):
+        started.extend(start_rank(function, tmp_path, rank, size, **deadlines) for rank, size in sizes.items())
+        for rank in waited_for:
+            started[rank].wait(TIMEOUT_S)
+        return [result_of(tmp_path, rank) for rank in waited_for]
+
+    yield run
+    end(started)
+
+
+def nothing(group):
+    return "joined"
+
+
+def one_ends(group):
+    if group.rank == 1:
+        os._exit(3)
+    group.mean([1.0])
+
+
+def one_hangs(group):
+    if group.rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    group.mean([1.0])
+
+
+def one_leaves_word(group):
+    if group.rank == 1:
+        group.report("out of memory")
+        os._exit(1)
+    group.mean([1.0])
+
+
+def one_cannot(group):
+    def work():
+        if group.rank == 1:
+            raise LaneError("its memory holds 3 of 4 GB")
+        return 7
+
+    return group.all_do(work)
+
+
+def rank_0_ends_while_others_are_idle(group):
+    if group.rank == 0:
+        os._exit(3)
+    group.tell()
+
+
+def rank_0_is_idle(group):
+    if group.rank == 0:
+        time.sleep(2 * DEADLINE_S)
+        return group.tell(b"at last").decode()
+    return group.tell().decode()
+
+
+def a_long_message(group):
+    told = group.tell(bytes(range(256)) * 40 if group.rank == 0 else b"")
+    return told == bytes(range(256)) * 40
+
+
+def means(group):
+    return [group.mean([1.0 * group.rank, 5.0]), group.mean([])]
+
+
+def test_a_rank_that_never_joins_is_named(run) -> None:
+    [(kind, text)] = run(nothing, {0: 2}, [0], join_deadline_s=1.0)
+    assert kind == "LaneTimeoutError"
+    assert text == "rank 1 of a group of 2 has not joined within 1 s"
+
+
+def test_ranks_of_groups_of_different_sizes_refuse_each_other(run) -> None:
+    (kind, text), (_, other) = run(nothing, {0: 2, 1: 3}, [0, 1])
+    assert kind == "LaneError"
+    assert text == "rank 1 was started for a group of 3, rank 0 for one of 2"
+    assert other == "rank 0 was started for a group of 2, rank 1 for one of 3"
+
+
+def test_a_rank_that_ends_is_missed_at_once(run) -> None:
+    [(kind, text)] = run(one_ends, {0: 2, 1: 2}, [0], deadline_s=TIMEOUT_S)
+    assert kind == "LaneDiedError"
+    assert "a rank ended" in text
+
+
+def test_a_rank_that_hangs_is_missed_at_the_deadline(run) -> None:
+    [(kind, text)] = run(one_hangs, {0: 2, 1: 2}, [0], deadline_s=DEADLINE_S)
+    assert kind == "LaneDiedError"
+    assert text == "a group of 2 ranks is lost: a rank has not answered for 2 s"
+
+
+def test_what_a_rank_left_word_of_is_told(run) -> None:
+    [(kind, text)] = run(one_leaves_word, {0: 2, 1: 2}, [0], deadline_s=DEADLINE_S)
+    assert kind == "LaneDiedError"
+    assert text == "a group of 2 ranks is lost: rank 1 failed: out of memory"
+
+
+def test_what_one_rank_cannot_do_all_ranks_fail_at(tmp_path) -> None:
+    first, second = on_ranks(one_cannot, tmp_path, 2)
+    assert first == ["LaneError", "rank 1 of 2 failed: LaneError: its memory holds 3 of 4 GB"]
+    assert second == ["LaneError", "its memory holds 3 of 4 GB"]
+
+
+def test_ranks_that_wait_for_the_next_message_end_with_rank_0(run) -> None:
+    [(kind, _)] = run(rank_0_ends_while_others_are_idle, {0: 2, 1: 2}, [1])
+    assert kind == "LaneDiedError"
+
+
+def test_a_lane_may_be_idle_for_longer_than_any_exchange_takes(tmp_path, run) -> None:
+    assert run(rank_0_is_idle, {0: 2, 1: 2}, [0, 1], deadline_s=DEADLINE_S) == ["at last", "at last"]
+
+
+def test_messages_of_any_length_cross(tmp_path) -> None:
+    assert on_ranks(a_long_message, tmp_path, 2) == [True, True]
+
+
+def test_means_are_those_of_all_ranks(tmp_path) -> None:
+    assert on_ranks(means, tmp_path, 3) == [[[1.0, 5.0], []]] * 3

@@ -1,0 +1,247 @@
+"""A lane whose target is on two ranks: real processes, the texts of one rank, and lanes that end when a rank does.
+
+In float32 two ranks add up the same numbers as one, in another order: their logits differ in last bits, and where the
+two best are as near as that either may win. So texts of two ranks are compared with those of one where no token was a
+near tie. What is compared to the last bit, in bfloat16 too, is what speculation promises: the text of the same group
+decoding plainly.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from decoding.errors import ConfigError, LaneDiedError, LaneError, ModelError
+from decoding.schedule import Schedule
+from runtime.drafters.shipped import find_drafter
+from runtime.engine import Engine
+from runtime.lanes.lane import LaneSpec
+from runtime.models.tokenizer import Tokenizer
+from runtime.verification.replayed_text import ReplayedText
+from runtime.wire.measurement import Measurement
+from tests.runtime import plain
+from tests.runtime.parallel.ranks import ROOT
+from tests.runtime.test_engine import AUTOREGRESSIVE, NEAR_TIE, PROMPT, SCHEDULES, for_folders
+from tests.tiny_models import EOS, VOCAB_SIZE
+
+DEADLINE_S = 60.0
+BIG, TWO = "big-2ranks", "two-2ranks"
+DRAFT, EXITS = "smollm2-135m-draft4", "smollm2-135m-exits"
+
+
+def on_ranks(schedule):
+    """The schedule with its target, and what shares its lane, on two ranks."""
+    changes = {name: BIG for name in ("target_lane", "draft_lane") if getattr(schedule, name) == "big"}
+    return schedule.model_copy(update=changes)
+
+
+PLAIN = on_ranks(AUTOREGRESSIVE)
+
+
+def new_engine(folders, *, dtype="float32", **options):
+    lanes = [LaneSpec(name=BIG), LaneSpec(name="small")]
+    return Engine(
+        folders.target, lanes=lanes, exits_folder=folders.exits, dtype=dtype, draft_deadline_s=DEADLINE_S, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_folders):
+    with new_engine(tiny_folders) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def coarse_engine(tiny_folders):
+    with new_engine(tiny_folders, dtype="bfloat16") as engine:
+        yield engine
+
+
+def prompts(count):
+    rng = random.Random(3)
+    return [[rng.randrange(VOCAB_SIZE) for _ in range(rng.randint(1, 8))] for _ in range(count)]
+
+
+def followers_of(process_id):
+    found = subprocess.run(["pgrep", "-P", str(process_id)], capture_output=True, check=False, text=True)
+    return list(map(int, found.stdout.split()))
+
+
+def is_running(process_id):
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(process_id)], capture_output=True, check=False, text=True)
+    return bool(state.stdout.strip()) and "Z" not in state.stdout
+
+
+def ended(process_ids):
+    deadline = time.monotonic() + DEADLINE_S
+    while any(map(is_running, process_ids)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return not any(map(is_running, process_ids))
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_greedy_text_is_that_of_one_rank(engine, tiny_folders, name) -> None:
+    compared = 0
+    for prompt in prompts(6):
+        expected = plain.continue_text(tiny_folders.decoder, prompt, 20, eos=(EOS,))
+        if plain.smallest_margin(tiny_folders.decoder, prompt, expected) > NEAR_TIE:
+            schedule = for_folders(on_ranks(SCHEDULES[name]), tiny_folders)
+            assert list(engine.generate(schedule, prompt, max_new_tokens=20).tokens) == expected
+            compared += 1
+    assert compared >= 4
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_text_in_bfloat16_is_that_of_the_same_group_decoding_plainly(coarse_engine, tiny_folders, name) -> None:
+    for prompt in prompts(4):
+        expected = coarse_engine.generate(PLAIN, prompt, max_new_tokens=20).tokens
+        schedule = for_folders(on_ranks(SCHEDULES[name]), tiny_folders)
+        assert coarse_engine.generate(schedule, prompt, max_new_tokens=20).tokens == expected
+
+
+@pytest.mark.parametrize("name", ["autoregressive", "speculative", "hybrid mirror"])
+def test_sampled_text_is_that_of_the_same_group_sampling_plainly(engine, tiny_folders, name) -> None:
+    for seed in range(3):
+        expected = engine.generate(PLAIN, PROMPT, max_new_tokens=20, temperature=1.0, seed=seed).tokens
+        schedule = for_folders(on_ranks(SCHEDULES[name]), tiny_folders)
+        found = engine.generate(schedule, PROMPT, max_new_tokens=20, temperature=1.0, seed=seed)
+        assert found.tokens == expected
+
+
+def test_the_self_test_of_exact_text_passes(engine) -> None:
+    assert engine.is_row_invariant(BIG)
+
+
+@pytest.mark.parametrize("part", ["verify", "verify_tree", "lm_head", "exit", "prefill"])
+def test_every_part_of_the_target_can_be_timed(engine, part) -> None:
+    lane = engine.load_target(BIG)
+    measurement = Measurement(part=part, rows=4, context=20, repeats=3, exit_layer=2 if part == "exit" else None)
+    seconds = lane.measure(measurement)
+    assert len(seconds) == 3
+    assert min(seconds) > 0
+
+
+def test_a_group_can_be_kept_busy_until_another_lane_is_done(engine, tiny_folders) -> None:
+    with engine.load_target(BIG).busy(Measurement(part="verify", rows=4, context=20)) as seconds:
+        engine.load_draft("small", str(tiny_folders.drafter))
+    assert seconds
+    assert engine.generate(PLAIN, PROMPT, max_new_tokens=3).tokens
+
+
+def test_a_draft_in_the_same_lane_is_timed_there(engine, tiny_folders) -> None:
+    lane = engine.load_draft(BIG, str(tiny_folders.drafter))
+    assert len(lane.measure(Measurement(part="draft_step", rows=2, context=20, repeats=2))) == 2
+
+
+def test_what_cannot_be_loaded_leaves_a_lane_that_serves(engine, tiny_folders, tmp_path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ModelError, match="not a kind of drafter"):
+        engine.load_draft(BIG, str(tmp_path))
+    assert engine.generate(PLAIN, PROMPT, max_new_tokens=3).tokens
+
+
+def test_streams_of_a_split_target_are_refused(engine, tiny_folders) -> None:
+    with pytest.raises(LaneError, match="on 2 ranks"):
+        engine.load_streams(BIG, str(tiny_folders.drafter))
+
+
+def test_a_group_of_more_ranks_than_heads_is_refused(tiny_folders) -> None:
+    lanes = [LaneSpec(name="big-3ranks")]
+    with Engine(tiny_folders.target, lanes=lanes) as engine, pytest.raises(ModelError, match="num_kv_heads 2"):
+        engine.load_target("big-3ranks")
+
+
+def test_a_lanes_name_says_its_ranks() -> None:
+    assert [LaneSpec(name=name).num_ranks for name in ("cpu0+1", "cpu0+1-2ranks", "cpu0-1rank")] == [1, 2, 1]
+    with pytest.raises(ConfigError, match="has no ranks"):
+        LaneSpec(name="cpu0-0ranks")
+
+
+def test_a_rank_that_is_killed_ends_the_lane_and_the_next_call_starts_it_again(tiny_folders) -> None:
+    with new_engine(tiny_folders) as engine:
+        expected = engine.generate(PLAIN, PROMPT, max_new_tokens=5).tokens
+        leader = engine.lane(BIG).process_id
+        [follower] = followers_of(leader)
+        os.kill(follower, signal.SIGKILL)
+        with pytest.raises(LaneDiedError, match="group of 2 ranks is lost"):
+            engine.generate(PLAIN, PROMPT, max_new_tokens=5)
+        assert ended([leader])
+        assert engine.generate(PLAIN, PROMPT, max_new_tokens=5).tokens == expected
+
+
+def test_the_other_ranks_end_with_rank_0(tiny_folders) -> None:
+    with new_engine(tiny_folders) as engine:
+        engine.load_target(BIG)
+        followers = followers_of(engine.lane(BIG).process_id)
+        os.kill(engine.lane(BIG).process_id, signal.SIGKILL)
+        assert ended(followers)
+
+
+def test_all_ranks_end_with_the_engine(tiny_folders) -> None:
+    with new_engine(tiny_folders) as engine:
+        engine.load_target(BIG)
+        leader = engine.lane(BIG).process_id
+        processes = [leader, *followers_of(leader)]
+    assert len(processes) == 2
+    assert ended(processes)
+
+
+def test_a_group_that_torchrun_started_is_a_lane(tiny_folders, tmp_path) -> None:
+    socket = tmp_path / "lane"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["-m", "runtime.parallel.rank_process", "--threads", "1", "--parent", str(socket)]
+    torchrun = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    try:
+        lanes = [LaneSpec(name="big", socket=socket)]
+        with Engine(tiny_folders.target, lanes=lanes, dtype="float32") as engine:
+            found = engine.generate(AUTOREGRESSIVE, PROMPT, max_new_tokens=12).tokens
+        assert list(found) == plain.continue_text(tiny_folders.decoder, PROMPT, 12, eos=(EOS,))
+        assert torchrun.wait(DEADLINE_S) == 0
+    finally:
+        torchrun.kill()
+
+
+def test_a_rank_without_its_environment_says_what_is_missing(tmp_path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
+    command = [sys.executable, "-m", "runtime.parallel.rank_process", "--threads", "1"]
+    found = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False, text=True)
+    assert found.returncode == 1
+    assert "RANK is None: a rank needs the environment that torchrun sets" in found.stderr
+
+
+def test_a_shape_with_random_weights_is_replayed(tiny_folders, tmp_path) -> None:
+    config = json.loads((tiny_folders.target / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"mirrorsd_random_weights": 0}))
+    words, known = (9, 8, 7, 6, 5, 4, 3, 1), (True,) * 8
+    text = ReplayedText(prompt_length=len(PROMPT), text=words, drafted=words, in_draft=known, in_exit=known)
+    with Engine(tmp_path, lanes=[LaneSpec(name=BIG)], dtype="float32") as engine:
+        found = engine.replay(PLAIN, PROMPT, text)
+    assert found.tokens == words
+    assert found.label == "random weights, replayed acceptance"
+
+
+def test_the_embedded_model_writes_on_two_ranks_what_it_writes_on_one(embedded_model_folder) -> None:
+    """Nine query heads and three of keys and values: shares of one third and two thirds."""
+    prompt = Tokenizer.from_folder(embedded_model_folder).encode_chat(
+        [{"role": "user", "content": "What is a lighthouse?"}]
+    )
+    lanes = [LaneSpec(name="one"), LaneSpec(name=TWO)]
+    split = {"target_lane": TWO, "draft_lane": "one", "num_speculative_tokens": 3, "drafter": DRAFT}
+    schedules = {
+        "one rank": Schedule(method="autoregressive", target_lane="one"),
+        "plain": Schedule(method="autoregressive", target_lane=TWO),
+        "synchronous": Schedule(method="speculative", **split),
+        "mirror": Schedule(method="mirror", root_source="exit", exit_layer=20, exit_top_k=2, **split),
+    }
+    exits = find_drafter(EXITS)
+    with Engine(
+        embedded_model_folder, lanes=lanes, exits_folder=exits, dtype="float32", draft_deadline_s=DEADLINE_S
+    ) as engine:
+        texts = {name: engine.generate(one, prompt, max_new_tokens=16).tokens for name, one in schedules.items()}
+    assert len(texts["one rank"]) == 16
+    assert set(texts.values()) == {texts["one rank"]}

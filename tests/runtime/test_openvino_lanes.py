@@ -1,0 +1,135 @@
+"""Compiled lanes: every schedule's text is that of plain decoding in the same lane, to the last token."""
+
+import pytest
+
+from decoding.errors import LaneError
+from decoding.schedule import Schedule
+from runtime.engine import Engine
+from runtime.lanes.lane import Lane, LaneSpec
+from runtime.wire.measurement import Measurement
+from runtime.wire.operations import PrepareDraft
+from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
+from tests.tiny_models import tiny_target
+
+TARGET, DRAFT = "openvino:CPU@0", "openvino:CPU@1"
+PROMPT = [5, 17, 3, 44, 8]
+SPLIT = {"target_lane": TARGET, "draft_lane": DRAFT}
+SCHEDULES = {
+    "speculative": Schedule(method="speculative", num_speculative_tokens=4, **SPLIT),
+    "pooled": Schedule(method="speculative", num_speculative_tokens=3, **SPLIT | {"draft_lane": TARGET}),
+    "with features": Schedule(method="speculative", num_speculative_tokens=3, exit_features=True, **SPLIT),
+    "mirror from the exit": Schedule(
+        method="mirror", num_speculative_tokens=3, root_source="exit", exit_layer=2, exit_top_k=4, **SPLIT
+    ),
+    "hybrid mirror": Schedule(
+        method="mirror",
+        num_speculative_tokens=3,
+        root_source="hybrid",
+        exit_layer=3,
+        exit_top_k=2,
+        draft_top_k=2,
+        **SPLIT,
+    ),
+    "mirror with features": Schedule(
+        method="mirror",
+        num_speculative_tokens=3,
+        root_source="exit",
+        exit_layer=2,
+        exit_top_k=3,
+        exit_features=True,
+        **SPLIT,
+    ),
+}
+MODELS = {
+    "grouped queries": {},
+    "norms of queries and keys": {"architecture": "Qwen3ForCausalLM", "qk_norm": True, "num_kv_heads": 4},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MIRRORSD_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module", params=[("grouped queries", "bfloat16"), ("norms of queries and keys", "int8")])
+def engine_and_drafts(request, tmp_path_factory):
+    model, dtype = request.param
+    root = tmp_path_factory.mktemp("models")
+    target = tiny_target(**MODELS[model], max_position=400)
+    drafts = {
+        False: save_draft_of(target, root / "drafter"),
+        True: save_draft_of(target, root / "feature_drafter", exit_features=(1, 2)),
+    }
+    lanes = [LaneSpec(name=TARGET), LaneSpec(name=DRAFT)]
+    exits = save_exits_of(target, root / "exits")
+    folder = save_target(target, root / "target")
+    with Engine(folder, lanes=lanes, exits_folder=exits, dtype=dtype, draft_deadline_s=60.0) as engine:
+        yield engine, drafts
+
+
+@pytest.mark.parametrize("num_tokens", [24, 150])
+def test_every_schedule_writes_the_text_of_plain_decoding(engine_and_drafts, num_tokens) -> None:
+    """The longer text moves into larger buffers on the way."""
+    engine, drafts = engine_and_drafts
+    plain = Schedule(method="autoregressive", target_lane=TARGET)
+    expected = engine.generate(plain, PROMPT, max_new_tokens=num_tokens, eos_token_ids=())
+    assert len(set(expected.tokens)) > 5
+    for name, schedule in SCHEDULES.items():
+        chosen = schedule.model_copy(update={"drafter": str(drafts[schedule.exit_features])})
+        found = engine.generate(chosen, PROMPT, max_new_tokens=num_tokens, eos_token_ids=())
+        assert found.tokens == expected.tokens, name
+        assert found.trace.events == [], name
+        # the draft is the target, a little blurred: if it were fed wrongly, nothing would be accepted
+        assert len(found.trace.rounds) < 0.9 * num_tokens, name
+    assert engine.is_row_invariant(TARGET)
+
+
+@pytest.mark.parametrize(
+    "measurement",
+    [
+        Measurement(part="verify", rows=5, context=20),
+        Measurement(part="verify_tree", rows=6, context=20),
+        Measurement(part="lm_head", rows=2, context=20),
+        Measurement(part="exit", rows=3, context=20, exit_layer=2),
+        Measurement(part="prefill", rows=40),
+        Measurement(part="draft_step", rows=1, context=20),
+        Measurement(part="draft_step", rows=4, context=140, num_alternatives=2),
+        Measurement(part="draft_step", rows=3, context=20, with_features=True),
+        Measurement(part="draft_prefill", rows=20),
+    ],
+    ids=lambda one: f"{one.part}-{one.rows}",
+)
+def test_every_part_can_be_timed(engine_and_drafts, measurement) -> None:
+    engine, drafts = engine_and_drafts
+    engine.load_target(TARGET)
+    lane = engine.load_draft(TARGET, str(drafts[True]))
+    seconds = lane.measure(measurement)
+    assert len(seconds) == measurement.repeats
+    assert min(seconds) > 0
+
+
+def test_a_draft_that_dies_over_its_preparation_leaves_the_text_as_it_is(engine_and_drafts, monkeypatch) -> None:
+    engine, drafts = engine_and_drafts
+    plain = Schedule(method="autoregressive", target_lane=TARGET)
+    expected = engine.generate(plain, PROMPT, max_new_tokens=8, eos_token_ids=())
+    schedule = SCHEDULES["speculative"].model_copy(update={"drafter": str(drafts[False])})
+    lane, ask = engine.load_draft(DRAFT, str(drafts[False])), Lane.request
+
+    def request(self, operation):
+        if isinstance(operation, PrepareDraft):
+            lane.kill("the test ends it")
+        return ask(self, operation)
+
+    monkeypatch.setattr(Lane, "request", request)
+    found = engine.generate(schedule, PROMPT, max_new_tokens=8, eos_token_ids=())
+    assert found.tokens == expected.tokens
+    [event] = found.trace.events
+    assert event.text.endswith("the test ends it; the target goes on alone")
+
+
+def test_streams_need_a_lane_of_torch(engine_and_drafts, tmp_path) -> None:
+    engine, _ = engine_and_drafts
+    with pytest.raises(LaneError, match="streams of a target need a lane of torch"):
+        engine.load_streams(TARGET, "smollm2-135m-streams")

@@ -1,0 +1,236 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decoding.errors import ProfileError
+from decoding.schedule import Schedule
+from hwprofiles.model_shape import model_shape
+from hwprofiles.overrides import with_overrides
+from hwprofiles.platform import Platform, load_platform
+from sim.acceptance.assumed import Bernoulli
+from sim.acceptance.rates import Texts
+from sim.cost.collectives import all_gather_s, all_reduce_s
+from sim.cost.cost_model import Part
+from sim.cost.derived_profile import POOL_EFFICIENCY, Demand, derived_profile, device_group, lane_cost
+from sim.cost.group_cost import cost_of
+from sim.cost.roofline import StoredModel
+from sim.evaluator import predict
+from sim.world import simulate
+
+DATASHEET = {"status": "datasheet", "source": "made up"}
+
+
+def number(value):
+    return {"value": value, **DATASHEET}
+
+
+def platform(**changes):
+    """Two equal GPUs joined by a link, and an NPU on the first one's memory."""
+    gpu = {"name": "a GPU", "kind": "gpu", "bf16_flops": number(1e14), "memory_efficiency": number(0.8)}
+    npu = {"name": "an NPU", "kind": "npu", "bf16_flops": number(1e13), "memory_efficiency": number(0.4)}
+    npu |= {"dispatch_s": number(1e-9), "dispatch_of": "graph"}
+    data = {
+        "name": "made up",
+        "devices": {"gpu0": gpu, "npu": npu, "gpu1": gpu | {"memory_bytes_per_s": number(2e11)}},
+        "memory_pools": {"memory": {"devices": ["gpu0", "npu"], "bytes_per_s": number(2e11)}},
+        "links": [
+            {"between": ["gpu0", "gpu1"], "latency_s": number(1e-5), "bytes_per_s": number(1e10)},
+            {"between": ["gpu0", "npu"], "latency_s": number(5e-5)},
+        ],
+        "groups": {"gpus": ["gpu0", "gpu1"]},
+    }
+    return Platform.model_validate(data | changes)
+
+
+def demand(lanes, *, target="qwen3-8b", max_context=512):
+    return Demand(
+        target=StoredModel(shape=model_shape(target), weights="int4"),
+        draft=StoredModel(shape=model_shape("qwen3-0.6b"), weights="int4"),
+        lanes=lanes,
+        exits=(18,),
+        max_context=max_context,
+    )
+
+
+ALL = ["gpu0", "npu", "gpu1", "gpus"]
+TEXTS = Texts(num_texts=2, num_tokens=24, prompt_length=64)
+ACCEPTANCE = Bernoulli(0.6, texts=TEXTS, alternative_rates=(0.2, 0.3), exit_coverage={20: (0.3, 0.4)})
+SCHEDULES = [
+    {"method": "autoregressive"},
+    {"method": "speculative", "num_speculative_tokens": 3},
+    {"method": "mirror", "num_speculative_tokens": 3, "root_source": "draft", "draft_top_k": 2},
+    {"method": "mirror", "num_speculative_tokens": 2, "root_source": "exit", "exit_layer": 20, "exit_top_k": 2},
+]
+
+
+def test_tables_hold_what_the_roofline_says_at_their_own_places():
+    asked = demand(ALL)
+    profile = derived_profile(platform(), asked).profile
+    cost = lane_cost(platform(), asked, "gpu0")
+    lane = profile.lane("gpu0")
+    for rows, context in ((1, 0), (7, 512), (64, 128)):
+        assert lane.draft_s(rows, context) == pytest.approx(cost.one(Part("draft_step"), rows, context), rel=1e-12)
+        assert lane.layer.at(rows, context) == pytest.approx(cost.one(Part("layer"), rows, context), rel=1e-12)
+
+
+def test_lanes_of_one_device_never_work_at_the_same_time():
+    pairs = derived_profile(platform(), demand(ALL)).profile.split_pairs()
+    assert ("gpu0", "npu") in pairs
+    assert ("npu", "gpus") in pairs or ("gpus", "npu") in pairs
+    assert not {("gpu0", "gpus"), ("gpus", "gpu0"), ("gpu1", "gpus")} & set(pairs)
+
+
+def ring_of_three():
+    """The platform with a third GPU, joined to the second one by a slower link."""
+    data = platform().model_dump(exclude_none=True)
+    data["devices"]["gpu2"] = data["devices"]["gpu1"]
+    data["links"] = [
+        *data["links"],
+        {"between": ["gpu1", "gpu2"], "latency_s": number(4e-5), "bytes_per_s": number(5e9)},
+    ]
+    return Platform.model_validate(data | {"groups": {"gpus": ["gpu0", "gpu1", "gpu2"]}})
+
+
+def test_a_group_exchanges_over_the_slowest_way_of_its_ring():
+    group = device_group(ring_of_three(), demand(["gpus"]), "gpus")
+    assert group.num_devices == 3
+    # From the last one back to the first it goes over both links.
+    assert group.latency_s == pytest.approx(5e-5)
+    assert 1 / group.bytes_per_s == pytest.approx(1 / 1e10 + 1 / 5e9)
+
+
+def test_a_tensor_parallel_layer_waits_for_two_all_reduces_and_a_head_for_one_gather():
+    asked = demand(["gpus"])
+    lane = derived_profile(platform(), asked).profile.lane("gpus")
+    link = {"latency_s": 1e-5, "bytes_per_s": 1e10}
+    states, candidates = 3 * 4096 * 2, 3 * 2 * 8
+    reduce_s = min(all_reduce_s(states, 2, algorithm=one, **link) for one in ("ring", "tree"))
+    gather_s = all_gather_s(candidates, 2, algorithm="tree", **link)
+    for kind, waits_s in (("layer", 2 * reduce_s), ("lm_head", gather_s), ("draft_step", 56 * reduce_s + gather_s)):
+        share_s = lane_cost(platform(), asked, "gpus").one(Part(kind), 3, 0)
+        found = cost_of(lane).seconds(Part(kind), 3, np.zeros(1))[0]
+        assert found == pytest.approx(share_s + waits_s, abs=1e-9)
+
+
+def test_parallel_tracks_meet_after_every_segment_only():
+    tracks = StoredModel(shape=model_shape("mirror-track-0.6b"), weights="bf16")
+    group = device_group(platform(), replace(demand(["gpus"]), draft=tracks), "gpus")
+    assert group.all_reduces["draft_step"] == 2
+    assert device_group(platform(), demand(["gpu0"]), "gpu0") is None
+
+
+def test_a_target_on_the_npu_is_slowed_by_a_draft_on_the_gpu_by_other_shares():
+    found = derived_profile(platform(), demand(["gpu0", "npu", "gpu1"])).profile
+    assert found.slowdown("npu", "gpu0") != found.slowdown("gpu0", "npu")[::-1]
+
+
+def test_links_are_the_platforms_own_ways():
+    profile = derived_profile(platform(), demand(["gpu1", "npu"])).profile
+    link = profile.link("gpu1", "npu")
+    assert link.latency_s == pytest.approx(6e-5)
+    assert link.transfer_s(1e6) == pytest.approx(6e-5 + 1e-4)
+    assert "gpu1 - gpu0 - npu" in link.source
+
+
+def test_lanes_on_one_memory_slow_each_other_by_fair_shares_and_others_do_not():
+    found = derived_profile(platform(), demand(["gpu0", "npu", "gpu1"])).profile
+    assert found.contention_of("gpu1", "npu") is None
+    target_s, draft_s = found.slowdown("gpu0", "npu")
+    # The GPU wants 160 and the NPU at most 80 GB/s of 180: the NPU has what it wants, the GPU what is left.
+    assert draft_s == 1.0
+    wants = 160e9 / target_s
+    assert wants == pytest.approx(POOL_EFFICIENCY.value * 2e11 - 80e9, rel=0.02)
+
+
+def test_where_all_share_one_memory_the_simulator_works_the_shares_out():
+    found = derived_profile(platform(), demand(["gpu0", "npu"])).profile
+    assert found.memory_pool_bytes_per_s == pytest.approx(POOL_EFFICIENCY.value * 2e11)
+    assert found.slowdown("gpu0", "npu") == (1.0, 1.0)
+    assert found.contention_of("gpu0", "npu").relative_error == POOL_EFFICIENCY.relative_error
+
+
+def test_members_of_a_group_on_one_memory_draw_from_it_together():
+    data = platform().model_dump(exclude_none=True)
+    data["memory_pools"]["memory"]["devices"] = ["gpu0", "npu", "gpu1"]
+    data["devices"]["gpu1"] = data["devices"]["gpu0"]
+    crowded = Platform.model_validate(data)
+    alone = derived_profile(crowded, demand(["gpu0", "npu", "gpu1", "gpus"])).profile
+    assert alone.slowdown("gpus", "npu")[0] > alone.slowdown("gpu0", "npu")[0]
+
+
+PLAYED = [
+    (lanes, asked)
+    for lanes in (("gpu0", "npu"), ("gpu0", "gpu1"), ("gpus", "gpus"))
+    for asked in SCHEDULES
+    if lanes[0] != lanes[1] or asked["method"] != "mirror"
+]
+
+
+@pytest.mark.parametrize(("lanes", "asked"), PLAYED)
+def test_both_simulated_worlds_play_a_derived_profile_alike(lanes, asked):
+    profile = derived_profile(platform(), demand(ALL, max_context=128)).profile
+    others = {} if asked["method"] == "autoregressive" else {"draft_lane": lanes[1], "drafter": profile.drafter}
+    schedule = Schedule(target_lane=lanes[0], **others, **asked | ({"exit_layer": 18} if "exit_layer" in asked else {}))
+    acceptance = Bernoulli(0.6, texts=TEXTS, alternative_rates=(0.2, 0.3), exit_coverage={18: (0.3, 0.4)})
+    played = simulate(schedule, profile, acceptance, trace=False)
+    found = predict(schedule, profile, acceptance)
+    assert [trace.decode_s for trace in played] == pytest.approx(found.prompt_decode_s, abs=1e-9)
+
+
+def test_every_number_names_its_source_and_what_nobody_published_is_called_guessed():
+    found = derived_profile(platform(), demand(ALL))
+    assert all(one.source for one in found.assumptions)
+    fields = {one.field: one for one in found.assumptions}
+    assert fields["gpu0.bf16_flops"].status == "datasheet"
+    assert fields["gpu0.dispatch_s"].status == "guessed"
+    assert {"gpu0-gpu1.latency_s", "kernels.growth_per_row", "memory_pool.efficiency"} <= set(fields)
+
+
+def test_a_device_without_a_memory_is_refused():
+    bare = platform(memory_pools={})
+    with pytest.raises(ProfileError, match="no memory pool"):
+        derived_profile(bare, demand(["gpu0"]))
+
+
+BETTER = {
+    "gpu": ("memory_efficiency", "bf16_flops"),
+    "cpu": ("memory_efficiency",),
+    "npu": ("memory_efficiency", "bf16_flops"),
+    "memory": ("bytes_per_s",),
+}
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.sampled_from([(part, field) for part, fields in BETTER.items() for field in fields]),
+    st.sampled_from(SCHEDULES),
+    st.sampled_from(["cpu", "npu"]),
+    st.integers(1, 20),
+)
+def test_more_bandwidth_or_more_flops_never_slow_a_schedule(better, asked, draft_lane, more):
+    before = load_platform("lunar-lake")
+    after = with_overrides(before, {".".join(better): f"+{more}%"})
+    lanes = (
+        {"target_lane": "gpu"}
+        if asked["method"] == "autoregressive"
+        else {"target_lane": "gpu", "draft_lane": draft_lane, "drafter": "Qwen3-0.6B"}
+    )
+    schedule = Schedule(**lanes, **asked)
+
+    def tpot_s(machine):
+        found = derived_profile(
+            machine,
+            Demand(
+                target=StoredModel(shape=model_shape("qwen3-14b"), weights="int4"),
+                draft=StoredModel(shape=model_shape("qwen3-0.6b"), weights="int4"),
+                lanes=["gpu", draft_lane],
+                exits=(20,),
+                max_context=128,
+            ),
+        )
+        return predict(schedule, found.profile, ACCEPTANCE).tpot_s
+
+    assert tpot_s(after) <= tpot_s(before) * (1 + 1e-9)

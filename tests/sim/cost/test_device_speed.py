@@ -1,0 +1,74 @@
+import pytest
+
+from decoding.errors import OutOfRangeError, ProfileError
+from hwprofiles.quantity import Quantity
+from hwprofiles.sheets import DeviceSheet
+from sim.cost.device_speed import GUESSES, ROW_BUCKETS, device_speed
+
+
+def known(value, status="datasheet", span=None):
+    return Quantity(value=value, status=status, source="made up", span=span, by="us" if status == "measured" else None)
+
+
+POOL = known(1e11)
+
+
+def sheet(**fields):
+    return DeviceSheet(**{"name": "a GPU", "kind": "gpu", "bf16_flops": known(1e13)} | fields)
+
+
+def test_a_sheets_own_efficiency_is_taken():
+    speed = device_speed("gpu", sheet(memory_efficiency=known(0.8, "measured")), POOL)
+    assert speed.bytes_per_s == pytest.approx(8e10)
+    assert [one.status for one in speed.assumptions if one.field == "gpu.memory_efficiency"] == ["measured"]
+
+
+def test_a_kind_of_device_stands_in_for_what_a_sheet_does_not_say_and_that_counts_as_a_guess():
+    speed = device_speed("gpu", sheet(), POOL)
+    guess = GUESSES["memory_efficiency"]["gpu"]
+    found = next(one for one in speed.assumptions if one.field == "gpu.memory_efficiency")
+    assert (found.value, found.status, (found.low, found.high)) == (guess.value, "guessed", guess.span)
+    assert speed.bytes_per_s == pytest.approx(1e11 * guess.value)
+
+
+def test_errors_widen_with_every_step_that_nobody_measured():
+    measured = device_speed("gpu", sheet(memory_efficiency=known(0.75, "measured")), POOL)
+    guessed = device_speed("gpu", sheet(), POOL)
+    derived_too = device_speed("gpu", sheet(), known(1e11, "derived"))
+    assert measured.reading_error < guessed.reading_error < derived_too.reading_error
+
+
+def test_a_measured_rate_of_computing_is_reached_and_a_published_peak_is_not():
+    assert device_speed("gpu", sheet(bf16_flops=known(1e13, "measured")), POOL).flops == 1e13
+    assert device_speed("gpu", sheet(flops_efficiency=known(0.3)), POOL).flops == pytest.approx(3e12)
+
+
+def test_a_device_draws_no_more_than_its_own_cap():
+    assert device_speed("npu", sheet(kind="npu", memory_cap_bytes_per_s=known(2e10)), POOL).bytes_per_s == 2e10
+    assert device_speed("npu", sheet(kind="npu", memory_cap_bytes_per_s=known(9e11)), POOL).bytes_per_s == 1e11
+
+
+def test_kernels_are_dispatched_one_by_one_and_graphs_once():
+    kernels = device_speed("gpu", sheet(dispatch_s=known(5e-6), dispatch_of="kernel"), POOL)
+    graphs = device_speed("npu", sheet(kind="npu", dispatch_s=known(1e-4), dispatch_of="graph"), POOL)
+    assert (kernels.kernel_s, kernels.graph_s, kernels.queues_kernels) == (5e-6, 0.0, True)
+    assert (graphs.kernel_s, graphs.graph_s) == (0.0, 1e-4)
+
+
+def test_static_shapes_pad_rows_and_contexts():
+    speed = device_speed("npu", sheet(kind="npu", static_shapes=True, row_buckets=(1, 8, 32)), POOL)
+    assert [speed.padded_rows(rows) for rows in (1, 2, 8, 9, 32)] == [1, 8, 8, 32, 32]
+    assert [speed.padded_context(context) for context in (0, 1, 256, 257)] == [0, 256, 256, 512]
+    with pytest.raises(OutOfRangeError, match="at most 32 rows, not for 33"):
+        speed.padded_rows(33)
+    assert device_speed("npu", sheet(kind="npu", static_shapes=True), POOL).row_buckets == ROW_BUCKETS
+
+
+def test_other_devices_pad_nothing():
+    speed = device_speed("gpu", sheet(), POOL)
+    assert (speed.padded_rows(77), speed.padded_context(1001)) == (77, 1001)
+
+
+def test_a_device_of_which_nobody_says_what_it_computes_is_refused():
+    with pytest.raises(ProfileError, match="gives no bf16_flops"):
+        device_speed("gpu", sheet(bf16_flops=None), POOL)

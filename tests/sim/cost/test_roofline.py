@@ -1,0 +1,128 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from decoding.errors import OutOfRangeError, ProfileError
+from hwprofiles.model_shape import model_shape
+from sim.cost.cost_model import Part
+from sim.cost.device_speed import KERNELS_PER_LAYER, DeviceSpeed
+from sim.cost.roofline import GROWTH_PER_ROW, RooflineCost, StoredModel, growth, growth_error
+
+TARGET = StoredModel(shape=model_shape("qwen3-14b"), weights="bf16")
+DRAFT = StoredModel(shape=model_shape("qwen3-0.6b"), weights="int4")
+SLOW_MEMORY = DeviceSpeed(name="gpu", kind="gpu", bytes_per_s=1e11, flops=1e18)
+SLOW_COMPUTE = DeviceSpeed(name="gpu", kind="gpu", bytes_per_s=1e18, flops=1e13)
+SLOW_KERNELS = DeviceSpeed(name="gpu", kind="gpu", bytes_per_s=1e18, flops=1e18, kernel_s=1e-3)
+
+
+def cost(device=SLOW_MEMORY, **fields):
+    return RooflineCost(device=device, target=TARGET, draft=DRAFT, exits=(20,), **fields)
+
+
+def at(cost, kind, rows, context, exit_layer=None):
+    return float(cost.seconds(Part(kind, exit_layer), rows, np.array([float(context)]))[0])
+
+
+def test_one_row_of_a_layer_reads_weights_cache_and_states_at_full_speed():
+    shape = TARGET.shape
+    kv = 513 * 2 * 8 * 128 * 2
+    num_bytes = 2 * shape.layer_parameters + kv + shape.layer_activation_bytes(1)
+    assert at(cost(), "layer", 1, 512) == pytest.approx(num_bytes / 1e11, abs=1e-15)
+
+
+def test_a_few_rows_read_a_little_more_slowly():
+    shape = TARGET.shape
+    num_bytes = 2 * shape.layer_parameters + (512 + 4) * 2 * 8 * 128 * 2 + shape.layer_activation_bytes(4)
+    assert at(cost(), "layer", 4, 512) == pytest.approx(num_bytes / 1e11 * (1 + 3 * GROWTH_PER_ROW.value), abs=1e-15)
+    assert growth(8) == growth(64)
+    assert growth_error(1) == 0 < growth_error(2) < growth_error(8) == growth_error(9)
+
+
+def test_computing_decides_where_memory_is_fast():
+    assert at(cost(SLOW_COMPUTE), "layer", 4, 512) == pytest.approx(TARGET.shape.layer_flops(4, 512) / 1e13, abs=1e-15)
+    assert at(cost(SLOW_COMPUTE), "lm_head", 2, 0) == pytest.approx(4 * 151936 * 5120 / 1e13, abs=1e-15)
+
+
+def test_kernels_that_queue_count_where_they_take_longer_and_others_are_added():
+    assert at(cost(SLOW_KERNELS), "layer", 1, 0) == pytest.approx(KERNELS_PER_LAYER * 1e-3, abs=1e-12)
+    alone = at(cost(), "layer", 1, 0)
+    in_turn = replace(SLOW_MEMORY, kernel_s=1e-3, queues_kernels=False)
+    assert at(cost(in_turn), "layer", 1, 0) == pytest.approx(alone + KERNELS_PER_LAYER * 1e-3, abs=1e-12)
+
+
+def test_an_exit_is_a_head_and_a_drafts_step_is_all_of_it():
+    here = cost()
+    assert at(here, "exit", 3, 0, exit_layer=20) == at(here, "lm_head", 3, 0)
+    shape = DRAFT.shape
+    num_bytes = 28 * DRAFT.layer_bytes(1, 100) + shape.head_bytes("int4")
+    assert at(here, "draft_step", 1, 100) == pytest.approx(num_bytes / 1e11, abs=1e-15)
+
+
+def test_a_reduced_vocabulary_makes_a_step_cheaper():
+    kept = RooflineCost(device=SLOW_MEMORY, draft=replace(DRAFT, kept_vocabulary=8192))
+    saved = (151936 - 8192) * 1024 * (1 + 2 / 128) / 1e11
+    assert at(cost(), "draft_step", 1, 0) - at(kept, "draft_step", 1, 0) == pytest.approx(saved, abs=1e-15)
+
+
+def test_a_member_of_a_group_has_its_share_of_the_work():
+    group = cost(num_devices=4)
+    assert at(group, "layer", 2, 0) == pytest.approx(at(cost(), "layer", 2, 0) / 4, abs=1e-15)
+    assert at(group, "lm_head", 2, 0) == pytest.approx(at(cost(), "lm_head", 2, 0) / 4, abs=1e-15)
+
+
+STATIC = DeviceSpeed(
+    name="npu", kind="npu", bytes_per_s=1e11, flops=1e13, row_buckets=(1, 8, 64), context_step=256, max_prompt=1024
+)
+
+
+def test_static_shapes_cost_what_their_bucket_costs():
+    here = cost(STATIC)
+    assert at(here, "draft_step", 2, 100) == at(here, "draft_step", 8, 256) > at(here, "draft_step", 1, 100)
+    assert at(here, "draft_prefill", 300, 0) == at(here, "draft_prefill", 512, 0)
+    assert "at most 64 rows" in here.missing(Part("draft_step"), 65, np.zeros(1))
+    assert "prompts of at most 1024" in here.missing(Part("prefill"), 1025, np.zeros(1))
+
+
+def test_what_a_lane_does_not_have_is_said_and_refused():
+    here = RooflineCost(device=SLOW_MEMORY, draft=DRAFT)
+    assert here.missing(Part("layer"), 1, np.zeros(1)) == "lane 'gpu' has no layer"
+    assert "exit after layer 21" in cost().missing(Part("exit", 21), 1, np.zeros(1))
+    assert "has 40960" in here.missing(Part("draft_step"), 1, np.array([40960.0]))
+    with pytest.raises(ProfileError):
+        here.facts(Part("layer"))
+    with pytest.raises(OutOfRangeError):
+        here.seconds(Part("layer"), 1, np.zeros(1))
+
+
+def test_facts_name_model_and_device_and_the_traffic_of_one_member():
+    facts = cost(num_devices=4).facts(Part("layer"))
+    assert facts.source == "roofline of Qwen3-14B in bf16 on gpu"
+    assert facts.bytes_per_call == pytest.approx(TARGET.layer_bytes(1, 512) / 4)
+
+
+devices = st.builds(
+    DeviceSpeed,
+    name=st.just("gpu"),
+    kind=st.just("gpu"),
+    bytes_per_s=st.floats(1e9, 1e13),
+    flops=st.floats(1e11, 1e16),
+    kernel_s=st.floats(0, 1e-4),
+    queues_kernels=st.booleans(),
+)
+parts = st.sampled_from(["layer", "lm_head", "draft_step"])
+
+
+@given(devices, parts, st.integers(1, 64), st.integers(0, 4096), st.floats(1, 100))
+def test_more_bandwidth_more_flops_and_quicker_dispatch_never_slow_anything(device, kind, rows, context, factor):
+    here = at(cost(device), kind, rows, context)
+    assert at(cost(replace(device, bytes_per_s=device.bytes_per_s * factor)), kind, rows, context) <= here
+    assert at(cost(replace(device, flops=device.flops * factor)), kind, rows, context) <= here
+    assert at(cost(replace(device, kernel_s=device.kernel_s / factor)), kind, rows, context) <= here
+
+
+@given(devices, parts, st.integers(1, 64), st.integers(0, 64), st.integers(0, 4096), st.integers(0, 4096))
+def test_more_rows_and_longer_contexts_never_cost_less(device, kind, rows, more_rows, context, more):
+    assert at(cost(device), kind, rows, context) <= at(cost(device), kind, rows + more_rows, context + more)
