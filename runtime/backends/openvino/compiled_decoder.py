@@ -18,10 +18,10 @@ from runtime.backends.backend import Head, Plan, Segment
 from runtime.backends.openvino.buckets import PROMPT_ROWS, pieces, row_bucket, slot_buckets
 from runtime.backends.openvino.calls import HeadCall, SegmentCall
 from runtime.backends.openvino.compiler import Compiler
+from runtime.backends.openvino.constants import Form, Weights
 from runtime.backends.openvino.graph import SegmentShape, head_graph, segment_graph, segment_weights
 from runtime.backends.openvino.row_floor import PROBED_ROWS, row_floor
 from runtime.backends.openvino.texts import BranchRows, Rows, StaticBranches, StaticText, WindowThenBranches
-from runtime.backends.openvino.weights import Form, Weights
 from runtime.models.decoder import Decoder
 
 _MOST_BYTES: Final = 4_000_000_000
