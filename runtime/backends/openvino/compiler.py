@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from decoding.errors import LaneError
+from runtime.backends.openvino.constants import Form
 from runtime.backends.openvino.graph import GRAPH_VERSION
 from runtime.backends.openvino.library import ov
-from runtime.backends.openvino.packed_weights import Form
 from runtime.models.embedded import models_folder
 
 _MOST_BYTES: Final = 20_000_000_000

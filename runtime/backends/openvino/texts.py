@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from runtime.backends.openvino.buckets import slot_bucket
+from runtime.backends.openvino.constants import memory_of
 from runtime.backends.openvino.library import ov
-from runtime.backends.openvino.packed_weights import memory_of
 from runtime.models.config import ModelConfig
 
 _TYPES: Final = {torch.float32: ov.Type.f32, torch.bfloat16: ov.Type.bf16}

@@ -18,6 +18,7 @@ from runtime.backends.backend import Head, Plan, Segment
 from runtime.backends.openvino.buckets import PROMPT_ROWS, pieces, row_bucket, slot_buckets
 from runtime.backends.openvino.calls import HeadCall, SegmentCall
 from runtime.backends.openvino.compiler import Compiler
+from runtime.backends.openvino.constants import Form, Weights
 from runtime.backends.openvino.graph import SegmentShape, head_graph, segment_graph, segment_weights
 from runtime.backends.openvino.packed_weights import Form, Weights
 from runtime.backends.openvino.row_floor import PROBED_ROWS, row_floor
