@@ -37,7 +37,7 @@ class Optimisation(Strict):
     final_fraction: Annotated[float, Field(ge=0, le=1)] = 0.03
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     max_gradient_norm: Annotated[float, Field(gt=0)] = 1.0
-    seed: int = 0
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**64)] = 0
 
 
 class _Common(Strict):

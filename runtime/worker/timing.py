@@ -44,9 +44,9 @@ class MeasureRole:
         return [next(seconds) for _ in range(measurement.repeats)]
 
     def keep_busy(self, operation: KeepBusy) -> list[float]:
-        """Time a part again and again until another message comes; replies the seconds of each."""
+        """Time a part once, and again and again until another message comes; replies the seconds of each."""
         seconds = _timed(self._prepare(operation.measurement), operation.measurement)
-        found = []
+        found = [next(seconds)]
         while not self._channel.has_message():
             found.append(next(seconds))
         return found

@@ -53,6 +53,12 @@ class TreeDrafter:
         self.target = target
         self.raw_features = raw_features
 
+    def run_on(self, new_backend):
+        return False
+
+    def prepare(self, schedule, *, num_prompt, capacity):
+        return False
+
     def prefill(self, prompt, *, schedule, capacity, sampling, features_TE):
         self.text = list(prompt)
         self.size, self.depth = schedule.tree_size, schedule.num_speculative_tokens

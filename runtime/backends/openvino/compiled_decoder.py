@@ -20,7 +20,6 @@ from runtime.backends.openvino.calls import HeadCall, SegmentCall
 from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.constants import Form, Weights
 from runtime.backends.openvino.graph import SegmentShape, head_graph, segment_graph, segment_weights
-from runtime.backends.openvino.packed_weights import Form, Weights
 from runtime.backends.openvino.row_floor import PROBED_ROWS, row_floor
 from runtime.backends.openvino.texts import BranchRows, Rows, StaticBranches, StaticText, WindowThenBranches
 from runtime.models.decoder import Decoder

@@ -30,6 +30,9 @@ SHAPES = {
 SIZES = (1, 4, 8)
 IDS = torch.randint(VOCAB_SIZE, (127,), generator=torch.Generator().manual_seed(1))
 
+EMBEDDED = embedded_folder()
+"""Before the cache of these tests is another."""
+
 
 @cache
 def decoder_of(shape):
@@ -220,5 +223,5 @@ def test_an_architecture_without_a_graph_is_refused() -> None:
 @pytest.mark.skipif(not is_present(), reason="the embedded model is not in the cache")
 @pytest.mark.parametrize("form", ["bfloat16", "int8"])
 def test_the_embedded_model_is_row_invariant(form) -> None:
-    decoder = load_decoder(embedded_folder(), dtype=torch.bfloat16)
+    decoder = load_decoder(EMBEDDED, dtype=torch.bfloat16)
     assert is_row_invariant(OpenVinoBackend(decoder, device="CPU", form=form, num_threads=1))
