@@ -11,7 +11,7 @@ from decoding.errors import MirrorsdError
 from mirrorsd.cli.console import INTERRUPTED, WRONG_INPUT, escaped, say
 from mirrorsd.cli.json_option import with_default_destination
 from mirrorsd.cli.options import example
-from mirrorsd.cli.verbs import calibrate, demo, plan, record, report, run, search, simulate, validate
+from mirrorsd.cli.verbs import calibrate, demo, plan, record, report, reproduce, run, search, simulate, validate
 from mirrorsd.cli.verbs.models import models
 from mirrorsd.cli.verbs.profiles import profiles
 from mirrorsd.cli.verbs.train import train
@@ -50,6 +50,7 @@ app.command(epilog=example(calibrate.EXAMPLE))(calibrate.calibrate)
 app.command(epilog=example(record.EXAMPLE))(record.record)
 app.command(epilog=example(search.EXAMPLE))(search.search)
 app.command(epilog=example(plan.EXAMPLE))(plan.plan)
+app.command(epilog=example(reproduce.EXAMPLE))(reproduce.reproduce)
 app.command(epilog=example(simulate.EXAMPLE))(simulate.simulate)
 app.command(epilog=example(run.EXAMPLE))(run.run)
 app.command(epilog=example(validate.EXAMPLE))(validate.validate)
