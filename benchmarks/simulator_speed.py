@@ -2,10 +2,10 @@
 
     python benchmarks/simulator_speed.py
 
-The event world is timed per schedule, with lanes that leave each other alone and with lanes that slow each other;
-rounds are written, spans are not. The evaluator is timed over all schedules together, once with everything looked
-up anew and once with what schedules share kept. Each figure is the best of several repeats. Writes
-benchmarks/results/simulator_speed.json.
+The event world is timed per schedule: with lanes that leave each other alone, with lanes that slow each other, with
+lanes on one memory pool, and with a target on eight devices; always over a link, and rounds are written, spans are not.
+The evaluator is timed over all schedules together, once with everything looked up anew and once with what schedules
+share kept. Each figure is the best of several repeats. Writes benchmarks/results/simulator_speed.json.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from _common import RESULTS, arguments, formats, measured, write_result
 
 from decoding.record import AcceptanceRecord, PromptRecord
 from decoding.schedule import Schedule
+from hwprofiles.device_group import DeviceGroup
 from hwprofiles.host import describe_host
 from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
 from sim.acceptance.replay import Replay
@@ -73,6 +74,14 @@ def main() -> None:
             name: events_per_s(schedule, contended, replay, options.repeats)
             for name, schedule in EVENT_SCHEDULES.items()
             if schedule.method == "mirror"
+        },
+        "event_world_on_a_memory_pool_rounds_per_s": {
+            name: events_per_s(schedule, pooled(free), replay, options.repeats)
+            for name, schedule in EVENT_SCHEDULES.items()
+        },
+        "event_world_with_eight_devices_rounds_per_s": {
+            name: events_per_s(schedule, tensor_parallel(free), replay, options.repeats)
+            for name, schedule in EVENT_SCHEDULES.items()
         },
         "evaluator_schedules": len(schedules),
         "evaluator_rounds_per_s": {
@@ -153,6 +162,35 @@ def machine(*, contended: bool) -> Profile:
         contention=(slowed,) if contended else (),
         round_overhead_s=1.5e-4,
     )
+
+
+def pooled(profile: Profile) -> Profile:
+    """Both lanes take 50 GB/s, of a memory that has 80."""
+    lanes = tuple(
+        lane.model_copy(
+            update={part: _with_traffic(getattr(lane, part)) for part in ("layer", "lm_head", "draft_step")}
+        )
+        for lane in profile.lanes
+    )
+    return profile.model_copy(update={"lanes": lanes, "memory_pool_bytes_per_s": 8e10})
+
+
+def tensor_parallel(profile: Profile) -> Profile:
+    """The target on eight devices, two all-reduces a layer."""
+    target, draft = profile.lanes
+    group = DeviceGroup(
+        num_devices=8,
+        latency_s=2e-6,
+        bytes_per_s=4.5e11,
+        reduced_bytes_per_row=1e4,
+        all_reduces={"layer": 2},
+        source="made up",
+    )
+    return profile.model_copy(update={"lanes": (target.model_copy(update={"group": group}), draft)})
+
+
+def _with_traffic(table: LatencyTable) -> LatencyTable:
+    return table.model_copy(update={"bytes_per_call": 5e10 * table.seconds[0][0]})
 
 
 def _prompt(random: np.random.Generator, index: int) -> PromptRecord:

@@ -20,7 +20,7 @@ import _common
 import torch
 
 from calibrate.prompts import EncodedPrompt, encode_prompts
-from calibrate.recording.recorded_text import greedy_text
+from calibrate.recording.recorded_text import target_text
 from mirrorsd.model_pair import find_pair
 from runtime.drafters.language_model.folder import load_draft
 from runtime.models.decoder import Decoder
@@ -98,7 +98,7 @@ def with_results(page: str) -> str:
 
 
 def _answered(prompt: EncodedPrompt, target: Decoder, max_new_tokens: int) -> Text:
-    text = greedy_text(target, prompt.ids, max_new_tokens=max_new_tokens, layers=())
+    text = target_text(target, prompt.ids, max_new_tokens=max_new_tokens, layers=())
     return Text(prompt.category, prompt.ids, text.tokens)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -26,6 +28,25 @@ def read_text(path: Path, max_bytes: int) -> str:
         msg = f"larger than the {max_bytes:,} bytes that are read"
         raise ValueError(msg)
     return content.decode("utf-8")
+
+
+def read_compressed(path: Path, max_bytes: int) -> bytes:
+    """What a gzip file holds.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it holds more than `max_bytes`, or is no whole gzip file.
+    """
+    try:
+        with gzip.open(path) as file:
+            content = file.read(max_bytes + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        msg = f"damaged ({error})"
+        raise ValueError(msg) from error
+    if len(content) > max_bytes:
+        msg = f"more than {max_bytes:,} bytes"
+        raise ValueError(msg)
+    return content
 
 
 def parse_json(text: str | bytes) -> Any:

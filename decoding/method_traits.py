@@ -40,6 +40,8 @@ class MethodTraits:
         rules: verification rules that hold for its windows; all but `typical` leave the text's distribution as it is.
         overlaps: whether draft and target compute at the same time, on two lanes, branches being prepared.
         drafts_by_level: whether a static tree is drafted level by level and not all at once.
+        drafts_block: whether all tokens of a chain are drafted in one pass, a row each.
+        is_simulated_only: whether no drafter of the real world drafts so yet.
     """
 
     name: str
@@ -50,6 +52,8 @@ class MethodTraits:
     rules: tuple[Verification, ...]
     overlaps: bool = False
     drafts_by_level: bool = False
+    drafts_block: bool = False
+    is_simulated_only: bool = False
 
     @property
     def is_tree(self) -> bool:

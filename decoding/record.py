@@ -1,6 +1,7 @@
 """Acceptance records: what a model pair would do at every position of its own text, for any schedule.
 
-Greedy decoding is lossless, so all schedules of a pair produce the same text. Recording, once per prompt and at
+Greedy decoding is lossless, so all schedules of a pair produce the same text; above temperature zero their texts have
+the same distribution, of which a record holds samples. Recording, once per prompt and at
 every position of that text, what the draft would propose, what each exit would send and what the draft holds
 for second best, lets any schedule be replayed without a model, round by round and token by token.
 
@@ -27,6 +28,7 @@ from decoding.record_checks import (
     GROWN_FORMAT,
     MAX_BYTES,
     OPTIONAL_ARRAYS,
+    SAMPLED_ARRAYS,
     RecordHeader,
     checked_array,
     complaints,
@@ -49,7 +51,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AcceptanceRecord:
-    """Records of several prompts by one model pair at temperature 0.
+    """Records of several prompts by one model pair.
 
     Attributes:
         target, drafter, dtype: what was recorded, for messages and fingerprints; no drafter where the pair has no draft
@@ -65,6 +67,9 @@ class AcceptanceRecord:
         num_streams: the draft's own streams; 0 without.
         assumed: in words, what is assumed to be accepted, where nothing was recorded and texts are drawn
             (`sim.acceptance.assumed`); None for a record of models.
+        temperature: at which the texts were sampled; 0 for greedy ones.
+        seed: of the first text of every prompt, the others having the next ones: plain sampling with that seed, and the
+            rule `match`, write these very texts.
     """
 
     target: str
@@ -79,6 +84,8 @@ class AcceptanceRecord:
     chains: tuple[RecordedChain, ...] = ()
     num_streams: int = 0
     assumed: str | None = None
+    temperature: float = 0.0
+    seed: int = 0
 
     def __post_init__(self) -> None:
         """Raise `RecordError` where the arrays of a prompt do not fit its text or what the record claims."""
@@ -135,6 +142,10 @@ class AcceptanceRecord:
         reasons = missing_for if self.assumed is None else missing_assumptions
         return next(reasons(schedule, self), None)
 
+    def samples_drafts(self, schedule: Schedule) -> bool:
+        """Whether a schedule's draft samples its tokens: only the ratio rule makes use of it."""
+        return self.temperature > 0 and schedule.verification == "ratio"
+
     @property
     def contexts(self) -> range:
         """Rows in the target's cache at the verifications of its prompts, from the first to the last possible."""
@@ -158,7 +169,7 @@ class AcceptanceRecord:
         """
         arrays: dict[str, Any] = {"header": np.frombuffer(self._header(), dtype=np.uint8)}
         for index, prompt in enumerate(self.prompts):
-            arrays |= {f"{index}.{name}": getattr(prompt, name) for name in _ARRAYS}
+            arrays |= {f"{index}.{name}": getattr(prompt, name) for name in self._arrays}
             arrays |= {f"{index}.exit.{layer}": ids for layer, ids in prompt.exits.items()}
             arrays |= {f"{index}.tree.{place}": ranks for place, ranks in enumerate(prompt.tree_ranks)}
             arrays |= {f"{index}.chain.{place}": drafts for place, drafts in enumerate(prompt.chain_drafts)}
@@ -192,6 +203,10 @@ class AcceptanceRecord:
             msg = f"{path}: not a readable acceptance record ({error})"
             raise RecordError(msg) from error
 
+    @property
+    def _arrays(self) -> tuple[str, ...]:
+        return _ARRAYS + SAMPLED_ARRAYS if self.temperature else _ARRAYS
+
     def _header(self) -> bytes:
         """All but the arrays."""
         own = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -205,10 +220,11 @@ class AcceptanceRecord:
     def _from_arrays(cls, arrays: dict[str, Any]) -> AcceptanceRecord:
         header = RecordHeader.model_validate_json(arrays.pop("header").tobytes())
         arrays = {name: checked_array(array, name) for name, array in arrays.items()}
+        names = _ARRAYS + SAMPLED_ARRAYS if header.temperature else _ARRAYS
         prompts = tuple(
             PromptRecord(
                 **row.model_dump(),
-                **{name: arrays[f"{index}.{name}"] for name in _ARRAYS},
+                **{name: arrays[f"{index}.{name}"] for name in names},
                 exits={layer: arrays[f"{index}.exit.{layer}"] for layer in header.exit_layers},
                 tree_ranks=tuple(arrays[f"{index}.tree.{place}"] for place in range(len(header.trees))),
                 chain_drafts=tuple(arrays[f"{index}.chain.{place}"] for place in range(len(header.chains))),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FORMAT: Final = "mirrorsd-acceptance-record-5"
 GROWN_FORMAT: Final = "mirrorsd-acceptance-record-6"
 """Of a record with any of `GROWN_FIELDS`, which a reader of the other format would miss; both are read."""
-GROWN_FIELDS: Final = ("assumed",)
+GROWN_FIELDS: Final = ("assumed", "temperature", "seed")
 MAX_BYTES: Final = 1 << 29
 """Of all arrays of a file together, decompressed."""
 
@@ -80,22 +80,24 @@ class RecordHeader(_Header):
     chains: tuple[ChainHeader, ...]
     num_streams: Annotated[int, Field(ge=0, le=64)]
     assumed: str | None = None
+    temperature: Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)] = 0.0
+    seed: int = 0
 
 
 def checked_array(array: NDArray[Any], name: str) -> NDArray[Any]:
-    """An array of a file as it was saved: ids in 32 bits, margins as floats.
+    """An array of a file as it was saved: ids in 32 bits, margins and probabilities as floats.
 
     Raises:
         RecordError: it holds something else.
     """
-    is_margins = name.endswith("margins")
+    is_number = name.endswith(("margins", "acceptance"))
     if array.ndim != (1 if name.endswith(("text", "margins")) else 2):
         raise RecordError(f"{name} has {array.ndim} dimensions")
-    if array.dtype.kind not in ("f" if is_margins else "iu"):
+    if array.dtype.kind not in ("f" if is_number else "iu"):
         raise RecordError(
-            f"{name} holds values of type {str(array.dtype)[:60]}, not {'numbers' if is_margins else 'ids'}"
+            f"{name} holds values of type {str(array.dtype)[:60]}, not {'numbers' if is_number else 'ids'}"
         )
-    if is_margins:
+    if is_number:
         if not np.isfinite(array).all():
             raise RecordError(f"{name} holds numbers that are not finite")
         return array.astype(np.float32, copy=False)
@@ -107,6 +109,8 @@ def checked_array(array: NDArray[Any], name: str) -> NDArray[Any]:
 
 def missing_for(schedule: Schedule, record: AcceptanceRecord) -> Iterator[str]:
     """What a schedule asks for that a record does not hold, each with what it does hold."""
+    if record.temperature and (rule := schedule.verification) in ("greedy", "typical"):
+        yield f"the texts were sampled at temperature {record.temperature:g}: verification {rule} writes others"
     if schedule.traits.is_tree:
         if not any(tree.answers(schedule) for tree in record.trees):
             known = "; ".join(f"{tree.method} of {tree.drafter}, {tree.depth} deep" for tree in record.trees) or "none"
@@ -124,6 +128,8 @@ def missing_for(schedule: Schedule, record: AcceptanceRecord) -> Iterator[str]:
 
 
 def _missing_of_draft(schedule: Schedule, record: AcceptanceRecord) -> Iterator[str]:
+    if schedule.draft_streams and record.samples_drafts(schedule):
+        yield "what draft_streams guess of a draft that samples its tokens (verification ratio) was not recorded"
     if schedule.draft_streams > record.num_streams:
         yield f"more than {record.num_streams} draft_streams were not recorded"
     if schedule.num_alternatives > (width := record.num_candidates(None)):
@@ -179,16 +185,23 @@ def _missing_hits(prompt: PromptRecord, num_streams: int) -> Iterator[str]:
 
 def _misshapen(prompt: PromptRecord, record: AcceptanceRecord) -> Iterator[str]:
     """Which arrays do not have a row for every token, or not as many drafted tokens as the record claims."""
-    arrays = {name: ids for name in OPTIONAL_ARRAYS if len(ids := getattr(prompt, name))}
+    optional = (*OPTIONAL_ARRAYS, *SAMPLED_ARRAYS)
+    arrays: dict[str, NDArray[Any]] = {name: found for name in optional if len(found := getattr(prompt, name))}
     if record.drafter is not None:
         arrays |= {"rollouts": prompt.rollouts, "alternatives": prompt.alternatives}
+        if record.temperature:
+            arrays |= {name: getattr(prompt, name) for name in SAMPLED_ARRAYS[:2]}
     arrays |= {f"exits[{layer}]": ids for layer, ids in prompt.exits.items()}
     arrays |= {f"{one.drafter}'s rollouts": ids for one, ids in zip(record.chains, prompt.chain_drafts, strict=False)}
     for name, ids in arrays.items():
+        if name.endswith("acceptance") and ((ids < 0) | (ids > 1)).any():
+            yield f"{name} holds what is no probability"
         if ids.ndim != 2 or len(ids) != len(prompt.text):
             yield f"{name} has shape {ids.shape}, not one row for each of {len(prompt.text)} tokens of text"
-        elif name.endswith(("rollouts", "stream_hits")) and ids.shape[1] < record.max_window:
+        elif name.endswith(("rollouts", "stream_hits", "drafts", "acceptance")) and ids.shape[1] < record.max_window:
             yield f"{name} has {ids.shape[1]} drafted tokens for max_window {record.max_window}"
 
 
 OPTIONAL_ARRAYS = ("feature_rollouts", "stream_hits", "feature_stream_hits")
+SAMPLED_ARRAYS = ("draft_acceptance", "refused_drafts", "feature_draft_acceptance", "feature_refused_drafts")
+"""Of texts that were sampled."""

@@ -78,7 +78,7 @@ class Trace:
     """The record of one decoded sequence.
 
     `world` is the one that wrote it; `prefill_s` the time from the request to the start of decoding, None where that is
-    not known.
+    not known. `label` says what is not real about it, such as acceptance that was replayed.
     """
 
     world: Literal["simulated", "measured"]
@@ -87,6 +87,7 @@ class Trace:
     events: list[LaneEvent] = field(default_factory=list)
     prefill_s: float | None = None
     decode_s: float = 0.0
+    label: str = ""
     _round_start_s: float = field(default=0.0, repr=False, compare=False)
 
     def begin_round(self, now_s: float) -> None:

@@ -6,7 +6,7 @@ are written out. So a file is read in seconds or refused.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -77,13 +77,13 @@ def parse_yaml(text: str, model: type[T], *, source: str) -> T:
         raise ConfigError(listed([_describe(item, root, source) for item in mistakes])) from error
 
 
-def line_of(path: str | Path, location: Sequence[int | str]) -> int:
-    """Line (from 1) on which the value at a location of a sound file begins, or the nearest one around it.
+def lines_of(path: str | Path, locations: Iterable[Sequence[int | str]]) -> list[int]:
+    """Lines (from 1) on which the values at some locations of a sound file begin, or the nearest ones around them.
 
-    `location` holds the keys and indices that lead there.
+    A location holds the keys and indices that lead there.
     """
     root = yaml.compose(read_text(Path(path), MAX_BYTES), Loader=_Parser)
-    return 1 if root is None else int(_find(root, tuple(location)).start_mark.line) + 1
+    return [1 if root is None else int(_find(root, tuple(one)).start_mark.line) + 1 for one in locations]
 
 
 def save_yaml(data: Any, path: str | Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from pydantic import ValidationError
 
 from decoding.errors import ConfigError, shown
-from decoding.yaml_file import line_of, load_yaml
+from decoding.yaml_file import lines_of, load_yaml
 from hwprofiles.catalog import kind_of
 from hwprofiles.platform import Platform
 from hwprofiles.sheets import (
@@ -87,7 +87,9 @@ def lint_file(path: Path) -> tuple[Finding, ...]:
         line, what = (int(located[1]), located[2]) if located else (1, str(error).removeprefix(f"{path}: "))
         return (Finding(file=str(path), line=line, place="", value="", what=what),)
     suspicions = list(_unknown_devices(data)) or list(_suspicions(data, path.stem))
-    return tuple(sorted((_finding(path, one) for one in suspicions), key=lambda one: one.line))
+    lines = lines_of(path, [one.place for one in suspicions])
+    found = [_finding(path, line, one) for line, one in zip(lines, suspicions, strict=True)]
+    return tuple(sorted(found, key=lambda one: one.line))
 
 
 def _suspicions(data: dict[str, Any], stem: str) -> Iterator[Suspicion]:
@@ -144,11 +146,11 @@ def _items(value: Any, kind: type) -> Any:
     return value.items() if isinstance(value, dict) else value
 
 
-def _finding(path: Path, suspicion: Suspicion) -> Finding:
+def _finding(path: Path, line: int, suspicion: Suspicion) -> Finding:
     value = suspicion.value
     return Finding(
         file=str(path),
-        line=line_of(path, suspicion.place),
+        line=line,
         place=".".join(map(str, suspicion.place)),
         value="" if value is None else f"{value:g}",
         what=suspicion.what,

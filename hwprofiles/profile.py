@@ -37,6 +37,7 @@ LanePart = Literal[
     "exit",
     "draft_step",
     "draft_step_features",
+    "draft_start",
     "draft_streams",
     "heads",
     "streams",
@@ -67,12 +68,14 @@ class LaneProfile(StrictModel):
     """One lane: where it runs and what each model part costs on it.
 
     Parts: `layer` (one target layer), `lm_head` (all that follows the last layer of a verification), `exit` per
-    exit layer, `draft_step` (a whole step of the draft, selection included), `draft_step_features` (with exit
-    features), `draft_streams` (the streams of one row of the draft, if it has any; their rows are guesses), `heads` (a
-    whole step of a head, by the drafter's name), `streams` (what the target's streams add to a verification, by their
-    name), `prefill`, `draft_prefill` and `head_prefill` (reading a whole prompt of so many rows: by the target, by the
-    draft, by a head of that name). `dispatch_s` is the fixed cost of one operation: half of it before it starts, half
-    after it ends. `group` is what its devices exchange where it is several.
+    exit layer, `draft_step` (a whole step of the draft, selection included: a row, or one of each of several branches),
+    `draft_step_features` (the next rows of a text, with exit features), `draft_start` (the window's rows with exit
+    features and the first row of every branch, in one step), `draft_streams` (the streams of one row of the draft, if
+    it has any; their rows are guesses), `heads` (a whole step of a head, by the drafter's name), `streams` (what the
+    target's streams add to a verification, by their name), `prefill`, `draft_prefill` and `head_prefill` (reading a
+    whole prompt of so many rows: by the target, by the draft, by a head of that name). `dispatch_s` is the fixed cost
+    of one operation: half of it before it starts, half after it ends. `wake_s` is what the target's first operation
+    takes more after the lane has waited for another one. `group` is what its devices exchange where it is several.
 
     `devices` are those of a platform that the lane occupies, several for a tensor-parallel group; empty where the lane
     is a part of this machine.
@@ -87,11 +90,13 @@ class LaneProfile(StrictModel):
     cores: tuple[int, ...] = ()
     num_threads: Annotated[int, Field(ge=1)] = 1
     dispatch_s: Seconds
+    wake_s: Seconds = 0.0
     layer: LatencyTable | None = None
     lm_head: LatencyTable | None = None
     exit: dict[int, LatencyTable] = Field(default={})
     draft_step: LatencyTable | None = None
     draft_step_features: LatencyTable | None = None
+    draft_start: LatencyTable | None = None
     draft_streams: LatencyTable | None = None
     heads: dict[str, LatencyTable] = Field(default={})
     streams: dict[str, LatencyTable] = Field(default={})
@@ -123,6 +128,10 @@ class LaneProfile(StrictModel):
     def draft_s(self, rows: float, context: float, *, with_features: bool = False) -> float:
         """Seconds of one step of the draft, with exit features or without; errors as in `verify_s`."""
         return self._part_s("draft_step_features" if with_features else "draft_step", rows, context)
+
+    def start_s(self, rows: float, context: float) -> float:
+        """Seconds of the step that reads the window with its features and starts branches; errors as in `verify_s`."""
+        return self._part_s("draft_start", rows, context)
 
     def scaled(self, factors: Mapping[LanePart, float | Sequence[float]]) -> Self:
         """The same lane with all times of some parts multiplied, see `LatencyTable.scaled`."""

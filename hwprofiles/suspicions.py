@@ -14,7 +14,7 @@ import networkx as nx
 
 from hwprofiles.platform import Platform
 from hwprofiles.quantity import UNSOURCED, Quantity
-from hwprofiles.sheets import DeviceSheet, LinkSheet, device_sheet, shipped_names
+from hwprofiles.sheets import DeviceSheet, LinkSheet, device_sheet, link_sheet, shipped_names
 
 Place = tuple[str | int, ...]
 """Keys and indices that lead to a number in its file."""
@@ -106,7 +106,8 @@ def of_platform(platform: Platform) -> Iterator[Suspicion]:
         known = None if device.sheet is None else device_sheet(device.sheet)
         yield from _below(("devices", name), of_device(device, known))
     for index, link in enumerate(platform.links):
-        yield from _below(("links", index), of_link(link))
+        way = None if link.sheet is None else link_sheet(link.sheet)
+        yield from _below(("links", index), of_link(link, way))
     yield from _of_memories(platform)
     yield from _of_ways(platform)
 
@@ -132,7 +133,7 @@ def _of_quantity(field: str, quantity: Quantity) -> Iterator[str]:
         low, high, suggestion = PLAUSIBLE[field]
         if not low <= value <= high:
             yield f"outside {low:g}..{high:g}, where every known one is: {suggestion}"
-    if field == "memory_bytes" and value >= 2**30 and value % 2**30 == 0:
+    if field == "memory_bytes" and value % 2**30 == 0:
         yield f"exactly {value / 2**30:g} x 2^30: 2^30 used as giga?"
     if "bytes_per_s" in field:
         yield from _of_units(quantity)

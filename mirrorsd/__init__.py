@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mirrorsd.calibrate_pair import contexts_of as contexts_of
     from mirrorsd.model_pair import ModelPair as ModelPair
     from mirrorsd.model_pair import find_pair as find_pair
+    from mirrorsd.pair_on_platform import plan_pair as plan_pair
     from mirrorsd.prompt_tokens import encode as encode
     from mirrorsd.record_pair import record as record
     from mirrorsd.simulation import make_plan as make_plan
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from mirrorsd.text_engine import TextEngine as TextEngine
     from mirrorsd.text_engine import generate as generate
     from planner.plan import Plan as Plan
+    from planner.platform_plan.advice import advice as advice
     from planner.search.space import SearchSpace as SearchSpace
     from runtime.engine import Engine as Engine
     from sim.acceptance.acceptance_model import Acceptance as Acceptance
@@ -58,11 +60,13 @@ _HOMES = {
     "hwprofiles.profile": ("Profile", "load_profile"),
     "mirrorsd.calibrate_pair": ("calibrate", "contexts_of"),
     "mirrorsd.model_pair": ("ModelPair", "find_pair"),
+    "mirrorsd.pair_on_platform": ("plan_pair",),
     "mirrorsd.prompt_tokens": ("encode",),
     "mirrorsd.record_pair": ("record",),
     "mirrorsd.simulation": ("make_plan", "predict", "search", "simulate"),
     "mirrorsd.text_engine": ("Decoding", "TextEngine", "generate"),
     "planner.plan": ("Plan",),
+    "planner.platform_plan.advice": ("advice",),
     "planner.search.space": ("SearchSpace",),
     "runtime.engine": ("Engine",),
     "sim.acceptance.acceptance_model": ("Acceptance",),

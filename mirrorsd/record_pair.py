@@ -25,6 +25,9 @@ class Reach:
         max_exit_top_k: most roots per row from an exit that can be.
         exit_layers: exits to record; None for those that have trained adapters, or half depth if none has.
         trees: depth and top_k of every dynamic tree; None for the usual ones.
+        temperature: at which the target's texts are sampled; 0 for greedy ones.
+        num_texts: sampled texts of every prompt.
+        seed: of the first of them; the others have the next ones.
     """
 
     max_new_tokens: int = 64
@@ -32,6 +35,9 @@ class Reach:
     max_exit_top_k: int = 16
     exit_layers: tuple[int, ...] | None = None
     trees: tuple[tuple[int, int], ...] | None = None
+    temperature: float = 0.0
+    num_texts: int = 1
+    seed: int = 0
 
 
 def record(
@@ -43,7 +49,7 @@ def record(
     num_threads: int | None = None,
     progress: Progress = lambda _step, _share: None,
 ) -> AcceptanceRecord:
-    """Record what the pair would do at every position of its own greedy text of every prompt.
+    """Record what the pair would do at every position of its own texts of every prompt.
 
     Args:
         pair: the models; everything that drafts is recorded.
@@ -79,5 +85,8 @@ def record(
         max_window=reach.max_window,
         num_exit_candidates=reach.max_exit_top_k + 1,
         trees=USUAL_TREES if reach.trees is None else reach.trees,
+        temperature=reach.temperature,
+        num_texts=reach.num_texts,
+        seed=reach.seed,
     )
     return record_acceptance(models, encoded, settings, Path(path), progress)

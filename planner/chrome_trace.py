@@ -55,7 +55,8 @@ def write_json(text: str, path: Path) -> None:
 
 def _process(pid: int, name: str, trace: Trace) -> Iterator[Event]:
     tracks = _tracks(trace.spans)
-    yield _label(pid, "process_name", name if name == trace.world else f"{name} ({trace.world})")
+    title = name if name == trace.world else f"{name} ({trace.world})"
+    yield _label(pid, "process_name", f"{title}: {trace.label}" if trace.label else title)
     yield _label(pid, "thread_name", "rounds", tid=ROUNDS_TRACK)
     for tid, (lane, spans) in enumerate(tracks, ROUNDS_TRACK + 1):
         yield _label(pid, "thread_name", lane, tid=tid)

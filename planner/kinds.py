@@ -17,7 +17,7 @@ KINDS: Final[Mapping[Kind, str]] = {
     "mirror": "mirror speculation",
 }
 """Their names in sentences, from the simplest on: nothing but the target; text that is found again; a draft model;
-heads that read the target's states; two lanes at once."""
+heads that read the target's states; two lanes at once. Blocks of a head are chains, and synchronous like a draft's."""
 
 
 def kind_of(schedule: Schedule) -> Kind:

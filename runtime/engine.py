@@ -18,15 +18,25 @@ from runtime.lanes.sequence_lanes import OnTokens, RuntimeLanes, drive
 from runtime.lanes.target_lane import Deadline, TargetVerbs
 from runtime.lanes.trace_writer import TraceWriter
 from runtime.models.config import ModelConfig
+from runtime.storage.shape_folder import has_random_weights
+from runtime.verification.replayed_text import ReplayedText, require_replayable
 from runtime.wire.operations import DrafterTraits, Dtype, IsRowInvariant, SequenceStart
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Generation:
-    """A decoded sequence: the new tokens, EOS included if it came, and the record of how they were made."""
+    """A decoded sequence: the new tokens, EOS included if it came, and the record of how they were made.
+
+    `label` says what is not real about them: random weights, replayed acceptance; empty for most.
+    """
 
     tokens: tuple[int, ...]
     trace: Trace
+
+    @property
+    def label(self) -> str:
+        """That of the trace."""
+        return self.trace.label
 
 
 class Engine:
@@ -68,7 +78,7 @@ class Engine:
         """
         target, drafter, exits = map(_path, (target_folder, drafter_folder, exits_folder))
         assert target is not None, "a target's folder"
-        self.config = ModelConfig.from_folder(target)
+        self.target_folder, self.config = target, ModelConfig.from_folder(target)
         self._lanes = LaneSet(lanes, target=target, drafter=drafter, exits=exits, dtype=dtype)
         self._draft_deadline_s = draft_deadline_s
         self._target_deadline_s = target_deadline_s
@@ -140,12 +150,6 @@ class Engine:
             LaneError: the target's lane was lost (`LaneDiedError`), let its deadline pass (`LaneTimeoutError`), or
                 failed at its work; its `tokens` are those committed until then.
         """
-        self._check(schedule, prompt, max_new_tokens, temperature)
-        sequence = DecodedSequence(
-            prompt,
-            max_new_tokens=max_new_tokens,
-            eos_token_ids=self.config.eos_token_ids if eos_token_ids is None else eos_token_ids,
-        )
         start = SequenceStart(
             prompt=list(prompt),
             max_new_tokens=max_new_tokens,
@@ -153,6 +157,42 @@ class Engine:
             temperature=temperature,
             seed=seed,
         )
+        return self._decode(start, self.config.eos_token_ids if eos_token_ids is None else eos_token_ids, on_tokens)
+
+    def replay(
+        self, schedule: Schedule, prompt: Sequence[int], text: ReplayedText, *, on_tokens: OnTokens | None = None
+    ) -> Generation:
+        """Decode one sequence with all the work of `generate`, but with a text and an acceptance known before.
+
+        The result is labelled.
+
+        Args:
+            schedule: how.
+            prompt: as many token ids as the text follows.
+            text: what the models are made to say (`runtime.verification.replayed_text`).
+            on_tokens: called with the tokens of every round as they are committed.
+
+        Raises:
+            ConfigError: the text does not follow such a prompt, or is not of these models, or no replay is made for
+                the schedule; and what `generate` raises.
+        """
+        require_replayable(schedule, prompt, text, self.config.vocab_size)
+        start = SequenceStart(
+            prompt=list(prompt),
+            max_new_tokens=len(text.text),
+            schedule=schedule,
+            temperature=0.0,
+            seed=0,
+            replay=text,
+        )
+        return self._decode(start, (), on_tokens)
+
+    def _decode(self, start: SequenceStart, eos_token_ids: Collection[int], on_tokens: OnTokens | None) -> Generation:
+        schedule, prompt, max_new_tokens = start.schedule, start.prompt, start.max_new_tokens
+        if schedule.traits.is_simulated_only:
+            raise ConfigError(f"method {schedule.method} is simulated only: no drafter drafts so on real lanes yet")
+        self._check(schedule, prompt, max_new_tokens, start.temperature)
+        sequence = DecodedSequence(prompt, max_new_tokens=max_new_tokens, eos_token_ids=eos_token_ids)
         lanes, traits = self._lanes_of(schedule, sequence, on_tokens)
         try:
             lanes.prefill(start, traits)
@@ -161,7 +201,14 @@ class Engine:
             raise type(error)(error, tokens=sequence.tokens) from error
         finally:
             lanes.drop_draft()
-        return Generation(tokens=tuple(sequence.tokens), trace=lanes.finish())
+        trace = lanes.finish()
+        trace.label = self._label(traits, start.replay)
+        return Generation(tokens=tuple(sequence.tokens), trace=trace)
+
+    def _label(self, traits: DrafterTraits | None, replay: ReplayedText | None) -> str:
+        folders = [self.target_folder, *([] if traits is None else [traits.folder])]
+        random = ["random weights"] if any(map(has_random_weights, folders)) else []
+        return ", ".join([*random, *(["replayed acceptance"] if replay is not None else [])])
 
     def _lanes_of(
         self, schedule: Schedule, sequence: DecodedSequence, on_tokens: OnTokens | None

@@ -24,7 +24,7 @@ class Bottlenecks(NamedTuple):
         target_prefix, target_suffix, target_verify: the target's layers, at the speed it has alone.
         draft: drafting that nothing hides: synchronous rollouts, the rest of a branch that was hit, and what streams
             add to the target's pass.
-        channel: a request for the next window that waits for its round's exit message.
+        channel: messages between lanes: windows, and verdicts, with what they wait for their round's exit message.
         overhead: dispatching operations, and the driver's own time.
         contention: what the draft, computing at the same time, adds to the target's time.
         fallback: after a miss, the step under way and the fresh rollout.

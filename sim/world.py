@@ -49,6 +49,7 @@ def simulate(
         flow = schedule.traits.flow(SimulatedLanes(sequence), schedule)
         env.process(cast("Generator[Event, Any, None]", flow))
         env.run()
-        sequence.trace.prefill_s = None if prefills_s is None else prefills_s[prompt]
-        traces.append(sequence.trace)
+        played = sequence.finish()
+        played.prefill_s = None if prefills_s is None else prefills_s[prompt]
+        traces.append(played)
     return traces

@@ -1,14 +1,18 @@
 """Damaged files of every kind end in a clean error or in an answer that is finite (`benchmarks/mutated_files.py`)."""
 
 import json
+import shutil
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.errors import ConfigError
+from hwprofiles.lint import lint_file
 from tests import mutated_files
 from tests.mutated_files import ANSWERED, KINDS, REFUSED, Kind, UntoldError, make_sound, outcome, read_outcome
+from tests.mutations import damage
 
 NUM_CASES = {False: 45, True: 3}
 """By whether a kind is slow: about a thousand in all."""
@@ -78,3 +82,13 @@ def test_a_seed_damages_the_same_way_twice(sound, tmp_path) -> None:
     assert texts[:20] == texts[20:]
     assert len(set(texts[:20])) > 15
     assert json.loads((folder / "prompts.jsonl").read_bytes().splitlines()[0])["prompt_id"] == "a"
+
+
+@pytest.mark.parametrize("kind", ["platform", "device", "link"])
+def test_the_linter_has_an_answer_for_every_damaged_file(kind, sound, tmp_path) -> None:
+    folder, names = sound(kind)
+    for seed in range(40):
+        scratch = tmp_path / str(seed)
+        shutil.copytree(folder, scratch)
+        damage(scratch, names, Random(seed))
+        assert all(finding.line >= 1 and finding.what for finding in lint_file(scratch / names[0]))

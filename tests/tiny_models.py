@@ -13,6 +13,20 @@ VOCAB_SIZE = 61
 EOS = 2
 
 
+OPT = {
+    "architecture": "OPTForCausalLM",
+    "num_kv_heads": 4,
+    "rope_theta": 0.0,
+    "positions": "learned",
+    "norm": "layer",
+    "mlp": "relu",
+    "attention_bias": True,
+    "attention_out_bias": True,
+    "mlp_bias": True,
+}
+"""What is other about a tiny OPT."""
+
+
 def tiny_config(**changes) -> ModelConfig:
     sizes = {
         "architecture": "LlamaForCausalLM",

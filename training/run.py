@@ -82,6 +82,7 @@ def run_recipe(
         ModelError: the target cannot be loaded.
     """
     target = load_decoder(target_folder, dtype=torch.bfloat16).to(usable_device(device))
+    target.config.require_rotary("trained drafts, heads and exits")
     task_class = _TASKS[recipe.kind]
     task_class.require_fit(recipe, target)
     conversations = read_conversations(data_paths, vocab_size=target.config.vocab_size)

@@ -22,10 +22,6 @@ Size = tuple[int, int]
 ROLLOUT_ROWS = 2
 """Most rows of a rollout's step: one, or two after a window that was accepted whole. More are branches."""
 
-CATCH_UP_ROWS = 6
-"""The same with exit features, where a rollout's first step feeds all that its last round committed. It may be
-more than that for windows beyond five, but then branches are more likely."""
-
 
 _LEAST_LEVEL = 0.5
 """No step takes less than half of its loop's time in a run: anything else is noise."""
@@ -94,7 +90,8 @@ def levelled(lane: LaneProfile, level: WorkLevels) -> LaneProfile:
             "exit": level.target,
             "streams": level.target,
             "draft_step": _step_factors(lane.draft_step, ROLLOUT_ROWS, level.step, added_s),
-            "draft_step_features": _step_factors(lane.draft_step_features, CATCH_UP_ROWS, level.features_step, added_s),
+            "draft_step_features": level.features_step,
+            "draft_start": _step_factors(lane.draft_start, 0, level.step, added_s),
             "draft_streams": level.step,
         }
     )

@@ -1,14 +1,20 @@
-"""What work takes in real runs over what it takes in a loop: one level for all lanes, unless one lane's differs."""
+"""What work takes in real runs over what it takes in a loop: one level for all lanes, unless one lane's differs.
+
+A loop and a run do the same work, so levels are near one, and a handful of short runs on a machine that changes its
+speed says less than that: a level is the mean of both by their certainty (a normal prior on its logarithm).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import exp, log
-from typing import NamedTuple
+from math import exp, hypot, inf, log, log1p, sqrt
+from typing import Final, NamedTuple, TypeVar
 
-from calibrate.fitting.ratios import Ratio, estimate
+from calibrate.fitting.ratios import NORMAL_90, Ratio, estimate
 
-_LEAST_OWN = 3
+K = TypeVar("K")
+"""Of a lane, or of a pair of them."""
+_LEAST_OWN: Final = 3
 """Fewer runs of a lane say nothing about how they vary."""
 
 
@@ -23,43 +29,46 @@ class Level(NamedTuple):
     is_own: bool = False
 
 
-def shared_levels(by_lane: Mapping[str, Sequence[Ratio]]) -> dict[str, Level]:
-    """The mean over the runs of all lanes; a lane's own where its interval excludes that. One without any run."""
-    together = _together(by_lane)
-    if not together:
-        return dict.fromkeys(by_lane, Level())
-    whole = estimate(together)
-    common = Level(whole.value, exp(whole.log_half_width) - 1)
+class Prior(NamedTuple):
+    """What a level is taken to be before any run: around a level known, with a relative standard deviation."""
+
+    spread: float
+    around: Level = Level()
+
+
+def settled(ratios: Sequence[Ratio], prior: Prior) -> Level:
+    """The level by prior and runs together; by the prior alone where there are none."""
+    width = hypot(NORMAL_90 * prior.spread, log1p(prior.around.half_width))
+    if not ratios:
+        return Level(prior.around.factor, exp(width) - 1)
+    found = estimate(ratios)
+    own_width = found.log_half_width
+    share = 1.0 if width == inf or not own_width else width**2 / (width**2 + own_width**2)
+    factor = exp(share * log(found.value) + (1 - share) * log(prior.around.factor))
+    return Level(factor, exp(sqrt(share) * own_width) - 1)
+
+
+def shared_levels(by_lane: Mapping[K, Sequence[Ratio]], prior: Prior) -> dict[K, Level]:
+    """The level of all lanes' runs; a lane's own, settled around that, where its runs' interval excludes it."""
+    together = [ratio for ratios in by_lane.values() for ratio in ratios]
+    common = settled(together, prior)
     levels = dict.fromkeys(by_lane, common)
+    mean = estimate(together).value if together else 1.0
     for lane, ratios in by_lane.items():
         if len(ratios) < _LEAST_OWN or len(ratios) == len(together):
             continue
         own = estimate(ratios)
-        if abs(log(own.value / whole.value)) > own.log_half_width:
-            levels[lane] = Level(own.value, exp(own.log_half_width) - 1, is_own=True)
+        if abs(log(own.value / mean)) > own.log_half_width:
+            levels[lane] = settled(ratios, Prior(prior.spread, Level(common.factor)))._replace(is_own=True)
     return levels
 
 
 def grouped_levels(
-    by_lane: Mapping[str, Sequence[Ratio]],
-    group_of: Mapping[str, int],
-    instead: Mapping[str, Level] | None = None,
+    by_lane: Mapping[str, Sequence[Ratio]], group_of: Mapping[str, int], priors: Mapping[str, Prior]
 ) -> dict[str, Level]:
-    """The same among lanes of one group (as many threads).
-
-    A group without any run has the levels `instead`, or without them that of all other lanes together.
-    """
+    """The same among lanes of one group (as many threads), by the prior of its first lane."""
     levels = dict[str, Level]()
     for group in dict.fromkeys(group_of.values()):
         alike = {lane: by_lane.get(lane, ()) for lane, own in group_of.items() if own == group}
-        if any(alike.values()):
-            levels |= shared_levels(alike)
-        elif instead is not None:
-            levels |= {lane: instead[lane] for lane in alike}
-        else:
-            levels |= dict.fromkeys(alike, next(iter(shared_levels({"all": _together(by_lane)}).values())))
+        levels |= shared_levels(alike, priors[next(iter(alike))])
     return levels
-
-
-def _together(by_lane: Mapping[str, Sequence[Ratio]]) -> list[Ratio]:
-    return [ratio for ratios in by_lane.values() for ratio in ratios]

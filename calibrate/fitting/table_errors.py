@@ -8,7 +8,7 @@ from typing import overload
 from calibrate.fitting.levels import Level
 from hwprofiles.profile import LaneProfile, LatencyTable
 
-_SINGLE = ("layer", "lm_head", "draft_step", "draft_step_features", "draft_streams")
+_SINGLE = ("layer", "lm_head", "draft_step", "draft_step_features", "draft_start", "draft_streams")
 _SEVERAL = ("exit", "heads", "streams")
 
 
@@ -31,6 +31,7 @@ def with_step_errors(lane: LaneProfile, step: Level, features_step: Level, branc
         update={
             "draft_step": less_certain(lane.draft_step, max(step.half_width, branch_step.half_width)),
             "draft_step_features": less_certain(lane.draft_step_features, features_step.half_width),
+            "draft_start": less_certain(lane.draft_start, max(step.half_width, branch_step.half_width)),
             "draft_streams": less_certain(lane.draft_streams, step.half_width),
         }
     )

@@ -21,6 +21,7 @@ from calibrate.profiling.fitted_profile import fitted_profile
 from calibrate.profiling.passes import Measuring
 from calibrate.profiling.samples import Samples, save_samples
 from calibrate.profiling.task import CalibrationTask
+from decoding.errors import ProfileError
 from decoding.progress import ReportProgress
 from hwprofiles.profile import Profile, save_profile
 from runtime.engine import Engine
@@ -36,10 +37,15 @@ class Calibration(NamedTuple):
         """Write both, the samples next to the profile, which names them; returns the profile as written.
 
         Raises:
-            ConfigError, ProfileError: a file cannot be written.
+            ConfigError: the profile cannot be written.
+            ProfileError: the samples cannot be; the profile is there without them.
         """
         samples_path = path.with_suffix(".samples.json.gz")
-        save_samples(self.samples, samples_path)
+        try:
+            save_samples(self.samples, samples_path)
+        except ProfileError:
+            save_profile(self.profile, path)
+            raise
         profile = self.profile.model_copy(update={"samples": samples_path.name})
         save_profile(profile, path)
         return profile

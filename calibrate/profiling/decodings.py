@@ -17,7 +17,7 @@ from calibrate.profiling.anchors import Anchors
 from calibrate.profiling.samples import Run
 from decoding.schedule import Schedule
 from decoding.trace import Span, Work
-from hwprofiles.profile import Profile
+from hwprofiles.profile import LaneProfile, Profile
 from runtime.engine import Engine
 
 TARGET_WORK = frozenset({Work.VERIFY, Work.PREFIX, Work.SUFFIX, Work.STREAM})
@@ -124,17 +124,27 @@ def span_seconds(schedule: Schedule, span: Span, context: int, profile: Profile)
     lane = profile.lane(span.lane)
     if span.work in DRAFT_WORK:
         if schedule.traits.has_draft_model:
-            return lane.draft_s(span.rows, context, with_features=schedule.exit_features)
+            return _draft_seconds(schedule, span, context, lane)
         return lane.heads[schedule.drafter or ""].at(span.rows, context)
+    wake_s = lane.wake_s if schedule.draft_lane not in (None, schedule.target_lane) else 0.0
     verify_s = lane.verify_s(profile.num_layers, span.rows, context)
     if span.work is Work.VERIFY:
-        return verify_s
+        return verify_s + wake_s
     if span.work is Work.STREAM:
         return verify_s + lane.streams[schedule.drafter or ""].at(span.rows, context)
     assert schedule.exit_layer is not None, "a prefix without an exit"
     if span.work is Work.SUFFIX:
         return lane.suffix_s(profile.num_layers, schedule.exit_layer, span.rows, context)
-    return lane.prefix_s(schedule.exit_layer, span.rows, context)
+    return lane.prefix_s(schedule.exit_layer, span.rows, context) + wake_s
+
+
+def _draft_seconds(schedule: Schedule, span: Span, context: int, lane: LaneProfile) -> float:
+    """A step of a draft model: of a text, or of branches, the first of which with features reads the window too."""
+    if span.work is not Work.BRANCH_STEP:
+        return lane.draft_s(span.rows, context, with_features=schedule.exit_features)
+    if schedule.exit_features and span.rows > sum(schedule.exit_roots_per_row):
+        return lane.start_s(span.rows, context)
+    return lane.draft_s(span.rows, context)
 
 
 def _roles(schedule: Schedule) -> Iterator[tuple[str, str, frozenset[Work]]]:

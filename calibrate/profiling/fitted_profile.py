@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import hypot
 from statistics import fmean
+from typing import Final
 
 from calibrate.fitting.anchor_errors import anchor_errors
 from calibrate.fitting.checks import Check, CheckErrors, check_errors, check_of, note_on
 from calibrate.fitting.fit import WorkLevels, levelled
-from calibrate.fitting.levels import Level, grouped_levels, shared_levels
+from calibrate.fitting.levels import Level, Prior, grouped_levels, shared_levels
 from calibrate.fitting.ratios import Ratio, estimate, trimmed_mean
 from calibrate.fitting.table_errors import with_check_errors, with_head_level, with_step_errors
 from calibrate.profiling.decodings import compare, gaps_s, level, mean_rows
@@ -27,6 +28,13 @@ from hwprofiles.host import describe_host
 from hwprofiles.profile import Anchor, LaneProfile, LatencyTable, Profile
 from runtime.wire.measurement import Measurement
 
+_TARGET: Final = Prior(spread=0.02)
+_BRANCH_STEP: Final = Prior(spread=0.3)
+_WAKING: Final = Prior(spread=0.03)
+_STEP: Final = Prior(spread=0.15)
+"""A draft's steps are short: what the target left of the caches tells."""
+_STALLS: Final = 0.25
+"""Share of the gaps between operations, of either end, that are left out: one stall is longer than all others."""
 _BRANCHES = 2
 """Least rows of a step of branches: one of a single branch costs what a rollout's does."""
 
@@ -72,6 +80,8 @@ class _Fit:
             for name in self._names
         }
         self._anchor_errors = anchor_errors(taken)
+        waking = {name: self._ratios[name, None].get(task.lane_parts.waking, []) for name in self._names}
+        self._waking = shared_levels(waking, _WAKING)
         self._anchors = {
             name: Anchor(
                 context=task.lane_parts.anchor_context,
@@ -131,10 +141,12 @@ class _Fit:
             prefill = head.prefill_table(found, anchor.seconds)
             if prefill is not None:
                 prefills[head.drafter] = prefill
-        return lane.model_copy(update={"heads": heads, "streams": streams, "head_prefill": prefills})
+        wake_s = max(0.0, self._waking[name].factor - 1) * anchor.seconds
+        return lane.model_copy(update={"heads": heads, "streams": streams, "head_prefill": prefills, "wake_s": wake_s})
 
     def _levels(self, profile: Profile) -> _Levels:
-        runs = list(self._samples.runs_of(None, is_check=False))
+        fits = [run for run in self._samples.runs if not run.is_check]
+        runs = [run for run in fits if run.schedule.drafter is None]
         plain = [run for run in runs if not run.schedule.exit_features]
         featured = [run for run in runs if run.schedule.exit_features]
         step = self._draft_levels(plain, Work.ROLLOUT_STEP, profile)
@@ -142,11 +154,13 @@ class _Fit:
         profile = profile.model_copy(update={"contention": self._contention(step)})
         target_work = (Work.VERIFY, Work.PREFIX, Work.SUFFIX)
         return _Levels(
-            target=shared_levels(self._levels_by_lane(runs, target_work, profile)),
+            target=shared_levels(self._levels_by_lane(fits, target_work, profile), _TARGET),
             step=step,
-            features_step=self._draft_levels(featured, Work.ROLLOUT_STEP, profile, instead=step),
-            branch_step=self._draft_levels(plain, Work.BRANCH_STEP, profile, least_rows=_BRANCHES, instead=step),
-            branch_rows=mean_rows(plain, Work.BRANCH_STEP, least_rows=_BRANCHES),
+            features_step=self._draft_levels(featured, Work.ROLLOUT_STEP, profile, around=step),
+            branch_step=self._draft_levels(
+                runs, Work.BRANCH_STEP, profile, least_rows=_BRANCHES, around=step, prior=_BRANCH_STEP
+            ),
+            branch_rows=mean_rows(runs, Work.BRANCH_STEP, least_rows=_BRANCHES),
         )
 
     def _draft_levels(
@@ -156,10 +170,13 @@ class _Fit:
         profile: Profile,
         *,
         least_rows: int = 1,
-        instead: Mapping[str, Level] | None = None,
+        around: Mapping[str, Level] | None = None,
+        prior: Prior = _STEP,
     ) -> dict[str, Level]:
+        """Levels of a kind of step, taken to be `around` others before any run."""
         found = self._levels_by_lane(runs, (work,), profile, least_rows=least_rows)
-        return grouped_levels(found, self._threads, instead)
+        priors = {name: prior._replace(around=around[name]) if around else prior for name in self._names}
+        return grouped_levels(found, self._threads, priors)
 
     def _levels_by_lane(
         self, runs: Sequence[Run], works: Collection[Work], profile: Profile, *, least_rows: int = 1
@@ -204,7 +221,7 @@ class _Fit:
         """What lies between two verifications of plain decoding beyond the dispatch, over all lanes."""
         plain = [run for run in self._samples.runs if run.schedule.traits.window == "none"]
         beyond = [gap_s - profile.lane(run.schedule.target_lane).dispatch_s for run in plain for gap_s in gaps_s(run)]
-        return max(0.0, trimmed_mean(beyond)) if beyond else 0.0
+        return max(0.0, trimmed_mean(beyond, _STALLS)) if beyond else 0.0
 
     def _with_errors(self, profile: Profile, levels: _Levels, left_out: Sequence[str]) -> Profile:
         level_error = max((found.half_width for found in levels.target.values() if not found.is_own), default=0.0)
@@ -269,6 +286,7 @@ def _with_traffic(lane: LaneProfile, traffic: PartBytes) -> LaneProfile:
             "exit": {layer: reading(table, traffic.exit) for layer, table in lane.exit.items()},
             "draft_step": reading(lane.draft_step, traffic.draft_step),
             "draft_step_features": reading(lane.draft_step_features, traffic.draft_step),
+            "draft_start": reading(lane.draft_start, traffic.draft_step),
         }
     )
 
@@ -277,7 +295,8 @@ def _require_times(profile: Profile) -> None:
     """Raise `ProfileError` for a part that costs nothing: it was noise that was timed."""
     for lane in profile.lanes:
         parts = {"layer": lane.layer, "lm_head": lane.lm_head, "draft_step": lane.draft_step}
-        parts |= {"draft_step_features": lane.draft_step_features} | {f"step of {k}": v for k, v in lane.heads.items()}
+        parts |= {"draft_step_features": lane.draft_step_features, "draft_start": lane.draft_start}
+        parts |= {f"step of {k}": v for k, v in lane.heads.items()}
         for name, table in parts.items():
             if table is not None and min(map(min, table.seconds)) <= 0:
                 msg = (

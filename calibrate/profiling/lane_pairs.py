@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import exp, hypot, inf, log, log1p
 from statistics import fmean
+from typing import Final
 
-from calibrate.fitting.levels import Level
-from calibrate.fitting.ratios import estimate
+from calibrate.fitting.levels import Level, Prior, shared_levels
+from calibrate.fitting.ratios import Ratio
 from calibrate.profiling.anchors import Anchors
+from calibrate.profiling.lane_parts import PAUSE_S
 from calibrate.profiling.samples import Samples, Together
 from hwprofiles.bounds import MOST_RELATIVE_ERROR
 from hwprofiles.profile import Contention
@@ -20,11 +22,11 @@ Pair = tuple[str, str]
 """(target's lane, draft's lane)."""
 
 _VERIFY_RUNS = 2
-_STEP_RUNS = 10
+_STEP_RUNS = 5
 _TARGET_ROWS = 4
 _DRAFT_ROWS = 8
-_LEAST = 3
-"""Fewer comparisons of two lanes are no evidence of a gain."""
+_PRIOR: Final = Prior(spread=0.04)
+"""Lanes that share no core slow each other a little, if at all: few comparisons seldom tell how much."""
 
 
 def measure_pairs(
@@ -39,40 +41,41 @@ def measure_pairs(
     step = Measurement(part="draft_step", rows=_DRAFT_ROWS, context=context, repeats=_STEP_RUNS)
     for pair in pairs:
         target, draft = pair
-        yield Together(pair, "target", *_alone_and_shared(anchors, target, verify, lanes[draft], step))
-        yield Together(pair, "draft", *_alone_and_shared(anchors, draft, step, lanes[target], verify))
+        yield Together(pair, "target", *_alone_and_shared(anchors, target, [verify], lanes[draft], step))
+        # about every other step of branches is the first one after the target had the cache for itself
+        steps = [step, replace(step, pause_s=PAUSE_S)]
+        yield Together(pair, "draft", *_alone_and_shared(anchors, draft, steps, lanes[target], verify))
 
 
 def contention_of(pair: Pair, samples: Samples, step_level: Level, source: str) -> Contention:
     """Slowdowns of a pair; the draft's relative to what its steps take in real runs (`step_level`).
 
-    A draft that finds its cache used by the target is slowed once, whether at the same time or after it. No lane is
-    taken to be faster while the other works unless its interval leaves no other choice: that of the draft is as wide
-    as its level's too. What a level is off by is an error of its steps, and none of how much slower they are.
+    Both are shared by all pairs, unless those of one differ. A draft that finds its cache used by the target is slowed
+    once, whether at the same time or after it. No lane is faster while the other works: what looks like it is noise,
+    or in the level. What a level is off by is an error of its steps, and none of how much slower they are.
     """
-    found = {
-        role: estimate([one.slowdown for one in samples.together if one.pair == pair and one.role == role])
-        for role in ("target", "draft")
-    }
-    widths = [one.log_half_width for one in found.values()]
-    target, draft = (
-        _no_gain_without_evidence(
-            one.value / level.factor, hypot(width, log1p(level.half_width)) if one.num >= _LEAST else inf
-        )
-        for one, level, width in zip(found.values(), (Level(), step_level), widths, strict=True)
+    target, draft = (shared_levels(_by_pair(samples, role), _PRIOR)[pair] for role in ("target", "draft"))
+    return Contention(
+        lanes=pair,
+        slowdown=(max(1.0, target.factor), max(1.0, draft.factor / step_level.factor)),
+        relative_error=min(MOST_RELATIVE_ERROR, max(target.half_width, draft.half_width)),
+        source=source,
     )
-    error = min(MOST_RELATIVE_ERROR, exp(max(widths)) - 1)
-    return Contention(lanes=pair, slowdown=(target, draft), relative_error=error, source=source)
 
 
-def _no_gain_without_evidence(slowdown: float, log_half_width: float) -> float:
-    return slowdown if log(slowdown) + log_half_width < 0 else max(1.0, slowdown)
+def _by_pair(samples: Samples, role: str) -> Mapping[Pair, Sequence[Ratio]]:
+    found = defaultdict[Pair, list[Ratio]](list)
+    for one in samples.together:
+        if one.role == role:
+            found[one.pair].append(one.slowdown)
+    return found
 
 
 def _alone_and_shared(
-    anchors: Anchors, lane: str, measurement: Measurement, other: Lane, load: Measurement
+    anchors: Anchors, lane: str, shared: Sequence[Measurement], other: Lane, load: Measurement
 ) -> tuple[float, float, float]:
-    before = anchors.visit(lane, measurement)
+    """Mean seconds of the first of what is `shared` alone, of all while the other lane is busy, and alone again."""
+    before_s = fmean(anchors.visit(lane, shared[0]))
     with other.busy(replace(load, repeats=1)):
-        shared = anchors.visit(lane, measurement)
-    return fmean(before), fmean(shared), fmean(anchors.visit(lane, measurement))
+        shared_s = fmean(seconds for one in shared for seconds in anchors.visit(lane, one))
+    return before_s, shared_s, fmean(anchors.visit(lane, shared[0]))

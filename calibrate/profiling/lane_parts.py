@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
-from calibrate.fitting.fit import CATCH_UP_ROWS, TargetTables, TargetTimes, fit_target, grow, make_table
+from calibrate.fitting.fit import TargetTables, TargetTimes, fit_target, grow, make_table
 from calibrate.fitting.noise import Noise
 from calibrate.fitting.ratios import Estimate
 from calibrate.profiling.grid import Effort
@@ -16,12 +15,16 @@ from hwprofiles.placement import PlacedLane
 from hwprofiles.profile import Anchor, LaneProfile, LatencyTable
 from runtime.wire.measurement import Measurement, Part
 
-DraftStep = Literal["draft_step", "draft_step_features"]
-"""Steps of the draft, without features and with them, by their tables in a `LaneProfile`."""
+DraftStep = Literal["draft_step", "draft_step_features", "draft_start"]
+"""Steps of the draft, by their tables in a `LaneProfile`."""
 
 _DEVICE = "generic-cpu"
 _NUM_CANDIDATES = 9
-_OF_THE_DRAFT = ("draft_step", "draft_streams", "draft_prefill")
+PAUSE_S: Final = 0.015
+"""How long lanes of a schedule wait for each other, by and large."""
+_OF_THE_DRAFT = ("draft_step", "draft_start", "draft_streams", "draft_prefill")
+_START_WINDOW = 3
+"""Rows of the window among those that start branches: the shortest windows are drafted with features."""
 
 Estimates = Mapping[Measurement, Estimate]
 """What was timed on one lane, over the lane's anchor."""
@@ -56,7 +59,13 @@ class LaneParts:
         """Everything to be timed on a lane."""
         return (Cell(lane, measurement) for measurement in self._measurements())
 
+    @property
+    def waking(self) -> Measurement:
+        """The anchor's work after a rest as long as a draft may take."""
+        return Measurement(part="verify", rows=1, context=self.anchor_context, repeats=4, warm_up=0, pause_s=PAUSE_S)
+
     def _measurements(self) -> Iterator[Measurement]:
+        yield self.waking
         for rows in self.effort.target_rows:
             yield from (self._verify(rows, context) for context in self._contexts(rows))
         for rows in self.effort.tree_rows:
@@ -69,7 +78,7 @@ class LaneParts:
         if self.draft_steps:
             yield from (prefill("draft_prefill", rows) for rows in self.effort.prefill_rows)
         for kind in self.draft_steps:
-            for rows in self.effort.draft_rows:
+            for rows in self._rows_of(kind):
                 yield from (self._step(kind, rows, context) for context in self._contexts(rows))
         yield from (self._streams(count) for count in self._guesses)
 
@@ -91,6 +100,7 @@ class LaneParts:
             exit=target.exits,
             draft_step=steps.get("draft_step"),
             draft_step_features=steps.get("draft_step_features"),
+            draft_start=steps.get("draft_start"),
             draft_streams=self._streams_table(seconds, steps_noise) if self.num_streams else None,
             prefill=prefill_table("prefill", self.effort, seconds, target_noise, self.source),
             draft_prefill=(
@@ -113,10 +123,10 @@ class LaneParts:
         return fit_target(times, self.num_layers, self.effort.contexts, noise=noise, source=self.source)
 
     def _step_table(self, kind: DraftStep, seconds: Mapping[Measurement, float], noise: Noise) -> LatencyTable:
-        rows, contexts = self.effort.draft_rows, self.effort.contexts
+        rows, contexts = self._rows_of(kind), self.effort.contexts
         times = {(count, at): seconds[self._step(kind, count, at)] for count in rows for at in self._contexts(count)}
-        branches = bisect_right(rows, CATCH_UP_ROWS)
-        groups = (rows,) if kind == "draft_step" else (rows[:1], rows[1:branches], rows[branches:])
+        # a single row has no features, and takes less for it
+        groups = (rows[:1], rows[1:]) if kind == "draft_step_features" else (rows,)
         lines = grow(times, groups, contexts, noise)
         return make_table(rows, contexts, lines, relative_error=noise.half_width(len(rows)), source=self.source)
 
@@ -152,21 +162,29 @@ class LaneParts:
         return Measurement(part="draft_streams", rows=count, context=context, repeats=repeats, warm_up=1)
 
     def _step(self, kind: DraftStep, rows: int, context: int) -> Measurement:
-        """A step of so many rows as it mostly occurs.
+        """A step of so many rows.
 
-        One row never has features, even where steps may: drafted tokens are fed one by one, without. A few rows
-        with features are a rollout's first step, of which the last row alone proposes.
+        One row never has features, even where steps may: drafted tokens are fed one by one, without. Several rows with
+        features are a rollout's first step, of which the last row alone proposes, or start branches.
         """
-        has_features = kind == "draft_step_features"
+        num_proposals = {"draft_step": None, "draft_step_features": 1, "draft_start": rows - _START_WINDOW}
         return Measurement(
-            part="draft_step",
+            part="draft_start" if kind == "draft_start" else "draft_step",
             rows=rows,
             context=context,
             repeats=2 * self.effort.repeats,
             warm_up=1,
-            with_features=has_features and rows > 1,
-            num_proposals=1 if has_features and rows <= CATCH_UP_ROWS else None,
+            with_features=kind != "draft_step" and rows > 1,
+            num_proposals=num_proposals[kind],
         )
+
+    def _rows_of(self, kind: DraftStep) -> tuple[int, ...]:
+        """Row counts at which a step is timed: a rollout's first step reads a window at most, and its last token."""
+        rows = self.effort.draft_rows
+        if kind == "draft_step_features":
+            most = self.effort.target_rows[-1]
+            return (*[count for count in rows if count < most], most)
+        return rows if kind == "draft_step" else tuple(count for count in rows if count > _START_WINDOW)
 
 
 def prefill(part: Part, rows: int) -> Measurement:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 from calibrate.profiling.lane_parts import DraftStep
@@ -28,8 +28,13 @@ def fit_schedules(
     if not draft_steps:
         return plain
     window = min(_FIT_WINDOW, max_window)
-    speculative = [_speculative(*both, window) for both in product(_placements(lanes), draft_steps)]
-    return plain + speculative + _mirrors(lanes, window, exit_layers, _FIT_TOP_K)
+    reads_features = "draft_step_features" in draft_steps
+    steps = [False, True] if reads_features else [False]
+    speculative = [
+        _speculative(placement, window, exit_features=has) for placement, has in product(_placements(lanes), steps)
+    ]
+    mirrors = [_mirrors(lanes, window, exit_layers, _FIT_TOP_K, exit_features=has) for has in steps]
+    return [*plain, *speculative, *chain.from_iterable(mirrors)]
 
 
 def check_schedules(
@@ -39,7 +44,7 @@ def check_schedules(
     if not draft_steps:
         return []
     window = min(_CHECK_WINDOW, max_window)
-    speculative = [_speculative(placement, "draft_step", window) for placement in _placements(lanes)]
+    speculative = [_speculative(placement, window) for placement in _placements(lanes)]
     return speculative + _mirrors(lanes, window, exit_layers, _CHECK_TOP_K)
 
 
@@ -64,11 +69,16 @@ def head_schedules(lanes: Sequence[PlacedLane], drafter: str, method: Method, *,
     return [Schedule(target_lane=target, draft_lane=draft, **options) for target, draft in _placements(lanes)]
 
 
-def _mirrors(lanes: Sequence[PlacedLane], window: int, exit_layers: Sequence[int], top_k: int) -> list[Schedule]:
-    """The mirror method on every two lanes, with roots from the deepest exit if there is any."""
+def _mirrors(
+    lanes: Sequence[PlacedLane], window: int, exit_layers: Sequence[int], top_k: int, *, exit_features: bool = False
+) -> list[Schedule]:
+    """The mirror method on every two lanes, with roots from the deepest exit if there is any: it sends the features."""
+    if exit_features and not exit_layers:
+        return []
     roots: dict[str, Any] = {"root_source": "draft", "draft_top_k": top_k}
     if exit_layers:
         roots = {"root_source": "exit", "exit_layer": max(exit_layers), "exit_top_k": top_k}
+        roots["exit_features"] = exit_features
     return [
         Schedule(method="mirror", target_lane=target, draft_lane=draft, num_speculative_tokens=window, **roots)
         for target, draft in split_pairs(lanes)
@@ -79,12 +89,12 @@ def _placements(lanes: Sequence[PlacedLane]) -> list[tuple[str, str]]:
     return split_pairs(lanes) + [(name, name) for name in whole_lanes(lanes)]
 
 
-def _speculative(placement: tuple[str, str], step: DraftStep, window: int) -> Schedule:
+def _speculative(placement: tuple[str, str], window: int, *, exit_features: bool = False) -> Schedule:
     target_lane, draft_lane = placement
     return Schedule(
         method="speculative",
         target_lane=target_lane,
         draft_lane=draft_lane,
         num_speculative_tokens=window,
-        exit_features=step == "draft_step_features",
+        exit_features=exit_features,
     )

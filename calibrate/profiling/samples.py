@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,12 +16,13 @@ from pydantic import BaseModel
 from calibrate.fitting.ratios import Ratio, between
 from calibrate.profiling.anchors import AnchorSample
 from decoding.errors import ProfileError
-from decoding.files import replace_file
+from decoding.files import read_compressed, replace_file
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from runtime.wire.measurement import Measurement
 
 _MOST_CHARACTERS = 300
+_MAX_BYTES = 500_000_000
 _SPIKE = 2.0
 """A run of a part that takes so many times the usual one of its visit counts as that: nothing ran meanwhile."""
 
@@ -151,7 +151,7 @@ def load_samples(path: Path) -> Samples:
         ProfileError: the file is missing, damaged, or holds something else.
     """
     try:
-        return _Content.model_validate_json(gzip.decompress(path.read_bytes())).samples
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+        return _Content.model_validate_json(read_compressed(path, _MAX_BYTES)).samples
+    except (OSError, ValueError) as error:
         msg = f"{path}: not a readable file of a calibration's samples ({str(error)[:_MOST_CHARACTERS]})"
         raise ProfileError(msg) from error

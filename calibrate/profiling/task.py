@@ -74,7 +74,7 @@ class CalibrationTask:
         """Steps that the draft has; none without a draft."""
         if self.drafter is None:
             return ()
-        return ("draft_step", "draft_step_features") if self.sizes.feature_width else ("draft_step",)
+        return ("draft_step", "draft_step_features", "draft_start") if self.sizes.feature_width else ("draft_step",)
 
     @property
     def pairs(self) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ from runtime.wire import codec
 from runtime.wire.channel import Block
 from runtime.wire.operations import Ping
 
-_SHORT_PARTS = frozenset({"draft_step", "draft_streams", "head_step", "stream"})
+_SHORT_PARTS = frozenset({"draft_step", "draft_start", "draft_streams", "head_step", "stream"})
 _LONG = 2
 """What a part of the target weighs that is timed several times; short ones, and what is timed once, weigh one."""
 _BLOCK = 4

@@ -1,6 +1,7 @@
-"""The target's own greedy text of a prompt, with the hidden states it had on the way.
+"""The target's own text of a prompt, greedy or sampled, with the hidden states it had on the way.
 
-One row at a time, as plain decoding runs, so the text is that of autoregressive decoding to the last bit. Shapes:
+One row at a time, as plain decoding runs, so the text is that of autoregressive decoding to the last bit, with the
+draws of its seed. Shapes:
 legend of `runtime.models.decoder`; P is the prompt's length, N the text's.
 """
 
@@ -9,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from decoding.errors import RecordError
@@ -18,10 +21,11 @@ from decoding.sequence import DecodedSequence
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import KVCache
 from runtime.models.masks import prefill_pieces
-from runtime.verification.rules import verify_greedy
+from runtime.verification.distributions import probabilities
+from runtime.verification.rules import GREEDY, Sampling, decide
 
 
-class GreedyText(NamedTuple):
+class TargetText(NamedTuple):
     """A text and what the target thought while writing it.
 
     Attributes:
@@ -30,16 +34,25 @@ class GreedyText(NamedTuple):
             [P + N - 1, D].
         margins: by how much the best logit exceeds the second best at every token, [N]. Near zero, other
             arithmetic (that of a tree, another machine's) may choose another token.
+        probabilities: the target's at every token, each [V]; none of a greedy text.
     """
 
     tokens: list[int]
     states: dict[int, Tensor]
     margins: list[float]
+    probabilities: list[NDArray[np.float32]]
 
 
 @torch.inference_mode()
-def greedy_text(target: Decoder, prompt: Sequence[int], *, max_new_tokens: int, layers: Sequence[int]) -> GreedyText:
-    """Decode greedily, keeping the states after `layers` (counted from 1; those of the last one before the norm).
+def target_text(
+    target: Decoder,
+    prompt: Sequence[int],
+    *,
+    max_new_tokens: int,
+    layers: Sequence[int],
+    sampling: Sampling = GREEDY,
+) -> TargetText:
+    """Decode plainly, keeping the states after `layers` (counted from 1; those of the last one before the norm).
 
     Raises:
         RecordError: prompt and text together do not fit in the target's positions.
@@ -52,16 +65,18 @@ def greedy_text(target: Decoder, prompt: Sequence[int], *, max_new_tokens: int, 
     for start, stop in prefill_pieces(len(prompt) - 1):
         reader.read(prompt[start:stop])
     sequence = DecodedSequence(prompt, max_new_tokens=max_new_tokens, eos_token_ids=target.config.eos_token_ids)
-    margins, last = [], prompt[-1]
+    margins, chosen_from, last = [], [], prompt[-1]
     while sequence.unfinished:
         logits_TV = target.logits(reader.read([last]))[0]
-        verdict = verify_greedy(logits_TV, NO_WINDOW)
+        verdict = decide(logits_TV, NO_WINDOW, sampling, len(prompt) + len(sequence.tokens))
+        if not sampling.is_greedy:
+            chosen_from.append(probabilities(logits_TV[0], sampling.temperature).astype(np.float32))
         best, second = logits_TV[0].float().topk(2).values.tolist()
         margins.append(best - second)
         last = verdict.next_token
         sequence.commit(NO_WINDOW, verdict)
     states = {layer: torch.cat(rows) for layer, rows in reader.rows.items()}
-    return GreedyText(sequence.tokens, states, margins)
+    return TargetText(sequence.tokens, states, margins, chosen_from)
 
 
 class _Reader:

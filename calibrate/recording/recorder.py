@@ -3,6 +3,8 @@
 A record is made in this process, one prompt after the other, and can be interrupted: finished prompts are kept
 in a file beside the record and a rerun with the same models, prompts and settings goes on after them.
 
+Texts are greedy, or sampled at a temperature with the draws of their seeds, which are those of plain decoding.
+
 A replay of the record's chains equals the real rounds exactly, in any dtype, because a row has the same bits whatever
 rows are computed with it (`runtime.models.attention`, `runtime.models.row_invariance`). Trees are the exception
 (`runtime.models.masks.TreeRows`): where the target's two best logits nearly tie, a real run may take the other token
@@ -11,7 +13,6 @@ and part from its replay there.
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,9 +25,11 @@ import torch
 from torch import Tensor, nn
 
 from calibrate.prompts import EncodedPrompt
+from calibrate.recording.partial_record import PartialRecord
 from calibrate.recording.recorded_chains import RecordedFinder
-from calibrate.recording.recorded_text import greedy_text
+from calibrate.recording.recorded_text import target_text
 from calibrate.recording.recorded_trees import DynamicShape, RecordedHead
+from calibrate.recording.sampled_drafts import SampledDrafts, SampledText, sampled_drafts
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord, Ids, PromptRecord
 from decoding.record_checks import FORMAT
@@ -35,6 +38,7 @@ from runtime.drafters.language_model.rollouts import rollouts_everywhere
 from runtime.models.decoder import Decoder
 from runtime.target.early_exit import EarlyExit
 from runtime.target.exit_folder import ExitHeads
+from runtime.verification.rules import GREEDY, Sampling
 
 Progress = Callable[[str, float], None]
 """Called with the prompt under way and the share that is done, 0 to 1."""
@@ -56,6 +60,9 @@ class RecordSettings:
         num_alternatives: the draft's own ids per position, its drafted token included.
         num_exit_candidates: ids per position and exit, best first.
         trees: depth and top_k of every dynamic tree to record; static trees have a shape of their own.
+        temperature: at which the target's texts are sampled; 0 for greedy ones.
+        num_texts: texts of every prompt; there is one greedy one.
+        seed: of the first of them; the others have the next ones.
     """
 
     exit_layers: tuple[int, ...]
@@ -64,6 +71,21 @@ class RecordSettings:
     num_alternatives: int = 9
     num_exit_candidates: int = 17
     trees: tuple[DynamicShape, ...] = USUAL_TREES
+    temperature: float = 0.0
+    num_texts: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise `RecordError` where there would be several greedy texts, or none."""
+        if self.temperature < 0 or self.num_texts < 1 or (self.num_texts > 1 and not self.temperature):
+            msg = (
+                f"{self.num_texts} texts of every prompt at temperature {self.temperature:g}: greedy ones are one each"
+            )
+            raise RecordError(msg)
+
+    def sampling(self, number: int) -> Sampling:
+        """How a prompt's text of that number is chosen: as plain decoding does, which `match` leaves as it is."""
+        return Sampling("match", self.temperature, self.seed + number) if self.temperature else GREEDY
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,12 +126,14 @@ def record_acceptance(
         RecordError: an exit layer is not the target's, a prompt is too long, or a file cannot be written.
     """
     recorder = Recorder(models, settings)
-    partial = _Partial(path, fingerprint(models, prompts, settings))
+    partial = PartialRecord(path, fingerprint(models, prompts, settings))
     done = partial.load()
     try:
-        for index in range(len(done), len(prompts)):
-            progress(prompts[index].name, index / len(prompts))
-            done.append(recorder.record(prompts[index]))
+        texts = [(prompt, number) for prompt in prompts for number in range(settings.num_texts)]
+        for index in range(len(done), len(texts)):
+            prompt, number = texts[index]
+            progress(prompt.name, index / len(texts))
+            done.append(recorder.record(prompt, number))
             if len(done) % _PROMPTS_PER_SAVE == 0:
                 partial.save(recorder.assemble(done))
     except BaseException:
@@ -140,8 +164,8 @@ class Recorder:
         self._early_exit = EarlyExit(models.target, models.exits)
         self._trees = [(head, tree) for head in models.heads for tree in head.trees(settings.trees)]
 
-    def record(self, prompt: EncodedPrompt) -> PromptRecord:
-        """Everything that schedules could ask about one prompt.
+    def record(self, prompt: EncodedPrompt, number: int = 0) -> PromptRecord:
+        """Everything that schedules could ask about one text of a prompt, by its number.
 
         Raises:
             RecordError: prompt and text do not fit in the target's positions.
@@ -151,21 +175,26 @@ class Recorder:
         head_layers = [layer for head in self.models.heads for layer in head.layers]
         layers = (*settings.exit_layers, *feature_layers, *head_layers)
         try:
-            text = greedy_text(target, prompt.ids, max_new_tokens=settings.max_new_tokens, layers=layers)
+            sampling = settings.sampling(number)
+            text = target_text(
+                target, prompt.ids, max_new_tokens=settings.max_new_tokens, layers=layers, sampling=sampling
+            )
         except RecordError as error:
             msg = f"prompt {prompt.name}: {error}"
             raise RecordError(msg) from error
         ids = [*prompt.ids, *text.tokens]
         rollouts = self._roll_out(ids, len(prompt.ids), None)
-        feature_rollouts = rollouts.up_to(0)
+        feature_rollouts, features_TE = rollouts.up_to(0), None
         if feature_layers:
             hidden_TED = torch.stack([text.states[layer] for layer in feature_layers], dim=1)
             features_TE = normalise_features(hidden_TED, target.config.norm_eps)
             feature_rollouts = self._roll_out(ids, len(prompt.ids), features_TE)
+        sampled = SampledText(ids, len(prompt.ids), text.probabilities, sampling)
+        drafts, feature_drafts = (self._sample(sampled, features) for features in (None, features_TE))
         self._early_exit.add_prompt_tokens(prompt.ids)
         after_prompt = slice(len(prompt.ids) - 1, None)
         return PromptRecord(
-            name=prompt.name,
+            name=prompt.name if settings.num_texts == 1 else f"{prompt.name}, seed {sampling.seed}",
             category=prompt.category,
             prompt_length=len(prompt.ids),
             text=np.array(text.tokens, dtype=np.int32),
@@ -181,6 +210,10 @@ class Recorder:
                 for finder in self.models.finders
             ),
             margins=np.array(text.margins, dtype=np.float32),
+            draft_acceptance=drafts.acceptance,
+            refused_drafts=drafts.refused,
+            feature_draft_acceptance=feature_drafts.acceptance if feature_layers else drafts.acceptance[:0],
+            feature_refused_drafts=feature_drafts.refused if feature_layers else drafts.refused[:0],
         )
 
     def assemble(self, prompts: Sequence[PromptRecord]) -> AcceptanceRecord:
@@ -197,6 +230,8 @@ class Recorder:
             prompts=tuple(prompts),
             trees=tuple(tree for _, tree in self._trees),
             chains=tuple(finder.chain for finder in self.models.finders),
+            temperature=self.settings.temperature,
+            seed=self.settings.seed if self.settings.temperature else 0,
         )
 
     @property
@@ -218,6 +253,13 @@ class Recorder:
         )
         hits = result.stream_hits if self.models.draft.streams is not None else result.stream_hits[:0]
         return _Rollouts(_ids(result.tokens), _ids(result.alternatives[:, 0]), _ids(hits))
+
+    def _sample(self, text: SampledText, features_TE: Tensor | None) -> SampledDrafts:
+        """What a sampling draft gets accepted; nothing of a greedy text, or without a draft model."""
+        if self.models.draft is None or text.sampling.is_greedy:
+            return SampledDrafts(np.zeros((0, 0), dtype=np.float32), np.zeros((0, 0), dtype=np.int32))
+        window = self.settings.max_window
+        return sampled_drafts(self.models.draft, text, max_window=window, features_TE=features_TE)
 
     def _grow(self, ids: Sequence[int], start: int, states: Mapping[int, Tensor]) -> Iterator[Ids]:
         """Places of the nodes that hold the text in every tree, [N, depth] each."""
@@ -257,26 +299,6 @@ def fingerprint(models: RecordedModels, prompts: Sequence[EncodedPrompt], settin
             digest.update(name.encode())
             digest.update(_sample(weight).numpy().tobytes())
     return digest.hexdigest()[:16]
-
-
-class _Partial:
-    """The prompts recorded so far, in a file whose name is that of the record and its fingerprint."""
-
-    def __init__(self, path: Path, name: str) -> None:
-        self._final_name = path.name
-        self.path = path.with_name(f".{path.name}.{name}.npz")
-
-    def load(self) -> list[PromptRecord]:
-        """What an interrupted run left, or nothing."""
-        return list(AcceptanceRecord.load(self.path).prompts) if self.path.exists() else []
-
-    def save(self, record: AcceptanceRecord) -> None:
-        record.save(self.path)
-
-    def remove(self) -> None:
-        """Remove it, and whatever interrupted runs of other settings left for the same record."""
-        for file in self.path.parent.glob(f".{glob.escape(self._final_name)}.*.npz"):
-            file.unlink(missing_ok=True)
 
 
 def _sample(weight: nn.Parameter) -> Tensor:

@@ -41,6 +41,16 @@ PROMPT_LOOKUP = MethodTraits(
     window="chain",
     rules=("greedy", "match"),
 )
+BLOCK = MethodTraits(
+    name="block",  # DFlash, P-EAGLE, heads for multi-token prediction: they differ in what they were trained on
+    title="block drafting (simulated only)",
+    flow=draft_then_verify,
+    drafts="head",
+    window="chain",
+    rules=CHAIN_RULES,
+    drafts_block=True,
+    is_simulated_only=True,
+)
 MEDUSA = MethodTraits(
     name="medusa",  # 2401.10774
     title="Medusa",

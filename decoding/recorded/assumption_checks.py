@@ -22,6 +22,9 @@ def missing_assumptions(schedule: Schedule, record: AcceptanceRecord) -> Iterato
         return
     if traits.finds_text:
         yield "acceptance is assumed, but how much text is found is known to acceptance records only"
+    elif traits.drafts_block and not any(chain.answers(schedule) for chain in record.chains):
+        known = ", ".join(chain.drafter for chain in record.chains) or "none"
+        yield f"acceptance is assumed, and {schedule.drafter} is none of the assumed blocks; blocks: {known}"
     elif traits.has_draft_model:
         yield from _missing_of_draft(schedule, record)
     if window > record.max_window:

@@ -15,10 +15,15 @@ from decoding.schedule import Method, Schedule
 from decoding.tree_shape import Path as TreePath
 
 Ids = NDArray[np.int32]
+Shares = NDArray[np.float32]
 
 
 def _nothing() -> Ids:
     return np.zeros((0, 0), dtype=np.int32)
+
+
+def _no_shares() -> Shares:
+    return np.zeros((0, 0), dtype=np.float32)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +75,7 @@ class PromptRecord:
         name: where the prompt comes from.
         category: kind of task, or "".
         prompt_length: tokens of the prompt.
-        text: the target's greedy text, N ids; ends with EOS or at `max_new_tokens`.
+        text: the target's own text, N ids; ends with EOS or at `max_new_tokens`.
         rollouts: draft without exit features: for the prefix text[:i], its next `max_window` tokens, [N, W]; empty
             if the pair has no draft model.
         feature_rollouts: the same with exit features at every committed position; empty ([0, W]) if the draft
@@ -87,6 +92,12 @@ class PromptRecord:
         stream_hits: of a draft with streams: how many of their guesses after each token of `rollouts` are what the
             draft itself goes on with, in a row, [N, W]; empty ([0, W]) for a draft without.
         feature_stream_hits: likewise after the tokens of `feature_rollouts`.
+        draft_acceptance: of a draft that samples its tokens too (rule `ratio`, temperature above zero): how often its
+            token at each place after the prefix text[:i] is accepted, given that all before it were and that the text
+            goes on as it does, [N, W]. Where p and q are the target's and the draft's probabilities of the text's
+            token this is min(1, q / p): what is accepted and what is not is then drawn as in real runs.
+        refused_drafts: the token that such a draft has at each place where it is refused, [N, W]; -1 where it never is.
+        feature_draft_acceptance, feature_refused_drafts: likewise with exit features.
     """
 
     name: str
@@ -102,6 +113,10 @@ class PromptRecord:
     margins: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
     stream_hits: Ids = field(default_factory=_nothing)
     feature_stream_hits: Ids = field(default_factory=_nothing)
+    draft_acceptance: Shares = field(default_factory=_no_shares)
+    refused_drafts: Ids = field(default_factory=_nothing)
+    feature_draft_acceptance: Shares = field(default_factory=_no_shares)
+    feature_refused_drafts: Ids = field(default_factory=_nothing)
 
     def drafts(self, *, with_features: bool) -> Ids:
         """Tokens that the draft model drafts, by position, [N, W].
@@ -116,24 +131,35 @@ class PromptRecord:
             raise RecordError(msg)
         return drafts
 
+    def sampled_drafts(self, draws_N: NDArray[np.float64], *, with_features: bool) -> Ids:
+        """What a sampling draft drafts, [N, W]: each token of the text accepted by a draw of its own.
+
+        Raises:
+            RecordError: it was not recorded: the text is greedy, or the draft takes no features.
+        """
+        acceptance_NW = self.feature_draft_acceptance if with_features else self.draft_acceptance
+        refused_NW = self.feature_refused_drafts if with_features else self.refused_drafts
+        if len(acceptance_NW) != len(self.text):
+            raise RecordError(
+                f"record of {self.name!r} has no drafts that were sampled{' with features' * with_features}"
+            )
+        token_NW = np.minimum(
+            np.add.outer(np.arange(len(self.text)), np.arange(refused_NW.shape[1])), len(self.text) - 1
+        )
+        drafts: Ids = np.where(draws_N[token_NW] < acceptance_NW, self.text[token_NW], refused_NW)
+        return drafts
+
     def candidates(self, exit_layer: int | None) -> Ids:
         """Best ids for the place after every prefix text[:i]: of an exit, or of the draft for None, [N, K]."""
         return self.alternatives if exit_layer is None else self.exits[exit_layer]
 
     def match_lengths(self, *, with_features: bool) -> Ids:
         """How many drafted tokens agree with the text at each position, [N]; the text's end bounds them."""
-        return self._agreeing(self.drafts(with_features=with_features))
+        return agreeing(self.text, self.drafts(with_features=with_features))
 
     def chain_lengths(self, chain: int) -> Ids:
         """The same for a chain of the record, by its place there, [N]."""
-        return self._agreeing(self.chain_drafts[chain])
-
-    def _agreeing(self, drafts_NW: Ids) -> Ids:
-        num_tokens, width = drafts_NW.shape
-        padded = np.concatenate([self.text, np.full(width, -2, dtype=np.int32)])
-        following = np.lib.stride_tricks.sliding_window_view(padded, width)[:num_tokens]
-        lengths: Ids = np.cumprod(drafts_NW == following, axis=1).sum(axis=1).astype(np.int32)
-        return lengths
+        return agreeing(self.text, self.chain_drafts[chain])
 
     def tree_lengths(self, tree: int, size: int) -> Ids:
         """How many tokens a drafted tree of `size` nodes gets accepted at each position, [N].
@@ -145,3 +171,12 @@ class PromptRecord:
         ranks = self.tree_ranks[tree]
         lengths: Ids = np.cumprod((ranks >= 0) & (ranks < size), axis=1).sum(axis=1).astype(np.int32)
         return lengths
+
+
+def agreeing(text_N: Ids, drafts_NW: Ids) -> Ids:
+    """How many tokens drafted at each position agree with the text, [N]; the text's end bounds them."""
+    num_tokens, width = drafts_NW.shape
+    padded = np.concatenate([text_N, np.full(width, -2, dtype=np.int32)])
+    following = np.lib.stride_tricks.sliding_window_view(padded, width)[:num_tokens]
+    lengths: Ids = np.cumprod(drafts_NW == following, axis=1).sum(axis=1).astype(np.int32)
+    return lengths

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -10,9 +9,10 @@ from typing import Literal
 from pydantic import BaseModel
 
 from decoding.errors import TraceError
+from decoding.files import read_compressed
 from decoding.trace import Trace
 from mirrorsd.compare.runs import Measured, Run, SpeedSample
-from mirrorsd.compare.trace_file import WITHOUT_STATE
+from mirrorsd.compare.trace_file import MAX_BYTES, WITHOUT_STATE
 from planner.chrome_trace import write_json
 
 _MOST_CHARACTERS = 300
@@ -52,9 +52,9 @@ def load_runs(path: Path, traces: Sequence[Sequence[Trace]]) -> Measured:
         TraceError: the file is missing, damaged, of other traces, or holds something else.
     """
     try:
-        content = _Content.model_validate_json(gzip.decompress(path.read_bytes()))
+        content = _Content.model_validate_json(read_compressed(path, MAX_BYTES))
         rows = [list(zip(*both, strict=True)) for both in zip(content.runs, traces, strict=True)]
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, ValueError) as error:
         msg = f"{path}: not a readable file of runs ({str(error)[:_MOST_CHARACTERS]})"
         raise TraceError(msg) from error
     return Measured(runs=tuple(tuple(_run(entry, trace) for entry, trace in row) for row in rows))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal
@@ -11,6 +9,7 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict
 
 from decoding.errors import TraceError, cut
+from decoding.files import read_compressed
 from decoding.trace import Trace
 from planner.chrome_trace import write_json
 
@@ -47,14 +46,10 @@ def load_traces(path: Path) -> list[list[Trace]]:
         TraceError: the file is missing, damaged, or holds something else.
     """
     try:
-        with gzip.open(path) as file:
-            text = file.read(MAX_BYTES + 1)
-        if len(text) > MAX_BYTES:
-            msg = f"more than {MAX_BYTES:,} bytes"
-            raise ValueError(msg)
-        traces = [list(row) for row in _Content.model_validate_json(text).traces]
+        content = _Content.model_validate_json(read_compressed(path, MAX_BYTES))
+        traces = [list(row) for row in content.traces]
         _check([trace for row in traces for trace in row])
-    except (OSError, EOFError, ValueError, zlib.error) as error:
+    except (OSError, ValueError) as error:
         msg = f"{path}: not a readable file of traces ({cut(str(error), 300)})"
         raise TraceError(msg) from error
     return traces

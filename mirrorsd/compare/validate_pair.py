@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from decoding.errors import ConfigError
 from decoding.progress import ReportProgress
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
@@ -42,8 +43,13 @@ class Evidence:
 
     @classmethod
     def load(cls, profile_path: Path, record_path: Path) -> Evidence:
-        """Read both, and refuse them where they are of different models."""
+        """Read both; refuse them where they are of different models, or no greedy runs can be compared with them."""
         profile, record = load_profile(profile_path), AcceptanceRecord.load(record_path)
+        if record.temperature or record.assumed is not None:
+            what = (
+                "assumed acceptance" if record.assumed is not None else f"texts of temperature {record.temperature:g}"
+            )
+            raise ConfigError(f"{record_path}: holds {what}; runs are greedy, and are compared with a greedy record")
         require_same_models(profile, record, sides=(profile_path, record_path))
         return cls(profile=profile, record=record, profile_path=profile_path, record_path=record_path)
 

@@ -21,6 +21,8 @@ NUM_SCHEDULES, NUM_TREES = 9, 2
 
 WANTED_PROMPTS: Final = 9
 """With fewer, intervals of measured ratios say little: rather fewer schedules are run."""
+_SPARE_PROMPTS: Final = 3
+"""Recorded beyond those, for the time that estimates leave over: what they cost is little next to a run."""
 _LEAST_SCHEDULES: Final = 4
 _PROBE_STEPS: Final = 16
 """Plain steps that a look at the machine's speed takes: 8 in a row, and 4 of an anchor on each of two lanes."""
@@ -83,12 +85,15 @@ def prompt_cost(
 
 
 def num_prompts_that_fit(cost: PromptCost, left_s: float, available: int) -> int:
-    """At least one, at most what is available: with all schedules, or, before `WANTED_PROMPTS` do, with fewer."""
+    """Prompts to record: at least one, at most what is available.
+
+    As many as all schedules can be run on; or, up to some more than `WANTED_PROMPTS`, as many as fewer schedules can.
+    """
 
     def count(num_schedules: int) -> int:
         return int(left_s / (cost.record_s + num_schedules * cost.run_s))
 
-    fitting = max(count(cost.num_schedules), min(WANTED_PROMPTS, count(_LEAST_SCHEDULES)))
+    fitting = max(count(cost.num_schedules), min(WANTED_PROMPTS + _SPARE_PROMPTS, count(_LEAST_SCHEDULES)))
     return max(1, min(available, fitting))
 
 

@@ -10,6 +10,7 @@ from planner.platform_plan.platform_plan import PlannedSchedule, PlatformPlan
 from planner.search.comparison import Comparison
 from planner.settings_in_words import settings
 from planner.wording import (
+    capital,
     counted,
     factor,
     listing,
@@ -38,10 +39,17 @@ def headline(plan: PlatformPlan) -> str:
     if plan.comparison is None:
         return "No: nothing that drafts can be predicted on this platform."
     speed = f"{_ratio(plan.comparison)} the speed of plain decoding"
+    known = "recorded" if plan.question.record.assumed is None else "assumed"
     if plan.pays == "yes":
-        return f"Yes, speculation pays here, by data sheets and assumed acceptance: {speed}."
+        return f"Yes, speculation pays here, by data sheets and {known} acceptance: {speed}."
     if plan.pays == "no":
-        return f"No, speculation does not pay here, by data sheets and assumed acceptance: its best has {speed}."
+        return f"No, speculation does not pay here, by data sheets and {known} acceptance: its best has {speed}."
+    if plan.turns_on_acceptance:
+        rate = plan.question.acceptance
+        return (
+            f"Cannot tell whether speculation pays here: its best has {speed} by the {known} acceptance of "
+            f"{percent(rate.value)}, which may be {percent(rate.low)} to {percent(rate.high)}. Measure it, or give it."
+        )
     return f"Cannot tell from data sheets whether speculation pays here: its best has {speed}."
 
 
@@ -97,6 +105,8 @@ def _limits(plan: PlatformPlan) -> Iterator[str]:
             f"Were every drafted token accepted and every draft in time, {_named(best)} could be at most "
             f"{factor(best.bound)} as fast as plain decoding."
         )
+    chosen = plan.plain.pair if best is None or plan.pays == "no" else best.pair
+    yield from (capital(need.in_words) for need in plan.needs if need.pair == chosen)
     yield from (f"Left out: {reason.rstrip('.')}." for reason in plan.left_out)
 
 

@@ -56,15 +56,18 @@ def lane_pairs(platform: Platform, lanes: Sequence[str]) -> list[LanePair]:
     return pairs
 
 
-def usable_lanes(platform: Platform) -> tuple[list[str], list[str]]:
-    """Devices and groups whose speed can be told, and for the others why it cannot."""
+def usable_lanes(platform: Platform, num_prompt_tokens: int = 1) -> tuple[list[str], list[str]]:
+    """Devices and groups that can read such prompts and whose speed can be told, and for the others why not."""
     lanes, reasons = [], []
     for lane in (*platform.devices, *platform.groups):
         try:
-            for member in platform.members(lane):
-                speed_on(platform, member)
+            speeds = [speed_on(platform, member) for member in platform.members(lane)]
         except ProfileError as error:
             reasons.append(f"{lane}: {error}")
+            continue
+        most = min((speed.max_prompt for speed in speeds if speed.max_prompt is not None), default=num_prompt_tokens)
+        if most < num_prompt_tokens:
+            reasons.append(f"{lane}: it reads prompts of at most {most:,} tokens, and some have {num_prompt_tokens:,}")
         else:
             lanes.append(lane)
     return lanes, reasons

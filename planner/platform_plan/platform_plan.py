@@ -107,8 +107,21 @@ class PlatformPlan:
 
     @property
     def pays(self) -> Pays:
-        """Whether speculation beats plain decoding, as far as predictions can tell."""
-        return "no" if self.comparison is None else PAYS[self.comparison.outcome]
+        """Whether speculation beats plain decoding, as far as sheets and what is known of acceptance can tell."""
+        if self.comparison is None:
+            return "no"
+        found = PAYS[self.comparison.outcome]
+        return "cannot_tell" if self.turns_on_acceptance else found
+
+    @property
+    def turns_on_acceptance(self) -> bool:
+        """Whether sheets would tell, were acceptance known better."""
+        if self.needed is None or self.comparison is None:
+            return False
+        rate, needed = self.question.acceptance, self.needed
+        if self.comparison.outcome == "faster":
+            return needed.high is not None and needed.high > rate.low
+        return self.comparison.outcome == "slower" and needed.low is not None and needed.low < rate.high
 
     def compared(self, one: PlannedSchedule) -> Comparison:
         """A schedule with the fastest plain decoding; what few rows may cost is not among the errors of tables."""
@@ -155,13 +168,16 @@ def plan_platform(question: Question) -> PlatformPlan:
     profile = derived.profile
     evaluator = Evaluator(profile, question.record)
     plain = _plain(pairs, evaluator)
+    if not plain:
+        reasons = {evaluator.missing(Schedule(method="autoregressive", target_lane=lane)) for lane in lanes}
+        raise PlanError(f"{question.target} can be decoded nowhere: {'; '.join(sorted(map(str, reasons)))}")
     fastest_s = min(prediction.tpot_s for prediction in plain.values())
     slow = {lane for lane, prediction in plain.items() if prediction.tpot_s > TOO_SLOW * fastest_s}
     left_out += [
         f"target on {lane}: plain decoding takes {factor(plain[lane].tpot_s / fastest_s)} as long as on the best lane"
         for lane in sorted(slow)
     ]
-    kept = [pair for pair in pairs if pair.target not in slow]
+    kept = [pair for pair in pairs if pair.target in plain and pair.target not in slow]
     found = list(_predicted(kept, profile, evaluator, question.record, left_out))
     context = float(sum(question.record.contexts) / len(question.record.contexts))
     ranking = tuple(
@@ -178,7 +194,7 @@ def plan_platform(question: Question) -> PlatformPlan:
         needed=None,
         needs=tuple(needs),
         left_out=tuple(left_out),
-        assumptions=(*question.assumptions, *derived.assumptions),
+        assumptions=(question.acceptance, *question.assumptions, *derived.assumptions),
         seconds=0.0,
     )
     return _judged(plan, started)
@@ -186,7 +202,8 @@ def plan_platform(question: Question) -> PlatformPlan:
 
 def _fitting(question: Question) -> tuple[list[LanePair], list[MemoryNeed], list[str]]:
     """Placements whose memories hold both models, what all need, and what was left out."""
-    lanes, left_out = usable_lanes(question.platform)
+    longest = max(prompt.prompt_length for prompt in question.record.prompts)
+    lanes, left_out = usable_lanes(question.platform, longest)
     pairs, needs = [], []
     for pair in lane_pairs(question.platform, lanes):
         found = memory_needs(
@@ -262,7 +279,7 @@ def _judged(plan: PlatformPlan, started: float) -> PlatformPlan:
         plan,
         comparison=plan.compared(drafting),
         needed=acceptance_needed(
-            _shortlist(plan, leaders), plain, plan.profile, question.record_at, now=question.acceptance
+            _shortlist(plan, leaders), plain, plan.profile, question.record_at, now=question.acceptance.value
         ),
         seconds=time.perf_counter() - started,
     )

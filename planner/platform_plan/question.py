@@ -37,8 +37,8 @@ class Question:
         draft: the smaller one.
         record: texts, recorded or drawn from assumed rates.
         record_at: the texts if drafted tokens were accepted with such a mean rate.
-        acceptance: that rate today.
-        assumptions: what is assumed of acceptance.
+        acceptance: that rate today, and between which it may lie; what a user gives is taken as it is.
+        assumptions: what is known of acceptance otherwise.
     """
 
     platform: Platform
@@ -46,7 +46,7 @@ class Question:
     draft: StoredModel
     record: AcceptanceRecord
     record_at: Callable[[float], AcceptanceRecord]
-    acceptance: float
+    acceptance: Assumption
     assumptions: tuple[Assumption, ...] = ()
 
     @property
@@ -90,15 +90,15 @@ def assumed_question(
     texts = Texts(num_texts=TEXTS_PER_TASK, num_tokens=num_new_tokens, prompt_length=num_prompt_tokens)
     if len(by_task) == 1:
         texts = texts.model_copy(update={"num_texts": 4 * TEXTS_PER_TASK})
-    mean = mean_rate(by_task)
+    rate, *others = _assumed(mean_rate(by_task), sources, next(iter(by_task.values())).exit_coverage)
     return Question(
         platform=platform,
         target=target,
         draft=draft,
         record=AssumedAcceptance(by_task, texts).record,
         record_at=lambda rate: AssumedAcceptance(with_mean_rate(by_task, rate), texts).record,
-        acceptance=mean,
-        assumptions=_assumed(mean, sources, next(iter(by_task.values())).exit_coverage),
+        acceptance=rate,
+        assumptions=tuple(others),
     )
 
 
@@ -114,8 +114,7 @@ def recorded_question(
         draft=draft,
         record=record,
         record_at=lambda rate: with_acceptance(record, rate),
-        acceptance=now,
-        assumptions=(Assumption.of("acceptance.rate", now, "measured", source),),
+        acceptance=Assumption.of("acceptance.rate", now, "measured", source),
     )
 
 
@@ -128,6 +127,6 @@ def _assumed(mean: float, sources: list[str], coverage: dict[int, tuple[float, .
         f"acceptance.exit_coverage_after_layer_{half[0]}": half[1][-1],
     }
     return tuple(
-        Assumption.of(field, value, "guessed", source)
+        Assumption.of(field, value, "guessed", source, span=(value, value) if source == GIVEN else None)
         for (field, value), source in zip(named.items(), sources, strict=True)
     )

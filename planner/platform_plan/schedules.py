@@ -13,13 +13,11 @@ from planner.platform_plan.device_pairs import LanePair
 WINDOWS: Final = (1, 2, 3, 4, 5, 7)
 DRAFT_TOP_K: Final = (1, 2, 4)
 EXIT_TOP_K: Final = (1, 4, 8)
-MOST_BRANCH_ROWS: Final = 64
-"""Branches that a step takes further at most: the paper's eight for each of eight rows."""
 
 
 def most_branch_tokens() -> int:
-    """Keys and values that branches add at most, in tokens."""
-    return MOST_BRANCH_ROWS * max(WINDOWS)
+    """Keys and values that branches add at most, in tokens: the paper's eight roots for each of eight rows."""
+    return max(EXIT_TOP_K) * (max(WINDOWS) + 1) * max(WINDOWS)
 
 
 def schedules_on(pair: LanePair, drafter: str, exits: Iterable[int]) -> Iterator[Schedule]:
@@ -34,11 +32,6 @@ def schedules_on(pair: LanePair, drafter: str, exits: Iterable[int]) -> Iterator
     for window, top_k in product(WINDOWS, DRAFT_TOP_K):
         yield setting(method="mirror", num_speculative_tokens=window, root_source="draft", draft_top_k=top_k)
     for window, top_k, layer in product(WINDOWS, EXIT_TOP_K, exits):
-        if top_k * (window + 1) <= MOST_BRANCH_ROWS:
-            yield setting(
-                method="mirror",
-                num_speculative_tokens=window,
-                root_source="exit",
-                exit_layer=layer,
-                exit_top_k=top_k,
-            )
+        yield setting(
+            method="mirror", num_speculative_tokens=window, root_source="exit", exit_layer=layer, exit_top_k=top_k
+        )

@@ -64,8 +64,9 @@ def facts(data: ReportData) -> list[tuple[str, str]]:
 def notes(data: ReportData) -> Iterator[str]:
     """What one has to know to trust the numbers, or not to."""
     record, dtype = data.plan.record, data.plan.profile.dtype
+    how = f"Sampling at temperature {record.temperature:g}" if record.temperature else "Greedy decoding (temperature 0)"
     yield (
-        f"Greedy decoding (temperature 0) in {dtype}, {counted(len(record.prompts), 'prompt')}, up to "
+        f"{how} in {dtype}, {counted(len(record.prompts), 'prompt')}, up to "
         f"{counted(record.max_new_tokens, 'new token')} each; acceptance was recorded in {record.dtype}."
     )
     yield (

@@ -155,6 +155,7 @@ def _tables(lane: LaneProfile) -> Iterator[tuple[str, LatencyTable]]:
         **{f"exit after layer {layer}": table for layer, table in sorted(lane.exit.items())},
         "draft step": lane.draft_step,
         "draft step, exit features": lane.draft_step_features,
+        "first step of branches, exit features": lane.draft_start,
         "streams of the draft": lane.draft_streams,
         **{f"step of {name}": table for name, table in sorted(lane.heads.items())},
         **{f"streams of {name}": table for name, table in sorted(lane.streams.items())},

@@ -9,7 +9,14 @@ from hwprofiles.profile import LanePart, Profile
 Part = Literal["target", "draft", "link"]
 
 _TARGET: Final[tuple[LanePart, ...]] = ("layer", "lm_head", "exit")
-_DRAFT: Final[tuple[LanePart, ...]] = ("draft_step", "draft_step_features", "draft_streams", "heads", "streams")
+_DRAFT: Final[tuple[LanePart, ...]] = (
+    "draft_step",
+    "draft_step_features",
+    "draft_start",
+    "draft_streams",
+    "heads",
+    "streams",
+)
 
 
 def with_speed(profile: Profile, part: Part, factor: float) -> Profile:

@@ -86,7 +86,13 @@ def _function(loader: str) -> Callable[..., WindowDrafter]:
 
 def _of_its_target(loader: str) -> Loader:
     """What loads a drafter that shares weights of its target."""
-    return lambda folder, context: _function(loader)(folder, context.load_target(), dtype=context.dtype)
+
+    def load(folder: Path, context: DrafterContext) -> WindowDrafter:
+        target = context.load_target()
+        target.config.require_rotary(str(folder))
+        return _function(loader)(folder, target, dtype=context.dtype)
+
+    return load
 
 
 def _of_its_own(loader: str) -> Loader:

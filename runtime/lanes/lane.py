@@ -27,6 +27,8 @@ _ROOT: Final = Path(__file__).parents[2]
 _SEND_TIMEOUT_S: Final = 2.0
 """A lane that reads nothing for so long hangs: messages are small against a socket's buffer."""
 _EXIT_TIMEOUT_S: Final = 5.0
+_CONNECT_TIMEOUT_S: Final = 120.0
+"""For torchrun to start its ranks and these to load torch."""
 
 R = TypeVar("R")
 
@@ -38,16 +40,23 @@ class LaneSpec:
     Attributes:
         name: as schedules call it.
         cores: CPU cores it is pinned to; empty leaves that to the system.
-        num_threads: threads of its own.
+        num_threads: threads of its own, or of each of its ranks.
+        num_ranks: processes that its target is split over; they share the cores.
+        socket: where it waits for rank 0 of a group that torchrun starts (`runtime.parallel.rank_process`), instead of
+            starting processes of its own. Nobody but its user may reach the socket's folder.
     """
 
     name: str
     cores: tuple[int, ...] = ()
     num_threads: int = 1
+    num_ranks: int = 1
+    socket: Path | None = None
 
     def __post_init__(self) -> None:
         if self.num_threads < 1:
             raise ConfigError(f"lane {self.name!r}: num_threads is {self.num_threads}, it must be at least 1")
+        if self.num_ranks < 1:
+            raise ConfigError(f"lane {self.name!r}: num_ranks is {self.num_ranks}, it must be at least 1")
         available = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(self.cores)
         if not available.issuperset(self.cores):
             msg = f"lane {self.name!r}: cores {list(self.cores)} are not all among those available, {sorted(available)}"
@@ -76,12 +85,19 @@ class Lane:
         return self._process.pid if self._process is not None else None
 
     def start(self) -> None:
-        """Start the process; it loads torch while the parent goes on."""
+        """Start the process; it loads torch while the parent goes on.
+
+        Raises:
+            LaneTimeoutError: nobody has connected to the lane's socket.
+        """
+        self._arrived = {}
+        if self.spec.socket is not None:
+            self._channel = Channel(_accepted(self.spec))
+            return
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-P", "-m", "runtime.worker.process", "--socket", str(theirs.fileno())]
         command += ["--threads", str(self.spec.num_threads)]
-        if self.spec.cores:
-            command += ["--cores", *map(str, self.spec.cores)]
+        command += ["--ranks", str(self.spec.num_ranks), "--cores", *map(str, self.spec.cores)]
         paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         threads = thread_environment(self.spec.num_threads, os.environ)
         environment = os.environ | threads | {"PYTHONPATH": os.pathsep.join(paths)}
@@ -90,7 +106,6 @@ class Lane:
                 command, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
             )
         self._channel = Channel(ours)
-        self._arrived = {}
 
     def request(self, operation: Operation[R]) -> Reply[R]:
         """Ask for an operation; the answer comes from `Reply.result`."""
@@ -125,7 +140,10 @@ class Lane:
                 self._arrived[message.fields["id"]] = message
         message = self._arrived.pop(request_id)
         if "error" in message.fields:
-            raise _error(self.name, message)
+            error = _error(self.name, message)
+            if isinstance(error, LaneDiedError):
+                self._lose(str(error))
+            raise error
         return message
 
     def measure(self, measurement: Measurement) -> list[float]:
@@ -214,6 +232,22 @@ class Pending:
 
     result: Callable[[], Any]
     """Waits for the reply and returns it."""
+
+
+def _accepted(spec: LaneSpec) -> socket.socket:
+    """The connection of rank 0, which torchrun starts."""
+    path = str(spec.socket)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        try:
+            listener.settimeout(_CONNECT_TIMEOUT_S)
+            listener.listen(1)
+            return listener.accept()[0]
+        except TimeoutError:
+            msg = f"lane {spec.name!r}: nobody has connected to {path} within {_CONNECT_TIMEOUT_S:g} s"
+            raise LaneTimeoutError(msg) from None
+        finally:
+            Path(path).unlink()
 
 
 def _error(lane: str, message: Message) -> MirrorsdError:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 from decoding.errors import ModelError, shown
-from runtime.models.hf_config import HfConfig, HfFamily, HfGeneration, HfRope, read_object, validated
+from runtime.models.hf_config import HfConfig, HfFamily, HfGeneration, HfOptConfig, HfRope, read_object, validated
 
-SUPPORTED_ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+_ACTIVATIONS: Final = {
+    "LlamaForCausalLM": "silu",
+    "MistralForCausalLM": "silu",
+    "Qwen2ForCausalLM": "silu",
+    "Qwen3ForCausalLM": "silu",
+    "OPTForCausalLM": "relu",
+}
+SUPPORTED_ARCHITECTURES = tuple(_ACTIVATIONS)
+_OPT_NORM_EPS: Final = 1e-5
+"""Its configurations name none; this is what transformers computes with."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,9 +33,10 @@ class Llama3Rope:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelConfig:
-    """Sizes and constants of a pre-norm, rotary, gated decoder (Llama, Mistral, Qwen2, Qwen3).
+    """Sizes and constants of a pre-norm decoder (Llama, Mistral, Qwen2, Qwen3, OPT).
 
-    Counts are of elements; `rope_theta` and `norm_eps` are dimensionless.
+    Counts are of elements; `rope_theta` and `norm_eps` are dimensionless; where positions are learned `rope_theta`
+    is 0. `random_seed` is that of a model without weights of its own (`runtime.storage.shape_folder`).
     """
 
     architecture: str
@@ -47,12 +57,16 @@ class ModelConfig:
     qk_norm: bool = False
     rope_scaling: Llama3Rope | None = None
     eos_token_ids: tuple[int, ...] = ()
+    positions: Literal["rotary", "learned"] = "rotary"
+    norm: Literal["rms", "layer"] = "rms"
+    mlp: Literal["gated", "relu"] = "gated"
+    random_seed: int | None = None
 
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
             msg = f"num_attention_heads {self.num_heads} is not a multiple of num_key_value_heads {self.num_kv_heads}"
             raise ModelError(msg)
-        if self.head_dim % 2 or not self.head_dim:
+        if self.positions == "rotary" and (self.head_dim % 2 or not self.head_dim):
             raise ModelError(f"head_dim is {self.head_dim}: rotary embeddings need an even one of at least 2")
 
     @property
@@ -64,7 +78,19 @@ class ModelConfig:
     def num_layer_parameters(self) -> int:
         """Parameters of one layer's matrices, biases and norms left out."""
         attention = self.hidden_size * self.head_dim * (2 * self.num_heads + 2 * self.num_kv_heads)
-        return attention + 3 * self.hidden_size * self.intermediate_size
+        return attention + (3 if self.mlp == "gated" else 2) * self.hidden_size * self.intermediate_size
+
+    def require_rotary(self, what: str) -> None:
+        """Refuse what is made of parts of a Llama, such as trained heads, for a model of another kind.
+
+        Raises:
+            ModelError: the model has learned positions, LayerNorm, or an MLP without a gate.
+        """
+        if (self.positions, self.norm, self.mlp) != ("rotary", "rms", "gated"):
+            raise ModelError(
+                f"{what}: made for targets with rotary positions, RMS norms and gated MLPs (Llama, Mistral, Qwen), not "
+                f"for {self.architecture}, which any model with its tokenizer can draft for, and prompt lookup"
+            )
 
     @classmethod
     def from_folder(cls, folder: Path) -> ModelConfig:
@@ -92,7 +118,10 @@ class ModelConfig:
             ModelError: a key is missing or has a wrong value, or the architecture, its variant or the storage of its
                 weights is not supported.
         """
-        architecture = _supported_architecture(validated(HfFamily, raw, source=source), source)
+        family = validated(HfFamily, raw, source=source)
+        architecture = _supported_architecture(family, source)
+        if architecture == "OPTForCausalLM":
+            return replace(_opt(validated(HfOptConfig, raw, source=source), source), random_seed=family.random_seed)
         found = validated(HfConfig, raw, source=source)
         qwen2, bias = architecture == "Qwen2ForCausalLM", bool(found.attention_bias)
         try:
@@ -105,7 +134,10 @@ class ModelConfig:
                 num_heads=found.num_attention_heads,
                 num_kv_heads=found.num_key_value_heads or found.num_attention_heads,
                 head_dim=found.head_dim or found.hidden_size // found.num_attention_heads,
-                max_position=found.max_position_embeddings,
+                max_position=min(
+                    found.max_position_embeddings,
+                    _window(family, architecture, source) or found.max_position_embeddings,
+                ),
                 rope_theta=found.rope_theta or _rope(found).rope_theta or 10_000.0,
                 norm_eps=found.rms_norm_eps,
                 tie_embeddings=bool(found.tie_word_embeddings),
@@ -115,6 +147,7 @@ class ModelConfig:
                 qk_norm=architecture == "Qwen3ForCausalLM",
                 rope_scaling=_rope_scaling(_rope(found)),
                 eos_token_ids=_as_ids(found.eos_token_id),
+                random_seed=family.random_seed,
             )
         except ModelError as error:
             raise ModelError(f"{source}: {error}") from error
@@ -126,10 +159,9 @@ def _supported_architecture(found: HfFamily, source: str) -> str:
     if architecture not in SUPPORTED_ARCHITECTURES:
         supported = ", ".join(SUPPORTED_ARCHITECTURES)
         raise ModelError(f"{source}: architecture {shown(architecture)} is not supported; supported: {supported}")
-    if found.hidden_act not in (None, "silu"):
-        raise ModelError(f"{source}: hidden_act {shown(found.hidden_act)} is not supported; supported: 'silu'")
-    if found.use_sliding_window or (architecture == "MistralForCausalLM" and found.sliding_window):
-        raise ModelError(f"{source}: sliding-window attention is not supported; only full attention is")
+    name, only = "activation_function" if architecture == "OPTForCausalLM" else "hidden_act", _ACTIVATIONS[architecture]
+    if getattr(found, name) not in (None, only):
+        raise ModelError(f"{source}: {name} {shown(getattr(found, name))} is not supported; supported: {only!r}")
     if quantization := found.quantization_config:
         method = quantization.get("quant_method", "unknown") if isinstance(quantization, dict) else quantization
         name = method if isinstance(method, str) else shown(method)
@@ -137,6 +169,56 @@ def _supported_architecture(found: HfFamily, source: str) -> str:
             f"{source}: weights quantized by {name} are not read; name the model's folder in 16 or 32 bits"
         )
     return architecture
+
+
+def _window(found: HfFamily, architecture: str, source: str) -> int | None:
+    """Tokens that layers with sliding-window attention see; None where all layers see everything.
+
+    Texts no longer than the window are seen whole, so that full attention is right for them; longer ones are refused.
+    """
+    if architecture == "MistralForCausalLM":
+        return found.sliding_window
+    if found.use_sliding_window and not found.sliding_window:
+        raise ModelError(f"{source}: use_sliding_window is true, but sliding_window is {found.sliding_window}")
+    return found.sliding_window if found.use_sliding_window else None
+
+
+def _opt(found: HfOptConfig, source: str) -> ModelConfig:
+    """An OPT decoder; raises `ModelError` for the variants of its 350M and of Galactica."""
+    unsupported = {
+        "word_embed_proj_dim": (found.word_embed_proj_dim or found.hidden_size, found.hidden_size),
+        "do_layer_norm_before": (found.do_layer_norm_before, True),
+        "enable_bias": (found.enable_bias, True),
+        "layer_norm_elementwise_affine": (found.layer_norm_elementwise_affine, True),
+        "_remove_final_layer_norm": (found.remove_final_layer_norm, False),
+    }
+    for name, (value, supported) in unsupported.items():
+        if value != supported:
+            raise ModelError(f"{source}: {name} {value} is not supported in OPT models; supported: {supported}")
+    if found.hidden_size % found.num_attention_heads:
+        heads = found.num_attention_heads
+        raise ModelError(f"{source}: hidden_size {found.hidden_size} is not a multiple of num_attention_heads {heads}")
+    return ModelConfig(
+        architecture="OPTForCausalLM",
+        vocab_size=found.vocab_size,
+        num_layers=found.num_hidden_layers,
+        hidden_size=found.hidden_size,
+        intermediate_size=found.ffn_dim,
+        num_heads=found.num_attention_heads,
+        num_kv_heads=found.num_attention_heads,
+        head_dim=found.hidden_size // found.num_attention_heads,
+        max_position=found.max_position_embeddings,
+        rope_theta=0.0,
+        norm_eps=_OPT_NORM_EPS,
+        tie_embeddings=found.tie_word_embeddings is not False,
+        attention_bias=True,
+        attention_out_bias=True,
+        mlp_bias=True,
+        eos_token_ids=_as_ids(found.eos_token_id),
+        positions="learned",
+        norm="layer",
+        mlp="relu",
+    )
 
 
 def _as_ids(value: int | list[int] | None) -> tuple[int, ...]:

@@ -1,4 +1,7 @@
-"""One readable transformer for the Llama, Mistral and Qwen families, run in slices of layers.
+"""One readable transformer for the Llama, Mistral, Qwen and OPT families, run in slices of layers.
+
+Families differ in three parts: positions (rotary, or learned and added before the first layer), norms (root mean
+square, or LayerNorm, which has a bias next to every weight), and the MLP's activation (gated, or ReLU without a gate).
 
 Shape legend: B sequences, T rows of this call, S key/value rows seen, D hidden size, N query heads,
 K key/value heads, G query heads per key/value head, H head dimension, V vocabulary.
@@ -9,6 +12,7 @@ Loading weights lives in `runtime.models.weights`; keys and values live in `runt
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +25,12 @@ from runtime.models.row_invariance import Linear
 Rotation = tuple[Tensor, Tensor]
 """Cosines and sines of the rows' positions."""
 
+LEARNED_OFFSET: Final = 2
+"""OPT's row of a position: its first two rows were meant for padding."""
+
 
 class Rotary(nn.Module):
-    """Rotary position embedding, tables computed once in float32."""
+    """Rotary position embedding, tables computed once in float32; where positions are learned, nothing is rotated."""
 
     cos_PH: Tensor
     sin_PH: Tensor
@@ -31,7 +38,8 @@ class Rotary(nn.Module):
     def __init__(self, config: ModelConfig, max_position: int) -> None:
         super().__init__()
         half = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
-        frequencies = _scale(config.rope_theta**-half, config.rope_scaling)
+        is_learned = config.positions == "learned"
+        frequencies = half * 0 if is_learned else _scale(config.rope_theta**-half, config.rope_scaling)
         angles = torch.arange(max_position, dtype=torch.float64)[:, None] * frequencies
         angles = torch.cat([angles, angles], dim=-1)
         self.register_buffer("cos_PH", angles.cos().float(), persistent=False)
@@ -43,28 +51,34 @@ class Rotary(nn.Module):
 
 
 class Layer(nn.Module):
-    """One pre-norm block: grouped-query attention, then a gated MLP."""
+    """One pre-norm block: grouped-query attention, then an MLP; `gate_up` has no gate where its activation is ReLU."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
+        self.is_rotary = config.positions == "rotary"
+        self.activation = gated_silu if config.mlp == "gated" else F.relu
         width = config.num_heads * config.head_dim
         heads = config.num_heads + 2 * config.num_kv_heads
         self.input_norm = nn.Parameter(torch.ones(config.hidden_size))
+        self.input_norm_bias = norm_bias(config)
         self.qkv = Linear(config.hidden_size, heads * config.head_dim, bias=config.attention_bias)
         self.q_norm = nn.Parameter(torch.ones(config.head_dim)) if config.qk_norm else None
         self.k_norm = nn.Parameter(torch.ones(config.head_dim)) if config.qk_norm else None
         self.out = Linear(width, config.hidden_size, bias=config.attention_out_bias)
         self.mlp_norm = nn.Parameter(torch.ones(config.hidden_size))
-        self.gate_up = Linear(config.hidden_size, 2 * config.intermediate_size, bias=config.mlp_bias)
+        self.mlp_norm_bias = norm_bias(config)
+        num_parts = 2 if config.mlp == "gated" else 1
+        self.gate_up = Linear(config.hidden_size, num_parts * config.intermediate_size, bias=config.mlp_bias)
         self.down = Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
 
     def forward(self, x_BTD: Tensor, rotary: Rotation, sight: Sight, cache: LayerKeys, index: int) -> Tensor:
         """Hidden states after this layer [B, T, D]; keys and values go to layer `index` of the cache."""
         eps = self.config.norm_eps
-        x_BTD = x_BTD + self._attend(rms_norm(x_BTD, self.input_norm, eps), rotary, sight, cache, index)
-        gate, up = self.gate_up(rms_norm(x_BTD, self.mlp_norm, eps)).chunk(2, dim=-1)
-        return x_BTD + self.down(F.silu(gate) * up)  # type: ignore[no-any-return]
+        attended = normalise(x_BTD, self.input_norm, self.input_norm_bias, eps)
+        x_BTD = x_BTD + self._attend(attended, rotary, sight, cache, index)
+        wide = self.activation(self.gate_up(normalise(x_BTD, self.mlp_norm, self.mlp_norm_bias, eps)))
+        return x_BTD + self.down(wide)  # type: ignore[no-any-return]
 
     def _attend(self, x_BTD: Tensor, rotary: Rotation, sight: Sight, cache: LayerKeys, index: int) -> Tensor:
         config = self.config
@@ -76,7 +90,8 @@ class Layer(nn.Module):
             qk = torch.cat(
                 [rms_norm(q, self.q_norm, config.norm_eps), rms_norm(k, self.k_norm, config.norm_eps)], dim=2
             )
-        qk = rotate(qk, *rotary)
+        if self.is_rotary:
+            qk = rotate(qk, *rotary)
         q_BTNH, k_BTKH = qk.split_with_sizes([config.num_heads, config.num_kv_heads], dim=2)
         return self.out(cache.attend(index, q_BTNH, k_BTKH, v_BTKH, sight))  # type: ignore[no-any-return]
 
@@ -88,8 +103,12 @@ class Decoder(nn.Module):
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.positions = None
+        if config.positions == "learned":
+            self.positions = nn.Embedding(config.max_position + LEARNED_OFFSET, config.hidden_size)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
         self.final_norm = nn.Parameter(torch.ones(config.hidden_size))
+        self.final_norm_bias = norm_bias(config)
         self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
         if config.tie_embeddings:
             self.lm_head.weight = self.embedding.weight
@@ -108,13 +127,15 @@ class Decoder(nn.Module):
         """Hidden states after layer `stop` (layers are counted from 1, so `start=0, stop=num_layers` is all).
 
         Args:
-            x_BTD: hidden states entering layer `start` + 1, [B, T, D].
+            x_BTD: hidden states entering layer `start` + 1, [B, T, D]; the embedded tokens for the first one.
             start: layers already done.
             stop: layers done on return.
-            positions: rotary positions [T] or [B, T].
+            positions: places in the text, [T] or [B, T].
             mask: additive mask, broadcastable to [B, 1, T, S]; for None see `LayerKeys.sight` of the cache.
             cache: where keys and values go; None attends within this call only.
         """
+        if self.positions is not None and start == 0 < stop:
+            x_BTD = x_BTD + self.positions(positions + LEARNED_OFFSET)
         rotary = self.rotary(positions, x_BTD.dtype)
         keys = WithinCall() if cache is None else cache
         sight = keys.sight(mask, x_BTD.shape[1], self.config.num_queries_per_kv)
@@ -128,7 +149,23 @@ class Decoder(nn.Module):
 
     def normalise(self, x_BTD: Tensor) -> Tensor:
         """The final norm alone [B, T, D]: what the output head reads."""
-        return rms_norm(x_BTD, self.final_norm, self.config.norm_eps)
+        return normalise(x_BTD, self.final_norm, self.final_norm_bias, self.config.norm_eps)
+
+
+def norm_bias(config: ModelConfig) -> nn.Parameter | None:
+    """What a norm of the family has next to its weight."""
+    return nn.Parameter(torch.zeros(config.hidden_size)) if config.norm == "layer" else None
+
+
+def normalise(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+    """A norm over the last dimension: LayerNorm with a bias, root mean square without."""
+    return rms_norm(x, weight, eps) if bias is None else F.layer_norm(x, (x.shape[-1],), weight, bias, eps)
+
+
+def gated_silu(x: Tensor) -> Tensor:
+    """The activation of a gated MLP [..., I]; gate and value stand next to each other, [..., 2 * I]."""
+    gate, up = x.chunk(2, dim=-1)
+    return F.silu(gate) * up
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

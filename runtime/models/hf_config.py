@@ -6,7 +6,7 @@ Nothing is converted: a number in quotes is a damaged file. `runtime.models.conf
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -21,6 +21,9 @@ Count = Annotated[int, Field(ge=1, le=4096)]
 TokenId = Annotated[int, Field(ge=0, le=1 << 31)]
 Positive = Annotated[float, Field(gt=0, le=1e12)]
 
+MARK: Final = "mirrorsd_random_weights"
+"""Field of our own: the seed of a model that has no weights but random ones (`runtime.storage.shape_folder`)."""
+
 
 class HfModel(BaseModel):
     """A part of such a file; it has more fields than are read."""
@@ -33,9 +36,11 @@ class HfFamily(HfModel):
 
     architectures: list[str] | None = None
     hidden_act: str | None = None
+    activation_function: str | None = None
     use_sliding_window: bool | None = None
-    sliding_window: int | None = None
+    sliding_window: Annotated[int, Field(ge=0)] | None = None
     quantization_config: Any = None
+    random_seed: Annotated[int, Field(ge=0, lt=1 << 32)] | None = Field(default=None, alias=MARK)
 
 
 class HfRope(HfModel):
@@ -67,6 +72,24 @@ class HfConfig(HfModel):
     rope_parameters: HfRope | None = None
     attention_bias: bool | None = None
     mlp_bias: bool | None = None
+    tie_word_embeddings: bool | None = None
+    eos_token_id: TokenId | list[TokenId] | None = None
+
+
+class HfOptConfig(HfModel):
+    """Sizes and variants of an OPT decoder (arXiv 2205.01068)."""
+
+    vocab_size: Size
+    num_hidden_layers: Count
+    hidden_size: Size
+    ffn_dim: Size
+    num_attention_heads: Count
+    max_position_embeddings: Positions
+    word_embed_proj_dim: Size | None = None
+    do_layer_norm_before: bool = True
+    enable_bias: bool = True
+    layer_norm_elementwise_affine: bool = True
+    remove_final_layer_norm: Annotated[bool, Field(alias="_remove_final_layer_norm")] = False
     tie_word_embeddings: bool | None = None
     eos_token_id: TokenId | list[TokenId] | None = None
 

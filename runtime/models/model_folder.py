@@ -1,6 +1,7 @@
 """From what a user calls a model to the Hugging Face folder that holds it.
 
-A name is that of an embedded model, the path of a local folder, or the id of a hub repository. Only JSON,
+A name is that of an embedded model, the path of a local folder, the id of a hub repository, or `shape:` and a config
+whose model is to have random weights. Only JSON,
 template and safetensors files are ever taken from the hub: no code of a repository is downloaded or run.
 """
 
@@ -19,6 +20,7 @@ from runtime.models.embedded import (
     ignore_progress,
     is_present,
 )
+from runtime.storage.shape_folder import PREFIX, is_shape_name, shape_folder
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _DESCRIPTION_FILES = ["*.json", "*.jinja"]
@@ -55,7 +57,8 @@ def resolve_model(name: str, *, progress: Progress = ignore_progress) -> Path:
     """Return the Hugging Face folder of the model called `name`, fetching it first where that is needed.
 
     Args:
-        name: an embedded model's name, the path of a local folder, or a hub id such as ``owner/model``.
+        name: an embedded model's name, the path of a local folder, a hub id such as ``owner/model``, or
+            ``shape:PATH`` with the path of a config.json or of a folder that holds one.
         progress: called while an embedded model is fetched.
 
     Raises:
@@ -64,6 +67,8 @@ def resolve_model(name: str, *, progress: Progress = ignore_progress) -> Path:
     """
     if name in EMBEDDED_MODELS:
         return fetch(EMBEDDED_MODELS[name], progress=progress)
+    if is_shape_name(name):
+        return shape_folder(name)
     path = Path(name).expanduser()
     if path.is_dir():
         ModelConfig.from_folder(path)
@@ -74,15 +79,15 @@ def resolve_model(name: str, *, progress: Progress = ignore_progress) -> Path:
         return _from_hub(name)
     raise ModelError(
         f"{name!r} is neither an embedded model ({', '.join(sorted(EMBEDDED_MODELS))}), nor a folder here, "
-        "nor a hub id of the form owner/model"
+        f"nor a hub id of the form owner/model, nor {PREFIX} and the path of a config.json"
     )
 
 
 def is_model_name(name: str) -> bool:
-    """Whether a name is that of an embedded model, or of a model on the hub as far as one can tell from here."""
+    """Whether a name is that of an embedded model, of a shape, or of a model on the hub as far as one can tell here."""
     path = Path(name).expanduser()
     is_hub_id = _HUB_ID.fullmatch(name) is not None and not path.exists() and not _is_meant_as_path(name, path)
-    return name in EMBEDDED_MODELS or is_hub_id
+    return name in EMBEDDED_MODELS or is_shape_name(name) or is_hub_id
 
 
 def _is_meant_as_path(name: str, path: Path) -> bool:

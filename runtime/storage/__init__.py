@@ -1,1 +1,1 @@
-"""Folders of weights: what a drafter or exit looks like on disk."""
+"""Folders: what a drafter, an exit or a model without weights looks like on disk."""

@@ -67,7 +67,8 @@ class TargetShape(Strict):
 
     @classmethod
     def of(cls, config: ModelConfig) -> TargetShape:
-        """The shape of a target, or of a draft made for it."""
+        """The shape of a target, or of a draft made for it; raises `ModelError` for one that none can be made for."""
+        config.require_rotary("trained drafts, heads and exits")
         return cls(**{name: getattr(config, name) for name in cls.model_fields})
 
 

@@ -125,6 +125,9 @@ class TargetModel:
         """The layers up to `exit_layer` and the exit's candidates; features of all rows."""
         rows = self._waiting = self.advance(self.embed(window), exit_layer)
         candidates, log_probs = self.early_exit.read(rows.x_BTD, exit_layer, num_candidates)
+        if (replay := self._sampling.replay) is not None:
+            places = enumerate(candidates, self.cache.cursor + 1)
+            candidates = tuple(replay.exit_candidates(place, ids) for place, ids in places)
         return ExitSignal(candidates, log_probs, self._features(rows) if self._feature_layers else None)
 
     @torch.inference_mode()

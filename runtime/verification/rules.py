@@ -26,6 +26,7 @@ from decoding.messages import Candidates, Verdict, Window
 from decoding.method_traits import Verification
 from runtime.verification.distributions import Probabilities, probabilities, residual, sample
 from runtime.verification.draws import uniform
+from runtime.verification.replayed_text import ReplayedText
 
 ROOT: Final = -1
 """The parent of a window's first tokens: the last committed token."""
@@ -43,11 +44,12 @@ Choose = Callable[[int, int, Sequence[int]], int]
 
 
 class Sampling(NamedTuple):
-    """How tokens are chosen. Temperature 0 is greedy under every rule."""
+    """How tokens are chosen. Temperature 0 is greedy under every rule; with a `replay` they are known before."""
 
     rule: Verification = "greedy"
     temperature: float = 0.0
     seed: int = 0
+    replay: ReplayedText | None = None
 
     @property
     def is_greedy(self) -> bool:
@@ -72,7 +74,7 @@ def decide(logits_TV: Tensor, window: Window, sampling: Sampling, position: int)
         sampling: rule, temperature and seed.
         position: place in the text of the token that row 0 decides.
     """
-    rule, temperature, seed = sampling
+    rule, temperature, seed, replay = sampling
 
     def own(depth: int) -> float:
         return uniform(seed, "target", position + depth)
@@ -80,6 +82,8 @@ def decide(logits_TV: Tensor, window: Window, sampling: Sampling, position: int)
     def accept(depth: int, *rank: int) -> float:
         return uniform(seed, "accept", position + depth, *rank)
 
+    if replay is not None:
+        return verify_replayed(logits_TV, window, lambda depth, own: replay.target_token(position + depth, own))
     if sampling.is_greedy:
         return verify_greedy(logits_TV, window)
     if rule == "match":
@@ -99,6 +103,20 @@ def verify_greedy(logits_TV: Tensor, window: Window) -> Verdict:
         return int(logits_TV[row].float().argmax())
 
     return _follow(window, choose)
+
+
+def verify_replayed(logits_TV: Tensor, window: Window, say: Callable[[int, int], int]) -> Verdict:
+    """Follow what `say` makes of the argmax after a path of so many drafted tokens."""
+
+    def choose(row: int, depth: int, _drafted: Sequence[int]) -> int:
+        return say(depth, int(logits_TV[row].float().argmax()))
+
+    return _follow(window, choose)
+
+
+def verify_best(best_T: Sequence[int], window: Window) -> Verdict:
+    """`verify_greedy` where the argmax of every row is known already."""
+    return _follow(window, lambda row, _depth, _drafted: best_T[row])
 
 
 def verify_match(logits_TV: Tensor, window: Window, temperature: float, own: Draw) -> Verdict:

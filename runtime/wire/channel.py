@@ -12,7 +12,7 @@ import socket
 import struct
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 _LENGTHS = struct.Struct("<IQ")
 """Bytes of the JSON header, bytes of all arrays together."""
@@ -38,6 +38,19 @@ class Message(NamedTuple):
     blocks: tuple[Block, ...] = ()
 
 
+class MessageEnd(Protocol):
+    """What a lane's server needs of its channel; see `Channel`."""
+
+    def receive(self) -> Message:
+        """Wait for the next message."""
+
+    def has_message(self) -> bool:
+        """Whether `receive` would not have to wait."""
+
+    def send(self, fields: Mapping[str, Any], blocks: Sequence[Block] = ()) -> None:
+        """Send one message."""
+
+
 class Channel:
     """One end of a socket pair. Whole messages only: what is half received stays until the rest has come."""
 
@@ -54,15 +67,10 @@ class Channel:
             EOFError: the other end is gone.
             TimeoutError: it took none, or only a part, for `timeout_s`; the channel is of no use any more.
         """
-        if blocks:
-            fields = {**fields, "blocks": [(block.dtype, block.shape) for block in blocks]}
-        header = json.dumps(fields, separators=(",", ":")).encode()
-        num_bytes = sum(len(block.data) for block in blocks)
+        data = to_bytes(fields, blocks)
         self._socket.settimeout(timeout_s)
         try:
-            self._socket.sendall(
-                b"".join([_LENGTHS.pack(len(header), num_bytes), header, *[block.data for block in blocks]])
-            )
+            self._socket.sendall(data)
         except (BrokenPipeError, ConnectionResetError) as error:
             raise EOFError from error
 
@@ -79,7 +87,7 @@ class Channel:
             self._fill(None if deadline is None else max(deadline - time.monotonic(), 1e-6))
         message = bytes(self._received[:stop])
         del self._received[:stop]
-        return _parse(message)
+        return from_bytes(message)
 
     def has_message(self) -> bool:
         """Whether `receive` would not have to wait.
@@ -114,7 +122,17 @@ class Channel:
         return stop if stop <= len(self._received) else None
 
 
-def _parse(message: bytes) -> Message:
+def to_bytes(fields: Mapping[str, Any], blocks: Sequence[Block] = ()) -> bytes:
+    """A message as it crosses."""
+    if blocks:
+        fields = {**fields, "blocks": [(block.dtype, block.shape) for block in blocks]}
+    header = json.dumps(fields, separators=(",", ":")).encode()
+    num_bytes = sum(len(block.data) for block in blocks)
+    return b"".join([_LENGTHS.pack(len(header), num_bytes), header, *[block.data for block in blocks]])
+
+
+def from_bytes(message: bytes) -> Message:
+    """The message that `to_bytes` made this of."""
     num_header_bytes, _ = _LENGTHS.unpack_from(message)
     place = _LENGTHS.size + num_header_bytes
     fields = json.loads(message[_LENGTHS.size : place])

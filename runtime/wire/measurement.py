@@ -12,6 +12,7 @@ Part = Literal[
     "lm_head",
     "exit",
     "draft_step",
+    "draft_start",
     "draft_streams",
     "head_step",
     "prefill",
@@ -21,7 +22,9 @@ Part = Literal[
 nodes, a path of which is accepted and moved after the text. stream: the same by a target whose streams draft the next
 tree, the largest they have. head: what a verification does after its last layer, right after it. exit: what a prefix
 does after its exit layer, right after it, candidates and their message included. draft_step: one step of the draft
-model, proposals included: a row of each of as many branches, or rows of the text where one proposes. draft_streams:
+model, proposals included: a row of each of as many branches, or rows of the text where one proposes. draft_start:
+the step of a draft with exit features that reads its window again and starts all branches: `num_proposals` of the
+`rows`. draft_streams:
 what it takes to guess `rows` tokens by the streams of one row of the draft. head_step: one step of any other drafter
 at so many rows (`runtime.drafters.window_drafter.WindowDrafter.timed_step`). prefill, draft_prefill: reading a
 prompt of `rows` + 1 tokens, by the target and by whatever drafter is loaded, with the features that it reads."""
@@ -42,6 +45,7 @@ class Measurement:
         num_proposals: rows of a draft step that propose a token, the last ones; None means all.
         num_alternatives: ids that each of them keeps, 0 for its token alone.
         with_features: whether the rows of a draft step carry exit features.
+        pause_s: how long the lane rests before each run, as one does that waits for another.
     """
 
     part: Part
@@ -54,3 +58,4 @@ class Measurement:
     num_proposals: int | None = None
     num_alternatives: int = 0
     with_features: bool = False
+    pause_s: float = 0.0

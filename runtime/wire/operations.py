@@ -14,6 +14,7 @@ from typing import Generic, Literal, NamedTuple, Self, TypeVar, get_args, get_or
 
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Method, Schedule
+from runtime.verification.replayed_text import ReplayedText
 from runtime.wire import codec
 from runtime.wire.channel import Block, Message
 from runtime.wire.measurement import Measurement
@@ -139,13 +140,14 @@ class Stop(Operation[None]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SequenceStart:
-    """The sequence that starts: its prompt, how long it may get, how it is decoded and sampled."""
+    """The sequence that starts: its prompt, how long it may get, how it is decoded and sampled, or what is replayed."""
 
     prompt: Sequence[int]
     max_new_tokens: int
     schedule: Schedule
     temperature: float
     seed: int
+    replay: ReplayedText | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

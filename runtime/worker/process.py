@@ -41,9 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--socket", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--cores", type=int, nargs="*", default=[])
+    parser.add_argument("--ranks", type=int, default=1)
     options = parser.parse_args(arguments)
-    pin(options.cores, options.threads)
-    serve(socket.socket(fileno=options.socket), options.threads)
+    pin(cores_of(options.cores, 0, options.ranks), options.threads)
+    serve(socket.socket(fileno=options.socket), options)
 
 
 def pin(cores: Sequence[int], num_threads: int) -> None:
@@ -55,14 +56,26 @@ def pin(cores: Sequence[int], num_threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def serve(end: socket.socket, num_threads: int) -> None:
+def cores_of(cores: Sequence[int], rank: int, num_ranks: int) -> Sequence[int]:
+    """The cores of a rank of a lane, dealt out as evenly as it goes; of fewer cores than ranks each has all."""
+    if len(cores) < num_ranks:
+        return cores
+    return cores[len(cores) * rank // num_ranks : len(cores) * (rank + 1) // num_ranks]
+
+
+def serve(end: socket.socket, options: argparse.Namespace) -> None:
     """Load torch, which takes seconds, and answer until the parent is gone."""
     import torch
 
     from runtime.wire.channel import Channel
     from runtime.worker.server import LaneServer
 
-    torch.set_num_threads(num_threads)
+    torch.set_num_threads(options.threads)
+    if options.ranks > 1:
+        from runtime.parallel.local_group import lead
+
+        lead(Channel(end), options.ranks, cores=options.cores, num_threads=options.threads)
+        return
     LaneServer(Channel(end)).serve()
 
 

@@ -167,7 +167,7 @@ class DraftRole:
 
 
 def _sampling(start: SequenceStart) -> Sampling:
-    return Sampling(start.schedule.verification, start.temperature, start.seed)
+    return Sampling(start.schedule.verification, start.temperature, start.seed, start.replay)
 
 
 def _tensor(features: Block | None) -> Tensor | None:

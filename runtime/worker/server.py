@@ -18,10 +18,12 @@ from runtime.drafters.streams.folder import load_streams
 from runtime.models.decoder import Decoder
 from runtime.models.self_test import is_row_invariant
 from runtime.models.weights import load_decoder
+from runtime.parallel.group import Group
+from runtime.parallel.sharded_target import load_sharded_target
 from runtime.target.exit_folder import ExitHeads, load_exits
 from runtime.target.streaming_target import StreamingTarget
 from runtime.target.target_model import TargetModel
-from runtime.wire.channel import Channel, Message
+from runtime.wire.channel import Message, MessageEnd
 from runtime.wire.codec import Written
 from runtime.wire.operations import (
     DrafterTraits,
@@ -42,8 +44,9 @@ _DTYPES: Final[dict[Dtype, torch.dtype]] = {"bfloat16": torch.bfloat16, "float32
 class LaneServer:
     """A lane with the roles it was asked to load: target, draft, or both."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(self, channel: MessageEnd, group: Group | None = None) -> None:
+        """Args: whom it answers; the ranks that share its target, all of which run the same operations."""
+        self._channel, self._group = channel, group or Group.alone()
         self._decoder: Decoder | None = None
         self._heads: ExitHeads | None = None
         self._draft: DraftRole | None = None
@@ -113,13 +116,17 @@ class LaneServer:
 
     def _load_target(self, operation: LoadTarget) -> None:
         dtype = _DTYPES[operation.dtype]
+        if self._group.world_size > 1:
+            self._run_target(load_sharded_target(operation, self._group, dtype=dtype))
+            return
         self._decoder = decoder = load_decoder(operation.target, dtype=dtype)
         self._heads = load_exits(operation.exits, decoder, dtype=dtype) if operation.exits else None
         self._run_target(TargetModel(decoder, self._heads))
-        self._handle(IsRowInvariant.handled_by(lambda _: is_row_invariant(decoder)))
 
     def _load_streams(self, operation: LoadStreams) -> None:
         """From now on the target is one that can draft for itself."""
+        if self._group.world_size > 1:
+            raise LaneError(f"streams need their target in one process; this one is on {self._group.world_size} ranks")
         assert self._decoder is not None, "streams without their target"
         require_streams(operation.drafter)
         streams = load_streams(operation.drafter, self._decoder)
@@ -127,7 +134,7 @@ class LaneServer:
 
     def _run_target(self, model: TargetModel) -> None:
         self._measure.target = model
-        self._handle(*target_handlers(model))
+        self._handle(*target_handlers(model), IsRowInvariant.handled_by(lambda _: is_row_invariant(model.decoder)))
 
     def _load_draft(self, operation: LoadDraft) -> DrafterTraits:
         """Replies what the drafter reads of the target, and which methods it is for."""
@@ -138,7 +145,7 @@ class LaneServer:
             return self._decoder or load_decoder(operation.target, dtype=dtype, with_layers=False)
 
         context = DrafterContext(target_folder=operation.target, dtype=dtype, load_target=load_target)
-        self._measure.drafter = drafter = load_drafter(operation.drafter, context)
+        self._measure.drafter = drafter = self._group.all_do(lambda: load_drafter(operation.drafter, context))
         self._draft = DraftRole(drafter)
         self._handle(*self._draft.handlers)
         return DrafterTraits(

@@ -15,7 +15,7 @@ from decoding.schedule import MAX_TREE, MAX_WINDOW, Method, Schedule
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.target.target_model import RowsUnderWay, TargetModel
 from runtime.wire import codec
-from runtime.wire.channel import Channel
+from runtime.wire.channel import MessageEnd
 from runtime.wire.measurement import Measurement, Part
 from runtime.wire.operations import Handler, KeepBusy, Measure, Stop
 
@@ -23,7 +23,7 @@ from runtime.wire.operations import Handler, KeepBusy, Measure, Stop
 class MeasureRole:
     """Operations that time the models a lane has loaded."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: MessageEnd) -> None:
         self._channel = channel
         self.target: TargetModel | None = None
         self.drafter: WindowDrafter | None = None
@@ -52,7 +52,7 @@ class MeasureRole:
         return found
 
     def _prepare(self, measurement: Measurement) -> Prepared:
-        if measurement.part in ("draft_step", "draft_streams", "head_step", "draft_prefill"):
+        if measurement.part in ("draft_step", "draft_start", "draft_streams", "head_step", "draft_prefill"):
             if self.drafter is None:
                 raise LaneError(f"{measurement.part} cannot be timed: this lane has loaded no draft")
             if measurement.part == "draft_prefill":
@@ -113,6 +113,8 @@ def _timed(prepared: Prepared, measurement: Measurement) -> Iterator[float]:
         prepared.run()
     while True:
         prepared.before()
+        if measurement.pause_s:
+            time.sleep(measurement.pause_s)
         start_s = time.perf_counter()
         prepared.run()
         yield time.perf_counter() - start_s

@@ -31,8 +31,8 @@ class RootRanks:
 
     def __init__(self, joined: JoinedRecord) -> None:
         self._joined = joined
-        self._places: dict[tuple[int | None, bool], tuple[Ints, Ints]] = {}
-        self._fresh: dict[tuple[int | None, int, int], tuple[float, float]] = {}
+        self._places: dict[tuple[int | None, bool, bool], tuple[Ints, Ints]] = {}
+        self._fresh: dict[tuple[object, ...], tuple[float, float]] = {}
 
     def branches(self, schedule: Schedule, at: Ints, accepted: Ints) -> Ints:
         """`MISS`, `FROM_DRAFT` or `FROM_EXIT` for rounds of a mirror schedule that a next token follows, [R]."""
@@ -50,7 +50,7 @@ class RootRanks:
         The mean over the text's positions, taken for each row of the window: what would be found after the
         accepted prefix was not recorded.
         """
-        key = (schedule.exit_layer, schedule.exit_top_k, schedule.draft_top_k)
+        key = (schedule.exit_layer, schedule.exit_top_k, schedule.draft_top_k, schedule.verification)
         if key not in self._fresh:
             self._fresh[key] = self._fresh_roots(schedule)
         in_window, after_it = self._fresh[key]
@@ -66,7 +66,7 @@ class RootRanks:
             taken = _is_in(exits, roots) | (exits == drafted[:, None])
             return float(np.minimum(schedule.exit_top_k, (~taken).sum(axis=1)).mean())
 
-        first = self._joined.drafts(with_features=False).tokens[:, 0].astype(np.int64)
+        first = self._joined.drafts(schedule).tokens[:, 0].astype(np.int64)
         return mean(first), mean(np.full(len(exits), NO_TOKEN))
 
     def _among_exit_roots(self, schedule: Schedule, at: Ints, accepted: Ints) -> NDArray[np.bool_]:
@@ -77,7 +77,7 @@ class RootRanks:
             # The last candidate that was sent moves up if the draft has one of those before it for a root.
             top_k = schedule.exit_top_k
             last = np.flatnonzero((rank == top_k) & (place == top_k))
-            refused = self._joined.drafts(with_features=False).refused[at[last]]
+            refused = self._joined.drafts(schedule).refused[at[last]]
             drafted = np.where(accepted[last] < schedule.num_speculative_tokens, refused, NO_TOKEN)
             row = at[last] + accepted[last]
             before = self._joined.candidates(schedule.exit_layer)[row, :top_k]
@@ -86,21 +86,21 @@ class RootRanks:
 
     def _ranks(self, exit_layer: int | None, schedule: Schedule, at: Ints, accepted: Ints) -> tuple[Ints, Ints]:
         """(rank without the drafted token, place with it) of the target's token among a source's candidates."""
-        following, refused_at = self._table(exit_layer, with_features=schedule.exit_features)
+        following, refused_at = self._table(exit_layer, schedule)
         place = following[at + accepted]
         refused = np.where(accepted < schedule.num_speculative_tokens, refused_at[at], NOWHERE)
         return rank_without(place, refused), place
 
-    def _table(self, exit_layer: int | None, *, with_features: bool) -> tuple[Ints, Ints]:
+    def _table(self, exit_layer: int | None, schedule: Schedule) -> tuple[Ints, Ints]:
         """Places among the candidates of one source, [T].
 
         Of the text's token at a position among the candidates for that position, and of the drafted token that the
         target refuses in a round from there among the candidates for its place.
         """
-        key = (exit_layer, with_features)
+        key = (exit_layer, schedule.exit_features, self._joined.record.samples_drafts(schedule))
         if key not in self._places:
             joined = self._joined
-            drafts = joined.drafts(with_features=with_features)
+            drafts = joined.drafts(schedule)
             candidates = joined.candidates(exit_layer)
             row = np.minimum(np.arange(len(joined.text)) + drafts.match_length, len(joined.text) - 1)
             self._places[key] = _place(candidates, joined.text), _place(candidates[row], drafts.refused)

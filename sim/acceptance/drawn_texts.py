@@ -19,7 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from decoding.errors import ConfigError
-from decoding.record import AcceptanceRecord, Ids, PromptRecord
+from decoding.methods.draft_then_verify import BLOCK
+from decoding.record import AcceptanceRecord, Ids, PromptRecord, RecordedChain
 from sim.acceptance.assumed_trees import best_paths, pool_paths, ranks_along
 from sim.acceptance.rates import AssumedTree, TaskRates, Texts
 from sim.cost.cost_model import Floats, Ints
@@ -60,6 +61,7 @@ def draw_record(by_task: Mapping[str, TaskRates], texts: Texts) -> AcceptanceRec
         exit_layers=tuple(first.exit_coverage),
         prompts=tuple(prompts),
         trees=tuple(tree.recorded(() if tree.top_k else paths) for tree, paths in trees),
+        chains=tuple(RecordedChain(method=BLOCK.name, drafter=name) for name in first.blocks),
         num_streams=len(first.stream_rates),
         assumed=" · ".join(
             f"{task}: {rates.in_words()}" if task else rates.in_words() for task, rates in by_task.items()
@@ -78,6 +80,7 @@ def _alike(by_task: Mapping[str, TaskRates]) -> TaskRates:
             ("feature_rates", bool(first.feature_rates), bool(rates.feature_rates)),
             ("stream_rates", len(first.stream_rates), len(rates.stream_rates)),
             ("trees", first.trees, rates.trees),
+            ("blocks", first.blocks, rates.blocks),
         ):
             if ours != theirs:
                 raise ConfigError(
@@ -119,12 +122,14 @@ def _prompt(
     )
     hits = np.cumprod(draws.streams < np.array(rates.stream_rates), axis=1).sum(axis=1).astype(np.int32)
     stream_hits = np.repeat(hits[:, None], max_window, axis=1) if rates.stream_rates else np.zeros((0, 0), np.int32)
+    rollouts = _rollouts(rates.rates[:max_window], draws.drafted)
     return PromptRecord(
         name=name,
         category=task,
         prompt_length=texts.prompt_length,
         text=np.full(texts.num_tokens, RIGHT, dtype=np.int32),
-        rollouts=_rollouts(rates.rates[:max_window], draws.drafted),
+        rollouts=rollouts,
+        chain_drafts=(rollouts,) * len(rates.blocks),
         feature_rollouts=_rollouts(rates.feature_rates[:max_window], draws.drafted),
         alternatives=_alternatives(own, len(rates.alternative_rates) + 1),
         exits={layer: _candidates(shares, draws.exit) for layer, shares in rates.exit_coverage.items()},

@@ -12,6 +12,8 @@ import numpy as np
 
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord, Ids
+from decoding.recorded.prompt_record import agreeing
+from decoding.schedule import Schedule
 from sim.acceptance.acceptance_model import NO_TOKEN
 from sim.cost.cost_model import Ints
 
@@ -31,9 +33,13 @@ class Drafts(NamedTuple):
 
 
 class JoinedRecord:
-    """The arrays of a record, joined when first asked for."""
+    """The arrays of a record, joined when first asked for.
 
-    def __init__(self, record: AcceptanceRecord) -> None:
+    Of texts that were sampled, `seed` decides which tokens of sampling drafts are accepted: every token of a text has
+    a draw of its own, the same for all schedules.
+    """
+
+    def __init__(self, record: AcceptanceRecord, *, seed: int = 0) -> None:
         """Raise `RecordError` if there is no prompt, or one without text."""
         if not record.prompts or not all(len(prompt.text) for prompt in record.prompts):
             msg = f"the record of {record.target} with {record.drafter} has no prompt, or one without text"
@@ -43,17 +49,27 @@ class JoinedRecord:
         self.starts = np.cumsum(lengths) - lengths
         self.ends = np.repeat(self.starts + lengths, lengths)
         self.text = _joined(prompt.text for prompt in record.prompts)
-        self._drafts: dict[bool, Drafts] = {}
+        self._seed = seed
+        self._drafts: dict[tuple[bool, bool], Drafts] = {}
         self._candidates: dict[int | None, Ids] = {}
 
-    def drafts(self, *, with_features: bool) -> Drafts:
-        """The chains of the draft model."""
-        if with_features not in self._drafts:
-            prompts = self.record.prompts
-            tokens = [prompt.drafts(with_features=with_features) for prompt in prompts]
-            lengths = [prompt.match_lengths(with_features=with_features) for prompt in prompts]
-            self._drafts[with_features] = _drafts(tokens, lengths)
-        return self._drafts[with_features]
+    def drafts(self, schedule: Schedule) -> Drafts:
+        """The chains of the draft model: greedy ones, or sampled ones where the schedule's rule makes use of them."""
+        with_features = schedule.exit_features
+        key = with_features, self.record.samples_drafts(schedule)
+        if key not in self._drafts:
+            tokens = [self._drafted(number, *key) for number in range(len(self.record.prompts))]
+            lengths = map(agreeing, (prompt.text for prompt in self.record.prompts), tokens)
+            self._drafts[key] = _drafts(tokens, lengths)
+        return self._drafts[key]
+
+    def _drafted(self, number: int, with_features: bool, is_sampled: bool) -> Ids:  # noqa: FBT001
+        """Of one prompt; its draws do not depend on how many others there are."""
+        prompt = self.record.prompts[number]
+        if not is_sampled:
+            return prompt.drafts(with_features=with_features)
+        draws = np.random.default_rng((self._seed, number)).random(len(prompt.text))
+        return prompt.sampled_drafts(draws, with_features=with_features)
 
     def chain(self, chain: int) -> Drafts:
         """A chain of the record that no draft model drafted."""

@@ -96,6 +96,7 @@ class TaskRates(StrictModel):
             the drafted token left out: one minus the fallback rate.
         stream_rates: for each guess of the draft's streams how often it is what the draft goes on with, given that all
             before it are.
+        blocks: names of drafters that draft all tokens of a window in one pass (method `block`), by the same rates.
         trees: drafters that draft trees, by the same rates: a token's runners-up are right by `alternative_rates`.
     """
 
@@ -104,6 +105,7 @@ class TaskRates(StrictModel):
     alternative_rates: Shares = ()
     exit_coverage: dict[Annotated[int, Field(ge=1)], Annotated[Shares, Field(min_length=1)]] = Field(default={})
     stream_rates: Annotated[tuple[Rate, ...], Field(max_length=8)] = ()
+    blocks: tuple[str, ...] = ()
     trees: tuple[AssumedTree, ...] = ()
 
     @model_validator(mode="after")

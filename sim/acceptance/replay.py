@@ -1,5 +1,8 @@
 """Replays an acceptance record: at temperature 0 the exact rounds that a schedule would go through.
 
+Above it a record holds sampled texts. Under the rule `match`, and with trees, what is accepted follows from a text; the
+ratio rule draws which of its tokens were drafted, so that over texts and seeds rounds are distributed as in real runs.
+
 A round from position i drafts the recorded tokens from there; what agrees with the text is accepted, and the text's
 next token is the target's own. Where the text ends the sequence is finished; what the target would have said
 after it is unknown: it is `NO_TOKEN`, and such a round may have accepted more than was recorded.
@@ -28,10 +31,10 @@ Decided = tuple[list[Window], list[Verdict]]
 class Replay:
     """The acceptance of a record. It keeps what schedules have in common: make one and ask it often."""
 
-    def __init__(self, record: AcceptanceRecord) -> None:
-        """Raise `RecordError` if there is no prompt, or one without text."""
+    def __init__(self, record: AcceptanceRecord, *, seed: int = 0) -> None:
+        """Draw by `seed` what a text leaves open; raise `RecordError` if there is no prompt, or one without text."""
         self.record = record
-        self._joined = JoinedRecord(record)
+        self._joined = JoinedRecord(record, seed=seed)
         self._roots = RootRanks(self._joined)
         self._prompt_lengths = np.array([prompt.prompt_length for prompt in record.prompts])
         self._walks: dict[tuple[object, ...], Walk] = {}
@@ -42,7 +45,8 @@ class Replay:
         """See `Acceptance`."""
         record, count = self.record, len(self._prompt_lengths)
         if record.assumed is None:
-            return f"replay of {count} recorded prompts"
+            at = f" at temperature {record.temperature:g}" if record.temperature else ""
+            return f"replay of {count} recorded {'texts' if at else 'prompts'}{at}"
         return f"assumed acceptance {record.assumed}, drawn as {count} texts of {record.max_new_tokens} tokens"
 
     def contexts(self, max_new_tokens: int | None) -> range:
@@ -88,7 +92,11 @@ class Replay:
         """See `Acceptance`."""
         record = self.record
         self._check(schedule)
-        window: tuple[object, ...] = (schedule.num_speculative_tokens, schedule.exit_features)
+        window: tuple[object, ...] = (
+            schedule.num_speculative_tokens,
+            schedule.exit_features,
+            record.samples_drafts(schedule),
+        )
         if schedule.is_tree:
             window = ("tree", record.tree(schedule), schedule.tree_size)
         elif not schedule.traits.has_draft_model and schedule.traits.window != "none":
@@ -143,7 +151,7 @@ class Replay:
 
     def _chains(self, schedule: Schedule) -> Drafts:
         if schedule.traits.has_draft_model:
-            return self._joined.drafts(with_features=schedule.exit_features)
+            return self._joined.drafts(schedule)
         return self._joined.chain(self.record.chain(schedule))
 
     def _decided_chains(self, schedule: Schedule, walk: Walk, at: Ints, next_tokens: list[int]) -> Decided:

@@ -24,6 +24,7 @@ PartKind = Literal[
     "exit",
     "draft_step",
     "draft_step_features",
+    "draft_start",
     "draft_streams",
     "head_step",
     "streams",
@@ -91,6 +92,9 @@ class MeasuredCost:
         self._tables: dict[Part, LatencyTable] = {
             Part(kind): table for kind in _PLAIN_KINDS if (table := getattr(lane, kind)) is not None
         }
+        if lane.draft_start is None and lane.draft_step_features is not None:
+            # by profiles of drafts that were never measured with branches
+            self._tables[Part("draft_start")] = lane.draft_step_features
         self._tables |= {Part("exit", layer): table for layer, table in lane.exit.items()}
         self._tables |= {Part("head_step", drafter=name): table for name, table in lane.heads.items()}
         self._tables |= {Part("streams", drafter=name): table for name, table in lane.streams.items()}
@@ -161,6 +165,7 @@ _PLAIN_KINDS: tuple[PartKind, ...] = (
     "lm_head",
     "draft_step",
     "draft_step_features",
+    "draft_start",
     "draft_streams",
     "prefill",
     "draft_prefill",

@@ -15,6 +15,7 @@ import numpy as np
 
 from hwprofiles.device_group import DeviceGroup
 from hwprofiles.latency_table import LatencyTable
+from hwprofiles.placed import MemoryPool
 from hwprofiles.platform import Platform
 from hwprofiles.profile import BYTES_PER_CANDIDATE, Contention, LaneProfile, LinkProfile, Profile
 from sim.cost.assumption import Assumption
@@ -68,7 +69,7 @@ class DerivedProfile:
 
 
 def derived_profile(platform: Platform, demand: Demand) -> DerivedProfile:
-    """Work out a profile of `platform`; memory fit is not its question (`hwprofiles.memory_fit`).
+    """Work out a profile of `platform`; whether the models fit into its memories is another question.
 
     Raises:
         ProfileError: a lane is no device or group, a sheet lacks what no guess can stand in for, or nothing links two
@@ -78,6 +79,7 @@ def derived_profile(platform: Platform, demand: Demand) -> DerivedProfile:
     lanes = tuple(_lane(name, platform, cost, demand) for name, cost in costs.items())
     pairs = [pair for pair in combinations(demand.lanes, 2) if not _overlap(platform, *pair)]
     assumptions = [one for cost in costs.values() for one in cost.device.assumptions]
+    pool = _one_pool(platform, demand.lanes)
     profile = Profile(
         host={"platform": platform.name},
         target=demand.target.shape.name,
@@ -87,6 +89,7 @@ def derived_profile(platform: Platform, demand: Demand) -> DerivedProfile:
         lanes=lanes,
         links=tuple(_link(platform, *pair) for pair in pairs),
         contention=tuple(_contentions(platform, demand, costs, pairs)),
+        memory_pool_bytes_per_s=None if pool is None else POOL_EFFICIENCY.value * pool.bytes_per_s.value,
         round_overhead_s=ROUND_OVERHEAD.value,
         notes=("Nothing of this profile was measured: it was worked out from data sheets.",),
     )
@@ -177,8 +180,9 @@ def _lane(name: str, platform: Platform, cost: RooflineCost, demand: Demand) -> 
 
 def _table(cost: RooflineCost, part: Part, contexts: Sequence[int]) -> LatencyTable:
     is_prompt = part.kind in ("prefill", "draft_prefill")
+    asked = _prompt_rows(max(contexts), cost.device) if is_prompt else _rows(cost.device)
+    rows = [count for count in asked if _is_there(cost, part, count)]
     contexts = (0,) if is_prompt or part.kind in ("lm_head", "exit") else contexts
-    rows = [count for count in (_PROMPT_ROWS if is_prompt else _rows(cost.device)) if _is_there(cost, part, count)]
     facts = cost.facts(part)
     return LatencyTable(
         rows=tuple(rows),
@@ -188,6 +192,12 @@ def _table(cost: RooflineCost, part: Part, contexts: Sequence[int]) -> LatencyTa
         bytes_per_call=facts.bytes_per_call,
         source=facts.source,
     )
+
+
+def _prompt_rows(longest: int, device: DeviceSpeed) -> Iterable[int]:
+    """Lengths of prompts up to the longest that is asked about and that the device can read."""
+    longest = min(longest, device.max_prompt or longest)
+    return sorted({*(count for count in _PROMPT_ROWS if count < longest), longest})
 
 
 def _is_there(cost: RooflineCost, part: Part, rows: int) -> bool:
@@ -235,29 +245,46 @@ def _overlap(platform: Platform, one: str, other: str) -> bool:
     return bool(set(platform.members(one)) & set(platform.members(other)))
 
 
+def _one_pool(platform: Platform, lanes: Iterable[str]) -> MemoryPool | None:
+    """The memory that all lanes share, each of them one device; None if there is no such."""
+    members = [platform.members(lane) for lane in lanes]
+    pools = {platform.pool_of(own[0])[0] for own in members}
+    if len(pools) > 1 or len(members) == 1 or any(len(own) > 1 for own in members):
+        return None
+    return platform.pool_of(members[0][0])[1]
+
+
 def _contentions(
     platform: Platform, demand: Demand, costs: dict[str, RooflineCost], pairs: Iterable[tuple[str, str]]
 ) -> Iterable[Contention]:
-    """What lanes on one memory cost each other, both ways round: max-min fair shares of what it delivers."""
+    """What lanes on one memory cost each other, both ways round: max-min fair shares of what it delivers.
+
+    Where all lanes share one memory the simulator works the shares out, operation by operation; an entry then says how
+    sure they are.
+    """
+    is_one = _one_pool(platform, costs) is not None
     groups = {name: device_group(platform, demand, name) for name in costs}
     whole: dict[str, LaneCost] = {
         name: cost if (group := groups[name]) is None else GroupCost(cost, group) for name, cost in costs.items()
     }
-    dispatch_s = {name: cost.device.graph_s for name, cost in costs.items()}
     for pair in pairs:
-        pools = {name: {platform.pool_of(member)[0] for member in platform.members(name)} for name in pair}
-        shared = pools[pair[0]] & pools[pair[1]]
+        pools = [[platform.pool_of(member)[0] for member in platform.members(name)] for name in pair]
+        shared = sorted(set(pools[0]) & set(pools[1]))
         if not shared:
             continue
         capacity = POOL_EFFICIENCY.value * min(platform.memory_pools[pool].bytes_per_s.value for pool in shared)
+        num_members = dict(zip(pair, (max(own.count(pool) for pool in shared) for own in pools), strict=True))
         for target, draft in (pair, pair[::-1]):
-            wants = _traffic(whole[target], "layer"), _traffic(whole[draft], "draft_step", dispatch_s[draft])
+            wants = (
+                num_members[target] * _traffic(whole[target], "layer"),
+                num_members[draft] * _traffic(whole[draft], "draft_step", costs[draft].device.graph_s),
+            )
             slowdown = stretches([np.array([want]) for want in wants], capacity)
             yield Contention(
                 lanes=(target, draft),
-                slowdown=(float(slowdown[0][0]), float(slowdown[1][0])),
+                slowdown=(1.0, 1.0) if is_one else (float(slowdown[0][0]), float(slowdown[1][0])),
                 relative_error=POOL_EFFICIENCY.relative_error,
-                source=f"fair shares of {' and '.join(sorted(shared))}",
+                source=f"fair shares of {' and '.join(shared)}",
             )
 
 

@@ -90,10 +90,9 @@ class Collectives(NamedTuple):
         calls = [*operation.calls.items(), *([(streams, 1)] if streams else [])]
         return tuple(chain(*(self.of_target.collectives_s(part, operation.rows) * count for part, count in calls)))
 
-    def of_step_s(self, rows: int) -> tuple[float, ...]:
+    def of_step_s(self, kind: StepKind, rows: int) -> tuple[float, ...]:
         """The same of a step of whatever drafts."""
-        step = self.plan.step
-        return () if self.of_draft is None or step is None else self.of_draft.collectives_s(step, rows)
+        return () if self.of_draft is None else self.of_draft.collectives_s(self.plan.part_of(kind), rows)
 
 
 class DurationTables:
@@ -146,23 +145,24 @@ class DurationTables:
             self._work_s(target, operation.calls, operation.rows) + more
             for operation, more in zip(plan.segments, streams_s, strict=True)
         ]
+        if plan.waits_for_draft:
+            segments_s[0] = work_in_ticks(segments_s[0] + self.profile.lane(target).wake_s)
         parts = [(target, part) for operation in plan.segments for part in operation.calls]
         drafting = [self._facts(draft, part) for part in plan.drafting_parts]
-        if plan.step_rows:
-            self._step_s(plan, plan.widest_step)  # refused where it was not measured, whatever texts come to
-        step_s = {kind: self._step_s(plan, count) for kind, count in plan.step_rows.items()}
+        for kind, count in plan.most_rows.items():
+            self._branch_s(plan, kind, count)  # refused where it was not measured, whatever texts come to
+        step_s = {kind: self._branch_s(plan, kind, count) for kind, count in plan.step_rows.items()}
         return Durations(
             plan=plan,
             first_context=self._first_context,
             segments_s=tuple(segments_s),
             streams_s=tuple(streams_s),
             step_s=step_s,
-            catch_up_s=np.array([self._step_s(plan, count) for count in range(1, plan.most_to_read + 1)]),
+            catch_up_s=np.array([self._step_s(plan, count) for count in plan.first_rows]),
             later_s=tuple(self._step_s(plan, count) for count in plan.later_rows),
             guessing_s=self._guessing_s(plan),
             slowdowns=tuple(
-                {kind: self._slowdown(plan, operation, rows) for kind, rows in plan.step_rows.items()}
-                for operation in plan.segments
+                {kind: self._slowdown(plan, operation, kind) for kind in plan.step_rows} for operation in plan.segments
             ),
             target_half_s=self._half_dispatch_s(target),
             draft_half_s=self._half_dispatch_s(draft),
@@ -179,6 +179,10 @@ class DurationTables:
         assert plan.step is not None, "a step of a draft that is not there"
         return self._work_s(plan.draft_lane, {plan.step: 1}, rows)
 
+    def _branch_s(self, plan: RoundPlan, kind: StepKind, rows: int) -> Floats:
+        """A step of branches, or one that drafts a token for one."""
+        return self._work_s(plan.draft_lane, {plan.part_of(kind): 1}, rows)
+
     def _guessing_s(self, plan: RoundPlan) -> Floats:
         """Steps of drafted tokens, which have no features: one row of the draft for each guess and one more."""
         if not plan.num_streams:
@@ -190,18 +194,17 @@ class DurationTables:
         ]
         return np.array([self._step_s(plan, 1), *more])
 
-    def _slowdown(self, plan: RoundPlan, operation: Operation, rows: int) -> Slowdown:
+    def _slowdown(self, plan: RoundPlan, operation: Operation, kind: StepKind) -> Slowdown:
         """What an operation of the target and a step of the draft cost each other."""
-        assert plan.step is not None, "a step of a draft that is not there"
-        target, draft = plan.target_lane, plan.draft_lane
-        key = (target, draft, tuple(operation.calls.items()), operation.rows, plan.step, rows)
+        part, rows, target, draft = plan.part_of(kind), plan.step_rows[kind], plan.target_lane, plan.draft_lane
+        key = (target, draft, tuple(operation.calls.items()), operation.rows, part, rows)
         if key not in self._pairs:
             target_bytes = sum(
                 count * self._facts(target, part).bytes_per_call for part, count in operation.calls.items()
             )
             slowdown = PairContention.of(self.profile, target, draft).slowdown(
                 target_bytes / self._work_s(target, operation.calls, operation.rows),
-                self._facts(draft, plan.step).bytes_per_call / self._step_s(plan, rows),
+                self._facts(draft, part).bytes_per_call / self._branch_s(plan, kind, rows),
             )
             for times in slowdown:
                 _require(times, MOST_SLOWDOWN, f"times as long, while lanes {target!r} and {draft!r} both compute")

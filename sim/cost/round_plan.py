@@ -34,6 +34,7 @@ EXIT_STEPS: tuple[StepKind, ...] = ("all_roots", "exit_roots", "window_and_roots
 
 LAYER, LM_HEAD = Part("layer"), Part("lm_head")
 DRAFT_STEP, DRAFT_STREAMS = Part("draft_step"), Part("draft_streams")
+DRAFT_START = Part("draft_start")
 
 
 class RoundShape(NamedTuple):
@@ -67,14 +68,15 @@ class RoundPlan:
         segments: the target's operations: (prefix, suffix), or a verification for each width of window.
         widths: drafted tokens of the windows that rounds may have, ascending; segments are in this order.
         streams: what drafting adds to each segment, where the target drafts itself.
-        step: what is called to draft; None where nobody does.
+        step: what is called to draft; None where nobody does. Branches have parts of their own, see `part_of`.
         step_rows: rows of the steps of a draft model, by kind.
-        widest_step: rows of the widest step that a round could come to: where draft and exit name the same roots steps
-            are narrower, and how often they do is known of the texts of a record only.
+        most_rows: the same of the widest steps that a round could come to: where draft and exit name the same roots
+            steps are narrower, and how often they do is known of the texts of a record only.
         unread: committed tokens before the last one that a rollout has to read in its first step, by the number of
             drafted tokens accepted in the round before; empty without a draft lane.
         later_rows: rows of a rollout's steps after its first one.
         num_streams: guesses that a step of the draft makes at most.
+        more_rows: tokens after the first one that a rollout's first step drafts too.
     """
 
     target_lane: str
@@ -84,10 +86,11 @@ class RoundPlan:
     streams: Part | None
     step: Part | None
     step_rows: Mapping[StepKind, int]
-    widest_step: int
+    most_rows: Mapping[StepKind, int]
     unread: tuple[int, ...]
     later_rows: tuple[int, ...]
     num_streams: int
+    more_rows: int
 
     @classmethod
     def of(cls, schedule: Schedule, shape: RoundShape, num_layers: int) -> RoundPlan:
@@ -106,11 +109,17 @@ class RoundPlan:
             streams=part if schedule.traits.drafts_itself else None,
             step=part,
             step_rows=step_rows(schedule, shape.num_exit_roots),
-            widest_step=max(step_rows(schedule, sum(schedule.exit_roots_per_row)).values(), default=1),
+            most_rows=step_rows(schedule, sum(schedule.exit_roots_per_row)),
             unread=_unread(schedule),
             later_rows=_later_rows(schedule, shape),
             num_streams=schedule.draft_streams,
+            more_rows=schedule.num_speculative_tokens - 1 if schedule.traits.drafts_block else 0,
         )
+
+    @property
+    def waits_for_draft(self) -> bool:
+        """Whether the target's lane does nothing until a window comes from another one."""
+        return self.draft_lane != self.target_lane
 
     @property
     def most_to_read(self) -> int:
@@ -118,11 +127,27 @@ class RoundPlan:
         return max(self.unread, default=-1) + 1
 
     @property
+    def first_rows(self) -> tuple[int, ...]:
+        """Rows of a rollout's first step, by the committed tokens that it reads before the last one.
+
+        A drafter of blocks has a row more in it for every token after the first.
+        """
+        return tuple(range(1 + self.more_rows, 1 + self.more_rows + self.most_to_read))
+
+    @property
     def drafting_parts(self) -> tuple[Part, ...]:
         """The parts that are called to draft, the one of most steps first."""
         if self.step is None:
             return ()
-        return tuple(dict.fromkeys((self.step, DRAFT_STEP, DRAFT_STREAMS))) if self.num_streams else (self.step,)
+        of_streams = (DRAFT_STEP, DRAFT_STREAMS) if self.num_streams else ()
+        return tuple(dict.fromkeys((self.step, *map(self.part_of, self.step_rows), *of_streams)))
+
+    def part_of(self, kind: StepKind) -> Part:
+        """What a kind of step calls: drafted tokens are fed without features, even where the text's have some."""
+        assert self.step is not None, "a step of a draft that is not there"
+        if kind == "one_row":
+            return self.step
+        return DRAFT_START if kind == "window_and_roots" else DRAFT_STEP
 
     def demands(self) -> Iterator[tuple[str, Part, int]]:
         """Every part that is ever called, with its lane and rows."""
@@ -130,8 +155,10 @@ class RoundPlan:
             parts = (*operation.calls, self.streams) if self.streams else operation.calls
             yield from ((self.target_lane, part, operation.rows) for part in parts)
         if self.step is not None and self.streams is None:
-            rows = {*self.step_rows.values(), self.widest_step, *range(1, self.most_to_read + 1), *self.later_rows}
-            yield from ((self.draft_lane, self.step, count) for count in sorted(rows))
+            for rows in (self.step_rows, self.most_rows):
+                yield from ((self.draft_lane, self.part_of(kind), count) for kind, count in rows.items())
+            of_rollouts = sorted({*self.first_rows, *self.later_rows})
+            yield from ((self.draft_lane, self.step, count) for count in of_rollouts)
         for count in range(1, self.num_streams + 1):
             yield self.draft_lane, DRAFT_STEP, count + 1
             yield self.draft_lane, DRAFT_STREAMS, count

@@ -27,9 +27,6 @@ class MeasuredPool(MemoryPool):
 
     def slow(self, active: Sequence[Run]) -> None:
         """See `MemoryPool`; the target's device joined first."""
-        if len(active) == 1:
-            active[0].slowdown = 1.0
-            return
         target, draft = active
         of_target, of_draft = self._slowdowns[target.what][draft.what]
         place = self._sequence.place

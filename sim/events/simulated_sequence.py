@@ -118,6 +118,12 @@ class SimulatedSequence:
             self.unfinished = False
             trace.decode_s = now_s
 
+    def finish(self) -> Trace:
+        """The whole trace; what would start after the last commit is no part of it."""
+        trace = self.trace
+        trace.spans[:] = [span for span in trace.spans if span.start_s < trace.decode_s]
+        return trace
+
     def rollout(self, verdict: Verdict | None) -> Steps:
         """The steps of a whole window, for a draft that has not read what the last `verdict` brought."""
         return self._rollout(ROLLOUT_STEP, 0 if verdict is None else self.costs.plan.unread[verdict.num_accepted])
@@ -181,7 +187,7 @@ class SimulatedSequence:
         times_s = run.times_s(steps.steps_s)
         for (start_s, end_s), step_s, rows in zip(pairwise(times_s), steps.steps_s, steps.rows, strict=True):
             self.write(lane, steps.work, start_s, end_s, rows)
-            self._write_collectives(lane, run, done_s, step_s, self.costs.collectives.of_step_s(rows), rows)
+            self._write_collectives(lane, run, done_s, step_s, self.costs.collectives.of_step_s(steps.kind, rows), rows)
             done_s += step_s
 
     def _write_collectives(
@@ -194,7 +200,8 @@ class SimulatedSequence:
         pieces_s = [done_s, *chain(*((computed_s, seconds) for seconds in collectives_s))]
         times_s = run.times_s(pieces_s)[2:]
         for start_s, end_s in zip(times_s[::2], times_s[1::2], strict=True):
-            self.write(f"{lane}->{lane}", Work.TRANSFER, start_s, end_s, rows)
+            if end_s > start_s:
+                self.write(f"{lane}->{lane}", Work.TRANSFER, start_s, end_s, rows)
 
     def _rollout(self, work: Work, num_unread: int) -> Steps:
         """A whole window, after so many tokens to read before the last committed one."""
@@ -205,7 +212,7 @@ class SimulatedSequence:
         if not self.has_spans:
             return Steps("one_row", work, seconds)
         steps_s = (costs.catch_up_s[num_unread][place], *(step_s[place] for step_s in costs.later_s))
-        rows = (num_unread + 1, *costs.plan.later_rows)
+        rows = (costs.plan.first_rows[num_unread], *costs.plan.later_rows)
         return Steps("one_row", work, seconds, steps_s, rows)
 
     def _guessed(self, work: Work, num_unread: int, num_drafted: int) -> Steps:

@@ -41,7 +41,7 @@ class Device:
     def execute(self, seconds: float, *, num_bytes: float = 0.0) -> Event:
         """An operation of so much computing and memory traffic, whichever takes longer; the event is its reply."""
         reply = Reply(self._env)
-        work_s = max(seconds, num_bytes / self.most_bytes_per_s)
+        work_s = max(seconds, num_bytes / min(self.most_bytes_per_s, self._pool.bytes_per_s))
         self.submit(self._single(Run(work_s, bytes_per_s=num_bytes / work_s if num_bytes else 0.0), reply))
         return reply
 
@@ -64,22 +64,20 @@ class Device:
 
     def next_run(self) -> Run | None:
         """The next run of the operation under way, or the first one of the next operation that has arrived."""
-        run = self._next()
-        self._computes = run is not None
-        return run
-
-    def _next(self) -> Run | None:
         queue = self._queue
         while True:
             if self._under_way is not None:
                 run = next(self._under_way, _END)
                 if run is not _END:
+                    self._computes = run is not None
                     return run
                 self._under_way = None
             if not queue:
+                self._computes = False
                 return None
             wait_s = queue[0][0] - self._env.now
             if wait_s > 0:
+                self._computes = False
                 Timeout(self._env, wait_s).callbacks.append(self.resume)
                 return None
             self._under_way = queue.popleft()[1]

@@ -20,7 +20,7 @@ class Link:
         free_s: when the last message has left.
     """
 
-    __slots__ = ("bytes_per_s", "env", "free_s", "latency_s", "name")
+    __slots__ = ("_occupied_s", "bytes_per_s", "env", "free_s", "latency_s", "name")
 
     def __init__(self, env: Environment, *, latency_s: float = 0.0, bytes_per_s: float, name: str = "") -> None:
         self.env = env
@@ -28,6 +28,7 @@ class Link:
         self.bytes_per_s = bytes_per_s
         self.name = name
         self.free_s = 0.0
+        self._occupied_s: dict[float, float] = {}  # by bytes: few sizes are sent again and again
 
     def send(self, num_bytes: float, value: Any = None) -> Event:
         """Send a message now; `value` arrives with it."""
@@ -35,8 +36,9 @@ class Link:
 
     def arrival_s(self, num_bytes: float, sent_s: float) -> float:
         """Send a message at a time that is known already, after all others: when it arrives."""
-        start_s = max(self.free_s, sent_s)
-        self.free_s = start_s + one_in_ticks(num_bytes / self.bytes_per_s)
+        if num_bytes not in self._occupied_s:
+            self._occupied_s[num_bytes] = one_in_ticks(num_bytes / self.bytes_per_s)
+        self.free_s = max(self.free_s, sent_s) + self._occupied_s[num_bytes]
         return self.free_s + self.latency_s
 
 

@@ -18,7 +18,7 @@ from sim.cost.fair_shares import stretches
 
 
 class Run:
-    """Work under way on one device; times are what it takes alone.
+    """Work under way on one device; times are what it takes alone on its pool.
 
     Attributes:
         work_s: all of it.
@@ -100,7 +100,7 @@ class MemoryPool:
         return num_steps
 
     def slow(self, active: Sequence[Run]) -> None:
-        """Set the slowdown of all runs that compute at once, in the order of their devices."""
+        """Set the slowdowns of several runs that compute at once, in the order of their devices."""
         wanted = tuple([run.bytes_per_s for run in active])
         if wanted not in self._slowed:
             cases = stretches([np.array([wants]) for wants in wanted], self.bytes_per_s)
@@ -136,12 +136,17 @@ class MemoryPool:
         active = self._active
         if not active:
             return
-        self.slow(active)
-        first_s = inf
-        for run in active:
-            left_s = (run.work_s - run.done_s) * run.slowdown
-            if left_s < first_s:
-                first_s, self._first = left_s, run
+        if len(active) == 1:
+            [run] = active
+            run.slowdown, self._first = 1.0, run
+            first_s = run.work_s - run.done_s
+        else:
+            self.slow(active)
+            first_s = inf
+            for run in active:
+                left_s = (run.work_s - run.done_s) * run.slowdown
+                if left_s < first_s:
+                    first_s, self._first = left_s, run
         wake = self._wake = Timeout(self.env, first_s if first_s > 0 else 0.0)
         wake.callbacks.append(self._end)
 

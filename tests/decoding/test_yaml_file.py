@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from decoding import yaml_file
 from decoding.errors import MOST_CHARACTERS, ConfigError
-from decoding.yaml_file import StrictModel, load_yaml, parse_yaml, save_yaml
+from decoding.yaml_file import StrictModel, lines_of, load_yaml, parse_yaml, save_yaml
 
 
 class Inner(BaseModel):
@@ -180,3 +180,10 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "folder").write_text("not a folder")
     with pytest.raises(ConfigError, match=r"saved\.yaml: cannot be written"):
         save_yaml({}, tmp_path / "folder" / "saved.yaml")
+
+
+def test_lines_of_values_or_of_what_is_around_them(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("# a comment\na:\n  b: 1\n  c:\n    - x\n    - {d: 2}\n")
+    locations = [("a", "b"), ("a", "c", 1, "d"), ("a", "c", 1, "e"), ("a", "z"), ()]
+    assert lines_of(path, locations) == [3, 6, 6, 3, 2]

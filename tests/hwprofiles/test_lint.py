@@ -264,6 +264,26 @@ CASES = {
         "1.979e+15",
         r"devices.gpu1.bf16_flops 1.979e\+15: twice the published .*sparse",
     ),
+    "a device that leads nowhere": (
+        changed("between: [gpu, npu]", "between: [npu, gpu]\n    one_way: true"),
+        "  npu:",
+        r"devices.npu: no link leads to gpu and back",
+    ),
+    "an override of a link's sheet": (
+        shipped("platform", "h100x2", "sheet: nvlink-4}", "sheet: nvlink-4, bytes_per_s: 9.0e+11}"),
+        "9.0e+11",
+        r"links.0.bytes_per_s 9e\+11: twice the published 4.5e\+11: both directions added up\?",
+    ),
+    "a bare number of a memory pool": (
+        changed(f"    bytes_per_s: {{value: 1.0e+11, {DATASHEET}}}", "    bytes_per_s: 1.0e+11"),
+        "bytes_per_s: 1.0e+11",
+        r"memory_pools.memory.bytes_per_s 1e\+11: a bare number",
+    ),
+    "a price of a whole machine without a day": (
+        PLATFORM + f"price_usd_per_hour: {{value: 2.5, {DATASHEET}}}\n",
+        "value: 2.5",
+        r"price_usd_per_hour 2.5: a price without the day it holds for",
+    ),
     "an unknown field": (
         DEVICE + "flops: 1.0e+12\n",
         "flops",

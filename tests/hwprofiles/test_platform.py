@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import networkx as nx
@@ -6,6 +7,7 @@ from pydantic import ValidationError
 
 from decoding.errors import ConfigError, ProfileError
 from decoding.yaml_file import load_yaml
+from hwprofiles.lint import lint_file
 from hwprofiles.placed import PlacedDevice, PlacedLink
 from hwprofiles.platform import Platform, load_platform
 from hwprofiles.quantity import UNSOURCED
@@ -161,3 +163,23 @@ def test_a_wrong_platform_file_is_refused(tmp_path: Path, text: str, complaint: 
     path.write_text(f"name: wrong\ndevices: {text}\n")
     with pytest.raises(ConfigError, match=rf"machine\.yaml:\d+:\d+: .*{complaint}"):
         load_yaml(path, Platform)
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "platforms.md"
+
+
+def code_of(language: str) -> str:
+    (code,) = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    return code
+
+
+def test_the_example_of_the_page_is_a_sound_platform(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(code_of("yaml"))
+    assert [str(finding) for finding in lint_file(path)] == []
+    assert load_platform(path).path("card", "npu") == ("card", "cpu", "npu")
+
+
+def test_the_code_of_the_page_runs(capsys) -> None:
+    exec(compile(code_of("python"), "platforms.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("what if: +50% of 0.064 (Qwen3-0.6B")

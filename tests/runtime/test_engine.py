@@ -416,3 +416,14 @@ def test_an_error_inside_a_lane_comes_out_with_its_kind_and_text(engine, tmp_pat
 def test_the_last_position_of_the_target_can_be_used(run, tiny_folders) -> None:
     found = run(AUTOREGRESSIVE, PROMPT, 121, eos_token_ids=())
     assert list(found.tokens) == plain.continue_text(tiny_folders.decoder, PROMPT, 121)
+
+
+def test_a_method_that_is_only_simulated_is_refused_before_anything_is_loaded(tiny_folders) -> None:
+    blocks = Schedule(
+        method="block", target_lane="big", draft_lane="big", num_speculative_tokens=2, drafter="nobody's blocks"
+    )
+    with (
+        Engine(tiny_folders.target, lanes=[LaneSpec(name="big")]) as engine,
+        pytest.raises(ConfigError, match="method block is simulated only: no drafter drafts so on real lanes yet"),
+    ):
+        engine.generate(blocks, PROMPT, max_new_tokens=2)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
-from hwprofiles.profile import Contention, LinkProfile, Profile
+from hwprofiles.profile import Contention, LaneProfile, LinkProfile, Profile
 from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.evaluator import predict
 from sim.world import simulate
@@ -43,6 +43,18 @@ def with_lane_parts(profile: Profile, index: int, share: float, *parts: str) -> 
     }
     lanes[index] = lanes[index].model_copy(update=tables)
     return profile.model_copy(update={"lanes": tuple(lanes)})
+
+
+def with_traffic(one: LaneProfile, bytes_per_s: float) -> LaneProfile:
+    """The lane with parts that take so much of the memory's bandwidth."""
+    parts = ("layer", "lm_head", "draft_step", "draft_step_features")
+    tables = {part: getattr(one, part) for part in parts}
+    return one.model_copy(
+        update={
+            part: table.model_copy(update={"bytes_per_call": bytes_per_s * table.seconds[0][0]})
+            for part, table in tables.items()
+        }
+    )
 
 
 def decode_s(schedule: Schedule, profile: Profile, rate: float, hit_rate: float) -> float:
@@ -123,6 +135,29 @@ def test_a_draft_that_slows_the_target_never_speeds_up_a_run(
     contention = Contention(lanes=("target", "draft"), slowdown=(slowdown, 1), source="random")
     slowed = profile.model_copy(update={"contention": (contention,)})
     assert decode_s(schedule, profile, rate, hit_rate) <= decode_s(schedule, slowed, rate, hit_rate) + SLACK_S
+
+
+@given(schedules(method="mirror", drawn=True), st.floats(0.01, 5), st.floats(1, 5), RATE, RATE, st.floats(1, 4))
+@settings(deadline=None)
+def test_a_wider_memory_costs_mirror_at_most_a_step_per_round(
+    schedule: Schedule, step_s: float, pool_bytes_per_s: float, rate: float, hit_rate: float, factor: float
+) -> None:
+    """Both lanes would like 2 bytes a second; what a faster draft may cost stands above."""
+    lanes = lane("target"), lane("draft", draft_step=step_s, draft_step_features=step_s)
+    lanes = tuple(with_traffic(one, 2.0) for one in lanes)
+    narrow = machine(*lanes, memory_pool_bytes_per_s=pool_bytes_per_s)
+    wide = machine(*lanes, memory_pool_bytes_per_s=pool_bytes_per_s * factor)
+    acceptance = DrawnAcceptance(rate, hit_rate=hit_rate, num_tokens=30)
+    slow, fast = predict(schedule, narrow, acceptance), predict(schedule, wide, acceptance)
+    assert fast.decode_s <= slow.decode_s + fast.num_rounds * step_s + SLACK_S
+
+
+@given(schedules(method="speculative", drawn=True), st.floats(1, 5), RATE)
+@settings(max_examples=30, deadline=None)
+def test_lanes_that_take_turns_never_share_a_memory(schedule: Schedule, pool_bytes_per_s: float, rate: float) -> None:
+    lanes = tuple(with_traffic(lane(name), 2.0) for name in ("target", "draft"))
+    shared = machine(*lanes, memory_pool_bytes_per_s=pool_bytes_per_s)
+    assert decode_s(schedule, shared, rate, 0) == decode_s(schedule, machine(*lanes), rate, 0)
 
 
 @given(schedules(), profiles(), records())

@@ -194,21 +194,28 @@ def test_a_wider_or_nearer_link_never_slows_a_run(
         assert predict(schedule, better, texts).decode_s <= known_s + TOLERANCE_S
 
 
-@given(schedules(method="mirror"), profiles(contended=False), records(), st.floats(1, 8))
-@settings(max_examples=60, deadline=None)
+@given(
+    schedules(method="mirror", drawn=True),
+    st.floats(0.01, 20),
+    st.floats(0, 20),
+    st.floats(1, 1e3),
+    st.floats(1, 8),
+    st.floats(0, 1),
+    st.floats(0, 1),
+)
+@settings(deadline=None)
 def test_a_wider_or_nearer_link_costs_mirror_at_most_a_step_per_round(
-    schedule: Schedule, profile: Profile, texts: AcceptanceRecord, factor: float
+    schedule: Schedule,
+    step_s: float,
+    latency_s: float,
+    bytes_per_s: float,
+    factor: float,
+    rate: float,
+    hit_rate: float,
 ) -> None:
     """A message that comes sooner moves the boundaries after it: a verdict may just have missed one."""
-    profile = profile.model_copy(
-        update={"lanes": tuple(one.model_copy(update={"group": None}) for one in profile.lanes)}
-    )
-    known = predict(schedule, profile, texts)
-    step_s = max(
-        max(max(seconds) for seconds in table.seconds)
-        for table in (profile.lane("draft").draft_step, profile.lane("draft").draft_step_features)
-        if table is not None
-    )
-    for better in (with_links(profile, bandwidth=factor), with_links(profile, latency=1 / factor)):
-        found = predict(schedule, better, texts)
+    texts = DrawnAcceptance(rate, hit_rate=hit_rate, num_tokens=30)
+    known = predict(schedule, linked(latency_s, bytes_per_s, draft_step=step_s), texts)
+    for better in (latency_s, bytes_per_s * factor), (latency_s / factor, bytes_per_s):
+        found = predict(schedule, linked(*better, draft_step=step_s), texts)
         assert found.decode_s <= known.decode_s + found.num_rounds * step_s + TOLERANCE_S

@@ -136,7 +136,12 @@ def test_hybrid_idles_between_its_sources() -> None:
 
 
 def test_with_features_the_draft_waits_and_reads_the_window_again() -> None:
-    draft = lane("draft").model_copy(update={"draft_step_features": by_rows(1, 1, 2, 2, 4)})
+    tables = {
+        "draft_step_features": by_rows(1, 1, 2),
+        "draft_step": by_rows(1, 1, 2),
+        "draft_start": by_rows(9, 9, 9, 9, 4),
+    }
+    draft = lane("draft").model_copy(update=tables)
     trace = play(mirror("exit", exit_features=True), machine(lane("target"), draft), HIT_MISS_END)
     assert drafting(trace)[2:8] == [
         # the message comes at 7: two rows of the window and three roots, then the roots

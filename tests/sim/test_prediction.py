@@ -28,23 +28,27 @@ def test_what_streams_add_to_a_pass_counts_as_drafting() -> None:
 
 def test_bottlenecks_of_a_run_by_hand() -> None:
     """The run of `test_world_by_hand.test_mirror_from_the_exit`."""
-    link = LinkProfile(lanes=("target", "draft"), latency_s=1, bytes_per_s=48, source="by hand")
+    link = LinkProfile(lanes=("target", "draft"), latency_s=1, bytes_per_s=16, source="by hand")
     profile = machine(lane("target", dispatch_s=2), lane("draft", dispatch_s=4), links=(link,), round_overhead_s=1)
     found = predict(mirror("exit"), profile, TEXTS)
     # three rounds' dispatches and driver times, three handings over of a window
     overhead = 3 * (2 + 1) + 3 * 4
-    assert found.bottlenecks == Bottlenecks(target_prefix=15, target_suffix=21, draft=2, fallback=2, overhead=overhead)
-    assert found.decode_s == 61
+    # three windows of 16 bytes, two verdicts of 8; exit messages arrive while the target computes
+    channel = 3 * (1 + 1) + 2 * (0.5 + 1)
+    assert found.bottlenecks == Bottlenecks(
+        target_prefix=15, target_suffix=21, draft=2, fallback=2, channel=channel, overhead=overhead
+    )
+    assert found.decode_s == 70
     assert (found.num_tokens, found.num_rounds, found.num_accepted_tokens) == (7, 3, 4)
     assert found.mean_acceptance_length == 7 / 3
     assert found.reuse_rate == 0.5
 
 
 def test_waiting_for_the_exit_message_is_the_channels_fault() -> None:
-    link = LinkProfile(lanes=("target", "draft"), latency_s=10, bytes_per_s=1e18, source="by hand")
+    link = LinkProfile(lanes=("target", "draft"), latency_s=0, bytes_per_s=4, source="by hand")
     found = predict(mirror("exit"), machine(links=(link,)), TEXTS)
-    # it arrives 15 s into rounds that are committed after 12 s
-    assert found.bottlenecks.channel == 2 * 3
+    # it leaves the link 17 s into rounds that are committed after 12 s; windows take 4 s and verdicts 2 s
+    assert found.bottlenecks.channel == 3 * 4 + 2 * (5 + 2)
 
 
 @pytest.mark.parametrize("schedule", [AUTOREGRESSIVE, speculative()])

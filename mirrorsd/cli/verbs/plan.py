@@ -12,10 +12,9 @@ from mirrorsd.cli.console import say, show, show_paragraphs
 from mirrorsd.cli.json_option import JsonOption, write_json
 
 if TYPE_CHECKING:
-    from hwprofiles.platform import Platform
+    from decoding.record import AcceptanceRecord
     from planner.platform_plan.platform_plan import PlannedSchedule, PlatformPlan
-    from planner.platform_plan.question import Question
-    from sim.cost.roofline import StoredModel
+    from sim.acceptance.assumed import AssumedAcceptance
 
 EXAMPLE = "mirrorsd plan --target qwen3-14b --draft qwen3-0.6b --platform lunar-lake"
 
@@ -64,24 +63,19 @@ def plan(
     json: JsonOption = None,
 ) -> None:
     """Say whether speculation would pay on a platform, and where to put the draft; nothing is run or downloaded."""
-    from hwprofiles.model_shape import model_shape
-    from hwprofiles.platform import load_platform
+    from mirrorsd.pair_on_platform import plan_pair
     from planner.platform_plan.advice import advice
     from planner.platform_plan.page import write_page
-    from planner.platform_plan.platform_plan import plan_platform
-    from sim.cost.roofline import StoredModel
 
-    machine = _changed(load_platform(platform), set_ or [])
-    stored = weights or _usual_weights(machine)
-    asked = _question(
-        machine,
-        StoredModel(shape=model_shape(target), weights=stored.value),
-        StoredModel(shape=model_shape(draft), weights=(draft_weights or stored).value),
-        acceptance,
-        num_prompt_tokens=context,
-        num_new_tokens=new_tokens,
+    found = plan_pair(
+        target,
+        draft,
+        platform,
+        acceptance=_acceptance(acceptance),
+        lengths=(context, new_tokens),
+        weights=(None if weights is None else weights.value, None if draft_weights is None else draft_weights.value),
+        changes=_changes(set_ or []),
     )
-    found = plan_platform(asked)
     if out is not None:
         write_page(found, out)
         say(f"Wrote {out}")
@@ -90,48 +84,27 @@ def plan(
         show_paragraphs(*advice(found))
 
 
-def _usual_weights(platform: Platform) -> Weights:
-    shared = any(len(pool.devices) > 1 for pool in platform.memory_pools.values())
-    return Weights.INT4 if shared else Weights.BF16
-
-
-def _changed(platform: Platform, settings: list[str]) -> Platform:
-    """The platform with what `--set` sets."""
+def _changes(settings: list[str]) -> dict[str, str]:
+    """What `--set` sets, by part and field."""
     from decoding.errors import ConfigError
-    from hwprofiles.overrides import with_overrides
 
-    overrides = {}
+    changes = {}
     for setting in settings:
         part, equals, value = setting.partition("=")
         if not equals:
             raise ConfigError(f"--set {setting!r}: write PART.FIELD=VALUE, such as npu.memory_efficiency=0.5")
-        overrides[part.strip()] = value.strip()
-    return with_overrides(platform, overrides) if overrides else platform
+        changes[part.strip()] = value.strip()
+    return changes
 
 
-def _question(
-    platform: Platform,
-    target: StoredModel,
-    draft: StoredModel,
-    acceptance: str | None,
-    *,
-    num_prompt_tokens: int,
-    num_new_tokens: int,
-) -> Question:
+def _acceptance(text: str | None) -> AssumedAcceptance | AcceptanceRecord | None:
+    """Rates, or a record; None for what is assumed by default."""
     from decoding.record import AcceptanceRecord
-    from planner.platform_plan.question import assumed_question, recorded_question
     from sim.acceptance.assumed import parse_acceptance
 
-    if acceptance is not None and acceptance.endswith(".npz"):
-        return recorded_question(platform, target, draft, AcceptanceRecord.load(acceptance))
-    return assumed_question(
-        platform,
-        target,
-        draft,
-        given=None if acceptance is None else parse_acceptance(acceptance),
-        num_prompt_tokens=num_prompt_tokens,
-        num_new_tokens=num_new_tokens,
-    )
+    if text is None:
+        return None
+    return AcceptanceRecord.load(text) if text.endswith(".npz") else parse_acceptance(text)
 
 
 def _ranking(found: PlatformPlan, top: int) -> Any:
@@ -205,6 +178,7 @@ def _row(name: str, one: PlannedSchedule) -> dict[str, Any]:
         "tpot_s": one.tpot_s,
         "tpot_s_low": one.tpot_s_low,
         "tpot_s_high": one.tpot_s_high,
+        "ttft_s": one.prediction.ttft_s,
         "speedup": one.speedup,
         "energy_j_per_token": one.energy_j_per_token,
         "usd_per_million_tokens": one.usd_per_million_tokens,

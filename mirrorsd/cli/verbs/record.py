@@ -46,6 +46,9 @@ def record(
         list[str] | None,
         typer.Option(help="Record dynamic trees of this depth and top-k, such as 5x8; may be repeated."),
     ] = None,
+    temperature: Annotated[float, typer.Option(min=0, help="Sample the target's texts at it; 0 is greedy.")] = 0.0,
+    texts: Annotated[int, typer.Option(min=1, help="Sampled texts of every prompt.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the first sampled text; the others have the next ones.")] = 0,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads to compute with.", show_default=False)] = None,
     json: JsonOption = None,
 ) -> None:
@@ -60,6 +63,9 @@ def record(
         max_exit_top_k=max_exit_top_k,
         exit_layers=None if exit_layer is None else tuple(exit_layer),
         trees=None if tree is None else tuple(map(_shape, tree)),
+        temperature=temperature,
+        num_texts=texts,
+        seed=seed,
     )
     names = options.ModelNames(target, drafter, exits, heads, dtype)
     saved = [f"Finished prompts are kept next to {out}; the same command goes on from there."]

@@ -14,11 +14,16 @@ from runtime.models.decoder import Decoder
 from runtime.models.tokenizer import Tokenizer
 from runtime.models.vocabulary import OutputRows
 from runtime.models.weights import load_decoder
+from runtime.storage.shape_folder import has_random_weights
 
 
 def load_causal_lm(folder: Path, target_folder: Path, *, dtype: torch.dtype) -> Drafter:
-    """What drafts for a target with the model of a folder, whose tokenizer has to give the target's ids."""
-    require_same_tokenizer(folder, target_folder)
+    """What drafts for a target with the model of a folder, whose tokenizer has to give the target's ids.
+
+    Random weights know no text, and so need no tokenizer.
+    """
+    if not has_random_weights(folder) and not has_random_weights(target_folder):
+        require_same_tokenizer(folder, target_folder)
     return Drafter(as_draft(load_decoder(folder, dtype=dtype), ModelConfig.from_folder(target_folder).vocab_size))
 
 

@@ -47,7 +47,7 @@ class Drafter(WindowDrafter):
     `text` is the committed text; `cached` holds the token of every slot of `cache`; `branches` are texts of their own.
     """
 
-    timed_parts = ("draft_step", "draft_streams", "head_step")
+    timed_parts = ("draft_step", "draft_start", "draft_streams", "head_step")
 
     def __init__(self, model: DraftModel) -> None:
         self.model = model
@@ -232,11 +232,36 @@ class Drafter(WindowDrafter):
         features_TE = None
         if measurement.with_features and self.model.fuse is not None:
             features_TE = torch.randn(rows, self.model.fuse.in_features, dtype=self.dtype)
+        if measurement.part == "draft_start":
+            return self._timed_start(ids, context, features_TE, measurement.num_proposals or 1)
         if (measurement.num_proposals or rows) == 1:
             return lambda: self._time_text(ids, context, features_TE)
         self._make_room(context + 1, rows)
         self.branches.fill_random()
         return lambda: self._time_branches(ids, context, features_TE)
+
+    def _timed_start(
+        self, ids: list[int], context: int, features_TE: Tensor | None, num_branches: int
+    ) -> Callable[[], object]:
+        """The window's rows and the first of every branch, all of which propose."""
+        if features_TE is None:
+            raise LaneError("draft_start is timed with_features only")
+        num_window = len(ids) - num_branches
+        tokens, roots = ids[:num_window], ids[num_window:]
+        self._make_room(context + len(ids), num_branches)
+        self.cache.fill_random(context)
+        self.branches.fill_random()
+        self.text, self.window = [0] * context, Window(tuple(tokens))
+        # as far into the window as it goes
+        positions = [context + place % (num_window + 1) for place in range(num_branches)]
+
+        def run() -> None:
+            self.cached = [0] * context
+            self.cache.set_length(context)
+            hidden_RD = self.feed_with_window(roots, positions, features_TE)
+            self.propose(hidden_RD, [position + 1 for position in positions])
+
+        return run
 
     def _time_text(self, ids: Sequence[int], context: int, features_TE: Tensor | None) -> None:
         """Rows in text order, the last of which proposes."""

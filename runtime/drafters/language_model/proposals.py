@@ -16,6 +16,7 @@ from runtime.models.ranking import ranked_ids
 from runtime.models.vocabulary import OutputRows
 from runtime.verification.distributions import draw_from, truncated
 from runtime.verification.draws import uniform
+from runtime.verification.replayed_text import ReplayedText
 from runtime.verification.rules import GREEDY, Sampling
 
 NUM_SAMPLED_FROM = 64
@@ -58,9 +59,15 @@ class Proposer:
         else:
             # argmax of bfloat16 is several times slower than converting first
             alternatives = [(ids[index],) for index in logits_RV.float().argmax(dim=-1).tolist()]
+        if (replay := self._sampling.replay) is not None:
+            return [self._replayed(replay, *row) for row in zip(alternatives, positions, strict=True)]
         if self._sampling.drafts_are_sampled:
             return [self._sample(*row) for row in zip(logits_RV, alternatives, positions, strict=True)]
         return [Proposal(row[0], row if self._num_alternatives else ()) for row in alternatives]
+
+    def _replayed(self, replay: ReplayedText, own: tuple[int, ...], position: int) -> Proposal:
+        token = replay.draft_token(position, own[0])
+        return Proposal(token, replay.draft_alternatives(position, own) if self._num_alternatives else ())
 
     def _sample(self, logits_V: Tensor, alternatives: tuple[int, ...], position: int) -> Proposal:
         best = truncated(logits_V, self._sampling.temperature, NUM_SAMPLED_FROM)

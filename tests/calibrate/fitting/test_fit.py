@@ -3,7 +3,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrate.fitting.fit import (
-    CATCH_UP_ROWS,
     ROLLOUT_ROWS,
     TargetTimes,
     WorkLevels,
@@ -135,9 +134,10 @@ def lane(**tables) -> LaneProfile:
 def test_every_table_is_brought_to_the_level_of_its_work(
     target: float, step: float, features_step: float, branch_step: float
 ) -> None:
-    """Steps of more rows than a rollout ever feeds are branches; with features a rollout may feed more."""
-    rows = tuple(range(1, CATCH_UP_ROWS + 3))
+    """Steps of more rows than a rollout ever feeds are branches; with features these have a part of their own."""
+    rows = tuple(range(1, ROLLOUT_ROWS + 4))
     parts = lane(draft_step=flat(rows), draft_step_features=flat(rows), draft_streams=flat(rows))
+    parts = parts.model_copy(update={"draft_start": flat(rows)})
     parts = parts.model_copy(update={"heads": {"medusa": flat(rows)}, "streams": {"streams": flat(rows)}})
     level = WorkLevels(target=target, step=step, features_step=features_step, branch_step=branch_step)
     changed = levelled(parts, level)
@@ -148,9 +148,8 @@ def test_every_table_is_brought_to_the_level_of_its_work(
         assert changed.draft_streams.at(count, 10) == step
         assert changed.streams["streams"].at(count, 10) == target
         assert changed.draft_step.at(count, 10) == (step if count <= ROLLOUT_ROWS else max(0.5, branch_step))
-        assert changed.draft_step_features.at(count, 10) == (
-            features_step if count <= CATCH_UP_ROWS else max(0.5, branch_step)
-        )
+        assert changed.draft_step_features.at(count, 10) == features_step
+        assert changed.draft_start.at(count, 10) == max(0.5, branch_step)
     assert changed.draft_step.relative_error == 0.01
     assert changed.draft_step.source == "test"
     assert (changed.heads, changed.dispatch_s) == (parts.heads, parts.dispatch_s)

@@ -1,13 +1,13 @@
 """One level for all lanes, unless a lane's interval leaves it out."""
 
 import random
-from math import exp, log
+from math import exp, inf, log
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.fitting.levels import Level, grouped_levels, shared_levels
+from calibrate.fitting.levels import Level, Prior, grouped_levels, settled, shared_levels
 from calibrate.fitting.ratios import Ratio, estimate
 
 
@@ -15,37 +15,69 @@ def ratios(*values: float, doubt: float = 0.05) -> list[Ratio]:
     return [Ratio(value, doubt) for value in values]
 
 
-NOISY = ratios(0.8, 1.0, 1.2)
+OPEN = Prior(inf)
+"""Whatever runs say is believed."""
+
+
+# One level
+
+
+def test_runs_that_scatter_hardly_move_a_level_from_what_it_is_taken_to_be() -> None:
+    prior = Prior(spread=0.02)
+    noisy, certain = settled(ratios(0.7, 1.2, 1.6), prior), settled(ratios(*[1.2] * 400), prior)
+    assert 1.0 < noisy.factor < 1.01
+    assert certain.factor == pytest.approx(1.2, rel=0.005)
+    assert certain.half_width < noisy.half_width < 0.034
+
+
+@given(st.lists(st.floats(0.8, 1.25), min_size=1, max_size=8), st.floats(0.8, 1.25), st.floats(0.01, 0.3))
+def test_a_settled_level_lies_between_prior_and_runs_and_is_more_certain_than_either(values, around, spread) -> None:
+    prior, runs = Prior(spread, Level(around)), ratios(*values)
+    level, believed = settled(runs, prior), settled(runs, OPEN)
+    assert min(around, believed.factor) - 1e-9 <= level.factor <= max(around, believed.factor) + 1e-9
+    assert level.half_width <= min(settled([], prior).half_width, believed.half_width) + 1e-9
+
+
+def test_a_level_without_runs_is_the_one_around_and_as_uncertain_as_both() -> None:
+    level = settled([], Prior(0.1, Level(1.3, 0.05)))
+    assert level.factor == 1.3
+    assert log(1 + level.half_width) == pytest.approx((0.1645**2 + log(1.05) ** 2) ** 0.5)
+
+
+# Lanes
 
 
 def test_lanes_whose_intervals_overlap_share_one_level_that_is_the_mean_of_all_runs() -> None:
     by_lane = {"a": ratios(0.9, 1.0, 1.1), "b": ratios(0.95, 1.1, 1.25)}
-    levels = shared_levels(by_lane)
+    levels = shared_levels(by_lane, OPEN)
     together = estimate([*by_lane["a"], *by_lane["b"]])
-    assert levels["a"] == levels["b"] == Level(together.value, exp(together.log_half_width) - 1)
+    assert levels["a"] == levels["b"]
+    assert levels["a"].half_width == pytest.approx(exp(together.log_half_width) - 1)
     assert levels["a"].factor == pytest.approx(1.05)
     assert not levels["a"].is_own
 
 
 def test_a_lane_whose_interval_leaves_that_out_has_its_own() -> None:
-    levels = shared_levels({"a": ratios(0.9, 1.0, 1.1), "b": ratios(0.9, 1.0, 1.1), "c": ratios(1.39, 1.40, 1.41)})
+    levels = shared_levels(
+        {"a": ratios(0.9, 1.0, 1.1), "b": ratios(0.9, 1.0, 1.1), "c": ratios(1.39, 1.40, 1.41)}, OPEN
+    )
     assert levels["c"].factor == pytest.approx(1.4)
     assert levels["c"].is_own
-    assert 0 < levels["c"].half_width < 0.02
+    assert 0 < levels["c"].half_width < 0.05
     assert levels["a"] == levels["b"] != levels["c"]
     assert not levels["a"].is_own
 
 
 def test_two_runs_are_too_few_for_a_level_of_ones_own() -> None:
-    levels = shared_levels({"a": ratios(0.9, 1.0, 1.1), "b": ratios(1.4, 1.4)})
+    levels = shared_levels({"a": ratios(0.9, 1.0, 1.1), "b": ratios(1.4, 1.4)}, OPEN)
     assert levels["a"] == levels["b"]
 
 
 def test_a_lane_without_runs_has_that_of_the_others_and_without_any_all_is_as_in_a_loop() -> None:
-    levels = shared_levels({"a": ratios(1.2, 1.2, 1.2), "b": []})
+    levels = shared_levels({"a": ratios(1.2, 1.2, 1.2), "b": []}, OPEN)
     assert levels["b"] == levels["a"]
     assert levels["b"].factor == pytest.approx(1.2)
-    assert shared_levels({"a": [], "b": []}) == {"a": Level(), "b": Level()}
+    assert {level.factor for level in shared_levels({"a": [], "b": []}, Prior(0.1)).values()} == {1.0}
 
 
 def test_lanes_alike_seldom_have_levels_of_their_own() -> None:
@@ -53,24 +85,24 @@ def test_lanes_alike_seldom_have_levels_of_their_own() -> None:
     own = 0
     for _ in range(300):
         by_lane = {lane: ratios(*(draw.gauss(1.1, 0.08) for _ in range(8))) for lane in "abc"}
-        own += sum(level.is_own for level in shared_levels(by_lane).values())
+        own += sum(level.is_own for level in shared_levels(by_lane, OPEN).values())
     assert own / 900 < 0.1
 
 
 @given(st.lists(st.floats(0.8, 1.25), min_size=2, max_size=8), st.integers(1, 3))
-def test_a_shared_level_lies_among_the_runs_and_within_what_it_may_be_off_by(values, num_lanes) -> None:
+def test_a_shared_level_lies_among_the_runs_and_is_as_uncertain_as_they_scatter(values, num_lanes) -> None:
     by_lane = {str(lane): ratios(*values[lane::num_lanes]) for lane in range(num_lanes)}
-    for level in shared_levels(by_lane).values():
+    for level in shared_levels(by_lane, OPEN).values():
         if not level.is_own:
             assert min(values) - 1e-9 <= level.factor <= max(values) + 1e-9
-            assert log(1 + level.half_width) == pytest.approx(estimate(ratios(*values)).log_half_width)
+            assert log(1 + level.half_width) >= estimate(ratios(*values)).log_half_width - 1e-9
 
 
 @given(st.lists(st.floats(0.8, 1.25), min_size=3, max_size=6), st.lists(st.floats(0.8, 1.6), min_size=3, max_size=6))
 def test_a_lane_has_its_own_exactly_where_its_interval_leaves_the_common_one_out(some, others) -> None:
     by_lane = {"a": ratios(*some), "b": ratios(*others)}
     together = estimate([*by_lane["a"], *by_lane["b"]])
-    for lane, level in shared_levels(by_lane).items():
+    for lane, level in shared_levels(by_lane, OPEN).items():
         own = estimate(by_lane[lane])
         assert level.is_own == (abs(log(own.value / together.value)) > own.log_half_width)
 
@@ -82,20 +114,14 @@ THREADS = {"cpu0": 1, "cpu1": 1, "both": 2}
 
 
 def test_lanes_of_as_many_threads_share_a_level_and_no_others() -> None:
-    levels = grouped_levels({"cpu1": ratios(1.2, 1.2), "both": ratios(1.05)}, THREADS)
+    levels = grouped_levels({"cpu1": ratios(1.2, 1.2), "both": ratios(1.05)}, THREADS, dict.fromkeys(THREADS, OPEN))
     assert {lane: level.factor for lane, level in levels.items()} == pytest.approx(
         {"cpu0": 1.2, "cpu1": 1.2, "both": 1.05}
     )
 
 
-def test_a_group_without_runs_has_the_levels_instead() -> None:
-    instead = {"cpu0": Level(1.0), "cpu1": Level(1.0), "both": Level(1.3, 0.1)}
-    levels = grouped_levels({"cpu0": ratios(1.2)}, THREADS, instead)
-    assert levels["both"] == Level(1.3, 0.1)
-    assert levels["cpu1"].factor == pytest.approx(1.2)
-
-
-def test_or_without_them_that_of_all_other_lanes_together() -> None:
-    levels = grouped_levels({"cpu0": ratios(1.2), "cpu1": ratios(1.0)}, THREADS)
-    assert levels["both"].factor == pytest.approx(1.1)
-    assert grouped_levels({}, THREADS) == dict.fromkeys(THREADS, Level())
+def test_a_group_without_runs_has_the_levels_around() -> None:
+    priors = {"cpu0": Prior(0.1), "cpu1": Prior(0.1), "both": Prior(0.1, Level(1.3))}
+    levels = grouped_levels({"cpu0": ratios(1.2)}, THREADS, priors)
+    assert levels["both"].factor == 1.3
+    assert 1.0 < levels["cpu1"].factor < 1.2

@@ -63,6 +63,9 @@ class Laws:
         seconds = 5e-3 + 2e-4 * rows + 1e-6 * context
         return (seconds + (1e-3 if with_features else 0.0)) / self.speed
 
+    def start_s(self, rows: int, context: int) -> float:
+        return self.step_s(rows, context, with_features=True) + 2e-3 / self.speed
+
     def prefill_s(self, rows: int) -> float:
         return 2e-3 * rows / self.speed
 
@@ -83,6 +86,7 @@ class Laws:
             draft_step=table(self.step_s),
             # a single row of a step never has features, see `calibrate.profiling.lane_parts`
             draft_step_features=table(lambda count, at: self.step_s(count, at, with_features=count > 1)),
+            draft_start=table(self.start_s),
         )
 
     def target_s(self, part: str, rows: int, context: int, exit_layer: int | None) -> float:
@@ -187,6 +191,8 @@ class FakeLane:
             return self.laws.prefill_s(m.rows)
         if m.part == "draft_prefill":
             return DRAFT_PREFILL * self.laws.prefill_s(m.rows)
+        if m.part == "draft_start":
+            return self.laws.start_s(m.rows, m.context)
         if m.part == "draft_step":
             factor = self.laws.step_contended if contended else 1.0
             return factor * self.laws.step_s(m.rows, m.context, with_features=m.with_features)

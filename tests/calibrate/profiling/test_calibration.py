@@ -94,9 +94,11 @@ def test_steps_with_features_have_a_table_of_their_own() -> None:
     for lane in profile.lanes:
         laws = engine.laws[lane.name]
         assert lane.draft_step_features.at(1, 20) == pytest.approx(laws.step_s(1, 20), **TOLERANCE)
-        for rows in (4, 32):
+        for rows in (4, 9):
             with_features = laws.step_s(rows, 20, with_features=True)
             assert lane.draft_step_features.at(rows, 20) == pytest.approx(with_features, **TOLERANCE)
+        for rows in (4, 9, 40):
+            assert lane.draft_start.at(rows, 20) == pytest.approx(laws.start_s(rows, 20), **TOLERANCE)
     assert profile.features_bytes_per_row == 2 * 16 * 2
 
 
@@ -139,7 +141,7 @@ def test_streams_of_the_draft_are_timed_where_it_has_some_at_the_level_of_its_st
 
 
 def test_tables_are_at_the_level_of_real_runs() -> None:
-    engine = machine(target_in_run=1.04, step_in_run=1.2)
+    engine = machine(target_in_run=1.04, step_in_run=1.2, step_contended=1.2)
     profile = calibrate(engine, task(exit_features=(1, 3)))
     for lane in profile.lanes:
         laws = engine.laws[lane.name]
@@ -160,10 +162,8 @@ def test_what_steps_of_branches_take_more_in_runs_is_added_whatever_their_number
         assert lane.draft_step.at(2, 100) == pytest.approx(1.2 * laws.step_s(2, 100), **TOLERANCE)
         added_s = (1.2 * 1.1 - 1) * laws.step_s(8, 20)
         for rows in (4, 8, 32):
-            for features in (False, True):
-                table = lane.draft_step_features if features and rows > 4 else lane.draft_step
-                in_run = laws.step_s(rows, 100, with_features=features and rows > 4) + added_s
-                assert table.at(rows, 100) == pytest.approx(in_run, rel=1e-2)
+            assert lane.draft_step.at(rows, 100) == pytest.approx(laws.step_s(rows, 100) + added_s, rel=1e-2)
+            assert lane.draft_start.at(rows, 100) == pytest.approx(laws.start_s(rows, 100) + added_s, rel=1e-2)
     pooled = profile.lane("cpu0+1").draft_step.at(8, 100)
     assert pooled == pytest.approx(1.2 * engine.laws["cpu0+1"].step_s(8, 100), **TOLERANCE)
 
@@ -188,7 +188,7 @@ def test_a_slowdown_is_relative_to_the_level_of_the_lane_that_drafts() -> None:
 
 def test_what_a_shared_level_is_off_by_is_common_and_what_an_own_one_is_the_lanes(monkeypatch) -> None:
     levels = {"cpu0": Level(1.0, 0.1), "cpu1": Level(1.0, 0.2, is_own=True), "cpu0+1": Level(1.0, 0.1)}
-    monkeypatch.setattr("calibrate.profiling.fitted_profile.shared_levels", lambda _by_lane: levels)
+    monkeypatch.setattr("calibrate.profiling.fitted_profile.shared_levels", lambda _by_lane, _prior: levels)
     profile = calibrate(machine(), task())
     assert profile.relative_error == pytest.approx(0.1)
     assert [lane.relative_error for lane in profile.lanes] == pytest.approx([0.0, 0.2, 0.0])
@@ -314,7 +314,7 @@ def test_texts_for_calibration_stay_within_the_contexts_that_were_measured() -> 
 def test_contexts_too_few_for_a_second_round_leave_the_tables_as_timed() -> None:
     engine = machine(target_in_run=1.5)
     profile = calibrate(engine, task(contexts=(3, 4)))
-    assert profile.relative_error == pytest.approx(0, abs=1e-12)
+    assert 0.02 < profile.relative_error < 0.05
     assert profile.round_overhead_s == 0
     assert profile.lane("cpu0").layer.at(2, 4) == pytest.approx(engine.laws["cpu0"].layer_s(2, 4))
 
@@ -341,7 +341,7 @@ def test_progress_only_rises_and_ends_at_one() -> None:
     ("changes", "kinds"),
     [
         ({}, ("draft_step",)),
-        ({"exit_features": (1, 3)}, ("draft_step", "draft_step_features")),
+        ({"exit_features": (1, 3)}, ("draft_step", "draft_step_features", "draft_start")),
         ({"drafter": None}, ()),
     ],
 )

@@ -132,8 +132,30 @@ def test_a_prefix_and_its_suffix_are_a_verification_and_an_exit(rows: int) -> No
 def test_steps_of_a_schedule_with_features_have_a_table_of_their_own(work: Work) -> None:
     profile, span = profile_of({"cpu1": Laws()}), Span("cpu1", work, 0, 1, 1, 3)
     assert span_seconds(SPECULATIVE, span, 100, profile) == Laws().step_s(3, 100)
-    with_features = Laws().step_s(3, 100, with_features=True)
+    with_features = Laws().start_s(3, 100) if work is Work.BRANCH_STEP else Laws().step_s(3, 100, with_features=True)
     assert span_seconds(WITH_FEATURES, span, 100, profile) == pytest.approx(with_features)
+
+
+def test_branches_that_have_started_are_fed_without_features() -> None:
+    profile = profile_of({"cpu1": Laws()})
+    schedule = MIRROR.model_copy(update={"exit_features": True, "exit_top_k": 1})
+    roots = sum(schedule.exit_roots_per_row)
+    later, first = (Span("cpu1", Work.BRANCH_STEP, 0, 1, 1, rows) for rows in (roots, roots + 1))
+    assert span_seconds(schedule, later, 100, profile) == pytest.approx(Laws().step_s(roots, 100))
+    assert span_seconds(schedule, first, 100, profile) == pytest.approx(Laws().start_s(roots + 1, 100))
+
+
+def test_a_target_that_has_waited_for_another_lane_takes_what_waking_up_takes_more() -> None:
+    profile = profile_of({"cpu0": Laws()})
+    lane = profile.lanes[0].model_copy(update={"wake_s": 7e-3})
+    waking = profile.model_copy(update={"lanes": (lane, *profile.lanes[1:])})
+
+    def more_s(schedule: Schedule, work: Work) -> float:
+        span = Span("cpu0", work, 0, 1, 1, 2)
+        return span_seconds(schedule, span, 100, waking) - span_seconds(schedule, span, 100, profile)
+
+    assert more_s(SPECULATIVE, Work.VERIFY) == more_s(MIRROR, Work.PREFIX) == pytest.approx(7e-3)
+    assert more_s(PLAIN, Work.VERIFY) == more_s(MIRROR, Work.SUFFIX) == 0
 
 
 @pytest.mark.parametrize(("rows", "context"), [(10, 100), (1, 221)])

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.fitting.fit import CATCH_UP_ROWS
 from calibrate.fitting.ratios import NORMAL_90, Estimate, Ratio, estimate
 from calibrate.profiling.grid import full_effort, quick_effort
 from calibrate.profiling.lane_parts import LaneParts, prefill
@@ -16,12 +15,12 @@ from runtime.wire.measurement import Measurement
 from tests.calibrate.profiling.fake_machine import DRAFT_PREFILL, NUM_LAYERS, FakeEngine, FakeLane, Laws
 
 CONTEXTS = (20, 220)
-BOTH_STEPS = ("draft_step", "draft_step_features")
+STEPS = ("draft_step", "draft_step_features", "draft_start")
 PARTS = LaneParts(
     effort=quick_effort(4, CONTEXTS),
     num_layers=NUM_LAYERS,
     exit_layers=(4, 6),
-    draft_steps=BOTH_STEPS,
+    draft_steps=STEPS,
     num_streams=0,
     source="a test",
 )
@@ -51,7 +50,7 @@ def estimates_of(
     effort_of=st.sampled_from([quick_effort, full_effort]),
     max_window=st.integers(1, 9),
     exit_layers=st.sampled_from([(), (3,), (4, 6)]),
-    draft_steps=st.sampled_from([(), BOTH_STEPS[:1], BOTH_STEPS]),
+    draft_steps=st.sampled_from([(), STEPS[:1], STEPS]),
     num_streams=st.integers(0, 2),
 )
 def test_no_part_is_timed_twice_and_all_tables_find_theirs(
@@ -68,10 +67,7 @@ def test_no_part_is_timed_twice_and_all_tables_find_theirs(
     assert len(cells) == len(set(cells))
     lane = found(parts, {cell.measurement: estimate([Ratio(0.1, 0.05)]) for cell in cells})
     assert tuple(lane.exit) == exit_layers
-    assert (lane.draft_step is None, lane.draft_step_features is None) == (
-        "draft_step" not in draft_steps,
-        "draft_step_features" not in draft_steps,
-    )
+    assert tuple(name for name in STEPS if getattr(lane, name) is not None) == draft_steps
 
 
 def test_verifications_are_timed_at_every_row_count_and_at_longer_contexts_at_some() -> None:
@@ -108,14 +104,21 @@ def test_heads_and_the_first_exit_are_timed_alone() -> None:
 
 
 def test_steps_are_timed_as_they_occur() -> None:
-    """One row has no features; a few rows with features catch up, and only the last one proposes."""
+    """One row has no features; several with features read what was committed, and only the last one proposes."""
     steps = measurements(PARTS, "draft_step")
     assert not any(one.with_features for one in steps if one.rows == 1)
-    assert {one.rows for one in steps if one.with_features} == set(PARTS.effort.draft_rows) - {1}
-    for one in steps:
-        catches_up = one.with_features and one.rows <= CATCH_UP_ROWS
-        alone_in_a_step_with_features = one.rows == 1 and one.num_proposals == 1
-        assert one.num_proposals == (1 if catches_up or alone_in_a_step_with_features else None)
+    reading = [one for one in steps if one.num_proposals == 1]
+    assert {one.rows for one in reading if one.with_features} == {2, 4, 5}
+    assert {one.rows for one in steps if one.num_proposals is None} == set(PARTS.effort.draft_rows)
+
+
+def test_the_step_that_starts_branches_reads_a_window_and_proposes_for_every_branch() -> None:
+    starts = measurements(PARTS, "draft_start")
+    assert {one.rows for one in starts} == {rows for rows in PARTS.effort.draft_rows if rows > 3}
+    assert all(one.with_features for one in starts)
+    assert {one.rows - one.num_proposals for one in starts} == {3}
+    without = replace(PARTS, draft_steps=("draft_step",))
+    assert measurements(without, "draft_start") == []
 
 
 def test_tables_state_means_at_the_speed_of_the_lanes_anchors() -> None:
@@ -129,8 +132,9 @@ def test_tables_state_means_at_the_speed_of_the_lanes_anchors() -> None:
             assert lane.lm_head.at(rows, 120) == pytest.approx(slower * laws.head_s(rows))
             assert lane.exit[6].at(rows, 120) == pytest.approx(slower * laws.exit_s(rows))
         assert lane.draft_step.at(16, 120) == pytest.approx(slower * laws.step_s(16, 120))
-        with_features_s = laws.step_s(16, 20, with_features=True)
-        assert lane.draft_step_features.at(16, 20) == pytest.approx(slower * with_features_s)
+        with_features_s = laws.step_s(5, 20, with_features=True)
+        assert lane.draft_step_features.at(5, 20) == pytest.approx(slower * with_features_s)
+        assert lane.draft_start.at(16, 20) == pytest.approx(slower * laws.start_s(16, 20))
         assert lane.prefill.at(220, 0) == pytest.approx(slower * laws.prefill_s(220))
         assert lane.draft_prefill.at(220, 0) == pytest.approx(slower * DRAFT_PREFILL * laws.prefill_s(220))
 

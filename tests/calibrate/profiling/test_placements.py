@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from calibrate.profiling.placements import check_schedules, fit_schedules
 from tests.calibrate.profiling.fake_machine import LANES
 
-BOTH_STEPS = ("draft_step", "draft_step_features")
+BOTH_STEPS = ("draft_step", "draft_step_features", "draft_start")
 
 
 @pytest.mark.parametrize("max_window", [1, 3, 8])
@@ -20,7 +20,10 @@ def test_every_lane_and_every_placement_is_fitted_with_every_kind_of_step(max_wi
     placements = [("cpu0", "cpu1"), ("cpu1", "cpu0"), ("cpu0+1", "cpu0+1")]
     assert drafting == {(*placement, features) for placement in placements for features in (False, True)}
     mirrors = [one for one in schedules if one.method == "mirror"]
-    assert [(one.target_lane, one.draft_lane) for one in mirrors] == placements[:2]
+    kinds = [False, True] if exit_layers else [False]
+    assert [(one.target_lane, one.draft_lane, one.exit_features) for one in mirrors] == [
+        (*placement, features) for features in kinds for placement in placements[:2]
+    ]
     assert {one.exit_layer for one in mirrors} == ({6} if exit_layers else {None})
     assert all(one.num_speculative_tokens <= max_window for one in schedules if one.draft_lane is not None)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from calibrate.recording.recorded_models import load_models
-from calibrate.recording.recorded_text import greedy_text
+from calibrate.recording.recorded_text import target_text
 from calibrate.recording.recorded_trees import RecordedHead, digest_of
 from calibrate.recording.recorder import RecordSettings, fingerprint, record_acceptance
 from decoding.errors import ModelFormatError
@@ -150,7 +150,7 @@ def play_streams(pair, tree, schedule, prompt):
 
 def test_states_of_the_last_layer_are_those_before_the_norm() -> None:
     target = tiny_target()
-    text = greedy_text(target, PROMPTS[0].ids, max_new_tokens=5, layers=(4, 2))
+    text = target_text(target, PROMPTS[0].ids, max_new_tokens=5, layers=(4, 2))
     rows = len(PROMPTS[0].ids) + len(text.tokens) - 1
     assert {layer: states.shape for layer, states in text.states.items()} == {2: (rows, 16), 4: (rows, 16)}
     best = target.logits(text.states[4][None])[0].argmax(-1)

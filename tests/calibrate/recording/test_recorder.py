@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from calibrate.prompts import EncodedPrompt
-from calibrate.recording.recorded_text import greedy_text
+from calibrate.recording.recorded_text import target_text
 from calibrate.recording.recorder import RecordedModels, Recorder, RecordSettings, fingerprint, record_acceptance
 from decoding.errors import RecordError
 from decoding.messages import NO_WINDOW, Window
@@ -112,16 +112,16 @@ def test_the_text_is_that_of_the_runtime_to_the_last_token(record: AcceptanceRec
 
 def test_a_text_ends_with_eos() -> None:
     target = tiny_target()
-    whole = greedy_text(target, PROMPTS[0].ids, max_new_tokens=12, layers=()).tokens
+    whole = target_text(target, PROMPTS[0].ids, max_new_tokens=12, layers=()).tokens
     stop = whole[4]
     assert stop not in whole[:4]
     target.config = replace(target.config, eos_token_ids=(stop,))
-    assert greedy_text(target, PROMPTS[0].ids, max_new_tokens=12, layers=()).tokens == whole[:5]
+    assert target_text(target, PROMPTS[0].ids, max_new_tokens=12, layers=()).tokens == whole[:5]
 
 
 def test_states_and_margins_are_those_of_one_pass_over_the_text() -> None:
     target, prompt = tiny_target(), PROMPTS[1].ids
-    text = greedy_text(target, prompt, max_new_tokens=12, layers=(3, 1))
+    text = target_text(target, prompt, max_new_tokens=12, layers=(3, 1))
     ids = [*prompt, *text.tokens[:-1]]
     for layer in (1, 3):
         assert torch.allclose(text.states[layer], states_of(target, ids, layer), atol=1e-4)

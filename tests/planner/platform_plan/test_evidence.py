@@ -5,6 +5,7 @@ from planner.platform_plan.evidence import public_evidence, rate_of_share
 MISSED = {
     "Lunar Lake, draft on the NPU, 1 drafted, times the GPU alone": (0.74, 1.0),
     "Ryzen AI Max 385, with a 1B draft, 4 drafted, times the target alone (zero gain)": (1.0, 1.49),
+    "Ryzen AI Max+ 395, Llama-3.2-1B in 4 bits on the NPU alone, tokens/s": (49.5, 5.1),
     "M4 with 16 GB, draft on the Neural Engine, 2 drafted in turn, times the GPU alone (zero gain)": (0.9, 0.49),
     "M5 Pro, GPU decoding next to a draft on the same GPU": (-0.3, -0.49),
 }

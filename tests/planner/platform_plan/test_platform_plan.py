@@ -1,3 +1,6 @@
+import re
+from dataclasses import replace
+
 import pytest
 
 from decoding.errors import PlanError
@@ -7,7 +10,7 @@ from hwprofiles.platform import load_platform
 from planner.platform_plan.advice import advice
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.page import render_page
-from planner.platform_plan.platform_plan import plan_platform
+from planner.platform_plan.platform_plan import TOO_SLOW, plan_platform
 from planner.platform_plan.question import assumed_question
 from sim.acceptance.assumed import Bernoulli
 from sim.cost.roofline import StoredModel
@@ -59,20 +62,63 @@ def test_no_schedule_beats_its_bound(lunar_lake):
     assert all(one.speedup <= one.bound * (1 + 1e-9) for one in lunar_lake.ranking)
 
 
+def test_the_bound_of_mirror_is_a_round_as_long_as_the_longer_of_both(lunar_lake):
+    profile, record = lunar_lake.profile, lunar_lake.question.record
+    context = sum(record.contexts) / len(record.contexts)
+    slow = next(one for one in lunar_lake.ranking if one.pair.draft == "npu" and one.schedule.traits.overlaps)
+    window, npu = slow.schedule.num_speculative_tokens, profile.lane("npu")
+    drafting_s = window * (npu.dispatch_s + npu.draft_s(1, context))
+    verify_s = profile.lane("gpu").verify_s(profile.num_layers, window + 1, context)
+    longer_s = max(drafting_s, verify_s)
+    assert slow.bound == pytest.approx((window + 1) * lunar_lake.plain.tpot_s / longer_s, rel=1e-3)
+    widest = max(
+        (one for one in lunar_lake.ranking if one.pair == slow.pair and one.schedule.traits.overlaps),
+        key=lambda one: one.schedule.num_speculative_tokens,
+    )
+    assert widest.bound < 8 * lunar_lake.plain.tpot_s / profile.lane("gpu").verify_s(profile.num_layers, 8, context)
+
+
+def test_what_nobody_measured_of_a_few_rows_widens_every_interval_but_that_of_plain_decoding(lunar_lake):
+    plain, drafting = lunar_lake.plain, lunar_lake.drafting
+    assert plain.relative_error == plain.prediction.relative_error
+    assert drafting.relative_error > drafting.prediction.relative_error
+    assert lunar_lake.comparison.machine_error > drafting.few_rows_error > 0
+
+
+def test_rates_alone_come_with_the_default_alternatives_and_exits():
+    plan = plan_platform(question(rate=0.6))
+    assert {one.schedule.root_source for one in plan.ranking} == {None, "draft", "exit"}
+    assert plan.question.acceptance.low == plan.question.acceptance.high == 0.6
+
+
 def test_its_predictions_are_those_of_the_simulator(lunar_lake):
     for one in lunar_lake.ranking[::40]:
         assert predict(one.schedule, lunar_lake.profile, lunar_lake.question.record).tpot_s == one.tpot_s
 
 
 def test_a_target_that_is_much_slower_elsewhere_is_left_out_by_name(lunar_lake):
-    assert any(reason.startswith("target on npu: plain decoding takes") for reason in lunar_lake.left_out)
+    (npu,) = (reason for reason in lunar_lake.left_out if reason.startswith("target on npu: plain decoding takes"))
+    assert float(re.search(r"takes ([\d.]+)×", npu).group(1)) > TOO_SLOW
     assert {one.pair.target for one in lunar_lake.ranking} == {"gpu"}
+
+
+def test_the_advice_says_what_the_chosen_place_has_to_hold(lunar_lake):
+    text = "\n".join(advice(lunar_lake))
+    assert re.search(r"Both on gpu: memory has to hold 9\.\d GB \(.*\); 28\.8 GB are usable\.", text)
 
 
 def test_a_draft_that_is_never_right_does_not_pay_and_the_advice_is_to_leave_it_out():
     plan = plan_platform(question(rate=0.0001))
     assert plan.pays == "no"
     assert "Leave the draft out" in "\n".join(advice(plan))
+
+
+def test_where_the_answer_turns_on_an_acceptance_that_nobody_measured_it_is_not_told(lunar_lake):
+    needed, rate = lunar_lake.needed, lunar_lake.question.acceptance
+    doubtful = replace(rate, low=needed.high * 0.9)
+    plan = replace(lunar_lake, question=replace(lunar_lake.question, acceptance=doubtful))
+    assert (lunar_lake.pays, plan.pays) == ("yes", "cannot_tell")
+    assert "Measure it, or give it." in next(advice(plan))
 
 
 def test_acceptance_from_which_on_it_pays_lies_between_never_and_always_right(lunar_lake):

@@ -8,7 +8,7 @@ import pytest
 
 from decoding.errors import ConfigError, ProfileError, RecordError
 from decoding.methods import METHODS
-from decoding.record import RecordedTree
+from decoding.record import RecordedChain, RecordedTree
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from planner.search.space import SearchSpace, asked, placement_name, survey
@@ -32,7 +32,8 @@ def record():
 
 
 def test_every_method_and_root_source_is_offered_once(profile):
-    schedules = survey(SMALL, profile, acceptance_record(trees=TREES, chains=CHAINS)).schedules
+    blocks = RecordedChain(method="block", drafter="eagle")
+    schedules = survey(SMALL, profile, acceptance_record(trees=TREES, chains=(*CHAINS, blocks))).schedules
     assert {schedule.method for schedule in schedules} == set(METHODS)
     assert {schedule.root_source for schedule in schedules} == {None, "exit", "draft", "hybrid"}
     assert len(set(schedules)) == len(schedules)

@@ -34,8 +34,11 @@ FAMILIES = {
     "llama, biased": ("LlamaConfig", {"attention_bias": True, "mlp_bias": True}),
     "llama 3.1": ("LlamaConfig", {"rope_parameters": LLAMA3_ROPE}),
     "mistral": ("MistralConfig", {"sliding_window": None, "head_dim": 8}),
+    "mistral, sliding window": ("MistralConfig", {"sliding_window": 40, "head_dim": 8}),
     "qwen2": ("Qwen2Config", {"tie_word_embeddings": True}),
     "qwen3": ("Qwen3Config", {"head_dim": 16}),
+    "opt": ("OPTConfig", {"ffn_dim": 48, "word_embed_proj_dim": 32}),
+    "opt, own head": ("OPTConfig", {"ffn_dim": 40, "word_embed_proj_dim": 32, "tie_word_embeddings": False}),
 }
 IDS = [(13 * place + 5) % 97 for place in range(40)]
 
@@ -46,8 +49,13 @@ def reference(request, tmp_path_factory):
     transformers = pytest.importorskip("transformers")
     name, options = FAMILIES[request.param]
     torch.manual_seed(0)
-    sizes = {key: value for key, value in SIZES.items() if key not in {*options, "rope_theta"}}
-    rope = {} if "rope_parameters" in options else {"rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}}
+    others = {"rope_theta", "num_key_value_heads", "intermediate_size"} if name == "OPTConfig" else {"rope_theta"}
+    sizes = {key: value for key, value in SIZES.items() if key not in {*options, *others}}
+    rope = (
+        {}
+        if "rope_parameters" in options or name == "OPTConfig"
+        else {"rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}}
+    )
     model = transformers.AutoModelForCausalLM.from_config(getattr(transformers, name)(**sizes, **rope, **options))
     with torch.no_grad():
         for parameter in model.parameters():

@@ -26,6 +26,20 @@ LLAMA3 = {
 }
 
 
+OPT = {
+    "architectures": ["OPTForCausalLM"],
+    "activation_function": "relu",
+    "vocab_size": 61,
+    "num_hidden_layers": 4,
+    "hidden_size": 32,
+    "ffn_dim": 24,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 128,
+    "word_embed_proj_dim": 32,
+    "do_layer_norm_before": True,
+}
+
+
 @pytest.mark.parametrize("name", sorted(set(LLAMA) - {"architectures"}))
 @pytest.mark.parametrize("value", [None, "32", [32], {}, True, 0, -1, 10**30, float("1e300"), 2.5])
 def test_every_field_has_its_type_and_its_range(name, value) -> None:
@@ -77,6 +91,53 @@ def test_what_others_write_for_nothing_is_nothing() -> None:
     found = ModelConfig.from_hf(LLAMA | absent | {"attention_bias": None, "rope_theta": 500_000, "unknown": {}})
     assert (found.num_kv_heads, found.head_dim, found.rope_theta, found.rope_scaling) == (4, 8, 500_000.0, None)
     assert found.eos_token_ids == ()
+
+
+def test_an_opt_config_says_what_is_other_about_it() -> None:
+    found = ModelConfig.from_hf(OPT)
+    assert (found.positions, found.norm, found.mlp) == ("learned", "layer", "relu")
+    assert (found.intermediate_size, found.num_kv_heads, found.head_dim) == (24, 4, 8)
+    assert found.tie_embeddings
+    assert not ModelConfig.from_hf(OPT | {"tie_word_embeddings": False}).tie_embeddings
+    assert (found.attention_bias, found.attention_out_bias, found.mlp_bias) == (True, True, True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"word_embed_proj_dim": 16}, "word_embed_proj_dim 16 is not supported in OPT models; supported: 32"),
+        ({"do_layer_norm_before": False}, "do_layer_norm_before False is not supported"),
+        ({"enable_bias": False}, "enable_bias False is not supported"),
+        ({"layer_norm_elementwise_affine": False}, "layer_norm_elementwise_affine False is not supported"),
+        ({"_remove_final_layer_norm": True}, "_remove_final_layer_norm True is not supported"),
+        ({"activation_function": "gelu"}, "activation_function 'gelu' is not supported; supported: 'relu'"),
+        ({"num_attention_heads": 5}, "hidden_size 32 is not a multiple of num_attention_heads 5"),
+        ({"ffn_dim": "24"}, "ffn_dim: Input should be"),
+    ],
+)
+def test_variants_of_opt_that_are_not_supported_are_named(changes, complaint) -> None:
+    with pytest.raises(ModelError, match=rf"my\.json: {complaint}"):
+        ModelConfig.from_hf(OPT | changes, source="my.json")
+
+
+def test_a_sliding_window_bounds_the_text() -> None:
+    """A text that fits into the window is seen whole, so that full attention is right for it."""
+    mistral = LLAMA | {"architectures": ["MistralForCausalLM"]}
+    assert ModelConfig.from_hf(mistral | {"sliding_window": 24}).max_position == 24
+    assert ModelConfig.from_hf(mistral | {"sliding_window": 4096}).max_position == 128
+    assert ModelConfig.from_hf(mistral | {"sliding_window": None}).max_position == 128
+    qwen = LLAMA | {"architectures": ["Qwen2ForCausalLM"], "sliding_window": 24}
+    assert ModelConfig.from_hf(qwen | {"use_sliding_window": True}).max_position == 24
+    assert ModelConfig.from_hf(qwen | {"use_sliding_window": False}).max_position == 128
+    assert ModelConfig.from_hf(LLAMA | {"sliding_window": 24}).max_position == 128
+    with pytest.raises(ModelError, match=r"my\.json: use_sliding_window is true, but sliding_window is None"):
+        ModelConfig.from_hf(qwen | {"use_sliding_window": True, "sliding_window": None}, source="my.json")
+
+
+def test_what_is_made_of_parts_of_a_llama_refuses_others() -> None:
+    ModelConfig.from_hf(LLAMA).require_rotary("heads")
+    with pytest.raises(ModelError, match=r"heads: made for targets with rotary positions.* not for OPTForCausalLM"):
+        ModelConfig.from_hf(OPT).require_rotary("heads")
 
 
 def test_both_places_of_the_scaling_are_read() -> None:

@@ -13,7 +13,7 @@ from runtime.models.kv_cache import KVCache
 from runtime.models.row_invariance import linear
 from runtime.models.self_test import is_row_invariant
 from runtime.models.weights import load_decoder
-from tests.tiny_models import tiny_target
+from tests.tiny_models import OPT, tiny_target
 
 LENGTH, PROMPT = 80, 50
 DTYPES = [torch.float32, torch.bfloat16]
@@ -92,6 +92,9 @@ IDS = torch.randint(61, (LENGTH,), generator=torch.Generator().manual_seed(4)).t
 
 @cache
 def decoder_of(num_heads, num_kv_heads, dtype):
+    """One without key/value heads is an OPT."""
+    if num_kv_heads == 0:
+        return tiny_target(**OPT | {"num_heads": num_heads, "num_kv_heads": num_heads}).to(dtype)
     return tiny_target(num_heads=num_heads, num_kv_heads=num_kv_heads).to(dtype)
 
 
@@ -102,7 +105,7 @@ def decoded_plainly(num_threads, num_heads, num_kv_heads, dtype):
 
 @pytest.mark.parametrize("num_threads", [1, 2])
 @pytest.mark.parametrize("dtype", DTYPES)
-@given(sizes=chunkings(), heads=st.sampled_from([(4, 2), (6, 2), (3, 3)]))
+@given(sizes=chunkings(), heads=st.sampled_from([(4, 2), (6, 2), (3, 3), (4, 0)]))
 @settings(deadline=None, max_examples=12)
 def test_a_text_read_in_pieces_has_the_logits_of_plain_decoding(num_threads, dtype, heads, sizes) -> None:
     """With one to three queries a key, and texts on both sides of slot 64."""
@@ -113,6 +116,7 @@ def test_a_text_read_in_pieces_has_the_logits_of_plain_decoding(num_threads, dty
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_test_at_start_up_tells_it(dtype) -> None:
     assert is_row_invariant(tiny_target().to(dtype))
+    assert is_row_invariant(tiny_target(**OPT).to(dtype))
 
 
 @pytest.mark.skipif(not is_present(), reason="the embedded model has not been fetched")

@@ -46,6 +46,45 @@ def test_shards_are_one_model(folder):
     assert all(torch.equal(tensor, parts.state_dict()[name]) for name, tensor in whole.state_dict().items())
 
 
+def save_at(tensors, path, offset):
+    """Write tensors so that the first of them starts so many bytes after a multiple of 64."""
+    for padding in range(0, 128, 8):
+        save_file(tensors, path, metadata={"padding": "x" * padding})
+        if (8 + int.from_bytes(path.read_bytes()[:8], "little")) % 64 == offset:
+            return
+    raise AssertionError(offset)
+
+
+def stays_on_disk(matrix, folder):
+    """Whether the memory of a matrix is that of the mapped file."""
+    return matrix.untyped_storage().nbytes() == (folder / "model.safetensors").stat().st_size
+
+
+@pytest.mark.parametrize("offset", [0, 8])
+def test_matrices_stay_on_disk_where_they_are_aligned(folder, offset):
+    whole = load_decoder(folder, dtype=torch.float32)
+    tensors = {name: tensor.clone() for name, tensor in load_file(folder / "model.safetensors").items()}
+    save_at(tensors, folder / "model.safetensors", offset)
+    mapped = load_decoder(folder, dtype=torch.float32)
+    state = mapped.state_dict()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in tensors.items() if name in state)
+    assert torch.equal(
+        mapped.layers[2].gate_up.weight,
+        torch.cat([tensors[f"model.layers.2.mlp.{part}_proj.weight"] for part in ("gate", "up")]),
+    )
+    assert torch.equal(
+        mapped.layers[2].qkv.weight,
+        torch.cat([tensors[f"model.layers.2.self_attn.{part}_proj.weight"] for part in "qkv"]),
+    )
+    matrices = {name: tensor for name, tensor in mapped.named_parameters() if tensor.dim() == 2}
+    assert all(tensor.data_ptr() % 64 == 0 for tensor in matrices.values())
+    shared = {name.split(".")[-2] for name, tensor in matrices.items() if stays_on_disk(tensor, folder)}
+    assert shared == ({"embedding", "out", "gate_up", "down"} if offset == 0 else set())
+    converted = load_decoder(folder, dtype=torch.bfloat16)
+    assert not any(stays_on_disk(tensor, folder) for tensor in converted.parameters())
+    assert whole.config == mapped.config
+
+
 @pytest.mark.parametrize("file", ["model.safetensors.index.json", "model-2.safetensors"])
 def test_a_truncated_file_is_named(folder, file):
     shard(folder)

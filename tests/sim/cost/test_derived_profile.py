@@ -18,6 +18,7 @@ from sim.cost.derived_profile import POOL_EFFICIENCY, Demand, derived_profile, d
 from sim.cost.group_cost import cost_of
 from sim.cost.roofline import StoredModel
 from sim.evaluator import predict
+from sim.world import simulate
 
 DATASHEET = {"status": "datasheet", "source": "made up"}
 
@@ -55,6 +56,14 @@ def demand(lanes, *, target="qwen3-8b", max_context=512):
 
 
 ALL = ["gpu0", "npu", "gpu1", "gpus"]
+TEXTS = Texts(num_texts=2, num_tokens=24, prompt_length=64)
+ACCEPTANCE = Bernoulli(0.6, texts=TEXTS, alternative_rates=(0.2, 0.3), exit_coverage={20: (0.3, 0.4)})
+SCHEDULES = [
+    {"method": "autoregressive"},
+    {"method": "speculative", "num_speculative_tokens": 3},
+    {"method": "mirror", "num_speculative_tokens": 3, "root_source": "draft", "draft_top_k": 2},
+    {"method": "mirror", "num_speculative_tokens": 2, "root_source": "exit", "exit_layer": 20, "exit_top_k": 2},
+]
 
 
 def test_tables_hold_what_the_roofline_says_at_their_own_places():
@@ -114,7 +123,7 @@ def test_parallel_tracks_meet_after_every_segment_only():
 
 
 def test_a_target_on_the_npu_is_slowed_by_a_draft_on_the_gpu_by_other_shares():
-    found = derived_profile(platform(), demand(["gpu0", "npu"])).profile
+    found = derived_profile(platform(), demand(["gpu0", "npu", "gpu1"])).profile
     assert found.slowdown("npu", "gpu0") != found.slowdown("gpu0", "npu")[::-1]
 
 
@@ -136,6 +145,41 @@ def test_lanes_on_one_memory_slow_each_other_by_fair_shares_and_others_do_not():
     assert wants == pytest.approx(POOL_EFFICIENCY.value * 2e11 - 80e9, rel=0.02)
 
 
+def test_where_all_share_one_memory_the_simulator_works_the_shares_out():
+    found = derived_profile(platform(), demand(["gpu0", "npu"])).profile
+    assert found.memory_pool_bytes_per_s == pytest.approx(POOL_EFFICIENCY.value * 2e11)
+    assert found.slowdown("gpu0", "npu") == (1.0, 1.0)
+    assert found.contention_of("gpu0", "npu").relative_error == POOL_EFFICIENCY.relative_error
+
+
+def test_members_of_a_group_on_one_memory_draw_from_it_together():
+    data = platform().model_dump(exclude_none=True)
+    data["memory_pools"]["memory"]["devices"] = ["gpu0", "npu", "gpu1"]
+    data["devices"]["gpu1"] = data["devices"]["gpu0"]
+    crowded = Platform.model_validate(data)
+    alone = derived_profile(crowded, demand(["gpu0", "npu", "gpu1", "gpus"])).profile
+    assert alone.slowdown("gpus", "npu")[0] > alone.slowdown("gpu0", "npu")[0]
+
+
+PLAYED = [
+    (lanes, asked)
+    for lanes in (("gpu0", "npu"), ("gpu0", "gpu1"), ("gpus", "gpus"))
+    for asked in SCHEDULES
+    if lanes[0] != lanes[1] or asked["method"] != "mirror"
+]
+
+
+@pytest.mark.parametrize(("lanes", "asked"), PLAYED)
+def test_both_simulated_worlds_play_a_derived_profile_alike(lanes, asked):
+    profile = derived_profile(platform(), demand(ALL, max_context=128)).profile
+    others = {} if asked["method"] == "autoregressive" else {"draft_lane": lanes[1], "drafter": profile.drafter}
+    schedule = Schedule(target_lane=lanes[0], **others, **asked | ({"exit_layer": 18} if "exit_layer" in asked else {}))
+    acceptance = Bernoulli(0.6, texts=TEXTS, alternative_rates=(0.2, 0.3), exit_coverage={18: (0.3, 0.4)})
+    played = simulate(schedule, profile, acceptance, trace=False)
+    found = predict(schedule, profile, acceptance)
+    assert [trace.decode_s for trace in played] == pytest.approx(found.prompt_decode_s, abs=1e-9)
+
+
 def test_every_number_names_its_source_and_what_nobody_published_is_called_guessed():
     found = derived_profile(platform(), demand(ALL))
     assert all(one.source for one in found.assumptions)
@@ -151,14 +195,6 @@ def test_a_device_without_a_memory_is_refused():
         derived_profile(bare, demand(["gpu0"]))
 
 
-TEXTS = Texts(num_texts=2, num_tokens=24, prompt_length=64)
-ACCEPTANCE = Bernoulli(0.6, texts=TEXTS, alternative_rates=(0.2, 0.3), exit_coverage={20: (0.3, 0.4)})
-SCHEDULES = [
-    {"method": "autoregressive"},
-    {"method": "speculative", "num_speculative_tokens": 3},
-    {"method": "mirror", "num_speculative_tokens": 3, "root_source": "draft", "draft_top_k": 2},
-    {"method": "mirror", "num_speculative_tokens": 2, "root_source": "exit", "exit_layer": 20, "exit_top_k": 2},
-]
 BETTER = {
     "gpu": ("memory_efficiency", "bf16_flops"),
     "cpu": ("memory_efficiency",),

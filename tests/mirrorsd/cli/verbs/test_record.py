@@ -45,6 +45,15 @@ def test_exits_can_be_chosen(mirrorsd, words, prompt_file, tmp_path):
     assert AcceptanceRecord.load(out).exit_layers == (1, 3)
 
 
+def test_sampled_texts_are_recorded_by_seed(mirrorsd, words, prompt_file, tmp_path):
+    out = tmp_path / "record.npz"
+    more = ("--prompts", prompt_file(*PROMPTS), "--out", out, "--temperature", 1.0, "--texts", 2, "--seed", 7)
+    assert mirrorsd(*words, *more).exit_code == 0
+    record = AcceptanceRecord.load(out)
+    assert (record.temperature, record.seed, len(record.prompts)) == (1.0, 7, 2 * len(PROMPTS))
+    assert [prompt.name.split(", ")[-1] for prompt in record.prompts] == ["seed 7", "seed 8"] * len(PROMPTS)
+
+
 def test_exits_can_be_recorded_for_wider_budgets(mirrorsd, words, prompt_file, tmp_path):
     out = tmp_path / "record.npz"
     for given, num_candidates in (((), 17), (("--max-exit-top-k", 30), 31)):
@@ -83,6 +92,7 @@ def test_trees_of_the_heads_that_are_named_are_recorded(mirrorsd, words, prompt_
         (("--heads", "nowhere"), "'nowhere' is not a shipped drafter"),
         (("--tree", "5"), "--tree 5: expected depth x top-k, such as 5x8"),
         (("--tree", "99x4"), "--tree 99x4: expected depth x top-k"),
+        (("--texts", "2"), "2 texts of every prompt at temperature 0: greedy ones are one each"),
     ],
 )
 def test_what_does_not_fit_is_said_and_nothing_is_written(mirrorsd, words, prompt_file, tmp_path, more, message):

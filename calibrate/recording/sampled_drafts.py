@@ -1,0 +1,123 @@
+"""What a draft that samples its tokens would get accepted along a sampled text: the ratio rule's probabilities.
+
+The rule (Leviathan 2211.17192, Chen 2302.01318) accepts a token drawn from the draft's q with min(1, p / q). So the
+token x of a text was drafted and accepted with q(x) min(1, p(x) / q(x)), while the text has it with p(x): given the
+text, it was accepted with min(1, q(x) / p(x)), each token on its own. What was drafted where it was not is drawn from
+max(q - p, 0), whatever the text has there.
+
+Shapes: N tokens of the text, W drafted places, V vocabulary; others by the legend of `runtime.models.decoder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from decoding.messages import Candidates
+from decoding.record import Ids
+from decoding.recorded.prompt_record import Shares
+from runtime.drafters.language_model.model import DraftModel
+from runtime.drafters.language_model.proposals import NUM_SAMPLED_FROM
+from runtime.models.kv_cache import KVCache
+from runtime.models.masks import prefill_pieces
+from runtime.verification.distributions import sample, truncated
+from runtime.verification.draws import uniform
+from runtime.verification.rules import Sampling
+
+NEVER = -1
+"""In place of a refused token where none is refused."""
+
+
+class SampledDrafts(NamedTuple):
+    """See `decoding.recorded.prompt_record.PromptRecord`; both [N, W]."""
+
+    acceptance: Shares
+    refused: Ids
+
+
+class SampledText(NamedTuple):
+    """A text that the target sampled.
+
+    Attributes:
+        ids: prompt and text.
+        start: tokens of the prompt.
+        probabilities: the target's at every token of the text, [N, V].
+        sampling: how.
+    """
+
+    ids: Sequence[int]
+    start: int
+    probabilities: Sequence[NDArray[np.float32]]
+    sampling: Sampling
+
+
+@torch.inference_mode()
+def sampled_drafts(
+    draft: DraftModel, text: SampledText, *, max_window: int, features_TE: Tensor | None = None
+) -> SampledDrafts:
+    """What is accepted and refused in windows from every position of a text.
+
+    `features_TE` are what `normalise_features` returned for the text's positions; without them a draft says the same
+    of a token wherever its window began.
+    """
+    num_tokens = len(text.ids) - text.start
+    acceptance = np.zeros((num_tokens, max_window), dtype=np.float32)
+    refused = np.full((num_tokens, max_window), NEVER, dtype=np.int32)
+    width = 1 if features_TE is None else max_window
+    for position, hidden_TD in enumerate(_hidden(draft, text, width, features_TE)):
+        for place, logits_V in enumerate(draft.output.logits(hidden_TD)):
+            token = position + place
+            drafted_from = truncated(logits_V, text.sampling.temperature, NUM_SAMPLED_FROM)
+            ids = tuple(draft.output.ids[list(drafted_from.tokens)].tolist())
+            decided = _decide(drafted_from._replace(tokens=ids), text, token)
+            starts = slice(position, position + 1) if width > 1 else slice(max(0, token - max_window + 1), token + 1)
+            rows = np.arange(starts.start, starts.stop)
+            acceptance[rows, token - rows], refused[rows, token - rows] = decided
+    return SampledDrafts(acceptance, refused)
+
+
+def _decide(drafted_from: Candidates, text: SampledText, token: int) -> tuple[float, int]:
+    """How often the text's token was drafted where it stands, and a token that was not the text's."""
+    wanted, target_V = text.ids[text.start + token], text.probabilities[token]
+    drafted = dict(zip(drafted_from.tokens, drafted_from.probabilities, strict=True))
+    acceptance = min(1.0, drafted.get(wanted, 0.0) / max(float(target_V[wanted]), 1e-30))
+    left = np.maximum(np.asarray(drafted_from.probabilities) - target_V[list(drafted_from.tokens)], 0.0)
+    if acceptance == 1.0 or not left.any():
+        return 1.0, NEVER
+    draw = uniform(text.sampling.seed, "draft", text.start + token)
+    return acceptance, drafted_from.tokens[sample(left, draw)]
+
+
+def _hidden(draft: DraftModel, text: SampledText, width: int, features_TE: Tensor | None) -> Iterator[Tensor]:
+    """For windows from every position the rows that propose their first `width` tokens, as far as the text goes.
+
+    A window's own tokens have no features: the target has not seen them yet.
+    """
+    ids, start = torch.tensor(list(text.ids)), text.start
+    weight = draft.decoder.embedding.weight
+    cache = KVCache(draft.decoder.config, len(ids) + width, dtype=weight.dtype)
+    shifted_TE = None
+    if features_TE is not None:
+        shifted_TE = features_TE.new_zeros(len(ids), features_TE.shape[-1])
+        shifted_TE[1:] = features_TE[: len(ids) - 1]
+
+    def feed(first: int, stop: int, *, is_known: bool) -> Tensor:
+        features = None if shifted_TE is None or not is_known else shifted_TE[first:stop]
+        positions = torch.arange(first, stop)
+        return draft.step(ids[first:stop], positions=positions, cache=cache, features_TE=features).hidden_TD
+
+    draft.output.add_prompt_tokens(text.ids[:start])
+    for first, stop in prefill_pieces(start - 1):
+        feed(first, stop, is_known=True)
+    for prefix in range(start, len(ids)):
+        cache.set_length(prefix - 1)
+        hidden_TD = feed(prefix - 1, prefix, is_known=True)
+        stop = min(prefix + width - 1, len(ids) - 1)
+        if stop > prefix:
+            hidden_TD = torch.cat([hidden_TD, feed(prefix, stop, is_known=False)])
+        yield hidden_TD

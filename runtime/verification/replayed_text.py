@@ -1,0 +1,90 @@
+"""Words put into the models' mouths: a run whose acceptance is known before, while the models do all their work.
+
+What is said is a matter of the place in the text alone. The target says the text. The draft says the text too, except
+where one of its tokens is to be refused: there it says another. So windows, verdicts, and which keys are kept follow
+from the rules as always, and a round ends where it is meant to end. Its next token starts a branch where draft or exit
+offer it among their candidates, and does not where they do not: hits and misses follow as well.
+
+Models with random weights are run like this, with the acceptance of a record of another pair, or with drawn ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain, count, islice
+
+from decoding.errors import ConfigError
+from decoding.schedule import Schedule
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplayedText:
+    """What is said at every place of a text after its prompt. Beyond its end the models speak for themselves.
+
+    Attributes:
+        prompt_length: places before.
+        text: the target's words.
+        drafted: the draft's words; at the end of a round another one than the text's.
+        in_draft: whether the draft offers the text's word for the start of a branch.
+        in_exit: the same of an early exit.
+    """
+
+    prompt_length: int
+    text: tuple[int, ...]
+    drafted: tuple[int, ...]
+    in_draft: tuple[bool, ...]
+    in_exit: tuple[bool, ...]
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.text), len(self.drafted), len(self.in_draft), len(self.in_exit)}
+        assert len(lengths) == 1, f"parts of a replayed text have lengths {sorted(lengths)}"
+
+    def target_token(self, position: int, own: int) -> int:
+        """What the target says at a place of prompt and text, in place of its own word."""
+        place = position - self.prompt_length
+        return self.text[place] if place < len(self.text) else own
+
+    def draft_token(self, position: int, own: int) -> int:
+        """The same of the draft."""
+        place = position - self.prompt_length
+        return self.drafted[place] if place < len(self.drafted) else own
+
+    def draft_alternatives(self, position: int, own: Sequence[int]) -> tuple[int, ...]:
+        """The draft's candidates for a place: as many as its own, with the word it says among them."""
+        place = position - self.prompt_length
+        if place >= len(self.text):
+            return tuple(own)
+        offered = [self.text[place]] if self.in_draft[place] else []
+        return _edited(own, [*offered, self.drafted[place]], self.text[place])
+
+    def exit_candidates(self, position: int, own: Sequence[int]) -> tuple[int, ...]:
+        """An exit's candidates for a place: as many as its own."""
+        place = position - self.prompt_length
+        if place >= len(self.text):
+            return tuple(own)
+        return _edited(own, [self.text[place]] if self.in_exit[place] else [], self.text[place])
+
+
+def require_replayable(schedule: Schedule, prompt: Sequence[int], replay: ReplayedText, vocab_size: int) -> None:
+    """Refuse what no replay is made for: windows that no draft model drafts, and what does not fit together.
+
+    Raises:
+        ConfigError: says which.
+    """
+    traits = schedule.traits
+    if not (traits.has_draft_model or traits.window == "none"):
+        raise ConfigError(f"method is {schedule.method}: acceptance is replayed for chains of a draft model alone")
+    if schedule.draft_streams:
+        raise ConfigError(f"draft_streams is {schedule.draft_streams}: what streams guess is not replayed")
+    if len(prompt) != replay.prompt_length:
+        raise ConfigError(f"the prompt has {len(prompt)} tokens, that of the replay {replay.prompt_length}")
+    if not all(0 <= token < vocab_size for token in (*replay.text, *replay.drafted)):
+        raise ConfigError(f"the replayed text has tokens outside of the target's 0..{vocab_size - 1}")
+
+
+def _edited(own: Sequence[int], first: Sequence[int], word: int) -> tuple[int, ...]:
+    """As many different ids as `own` has: the `first` ones, then those that are neither among them nor the word."""
+    others = [token for token in own if token != word and token not in first]
+    spare = (token for token in count() if token != word and token not in first and token not in others)
+    return tuple(islice(chain(dict.fromkeys(first), others, spare), len(own)))

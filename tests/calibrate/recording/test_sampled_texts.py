@@ -1,0 +1,245 @@
+"""Above temperature zero: rounds replayed along sampled texts are real rounds, exactly or in distribution."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+
+from calibrate.prompts import EncodedPrompt
+from calibrate.recording.recorded_models import load_models
+from calibrate.recording.recorded_text import target_text
+from calibrate.recording.recorder import Recorder, RecordSettings
+from calibrate.recording.sampled_drafts import SampledText, sampled_drafts
+from decoding.errors import RecordError
+from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule
+from runtime.drafters.language_model.folder import save_draft
+from runtime.drafters.language_model.model import DraftConfig, DraftModel
+from runtime.models.decoder import causal_mask
+from runtime.models.model_folder import NamedFolder
+from runtime.verification.distributions import probabilities, truncated
+from runtime.verification.rules import Sampling
+from sim.acceptance.replay import Replay
+from sim.cost.cost_model import ConstantCost, PartKind
+from sim.world import simulate
+from tests.planner.synthetic import machine
+from tests.runtime import plain
+from tests.runtime.thread_lanes import thread_engine
+from tests.runtime.tiny_folders import TinyFolders, save_exits_of, save_target
+from tests.tiny_models import tiny_draft, tiny_target
+
+COST = ConstantCost(seconds_by_kind=dict.fromkeys(get_args(PartKind), 1e-3))
+COSTS = dict.fromkeys(("target", "draft"), COST)
+PROMPTS = (EncodedPrompt("short", "", (5, 17)), EncodedPrompt("long", "", tuple(range(7, 40))))
+EXIT = {"method": "mirror", "root_source": "exit", "exit_layer": 2, "exit_top_k": 3}
+CHAINS = {
+    "speculative": {"method": "speculative"},
+    "speculative with features": {"method": "speculative", "exit_features": True},
+    "mirror from the exit": EXIT,
+    "mirror from the draft": {"method": "mirror", "root_source": "draft", "draft_top_k": 3},
+    "hybrid mirror": EXIT | {"root_source": "hybrid", "draft_top_k": 2},
+    "mirror with features": EXIT | {"exit_features": True},
+}
+TEMPERATURE = 1.5
+"""Where the tiny models are far from sure."""
+NUM_RUNS = 250
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root, target = tmp_path_factory.mktemp("tiny"), tiny_target()
+    return TinyFolders(
+        decoder=target,
+        target=save_target(target, root / "target"),
+        drafter=save_poor_draft_of(target, root / "drafter"),
+        feature_drafter=save_poor_draft_of(target, root / "feature_drafter", exit_features=(1, 2)),
+        exits=save_exits_of(target, root / "exits"),
+    )
+
+
+def save_poor_draft_of(target, folder, *, exit_features=(), noise=0.12):
+    """The target with noise on its weights: it is right now and then."""
+    torch.manual_seed(5)
+    sizes = {"source_layers": (1, 2, 3, 4), "vocab_size": 61, "feature_layer": 2 if exit_features else 0}
+    draft = DraftModel(target.config, DraftConfig(**sizes, exit_features=exit_features))
+    draft.decoder.load_state_dict(target.state_dict(), strict=False)
+    for parameter in draft.decoder.layers.parameters():
+        parameter.data += noise * torch.randn_like(parameter)
+    if draft.fuse is not None:
+        torch.nn.init.normal_(draft.fuse.weight, std=0.1)
+    draft.share(target, torch.arange(61))
+    save_draft(draft, folder, target_name="tiny", metadata={})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def engine(folders):
+    with thread_engine(folders.target, exits_folder=folders.exits) as engine:
+        yield engine
+
+
+def recorded(folders, drafter, prompts=PROMPTS, **settings) -> AcceptanceRecord:
+    target, draft = NamedFolder("tiny", folders.target), NamedFolder("draft", drafter)
+    models = load_models(target, draft, folders.exits, dtype="float32")
+    wanted = {"exit_layers": (2,), "max_new_tokens": 16, "max_window": 4, "temperature": TEMPERATURE, "trees": ()}
+    recorder = Recorder(models, RecordSettings(**wanted | settings))
+    numbers = range(recorder.settings.num_texts)
+    return recorder.assemble([recorder.record(prompt, number) for prompt in prompts for number in numbers])
+
+
+def drafter_of(folders, fields):
+    return folders.feature_drafter if fields.get("exit_features") else folders.drafter
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_under_match_rounds_are_the_real_ones_of_the_same_seed(engine, folders, name) -> None:
+    """The rule writes the text of plain sampling, so that nothing is left to chance but the seed."""
+    fields = CHAINS[name] | {"num_speculative_tokens": 3}
+    drafter = drafter_of(folders, fields)
+    record = recorded(folders, drafter, num_texts=3, seed=40)
+    real = Schedule(**fields, target_lane="big", draft_lane="small", drafter=str(drafter))
+    simulated = simulate(Schedule(**fields, target_lane="target", draft_lane="draft"), machine(), record, costs=COSTS)
+    asked = [(prompt, seed) for prompt in PROMPTS for seed in (40, 41, 42)]
+    for (prompt, seed), text, trace in zip(asked, record.prompts, simulated, strict=True):
+        found = engine.generate(real, prompt.ids, max_new_tokens=16, temperature=TEMPERATURE, seed=seed)
+        assert list(found.tokens) == text.text.tolist()
+        assert [entry[2:] for entry in found.trace.rounds] == [entry[2:] for entry in trace.rounds]
+        assert text.name == f"{prompt.name}, seed {seed}"
+
+
+def first_rounds(rounds) -> tuple[object, ...]:
+    """Accepted tokens of the first two rounds, and whether the first one's outcome had a branch."""
+    counts = [entry.num_accepted for entry in rounds[:2]]
+    return (*counts, rounds[0].hit)
+
+
+def two_samples(ours: Counter, theirs: Counter) -> tuple[float, int]:
+    """Chi-square of two samples being of one distribution, rare outcomes taken together; its degrees of freedom."""
+    kinds = [kind for kind in ours | theirs if ours[kind] + theirs[kind] >= 10]
+    table = [(ours[kind], theirs[kind]) for kind in kinds]
+    table.append((ours.total() - sum(one for one, _ in table), theirs.total() - sum(other for _, other in table)))
+    table = [row for row in table if sum(row)]
+    shares = np.array([ours.total(), theirs.total()]) / (ours.total() + theirs.total())
+    return sum(
+        (count - sum(row) * share) ** 2 / (sum(row) * share)
+        for row in table
+        for count, share in zip(row, shares, strict=True)
+    ), len(table) - 1
+
+
+@pytest.fixture(scope="module")
+def many_texts(folders):
+    """Of one prompt, by the draft that takes features."""
+    return recorded(folders, folders.feature_drafter, PROMPTS[:1], num_texts=NUM_RUNS, seed=10_000, max_new_tokens=6)
+
+
+@pytest.mark.parametrize("name", ["mirror with features", "mirror from the exit"])
+def test_under_ratio_rounds_are_distributed_as_in_real_runs(engine, folders, many_texts, name) -> None:
+    """Counts of two rounds and the hit between them: what is accepted, and what that does to what comes after it."""
+    fields = CHAINS[name] | {"num_speculative_tokens": 2, "verification": "ratio"}
+    asked = Schedule(**fields, target_lane="target", draft_lane="draft")
+    ours = Counter(first_rounds(trace.rounds) for trace in simulate(asked, machine(), many_texts, costs=COSTS))
+    real = Schedule(**fields, target_lane="big", draft_lane="small", drafter=str(folders.feature_drafter))
+    theirs: Counter = Counter()
+    for seed in range(NUM_RUNS):
+        found = engine.generate(real, PROMPTS[0].ids, max_new_tokens=6, temperature=TEMPERATURE, seed=seed)
+        theirs[first_rounds(found.trace.rounds)] += 1
+    statistic, degrees = two_samples(ours, theirs)
+    assert degrees >= 4
+    assert statistic < degrees + 3.1 * (2 * degrees) ** 0.5 + 5  # beyond the 99.9th percentile
+
+
+def draft_logits(draft, ids, *, num_known, features_TE):
+    """After a text of which the first so many tokens are verified, from scratch."""
+    rows = None
+    if features_TE is not None:
+        rows = torch.zeros(1, len(ids), features_TE.shape[-1])
+        rows[0, 1:num_known] = features_TE[: num_known - 1]
+    mask = causal_mask(len(ids), torch.float32)
+    x = draft(torch.tensor([ids]), positions=torch.arange(len(ids)), mask=mask, features_BTE=rows)
+    return draft.output.rows @ x[0, -1]
+
+
+@pytest.mark.parametrize("features", [(), (1, 2)])
+def test_probabilities_are_those_of_the_rule(features) -> None:
+    """By the models without any cache: min(1, q / p) of every token of the text, after every shorter prefix."""
+    target = tiny_target()
+    draft = tiny_draft(target, exit_features=features)
+    sampling = Sampling("match", TEMPERATURE, 3)
+    found = target_text(target, PROMPTS[0].ids, max_new_tokens=9, layers=features, sampling=sampling)
+    ids, start = [*PROMPTS[0].ids, *found.tokens], len(PROMPTS[0].ids)
+    features_TE = plain.features(target, ids, features) if features else None
+    text = SampledText(ids, start, found.probabilities, sampling)
+    drafts = sampled_drafts(draft, text, max_window=3, features_TE=features_TE)
+    draft.output.add_prompt_tokens(PROMPTS[0].ids)
+    target_TV = plain.target_logits(target, ids)
+    for position in range(len(found.tokens)):
+        known = start + position
+        for place in range(min(3, len(found.tokens) - position)):
+            at = known + place
+            logits_V = draft_logits(draft, ids[:at], num_known=known, features_TE=features_TE)
+            best = truncated(logits_V, TEMPERATURE, 64)
+            q = dict(zip((draft.output.ids[index].item() for index in best.tokens), best.probabilities, strict=True))
+            p = probabilities(target_TV[at - 1], TEMPERATURE)
+            expected = min(1.0, q.get(ids[at], 0.0) / p[ids[at]])
+            assert drafts.acceptance[position, place] == pytest.approx(expected, rel=1e-3)
+            refused = drafts.refused[position, place]
+            assert refused == -1 if expected == 1 else q[refused] > p[refused]
+
+
+def test_a_seed_decides_what_is_drafted_and_more_seeds_come_to_the_probabilities(folders) -> None:
+    record = recorded(folders, folders.drafter, PROMPTS[1:])
+    schedule = Schedule(
+        method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=1, verification="ratio"
+    )
+    [text] = record.prompts
+
+    def accepted(seed: int) -> list[int]:
+        drafts = Replay(record, seed=seed)._joined.drafts(schedule)
+        return np.minimum(drafts.match_length, 1).tolist()
+
+    assert accepted(1) == accepted(1) != accepted(2)
+    mean = np.mean([accepted(seed) for seed in range(3000)], axis=0)
+    assert mean == pytest.approx(text.draft_acceptance[:, 0], abs=0.05)
+
+
+def test_a_sampled_record_is_saved_and_loaded(folders, tmp_path) -> None:
+    record = recorded(folders, folders.feature_drafter, num_texts=2)
+    record.save(tmp_path / "sampled.npz")
+    loaded = AcceptanceRecord.load(tmp_path / "sampled.npz")
+    assert (loaded.temperature, loaded.seed) == (TEMPERATURE, 0)
+    for ours, theirs in zip(record.prompts, loaded.prompts, strict=True):
+        for name in ("draft_acceptance", "refused_drafts", "feature_draft_acceptance", "feature_refused_drafts"):
+            assert (getattr(ours, name) == getattr(theirs, name)).all()
+            assert len(getattr(ours, name)) == len(ours.text)
+
+
+def test_rules_that_write_other_texts_are_refused(folders) -> None:
+    record = recorded(folders, folders.drafter, PROMPTS[:1])
+    fields = {"target_lane": "t", "draft_lane": "d", "num_speculative_tokens": 2}
+    greedy = Schedule(method="speculative", verification="greedy", **fields)
+    assert "sampled at temperature 1.5: verification greedy writes others" in str(record.missing(greedy))
+    streams = Schedule(method="speculative", verification="ratio", draft_streams=1, **fields)
+    assert "what draft_streams guess of a draft that samples" in str(record.missing(streams))
+    ratio = Schedule(method="speculative", verification="ratio", exit_features=True, **fields)
+    assert "no rollouts with exit features" in str(record.missing(ratio))
+
+
+@pytest.mark.parametrize("wrong", [{"num_texts": 2, "temperature": 0.0}, {"num_texts": 0}, {"temperature": -1.0}])
+def test_several_greedy_texts_are_refused(wrong) -> None:
+    with pytest.raises(RecordError, match="greedy ones are one each"):
+        RecordSettings(exit_layers=(2,), **{"temperature": 1.0} | wrong)
+
+
+def test_greedy_records_hold_nothing_new(folders, tmp_path) -> None:
+    record = recorded(folders, folders.drafter, PROMPTS[:1], temperature=0.0)
+    record.save(tmp_path / "greedy.npz")
+    with np.load(tmp_path / "greedy.npz") as arrays:
+        header = arrays["header"].tobytes().decode()
+        assert not any("acceptance" in name or "refused" in name for name in arrays.files)
+    assert '"format": "mirrorsd-acceptance-record-5"' in header
+    assert "temperature" not in header

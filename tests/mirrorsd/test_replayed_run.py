@@ -1,0 +1,168 @@
+"""Models with random weights go through the very rounds that a record of another pair, or rates, have in simulation."""
+
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decoding.errors import ConfigError
+from decoding.schedule import Schedule
+from decoding.trace import NOT_COMMITTED
+from mirrorsd.replayed_run import arbitrary_prompt, replayed_texts
+from runtime.storage.shape_folder import save_shape
+from sim.acceptance.acceptance_model import DrawnAcceptance
+from sim.cost.cost_model import ConstantCost, PartKind
+from sim.world import simulate
+from tests.planner.synthetic import VOCABULARY, acceptance_record, machine
+from tests.runtime.thread_lanes import thread_engine
+
+SHAPE = {
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": VOCABULARY,
+    "num_hidden_layers": 3,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-5,
+}
+EXIT = {"method": "mirror", "root_source": "exit", "exit_layer": 2, "exit_top_k": 3}
+SCHEDULES = {
+    "speculative": {"method": "speculative"},
+    "mirror from the exit": EXIT,
+    "mirror from the draft": {"method": "mirror", "root_source": "draft", "draft_top_k": 2},
+    "mirror with uneven roots": {"method": "mirror", "root_source": "draft", "roots_per_row": (3, 0, 1)},
+    "hybrid mirror": EXIT | {"exit_layer": 1, "root_source": "hybrid", "draft_top_k": 2},
+}
+
+
+def small_record():
+    """With its two exits at layers that a tiny model has."""
+    made = acceptance_record(num_prompts=2, num_tokens=40, acceptance=0.7)
+    prompts = [replace(prompt, exits={1: prompt.exits[15], 2: prompt.exits[20]}) for prompt in made.prompts]
+    return replace(made, exit_layers=(1, 2), prompts=tuple(prompts))
+
+
+RECORD = small_record()
+COSTS = dict.fromkeys(("target", "draft"), ConstantCost(seconds_by_kind=dict.fromkeys(get_args(PartKind), 1e-3)))
+"""Rounds do not depend on times."""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Of a target and of its draft, which have nothing but a shape."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MIRRORSD_CACHE", str(tmp_path_factory.mktemp("cache")))
+        draft = SHAPE | {"num_hidden_layers": 1, "hidden_size": 8}
+        yield [save_shape(raw, name, source=name) for name, raw in (("target", SHAPE), ("draft", draft))]
+
+
+@pytest.fixture(scope="module")
+def engine(folders):
+    with thread_engine(folders[0], drafter_folder=folders[1], dtype="bfloat16") as engine:
+        yield engine
+
+
+def replay(engine, asked, acceptance, max_new_tokens=None):
+    """The same schedule for real, of every prompt."""
+    lanes = {"target_lane": "big", "draft_lane": asked.draft_lane and "small"}
+    texts = replayed_texts(acceptance, asked, vocab_size=VOCABULARY, max_new_tokens=max_new_tokens)
+    for text in texts:
+        prompt = arbitrary_prompt(text.prompt_length, VOCABULARY)
+        yield engine.replay(asked.model_copy(update=lanes), prompt, text)
+
+
+def rounds(trace):
+    return [entry[2:] for entry in trace.rounds]
+
+
+@pytest.mark.parametrize("window", [1, 4])
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_rounds_are_those_of_the_record(engine, name, window) -> None:
+    fields = SCHEDULES[name]
+    if len(fields.get("roots_per_row", ())) > window + 1:
+        fields = fields | {"roots_per_row": (2, 1)}
+    asked = Schedule(**fields, num_speculative_tokens=window, target_lane="target", draft_lane="draft")
+    simulated = simulate(asked, machine(), RECORD, costs=COSTS)
+    found = list(replay(engine, asked, RECORD))
+    assert [rounds(one.trace) for one in found] == [rounds(trace) for trace in simulated]
+    assert [list(one.tokens) for one in found] == [prompt.text.tolist() for prompt in RECORD.prompts]
+    assert all(not one.trace.events for one in found)
+    if asked.traits.overlaps:
+        hits = [entry.hit for one in found for entry in one.trace.rounds]
+        assert {True, False} <= set(hits), "a record with hits and misses"
+
+
+def test_plain_decoding_writes_the_recorded_text(engine) -> None:
+    asked = Schedule(method="autoregressive", target_lane="target")
+    found = list(replay(engine, asked, RECORD, 12))
+    assert [list(one.tokens) for one in found] == [prompt.text[:12].tolist() for prompt in RECORD.prompts]
+    assert all(len(one.trace.rounds) == 12 for one in found)
+
+
+@given(
+    rate=st.floats(0, 1),
+    hit_rate=st.floats(0, 1),
+    window=st.integers(1, 4),
+    seed=st.integers(0, 100),
+    name=st.sampled_from(sorted(SCHEDULES.keys() - {"mirror with uneven roots"})),
+)
+@settings(deadline=None, max_examples=12)
+def test_rounds_are_those_of_drawn_rates(engine, rate, hit_rate, window, seed, name) -> None:
+    """Which tokens they are nobody knows: they are left out."""
+    asked = Schedule(**SCHEDULES[name], num_speculative_tokens=window, target_lane="target", draft_lane="draft")
+    drawn = DrawnAcceptance(rate, hit_rate=hit_rate, num_tokens=20, prompt_length=3, num_prompts=2, seed=seed)
+    simulated = simulate(asked, machine(), drawn, costs=COSTS)
+
+    def known(trace):
+        return [entry._replace(outcome=(entry.outcome[0], NOT_COMMITTED))[2:] for entry in trace.rounds]
+
+    found = list(replay(engine, asked, drawn))
+    assert [known(one.trace) for one in found] == [known(trace) for trace in simulated]
+
+
+def test_a_run_is_labelled_everywhere(engine) -> None:
+    asked = Schedule(**EXIT, num_speculative_tokens=3, target_lane="target", draft_lane="draft")
+    for found in replay(engine, asked, RECORD):
+        assert found.label == found.trace.label == "random weights, replayed acceptance"
+    plain = Schedule(method="autoregressive", target_lane="big")
+    assert engine.generate(plain, [1, 2, 3], max_new_tokens=2).label == "random weights"
+
+
+def test_ids_that_the_vocabulary_lacks_become_others_and_acceptance_stays() -> None:
+    asked = Schedule(method="speculative", num_speculative_tokens=4, target_lane="target", draft_lane="draft")
+    small, large = (replayed_texts(RECORD, asked, vocab_size=size) for size in (7, VOCABULARY))
+    for one, other in zip(small, large, strict=True):
+        assert set(one.text) | set(one.drafted) <= set(range(7))
+        same = [[ours == theirs for ours, theirs in zip(text.text, text.drafted, strict=True)] for text in (one, other)]
+        assert same[0] == same[1]
+        assert True in same[0]
+        assert False in same[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"method": "prompt_lookup", "drafter": "lookup"}, "method is prompt_lookup: .* chains of a draft model alone"),
+        ({"method": "medusa", "tree_size": 4, "drafter": "heads"}, "method is medusa"),
+        ({"method": "speculative", "draft_streams": 2}, "draft_streams is 2: what streams guess is not replayed"),
+    ],
+)
+def test_what_no_replay_is_made_for_is_refused(engine, fields, complaint) -> None:
+    asked = Schedule(method="speculative", num_speculative_tokens=4, target_lane="target", draft_lane="draft")
+    [text, *_] = replayed_texts(RECORD, asked, vocab_size=VOCABULARY)
+    schedule = Schedule(**fields, num_speculative_tokens=3, target_lane="big", draft_lane="small")
+    with pytest.raises(ConfigError, match=complaint):
+        engine.replay(schedule, [1] * text.prompt_length, text)
+
+
+def test_a_text_that_does_not_fit_is_refused(engine) -> None:
+    asked = Schedule(method="autoregressive", target_lane="big")
+    [text, *_] = replayed_texts(RECORD, asked, vocab_size=VOCABULARY)
+    with pytest.raises(ConfigError, match=rf"the prompt has 2 tokens, that of the replay {text.prompt_length}"):
+        engine.replay(asked, [1, 2], text)
+    beyond = replace(text, text=(VOCABULARY, *text.text[1:]))
+    with pytest.raises(ConfigError, match="tokens outside of the target's 0..999"):
+        engine.replay(asked, [1] * text.prompt_length, beyond)

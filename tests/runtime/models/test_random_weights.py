@@ -1,0 +1,143 @@
+"""A model of which only the shape is there: every weight has memory of its own, and the same numbers every time."""
+
+import json
+
+import pytest
+import torch
+
+from decoding.errors import ModelError, ModelFormatError
+from decoding.messages import NO_WINDOW
+from runtime.models.config import ModelConfig
+from runtime.models.model_folder import resolve_model
+from runtime.models.ranking import ranked_ids
+from runtime.models.self_test import is_row_invariant
+from runtime.models.weights import load_decoder
+from runtime.storage.shape_folder import has_random_weights
+from runtime.target.target_model import TargetModel
+
+TINY = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "vocab_size": 61,
+    "num_hidden_layers": 3,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-6,
+}
+TINY_OPT = {
+    "architectures": ["OPTForCausalLM"],
+    "vocab_size": 61,
+    "num_hidden_layers": 3,
+    "hidden_size": 32,
+    "ffn_dim": 48,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 128,
+}
+SLICE_OF_14B = TINY | {
+    "vocab_size": 4096,
+    "num_hidden_layers": 1,
+    "hidden_size": 5120,
+    "intermediate_size": 17_408,
+    "num_attention_heads": 40,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+}
+"""One layer of Qwen3-14B, with a small vocabulary."""
+
+
+@pytest.fixture
+def shape(tmp_path, cache):
+    """The folder that `shape:` gives for a config."""
+
+    def shape(raw):
+        folder = tmp_path / "my-model"
+        folder.mkdir(exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(raw))
+        return resolve_model(f"shape:{folder}")
+
+    return shape
+
+
+@pytest.mark.parametrize("raw", [TINY, TINY_OPT])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_same_numbers_come_out_every_time(shape, raw, dtype) -> None:
+    first, second = (dict(load_decoder(shape(raw), dtype=dtype).named_parameters()) for _ in range(2))
+    assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
+    matrices = [tensor for tensor in first.values() if tensor.dim() == 2]
+    assert {tensor.dtype for tensor in matrices} == {dtype}
+    assert not any(torch.equal(a, b) for a in matrices for b in matrices if a.shape == b.shape and a is not b)
+
+
+@pytest.mark.parametrize("raw", [TINY, TINY_OPT])
+def test_such_a_model_decodes_and_its_rows_are_invariant(shape, raw) -> None:
+    decoder = load_decoder(shape(raw), dtype=torch.bfloat16)
+    target = TargetModel(decoder)
+    target.prefill([1, 2, 3], capacity=40)
+    tokens = [target.verify(NO_WINDOW).next_token for _ in range(20)]
+    assert all(0 <= token < 61 for token in tokens)
+    assert is_row_invariant(decoder)
+
+
+def test_a_layer_of_a_large_model(shape) -> None:
+    """Rows are all different, so that the best logits do not tie; states stay finite and of the scale they had."""
+    config = ModelConfig.from_folder(shape(SLICE_OF_14B))
+    decoder = load_decoder(shape(SLICE_OF_14B), dtype=torch.bfloat16)
+    assert sum(parameter.numel() for parameter in decoder.layers.parameters()) > config.num_layer_parameters > 3e8
+    addresses = {parameter.data_ptr() for parameter in decoder.parameters()}
+    assert len(addresses) == len(list(decoder.parameters()))
+    with torch.inference_mode():
+        x_BTD = decoder.embedding(torch.arange(4)[None])
+        x_BTD = decoder.run_layers(x_BTD, 0, 1, positions=torch.arange(4), mask=None)
+        logits = decoder.logits(x_BTD)[0]
+    assert torch.isfinite(logits).all()
+    assert 0.3 < logits.float().std() < 3
+    assert len(set(ranked_ids(logits, 8)[0].tolist())) == 8
+    for matrix in (decoder.lm_head.weight, decoder.layers[0].down.weight):
+        assert len(matrix[:, :8].float().unique(dim=0)) == len(matrix)
+
+
+def test_a_shell_shares_what_the_whole_has(shape) -> None:
+    folder = shape(TINY)
+    whole, shell = (load_decoder(folder, dtype=torch.float32, with_layers=layers) for layers in (True, False))
+    assert len(shell.layers) == 0
+    assert torch.equal(shell.embedding.weight, whole.embedding.weight)
+    assert torch.equal(shell.lm_head.weight, whole.lm_head.weight)
+
+
+def test_a_folder_without_weights_is_no_shape_unless_asked_for(tmp_path, cache) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(TINY))
+    assert not has_random_weights(tmp_path)
+    with pytest.raises(ModelError, match=r"no \*\.safetensors file.* name shape:"):
+        load_decoder(tmp_path, dtype=torch.float32)
+    found = resolve_model(f"shape:{tmp_path / 'config.json'}")
+    assert has_random_weights(found)
+    assert found == resolve_model(f"shape:{tmp_path}")
+    assert found.parent == cache / "models"
+    assert ModelConfig.from_folder(found).random_seed == 0
+
+
+@pytest.mark.parametrize(
+    ("raw", "complaint"),
+    [
+        ({"architectures": ["MambaForCausalLM"]}, "architecture 'MambaForCausalLM' is not supported"),
+        (TINY | {"hidden_size": "32"}, "hidden_size: Input should be"),
+    ],
+)
+def test_a_shape_that_is_none_is_refused(shape, raw, complaint) -> None:
+    with pytest.raises(ModelError, match=complaint):
+        shape(raw)
+
+
+def test_a_shape_that_is_not_there_is_refused(cache) -> None:
+    with pytest.raises(ModelError, match="shape: takes the path of a Hugging Face config.json"):
+        resolve_model("shape:/nowhere/at-all")
+
+
+@pytest.mark.parametrize("seed", [-1, "0", 1.5])
+def test_a_seed_is_a_number(tmp_path, seed) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(TINY | {"mirrorsd_random_weights": seed}))
+    with pytest.raises(ModelFormatError, match="mirrorsd_random_weights"):
+        load_decoder(tmp_path, dtype=torch.float32)
