@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from math import isclose
 from statistics import fmean
 
-from planner.reproduce.fit import arms_in_order
 from planner.reproduce.machine import ConstantName, Unknown
 from planner.reproduce.reproduction import PredictedCell, Reproduction
 from planner.reproduce.setup import WINDOW
@@ -66,9 +65,10 @@ def _leads(found: Reproduction) -> Iterator[str]:
 
 
 def _arms(found: Reproduction) -> str:
-    means = [fmean(speedups) for speedups in zip(*map(arms_in_order, found.cells), strict=True)]
+    means = found.mean_arms
     parts = listing([f"{name} {factor(mean)}" for name, mean in zip(ARM_NAMES, means, strict=True)])
-    ordered = "in the paper's order" if means == sorted(means) else "not in the order of the paper's ablations"
+    is_ordered = list(means) == sorted(means)
+    ordered = "in the order of the paper's ablations" if is_ordered else "not in the order of the paper's ablations"
     return f"The four arms, mean speed-up over plain decoding: {parts}: {ordered}."
 
 

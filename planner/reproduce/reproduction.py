@@ -41,6 +41,11 @@ class PredictedCell:
     mirror_streaming: float
 
     @property
+    def arms(self) -> tuple[float, float, float, float]:
+        """The four arms in the order of the paper's ablations, the slowest first."""
+        return self.in_turn, self.in_turn_streaming, self.mirror, self.mirror_streaming
+
+    @property
     def error(self) -> float | None:
         """Of Mirror-SD, relative to what was published; positive where too much is predicted."""
         return None if self.published.mirror is None else self.mirror_streaming / self.published.mirror - 1
@@ -87,6 +92,11 @@ class Reproduction:
         """Over the cells that have a published Mirror-SD; None without any."""
         errors = [abs(cell.error) for cell in self.cells if cell.error is not None]
         return fmean(errors) if errors else None
+
+    @property
+    def mean_arms(self) -> tuple[float, ...]:
+        """Mean speed-ups of `PredictedCell.arms`."""
+        return tuple(map(fmean, zip(*(cell.arms for cell in self.cells), strict=True)))
 
 
 def predict_table(

@@ -57,13 +57,13 @@ def reproduce(
     from hwprofiles.model_shape import model_shape
     from hwprofiles.platform import load_platform
     from planner.reproduce import stored_constants
-    from planner.reproduce.fit import fit as fit_to
+    from planner.reproduce.fitted_table import fit as fit_to
     from planner.reproduce.in_words import sentences
     from planner.reproduce.machine import Machine
-    from planner.reproduce.page import write_page
     from planner.reproduce.published_table import load_table
     from planner.reproduce.reproduction import predict_table
     from planner.reproduce.setup import Setup
+    from planner.reproduce.table_page import write_page
     from sim.cost.roofline import StoredModel
 
     if fit and constants is not None:
@@ -107,7 +107,7 @@ def _cells(found: Reproduction) -> Any:
         table.add_row(
             f"{cell.published.temperature:g}",
             cell.published.task,
-            *map(_times, (cell.in_turn, cell.in_turn_streaming, cell.mirror, cell.mirror_streaming)),
+            *map(_times, cell.arms),
             _times(cell.published.mirror),
             signed(cell.error).removesuffix(" %"),
             _times(cell.lead),
@@ -125,13 +125,13 @@ def _constants(found: Reproduction, origin: str) -> Any:
     from planner.reproduce.in_words import amount
 
     table = plain_table(f"Constants, {origin}")
-    for heading in ("constant", "value", "bounds", "data sheet", "from"):
-        table.add_column(heading, no_wrap=heading != "from")
+    for heading in ("constant", "value", "bounds", "data sheet", "status"):
+        table.add_column(heading, no_wrap=True)
     for one in found.setup.machine.unknowns():
         bounds = f"{amount(one.name, one.low).removesuffix(' ms')}-{amount(one.name, one.high)}"
-        origin = "fitted" if one.name in found.fitted else "given"
+        status = "fitted" if one.name in found.fitted else "given"
         values = amount(one.name, found.constants[one.name]), bounds, amount(one.name, one.datasheet)
-        table.add_row(one.name, *values, origin)
+        table.add_row(one.name, *values, status)
     return table
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from hwprofiles.model_shape import model_shape
 from hwprofiles.platform import load_platform
-from planner.reproduce.fit import fit
+from planner.reproduce.fitted_table import fit
 from planner.reproduce.machine import Machine
 from planner.reproduce.published_table import PublishedTable, load_table
 from planner.reproduce.reproduction import Reproduction

@@ -13,7 +13,7 @@ def test_the_answer_is_how_far_it_is_off_and_what_that_is_no_proof_of(fitted):
     text = words(fitted)
     assert f"over 12 cells: {fitted.mean_abs_error * 100:.1f} %" in text
     assert "qa at T = 1" in text
-    assert "in the paper's order" in text
+    assert ": in the order of the paper's ablations" in text
     assert "Fitted to these very cells" in text
 
 

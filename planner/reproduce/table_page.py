@@ -9,7 +9,6 @@ from jinja2 import FileSystemLoader, StrictUndefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from decoding.yaml_file import write_atomically
-from planner.reproduce.fit import arms_in_order
 from planner.reproduce.in_words import ARM_NAMES, amount, sentences, signed
 from planner.reproduce.reproduction import Reproduction
 from planner.wording import factor
@@ -43,7 +42,8 @@ def render_page(found: Reproduction, origin: str) -> str:
         origin=origin,
         paragraphs=list(sentences(found)),
         arm_names=ARM_NAMES,
-        rows=[(cell, arms_in_order(cell)) for cell in found.cells],
+        arms=list(zip(ARM_NAMES, found.mean_arms, strict=True)),
+        fastest=max(found.mean_arms),
         unknowns=found.setup.machine.unknowns(),
         amount=amount,
         side=_SIDE,

@@ -75,12 +75,7 @@ def _half_width(unknown: Unknown) -> float:
 
 def _misfit(cells: Sequence[PredictedCell]) -> float:
     errors = [log(1 + cell.error) for cell in cells if cell.error is not None]
-    disorder = [max(0.0, log(slower / faster)) for cell in cells for slower, faster in pairwise(arms_in_order(cell))]
+    disorder = [max(0.0, log(slower / faster)) for cell in cells for slower, faster in pairwise(cell.arms)]
     return sum(error**2 for error in errors) / len(errors) / _TOLERANCE**2 + (
         sum(one**2 for one in disorder) / len(cells) / _TOLERANCE**2
     )
-
-
-def arms_in_order(cell: PredictedCell) -> tuple[float, float, float, float]:
-    """Speed-ups of the four arms in the order of the paper's ablations, the slowest first."""
-    return cell.in_turn, cell.in_turn_streaming, cell.mirror, cell.mirror_streaming
