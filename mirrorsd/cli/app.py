@@ -18,6 +18,7 @@ from mirrorsd.cli.verbs import (
     plan,
     record,
     report,
+    reproduce,
     run,
     search,
     simulate,
@@ -62,6 +63,7 @@ app.command(epilog=example(calibrate.EXAMPLE))(calibrate.calibrate)
 app.command(epilog=example(record.EXAMPLE))(record.record)
 app.command(epilog=example(search.EXAMPLE))(search.search)
 app.command(epilog=example(plan.EXAMPLE))(plan.plan)
+app.command(epilog=example(reproduce.EXAMPLE))(reproduce.reproduce)
 app.command(epilog=example(simulate.EXAMPLE))(simulate.simulate)
 app.command(epilog=example(run.EXAMPLE))(run.run)
 app.command(epilog=example(validate.EXAMPLE))(validate.validate)

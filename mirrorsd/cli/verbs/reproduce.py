@@ -1,0 +1,176 @@
+"""`mirrorsd reproduce`: a published table of speed-ups next to what the simulated machine makes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mirrorsd.cli.console import say, show, show_paragraphs
+from mirrorsd.cli.json_option import JsonOption, write_json
+from mirrorsd.cli.verbs.plan import Weights
+
+if TYPE_CHECKING:
+    from planner.reproduce.reproduction import PredictedCell, Reproduction
+
+EXAMPLE = "mirrorsd reproduce --published mirror-sd-qwen3-14b --target qwen3-14b --platform m2-ultra-x8"
+
+
+def reproduce(
+    published: Annotated[
+        str,
+        typer.Option(
+            help="A table of speed-ups (CSV: temperature, task, a column per method, Vanilla SD among them), or the "
+            "name of a shipped one.",
+        ),
+    ],
+    target: Annotated[str, typer.Option(help="A shipped model shape, or a Hugging Face config.json or its folder.")],
+    platform: Annotated[str, typer.Option(help="A shipped platform, or a platform YAML.")] = "m2-ultra-x8",
+    draft: Annotated[str, typer.Option(help="The draft, likewise a shape.")] = "mirror-track-0.6b",
+    weights: Annotated[Weights, typer.Option(help="Weights of both models.")] = Weights.BF16,
+    fit: Annotated[
+        bool, typer.Option("--fit/--no-fit", help="Fit what nobody published of the machine to this table.")
+    ] = True,
+    constants: Annotated[
+        str | None,
+        typer.Option(
+            help="With [bold]--no-fit[/]: [bold]datasheet[/], a shipped name or a YAML of constants; without it those "
+            "fitted to this platform before, if any.",
+            show_default=False,
+        ),
+    ] = None,
+    save_constants: Annotated[
+        Path | None, typer.Option(help="Keep the fitted constants in this YAML.", show_default=False)
+    ] = None,
+    target_lane: Annotated[
+        str | None, typer.Option(help="Lane of the target; without it the GPUs.", show_default=False)
+    ] = None,
+    draft_lane: Annotated[
+        str | None, typer.Option(help="Lane of the draft; without it the NPUs.", show_default=False)
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write a page (HTML) here.", show_default=False)] = None,
+    json: JsonOption = None,
+) -> None:
+    """Predict Mirror-SD for every cell of a published table, from its vanilla speculation and the machine alone."""
+    from decoding.errors import ConfigError
+    from hwprofiles.model_shape import model_shape
+    from hwprofiles.platform import load_platform
+    from planner.reproduce import stored_constants
+    from planner.reproduce.fitted_table import fit as fit_to
+    from planner.reproduce.in_words import sentences
+    from planner.reproduce.machine import Machine
+    from planner.reproduce.published_table import load_table
+    from planner.reproduce.reproduction import predict_table
+    from planner.reproduce.setup import Setup
+    from planner.reproduce.table_page import write_page
+    from sim.cost.roofline import StoredModel
+
+    if fit and constants is not None:
+        raise ConfigError("--constants are taken as they are: give --no-fit with them")
+    table = load_table(published)
+    setup = Setup.of(
+        Machine.of(load_platform(platform), target_lane, draft_lane),
+        StoredModel(shape=model_shape(target), weights=weights.value),
+        StoredModel(shape=model_shape(draft), weights=weights.value),
+    )
+    if fit:
+        found, origin = fit_to(table, setup), f"fitted to {table.source}"
+    else:
+        name = constants or stored_constants.default_constants(platform)
+        values, origin = stored_constants.load_constants(name, setup.machine)
+        found = predict_table(table, setup, values)
+    if save_constants is not None:
+        stored_constants.save_constants(found, save_constants)
+        say(f"Wrote {save_constants}")
+    if out is not None:
+        write_page(found, origin, out)
+        say(f"Wrote {out}")
+    if write_json(_result(found, origin), json):
+        show(_cells(found))
+        show("")
+        show(_constants(found, origin))
+        show_paragraphs(*sentences(found))
+
+
+def _cells(found: Reproduction) -> Any:
+    """Every cell with the four arms."""
+    from mirrorsd.cli.tables import plain_table
+    from planner.reproduce.in_words import signed
+
+    table = plain_table("Times plain decoding: predicted arms, published Mirror-SD, lead over EAGLE-3")
+    for heading in ("T", "task"):
+        table.add_column(heading)
+    for heading in ("SD", "+ str.", "Mirror", "+ str.", "publ.", "error", "lead", "publ."):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for cell in found.cells:
+        table.add_row(
+            f"{cell.published.temperature:g}",
+            cell.published.task,
+            *map(_times, cell.arms),
+            _times(cell.published.mirror),
+            signed(cell.error).removesuffix(" %"),
+            _times(cell.lead),
+            _times(cell.published_lead),
+        )
+    return table
+
+
+def _times(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _constants(found: Reproduction, origin: str) -> Any:
+    from mirrorsd.cli.tables import plain_table
+    from planner.reproduce.in_words import amount
+
+    table = plain_table(f"Constants, {origin}")
+    for heading in ("constant", "value", "bounds", "data sheet", "status"):
+        table.add_column(heading, no_wrap=True)
+    for one in found.setup.machine.unknowns():
+        bounds = f"{amount(one.name, one.low).removesuffix(' ms')}-{amount(one.name, one.high)}"
+        status = "fitted" if one.name in found.fitted else "given"
+        values = amount(one.name, found.constants[one.name]), bounds, amount(one.name, one.datasheet)
+        table.add_row(one.name, *values, status)
+    return table
+
+
+def _result(found: Reproduction, origin: str) -> dict[str, Any]:
+    constants = {
+        one.name: {
+            "value": found.constants[one.name],
+            "low": one.low,
+            "high": one.high,
+            "datasheet": one.datasheet,
+            "source": one.source,
+        }
+        for one in found.setup.machine.unknowns()
+    }
+    return {
+        "cells": [_cell(cell) for cell in found.cells],
+        "mean_abs_error": found.mean_abs_error,
+        "fitted": {name: constants[name] for name in found.fitted},
+        "constants": {"origin": origin, "values": constants},
+        "plain_tpot_s": found.arms.plain_s,
+    }
+
+
+def _cell(cell: PredictedCell) -> dict[str, Any]:
+    published = cell.published
+    return {
+        "temperature": published.temperature,
+        "task": published.task,
+        "method": "Mirror-SD",
+        "published": published.mirror,
+        "predicted": cell.mirror_streaming,
+        "error": cell.error,
+        "acceptance_rate": cell.rate,
+        "vanilla_reached": cell.is_reached,
+        "arms": {
+            "sd": cell.in_turn,
+            "sd_streaming": cell.in_turn_streaming,
+            "mirror": cell.mirror,
+            "mirror_streaming": cell.mirror_streaming,
+        },
+        "lead_over_eagle3": {"published": cell.published_lead, "predicted": cell.lead},
+    }

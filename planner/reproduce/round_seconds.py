@@ -1,0 +1,108 @@
+"""How long rounds take on a profile by how they end, from the simulated world; and tokens per second from there.
+
+A round's time depends on its context, on whether its window was accepted whole (then a draft in turn has one more token
+to read) and on whether its outcome had a branch. So four simulated texts per schedule give the mean round of any text::
+
+    speed-up = tokens per round * plain round / mean round
+    tokens per round = 1 + a + a^2 + ... + a^window              (Leviathan, 2211.17192, equation 1)
+
+for a rate `a` at which every drafted token is accepted, given that all before it were. This is what the world gives on
+drawn texts, without the chance of the draws.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from decoding.schedule import Schedule
+from hwprofiles.profile import Profile
+from planner.reproduce.machine import Constants
+from planner.reproduce.setup import PROMPT_TOKENS, ROUNDS, WINDOW, Setup
+from sim.acceptance.acceptance_model import DrawnAcceptance
+from sim.arrays.array_lanes import Decided, time_rounds
+from sim.cost.cost_model import Floats
+from sim.cost.durations import DurationTables
+
+_HALVINGS: Final = 50
+NUM_TOKENS: Final = (ROUNDS + 1) * (WINDOW + 1)
+
+
+class RoundSeconds(NamedTuple):
+    """A schedule's rounds: refused somewhere or accepted whole, with a branch for their outcome or without."""
+
+    refused_hit: float
+    refused_miss: float
+    whole_hit: float
+    whole_miss: float
+
+    def mean(self, rate: Floats, coverage: float) -> Floats:
+        """The mean round where tokens are accepted with such rates, and so many outcomes have a branch."""
+        whole = rate**WINDOW
+        hit = (1 - whole) * self.refused_hit + whole * self.whole_hit
+        miss = (1 - whole) * self.refused_miss + whole * self.whole_miss
+        return coverage * hit + (1 - coverage) * miss
+
+
+class Arms(NamedTuple):
+    """The four arms of the paper, and plain decoding."""
+
+    plain_s: float
+    in_turn: RoundSeconds
+    in_turn_streaming: RoundSeconds
+    mirror: RoundSeconds
+    mirror_streaming: RoundSeconds
+
+    @classmethod
+    def of(cls, setup: Setup, constants: Constants) -> Arms:
+        """Those of two models on a machine; errors as in `Setup.profiles`."""
+        plain, streaming = (_Rounds(profile) for profile in setup.profiles(constants))
+        return cls(
+            plain.seconds(setup.plain).refused_hit,
+            plain.seconds(setup.in_turn),
+            streaming.seconds(setup.in_turn),
+            plain.seconds(setup.mirror),
+            streaming.seconds(setup.mirror),
+        )
+
+    def speedup(self, arm: RoundSeconds, rate: Floats, coverage: float) -> Floats:
+        """Times plain decoding."""
+        return tokens_per_round(rate) * self.plain_s / arm.mean(rate, coverage)
+
+    def rate_of(self, speedup: Floats) -> Floats:
+        """The rates at which vanilla speculation has these speed-ups; 0 or 1 where no rate has."""
+        low, high = np.zeros_like(speedup), np.ones_like(speedup)
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            is_below = self.speedup(self.in_turn, middle, 0.0) < speedup
+            low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
+        return np.where(self.speedup(self.in_turn, np.ones_like(high), 0.0) <= speedup, 1.0, low)
+
+
+def tokens_per_round(rate: Floats) -> Floats:
+    """Committed tokens of a round, the target's own among them."""
+    tokens: Floats = (rate[..., np.newaxis] ** np.arange(WINDOW + 1)).sum(axis=-1)
+    return tokens
+
+
+class _Rounds:
+    """Rounds of schedules on one profile."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._texts = [
+            DrawnAcceptance(float(whole), hit_rate=float(hit), num_tokens=NUM_TOKENS, prompt_length=PROMPT_TOKENS)
+            for whole in (0, 1)
+            for hit in (1, 0)
+        ]
+        self._tables = DurationTables(profile, self._texts[0].contexts(None))
+
+    def seconds(self, schedule: Schedule) -> RoundSeconds:
+        """The mean round of each kind; first and last rounds of texts, which differ, are left out."""
+        durations = self._tables.durations(schedule, self._texts[0].shape(schedule))
+        found = []
+        for text in self._texts:
+            walk = text.walk(schedule, None)
+            times = time_rounds(schedule, durations, Decided(walk, text.branches(schedule, walk)))
+            found.append(float(times.seconds[~walk.is_first & ~walk.is_last].mean()))
+        return RoundSeconds(*found)

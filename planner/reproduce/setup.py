@@ -1,0 +1,109 @@
+"""What the Mirror-SD paper decodes with (arXiv 2510.13161): its defaults, and the profile of the machine that follows.
+
+Windows of 7 tokens, an exit after half of the layers, 8 candidates a row, one sequence. Vanilla speculation is taken to
+have the same draft on the same devices, in turn with the target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from decoding.errors import ConfigError
+from decoding.schedule import Schedule
+from hwprofiles.profile import LaneProfile, Profile
+from planner.reproduce.machine import Constants, Machine
+from planner.reproduce.streaming_draft import rows_with_streams, with_streams
+from sim.cost.derived_profile import Demand, derived_profile, lane_cost
+from sim.cost.roofline import StoredModel
+
+WINDOW: Final = 7
+EXIT_TOP_K: Final = 8
+PROMPT_TOKENS: Final = 512
+ROUNDS: Final = 4
+MOST_TOKENS: Final = PROMPT_TOKENS + (ROUNDS + 1) * (WINDOW + 1)
+_ROWS: Final = (1, 2, EXIT_TOP_K * (WINDOW + 1))
+"""Rows of the draft's steps: a token, a token and one that it has not read yet, and all branches."""
+_STATE_BYTES: Final = 2
+_FEWEST_LAYERS: Final = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setup:
+    """Two models on a machine whose draft devices are compiled for the rows that occur, see `Setup.of`."""
+
+    machine: Machine
+    target: StoredModel
+    draft: StoredModel
+
+    @classmethod
+    def of(cls, machine: Machine, target: StoredModel, draft: StoredModel) -> Setup:
+        """Compile the draft for what the paper's schedules ask of it.
+
+        Raises:
+            ConfigError: the target has no layer to take an exit after.
+        """
+        if target.shape.num_layers < _FEWEST_LAYERS:
+            msg = f"{target.shape.name} has {target.shape.num_layers} layer: an exit after half of them needs two"
+            raise ConfigError(msg)
+        rows = [*_ROWS, *(rows_with_streams(draft.shape, rows) for rows in _ROWS)]
+        return cls(machine=machine.with_graphs(rows), target=target, draft=draft)
+
+    @property
+    def exit_layer(self) -> int:
+        """Layers after which the exit is taken."""
+        return self.target.shape.num_layers // 2
+
+    @property
+    def plain(self) -> Schedule:
+        """The target alone."""
+        return Schedule(method="autoregressive", target_lane=self.machine.target_lane)
+
+    @property
+    def in_turn(self) -> Schedule:
+        """Vanilla speculation: the draft, then the target."""
+        return self._drafting(method="speculative")
+
+    @property
+    def mirror(self) -> Schedule:
+        """The draft takes branches from the exit further while the target goes on."""
+        return self._drafting(method="mirror", root_source="exit", exit_layer=self.exit_layer, exit_top_k=EXIT_TOP_K)
+
+    def profiles(self, constants: Constants) -> tuple[Profile, Profile]:
+        """The machine with a plain draft, and with one that streams.
+
+        All-reduces of a draft of parallel tracks sum up states as wide as a track.
+
+        Raises:
+            ProfileError: sheets lack what no guess can stand in for, or nothing links the lanes.
+        """
+        shape, lane_name = self.draft.shape, self.machine.draft_lane
+        platform = self.machine.with_constants(constants)
+        demand = Demand(
+            target=self.target,
+            draft=self.draft,
+            lanes=(self.machine.target_lane, lane_name),
+            exits=(self.exit_layer,),
+            max_context=MOST_TOKENS,
+        )
+        derived = derived_profile(platform, demand).profile
+        lane = derived.lane(lane_name)
+        if lane.group is not None:
+            group = lane.group.model_copy(update={"reduced_bytes_per_row": shape.hidden_size * _STATE_BYTES})
+            lane = lane.model_copy(update={"group": group})
+        streams = with_streams(lane, lane_cost(platform, demand, lane_name), shape, _ROWS)
+        return _with_lane(derived, lane), _with_lane(derived, streams)
+
+    def _drafting(self, **settings: Any) -> Schedule:
+        return Schedule(
+            target_lane=self.machine.target_lane,
+            draft_lane=self.machine.draft_lane,
+            drafter=self.draft.shape.name,
+            num_speculative_tokens=WINDOW,
+            **settings,
+        )
+
+
+def _with_lane(profile: Profile, lane: LaneProfile) -> Profile:
+    lanes = tuple(lane if one.name == lane.name else one for one in profile.lanes)
+    return profile.model_copy(update={"lanes": lanes})

@@ -1,0 +1,86 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from decoding.errors import ConfigError
+from planner.reproduce.fitted_table import constants_at, fit
+from planner.reproduce.published_table import PublishedTable, parse_table
+from planner.reproduce.reproduction import predict_table
+
+
+def only(table, keeps):
+    return replace(table, cells=tuple(cell for cell in table.cells if keeps(cell)))
+
+
+def test_three_constants_of_the_machine_explain_the_papers_table_within_five_per_cent(fitted):
+    assert fitted.fitted == ("link_latency_s", "handover_s", "exit_coverage")
+    assert fitted.mean_abs_error <= 0.045
+    assert max(abs(cell.error) for cell in fitted.cells) <= 0.15
+
+
+def test_data_sheets_alone_miss_it_by_far(table, setup, machine):
+    found = predict_table(table, setup, machine.datasheet())
+    assert found.fitted == ()
+    assert 0.25 < found.mean_abs_error < 0.35
+    assert all(cell.error < 0 for cell in found.cells)
+
+
+def test_constants_of_temperature_0_predict_temperature_1(table, setup):
+    found = fit(only(table, lambda cell: cell.temperature == 0), setup)
+    assert found.mean_abs_error <= 0.03
+    others = predict_table(only(table, lambda cell: cell.temperature == 1), setup, found.constants)
+    assert others.mean_abs_error <= 0.06
+
+
+def test_the_arms_are_in_the_order_of_the_papers_ablations(fitted):
+    assert list(fitted.mean_arms) == sorted(set(fitted.mean_arms))
+
+
+def test_fitted_constants_are_physical(fitted, machine):
+    for one in machine.unknowns():
+        assert one.low <= fitted.constants[one.name] <= one.high
+
+
+def test_vanilla_speculation_is_what_was_published(fitted):
+    for cell in fitted.cells:
+        assert cell.is_reached
+        assert cell.in_turn == pytest.approx(cell.published.vanilla, rel=1e-9)
+        assert 0 < cell.rate < 1
+
+
+def test_cells_with_faster_vanilla_speculation_are_accepted_more(fitted):
+    ordered = sorted(fitted.cells, key=lambda cell: cell.published.vanilla)
+    assert [cell.rate for cell in ordered] == sorted(cell.rate for cell in ordered)
+    assert [cell.mirror_streaming for cell in ordered] == sorted(cell.mirror_streaming for cell in ordered)
+
+
+def test_one_constant_belongs_to_no_cell_so_equal_vanilla_is_equal_prediction(setup, fitted):
+    twice = parse_table("temperature,task,Vanilla SD,Mirror-SD\n0,a,2,3\n1,b,2,5\n", source="t.csv")
+    one, other = predict_table(twice, setup, fitted.constants).cells
+    assert one.mirror_streaming == other.mirror_streaming
+    assert one.error > 0 > other.error
+
+
+def test_a_fit_explains_a_table_that_the_model_itself_made(setup, machine, table):
+    truth = machine.datasheet() | {"handover_s": 3e-4, "exit_coverage": 0.9}
+    made = predict_table(table, setup, truth)
+    cells = tuple(replace(cell.published, mirror=cell.mirror_streaming) for cell in made.cells)
+    found = fit(PublishedTable(source="made", cells=cells), setup)
+    assert found.mean_abs_error <= 0.03
+
+
+def test_places_are_data_sheets_in_the_middle_and_bounds_at_the_ends(machine):
+    unknowns = machine.unknowns()
+    assert constants_at(unknowns, np.zeros(3)) == pytest.approx(machine.datasheet())
+    assert list(constants_at(unknowns, np.full(3, 9.0)).values()) == [one.high for one in unknowns]
+    assert list(constants_at(unknowns, np.full(3, -9.0)).values()) == [one.low for one in unknowns]
+
+
+def test_there_is_nothing_to_fit_to_without_mirror(setup):
+    table = parse_table("temperature,task,Vanilla SD\n0,qa,1.8\n", source="t.csv")
+    with pytest.raises(ConfigError, match=r"t\.csv.*Mirror-SD.*--no-fit"):
+        fit(table, setup)
+    found = predict_table(table, setup, setup.machine.datasheet())
+    assert found.mean_abs_error is None
+    assert found.cells[0].mirror_streaming > found.cells[0].in_turn

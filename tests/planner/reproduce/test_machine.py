@@ -1,0 +1,58 @@
+import pytest
+
+from decoding.errors import ConfigError
+from hwprofiles.overrides import with_overrides
+from hwprofiles.platform import load_platform
+from planner.reproduce.machine import Machine
+
+
+def test_without_names_the_target_is_on_the_gpus_and_the_draft_on_the_npus(machine):
+    assert (machine.target_lane, machine.draft_lane) == ("gpus", "npus")
+    assert len(machine.target_members) == len(machine.draft_members) == 8
+
+
+def test_what_is_unknown_comes_with_the_sheets_value_and_bounds(machine):
+    unknowns = {one.name: one for one in machine.unknowns()}
+    assert set(unknowns) == {"link_latency_s", "handover_s", "exit_coverage"}
+    assert all(one.low < one.datasheet < one.high and one.source for one in unknowns.values())
+    latency = machine.platform.link("gpu0", "npu0").latency_s
+    handover = unknowns["handover_s"]
+    assert (handover.datasheet, handover.low, handover.high) == (latency.value, *latency.span)
+
+
+def test_constants_are_set_on_every_link_of_their_kind_and_on_no_other(machine):
+    constants = {"link_latency_s": 5e-5, "handover_s": 2e-4, "exit_coverage": 0.8}
+    for link in machine.with_constants(constants).links:
+        kinds = sorted(end.rstrip("0123456789") for end in link.between)
+        expected = {("gpu", "gpu"): 5e-5, ("gpu", "npu"): 2e-4}.get(tuple(kinds))
+        before = machine.platform.link(*link.between).latency_s.value
+        assert link.latency_s.value == (before if expected is None else expected)
+
+
+def test_one_chip_has_no_link_between_machines():
+    names = [one.name for one in Machine.of(load_platform("lunar-lake")).unknowns()]
+    assert names == ["handover_s", "exit_coverage"]
+
+
+def test_a_platform_without_an_npu_asks_for_a_lane():
+    platform = load_platform("h200")
+    with pytest.raises(ConfigError, match="no npu; name a lane: gpu, cpu"):
+        Machine.of(platform)
+    assert Machine.of(platform, draft_lane="cpu").draft_lane == "cpu"
+
+
+def test_target_and_draft_do_not_share_a_device():
+    with pytest.raises(ConfigError, match="share gpu"):
+        Machine.of(load_platform("lunar-lake"), draft_lane="gpu")
+
+
+def test_graphs_are_compiled_for_the_rows_that_occur(machine):
+    found = machine.with_graphs([64, 3, 3]).platform
+    assert found.device("npu3").row_buckets == (3, 64)
+    assert found.device("gpu3") == machine.platform.device("gpu3")
+
+
+def test_no_graph_is_named_where_shapes_are_free():
+    platform = with_overrides(load_platform("lunar-lake"), {"npu.static_shapes": "false"})
+    found = Machine.of(platform).with_graphs([64]).platform
+    assert found.device("npu") == platform.device("npu")
