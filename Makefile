@@ -18,7 +18,7 @@ demo: setup
 	$(BIN)/mirrorsd demo
 
 test: setup
-	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
+	$(BIN)/python -m pytest --numprocesses=3 --dist=loadfile
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

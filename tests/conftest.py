@@ -6,8 +6,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-# on a busy machine an example takes as long as it takes
-hypothesis.settings.register_profile("unhurried", deadline=None)
+# on a busy machine an example takes as long as it takes; more of them: pytest --hypothesis-profile=thorough
+hypothesis.settings.register_profile("unhurried", deadline=None, max_examples=40)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=400)
 hypothesis.settings.load_profile("unhurried")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
