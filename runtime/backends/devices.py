@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from decoding.errors import ConfigError
+from runtime.backends import npu_on_cpu
 
 EAGER: Final = "cpu"
 """The device of lanes whose names have no colon."""
@@ -126,6 +127,14 @@ def _openvino_devices() -> tuple[Device, ...]:
     there = core.available_devices
     found = []
     for kind, what, why in _KINDS:
+        if kind == "NPU" and npu_on_cpu.is_on():
+            found.append(
+                _npu(
+                    f"the NPU's path on the CPU ({npu_on_cpu.VARIABLE}): it shows what is written, not how fast",
+                    ("float32",),
+                )
+            )
+            continue
         own = [name for name in there if name.split(".")[0] == kind]
         found += [_openvino_device(name, core.get_property(name, "FULL_DEVICE_NAME")) for name in own]
         if not own:
@@ -133,7 +142,20 @@ def _openvino_devices() -> tuple[Device, ...]:
     return tuple(found)
 
 
+def _npu(description: str, more: tuple[str, ...] = (), name: str = "NPU") -> Device:
+    """An NPU computes in float16, with whatever weights."""
+    return Device(
+        name=f"{OPENVINO}{name}",
+        description=description,
+        forms=(*more, "bfloat16", "int8", "int4"),
+        lanes="draft models, by graphs of 1, 2, 4, 8, 16, 32 and 64 rows and up to 4095 slots; no streams. "
+        "A row's bits may depend on how many rows its graph has: a target there may write another text",
+    )
+
+
 def _openvino_device(name: str, description: str) -> Device:
+    if name.split(".", maxsplit=1)[0] == "NPU":
+        return _npu(f"{description.strip()}, graphs compiled by OpenVINO", name=name)
     return Device(
         name=f"{OPENVINO}{name}",
         description=f"{description.strip()}, graphs compiled by OpenVINO",
