@@ -10,6 +10,7 @@ from planner.platform_plan.platform_plan import PlannedSchedule, PlatformPlan
 from planner.search.comparison import Comparison
 from planner.settings_in_words import settings
 from planner.wording import (
+    capital,
     counted,
     factor,
     listing,
@@ -104,6 +105,8 @@ def _limits(plan: PlatformPlan) -> Iterator[str]:
             f"Were every drafted token accepted and every draft in time, {_named(best)} could be at most "
             f"{factor(best.bound)} as fast as plain decoding."
         )
+    chosen = plan.plain.pair if best is None or plan.pays == "no" else best.pair
+    yield from (capital(need.in_words) for need in plan.needs if need.pair == chosen)
     yield from (f"Left out: {reason.rstrip('.')}." for reason in plan.left_out)
 
 

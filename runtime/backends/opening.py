@@ -28,7 +28,7 @@ def backend_opener(device: str, dtype: Dtype, *, num_threads: int) -> Callable[[
     require_form(device, device, dtype)
     if device == EAGER:
         return EagerBackend
-    from runtime.backends.openvino.backend import OpenVinoBackend  # a library that eager lanes need not load
+    from runtime.backends.openvino.compiled_decoder import OpenVinoBackend  # a library that eager lanes need not load
 
     own = device.removeprefix(OPENVINO)
     return lambda decoder: OpenVinoBackend(decoder, device=own, form=dtype, num_threads=num_threads)

@@ -19,7 +19,7 @@ def rollout_seconds(
     """Drafting the windows of every pass and the messages before and after it, without its dispatch, [passes]."""
     assert plan.step is not None, "a rollout of a draft that is not there"
     messages, is_later = Messages.of(schedule, tables.profile), rounds.number > 0
-    before = np.where(is_later, np.roll(rounds.num_accepted, 1), 0)
+    before = np.roll(rounds.num_accepted, 1)
     unread = np.where(is_later, np.array(plan.unread)[before], 0)
     cost, calls = tables.cost(plan.draft_lane), {plan.step: 1}
     seconds = passes.seconds(cost, calls, np.array(plan.first_rows)[unread])

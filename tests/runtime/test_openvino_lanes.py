@@ -126,7 +126,8 @@ def test_a_draft_that_dies_over_its_preparation_leaves_the_text_as_it_is(engine_
     found = engine.generate(schedule, PROMPT, max_new_tokens=8, eos_token_ids=())
     assert found.tokens == expected.tokens
     [event] = found.trace.events
-    assert event.text.endswith("the test ends it; the target goes on alone")
+    assert "the test ends it" in event.text
+    assert event.text.endswith("; the target goes on alone")
 
 
 def test_streams_need_a_lane_of_torch(engine_and_drafts, tmp_path) -> None:

@@ -18,11 +18,11 @@ from typing import Any, Final
 
 from decoding.errors import LaneError
 from runtime.backends.openvino.compile_apart import compiled_apart
+from runtime.backends.openvino.constants import Form
 from runtime.backends.openvino.graph import GRAPH_VERSION
 from runtime.backends.openvino.library import ov
 from runtime.backends.openvino.limits import limits_of
 from runtime.backends.openvino.settings import settings_of
-from runtime.backends.openvino.weights import Form
 from runtime.models.embedded import models_folder
 
 _MOST_BYTES: Final = 20_000_000_000

@@ -20,8 +20,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from decoding.errors import ModelError
+from runtime.backends.openvino.constants import Weights
 from runtime.backends.openvino.library import Node, op, ov
-from runtime.backends.openvino.weights import Weights
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Layer
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from runtime.backends.openvino.buckets import slot_bucket
-from runtime.backends.openvino.weights import memory_of
+from runtime.backends.openvino.constants import memory_of
 from runtime.models.config import ModelConfig
 
 HIDDEN: Final = -6e4

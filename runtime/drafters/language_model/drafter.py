@@ -114,7 +114,7 @@ class Drafter(WindowDrafter):
                 "draft_streams needs a draft on a lane of torch: its streams look at keys, which are not there"
             )
         self._num_streams = schedule.draft_streams
-        self._make_room(slots_needed(schedule, capacity), num_roots(schedule))
+        self.make_room(slots_needed(schedule, capacity), num_roots(schedule))
         self.num_tokens = schedule.num_speculative_tokens
         self.text, self.cached = list(prompt), list(prompt[:-1])
         self.model.output.add_prompt_tokens(prompt)
@@ -126,7 +126,7 @@ class Drafter(WindowDrafter):
         for start, stop in prefill_pieces(len(prompt) - 1):
             self.feed(self.text[start:stop], None if features_TE is None else features_TE[start:stop])
 
-    def _make_room(self, num_slots: int, num_branches: int) -> None:
+    def make_room(self, num_slots: int, num_branches: int) -> None:
         """Slots for a text, and as many for each branch of it."""
         self.cache.start(num_slots)
         if num_branches != self.branches.num_branches:
@@ -145,7 +145,7 @@ class Drafter(WindowDrafter):
         """Fill up the window after its proposals; the streams of the row last cached start from `entering_1D`."""
         while len(proposals) < self.num_tokens:
             num_guesses = min(self._num_streams, self.num_tokens - len(proposals) - 1)
-            guesses = [] if entering_1D is None else self._guess(entering_1D, num_guesses)
+            guesses = [] if entering_1D is None else self.guess(entering_1D, num_guesses)
             verified, entering_1D = self._verified_step([proposals[-1].token, *guesses])
             proposals += verified
             yield 1 + len(guesses)
@@ -226,7 +226,7 @@ class Drafter(WindowDrafter):
         return proposals[:num_kept], states.entering_TD[num_kept - 1 : num_kept]
 
     @torch.inference_mode()
-    def _guess(self, entering_1D: Tensor, count: int) -> list[int]:
+    def guess(self, entering_1D: Tensor, count: int) -> list[int]:
         """The tokens that the streams of the row last cached expect after its proposal."""
         if not count or self.model.streams is None:
             return []
@@ -250,83 +250,9 @@ class Drafter(WindowDrafter):
 
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:
         """See `WindowDrafter`; or so many guesses of the streams after a text."""
-        if measurement.part == "draft_streams":
-            return self._timed_guesses(measurement.rows, measurement.context)
-        rows, context = measurement.rows, measurement.context
-        if measurement.with_features and self.model.fuse is None:
-            raise LaneError("a step with_features cannot be timed: this draft takes none")
-        schedule = Schedule(method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=1)
-        is_text = (measurement.num_proposals or rows) == 1
-        self.backend.prepare(self._plan_of_step(measurement, is_text=is_text))
-        self.prefill([0], schedule=schedule, capacity=context + rows)
-        self.propose = Proposer(self.model.output, num_alternatives=measurement.num_alternatives)
-        self.cache.fill_random(context)
-        ids = torch.randint(self.model.decoder.config.vocab_size, (rows,)).tolist()
-        features_TE = None
-        if measurement.with_features and self.model.fuse is not None:
-            features_TE = torch.randn(rows, self.model.fuse.in_features, dtype=self.dtype)
-        if measurement.part == "draft_start":
-            return self._timed_start(ids, context, features_TE, measurement.num_proposals or 1)
-        if is_text:
-            return lambda: self._time_text(ids, context, features_TE)
-        self._make_room(context + 1, rows)
-        self.branches.fill_random()
-        return lambda: self._time_branches(ids, context, features_TE)
+        from runtime.drafters.language_model.timed_steps import timed_step
 
-    def _timed_start(
-        self, ids: list[int], context: int, features_TE: Tensor | None, num_branches: int
-    ) -> Callable[[], object]:
-        """The window's rows and the first of every branch, all of which propose."""
-        if features_TE is None:
-            raise LaneError("draft_start is timed with_features only")
-        num_window = len(ids) - num_branches
-        tokens, roots = ids[:num_window], ids[num_window:]
-        self._make_room(context + len(ids), num_branches)
-        self.cache.fill_random(context)
-        self.branches.fill_random()
-        self.text, self.window = [0] * context, Window(tuple(tokens))
-        # as far into the window as it goes
-        positions = [context + place % (num_window + 1) for place in range(num_branches)]
-
-        def run() -> None:
-            self.cached = [0] * context
-            self.cache.set_length(context)
-            hidden_RD = self.feed_with_window(roots, positions, features_TE)
-            self.propose(hidden_RD, [position + 1 for position in positions])
-
-        return run
-
-    def _plan_of_step(self, measurement: Measurement, *, is_text: bool) -> Plan:
-        layers, cut = self.model.decoder.config.num_layers, self.model.config.feature_layer
-        return Plan(
-            num_slots=measurement.context + measurement.rows,
-            num_prompt=0,
-            rows=(measurement.rows,) if is_text else (1,),
-            segments=segments_between(*([cut] if measurement.with_features else []), layers),
-            prompt_segments=(),
-            num_branches=0 if is_text else measurement.rows,
-            least_slots=measurement.context,
-        )
-
-    def _time_text(self, ids: Sequence[int], context: int, features_TE: Tensor | None) -> None:
-        """Rows in text order, the last of which proposes."""
-        self.cache.set_length(context)
-        states = self.feed(ids, features_TE)
-        self.propose(states.hidden_TD[-1:], [context])
-
-    def _time_branches(self, ids: Sequence[int], context: int, features_RE: Tensor | None) -> None:
-        """A row of every branch, all of which propose."""
-        positions = [context] * len(ids)
-        self.propose(self.feed_branches(slice(len(ids)), ids, positions, features_RE), positions)
-
-    def _timed_guesses(self, count: int, context: int) -> Callable[[], object]:
-        schedule = Schedule(
-            method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=1, draft_streams=count
-        )
-        self.prefill([0], schedule=schedule, capacity=context + count)
-        self.cache.fill_random(context)
-        entering_1D = torch.randn(1, self.model.decoder.config.hidden_size, dtype=self.dtype)
-        return lambda: self._guess(entering_1D, count)
+        return timed_step(self, measurement)
 
     def _missing(self, committed: Sequence[int], *, with_features: bool) -> list[int]:
         """Extend the text; forget what the cache holds beyond it; return the tokens it lacks."""

@@ -102,6 +102,11 @@ def test_a_target_that_is_much_slower_elsewhere_is_left_out_by_name(lunar_lake):
     assert {one.pair.target for one in lunar_lake.ranking} == {"gpu"}
 
 
+def test_the_advice_says_what_the_chosen_place_has_to_hold(lunar_lake):
+    text = "\n".join(advice(lunar_lake))
+    assert re.search(r"Both on gpu: memory has to hold 9\.\d GB \(.*\); 28\.8 GB are usable\.", text)
+
+
 def test_a_draft_that_is_never_right_does_not_pay_and_the_advice_is_to_leave_it_out():
     plan = plan_platform(question(rate=0.0001))
     assert plan.pays == "no"

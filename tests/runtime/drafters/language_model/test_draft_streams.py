@@ -52,14 +52,14 @@ def no_streams():
 class Foreseeing(Drafter):
     """Its streams always guess what it will say itself."""
 
-    def _guess(self, entering_1D, count):
+    def guess(self, entering_1D, count):
         return plain.draft_text(self.model, self.cached, count + 1)[0][1:]
 
 
 class Misled(Drafter):
     """Its streams never guess what it will say itself: it never says an odd id."""
 
-    def _guess(self, entering_1D, count):
+    def guess(self, entering_1D, count):
         return [1] * count
 
 
@@ -107,13 +107,13 @@ def test_guesses_that_are_wrong_cost_rows_and_nothing_else() -> None:
 
 def test_guesses_are_the_best_ids_of_the_streams_of_the_row_last_cached(monkeypatch) -> None:
     model = draft_model()
-    guess, seen = Drafter._guess, []
+    guess, seen = Drafter.guess, []
 
     def spy(self, entering_1D, count):
         seen.append((list(self.cached), guess(self, entering_1D, count)))
         return seen[-1][1]
 
-    monkeypatch.setattr(Drafter, "_guess", spy)
+    monkeypatch.setattr(Drafter, "guess", spy)
     run(begin(model, speculative(6, draft_streams=3)).rollout())
     assert len(seen) >= 2
     for cached, guesses in seen:

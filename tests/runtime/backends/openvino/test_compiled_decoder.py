@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from decoding.errors import ModelError
 from runtime.backends.backend import Plan, segments_between
 from runtime.backends.eager import EagerBackend
-from runtime.backends.openvino.backend import OpenVinoBackend
-from runtime.backends.openvino.weights import quantized
+from runtime.backends.openvino.compiled_decoder import OpenVinoBackend
+from runtime.backends.openvino.constants import quantized
 from runtime.models.embedded import embedded_folder, is_present
 from runtime.models.masks import tree_rows
 from runtime.models.self_test import is_row_invariant

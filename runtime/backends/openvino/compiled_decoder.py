@@ -18,11 +18,11 @@ from runtime.backends.backend import Head, Plan, Segment
 from runtime.backends.openvino.buckets import PROMPT_ROWS, pieces, slot_buckets
 from runtime.backends.openvino.calls import HeadCall, SegmentCall
 from runtime.backends.openvino.compiler import Compiler
+from runtime.backends.openvino.constants import Form, Weights, arithmetic
 from runtime.backends.openvino.graph import SegmentShape, head_graph, segment_graph, segment_weights
 from runtime.backends.openvino.limits import limits_of
 from runtime.backends.openvino.row_floor import PROBED_ROWS, row_floor
 from runtime.backends.openvino.texts import BranchRows, Rows, StaticBranches, StaticText, WindowThenBranches
-from runtime.backends.openvino.weights import Form, Weights, arithmetic
 from runtime.models.decoder import Decoder
 
 _MOST_BYTES: Final = 4_000_000_000

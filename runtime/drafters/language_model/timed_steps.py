@@ -1,0 +1,115 @@
+"""Steps of a draft model to be timed alone: of a text, of branches, of both at once, and guesses of its streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from decoding.errors import LaneError
+from decoding.messages import Window
+from decoding.schedule import Schedule
+from runtime.backends.backend import Plan, segments_between
+from runtime.drafters.language_model.proposals import Proposer
+from runtime.wire.measurement import Measurement
+
+if TYPE_CHECKING:
+    from runtime.drafters.language_model.drafter import Drafter
+
+
+def timed_step(drafter: Drafter, measurement: Measurement) -> Callable[[], object]:
+    """One step after a random text, to be run again and again; the sequence under way is lost.
+
+    Raises:
+        LaneError: the draft lacks what the step needs.
+    """
+    if measurement.part == "draft_streams":
+        return _guesses(drafter, measurement.rows, measurement.context)
+    rows, context = measurement.rows, measurement.context
+    if measurement.with_features and drafter.model.fuse is None:
+        raise LaneError("a step with_features cannot be timed: this draft takes none")
+    num_branches = 0 if (measurement.num_proposals or rows) == 1 else rows
+    if measurement.part == "draft_start":
+        num_branches = measurement.num_proposals or 1
+    drafter.backend.prepare(_plan(drafter, measurement, num_branches))
+    drafter.prefill([0], schedule=_schedule(), capacity=context + rows)
+    drafter.propose = Proposer(drafter.model.output, num_alternatives=measurement.num_alternatives)
+    ids = torch.randint(drafter.model.decoder.config.vocab_size, (rows,)).tolist()
+    features_TE = None
+    if measurement.with_features and drafter.model.fuse is not None:
+        features_TE = torch.randn(rows, drafter.model.fuse.in_features, dtype=drafter.dtype)
+    drafter.make_room(context + rows, num_branches)
+    drafter.cache.fill_random(context)
+    if measurement.part == "draft_start":
+        return _start(drafter, ids, context, features_TE, num_branches)
+    return (_branches if num_branches else _text)(drafter, ids, context, features_TE)
+
+
+def _text(drafter: Drafter, ids: list[int], context: int, features_TE: Tensor | None) -> Callable[[], object]:
+    """Rows in text order, the last of which proposes."""
+
+    def run() -> None:
+        drafter.cache.set_length(context)
+        states = drafter.feed(ids, features_TE)
+        drafter.propose(states.hidden_TD[-1:], [context])
+
+    return run
+
+
+def _branches(drafter: Drafter, ids: list[int], context: int, features_RE: Tensor | None) -> Callable[[], object]:
+    """A row of every branch, all of which propose."""
+    drafter.branches.fill_random()
+    positions = [context] * len(ids)
+    return lambda: drafter.propose(drafter.feed_branches(slice(len(ids)), ids, positions, features_RE), positions)
+
+
+def _start(
+    drafter: Drafter, ids: list[int], context: int, features_TE: Tensor | None, num_branches: int
+) -> Callable[[], object]:
+    """The window's rows and the first of every branch, which propose."""
+    if features_TE is None:
+        raise LaneError("draft_start is timed with_features only")
+    num_window = len(ids) - num_branches
+    tokens, roots = ids[:num_window], ids[num_window:]
+    drafter.branches.fill_random()
+    drafter.text, drafter.window = [0] * context, Window(tuple(tokens))
+    # as far into the window as it goes
+    positions = [context + place % (num_window + 1) for place in range(num_branches)]
+
+    def run() -> None:
+        drafter.cached = [0] * context
+        drafter.cache.set_length(context)
+        hidden_RD = drafter.feed_with_window(roots, positions, features_TE)
+        drafter.propose(hidden_RD, [position + 1 for position in positions])
+
+    return run
+
+
+def _guesses(drafter: Drafter, count: int, context: int) -> Callable[[], object]:
+    drafter.prefill([0], schedule=_schedule(count), capacity=context + count)
+    drafter.cache.fill_random(context)
+    entering_1D = torch.randn(1, drafter.model.decoder.config.hidden_size, dtype=drafter.dtype)
+    return lambda: drafter.guess(entering_1D, count)
+
+
+def _plan(drafter: Drafter, measurement: Measurement, num_branches: int) -> Plan:
+    layers, cut = drafter.model.decoder.config.num_layers, drafter.model.config.feature_layer
+    num_text = measurement.rows - num_branches
+    return Plan(
+        num_slots=measurement.context + measurement.rows,
+        num_prompt=0,
+        rows=(max(1, num_text),),
+        segments=segments_between(*([cut] if measurement.with_features else []), layers),
+        prompt_segments=(),
+        num_branches=num_branches,
+        least_slots=measurement.context,
+    )
+
+
+def _schedule(draft_streams: int = 0) -> Schedule:
+    """The least that a draft can be asked for."""
+    return Schedule(
+        method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=1, draft_streams=draft_streams
+    )
