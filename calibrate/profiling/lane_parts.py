@@ -13,6 +13,7 @@ from calibrate.profiling.grid import Effort
 from calibrate.profiling.samples import Cell
 from hwprofiles.placement import PlacedLane
 from hwprofiles.profile import Anchor, LaneProfile, LatencyTable
+from runtime.backends.devices import device_of, timed_rows
 from runtime.wire.measurement import Measurement, Part
 
 DraftStep = Literal["draft_step", "draft_step_features", "draft_start"]
@@ -57,7 +58,13 @@ class LaneParts:
 
     def cells(self, lane: str) -> Iterator[Cell]:
         """Everything to be timed on a lane."""
-        return (Cell(lane, measurement) for measurement in self._measurements())
+        return (Cell(lane, measurement) for measurement in self._on(lane)._measurements())
+
+    def _on(self, lane: str) -> LaneParts:
+        """With the row counts that say what every other costs on a lane."""
+        device, effort = device_of(lane), self.effort
+        target_rows, draft_rows = (timed_rows(device, rows) for rows in (effort.target_rows, effort.draft_rows))
+        return replace(self, effort=replace(effort, target_rows=target_rows, draft_rows=draft_rows))
 
     @property
     def waking(self) -> Measurement:
@@ -84,6 +91,9 @@ class LaneParts:
 
     def lane_profile(self, lane: PlacedLane, estimates: Estimates, anchor: Anchor, dispatch_s: float) -> LaneProfile:
         """The profile of a lane from what its cells take over its anchor; without heads and memory traffic."""
+        return self._on(lane.name)._profile(lane, estimates, anchor, dispatch_s)
+
+    def _profile(self, lane: PlacedLane, estimates: Estimates, anchor: Anchor, dispatch_s: float) -> LaneProfile:
         seconds = {measurement: one.value * anchor.seconds for measurement, one in estimates.items()}
         steps_noise = Noise.of([one for of, one in estimates.items() if of.part in _OF_THE_DRAFT])
         target_noise = Noise.of([one for of, one in estimates.items() if of.part not in _OF_THE_DRAFT])

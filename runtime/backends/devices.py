@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from decoding.errors import ConfigError
-from runtime.backends import npu_on_cpu
+from runtime.backends import npu
 
 EAGER: Final = "cpu"
 """The device of lanes whose names have no colon."""
@@ -69,6 +69,11 @@ def device_of(lane: str) -> str:
 def compiles(device: str) -> bool:
     """Whether a lane on a device has something to compile before a sequence."""
     return device != EAGER
+
+
+def timed_rows(device: str, rows: tuple[int, ...]) -> tuple[int, ...]:
+    """Row counts to time on a device in place of `rows`, which suit one whose steps cost a little more with each row."""
+    return npu.stair(rows[-1]) if device.startswith(f"{OPENVINO}NPU") else rows
 
 
 def require_device(name: str) -> None:
@@ -127,10 +132,10 @@ def _openvino_devices() -> tuple[Device, ...]:
     there = core.available_devices
     found = []
     for kind, what, why in _KINDS:
-        if kind == "NPU" and npu_on_cpu.is_on():
+        if kind == "NPU" and npu.is_on_cpu():
             found.append(
                 _npu(
-                    f"the NPU's path on the CPU ({npu_on_cpu.VARIABLE}): it shows what is written, not how fast",
+                    f"the NPU's path on the CPU ({npu.ON_CPU}): it shows what is written, not how fast",
                     ("float32",),
                 )
             )
@@ -148,8 +153,8 @@ def _npu(description: str, more: tuple[str, ...] = (), name: str = "NPU") -> Dev
         name=f"{OPENVINO}{name}",
         description=description,
         forms=(*more, "bfloat16", "int8", "int4"),
-        lanes="draft models, by graphs of 1, 2, 4, 8, 16, 32 and 64 rows and up to 4095 slots; no streams. "
-        "A row's bits may depend on how many rows its graph has: a target there may write another text",
+        lanes=f"draft models, by graphs of {', '.join(map(str, npu.ROWS))} rows and up to {npu.SLOTS - 1} slots; "
+        "no streams. A row's bits may depend on how many rows its graph has: a target there may write another text",
     )
 
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import Final
 
 import torch
 
 from decoding.errors import ConfigError
+from runtime.backends import npu
 from runtime.backends.backend import Plan
 from runtime.backends.openvino.buckets import PROMPT_ROWS, row_bucket, slot_bucket
-
-_NPU_ROWS: Final = (1, 2, 4, 8, 16, 32, 64)
-_NPU_SLOTS: Final = 4096
-"""Ours, not a device's: every doubling is one more graph to compile for every number of rows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,8 +72,8 @@ def limits_of(device: str) -> Limits:
     return Limits(
         device=device,
         half=torch.float16,
-        rows=_NPU_ROWS,
-        num_slots=_NPU_SLOTS,
+        rows=npu.ROWS,
+        num_slots=npu.SLOTS,
         is_probed=False,
         compiles_apart=True,
     )

@@ -1,8 +1,8 @@
 """How OpenVINO is told to compile, by device and form of weights; plain data, which a process of its own can be sent.
 
-On an NPU a graph is compiled whole (`NPUW_ONLINE_PIPELINE`): cut by OpenVINO's own rules, a head of it did not
-compile (2026.4). With `runtime.backends.npu_on_cpu` the same path compiles for the CPU, in float32: its graphs are
-told so by defaults of the CPU, since a graph that was read from disk has forgotten what it was compiled with.
+On an NPU a graph is compiled whole (`NPUW_ONLINE_PIPELINE`): cut by OpenVINO's own rules, a head did not compile
+(2026.4). With the switch of `runtime.backends.npu` the same path compiles for the CPU and computes in float32: defaults
+of the CPU say so, since a graph that was read from disk has forgotten what it was compiled with.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from runtime.backends import npu_on_cpu
+from runtime.backends import npu
 from runtime.backends.openvino.library import ov
 
 
@@ -44,10 +44,11 @@ def settings_of(device: str, form: str, num_threads: int) -> Settings:
 
 def _npu_settings(num_threads: int) -> Settings:
     graph = {"NPU_USE_NPUW": "YES", "NPUW_ONLINE_PIPELINE": "NONE", "NPUW_DEVICES": "NPU"}
-    if not npu_on_cpu.is_on():
+    if not npu.is_on_cpu():
         return Settings(graph=graph)
     return Settings(
-        graph=graph | {"NPUW_DEVICES": "CPU"}, cpu=_cpu_settings(num_threads) | {"INFERENCE_PRECISION_HINT": "f32"}
+        graph=graph | {"NPUW_DEVICES": "CPU"},
+        cpu=_cpu_settings(num_threads) | {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0},
     )
 
 
