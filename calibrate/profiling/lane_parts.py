@@ -58,7 +58,7 @@ class LaneParts:
 
     def cells(self, lane: str) -> Iterator[Cell]:
         """Everything to be timed on a lane."""
-        return (Cell(lane, measurement) for measurement in self._on(lane)._measurements())
+        return (Cell(lane, measurement) for measurement in self._on(lane).measurements())
 
     def _on(self, lane: str) -> LaneParts:
         """With the row counts that say what every other costs on a lane."""
@@ -71,7 +71,8 @@ class LaneParts:
         """The anchor's work after a rest as long as a draft may take."""
         return Measurement(part="verify", rows=1, context=self.anchor_context, repeats=4, warm_up=0, pause_s=PAUSE_S)
 
-    def _measurements(self) -> Iterator[Measurement]:
+    def measurements(self) -> Iterator[Measurement]:
+        """Everything to be timed, on a lane that has these row counts."""
         yield self.waking
         for rows in self.effort.target_rows:
             yield from (self._verify(rows, context) for context in self._contexts(rows))
@@ -91,9 +92,10 @@ class LaneParts:
 
     def lane_profile(self, lane: PlacedLane, estimates: Estimates, anchor: Anchor, dispatch_s: float) -> LaneProfile:
         """The profile of a lane from what its cells take over its anchor; without heads and memory traffic."""
-        return self._on(lane.name)._profile(lane, estimates, anchor, dispatch_s)
+        return self._on(lane.name).profile(lane, estimates, anchor, dispatch_s)
 
-    def _profile(self, lane: PlacedLane, estimates: Estimates, anchor: Anchor, dispatch_s: float) -> LaneProfile:
+    def profile(self, lane: PlacedLane, estimates: Estimates, anchor: Anchor, dispatch_s: float) -> LaneProfile:
+        """`lane_profile` of a lane that has these row counts."""
         seconds = {measurement: one.value * anchor.seconds for measurement, one in estimates.items()}
         steps_noise = Noise.of([one for of, one in estimates.items() if of.part in _OF_THE_DRAFT])
         target_noise = Noise.of([one for of, one in estimates.items() if of.part not in _OF_THE_DRAFT])

@@ -72,7 +72,7 @@ def compiles(device: str) -> bool:
 
 
 def timed_rows(device: str, rows: tuple[int, ...]) -> tuple[int, ...]:
-    """Row counts to time on a device in place of `rows`, which suit one whose steps cost a little more with each row."""
+    """Row counts to time on a device in place of `rows`, which suit one where each row costs a little more."""
     return npu.stair(rows[-1]) if device.startswith(f"{OPENVINO}NPU") else rows
 
 
