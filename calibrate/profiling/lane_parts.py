@@ -13,6 +13,7 @@ from calibrate.profiling.grid import Effort
 from calibrate.profiling.samples import Cell
 from hwprofiles.placement import PlacedLane
 from hwprofiles.profile import Anchor, LaneProfile, LatencyTable
+from runtime.backends.devices import device_of, timed_rows
 from runtime.wire.measurement import Measurement, Part
 
 DraftStep = Literal["draft_step", "draft_step_features", "draft_start"]
@@ -57,14 +58,21 @@ class LaneParts:
 
     def cells(self, lane: str) -> Iterator[Cell]:
         """Everything to be timed on a lane."""
-        return (Cell(lane, measurement) for measurement in self._measurements())
+        return (Cell(lane, measurement) for measurement in self._on(lane).measurements())
+
+    def _on(self, lane: str) -> LaneParts:
+        """With the row counts that say what every other costs on a lane."""
+        device, effort = device_of(lane), self.effort
+        target_rows, draft_rows = (timed_rows(device, rows) for rows in (effort.target_rows, effort.draft_rows))
+        return replace(self, effort=replace(effort, target_rows=target_rows, draft_rows=draft_rows))
 
     @property
     def waking(self) -> Measurement:
         """The anchor's work after a rest as long as a draft may take."""
         return Measurement(part="verify", rows=1, context=self.anchor_context, repeats=4, warm_up=0, pause_s=PAUSE_S)
 
-    def _measurements(self) -> Iterator[Measurement]:
+    def measurements(self) -> Iterator[Measurement]:
+        """Everything to be timed, on a lane that has these row counts."""
         yield self.waking
         for rows in self.effort.target_rows:
             yield from (self._verify(rows, context) for context in self._contexts(rows))
@@ -84,6 +92,10 @@ class LaneParts:
 
     def lane_profile(self, lane: PlacedLane, estimates: Estimates, anchor: Anchor, dispatch_s: float) -> LaneProfile:
         """The profile of a lane from what its cells take over its anchor; without heads and memory traffic."""
+        return self._on(lane.name).profile(lane, estimates, anchor, dispatch_s)
+
+    def profile(self, lane: PlacedLane, estimates: Estimates, anchor: Anchor, dispatch_s: float) -> LaneProfile:
+        """`lane_profile` of a lane that has these row counts."""
         seconds = {measurement: one.value * anchor.seconds for measurement, one in estimates.items()}
         steps_noise = Noise.of([one for of, one in estimates.items() if of.part in _OF_THE_DRAFT])
         target_noise = Noise.of([one for of, one in estimates.items() if of.part not in _OF_THE_DRAFT])

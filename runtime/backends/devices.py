@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from decoding.errors import ConfigError
+from runtime.backends import npu
 
 EAGER: Final = "cpu"
 """The device of lanes whose names have no colon."""
@@ -68,6 +69,11 @@ def device_of(lane: str) -> str:
 def compiles(device: str) -> bool:
     """Whether a lane on a device has something to compile before a sequence."""
     return device != EAGER
+
+
+def timed_rows(device: str, rows: tuple[int, ...]) -> tuple[int, ...]:
+    """Row counts to time on a device in place of `rows`, which suit one where each row costs a little more."""
+    return npu.stair(rows[-1]) if device.startswith(f"{OPENVINO}NPU") else rows
 
 
 def require_device(name: str) -> None:
@@ -126,6 +132,14 @@ def _openvino_devices() -> tuple[Device, ...]:
     there = core.available_devices
     found = []
     for kind, what, why in _KINDS:
+        if kind == "NPU" and npu.is_on_cpu():
+            found.append(
+                _npu(
+                    f"the NPU's path on the CPU ({npu.ON_CPU}): it shows what is written, not how fast",
+                    ("float32",),
+                )
+            )
+            continue
         own = [name for name in there if name.split(".")[0] == kind]
         found += [_openvino_device(name, core.get_property(name, "FULL_DEVICE_NAME")) for name in own]
         if not own:
@@ -133,7 +147,20 @@ def _openvino_devices() -> tuple[Device, ...]:
     return tuple(found)
 
 
+def _npu(description: str, more: tuple[str, ...] = (), name: str = "NPU") -> Device:
+    """An NPU computes in float16, with whatever weights."""
+    return Device(
+        name=f"{OPENVINO}{name}",
+        description=description,
+        forms=(*more, "bfloat16", "int8", "int4"),
+        lanes=f"draft models, by graphs of {', '.join(map(str, npu.ROWS))} rows and up to {npu.SLOTS - 1} slots; "
+        "no streams. A row's bits may depend on how many rows its graph has: a target there may write another text",
+    )
+
+
 def _openvino_device(name: str, description: str) -> Device:
+    if name.split(".", maxsplit=1)[0] == "NPU":
+        return _npu(f"{description.strip()}, graphs compiled by OpenVINO", name=name)
     return Device(
         name=f"{OPENVINO}{name}",
         description=f"{description.strip()}, graphs compiled by OpenVINO",

@@ -19,9 +19,9 @@ from decoding.schedule import Schedule
 from runtime.models.config import ModelConfig
 from runtime.models.hf_config import read_object
 
-Dtype = Literal["bfloat16", "float32", "int8"]
-ITEM_BYTES: Final[Mapping[Dtype, int]] = {"bfloat16": 2, "float32": 4, "int8": 2}
-"""Weights of int8 are there in bfloat16 before they are packed, and their keys and values stay so."""
+Dtype = Literal["bfloat16", "float32", "int8", "int4"]
+ITEM_BYTES: Final[Mapping[Dtype, int]] = {"bfloat16": 2, "float32": 4, "int8": 2, "int4": 2}
+"""Weights of int8 and int4 are there in bfloat16 before they are packed, and their keys and values stay so."""
 
 PROCESS_BYTES: Final = 150_000_000
 """Of a lane's process with torch and no model: 147 MB of its own, measured with torch 2.13 on Linux."""

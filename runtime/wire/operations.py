@@ -20,7 +20,7 @@ from runtime.wire import codec
 from runtime.wire.channel import Block, Message
 from runtime.wire.measurement import Measurement
 
-Dtype = Literal["bfloat16", "float32", "int8"]
+Dtype = Literal["bfloat16", "float32", "int8", "int4"]
 """Form of weights; int8 is computed with in bfloat16, on devices that can."""
 Spans = Sequence[tuple[str, float, float, int]]
 """Steps of the draft: `decoding.trace.Work`, start, end, rows."""

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from runtime.backends.backend import Head, Plan, Segment
-from runtime.backends.openvino.buckets import PROMPT_ROWS, pieces, row_bucket, slot_buckets
+from runtime.backends.openvino.buckets import PROMPT_ROWS, pieces, slot_buckets
 from runtime.backends.openvino.calls import HeadCall, SegmentCall
 from runtime.backends.openvino.compiler import Compiler
-from runtime.backends.openvino.constants import Form, Weights
+from runtime.backends.openvino.constants import Form, Weights, arithmetic
 from runtime.backends.openvino.graph import SegmentShape, head_graph, segment_graph, segment_weights
+from runtime.backends.openvino.limits import limits_of
 from runtime.backends.openvino.row_floor import PROBED_ROWS, row_floor
 from runtime.backends.openvino.texts import BranchRows, Rows, StaticBranches, StaticText, WindowThenBranches
 from runtime.models.decoder import Decoder
@@ -37,8 +38,9 @@ class OpenVinoBackend:
 
     def __init__(self, decoder: Decoder, *, device: str, form: Form, num_threads: int) -> None:
         self.config, self._decoder = decoder.config, decoder
-        self._weights = Weights(form)
-        self.dtype = self._weights.dtype
+        self._limits = limits_of(device)
+        self._weights = Weights(form, self._limits.half)
+        self.dtype = arithmetic(form)
         self._compiler = Compiler(device, form, num_threads)
         self._segments: OrderedDict[SegmentShape, SegmentCall] = OrderedDict()
         self._rows: set[int] = set()
@@ -49,16 +51,23 @@ class OpenVinoBackend:
 
     def new_text(self) -> StaticText:
         """Room for a text."""
-        return StaticText(self.config, self.dtype)
+        return StaticText(self.config, self._weights.dtype)
 
     def new_branches(self, num_branches: int) -> StaticBranches:
         """Room for branches of a text."""
         most = self._bucket(num_branches) if num_branches else 0
-        return StaticBranches(self.config, num_branches, self.dtype, room=num_branches + most)
+        return StaticBranches(self.config, num_branches, self._weights.dtype, room=num_branches + most)
 
     def prepare(self, plan: Plan) -> None:
-        """Compile, or read, the graphs of a sequence."""
-        self._floor = self._probed_floor
+        """Compile, or read, the graphs of a sequence.
+
+        Raises:
+            ConfigError: the device has no graphs of its size.
+            LaneError: the device refuses a graph.
+        """
+        self._limits.require(plan)
+        if self._limits.is_probed:
+            self._floor = self._probed_floor
         self._rows = {self._bucket(count) for count in plan.rows}
         self._num_texts = {self._bucket(plan.num_branches)} if plan.num_branches else set()
         sizes = [size for size in slot_buckets(plan.num_slots) if size > plan.least_slots]
@@ -180,7 +189,7 @@ class OpenVinoBackend:
 
     def _bucket(self, count: int) -> int:
         """Rows of the graph that serves so many."""
-        return row_bucket(max(count, self._floor))
+        return self._limits.bucket(max(count, self._floor))
 
     def _size(self, count: int, planned: Iterable[int]) -> int:
         """The least of the sizes planned that is large enough; without one, that of any graph."""

@@ -11,19 +11,24 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from decoding.errors import LaneError
+from runtime.backends.openvino.compile_apart import compiled_apart
 from runtime.backends.openvino.constants import Form
 from runtime.backends.openvino.graph import GRAPH_VERSION
 from runtime.backends.openvino.library import ov
+from runtime.backends.openvino.limits import limits_of
+from runtime.backends.openvino.settings import settings_of
 from runtime.models.embedded import models_folder
 
 _MOST_BYTES: Final = 20_000_000_000
 """Of all compiled graphs on disk; beyond it those that were not used for longest go."""
 _SUFFIX: Final = ".blob"
+_HARDWARE: Final = ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES")
 
 
 def compiled_folder() -> Path:
@@ -36,28 +41,22 @@ class Compiler:
 
     def __init__(self, device: str, form: Form, num_threads: int) -> None:
         self.device, self.form = device, form
-        self._settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32" if form == "float32" else "bf16"}
-        if device == "CPU":
-            self._settings |= {"INFERENCE_NUM_THREADS": num_threads, "NUM_STREAMS": 1, "ENABLE_CPU_PINNING": False}
-            # code made for a whole attention block rounds otherwise by how many layers its graph has: where few query
-            # heads share a key, a segment that is cut in two was not the same to the last bit
-            self._settings["SNIPPETS_MODE"] = "DISABLE"
-        if form == "int8":
-            # rows are rounded to int8 in groups: faster, and alike at every number of rows (`row_floor`)
-            self._settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 32
+        self._settings = settings_of(device, form, num_threads)
+        self._limits = limits_of(device)
 
     @cached_property
     def _core(self) -> ov.Core:
-        return ov.Core()
+        return self._settings.new_core()
 
     @cached_property
     def _identity(self) -> Mapping[str, Any]:
         """What decides about a compiled graph besides the graph."""
+        computing = "CPU" if self._settings.cpu else self.device
         return {
             "openvino": ov.get_version(),
-            "device": [self.device, self._core.get_property(self.device, "FULL_DEVICE_NAME")],
-            "capabilities": sorted(self._core.get_property(self.device, "OPTIMIZATION_CAPABILITIES")),
-            "settings": self._settings,
+            "device": self.device,
+            "hardware": [self._core.get_property(computing, name) for name in _HARDWARE],
+            "settings": asdict(self._settings),
             "form": self.form,
             "graph_version": GRAPH_VERSION,
         }
@@ -72,21 +71,39 @@ class Compiler:
         path = compiled_folder() / (hashlib.sha256(text.encode()).hexdigest()[:32] + _SUFFIX)
         if (found := self._read(path)) is not None:
             return found
+        if self._limits.compiles_apart:
+            made, content = self._made_apart(build())
+        else:
+            made, content = self._made(build)
+        with suppress(OSError):  # a full or read-only disk costs time, nothing else
+            _write(path, content)
+        return made
+
+    def _made(self, build: Callable[[], ov.Model]) -> tuple[ov.CompiledModel, memoryview]:
         try:
-            made = self._core.compile_model(build(), self.device, self._settings)
+            made = self._core.compile_model(build(), self.device, self._settings.graph)
         except RuntimeError as error:
             raise LaneError(f"OpenVINO's {self.device} refuses a graph of {self.form} weights: {error}") from error
-        with suppress(OSError):  # a full or read-only disk costs time, nothing else
-            _write(path, made.export_model().getbuffer())
-        return made
+        return made, made.export_model().getbuffer()
+
+    def _made_apart(self, model: ov.Model) -> tuple[ov.CompiledModel, memoryview]:
+        content = compiled_apart(model, self.device, self._settings)
+        try:
+            return self._imported(content), memoryview(content)
+        except RuntimeError as error:
+            name = model.get_friendly_name()
+            raise LaneError(f"OpenVINO's {self.device} cannot read what it compiled, {name}: {error}") from error
 
     def _read(self, path: Path) -> ov.CompiledModel | None:
         try:
             content = path.read_bytes()
             os.utime(path)
-            return self._core.import_model(content, self.device, self._settings)
+            return self._imported(content)
         except (OSError, RuntimeError):
             return None
+
+    def _imported(self, content: bytes) -> ov.CompiledModel:
+        return self._core.import_model(content, self.device, self._settings.graph)
 
 
 def _write(path: Path, content: memoryview) -> None:

@@ -41,6 +41,12 @@ class SegmentShape(NamedTuple):
     num_rows: int
     num_slots: int
 
+    def __str__(self) -> str:
+        return (
+            f"layers {self.start + 1} to {self.stop} of {self.num_texts} texts, "
+            f"{self.num_rows} rows of each and {self.num_slots} slots"
+        )
+
 
 def key_name(layer: int, part: int, *, updated: bool = False) -> str:
     """Name of a layer's keys (part 0) or values (part 1), before or after a call."""
@@ -73,8 +79,8 @@ def head_graph(norm: Tensor | None, eps: float, head_VD: Tensor, num_rows: int, 
     hidden = op.convert(x, weights.type)
     if norm is not None:
         hidden = _rms_norm(hidden, norm, eps, weights)
-    logits = op.matmul(hidden, weights.matrix(head_VD), transpose_a=False, transpose_b=True)
-    return ov.Model([_output(OUT, op.convert(logits, ov.Type.f32))], [x], "head")
+    logits = op.matmul(hidden, weights.head_matrix(head_VD), transpose_a=False, transpose_b=True)
+    return ov.Model([_output(OUT, op.convert(logits, ov.Type.f32))], [x], f"a head of {num_rows} rows")
 
 
 class _Segment:
@@ -97,7 +103,7 @@ class _Segment:
         x = op.convert(self._x, self._weights.type)
         for index, layer in enumerate(layers, self._shape.start):
             x = self._layer(x, layer, index)
-        return ov.Model([_output(OUT, op.convert(x, ov.Type.f32)), *self._updated], self._parameters, "segment")
+        return ov.Model([_output(OUT, op.convert(x, ov.Type.f32)), *self._updated], self._parameters, str(self._shape))
 
     def _layer(self, x: Node, layer: Layer, index: int) -> Node:
         eps = self._config.norm_eps

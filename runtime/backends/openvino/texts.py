@@ -15,12 +15,10 @@ import torch
 
 from runtime.backends.openvino.buckets import slot_bucket
 from runtime.backends.openvino.constants import memory_of
-from runtime.backends.openvino.library import ov
 from runtime.models.config import ModelConfig
 
-_TYPES: Final = {torch.float32: ov.Type.f32, torch.bfloat16: ov.Type.bf16}
-HIDDEN: Final = -1e9
-"""What is added to a score that does not count: its share is zero, in bfloat16 too, and sums stay what they are."""
+HIDDEN: Final = -6e4
+"""What is added to a score that does not count: its share is zero, and sums stay what they are; float16 has it too."""
 
 Slots = np.ndarray
 """Keys and values, [L, 2, B, K, S, H]; bfloat16 as integers of its bits."""

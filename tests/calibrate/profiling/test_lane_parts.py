@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -169,3 +170,23 @@ def test_noise_of_steps_is_none_of_the_targets() -> None:
     lane = found(PARTS, {of: (noisy if of.part.startswith("draft") else steady)[of] for of in noisy})
     assert max(lane.layer.relative_error, lane.prefill.relative_error) < 1e-12
     assert min(lane.draft_step.relative_error, lane.draft_prefill.relative_error) > 0.05
+
+
+@pytest.mark.parametrize("field", ["draft_step", "verify"])
+def test_on_an_npu_lines_between_the_rows_timed_are_the_steps_of_its_graphs(field) -> None:
+    """A step of 3 rows costs what one of 4 does, and so on."""
+    effort = PARTS.effort
+    last = effort.draft_rows[-1] if field == "draft_step" else effort.target_rows[-1]
+    timed = sorted({cell.measurement.rows for cell in PARTS.cells("openvino:NPU") if _is(cell.measurement, field)})
+    assert (timed[0], timed[-1]) == (1, last)
+
+    def cost(rows):
+        return 1.0 + next(size for size in (1, 2, 4, 8, 16, 32, 64) if size >= rows)
+
+    every = range(1, last + 1)
+    found = np.interp(every, timed, [cost(rows) for rows in timed])
+    assert found == pytest.approx([cost(rows) for rows in every])
+
+
+def _is(measurement, part):
+    return measurement.part == part and measurement.num_proposals is None

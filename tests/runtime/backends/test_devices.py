@@ -72,3 +72,14 @@ def test_weights_of_a_form_that_a_lane_does_not_compute_with_are_refused(tmp_pat
     lanes = LaneSet(specs, target=tmp_path, drafter=None, exits=None, dtype="bfloat16")
     with pytest.raises(ConfigError, match="lane 'cpu1' does not compute with int8; it does with bfloat16, float32"):
         lanes.load_target("cpu1")
+
+
+@pytest.mark.parametrize(("value", "is_there"), [("1", True), ("0", False), ("", False)])
+def test_an_npu_that_is_the_cpu_says_so(monkeypatch, value, is_there) -> None:
+    monkeypatch.setenv("MIRRORSD_NPU_ON_CPU", value)
+    devices.devices.cache_clear()
+    [npu] = [device for device in devices.devices() if device.name == "openvino:NPU"]
+    devices.devices.cache_clear()
+    assert ("on the CPU (MIRRORSD_NPU_ON_CPU)" in npu.description) == is_there
+    assert ("float32" in npu.forms) == is_there
+    assert is_there or npu.missing

@@ -1,0 +1,79 @@
+"""What graphs of a device have to keep to, checked before anything is compiled."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+import torch
+
+from decoding.errors import ConfigError
+from runtime.backends import npu
+from runtime.backends.backend import Plan
+from runtime.backends.openvino.buckets import PROMPT_ROWS, row_bucket, slot_bucket
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """Of the graphs for a device.
+
+    Attributes:
+        device: OpenVINO's name of it.
+        half: its type of 16 bits.
+        rows: numbers of rows that graphs have; empty for any (`buckets.row_bucket`).
+        num_slots: slots that a graph has at most, one of which is spare; None for any number.
+        is_probed: whether it is asked from how many rows on a row's bits stay the same (`row_floor`).
+        compiles_apart: whether its compiler may end the process, and is given one of its own.
+    """
+
+    device: str
+    half: torch.dtype = torch.bfloat16
+    rows: tuple[int, ...] = ()
+    num_slots: int | None = None
+    is_probed: bool = True
+    compiles_apart: bool = False
+
+    def bucket(self, count: int) -> int:
+        """Rows of the graph that serves so many.
+
+        Raises:
+            ConfigError: no graph does.
+        """
+        if not self.rows:
+            return row_bucket(count)
+        if count > self.rows[-1]:
+            raise ConfigError(
+                f"a step of {count} rows does not fit openvino:{self.device}: its graphs have {self.rows[-1]} at most. "
+                "Fewer branches or a shorter window do"
+            )
+        return self.rows[bisect_left(self.rows, count)]
+
+    def require(self, plan: Plan) -> None:
+        """Refuse a sequence that has no graphs.
+
+        Raises:
+            ConfigError: says which number is too large, and the largest.
+        """
+        for count in (*plan.rows, plan.num_branches, *(PROMPT_ROWS if plan.num_prompt else ())):
+            if count:
+                self.bucket(count)
+        if self.num_slots is None or slot_bucket(plan.num_slots) <= self.num_slots:
+            return
+        raise ConfigError(
+            f"a sequence of {plan.num_slots} slots, {plan.num_prompt} of them its prompt's, does not fit "
+            f"openvino:{self.device}: it has {self.num_slots - 1} at most. A shorter prompt or fewer new tokens do"
+        )
+
+
+def limits_of(device: str) -> Limits:
+    """Those of a device, by OpenVINO's name."""
+    if device.split(".", maxsplit=1)[0] != "NPU":
+        return Limits(device=device)
+    return Limits(
+        device=device,
+        half=torch.float16,
+        rows=npu.ROWS,
+        num_slots=npu.SLOTS,
+        is_probed=False,
+        compiles_apart=True,
+    )

@@ -1,0 +1,197 @@
+"""The NPU's path, on the CPU: what it computes, what it refuses before it compiles, and a compiler that ends itself."""
+
+from functools import cache
+
+import pytest
+import torch
+
+from decoding.errors import ConfigError, LaneError
+from runtime.backends import npu
+from runtime.backends.backend import Plan, segments_between
+from runtime.backends.eager import EagerBackend
+from runtime.backends.openvino import compile_apart, compiler
+from runtime.backends.openvino.compiled_decoder import OpenVinoBackend
+from runtime.backends.openvino.constants import packed_int4, quantized, quantized_int4
+from runtime.backends.openvino.limits import limits_of
+from tests.runtime.backends.openvino.test_compiled_decoder import read
+from tests.tiny_models import VOCAB_SIZE, tiny_target
+
+NUM_LAYERS = 4
+WHOLE = segments_between(NUM_LAYERS)
+IDS = torch.randint(VOCAB_SIZE, (150,), generator=torch.Generator().manual_seed(1))
+SHAPES = {"a scale for a row": {}, "a scale for 64 inputs": {"hidden_size": 64, "intermediate_size": 192}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def npu_on_cpu():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(npu.ON_CPU, "1")
+        yield
+
+
+def decoder_of(shape="a scale for a row", **more):
+    return tiny_target(**SHAPES[shape], num_layers=NUM_LAYERS, tie_embeddings=False, max_position=400, **more)
+
+
+@cache
+def backend_of(form, shape="a scale for a row"):
+    decoder = decoder_of(shape)
+    if form != "float32":
+        decoder = decoder.to(torch.bfloat16)
+    backend = OpenVinoBackend(decoder, device="NPU", form=form, num_threads=1)
+    backend.prepare(Plan(num_slots=100, num_prompt=20, rows=(1, 3), segments=WHOLE, prompt_segments=WHOLE))
+    return backend
+
+
+def eager_logits(decoder):
+    with torch.inference_mode():
+        return read(EagerBackend(decoder), [len(IDS)], ids=IDS)
+
+
+@pytest.mark.parametrize("chunks", [[1], [3], [16, 3, 1, 7, 2]], ids=str)
+def test_float32_logits_are_the_decoders_over_rows_of_all_graphs_and_more_slots_than_the_first_has(chunks) -> None:
+    expected = eager_logits(decoder_of())
+    found = read(backend_of("float32"), chunks * len(IDS), ids=IDS)
+    assert torch.allclose(found, expected, atol=2e-3, rtol=1e-3)
+    assert torch.equal(found.argmax(dim=-1), expected.argmax(dim=-1))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("form", ["bfloat16", "int8", "int4"])
+def test_logits_are_those_of_the_rounded_weights(form, shape) -> None:
+    """In float16, while hidden states cross in bfloat16; the head is int8 where layers are int4."""
+    decoder, rounded = (decoder_of(shape).to(torch.bfloat16).float() for _ in range(2))
+    for name, weight in rounded.named_parameters():
+        if form != "bfloat16" and weight.dim() == 2 and "embedding" not in name:
+            round_to = quantized_int4 if form == "int4" and "lm_head" not in name else quantized
+            values, scale = round_to(weight)
+            weight.copy_((values.float() * scale.float()).view(weight.shape))
+    found = read(backend_of(form, shape), [3] * len(IDS), ids=IDS)
+    near, far = eager_logits(rounded), eager_logits(decoder)
+    error = (found - near).abs().mean()
+    assert error < 0.02 * near.abs().mean()
+    assert form == "bfloat16" or error < 0.5 * (far - near).abs().mean()
+    assert (found.argmax(dim=-1) == near.argmax(dim=-1)).float().mean() > 0.95
+
+
+def test_int4_is_packed_by_twos() -> None:
+    values = torch.tensor([[1, -7], [7, -1]], dtype=torch.int8)
+    assert packed_int4(values).view(torch.uint8).tolist() == [0x91, 0xF7]
+
+
+def test_int4_rounds_within_half_a_step_of_its_group() -> None:
+    weight = torch.randn(6, 128, generator=torch.Generator().manual_seed(0))
+    weight[:, 64:] *= 100
+    values, scale = quantized_int4(weight)
+    assert values.shape == (6, 2, 64)
+    error = (values.float() * scale.float() - weight.view(6, 2, 64)).abs()
+    assert (error <= 0.52 * scale.float()).all()
+
+
+def test_a_text_that_is_rolled_back_says_what_a_fresh_one_says() -> None:
+    backend = backend_of("float32")
+
+    def feed(text, ids):
+        x = backend.embedding(ids[None])
+        positions = torch.arange(text.cursor, text.cursor + len(ids))
+        x = backend.run_layers(x, 0, NUM_LAYERS, positions=positions, cache=text)
+        text.advance(len(ids))
+        return x
+
+    back, fresh = backend.new_text(), backend.new_text()
+    for text in (back, fresh):
+        text.start(100)
+        feed(text, IDS[:16])
+    feed(back, IDS[30:33])
+    back.set_length(17)
+    feed(fresh, IDS[30:31])
+    assert torch.allclose(feed(back, IDS[40:43]), feed(fresh, IDS[40:43]), atol=1e-5)
+
+
+def test_branches_go_on_from_their_places() -> None:
+    backend = backend_of("float32")
+    text, branches = backend.new_text(), backend.new_branches(3)
+    text.start(100)
+    branches.start(100)
+    x = backend.embedding(IDS[None, :20])
+    backend.run_layers(x, 0, NUM_LAYERS, positions=torch.arange(20), cache=text)
+    text.advance(20)
+    branches.follow(text, num_final=18, stop=20)
+    starts = (18, 20, 19)
+    rows = branches.rows(slice(0, 3), [[start] for start in starts])
+    found = backend.run_layers(
+        backend.embedding(torch.tensor([[3], [5], [7]])), 0, NUM_LAYERS, positions=rows.positions_RT, cache=rows
+    )
+    for branch, (start, token) in enumerate(zip(starts, (3, 5, 7), strict=True)):
+        ids = torch.cat([IDS[:start], torch.tensor([token])])
+        eager = EagerBackend(decoder_of())
+        alone = eager.new_text()
+        alone.start(100)
+        with torch.inference_mode():
+            expected = eager.run_layers(
+                eager.embedding(ids[None]), 0, NUM_LAYERS, positions=torch.arange(start + 1), cache=alone
+            )
+        assert torch.allclose(found[branch, 0], expected[0, -1], atol=1e-3)
+
+
+def test_a_step_has_the_rows_of_the_next_graph() -> None:
+    limits = limits_of("NPU")
+    assert [limits.bucket(count) for count in (1, 2, 3, 4, 5, 9, 17, 64)] == [1, 2, 4, 4, 8, 16, 32, 64]
+    assert limits_of("CPU").bucket(3) == 3
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        ({"num_slots": 4096, "num_prompt": 4000}, r"of 4096 slots, 4000 of them its prompt's, .* 4095 at most"),
+        ({"num_branches": 65}, r"a step of 65 rows does not fit openvino:NPU: its graphs have 64 at most"),
+        ({"rows": (1, 70)}, "a step of 70 rows"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_its_number_before_anything_is_compiled(monkeypatch, size, message) -> None:
+    monkeypatch.setattr(compiler, "compiled_apart", lambda *_: pytest.fail("it was compiled"))
+    monkeypatch.setattr(compiler.Compiler, "_read", lambda *_: pytest.fail("it was read"))
+    backend = OpenVinoBackend(decoder_of(), device="NPU", form="int8", num_threads=1)
+    plan = {"num_slots": 100, "num_prompt": 20, "rows": (1,), "segments": WHOLE, "prompt_segments": WHOLE}
+    with pytest.raises(ConfigError, match=message):
+        backend.prepare(Plan(**plan | size))
+
+
+@pytest.fixture
+def fresh(tmp_path, monkeypatch):
+    """Nothing is compiled yet, and what the compiler's process does first can be written."""
+    monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return tmp_path / "sitecustomize.py"
+
+
+def prepare_head(form="int8"):
+    OpenVinoBackend(decoder_of(), device="NPU", form=form, num_threads=1).logits(torch.zeros(1, 3, 16))
+
+
+def test_a_compiler_that_ends_its_process_is_an_error_with_the_graph_and_what_may_help(fresh) -> None:
+    fresh.write_text("import os\nos.abort()\n")
+    with pytest.raises(
+        LaneError, match=r"ended its process \(SIGABRT\).*The graph is a head of 4 rows.*another driver"
+    ):
+        prepare_head()
+
+
+def test_a_compiler_that_hangs_is_ended(fresh, monkeypatch) -> None:
+    fresh.write_text("import time\ntime.sleep(1000)\n")
+    whole = compile_apart.compiled_apart
+    monkeypatch.setattr(compiler, "compiled_apart", lambda *given: whole(*given, timeout_s=0.5))
+    with pytest.raises(LaneError, match=r"has not compiled it for 0\.5 s and was ended"):
+        prepare_head()
+
+
+def test_a_graph_that_the_compiler_refuses_is_an_error_with_its_words(fresh) -> None:
+    fresh.write_text("import openvino\ndef refuse(*_): raise RuntimeError('no such thing')\nopenvino.Core = refuse\n")
+    with pytest.raises(LaneError, match=r"compiler for NPU refuses it: no such thing\. The graph is a head of 4 rows"):
+        prepare_head()
+
+
+def test_what_was_compiled_is_read_from_disk(fresh, monkeypatch) -> None:
+    prepare_head()
+    monkeypatch.setattr(compiler, "compiled_apart", lambda *_: pytest.fail("it was compiled again"))
+    prepare_head()

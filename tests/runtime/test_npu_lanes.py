@@ -1,0 +1,139 @@
+"""Drafts on an NPU's lane, whose path runs on the CPU here: next to a compiled target, and when its compiler fails."""
+
+import pytest
+
+from decoding.errors import ConfigError
+from decoding.schedule import Schedule
+from runtime.backends import devices, npu
+from runtime.engine import Engine
+from runtime.lanes.lane import LaneSpec
+from runtime.wire.measurement import Measurement
+from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
+from tests.tiny_models import tiny_target
+
+TARGET, DRAFT, TORCH = "openvino:CPU@0", "openvino:NPU", "cpu1"
+PROMPT = [5, 17, 3, 44, 8]
+NUM_TOKENS = 40
+SCHEDULES = {
+    "speculative": Schedule(method="speculative", num_speculative_tokens=4, target_lane=TARGET, draft_lane=DRAFT),
+    "mirror": Schedule(
+        method="mirror",
+        num_speculative_tokens=3,
+        root_source="hybrid",
+        exit_layer=2,
+        exit_top_k=3,
+        draft_top_k=2,
+        target_lane=TARGET,
+        draft_lane=DRAFT,
+    ),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def npu_on_cpu(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(npu.ON_CPU, "1")
+        patch.setenv("MIRRORSD_CACHE", str(tmp_path_factory.mktemp("cache")))
+        devices.devices.cache_clear()
+        yield
+    devices.devices.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("models")
+    target = tiny_target(max_position=400)
+    return {
+        "target_folder": save_target(target, root / "target"),
+        "drafter_folder": save_draft_of(target, root / "drafter"),
+        "exits_folder": save_exits_of(target, root / "exits"),
+    }
+
+
+def specs(draft_form):
+    return [
+        LaneSpec(name=TARGET, cores=(0,)),
+        LaneSpec(name=TORCH, cores=(1,)),
+        LaneSpec(name=DRAFT, cores=(1,), dtype=draft_form),
+    ]
+
+
+@pytest.fixture(scope="module")
+def engine_with(folders):
+    """Engines by the form of the draft's weights; the target's are float32."""
+    made = {}
+
+    def engine(form):
+        if form not in made:
+            made[form] = Engine(lanes=specs(form), dtype="float32", draft_deadline_s=60.0, **folders)
+        return made[form]
+
+    yield engine
+    for one in made.values():
+        one.close()
+
+
+def generate(engine, schedule):
+    return engine.generate(schedule, PROMPT, max_new_tokens=NUM_TOKENS, eos_token_ids=())
+
+
+def rounds(generation):
+    return [(one.num_drafted, one.num_accepted, one.hit) for one in generation.trace.rounds]
+
+
+@pytest.fixture(scope="module")
+def plain(engine_with):
+    return generate(engine_with("float32"), Schedule(method="autoregressive", target_lane=TARGET)).tokens
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("form", ["float32", "int8", "int4"])
+def test_a_draft_on_the_npus_path_leaves_the_text_of_plain_decoding(engine_with, plain, form, name) -> None:
+    found = generate(engine_with(form), SCHEDULES[name])
+    assert found.tokens == plain
+    assert found.trace.events == []
+    assert {span.lane for span in found.trace.spans} >= {TARGET, DRAFT}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_in_float32_it_drafts_what_the_draft_under_torch_does(engine_with, name) -> None:
+    """Round by round: what was drafted, accepted, and hit or missed."""
+    engine, schedule = engine_with("float32"), SCHEDULES[name]
+    by_torch = generate(engine, schedule.model_copy(update={"draft_lane": TORCH}))
+    on_npu = generate(engine, schedule)
+    assert rounds(on_npu) == rounds(by_torch)
+    assert len(on_npu.trace.rounds) < 0.9 * NUM_TOKENS
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4])
+def test_steps_of_any_rows_can_be_timed(engine_with, rows) -> None:
+    lane = engine_with("int8").load_draft(DRAFT)
+    seconds = lane.measure(Measurement(part="draft_step", rows=rows, context=20))
+    assert min(seconds) > 0
+
+
+def test_more_branches_than_graphs_have_rows_are_refused_by_their_number_and_the_lanes_go_on(
+    engine_with, plain
+) -> None:
+    engine = engine_with("float32")
+    wide = SCHEDULES["mirror"].model_copy(update={"draft_top_k": 20})
+    with pytest.raises(ConfigError, match=r"a step of 92 rows does not fit openvino:NPU: its graphs have 64 at most"):
+        generate(engine, wide)
+    assert generate(engine, SCHEDULES["speculative"]).tokens == plain
+
+
+def test_a_compiler_that_ends_its_process_costs_the_draft_and_nothing_else(
+    folders, plain, monkeypatch, tmp_path
+) -> None:
+    monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    is_compiler = "any(word.endswith('compile_apart') for word in sys.orig_argv)"
+    (tmp_path / "sitecustomize.py").write_text(f"import os, sys\nif {is_compiler}:\n    os.abort()\n")
+    with Engine(lanes=specs("int8"), dtype="float32", **folders) as engine:
+        found = generate(engine, SCHEDULES["mirror"])
+        assert found.tokens == plain
+        [event] = found.trace.events
+        assert "ended its process (SIGABRT)" in event.text
+        assert "The graph is layers 1 to" in event.text
+        assert event.text.endswith("the target goes on alone")
+        assert generate(engine, Schedule(method="autoregressive", target_lane=TARGET)).tokens == plain
