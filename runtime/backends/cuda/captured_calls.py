@@ -99,7 +99,12 @@ class StaticKeys(LayerKeys):
 
 
 class SegmentCall:
-    """Layers over the rows of a `RowInputs`, whose keys and values lie in one memory."""
+    """Layers over the rows of a `RowInputs`, whose keys and values lie in one memory.
+
+    Attributes:
+        run: the computation on the buffers, kernel by kernel.
+        replay: the same as it was captured.
+    """
 
     def __init__(
         self, decoder: Decoder, shape: SegmentShape, rows: RowInputs, slots_L2BKSH: Tensor, capture: GraphCapture
@@ -113,16 +118,16 @@ class SegmentCall:
             )
             out_BTD.copy_(x_BTD)
 
-        self._out_BTD, self._replay = out_BTD, capture.captured(run)
+        self._out_BTD, self.run, self.replay = out_BTD, run, capture.captured(run)
 
     def __call__(self, num_texts: int, num_rows: int) -> Tensor:
         """Hidden states of the first texts and rows, in memory of their own."""
-        self._replay()
+        self.replay()
         return self._out_BTD[:num_texts, :num_rows].clone()
 
 
 class RowsCall:
-    """A computation row by row, such as a head, for up to so many rows."""
+    """A computation row by row, such as a head, for up to so many rows; `replay` is it on what the buffers hold."""
 
     def __init__(
         self, compute: Callable[[Tensor], Tensor], num_rows: int, like_D: Tensor, capture: GraphCapture
@@ -133,10 +138,10 @@ class RowsCall:
         def run() -> None:
             self._out_MV.copy_(compute(self._x_MD))
 
-        self._replay = capture.captured(run)
+        self.replay = capture.captured(run)
 
     def __call__(self, x_TD: Tensor) -> Tensor:
         """What the rows come out as, in memory of their own."""
         self._x_MD[: len(x_TD)] = x_TD
-        self._replay()
+        self.replay()
         return self._out_MV[: len(x_TD)].clone()
