@@ -12,7 +12,8 @@ without capture), `memory` (bytes a second of a copy, read and written), `layers
 the bytes of weights and of the keys and values of the context, and bytes a second), `heads` (output head alone, and
 with the best ids of an exit), `replay` (a replay, and the sum of its kernels), `rounds` (a verification after the
 other, and what of it no layer or head ran), `draft` (a step of all layers and the head by branches), `streams` (two
-at once against alone), `channel` (round trips of so many bytes). `left_out` has what was not reached in time, or did not fit.
+at once against alone), `channel` (round trips of so many bytes). `left_out` has what was not reached in time,
+or did not fit.
 """
 
 from __future__ import annotations
