@@ -14,6 +14,18 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
+def pytest_collection_modifyitems(items) -> None:
+    """Skip tests that need a GPU where torch finds none."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if not marked:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason=f"torch {torch.__version__} finds no NVIDIA GPU here"))
+
+
 @pytest.fixture(scope="session")
 def embedded_model_folder() -> Path:
     """The Hugging Face folder of the embedded model; tests that need it skip where it was never fetched."""

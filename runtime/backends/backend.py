@@ -114,6 +114,8 @@ class Backend(Protocol):
     config: ModelConfig
     dtype: torch.dtype
     """Of hidden states."""
+    device: torch.device
+    """Where hidden states and logits are; ids, positions and masks come from the host."""
     has_open_keys: bool
     """Whether torch modules may look at a text's keys: streams do."""
     self_test_chunks: tuple[tuple[int, ...], ...]
@@ -153,3 +155,9 @@ class Backend(Protocol):
 
     def head(self, rows_VD: Tensor) -> Head | None:
         """A head of other rows than the decoder's own, as exits and drafts have; None leaves it to torch."""
+
+    def on_host(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Tensors of the device where the host can read them: one wait for all."""
+
+    def wait(self) -> None:
+        """Until everything asked for is done; only devices that work on their own have to be waited for."""

@@ -6,7 +6,10 @@ A lane's name carries its device:
     openvino:CPU                             all cores by compiled graphs
     openvino:CPU@0                           the cores of the lane cpu0 by compiled graphs
     openvino:GPU, openvino:NPU               other devices of OpenVINO
-    cuda:0, cuda:0#2                         a GPU of torch; a second stream of it
+    cuda:0, cuda:0#2                         a GPU by captured graphs; a second lane of it
+
+Every lane is a process, so a second one of a GPU has a stream and memory of its own. The GPU gives processes turns, and
+runs kernels of two at once only where NVIDIA's Multi-Process Service (MPS) runs.
 
 Nothing is imported here until a device is looked for.
 """
@@ -29,6 +32,7 @@ from runtime.backends import npu
 EAGER: Final = "cpu"
 """The device of lanes whose names have no colon."""
 OPENVINO: Final = "openvino:"
+CUDA: Final = "cuda:"
 _RULE: Final = re.compile(r"(openvino:[A-Z]+(?:\.\d+)?|cuda:\d+)(?:[@#]\d+(?:\+\d+)*)?")
 
 
@@ -173,7 +177,34 @@ def _cuda_devices() -> tuple[Device, ...]:
     # torch takes seconds to import, and without a driver the answer is known
     if find_library("cuda") is None and not Path("/proc/driver/nvidia/version").exists():
         return (_missing("cuda:0", "an NVIDIA GPU", "no NVIDIA driver (libcuda) was found"),)
-    return (_missing("cuda:0", "an NVIDIA GPU", "there is a driver, but no lane for CUDA yet"),)
+    import torch
+
+    if torch.version.cuda is None:
+        why = f"there is a driver, but torch {torch.__version__} is built without CUDA"
+        return (_missing("cuda:0", "an NVIDIA GPU", why),)
+    count = torch.cuda.device_count()
+    if not count:
+        return (_missing("cuda:0", "an NVIDIA GPU", "there is a driver, and torch finds no GPU with it"),)
+    return tuple(_cuda_device(index) for index in range(count))
+
+
+def _cuda_device(index: int) -> Device:
+    """A GPU with its memory; one that gives a process nothing, being busy for others alone or broken, is missing."""
+    import torch
+
+    name = f"{CUDA}{index}"
+    try:
+        properties = torch.cuda.get_device_properties(index)
+        free, total = torch.cuda.mem_get_info(index)
+    except RuntimeError as error:
+        reason = str(error).strip().partition("\n")[0]
+        return _missing(name, "an NVIDIA GPU", f"it cannot be used now: it is busy or broken ({reason})")
+    return Device(
+        name=name,
+        description=f"{properties.name}, {total / 1e9:.0f} GB ({free / 1e9:.0f} free), captured graphs of torch",
+        forms=("bfloat16", "float32"),
+        lanes="targets with exits, draft models; heads by torch on the CPU; no streams",
+    )
 
 
 def _missing(name: str, description: str, why: str) -> Device:

@@ -20,7 +20,7 @@ class EagerBackend:
 
     def __init__(self, decoder: Decoder) -> None:
         self.config, self._decoder = decoder.config, decoder
-        self.dtype = decoder.embedding.weight.dtype
+        self.dtype, self.device = decoder.embedding.weight.dtype, decoder.embedding.weight.device
 
     def new_text(self) -> KVCache:
         """Room for a text."""
@@ -54,3 +54,10 @@ class EagerBackend:
     def head(self, rows_VD: Tensor) -> Head | None:  # noqa: ARG002
         """None: torch computes them where they are."""
         return None
+
+    def on_host(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """They are there."""
+        return tensors
+
+    def wait(self) -> None:
+        """Nothing is under way."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from runtime.backends.backend import Backend
-from runtime.backends.devices import EAGER, OPENVINO, require_device, require_form
+from runtime.backends.devices import CUDA, EAGER, OPENVINO, require_device, require_form
 from runtime.backends.eager import EagerBackend
 from runtime.models.decoder import Decoder
 from runtime.wire.operations import Dtype
@@ -28,6 +28,10 @@ def backend_opener(device: str, dtype: Dtype, *, num_threads: int) -> Callable[[
     require_form(device, device, dtype)
     if device == EAGER:
         return EagerBackend
+    if device.startswith(CUDA):
+        from runtime.backends.cuda.captured_backend import CudaBackend
+
+        return lambda decoder: CudaBackend(decoder, device=device)
     from runtime.backends.openvino.compiled_decoder import OpenVinoBackend  # a library that eager lanes need not load
 
     own = device.removeprefix(OPENVINO)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from decoding.errors import ModelError, shown
-from runtime.models.hf_config import HfConfig, HfFamily, HfGeneration, HfOptConfig, HfRope, read_object, validated
+
+if TYPE_CHECKING:
+    # read by pydantic, which a shape that was never a file does not need (benchmarks/gpu.py)
+    from runtime.models.hf_config import HfConfig, HfFamily, HfOptConfig, HfRope
 
 _ACTIVATIONS: Final = {
     "LlamaForCausalLM": "silu",
@@ -100,6 +103,8 @@ class ModelConfig:
             ModelError: the file is missing, malformed, or names an architecture outside
                 `SUPPORTED_ARCHITECTURES`.
         """
+        from runtime.models.hf_config import HfGeneration, read_object, validated
+
         path = folder / "config.json"
         holds = "a model folder holds config.json, tokenizer.json and *.safetensors"
         config = cls.from_hf(read_object(path, holds=holds), source=str(path))
@@ -118,6 +123,8 @@ class ModelConfig:
             ModelError: a key is missing or has a wrong value, or the architecture, its variant or the storage of its
                 weights is not supported.
         """
+        from runtime.models.hf_config import HfConfig, HfFamily, HfOptConfig, validated
+
         family = validated(HfFamily, raw, source=source)
         architecture = _supported_architecture(family, source)
         if architecture == "OPTForCausalLM":
@@ -229,6 +236,8 @@ def _as_ids(value: int | list[int] | None) -> tuple[int, ...]:
 
 def _rope(found: HfConfig) -> HfRope:
     """Older configs write `rope_scaling` next to `rope_theta`, newer ones put both in `rope_parameters`."""
+    from runtime.models.hf_config import HfRope
+
     return found.rope_parameters or found.rope_scaling or HfRope()
 
 

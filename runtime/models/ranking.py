@@ -16,7 +16,8 @@ def ranked_ids(logits_RV: Tensor, count: int) -> Tensor:
     The first column is `argmax`. Plain `topk` leaves the order of equal logits open, and in bfloat16 logits are
     often equal.
     """
-    if count + _SPARE > logits_RV.shape[-1]:
+    if count + _SPARE > logits_RV.shape[-1] or not logits_RV.is_cpu:
+        # elsewhere the question after equals would be a wait of its own
         return _ranked(logits_RV, count)
     values, ids = logits_RV.topk(count + _SPARE, dim=-1)
     if (values[:, count - 1] == values[:, -1]).any():

@@ -32,6 +32,13 @@ class OutputRows:
         self.ids, self.rows = self._kept
         self._kept_logits: Callable[[Tensor], Tensor] | None = None
 
+    def move_to(self, device: torch.device) -> None:
+        """Have rows and ids on a device; a prompt's are forgotten."""
+        kept_ids, kept_KD = self._kept
+        self._kept = kept_ids.to(device), kept_KD.to(device)
+        self._target_VD = None if self._target_VD is None else self._target_VD.to(device)
+        self.ids, self.rows = self._kept
+
     def run_on(self, new_head: Callable[[Tensor], Callable[[Tensor], Tensor] | None]) -> None:
         """Have the kept rows computed by what `new_head` makes of them, if anything; a prompt's few rows stay here."""
         self._kept_logits = new_head(self._kept[1])

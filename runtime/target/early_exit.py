@@ -5,7 +5,7 @@ Shapes: legend of `runtime.models.decoder`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -30,8 +30,10 @@ class EarlyExit:
         kept_ids = heads.kept_ids if heads else torch.arange(len(head_VD), device=head_VD.device)
         # rows of their own: gathering them for every message would cost more than the product
         self._output = OutputRows(kept_ids, head_VD[kept_ids] if heads else head_VD, head_VD if heads else None)
+        self._on_host: Callable[..., tuple[Tensor, ...]] = lambda *tensors: tensors
         if backend is not None:
             self._output.run_on(backend.head)
+            self._on_host = backend.on_host
 
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
         """Name the tokens of this prompt too, besides those of the adapters' vocabulary."""
@@ -51,4 +53,5 @@ class EarlyExit:
         logits_TV = self._output.logits(self._normalise(x_BTD))[0].float()
         ids_TK = ranked_ids(logits_TV, num_candidates)
         log_probs_TK = logits_TV.gather(-1, ids_TK) - logits_TV.logsumexp(dim=-1, keepdim=True)
-        return tuple(map(tuple, self._output.ids[ids_TK].tolist())), tuple(map(tuple, log_probs_TK.tolist()))
+        ids, log_probs = self._on_host(self._output.ids[ids_TK], log_probs_TK)
+        return tuple(map(tuple, ids.tolist())), tuple(map(tuple, log_probs.tolist()))

@@ -24,7 +24,7 @@ from runtime.models.decoder import Decoder
 from runtime.models.masks import prefill_pieces, tree_rows
 from runtime.target.early_exit import EarlyExit
 from runtime.target.exit_folder import ExitHeads
-from runtime.verification.rules import GREEDY, Sampling, decide
+from runtime.verification.rules import GREEDY, Sampling, decide, decide_greedy
 
 
 class RowsUnderWay(NamedTuple):
@@ -121,14 +121,15 @@ class TargetModel:
         self._last_token = prompt[-1]
         self.add_prompt_tokens(prompt)
         width = len(feature_layers) * self.decoder.config.hidden_size
-        features = [torch.empty(0, width, dtype=self.dtype)]
+        features = [torch.empty(0, width, dtype=self.dtype, device=self.backend.device)]
         for start, stop in prefill_pieces(len(prompt) - 1):
             rows = self._embed(prompt[start:stop], torch.arange(start, stop), None)
             rows = self.advance(rows, self.num_layers)
             self.cache.advance(stop - start)
             if feature_layers:
                 features.append(self._features(rows))
-        return torch.cat(features) if feature_layers else None
+        self.backend.wait()
+        return self._on_host(torch.cat(features)) if feature_layers else None
 
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
         """Let exits name the tokens of this prompt too."""
@@ -153,7 +154,7 @@ class TargetModel:
         if not self._feature_layers:
             return verdict
         nodes = range(verdict.num_accepted) if not window.parents else verdict.path
-        return verdict._replace(features=self._features(rows, [0, *[node + 1 for node in nodes]]))
+        return verdict._replace(features=self._on_host(self._features(rows, [0, *[node + 1 for node in nodes]])))
 
     @torch.inference_mode()
     def prefix(self, window: Window, exit_layer: int, num_candidates: int) -> ExitSignal:
@@ -163,7 +164,7 @@ class TargetModel:
         if (replay := self._sampling.replay) is not None:
             places = enumerate(candidates, self.cache.cursor + 1)
             candidates = tuple(replay.exit_candidates(place, ids) for place, ids in places)
-        return ExitSignal(candidates, log_probs, self._features(rows) if self._feature_layers else None)
+        return ExitSignal(candidates, log_probs, self._on_host(self._features(rows)) if self._feature_layers else None)
 
     @torch.inference_mode()
     def suffix(self) -> Verdict:
@@ -194,8 +195,13 @@ class TargetModel:
     @torch.inference_mode()
     def decide(self, rows: RowsUnderWay) -> Verdict:
         """Decide on rows that have passed all layers, and keep the keys of the accepted ones."""
-        logits_TV = self.backend.logits(rows.x_BTD)[0]
-        verdict = decide(logits_TV, rows.window, self._sampling, self.cache.cursor + 1)
+        logits_TV, position = self.backend.logits(rows.x_BTD)[0], self.cache.cursor + 1
+        if self._sampling.is_greedy and not logits_TV.is_cpu:
+            # all rows at once: the rules ask for them one by one, and each would be a wait
+            (best_T,) = self.backend.on_host(logits_TV.float().argmax(dim=-1))
+            verdict = decide_greedy(lambda row: int(best_T[row]), rows.window, self._sampling, position)
+        else:
+            verdict = decide(self._on_host(logits_TV), rows.window, self._sampling, position)
         self.keep(verdict)
         return verdict
 
@@ -220,6 +226,9 @@ class TargetModel:
 
     def _run(self, x_BTD: Tensor, start: int, stop: int, rows: RowsUnderWay) -> Tensor:
         return self.backend.run_layers(x_BTD, start, stop, positions=rows.positions, mask=rows.mask, cache=self.cache)
+
+    def _on_host(self, tensor: Tensor) -> Tensor:
+        return self.backend.on_host(tensor)[0]
 
     def _features(self, rows: RowsUnderWay, some: Sequence[int] | None = None) -> Tensor:
         """What the draft may read of the rows under way, or of some of them, [T, E * D]."""

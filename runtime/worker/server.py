@@ -120,8 +120,9 @@ class LaneServer:
             self._run_target(load_sharded_target(operation, self._group, dtype=dtype))
             return
         self._decoder = decoder = load_decoder(operation.target, dtype=dtype)
+        backend = new_backend(decoder)  # it may move the weights, and exits go where they are
         self._heads = load_exits(operation.exits, decoder, dtype=dtype) if operation.exits else None
-        self._run_target(TargetModel(decoder, self._heads, backend=new_backend(decoder)))
+        self._run_target(TargetModel(decoder, self._heads, backend=backend))
 
     def _load_streams(self, operation: LoadStreams) -> None:
         """From now on the target is one that can draft for itself."""
@@ -147,7 +148,9 @@ class LaneServer:
 
         def load_target() -> Decoder:
             # a lane of its own needs no more of the target than what a drafter shares with it
-            return self._decoder or load_decoder(operation.target, dtype=dtype, with_layers=False)
+            if self._decoder is not None and self._decoder.embedding.weight.is_cpu:
+                return self._decoder
+            return load_decoder(operation.target, dtype=dtype, with_layers=False)
 
         context = DrafterContext(
             target_folder=operation.target, dtype=dtype, load_target=load_target, group=self._group

@@ -12,6 +12,7 @@ from decoding.errors import LaneError
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.methods import METHODS
 from decoding.schedule import MAX_TREE, MAX_WINDOW, Method, Schedule
+from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.target.target_model import RowsUnderWay, TargetModel
 from runtime.wire import codec
@@ -40,16 +41,35 @@ class MeasureRole:
     def measure(self, operation: Measure) -> list[float]:
         """Time a part some number of times; replies the seconds of each."""
         measurement = operation.measurement
-        seconds = _timed(self._prepare(measurement), measurement)
+        seconds = _timed(self._prepared(measurement), measurement)
         return [next(seconds) for _ in range(measurement.repeats)]
 
     def keep_busy(self, operation: KeepBusy) -> list[float]:
         """Time a part once, and again and again until another message comes; replies the seconds of each."""
-        seconds = _timed(self._prepare(operation.measurement), operation.measurement)
+        seconds = _timed(self._prepared(operation.measurement), operation.measurement)
         found = [next(seconds)]
         while not self._channel.has_message():
             found.append(next(seconds))
         return found
+
+    def _prepared(self, measurement: Measurement) -> Prepared:
+        """The run to be timed: nothing asked for before it is under way, and all that it asks for gets done."""
+        prepared = self._prepare(measurement)
+
+        def before() -> None:
+            prepared.before()
+            self._wait()
+
+        def run() -> None:
+            prepared.run()
+            self._wait()
+
+        return Prepared(run, before)
+
+    def _wait(self) -> None:
+        for model in (self.target, self.drafter):
+            if isinstance(model, TargetModel | Drafter):
+                model.backend.wait()
 
     def _prepare(self, measurement: Measurement) -> Prepared:
         if measurement.part in ("draft_step", "draft_start", "draft_streams", "head_step", "draft_prefill"):

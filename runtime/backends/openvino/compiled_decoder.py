@@ -34,6 +34,7 @@ class OpenVinoBackend:
     """Implements `runtime.backends.backend.Backend` on a device of OpenVINO."""
 
     has_open_keys: bool = False
+    device = torch.device("cpu")
     self_test_chunks: tuple[tuple[int, ...], ...] = ((1,) * 12, (4, 8), (8, 4), (8, 1, 3))
 
     def __init__(self, decoder: Decoder, *, device: str, form: Form, num_threads: int) -> None:
@@ -111,6 +112,13 @@ class OpenVinoBackend:
     def head(self, rows_VD: Tensor) -> Head:
         """A head of other rows."""
         return self._new_head(rows_VD, None)
+
+    def on_host(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """They are there."""
+        return tensors
+
+    def wait(self) -> None:
+        """Nothing is under way."""
 
     def _run_text(self, x_BTD: Tensor, segment: Segment, positions: Tensor, text: StaticText) -> Tensor:
         """Rows of a text in its order, in as many calls as there are graphs for."""

@@ -121,10 +121,12 @@ class Drafter(WindowDrafter):
         self.propose = Proposer(self.model.output, num_alternatives=schedule.num_alternatives, sampling=sampling)
         self._prompt_feature = None
         if features_TE is not None:
+            features_TE = features_TE.to(self.backend.device)
             features_TE = torch.cat([features_TE.new_zeros(1, features_TE.shape[1]), features_TE])
             self._prompt_feature = features_TE[-1:]
         for start, stop in prefill_pieces(len(prompt) - 1):
             self.feed(self.text[start:stop], None if features_TE is None else features_TE[start:stop])
+        self.backend.wait()
 
     def make_room(self, num_slots: int, num_branches: int) -> None:
         """Slots for a text, and as many for each branch of it."""
@@ -168,7 +170,7 @@ class Drafter(WindowDrafter):
     ) -> Tensor:
         """Feed the next token of some branches, each at its place in its own text: states [R, D]."""
         rows = self.branches.rows(branches, [[position] for position in positions])
-        features_R1E = None if features_RE is None else features_RE[:, None]
+        features_R1E = None if features_RE is None else features_RE.to(self.backend.device)[:, None]
         ids_R1 = torch.tensor(ids)[:, None]
         states = self.model.run(ids_R1, positions=rows.positions_RT, cache=rows, features_BTE=features_R1E)
         return states.hidden_TD[:, 0]
@@ -191,7 +193,7 @@ class Drafter(WindowDrafter):
             torch.tensor([[*tokens, *ids]]),
             positions=torch.tensor([*range(start, stop), *positions]),
             cache=self.branches.after_window(self.cache, num_window, rows),
-            features_BTE=features_TE[None],
+            features_BTE=features_TE.to(self.backend.device)[None],
         )
         self.cache.advance(num_window)
         self.cached += tokens
@@ -246,6 +248,7 @@ class Drafter(WindowDrafter):
     def feed(self, ids: Sequence[int], features_TE: Tensor | None = None) -> DraftStates:
         """One step at the cache's cursor, which moves after it."""
         positions = torch.arange(self.cache.cursor, self.cache.cursor + len(ids))
+        features_TE = None if features_TE is None else features_TE.to(self.backend.device)
         return self.model.step(torch.tensor(ids), positions=positions, cache=self.cache, features_TE=features_TE)
 
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:

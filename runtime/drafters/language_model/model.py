@@ -90,6 +90,8 @@ class DraftModel(nn.Module):
     def run_on(self, backend: Backend) -> None:
         """Have layers and proposals computed there from now on."""
         self._backend = backend
+        self.to(backend.device)
+        self.output.move_to(backend.device)
         self.output.run_on(backend.head)
 
     @property

@@ -1,8 +1,10 @@
 """A lane is on the device that its name says, or is refused with the reason."""
 
 import importlib.util
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from decoding.errors import ConfigError
 from runtime.backends import devices
@@ -83,3 +85,51 @@ def test_an_npu_that_is_the_cpu_says_so(monkeypatch, value, is_there) -> None:
     assert ("on the CPU (MIRRORSD_NPU_ON_CPU)" in npu.description) == is_there
     assert ("float32" in npu.forms) == is_there
     assert is_there or npu.missing
+
+
+class Gpus:
+    """What torch says of two GPUs, one of which another process has for itself."""
+
+    @staticmethod
+    def device_count():
+        return 2
+
+    @staticmethod
+    def get_device_properties(index):
+        return SimpleNamespace(name=f"GPU {index}")
+
+    @staticmethod
+    def mem_get_info(index):
+        if index:
+            raise RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable\nCompile with ...")
+        return 30_000_000_000, 80_000_000_000
+
+
+@pytest.fixture
+def with_driver(monkeypatch):
+    monkeypatch.setattr(devices, "find_library", lambda name: "libcuda.so.1")
+
+
+def cuda_devices():
+    return {device.name: device for device in devices._cuda_devices()}
+
+
+def test_a_gpu_is_listed_with_its_memory_and_a_busy_one_with_the_reason(monkeypatch, with_driver) -> None:
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch, "cuda", Gpus)
+    found = cuda_devices()
+    assert found["cuda:0"].description.startswith("GPU 0, 80 GB (30 free)")
+    assert found["cuda:0"].forms == ("bfloat16", "float32")
+    assert found["cuda:1"].missing.endswith("(CUDA error: all CUDA-capable devices are busy or unavailable)")
+
+
+def test_a_torch_without_cuda_is_the_reason(monkeypatch, with_driver) -> None:
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert "is built without CUDA" in cuda_devices()["cuda:0"].missing
+
+
+def test_a_driver_without_a_gpu_is_the_reason(monkeypatch, with_driver) -> None:
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(Gpus, "device_count", staticmethod(lambda: 0))
+    monkeypatch.setattr(torch, "cuda", Gpus)
+    assert "torch finds no GPU" in cuda_devices()["cuda:0"].missing

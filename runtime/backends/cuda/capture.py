@@ -1,0 +1,85 @@
+"""A function over static buffers that runs again and again: captured once and replayed on a GPU.
+
+On the CPU the function itself is called on the same buffers. So everything but the capture runs without a GPU.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Final
+
+import torch
+
+_WARM_UP: Final = 3
+"""Runs before a capture: libraries choose kernels and allocate in them, which a capture must not."""
+
+new_event: Final[Callable[..., torch.cuda.Event]] = torch.cuda.Event
+new_stream: Final[Callable[..., torch.cuda.Stream]] = torch.cuda.Stream
+"""With types, which torch leaves open."""
+
+Replay = Callable[[], object]
+"""One more run on what the buffers hold now."""
+
+
+class GraphCapture:
+    """Captures functions that allocate nothing they leave behind, read no value on the host, and write buffers."""
+
+    def __init__(self, device: torch.device, *, stream: torch.cuda.Stream | None = None) -> None:
+        """Args: where; the stream that graphs are replayed in, None for the current one."""
+        self.device, self._stream = device, stream
+        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+
+    def captured(self, run: Replay) -> Replay:
+        """The function as a graph; it runs a few times on what the buffers hold."""
+        if self.device.type != "cuda":
+            return run
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(self.device):
+            warm_up = new_stream(self.device)
+            warm_up.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(warm_up):
+                for _ in range(_WARM_UP):
+                    run()
+            torch.cuda.current_stream().wait_stream(warm_up)
+            # graphs of one pool share memory: they run one after the other, and leave nothing in it
+            with torch.cuda.graph(graph, pool=self._pool):
+                run()
+        return lambda: self._replay(graph)
+
+    def _replay(self, graph: torch.cuda.CUDAGraph) -> None:
+        if self._stream is None:
+            graph.replay()
+            return
+        with torch.cuda.stream(self._stream):
+            graph.replay()
+
+
+def wait(device: torch.device) -> None:
+    """Until everything asked of a device by this thread is done."""
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+
+
+def elapsed_s(run: Replay, device: torch.device, *, repeats: int) -> Sequence[float]:
+    """Seconds of runs that follow each other without a pause: by events on a GPU, by the clock on the CPU.
+
+    On a GPU the host is waited for only where it is slower than what it asks for.
+    """
+    if device.type != "cuda":
+        return [_clocked(run) for _ in range(repeats)]
+    with torch.cuda.device(device):
+        events = [new_event(enable_timing=True) for _ in range(repeats + 1)]
+        events[0].record()
+        for event in events[1:]:
+            run()
+            event.record()
+        events[-1].synchronize()
+    return [start.elapsed_time(end) / 1e3 for start, end in pairwise(events)]
+
+
+def _clocked(run: Replay) -> float:
+    start_s = time.perf_counter()
+    run()
+    return time.perf_counter() - start_s

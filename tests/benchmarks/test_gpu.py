@@ -1,0 +1,80 @@
+"""The script for a machine with a GPU: its dry run does all of it, with torch and nothing else."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from hwprofiles.model_shape import model_shape
+from tests.benchmarks.scripts import ROOT, load_script
+
+BARE = """
+import runpy, sys
+for name in ("pydantic", "simpy", "plotly", "yaml", "networkx", "safetensors", "openvino", "tokenizers"):
+    sys.modules[name] = None
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+SCRIPT = str(ROOT / "benchmarks" / "gpu.py")
+
+
+def run(*arguments):
+    command = [sys.executable, "-c", BARE, SCRIPT, *arguments]
+    return subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=600, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+
+
+def test_a_dry_run_with_torch_alone_fills_every_part(tmp_path) -> None:
+    out = tmp_path / "gpu.json"
+    done = run("--dry-run", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(out.read_text(encoding="utf-8"))
+    assert found["device"]["is_dry_run"]
+    assert found["left_out"] == []
+    assert [one["is_same"] for one in found["checks"]] == [True, True]
+    script = load_script("gpu")
+    sizes = script.DRY
+    of_layers = {(one["model"], one["rows"], one["context"]) for one in found["layers"]}
+    assert of_layers == {(m, r, c) for m in script.TARGETS for r in sizes.rows for c in sizes.contexts}
+    assert {one["width"] for one in found["draft"]} == set(sizes.widths)
+    assert [len(one["streams"]) for one in found["streams"]] == [1, 1, 2]
+    for part in ("memory", "heads", "replay", "rounds", "channel"):
+        assert found[part]
+        assert all(
+            value > 0 for one in found[part] for name, value in one.items() if name.endswith("_s") and name != "rest_s"
+        )
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_says_so_and_exits_2(tmp_path) -> None:
+    done = run("--out", str(tmp_path / "gpu.json"))
+    assert done.returncode == 2
+    assert "finds no NVIDIA GPU here: nothing was measured" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["qwen3-14b", "qwen3-32b", "opt-66b", "qwen3-0.6b"])
+def test_shapes_are_those_that_ship(name) -> None:
+    config, shape = load_script("gpu").config_of(name), model_shape(name)
+    for field in (
+        "num_layers",
+        "hidden_size",
+        "intermediate_size",
+        "num_heads",
+        "num_kv_heads",
+        "head_dim",
+        "vocab_size",
+    ):
+        assert getattr(config, field) == getattr(shape, field)
+    assert config.num_layer_parameters == shape.layer_parameters
+
+
+def test_what_is_not_reached_in_time_is_noted() -> None:
+    script = load_script("gpu")
+    session = script.Session(torch.device("cpu"), script.DRY, 0.0)
+    script.memory(session)
+    assert session.found["left_out"] == [{"what": "memory", "why": "TimeoutError"}]

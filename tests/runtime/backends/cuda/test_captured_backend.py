@@ -1,0 +1,267 @@
+"""Captured calls compute what the decoder computes; here the CPU calls the same functions on the same buffers."""
+
+from functools import cache
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decoding.errors import LaneError, MemoryFitError
+from runtime.backends.backend import Plan, segments_between
+from runtime.backends.cuda import static_texts
+from runtime.backends.cuda.captured_backend import CudaBackend
+from runtime.backends.cuda.static_sizes import ROWS, SPARE, pieces, row_bucket, slot_bucket, slot_buckets, text_bucket
+from runtime.backends.eager import EagerBackend
+from runtime.models.masks import tree_rows
+from runtime.models.self_test import is_row_invariant
+from tests.tiny_models import OPT, VOCAB_SIZE, tiny_target
+
+SHAPES = {
+    "grouped queries": {},
+    "a key for every query": {"num_kv_heads": 4},
+    "one key for all": {"num_kv_heads": 1, "num_layers": 2},
+    "biases": {"architecture": "Qwen2ForCausalLM", "attention_bias": True, "mlp_bias": True},
+    "norms of queries and keys": {"architecture": "Qwen3ForCausalLM", "qk_norm": True, "tie_embeddings": False},
+    "learned positions": OPT,
+}
+FIRST_LIMIT = slot_bucket(0) - SPARE
+"""Slots of a text within the smallest number that a call looks at."""
+IDS = torch.randint(VOCAB_SIZE, (FIRST_LIMIT + 40,), generator=torch.Generator().manual_seed(1))
+
+
+@cache
+def decoder_of(shape):
+    return tiny_target(**SHAPES[shape], max_position=400)
+
+
+@cache
+def backend_of(shape):
+    return CudaBackend(decoder_of(shape), device="cpu")
+
+
+def read(backend, chunks, *, ids=IDS, cuts=()):
+    """Logits of a text read in these chunks."""
+    text, found = backend.new_text(), []
+    text.start(len(ids))
+    for count in chunks:
+        if text.cursor == len(ids):
+            break
+        stop = min(text.cursor + count, len(ids))
+        x = backend.embedding(ids[None, text.cursor : stop])
+        positions = torch.arange(text.cursor, stop)
+        for start, end in segments_between(*cuts, backend.config.num_layers):
+            x = backend.run_layers(x, start, end, positions=positions, cache=text)
+        found.append(backend.logits(x)[0])
+        text.advance(stop - text.cursor)
+    return torch.cat(found).float()
+
+
+@cache
+def one_by_one(shape):
+    return read(backend_of(shape), [1] * len(IDS))
+
+
+@given(st.integers(0, 20_000), st.integers(1, 700))
+def test_pieces_cover_their_rows_and_each_looks_at_the_slots_of_its_rows_alone(first, num_rows) -> None:
+    found = list(pieces(first, num_rows))
+    assert [start for start, _ in found] == [0, *[stop for _, stop in found[:-1]]]
+    assert found[-1][1] == num_rows
+    for start, stop in found:
+        assert 0 < stop - start <= ROWS[-1]
+        sizes = {slot_bucket(slot + 1) for slot in range(first + start, first + stop)}
+        assert sizes == {slot_bucket(first + stop)}
+        assert first + start + row_bucket(stop - start) <= sizes.pop()
+
+
+@given(st.integers(0, 100_000))
+def test_sizes_are_large_enough_and_few(count) -> None:
+    size = slot_bucket(count)
+    assert count + SPARE <= size <= max(256, 1.5 * (count + SPARE))
+    assert size % 64 == 0
+    assert slot_buckets(count)[-1] == size
+    assert list(slot_buckets(count)) == sorted(set(slot_buckets(count)))
+    assert text_bucket(count + 1) >= count + 1
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_float32_logits_are_the_decoders(shape) -> None:
+    with torch.inference_mode():
+        expected = read(EagerBackend(decoder_of(shape)), [len(IDS)])
+    found = one_by_one(shape)
+    assert torch.equal(found.argmax(-1), expected.argmax(-1))
+    assert torch.allclose(found, expected, atol=2e-3, rtol=1e-3)
+    assert not torch.allclose(found[:-1], expected[1:], atol=0.5)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@given(chunks=st.lists(st.integers(1, 30), min_size=1, max_size=12), cut=st.booleans())
+@settings(max_examples=6)
+def test_a_row_has_the_same_bits_in_any_chunk_with_any_cut_and_on_both_sides_of_a_limit(shape, chunks, cut) -> None:
+    found = read(backend_of(shape), [*chunks, len(IDS)], cuts=(1,) * cut)
+    assert torch.equal(found, one_by_one(shape))
+
+
+def test_the_self_test_says_so() -> None:
+    assert is_row_invariant(backend_of("grouped queries"))
+
+
+def test_bits_do_not_depend_on_slots_that_are_empty_or_hold_another_text() -> None:
+    backend = backend_of("grouped queries")
+    text = backend.new_text()
+    text.start(1000)
+    text.fill_random(900)
+    text.start(len(IDS))
+    x = backend.run_layers(backend.embedding(IDS[None, :8]), 0, 4, positions=torch.arange(8), cache=text)
+    assert torch.equal(backend.logits(x)[0].float(), one_by_one("grouped queries")[:8])
+
+
+def test_a_text_that_is_rolled_back_goes_on_as_if_nothing_had_been_after_it() -> None:
+    backend = backend_of("grouped queries")
+    text = backend.new_text()
+    text.start(100)
+
+    def feed(ids):
+        start = text.cursor
+        x = backend.embedding(ids[None])
+        x = backend.run_layers(x, 0, 4, positions=torch.arange(start, start + len(ids)), cache=text)
+        text.advance(len(ids))
+        return backend.logits(x)[0].float()
+
+    feed(IDS[:10])
+    feed(IDS[20:33])
+    text.set_length(10)
+    assert torch.equal(feed(IDS[10:14]), one_by_one("grouped queries")[10:14])
+
+
+def test_prepared_calls_serve_the_sequence_and_no_others_are_made() -> None:
+    backend = CudaBackend(decoder_of("grouped queries"), device="cpu")
+    text = backend.new_text()
+    whole = segments_between(2, 4)
+    plan = Plan(num_slots=len(IDS), num_prompt=60, rows=(1, 5), segments=whole, prompt_segments=((0, 4),))
+    backend.prepare(plan)
+    made = dict(text.memory.calls)
+    text.start(len(IDS))
+    for count, cuts in ((59, ((0, 4),)), *[(5, whole)] * 30, *[(1, whole)] * 3):
+        x = backend.embedding(IDS[None, text.cursor : text.cursor + count])
+        for start, stop in cuts:
+            positions = torch.arange(text.cursor, text.cursor + count)
+            x = backend.run_layers(x, start, stop, positions=positions, cache=text)
+            text.set_length(text.cursor)
+        text.advance(x.shape[1])
+        if text.cursor + 5 > len(IDS):
+            break
+    assert text.cursor > FIRST_LIMIT
+    assert text.memory.calls == made
+
+
+def test_rows_of_a_tree_see_their_path() -> None:
+    backend = backend_of("grouped queries")
+    tree, parents = [5, 6, 7, 8, 9], (-1, 0, 0, 2)
+
+    def after(ids, *, mask=None, depths=None):
+        text = backend.new_text()
+        text.start(50)
+        own_places = torch.arange(20, 20 + len(ids)) if depths is None else depths
+        for rows, positions, own in ((IDS[:20], torch.arange(20), None), (torch.tensor(ids), own_places, mask)):
+            x = backend.run_layers(backend.embedding(rows[None]), 0, 4, positions=positions, mask=own, cache=text)
+            text.advance(len(rows))
+        return text, backend.logits(x)[0]
+
+    rows = tree_rows(parents, torch.float32)
+    text, found = after(tree, mask=rows.mask(20), depths=rows.depths + 20)
+    for path in ([0], [0, 1], [0, 1, 2], [0, 1, 3], [0, 1, 3, 4]):
+        _, alone = after([tree[row] for row in path])
+        assert torch.allclose(found[path[-1]], alone[-1], atol=1e-4)
+    text.gather([21, 23, 24], 21)
+    assert text.cursor == 24
+    expected, _ = after([5, 6, 8, 9])
+    own, other = (one.memory.slots_L2BKSH[..., :24, :] for one in (text, expected))
+    assert torch.allclose(own, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [22, FIRST_LIMIT])
+def test_a_row_of_a_branch_continues_its_text(length) -> None:
+    """In the longer text the branches stand on both sides of a limit."""
+    backend = backend_of("grouped queries")
+    text, branches = backend.new_text(), backend.new_branches(3)
+    text.start(length + 10)
+    branches.start(length + 10)
+
+    def feed(ids, cache, positions):
+        return backend.run_layers(backend.embedding(torch.tensor(ids)), 0, 4, positions=positions, cache=cache)
+
+    feed([IDS[:length].tolist()], text, torch.arange(length))
+    text.advance(length)
+    branches.follow(text, num_final=length - 2, stop=length)
+    starts, tokens = (length - 2, length, length - 1), ([3, 4], [5, 6], [7, 8])
+    for step in range(2):
+        rows = branches.rows(slice(0, 3), [[start + step] for start in starts])
+        found = feed([[own[step]] for own in tokens], rows, rows.positions_RT)
+    for branch, (start, own) in enumerate(zip(starts, tokens, strict=True)):
+        fresh = backend.new_text()
+        fresh.start(length + 10)
+        ids = [*IDS[:start].tolist(), *own]
+        expected = feed([ids], fresh, torch.arange(len(ids)))
+        assert torch.allclose(found[branch, 0], expected[0, -1], atol=1e-5)
+    some = branches.rows(slice(1, 3), [[length + 2], [length + 1]])
+    feed([[1], [2]], some, some.positions_RT)
+    branches.give(0, length - 2, length, text)
+    text.set_length(length)
+    again = feed([[9]], text, torch.tensor([length]))
+    fresh = backend.new_text()
+    fresh.start(length + 10)
+    ids = [*IDS[: length - 2].tolist(), 3, 4, 9]
+    assert torch.allclose(again[0, 0], feed([ids], fresh, torch.arange(len(ids)))[0, -1], atol=1e-5)
+
+
+def test_branches_after_a_window_see_it() -> None:
+    backend = backend_of("grouped queries")
+
+    def feed(ids, cache, positions):
+        x = backend.embedding(torch.tensor([ids]))
+        return backend.run_layers(x, 0, 4, positions=torch.tensor(positions), cache=cache)[0]
+
+    text, branches = backend.new_text(), backend.new_branches(2)
+    text.start(100)
+    branches.start(100)
+    feed(IDS[:10].tolist(), text, list(range(10)))
+    text.advance(10)
+    branches.follow(text, num_final=10, stop=10)
+    rows = branches.rows(slice(0, 2), [[11], [13]])
+    found = feed([1, 2, 3, 4, 5], branches.after_window(text, 3, rows), [10, 11, 12, 11, 13])
+    for row, ids in ((2, [1, 2, 3]), (3, [1, 4]), (4, [1, 2, 3, 5])):
+        fresh = backend.new_text()
+        fresh.start(100)
+        expected = feed([*IDS[:10].tolist(), *ids], fresh, list(range(10 + len(ids))))
+        assert torch.allclose(found[row], expected[-1], atol=1e-5)
+    assert text.cursor == 10
+
+
+def test_a_text_longer_than_what_was_reserved_is_refused_with_both_numbers() -> None:
+    backend = backend_of("grouped queries")
+    text, branches = backend.new_text(), backend.new_branches(2)
+    text.start(10)
+    branches.start(10)
+    room = FIRST_LIMIT
+    text.set_length(room)
+    with pytest.raises(LaneError, match=f"needs {room + 1} slots, and {room} were reserved"):
+        backend.run_layers(backend.embedding(IDS[None, :1]), 0, 4, positions=torch.tensor([room]), cache=text)
+    with pytest.raises(LaneError, match=f"needs {room + 3} slots"):
+        branches.rows(slice(0, 1), [[room + 2]])
+    text.start(room + 1)
+    text.set_length(room + 1)
+
+
+def test_memory_that_is_not_there_is_an_error_with_its_numbers(monkeypatch) -> None:
+    backend = CudaBackend(decoder_of("grouped queries"), device="cpu")
+    text = backend.new_text()
+
+    def none_left(*args, **kwargs):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(static_texts.torch, "zeros", none_left)
+    with pytest.raises(
+        MemoryFitError, match=r"cpu has no room for keys and values of 1 texts of 1536 slots \(0\.000 GB\)"
+    ):
+        text.start(1300)

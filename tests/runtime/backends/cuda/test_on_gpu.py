@@ -1,0 +1,100 @@
+"""What only a GPU can show: that captures replay what was captured. Skipped where there is none."""
+
+import pytest
+import torch
+
+from decoding.schedule import Schedule
+from runtime.backends.backend import Plan, segments_between
+from runtime.backends.cuda.capture import GraphCapture, wait
+from runtime.backends.cuda.captured_backend import CudaBackend
+from runtime.backends.eager import EagerBackend
+from runtime.engine import Engine
+from runtime.lanes.lane import LaneSpec
+from runtime.models.weights import load_decoder
+from runtime.wire.measurement import Measurement
+from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
+from tests.tiny_models import VOCAB_SIZE, tiny_target
+
+pytestmark = pytest.mark.gpu
+GPU = "cuda:0"
+
+
+def chosen(backend, prompt, num_tokens):
+    """The greedy text of a back end."""
+    layers, ids = backend.config.num_layers, list(prompt)
+    text = backend.new_text()
+    backend.prepare(
+        Plan(
+            num_slots=len(prompt) + num_tokens,
+            num_prompt=len(prompt),
+            rows=(1,),
+            segments=segments_between(layers // 2, layers),
+            prompt_segments=segments_between(layers // 2, layers),
+        )
+    )
+    text.start(len(prompt) + num_tokens)
+    while len(ids) < len(prompt) + num_tokens:
+        x = backend.embedding(torch.tensor([ids[text.cursor :]]))
+        positions = torch.arange(text.cursor, len(ids))
+        for start, stop in segments_between(layers // 2, layers):
+            x = backend.run_layers(x, start, stop, positions=positions, cache=text)
+        text.advance(len(positions))
+        (best,) = backend.on_host(backend.logits(x)[0, -1].argmax())
+        ids.append(int(best))
+    return ids[len(prompt) :]
+
+
+def test_tokens_of_the_embedded_model_in_float32_are_those_of_the_cpu(embedded_model_folder) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = False
+    prompt = list(range(100, 160))
+    with torch.inference_mode():
+        cpu, gpu = (load_decoder(embedded_model_folder, dtype=torch.float32) for _ in range(2))
+        assert chosen(CudaBackend(gpu, device=GPU), prompt, 200) == chosen(EagerBackend(cpu), prompt, 200)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_replay_is_what_the_same_calls_give_without_capture(dtype, monkeypatch) -> None:
+    prompt = torch.randint(VOCAB_SIZE, (140,)).tolist()
+    replayed = chosen(CudaBackend(tiny_target(max_position=400).to(dtype), device=GPU), prompt, 60)
+    monkeypatch.setattr(GraphCapture, "captured", lambda _, run: run)
+    assert replayed == chosen(CudaBackend(tiny_target(max_position=400).to(dtype), device=GPU), prompt, 60)
+
+
+def test_two_streams_each_do_their_own() -> None:
+    device = torch.device(GPU)
+    streams = [torch.cuda.Stream(device) for _ in range(2)]
+    counts = [torch.zeros(1, device=device) for _ in streams]
+    replays = [
+        GraphCapture(device, stream=stream).captured(lambda own=own: own.add_(1))
+        for stream, own in zip(streams, counts, strict=True)
+    ]
+    wait(device)
+    for own in counts:
+        own.zero_()
+    wait(device)
+    for _ in range(50):
+        for replay in replays:
+            replay()
+    for stream in streams:
+        stream.synchronize()
+    assert [int(own) for own in counts] == [50, 50]
+
+
+@pytest.mark.parametrize("draft", ["cuda:0#2", "cpu0"])
+def test_lanes_on_a_gpu_run_and_are_timed(draft, tmp_path) -> None:
+    target = tiny_target(max_position=400)
+    drafter = save_draft_of(target, tmp_path / "drafter")
+    folder, exits = save_target(target, tmp_path / "target"), save_exits_of(target, tmp_path / "exits")
+    split = {"target_lane": GPU, "draft_lane": draft, "drafter": str(drafter), "num_speculative_tokens": 3}
+    schedules = [
+        Schedule(method="speculative", **split),
+        Schedule(method="mirror", root_source="exit", exit_layer=2, exit_top_k=3, **split),
+    ]
+    lanes = [LaneSpec(name=GPU), LaneSpec(name=draft)]
+    with Engine(folder, lanes=lanes, exits_folder=exits, dtype="float32", draft_deadline_s=60.0) as engine:
+        plain = Schedule(method="autoregressive", target_lane=GPU)
+        expected = engine.generate(plain, [5, 17, 3], max_new_tokens=60, eos_token_ids=()).tokens
+        for schedule in schedules:
+            assert engine.generate(schedule, [5, 17, 3], max_new_tokens=60, eos_token_ids=()).tokens == expected
+        measured = engine.load_target(GPU).measure(Measurement(part="verify", rows=4, context=100, repeats=3))
+        assert min(measured) > 0
