@@ -13,6 +13,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -177,7 +178,7 @@ def _replaced(value: Any, random: Random) -> Any:
             return value * random.choice((-1, 0, 2, 1000, 1e-6, 1e9)) + random.choice((0, 0, 1, -1))
         except OverflowError:
             return 0
-    return random.choice(NASTY_VALUES)
+    return deepcopy(random.choice(NASTY_VALUES))
 
 
 def _tensors(path: Path, random: Random) -> None:

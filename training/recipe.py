@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
 
 from decoding.errors import TrainingError
 from decoding.yaml_file import load_yaml
 
-Layer = Annotated[int, Field(ge=1)]
-TokenId = Annotated[int, Field(ge=0)]
+MOST: Final = 10**12
+"""More of anything that is counted is a slip of the hand."""
+Layer = Annotated[int, Field(ge=1, le=MOST)]
+TokenId = Annotated[int, Field(ge=0, le=MOST)]
 
 
 class Strict(BaseModel):
@@ -29,14 +31,14 @@ class Optimisation(Strict):
     longer run repeats the beginning of a shorter one exactly.
     """
 
-    num_tokens: Annotated[int, Field(gt=0)]
-    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
-    conversations_per_step: Annotated[int, Field(gt=0)] = 4
-    warmup_steps: Annotated[int, Field(ge=0)] = 100
+    num_tokens: Annotated[int, Field(gt=0, le=MOST)]
+    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
+    conversations_per_step: Annotated[int, Field(gt=0, le=MOST)] = 4
+    warmup_steps: Annotated[int, Field(ge=0, le=MOST)] = 100
     decay_fraction: Annotated[float, Field(ge=0, le=1)] = 0.3
     final_fraction: Annotated[float, Field(ge=0, le=1)] = 0.03
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
-    max_gradient_norm: Annotated[float, Field(gt=0)] = 1.0
+    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.01
+    max_gradient_norm: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     seed: Annotated[int, Field(ge=-(2**63), lt=2**64)] = 0
 
 
@@ -52,9 +54,9 @@ class _Common(Strict):
     layer_fields: ClassVar[Mapping[str, bool]] = {}
     """Fields that name layers of the target, and whether training reads the states after them."""
 
-    vocab_size: Annotated[int, Field(gt=0)] = 8192
+    vocab_size: Annotated[int, Field(gt=0, le=MOST)] = 8192
     always_kept: tuple[TokenId, ...] = ()
-    num_held_out: Annotated[int, Field(gt=0)] = 100
+    num_held_out: Annotated[int, Field(gt=0, le=MOST)] = 100
     optimisation: Optimisation
 
     @property
@@ -91,7 +93,7 @@ class DraftRecipe(_Common):
     kind: Literal["draft"] = "draft"
     source_layers: Annotated[tuple[Layer, ...], Field(min_length=1)]
     exit_features: tuple[Layer, ...] = ()
-    feature_layer: Annotated[int, Field(ge=0)] = 0
+    feature_layer: Annotated[int, Field(ge=0, le=MOST)] = 0
     featureless_share: Annotated[float, Field(ge=0, le=1)] = 0.25
     windows: Annotated[tuple[Annotated[int, Field(ge=1, le=16)], ...], Field(min_length=1)] = (4, 5)
 
@@ -110,7 +112,7 @@ class ExitRecipe(_Common):
 
     kind: Literal["exit"] = "exit"
     exit_layers: Annotated[tuple[Layer, ...], Field(min_length=1)]
-    width: Annotated[int, Field(gt=0)] = 1536
+    width: Annotated[int, Field(gt=0, le=MOST)] = 1536
 
 
 class StreamSizes(_Common):
@@ -126,9 +128,9 @@ class StreamSizes(_Common):
 
     start_layer: Layer
     num_streams: Annotated[int, Field(ge=1, le=8)] = 3
-    rank: Annotated[int, Field(gt=0)] = 32
+    rank: Annotated[int, Field(gt=0, le=MOST)] = 32
     stream_decay: Annotated[float, Field(gt=0, le=1)] = 0.8
-    rows_per_conversation: Annotated[int, Field(gt=0)] = 64
+    rows_per_conversation: Annotated[int, Field(gt=0, le=MOST)] = 64
 
 
 class StreamRecipe(StreamSizes):
@@ -177,7 +179,7 @@ class _EagleRecipe(_Common):
 
     source_layer: Layer
     tree_depth: Annotated[int, Field(ge=1, le=16)] = 6
-    tree_top_k: Annotated[int, Field(ge=1)] = 8
+    tree_top_k: Annotated[int, Field(ge=1, le=MOST)] = 8
     tree_sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(min_length=1)] = (8, 16, 60)
 
 
@@ -190,8 +192,8 @@ class Eagle1Recipe(_EagleRecipe):
     """
 
     kind: Literal["eagle1"] = "eagle1"
-    cross_entropy_weight: Annotated[float, Field(ge=0)] = 0.1
-    noise: Annotated[float, Field(ge=0)] = 0.1
+    cross_entropy_weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    noise: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
 
 
 class Eagle3Recipe(_EagleRecipe):
@@ -207,8 +209,8 @@ class Eagle3Recipe(_EagleRecipe):
 
     kind: Literal["eagle3"] = "eagle3"
     feature_layers: Annotated[tuple[Layer, ...], Field(min_length=1)]
-    num_steps: Annotated[int, Field(ge=1)] = 4
-    step_weight: Annotated[float, Field(gt=0)] = 0.8
+    num_steps: Annotated[int, Field(ge=1, le=MOST)] = 4
+    step_weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.8
 
 
 class _HeadsRecipe(_Common):
@@ -246,9 +248,9 @@ class HydraRecipe(_HeadsRecipe):
     """
 
     kind: Literal["hydra"] = "hydra"
-    prefix_width: Annotated[int, Field(gt=0)]
-    head_width: Annotated[int, Field(gt=0)]
-    shared_widths: tuple[Annotated[int, Field(gt=0)], ...]
+    prefix_width: Annotated[int, Field(gt=0, le=MOST)]
+    head_width: Annotated[int, Field(gt=0, le=MOST)]
+    shared_widths: tuple[Annotated[int, Field(gt=0, le=MOST)], ...]
 
 
 TrainingRecipe = (
