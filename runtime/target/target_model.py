@@ -10,7 +10,8 @@ Shapes: legend of `runtime.models.decoder`; T = len(window) + 1 rows, E tapped l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from copy import copy
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -59,6 +60,15 @@ class TargetModel:
         self._feature_layers: tuple[int, ...] = ()
         self._raw_features = False
         self._waiting: RowsUnderWay | None = None
+
+    def aside(self, capacity: int) -> Self:
+        """The same model with a greedy text of its own, of so many slots: a sequence under way goes on where it was."""
+        other = copy(self)
+        other.cache = self.backend.new_text()
+        other.cache.start(capacity)
+        other._last_token, other._sampling, other._waiting = 0, GREEDY, None
+        other._feature_layers, other._raw_features = (), False
+        return other
 
     def prepare(
         self,
