@@ -122,9 +122,7 @@ def test_work_aside_in_every_rest_leaves_the_text_as_it_is(engine_and_drafts) ->
             rests.extend(engine.load_target(lane).measure(anchor))
 
     expected = engine.generate(schedule, PROMPT, max_new_tokens=40, eos_token_ids=())
-    found = engine.generate(
-        schedule, PROMPT, max_new_tokens=40, eos_token_ids=(), listener=Listener(at_rest=at_rest)
-    )
+    found = engine.generate(schedule, PROMPT, max_new_tokens=40, eos_token_ids=(), listener=Listener(at_rest=at_rest))
     assert found.tokens == expected.tokens
     assert [one.outcome for one in found.trace.rounds] == [one.outcome for one in expected.trace.rounds]
     assert len(rests) == 2 * len(found.trace.rounds)
