@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import cycle
 from statistics import fmean
 from typing import Final, NamedTuple
 
@@ -19,11 +18,6 @@ from runtime.wire.measurement import Measurement
 from runtime.wire.operations import Measure
 
 _REPEATS: Final = 2
-_EVERY_S: Final = 0.12
-"""Between two anchors while a sequence is decoded. On a shared machine, over 90 decodings of a second, what anchors so
-near to each other said of the pace was off by 2 to 4 %, and by 9 to 10 % where they stood before and after alone."""
-_EVERY_ANCHORS: Final = 3
-"""At least so many times what one takes: where steps are long, anchors take a quarter of the time and no more."""
 _FRESH_S: Final = 0.3
 """An anchor that was taken so long ago may begin what comes next, if its lane has done nothing since."""
 
@@ -36,20 +30,31 @@ class AnchorSample(NamedTuple):
     seconds: float
 
 
+class SharedAnchor(NamedTuple):
+    """Anchors on two lanes at once: when they were taken, on which lanes, and what each took."""
+
+    at_s: float
+    lanes: tuple[str, str]
+    seconds: tuple[float, float]
+
+
 class Anchors:
     """Times one-row verifications on any lane, whenever asked, and keeps them all.
 
     Attributes:
         samples: all that was taken, in that order; `at_s` counts from when this was made.
+        shared: all that was taken on two lanes at once.
         dispatch_s: by lane, what every visit took beyond the lane's own time.
     """
 
     def __init__(self, lanes: Mapping[str, Lane], *, context: int, clock: Callable[[], float] = time.monotonic) -> None:
         """Take them on lanes that hold the target; `context` is the number of cached tokens of the work."""
         self.samples: list[AnchorSample] = []
+        self.shared: list[SharedAnchor] = []
         self.dispatch_s: defaultdict[str, list[float]] = defaultdict(list)
         self._lanes = lanes
         self._work = Measurement(part="verify", rows=1, context=context, repeats=_REPEATS, warm_up=0, is_aside=True)
+        self._once = replace(self._work, repeats=1)
         self._clock = clock
         self._start_s = clock()
         self._fresh: dict[str, tuple[float, float]] = {}
@@ -74,13 +79,23 @@ class Anchors:
         at_s, seconds = self._fresh.get(lane, (-_FRESH_S, 0.0))
         return seconds if self.now_s - at_s < _FRESH_S else self.take(lane)
 
-    def during(self, lanes: Sequence[str]) -> AnchorsDuring:
-        """What takes anchors of these lanes while a sequence on them is decoded."""
-        return AnchorsDuring(self, lanes)
-
     def take_one(self, lane: str) -> float:
         """The work once, in the middle of something else; errors as in `take`."""
-        return self._take(lane, replace(self._work, repeats=1))
+        return self._take(lane, self._once)
+
+    def take_shared(self, lanes: tuple[str, str]) -> tuple[float, float]:
+        """The work once on two lanes at the same time; errors as in `take`.
+
+        Virtual cores are now two of a real one's threads, now real ones: how much lanes are in each other's way changes
+        within seconds, and what they take alone says nothing of it.
+        """
+        at_s = self.now_s
+        replies = [self._lanes[lane].request(Measure(measurement=self._once)) for lane in lanes]
+        (first_s,), (second_s,) = (reply.result().value for reply in replies)
+        self.shared.append(SharedAnchor(at_s, lanes, (first_s, second_s)))
+        for lane in lanes:
+            self._fresh.pop(lane, None)
+        return first_s, second_s
 
     def visit(self, lane: str, measurement: Measurement) -> list[float]:
         """Seconds of any part on a lane, without anchors; errors as in `take`."""
@@ -95,25 +110,3 @@ class Anchors:
         at_s = self.now_s
         self.samples.append(AnchorSample(at_s, lane, fmean(self.visit(lane, work))))
         return self.samples[-1].seconds
-
-
-class AnchorsDuring:
-    """Called whenever a sequence rests: takes an anchor of one of its lanes if the last was long ago, in turn.
-
-    Attributes:
-        taken: by lane, what was taken.
-    """
-
-    def __init__(self, anchors: Anchors, lanes: Sequence[str]) -> None:
-        self.taken: dict[str, list[float]] = {lane: [] for lane in lanes}
-        self._anchors, self._turns = anchors, cycle(self.taken)
-        self._next_s = anchors.now_s + _EVERY_S
-
-    def __call__(self) -> None:
-        """The sequence rests; raises `LaneError` if a lane is lost over it."""
-        if self._anchors.now_s < self._next_s:
-            return
-        lane = next(self._turns)
-        seconds = self._anchors.take_one(lane)
-        self.taken[lane].append(seconds)
-        self._next_s = self._anchors.now_s + max(_EVERY_S, _EVERY_ANCHORS * seconds)

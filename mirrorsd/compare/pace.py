@@ -5,7 +5,7 @@ A pace of 1.3 is a machine that takes 1.3 times as long for everything as it did
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from statistics import fmean
 
 from decoding.schedule import Schedule
@@ -31,22 +31,28 @@ def expected_anchors(profile: Profile) -> dict[str, float]:
     return {lane.name: _anchor_s(lane, profile) for lane in profile.lanes if lane.layer is not None}
 
 
-def pace(run: Run, schedule: Schedule, prediction: Prediction, expected: Mapping[str, float]) -> float:
-    """The pace during a run: that of its lanes, each weighted by its share of the predicted work.
+def pace(run: Run, schedule: Schedule, prediction: Prediction, profile: Profile) -> float:
+    """The pace during a run: that of its lanes, each weighted by the predicted time for which the text waits for it.
 
-    `expected` is what `expected_anchors` gives. 1 where no anchor was taken.
+    Where target and draft work at once, that of anchors on both at once counts. 1 where no anchor was taken.
     """
-    target_s, draft_s = prediction.target_busy_s, prediction.hidden_draft_s + prediction.exposed_draft_s
-    lanes = lanes_of(schedule)
-    weights = dict(zip(lanes, (target_s, draft_s) if len(lanes) == 2 else (1.0,), strict=True))
-    paces = {lane: fmean(taken) / expected[lane] for lane, taken in run.anchors.items() if lane in weights and taken}
-    total = sum(weights[lane] for lane in paces)
-    return sum(one * weights[lane] for lane, one in paces.items()) / total if total else 1.0
+    target, draft = schedule.target_lane, schedule.draft_lane or schedule.target_lane
+    alone, expected = run.anchors.alone, expected_anchors(profile)
+    overlap_s = min(prediction.hidden_draft_s, prediction.target_busy_s)
+    parts = [(_pace(alone.get(target, ()), expected[target]), prediction.target_busy_s)]
+    parts.append((_pace(alone.get(draft, ()), expected[draft]), prediction.exposed_draft_s))
+    then = profile.anchor_slowdown(target, draft)
+    if run.anchors.shared and then is not None:
+        at_once = _pace([first for first, _ in run.anchors.shared], expected[target] * then[0])
+        parts[0] = parts[0][0], prediction.target_busy_s - overlap_s
+        parts.append((at_once, overlap_s))
+    known = [(one, weight) for one, weight in parts if one is not None]
+    total = sum(weight for _, weight in known)
+    return sum(one * weight for one, weight in known) / total if total else 1.0
 
 
-def lanes_of(schedule: Schedule) -> tuple[str, ...]:
-    """Lanes that a schedule uses, the target's first."""
-    return tuple(dict.fromkeys((schedule.target_lane, schedule.draft_lane or schedule.target_lane)))
+def _pace(taken: Sequence[float], expected_s: float) -> float | None:
+    return fmean(taken) / expected_s if taken else None
 
 
 def _anchor_s(lane: LaneProfile, profile: Profile) -> float:

@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from calibrate.profiling.anchors import Anchors
+from calibrate.profiling.run_anchors import decode_with_anchors, lanes_of
 from decoding.progress import ReportProgress
 from decoding.schedule import Schedule
+from decoding.trace import Trace
 from hwprofiles.profile import Profile
-from mirrorsd.compare.pace import anchor_context, lanes_of
+from mirrorsd.compare.pace import anchor_context
 from mirrorsd.compare.runs import Measured, Run
 from runtime.lanes.sequence_lanes import Listener
 
@@ -98,18 +100,16 @@ class _Turns:
         return replace(self._between_anchors(schedule, prompt), given_up=run.trace)
 
     def _between_anchors(self, schedule: Schedule, prompt: EncodedPrompt) -> Run:
-        anchors, lanes = self._anchors, lanes_of(schedule)
-        before = self._taken(lanes, anchors.recent)
-        during, at_s = anchors.during(lanes), anchors.now_s
-        made = self._engine.generate(
-            schedule, prompt.ids, max_new_tokens=self._max_new_tokens, listener=Listener(at_rest=during)
-        )
-        after = self._taken(lanes, anchors.take)
-        taken = {lane: (before[lane], *during.taken[lane], after[lane]) for lane in lanes}
-        return Run(trace=made.trace, tokens=made.tokens, at_s=at_s, anchors=taken)
+        for lane in lanes_of(schedule):
+            self._engine.load_target(lane)  # it may have been lost
+        tokens: tuple[int, ...] = ()
 
-    def _taken(self, lanes: Sequence[str], take: Callable[[str], float]) -> dict[str, float]:
-        """An anchor of every lane; the target is loaded first where it is not: a lane may have been lost."""
-        for lane in lanes:
-            self._engine.load_target(lane)
-        return {lane: take(lane) for lane in lanes}
+        def generate(listener: Listener) -> Trace:
+            nonlocal tokens
+            made = self._engine.generate(schedule, prompt.ids, max_new_tokens=self._max_new_tokens, listener=listener)
+            tokens = made.tokens
+            return made.trace
+
+        at_s = self._anchors.now_s
+        trace, taken = decode_with_anchors(self._anchors, schedule, generate)
+        return Run(trace=trace, tokens=tokens, at_s=at_s, anchors=taken)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from calibrate.profiling.run_anchors import RunAnchors
 from decoding.trace import LaneEvent, Trace
 
 
@@ -16,14 +17,14 @@ class Run:
         trace: what happened.
         tokens: the text.
         at_s: when it began, from the start of the runs.
-        anchors: by lane of the schedule, what anchors took right before, in between rounds, and right after.
+        anchors: what anchors took right before it, in it, and right after.
         given_up: the trace of a first attempt that lost a lane, and therefore does not count; None if there was none.
     """
 
     trace: Trace = field(repr=False)
     tokens: tuple[int, ...] = ()
     at_s: float = 0.0
-    anchors: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    anchors: RunAnchors = field(default_factory=RunAnchors)
     given_up: Trace | None = field(default=None, repr=False)
 
     @property

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from calibrate.profiling.run_anchors import RunAnchors
 from decoding.errors import TraceError
 from decoding.files import read_compressed
 from decoding.trace import Trace
@@ -24,7 +25,7 @@ class _Entry(BaseModel):
     tokens: tuple[int, ...]
     at_s: float
     decode_s: float
-    anchors: dict[str, tuple[float, ...]]
+    anchors: RunAnchors
     given_up: Trace | None
 
 
@@ -65,7 +66,7 @@ def _entry(run: Run) -> _Entry:
         tokens=run.tokens,
         at_s=run.at_s,
         decode_s=run.trace.decode_s,
-        anchors=dict(run.anchors),
+        anchors=run.anchors,
         given_up=run.given_up,
     )
 

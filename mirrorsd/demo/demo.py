@@ -51,7 +51,7 @@ RUN: Final = "Running schedules for real"
 REPORT: Final = "Writing the report"
 _SEARCH_S: Final = 10.0
 _REPORT_S: Final = 5.0
-_CALIBRATION_SHARE, _MOST_CALIBRATION_S = 0.4, 240.0
+_CALIBRATION_SHARE, _MOST_CALIBRATION_S = 0.45, 240.0
 _RECORD_SHARE: Final = 0.15
 _LOADING_S: Final = 10.0
 
@@ -90,7 +90,7 @@ class DemoSettings:
     pair: ModelPair
     prompts: tuple[Prompt, ...]
     out: Path
-    time_s: float = 330.0
+    time_s: float = 390.0
     max_prompts: int = 12
     max_new_tokens: int = DEFAULT_NEW_TOKENS
     max_window: int = 8

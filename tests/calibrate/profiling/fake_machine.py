@@ -159,6 +159,18 @@ class Done:
         return self.answer
 
 
+class FakeRequest:
+    """A measurement that starts now; it is slowed if another lane's is under way."""
+
+    def __init__(self, lane: FakeLane, measurement: Measurement) -> None:
+        self.lane, self.measurement, self.contended = lane, measurement, False
+        self.start_s = lane.machine.now_s
+
+    def result(self) -> Answer:
+        self.lane.machine.under_way.remove(self)
+        return self.lane.measured(self.measurement, contended=self.contended, start_s=self.start_s)
+
+
 @dataclass
 class FakeLane:
     """Notes every visit in the machine's `visits`; slowed while another lane is `busy`."""
@@ -167,17 +179,26 @@ class FakeLane:
     laws: Laws
     machine: FakeEngine
 
-    def request(self, operation) -> Done:
+    def request(self, operation) -> Done | FakeRequest:
         if isinstance(operation, Ping):
             return Done(Answer(None, 0.0, 0.0))
-        measurement = operation.measurement
-        self.machine.visits.append((self.name, measurement))
-        contended = bool(self.machine.busy_lanes - {self.name})
-        law_s = self.seconds(measurement, contended=contended)
-        taken = [self.machine.work(self.name, law_s) for _ in range(measurement.warm_up + measurement.repeats)]
-        self.machine.timed_s += sum(taken)
+        self.machine.visits.append((self.name, operation.measurement))
+        request = FakeRequest(self, operation.measurement)
+        for other in self.machine.under_way:
+            other.contended = request.contended = True
+        self.machine.under_way.append(request)
+        return request
+
+    def measured(self, measurement: Measurement, *, contended: bool, start_s: float) -> Answer:
+        """What it took from `start_s` on; the machine's time is at least that of its end."""
+        machine = self.machine
+        law_s = self.seconds(measurement, contended=contended or bool(machine.busy_lanes - {self.name}))
+        end_s, machine.now_s = machine.now_s, start_s
+        taken = [machine.work(self.name, law_s) for _ in range(measurement.warm_up + measurement.repeats)]
+        machine.timed_s += max(0.0, machine.now_s - end_s)
+        machine.now_s = max(end_s, machine.now_s)
         now_s = time.perf_counter()
-        return Done(Answer(taken[measurement.warm_up :], now_s, now_s))
+        return Answer(taken[measurement.warm_up :], now_s, now_s)
 
     @contextmanager
     def busy(self, measurement: Measurement) -> Iterator[list[float]]:
@@ -212,6 +233,7 @@ class FakeEngine:
     config: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(num_layers=NUM_LAYERS, vocab_size=100))
     visits: list[tuple[str, Measurement]] = field(default_factory=list)
     busy_lanes: set[str] = field(default_factory=set)
+    under_way: list[FakeRequest] = field(default_factory=list)
     loaded: set[tuple[str, str]] = field(default_factory=set)
     decoded: list[tuple[Schedule, int, int]] = field(default_factory=list)
     weather: Weather = field(default_factory=Weather)

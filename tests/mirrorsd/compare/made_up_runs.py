@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from mirrorsd.compare.pace import expected_anchors, lanes_of
+from calibrate.profiling.run_anchors import RunAnchors, lanes_of
+from mirrorsd.compare.pace import expected_anchors
 from mirrorsd.compare.runs import Measured, Run
 from sim.world import simulate
 
@@ -18,7 +19,7 @@ def made_up_runs(schedules, profile, record, *, paces=None, slower=1.0):
                     trace=really(trace, pace * slower),
                     tokens=tuple(prompt.text.tolist()),
                     at_s=float(place),
-                    anchors={lane: (pace * expected[lane],) * 3 for lane in lanes_of(schedule)},
+                    anchors=RunAnchors({lane: (pace * expected[lane],) * 3 for lane in lanes_of(schedule)}),
                 )
                 for place, (trace, prompt, pace) in enumerate(
                     zip(simulate(schedule, profile, record), record.prompts, paces, strict=False)

@@ -89,11 +89,11 @@ def test_schedules_of_the_same_lanes_follow_each_other_and_come_back_in_the_orde
 def test_a_run_has_anchors_of_its_own_lanes_before_in_between_and_after():
     machine = Machine()
     ((plain,), (split,), (pooled,)) = run(machine, [PLAIN, SPLIT, POOLED], PROMPTS[:1]).runs
-    assert {lane: len(taken) for lane, taken in plain.anchors.items()} == {"target": 4}
-    assert {lane: len(taken) for lane, taken in split.anchors.items()} == {"target": 3, "draft": 3}
-    assert {lane: len(taken) for lane, taken in pooled.anchors.items()} == {"both": 4}
+    assert {lane: len(taken) for lane, taken in plain.anchors.alone.items()} == {"target": 4}
+    assert {lane: len(taken) for lane, taken in split.anchors.alone.items()} == {"target": 3, "draft": 3}
+    assert {lane: len(taken) for lane, taken in pooled.anchors.alone.items()} == {"both": 4}
     for one in (plain, split, pooled):
-        for taken in one.anchors.values():
+        for taken in one.anchors.alone.values():
             assert list(taken) == sorted(set(taken)), "in the order of time, none twice"
 
 
@@ -101,7 +101,7 @@ def test_the_anchors_after_a_run_are_those_before_the_next_on_the_same_lanes():
     machine = Machine()
     ((first,), (second,)) = run(machine, [SPLIT, OTHER], PROMPTS[:1]).runs
     for lane in ("target", "draft"):
-        assert first.anchors[lane][-1] == second.anchors[lane][0]
+        assert first.anchors.alone[lane][-1] == second.anchors.alone[lane][0]
         assert machine.done.count(("anchor", lane)) == 3 + 2
 
 

@@ -1,5 +1,6 @@
 """A whole demo on a made-up machine and clock: what fits in its time, and that it keeps to it."""
 
+import re
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -120,10 +121,10 @@ def encoded(prompt):
 
 def test_the_usual_time_is_enough_for_all_schedules_on_six_prompts_and_more(demo_in):
     world = World()
-    outcome = demo_in(world, 5.5)
+    outcome = demo_in(world, 6.5)
     assert outcome.judged.measured.num_prompts >= 6
     assert len(outcome.judged.results) >= 8
-    assert world.now_s <= 1.2 * 330
+    assert world.now_s <= 1.2 * 390
 
 
 @pytest.mark.parametrize("minutes", [2, 4, 10])
@@ -138,7 +139,7 @@ def test_the_time_is_kept_within_a_fifth_whatever_takes_longer(demo_in, minutes,
     assert outcome.judged.measured.num_prompts >= 1
 
 
-@pytest.mark.parametrize(("minutes", "calibration_s"), [(2, 48), (5.5, 132), (30, 240)])
+@pytest.mark.parametrize(("minutes", "calibration_s"), [(2, 54), (6.5, 175.5), (30, 240)])
 def test_the_time_of_calibration_grows_with_that_of_the_demo(demo_in, minutes, calibration_s):
     assert expected_stages(60 * minutes)[module.CALIBRATE] == pytest.approx(calibration_s)
     world = World()
@@ -148,10 +149,11 @@ def test_the_time_of_calibration_grows_with_that_of_the_demo(demo_in, minutes, c
 
 
 def test_rather_fewer_schedules_than_few_prompts_and_it_is_said(demo_in):
-    short, long = demo_in(World(), 2), demo_in(World(), 10)
+    short, long = demo_in(World(), 2), demo_in(World(), 12)
     assert len(short.judged.results) < len(long.judged.results)
     (note,) = short.notes
-    assert note.startswith(f"Only {len(short.judged.results)} of {len(long.judged.results)} schedules were run")
+    found = re.match(r"Only (\d+) of (\d+) schedules were run", note)
+    assert int(found[1]) == len(short.judged.results) < int(found[2])
     assert long.notes == ()
 
 
@@ -166,7 +168,7 @@ def test_what_is_left_never_exceeds_what_was_given_and_progress_never_runs_backw
 
 
 def test_a_slower_machine_is_no_error_of_the_prediction(demo_in):
-    outcome = demo_in(World(pace=1.6), 5.5)
+    outcome = demo_in(World(pace=1.6), 6.5)
     for one in outcome.judged.comparisons:
         assert one.tpot_error == pytest.approx(1 / 1.6 - 1, abs=0.01)
         assert one.tpot_error_at_anchor == pytest.approx(0.0, abs=0.05)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from calibrate.profiling.run_anchors import lanes_of
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, load_schedule, save_schedule
 from hwprofiles.host import local_lanes
 from hwprofiles.profile import load_profile
 from mirrorsd.cli.app import app
-from mirrorsd.compare.pace import lanes_of
 from mirrorsd.compare.runs_file import load_runs
 from mirrorsd.compare.trace_file import load_traces
 from tests.mirrorsd.cli.interrupt import interrupted
@@ -106,8 +106,9 @@ def test_the_anchors_of_all_runs_are_saved(demo):
     for entry, runs in zip(result["schedules"], measured.runs, strict=True):
         schedule = Schedule.model_validate(entry["schedule"])
         for run in runs:
-            assert set(run.anchors) == set(lanes_of(schedule))
-            assert all(len(taken) >= 2 and min(taken) > 0 for taken in run.anchors.values())
+            assert set(run.anchors.alone) == set(lanes_of(schedule))
+            assert all(len(taken) >= 2 and min(taken) > 0 for taken in run.anchors.alone.values())
+            assert (len(run.anchors.shared) >= 2) == (schedule.method == "mirror")
 
 
 def test_the_answer_comes_with_a_text_of_the_target_and_a_command_that_runs(demo, models, prompts):
