@@ -17,8 +17,8 @@ from calibrate.profiling.links import MESSAGE_CANDIDATES, MESSAGE_ROWS, message_
 from calibrate.profiling.placements import check_schedules, fit_schedules, head_schedules
 from calibrate.profiling.samples import Cell, Run, Samples
 from calibrate.profiling.task import CalibrationTask
-from calibrate.profiling.time_budget import Passes
 from calibrate.profiling.visits import message_costs, visit_in_turn
+from calibrate.time_budget import Passes
 from decoding.methods import METHODS
 from decoding.progress import ReportProgress
 from decoding.schedule import Schedule
