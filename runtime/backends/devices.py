@@ -75,6 +75,21 @@ def compiles(device: str) -> bool:
     return device != EAGER
 
 
+def backend_of(device: str) -> str:
+    """What computes on a device, as records name it: `torch`, `openvino:CPU`, `cuda`.
+
+    It decides, with the weights' form, which token a near tie goes to. Devices of a kind are taken to be one.
+    """
+    if _RULE.fullmatch(device) is None:
+        return "torch"
+    return "cuda" if device.startswith(CUDA) else device.partition(".")[0]
+
+
+def runs_streams(device: str) -> bool:
+    """Whether torch modules on a device may look at a text's keys: streams do (`Backend.has_open_keys`)."""
+    return backend_of(device) == "torch"
+
+
 def timed_rows(device: str, rows: tuple[int, ...]) -> tuple[int, ...]:
     """Row counts to time on a device in place of `rows`, which suit one where each row costs a little more."""
     return npu.stair(rows[-1]) if device.startswith(f"{OPENVINO}NPU") else rows

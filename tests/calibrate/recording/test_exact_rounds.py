@@ -1,4 +1,4 @@
-"""In any dtype: the texts of chains are those of plain decoding, and the rounds of a replay are the real ones."""
+"""In any numeric form: chains write the texts of plain decoding, and the rounds of a replay are the real ones."""
 
 from typing import get_args
 
@@ -32,7 +32,7 @@ CHAINS = {
     "hybrid mirror": EXIT | {"root_source": "hybrid", "draft_top_k": 2},
     "mirror with features": EXIT | {"exit_features": True},
 }
-DTYPES = ["bfloat16", "float32"]
+FORMS = [("cpu", "bfloat16"), ("cpu", "float32"), ("openvino:CPU", "bfloat16"), ("openvino:CPU", "int8")]
 COST = ConstantCost(seconds_by_kind=dict.fromkeys(get_args(PartKind), 1e-3))
 
 
@@ -48,24 +48,39 @@ def folders(tmp_path_factory):
     )
 
 
-@pytest.fixture(scope="module", params=DTYPES)
-def dtype(request):
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory):
+    """Compiled graphs of tests are kept apart from a user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MIRRORSD_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module", params=FORMS, ids="-".join)
+def form(request):
     return request.param
 
 
 @pytest.fixture(scope="module")
-def engine(folders, dtype):
-    with thread_engine(folders.target, dtype=dtype, exits_folder=folders.exits) as engine:
+def lanes(form):
+    """Of the target and of the draft."""
+    device, _ = form
+    return ("big", "small") if device == "cpu" else (f"{device}@0", f"{device}@1")
+
+
+@pytest.fixture(scope="module")
+def engine(folders, form, lanes):
+    with thread_engine(folders.target, lanes=lanes, dtype=form[1], exits_folder=folders.exits) as engine:
         yield engine
 
 
 @pytest.fixture(scope="module")
-def records(folders, dtype):
+def records(folders, form):
     """Of the draft without features and of the one with them."""
 
     def record(drafter):
         target, draft = NamedFolder("tiny", folders.target), NamedFolder("draft", drafter)
-        models = load_models(target, draft, folders.exits, dtype=dtype)
+        models = load_models(target, draft, folders.exits, device=form[0], dtype=form[1])
         recorder = Recorder(models, RecordSettings(exit_layers=(2,), max_new_tokens=MAX_NEW_TOKENS, max_window=4))
         return recorder.assemble([recorder.record(prompt) for prompt in PROMPTS])
 
@@ -74,10 +89,12 @@ def records(folders, dtype):
 
 @pytest.mark.parametrize("window", [1, 4])
 @pytest.mark.parametrize("name", CHAINS)
-def test_rounds_and_texts_are_those_recorded_to_the_last_token(engine, folders, records, name, window) -> None:
+def test_rounds_and_texts_are_those_recorded_to_the_last_token(
+    engine, folders, lanes, records, name, window
+) -> None:
     fields = CHAINS[name] | {"num_speculative_tokens": window}
     drafter = folders.feature_drafter if fields.get("exit_features") else folders.drafter
-    real = Schedule(**fields, target_lane="big", draft_lane="small", drafter=str(drafter))
+    real = Schedule(**fields, target_lane=lanes[0], draft_lane=lanes[1], drafter=str(drafter))
     asked = Schedule(**fields, target_lane="target", draft_lane="draft")
     costs = dict.fromkeys(("target", "draft"), COST)  # rounds do not depend on times
     simulated = simulate(asked, machine(), records[drafter], costs=costs)
@@ -87,11 +104,11 @@ def test_rounds_and_texts_are_those_recorded_to_the_last_token(engine, folders, 
         assert [entry[2:] for entry in found.trace.rounds] == [entry[2:] for entry in trace.rounds]
 
 
-def test_plain_decoding_writes_the_recorded_texts(engine, records, folders) -> None:
-    plain = Schedule(method="autoregressive", target_lane="big")
+def test_plain_decoding_writes_the_recorded_texts(engine, lanes, records, folders) -> None:
+    plain = Schedule(method="autoregressive", target_lane=lanes[0])
     texts = [list(engine.generate(plain, prompt.ids, max_new_tokens=MAX_NEW_TOKENS).tokens) for prompt in PROMPTS]
     assert texts == [entry.text.tolist() for entry in records[folders.drafter].prompts]
 
 
-def test_the_lane_says_that_its_target_is_row_invariant(engine) -> None:
-    assert engine.is_row_invariant("big") is True
+def test_the_lane_says_that_its_target_is_row_invariant(engine, lanes) -> None:
+    assert engine.is_row_invariant(lanes[0]) is True
