@@ -283,7 +283,7 @@ class Recorder:
     def _read_exit(self, x_ND: Tensor, layer: int) -> Ids:
         """The exit's best ids for the place after each state, [N, K]."""
         x_BTD, count = x_ND[None].to(self._target.device), self.settings.num_exit_candidates
-        blocks = [self._early_exit.read(block, layer, count) for block in x_BTD.split(_EXIT_ROWS, dim=1)]
+        blocks = [self._early_exit.read(block, layer, count) for block in torch.split(x_BTD, _EXIT_ROWS, dim=1)]
         return np.array([row for candidates, _ in blocks for row in candidates], dtype=np.int32)
 
 

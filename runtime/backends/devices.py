@@ -85,6 +85,12 @@ def backend_of(device: str) -> str:
     return "cuda" if device.startswith(CUDA) else device.partition(".")[0]
 
 
+def computes(device: str, dtype: str) -> bool:
+    """Whether a device is there, and computes with a form of weights."""
+    found = (_eager(),) if device == EAGER else devices()
+    return any(one.name == device and dtype in one.forms for one in found)
+
+
 def runs_streams(device: str) -> bool:
     """Whether torch modules on a device may look at a text's keys: streams do (`Backend.has_open_keys`)."""
     return backend_of(device) == "torch"

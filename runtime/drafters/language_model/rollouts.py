@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from runtime.backends.backend import Branches, Plan, Text, segments_between
+from runtime.backends.backend import Backend, Branches, Plan, Text, segments_between
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.model import DraftModel, DraftStates
 from runtime.models.masks import prefill_pieces
@@ -69,7 +69,7 @@ def rollouts_everywhere(
     draft.output.add_prompt_tokens(ids[:start])
     num_slots = len(ids) + num_tokens + (draft.config.streams.num_streams if draft.config.streams else 0)
     num_branches = min(_BLOCK_ROWS, len(ids) - start)
-    backend = draft.backend or EagerBackend(draft.decoder)
+    backend: Backend = draft.backend or EagerBackend(draft.decoder)
     text, branches = backend.new_text(), backend.new_branches(num_branches)
     backend.prepare(_plan(draft, num_slots, start, num_branches, with_features=features_TE is not None))
     text.start(len(ids) - 1)

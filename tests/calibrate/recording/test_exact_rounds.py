@@ -89,9 +89,7 @@ def records(folders, form):
 
 @pytest.mark.parametrize("window", [1, 4])
 @pytest.mark.parametrize("name", CHAINS)
-def test_rounds_and_texts_are_those_recorded_to_the_last_token(
-    engine, folders, lanes, records, name, window
-) -> None:
+def test_rounds_and_texts_are_those_recorded_to_the_last_token(engine, folders, lanes, records, name, window) -> None:
     fields = CHAINS[name] | {"num_speculative_tokens": window}
     drafter = folders.feature_drafter if fields.get("exit_features") else folders.drafter
     real = Schedule(**fields, target_lane=lanes[0], draft_lane=lanes[1], drafter=str(drafter))

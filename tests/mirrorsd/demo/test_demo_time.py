@@ -26,7 +26,6 @@ PAIR = SimpleNamespace(
     dtype="float32",
     heads=(),
     head_methods={},
-    recordable_dtype=lambda: "float32",
 )
 SPACE = SearchSpace(methods=("autoregressive", "speculative", "mirror"), windows=(2, 4), uneven_roots=())
 

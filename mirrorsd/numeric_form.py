@@ -1,0 +1,38 @@
+"""Lanes that compute as a record was made, and those that do not: where two logits nearly tie, others choose apart."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from runtime.backends.devices import backend_of
+
+if TYPE_CHECKING:
+    from decoding.record import AcceptanceRecord
+    from decoding.schedule import Schedule
+    from hwprofiles.profile import Profile
+
+
+def backends_of(profile: Profile, schedule: Schedule | None = None) -> dict[str, str]:
+    """What computes on each lane of a profile, or on those of them that a schedule uses."""
+    used = None if schedule is None else (schedule.target_lane, schedule.draft_lane)
+    return {lane.name: backend_of(lane.device) for lane in profile.lanes if used is None or lane.name in used}
+
+
+def as_recorded(profile: Profile, record: AcceptanceRecord) -> Profile:
+    """A profile without the lanes that compute otherwise than was recorded; itself where none or all would stay."""
+    found = backends_of(profile)
+    kept = {lane for lane, backend in found.items() if backend == record.backend}
+    if record.assumed is not None or len(kept) in (0, len(found)):
+        return profile
+
+    def among(lanes: Collection[str]) -> bool:
+        return kept.issuperset(lanes)
+
+    return profile.model_copy(
+        update={
+            "lanes": tuple(lane for lane in profile.lanes if lane.name in kept),
+            "links": tuple(link for link in profile.links if among(link.lanes)),
+            "contention": tuple(pair for pair in profile.contention if among(pair.lanes)),
+        }
+    )
