@@ -6,9 +6,8 @@ from calibrate.profiling.task import CalibrationTask
 from hwprofiles.host import LaneCores
 from hwprofiles.profile import load_profile
 from runtime.drafters.medusa.folder import save_medusa
-from runtime.engine import Engine
-from runtime.lanes.lane import LaneSpec
 from runtime.models.config import ModelConfig
+from tests.runtime.thread_lanes import thread_engine
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
 from tests.tiny_heads import tiny_medusa
 from tests.tiny_models import tiny_target
@@ -23,7 +22,7 @@ def test_two_compiled_lanes_give_a_profile_of_every_part(tmp_path, monkeypatch) 
     decoder = tiny_target(hidden_size=256, intermediate_size=512, num_heads=8, num_kv_heads=8, head_dim=32)
     folders = {
         "target_folder": save_target(decoder, tmp_path / "target"),
-        "drafter_folder": save_draft_of(decoder, tmp_path / "drafter", exit_features=(1, 2)),
+        "drafter_folder": save_draft_of(decoder, tmp_path / "drafter"),
         "exits_folder": save_exits_of(decoder, tmp_path / "exits", layers=(2,)),
     }
     target, drafter, exits = folders.values()
@@ -44,17 +43,16 @@ def test_two_compiled_lanes_give_a_profile_of_every_part(tmp_path, monkeypatch) 
         time_s=0.0,
         left_out=(LEFT_OUT,),
     )
-    with Engine(lanes=[LaneSpec(name=name) for name in LANES], dtype="int8", **folders) as engine:
+    with thread_engine(lanes=LANES, dtype="int8", **folders) as engine:
         calibration = calibrate(engine, task)
     profile = calibration.save(tmp_path / "profile.yaml")
     assert load_profile(tmp_path / "profile.yaml") == profile
     assert (profile.dtype, profile.is_row_invariant) == ("int8", True)
-    assert profile.features_bytes_per_row == 2 * 256 * 2
     assert profile.host["openvino"]
     assert LEFT_OUT in profile.notes
     assert [(lane.name, lane.device) for lane in profile.lanes] == [(name, "openvino:CPU") for name in LANES]
     for lane in profile.lanes:
-        for table in (lane.layer, lane.lm_head, lane.draft_step, lane.draft_step_features, lane.draft_start):
+        for table in (lane.layer, lane.lm_head, lane.draft_step):
             assert table is not None
             assert all(seconds > 0 for line in table.seconds for seconds in line)
         assert lane.heads[medusa].at(1, 4) > 0

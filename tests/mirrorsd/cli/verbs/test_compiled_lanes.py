@@ -13,7 +13,9 @@ from decoding.schedule import Schedule, save_schedule
 from hwprofiles.host import local_lanes
 from hwprofiles.profile import LaneProfile, LatencyTable, save_profile
 from mirrorsd.cli.app import app
+from runtime.lanes import lane_set
 from tests.planner.synthetic import machine
+from tests.runtime.thread_lanes import ThreadLane
 
 pytestmark = pytest.mark.skipif(len(local_lanes()) < 3, reason="a pair of lanes needs two cores, and there is one")
 
@@ -63,6 +65,7 @@ def made(tiny_folders, head_folders, tmp_path_factory):
     save_profile(profile_of(tiny_folders, str(head_folders["medusa"])), root / "profile.yaml")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MIRRORSD_CACHE", str(root / "cache"))
+        patch.setattr(lane_set, "Lane", ThreadLane)
         out = ("--prompts", prompts, "--out", root / "record.npz")
         said = call("record", *models, *heads, *sizes, "--dtype", "int8", "--device", DEVICE, *out)
         assert said.exit_code == 0, said.stderr
