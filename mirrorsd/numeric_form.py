@@ -19,6 +19,16 @@ def backends_of(profile: Profile, schedule: Schedule | None = None) -> dict[str,
     return {lane.name: backend_of(lane.device) for lane in profile.lanes if used is None or lane.name in used}
 
 
+def left_out_in_words(profile: Profile, record: AcceptanceRecord) -> str | None:
+    """What a search over lanes of several back ends says of those that `as_recorded` leaves out; None if none are."""
+    kept = {lane.name for lane in as_recorded(profile, record).lanes}
+    found = {lane: backend for lane, backend in backends_of(profile).items() if lane not in kept}
+    if not found:
+        return None
+    lanes = ", ".join(f"{lane} ({backend})" for lane, backend in found.items())
+    return f"Left out are lanes that compute otherwise than was recorded, by {record.backend}: {lanes}."
+
+
 def as_recorded(profile: Profile, record: AcceptanceRecord) -> Profile:
     """A profile without the lanes that compute otherwise than was recorded; itself where none or all would stay."""
     found = backends_of(profile)

@@ -17,7 +17,7 @@ import sim.evaluator
 import sim.world
 from decoding.errors import ConfigError
 from decoding.record import AcceptanceRecord
-from mirrorsd.numeric_form import as_recorded, backends_of
+from mirrorsd.numeric_form import as_recorded, backends_of, left_out_in_words
 from sim.acceptance.assumed import record_of
 from sim.acceptance.replay import Replay
 
@@ -107,9 +107,9 @@ def make_plan(
     """`search`, with its errors, and what comes out judged: does speculation pay, why, and what would change that."""
     record = record_of(acceptance)
     label = require_same_models(profile, record, replayed=replayed)
-    profile = profile if replayed else as_recorded(profile, record)
-    plan = planner.plan.make_plan(space, profile, record)
-    sentence = label or in_words(record)
+    machine = profile if replayed else as_recorded(profile, record)
+    plan = planner.plan.make_plan(space, machine, record)
+    sentence = label or in_words(record) or left_out_in_words(profile, record)
     if sentence is None:
         return plan
     verdict = replace(plan.verdict, prediction=f"{plan.verdict.prediction} {sentence}")
