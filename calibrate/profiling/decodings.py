@@ -19,6 +19,7 @@ from decoding.schedule import Schedule
 from decoding.trace import Span, Work
 from hwprofiles.profile import LaneProfile, Profile
 from runtime.engine import Engine
+from runtime.lanes.sequence_lanes import Listener
 
 TARGET_WORK = frozenset({Work.VERIFY, Work.PREFIX, Work.SUFFIX, Work.STREAM})
 DRAFT_WORK = frozenset({Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP})
@@ -35,7 +36,7 @@ def decode(
     *,
     is_check: bool = False,
 ) -> Run:
-    """Decode arbitrary text whose contexts lie within the given ones, between anchors.
+    """Decode arbitrary text whose contexts lie within the given ones, with anchors before, in between and after.
 
     Raises:
         MirrorsdError: a lane or model is not to be had.
@@ -47,12 +48,14 @@ def decode(
     prompt = [(place + 1) * _STRIDE % vocab_size for place in range(length)]
     lanes = dict.fromkeys(filter(None, (schedule.target_lane, schedule.draft_lane)))
     at_s, before = anchors.now_s, {lane: anchors.recent(lane) for lane in lanes}
-    generation = engine.generate(schedule, prompt, max_new_tokens=num_tokens, eos_token_ids=())
+    during = anchors.during(tuple(lanes))
+    listener = Listener(at_rest=during)
+    generation = engine.generate(schedule, prompt, max_new_tokens=num_tokens, eos_token_ids=(), listener=listener)
     return Run(
         schedule=schedule,
         prompt_length=length,
         trace=generation.trace,
-        anchors={lane: (before[lane], anchors.take(lane)) for lane in lanes},
+        anchors={lane: (before[lane], *during.taken[lane], anchors.take(lane)) for lane in lanes},
         is_check=is_check,
         at_s=at_s,
     )

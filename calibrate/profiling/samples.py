@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from calibrate.fitting.ratios import Ratio, between
+from calibrate.fitting.ratios import Ratio, among
 from calibrate.profiling.anchors import AnchorSample
 from decoding.errors import ProfileError
 from decoding.files import read_compressed, replace_file
@@ -50,17 +50,17 @@ class Visit:
     def ratio(self) -> Ratio:
         """Mean time over the anchors."""
         usual = sorted(self.seconds)[(len(self.seconds) - 1) // 2]
-        return between(fmean(min(one, _SPIKE * usual) for one in self.seconds), self.before_s, self.after_s)
+        return among(fmean(min(one, _SPIKE * usual) for one in self.seconds), (self.before_s, self.after_s))
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A decoded text, how it was made, and the anchors (before, after) of every lane it ran on."""
+    """A decoded text, how it was made, and the anchors of every lane it ran on: before, in between, after."""
 
     schedule: Schedule
     prompt_length: int
     trace: Trace
-    anchors: dict[str, tuple[float, float]]
+    anchors: dict[str, tuple[float, ...]]
     is_check: bool
     at_s: float
 
@@ -70,8 +70,8 @@ class Run:
         return [self.prompt_length - 1 + count for count in committed]
 
     def against_anchors(self, lane: str, seconds: float) -> Ratio:
-        """A time taken on a lane over its anchors around this run."""
-        return between(seconds, *self.anchors[lane])
+        """A time taken on a lane over its anchors around and in this run."""
+        return among(seconds, self.anchors[lane])
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Together:
     @property
     def slowdown(self) -> Ratio:
         """Time while the other works over the mean of both times alone."""
-        return between(self.shared_s, self.alone_s, self.alone_after_s)
+        return among(self.shared_s, (self.alone_s, self.alone_after_s))
 
 
 @dataclass(slots=True)

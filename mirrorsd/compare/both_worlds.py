@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from calibrate.validate import Comparison, TracePair, compare
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord
 from hwprofiles.profile import Profile
-from mirrorsd.compare.pace import Expected, expected_steps, pace
+from mirrorsd.compare.pace import expected_anchors, pace
 from mirrorsd.compare.runs import Measured, Run
 from planner.report.report_data import ScheduleResult
 from planner.search.search import Candidate, rank
@@ -45,7 +45,7 @@ def compare_all(
 ) -> list[Comparison]:
     """Rounds and times of every schedule, with the target's margins from the record and the machine's pace."""
     margins = {prompt.name: prompt.margins.tolist() for prompt in record.prompts}
-    expected = expected_steps(profile, record)
+    expected = expected_anchors(profile)
     return [
         compare(
             name,
@@ -76,7 +76,7 @@ def matching_prompts(prompts: Sequence[EncodedPrompt], record: AcceptanceRecord)
 
 
 def _pairs(
-    result: ScheduleResult, runs: Sequence[Run], expected: Expected, record: AcceptanceRecord
+    result: ScheduleResult, runs: Sequence[Run], expected: Mapping[str, float], record: AcceptanceRecord
 ) -> list[TracePair]:
     candidate = result.candidate
     return [

@@ -20,9 +20,8 @@ from mirrorsd.calibrate_pair import calibration_task, contexts_of
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs, ratio_entry
 from mirrorsd.compare.outcome import platform_entry
 from mirrorsd.compare.outcome_folder import Outcome, file_name, write_outcome
-from mirrorsd.compare.run_in_turn import run_in_turn
+from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.compare.runs import Measured
-from mirrorsd.compare.speed_probe import new_probe
 from mirrorsd.demo.busy import busy_now, weak_answer
 from mirrorsd.demo.demo_plan import (
     WANTED_PROMPTS,
@@ -235,7 +234,7 @@ class Demo:
             engine,
             [candidate.schedule for candidate in candidates],
             prompts,
-            new_probe(engine, plan.profile, accepted, prompts),
+            anchors_of(engine, plan.profile),
             max_new_tokens=settings.max_new_tokens,
             enough=enough,
             progress=stages.begin(RUN),

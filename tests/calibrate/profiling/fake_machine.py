@@ -19,6 +19,7 @@ from decoding.schedule import Schedule
 from decoding.trace import Span, Trace, Work
 from hwprofiles.host import split_lanes
 from hwprofiles.profile import LaneProfile, LatencyTable
+from runtime.lanes.sequence_lanes import NOBODY, Listener
 from runtime.wire.measurement import Measurement
 from runtime.wire.operations import Answer, Ping
 
@@ -242,20 +243,26 @@ class FakeEngine:
         return FakeLane(lane, self.laws[lane], self)
 
     def generate(
-        self, schedule: Schedule, prompt: Sequence[int], *, max_new_tokens: int, eos_token_ids: Sequence[int]
+        self,
+        schedule: Schedule,
+        prompt: Sequence[int],
+        *,
+        max_new_tokens: int,
+        eos_token_ids: Sequence[int],
+        listener: Listener = NOBODY,
     ) -> SimpleNamespace:
         assert tuple(eos_token_ids) == ()
         self.decoded.append((schedule, len(prompt), max_new_tokens))
-        trace = FakeRun(self, schedule, len(prompt)).decode(max_new_tokens)
-        self.now_s += trace.decode_s
+        trace = FakeRun(self, schedule, len(prompt), listener).decode(max_new_tokens)
         return SimpleNamespace(trace=trace)
 
 
 class FakeRun:
     """Writes the trace of one decoding, lane work strictly in turn except for mirror's branches."""
 
-    def __init__(self, engine: FakeEngine, schedule: Schedule, prompt_length: int) -> None:
+    def __init__(self, engine: FakeEngine, schedule: Schedule, prompt_length: int, listener: Listener) -> None:
         self.engine, self.start_s = engine, engine.now_s
+        self.at_rest = listener.at_rest or (lambda: None)
         self.schedule = schedule
         self.target = engine.laws[schedule.target_lane]
         self.draft = engine.laws[schedule.draft_lane or schedule.target_lane]
@@ -275,8 +282,15 @@ class FakeRun:
             self.context += committed
             self.now_s += GAP_S
             left, index = left - committed, index + 1
+            self.rest()
         self.trace.decode_s = self.now_s
         return self.trace
+
+    def rest(self) -> None:
+        """Lanes have no work; what is done now takes the machine's time, and none of the trace's."""
+        self.engine.now_s = self.start_s + self.now_s
+        self.at_rest()
+        self.start_s = self.engine.now_s - self.now_s
 
     def play_round(self, index: int, rows: int) -> None:
         schedule = self.schedule

@@ -2,16 +2,20 @@
 
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
+from calibrate.profiling.anchors import Anchors
 from calibrate.prompts import EncodedPrompt, Prompt
 from decoding.schedule import load_schedule
 from hwprofiles.other_use import Use
 from mirrorsd.demo import demo as module
 from mirrorsd.demo.demo import Demo, DemoSettings, expected_stages
 from planner.search.space import SearchSpace
+from runtime.lanes.sequence_lanes import NOBODY
+from runtime.wire.operations import Answer
 from sim.world import simulate
 from tests.planner.synthetic import acceptance_record, machine
 
@@ -57,23 +61,29 @@ class World:
             self.now_s += 3.0 * self.record_over
         return replace(RECORD, prompts=RECORD.prompts[: len(prompts)])
 
-    def generate(self, schedule, ids, *, max_new_tokens):
+    def generate(self, schedule, ids, *, max_new_tokens, listener=NOBODY):
         one = replace(RECORD, prompts=(RECORD.prompts[ids[0]],))
         (trace,) = simulate(schedule, PROFILE, one, max_new_tokens=max_new_tokens)
-        decode_s = self.pace * trace.decode_s
-        self.now_s += decode_s + 0.1
+        self.now_s += 0.1
+        for _ in trace.rounds:
+            self.now_s += self.pace * trace.decode_s / len(trace.rounds)
+            if listener.at_rest is not None:
+                listener.at_rest()
         tokens = tuple(one.prompts[0].text.tolist()[:max_new_tokens])
-        return SimpleNamespace(trace=replace(trace, world="measured", decode_s=decode_s), tokens=tokens)
-
-    def take(self, lane):
-        seconds = self.pace * PROFILE.lane(lane).verify_s(30, 1, 20)
-        self.now_s += 4 * seconds
-        return seconds
+        trace = replace(trace, world="measured", decode_s=self.pace * trace.decode_s)
+        return SimpleNamespace(trace=trace, tokens=tokens)
 
     def load_target(self, lane):
         pass
 
-    lane = load_target
+    def lane(self, name):
+        return SimpleNamespace(request=lambda operation: self._anchor(name, operation.measurement))
+
+    def _anchor(self, lane, measurement):
+        seconds = self.pace * PROFILE.lane(lane).verify_s(30, 1, measurement.context)
+        self.now_s += measurement.repeats * seconds
+        answer = Answer([seconds] * measurement.repeats, 0.0, seconds)
+        return SimpleNamespace(result=lambda: answer)
 
 
 @pytest.fixture
@@ -90,7 +100,8 @@ def demo_in(monkeypatch, tmp_path):
         monkeypatch.setattr(module, "write_outcome", lambda outcome, _folder, _name: outcome)
         monkeypatch.setattr(module.Tokenizer, "from_folder", lambda _: SimpleNamespace(decode=list))
         monkeypatch.setattr("calibrate.profiling.calibration.calibrate", world.calibrate)
-        monkeypatch.setattr("mirrorsd.compare.speed_probe.Anchors", lambda *_, **__: world)
+        clocked = partial(Anchors, clock=world.clock)
+        monkeypatch.setattr("mirrorsd.compare.run_in_turn.Anchors", clocked)
         prompts = tuple(
             Prompt(prompt_id=str(place), category="", turns=(f"question {place}",)) for place in range(NUM_PROMPTS)
         )
