@@ -41,6 +41,7 @@ def calibrate(
     pair: ModelPair,
     path: str | Path,
     *,
+    device: str | None = None,
     lanes: Sequence[LaneSpec] | None = None,
     progress: Progress = lambda _step, _share: None,
     **settings: Unpack[CalibrationSettings],
@@ -50,12 +51,14 @@ def calibrate(
     Args:
         pair: the models; without a drafter no chain is measured, without heads no tree.
         path: where the profile goes.
-        lanes: to measure, see `mirrorsd.lane_choice`; None for those of the usual device.
+        device: whose lanes to measure; None for the usual one.
+        lanes: others, see `mirrorsd.lane_choice`.
         progress: called with what is under way and the share that is done.
         settings: `contexts`, and what else is to differ from the defaults, see `CalibrationSettings`.
 
     Raises:
-        ConfigError: the contexts are no range, or the file cannot be written.
+        ConfigError: the contexts are no range, the file cannot be written, or the device is not there or does not
+            compute with these weights.
         LaneError: a lane was lost.
         ModelError: a model cannot be loaded.
     """
@@ -66,7 +69,7 @@ def calibrate(
     if Path(path).is_dir():
         msg = f"{path}: is a folder; name the file that the profile goes to"
         raise ConfigError(msg)
-    lanes = device_lanes(None, pair.dtype) if lanes is None else lanes
+    lanes = device_lanes(device, pair.dtype) if lanes is None else lanes
     with new_engine(pair, lanes) as engine:
         calibration = measure(engine, calibration_task(engine, pair, lanes, **settings), progress)
     return calibration.save(Path(path))
