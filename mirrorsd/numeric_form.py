@@ -10,13 +10,13 @@ from runtime.backends.devices import backend_of
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
     from decoding.schedule import Schedule
-    from hwprofiles.profile import Profile
+    from hwprofiles.profile import LaneProfile, Profile
 
 
 def backends_of(profile: Profile, schedule: Schedule | None = None) -> dict[str, str]:
     """What computes on each lane of a profile, or on those of them that a schedule uses."""
     used = None if schedule is None else (schedule.target_lane, schedule.draft_lane)
-    return {lane.name: backend_of(lane.device) for lane in profile.lanes if used is None or lane.name in used}
+    return {lane.name: _backend(lane) for lane in profile.lanes if used is None or lane.name in used}
 
 
 def left_out_in_words(profile: Profile, record: AcceptanceRecord) -> str | None:
@@ -46,3 +46,8 @@ def as_recorded(profile: Profile, record: AcceptanceRecord) -> Profile:
             "contention": tuple(pair for pair in profile.contention if among(pair.lanes)),
         }
     )
+
+
+def _backend(lane: LaneProfile) -> str:
+    """By its device; profiles of before it was written down have the lane's name."""
+    return backend_of(lane.device if ":" in lane.device else lane.name)

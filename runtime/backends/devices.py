@@ -75,14 +75,15 @@ def compiles(device: str) -> bool:
     return device != EAGER
 
 
-def backend_of(device: str) -> str:
-    """What computes on a device, as records name it: `torch`, `openvino:CPU`, `cuda`.
+def backend_of(name: str) -> str:
+    """What computes on a device or lane of this name, as records have it: `torch`, `openvino:CPU`, `cuda`.
 
     It decides, with the weights' form, which token a near tie goes to. Devices of a kind are taken to be one.
     """
-    if _RULE.fullmatch(device) is None:
+    found = _RULE.fullmatch(name)
+    if found is None:
         return "torch"
-    return "cuda" if device.startswith(CUDA) else device.partition(".")[0]
+    return "cuda" if name.startswith(CUDA) else found[1].partition(".")[0]
 
 
 def computes(device: str, dtype: str) -> bool:

@@ -43,9 +43,11 @@ def test_a_name_with_a_colon_that_says_none_is_refused(lane) -> None:
         ("cpu", "torch"),
         ("generic-cpu", "torch"),
         ("openvino:CPU", "openvino:CPU"),
+        ("openvino:CPU@0+1", "openvino:CPU"),
         ("openvino:GPU.1", "openvino:GPU"),
         ("openvino:NPU", "openvino:NPU"),
         ("cuda:1", "cuda"),
+        ("cuda:1#2", "cuda"),
     ],
 )
 def test_a_back_end_is_that_of_its_kind_of_device_and_torchs_cores_alone_run_streams(device, backend) -> None:
