@@ -30,9 +30,10 @@ from hwprofiles.host import describe_host
 from hwprofiles.profile import Profile, load_profile
 from mirrorsd.compare.both_worlds import matching_prompts
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
+from mirrorsd.lane_choice import profile_lanes
 from mirrorsd.model_pair import find_pair
 from mirrorsd.prompt_tokens import encode
-from mirrorsd.text_engine import lane_specs, new_engine
+from mirrorsd.text_engine import new_engine
 from planner.search.search import Candidate, search
 from planner.search.space import SearchSpace
 from runtime.engine import Engine
@@ -53,7 +54,7 @@ def main() -> None:
     record = AcceptanceRecord.load(options.folder / "record.npz")
     pair = find_pair(EMBEDDED, dtype="bfloat16")
     prompts = matching_prompts(encode(bundled_prompts(), pair.target_folder), record)
-    with new_engine(pair, lane_specs(profile)) as engine:
+    with new_engine(pair, profile_lanes(profile)) as engine:
         overlap = _overlap(engine, *options.lanes, turns=options.turns, seconds=options.seconds)
         print(json.dumps(overlap, indent=2), flush=True)
         anchors = anchors_of(engine, profile)

@@ -80,6 +80,9 @@ class LaneProfile(StrictModel):
     of one operation: half of it before it starts, half after it ends. `wake_s` is what the target's first operation
     takes more after the lane has waited for another one. `group` is what its devices exchange where it is several.
 
+    `device` is what computes: cores under torch, or a device as `mirrorsd devices` lists it, such as `openvino:CPU`.
+    Acceptance holds for the lanes of the back end that it was recorded on.
+
     `devices` are those of a platform that the lane occupies, several for a tensor-parallel group; empty where the lane
     is a part of this machine.
 

@@ -13,13 +13,13 @@ from calibrate.profiling.grid import Effort
 from calibrate.profiling.samples import Cell
 from hwprofiles.placement import PlacedLane
 from hwprofiles.profile import Anchor, LaneProfile, LatencyTable
-from runtime.backends.devices import device_of, timed_rows
+from runtime.backends.devices import EAGER, device_of, timed_rows
 from runtime.wire.measurement import Measurement, Part
 
 DraftStep = Literal["draft_step", "draft_step_features", "draft_start"]
 """Steps of the draft, by their tables in a `LaneProfile`."""
 
-_DEVICE = "generic-cpu"
+_CORES: Final = "generic-cpu"
 _NUM_CANDIDATES = 9
 PAUSE_S: Final = 0.015
 """How long lanes of a schedule wait for each other, by and large."""
@@ -103,7 +103,7 @@ class LaneParts:
         steps = {kind: self._step_table(kind, seconds, steps_noise) for kind in self.draft_steps}
         return LaneProfile(
             name=lane.name,
-            device=_DEVICE,
+            device=_CORES if device_of(lane.name) == EAGER else device_of(lane.name),
             cores=lane.cores,
             num_threads=lane.num_threads,
             dispatch_s=dispatch_s,

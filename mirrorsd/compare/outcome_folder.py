@@ -23,6 +23,7 @@ from mirrorsd.compare.rounds_in_words import rounds_in_words
 from mirrorsd.compare.runs_file import load_runs, save_runs
 from mirrorsd.compare.trace_file import load_traces, save_traces
 from mirrorsd.json_text import json_text, path_from
+from mirrorsd.numeric_form import as_recorded
 from planner.chrome_trace import save_chrome_trace
 from planner.plan import Plan, make_plan
 from planner.report.report import write_report
@@ -168,7 +169,7 @@ def read_report_data(path: Path) -> ReportData:
         msg = f"{files['traces']}: not traces of {len(schedules)} schedules over prompts of {files['record']}"
         raise TraceError(msg)
     measured = load_runs(files["runs"], traces)
-    plan = make_plan(SearchSpace(), profile, record)
+    plan = make_plan(SearchSpace(), as_recorded(profile, record), record)
     candidates = {one.schedule: one for one in rank(schedules, profile, record).candidates}
     judged = judge_runs([candidates[schedule] for schedule in schedules], measured, plan)
     return ReportData(

@@ -41,6 +41,7 @@ def demo(
     exits: options.ExitsOption = None,
     heads: options.HeadsOption = None,
     dtype: options.DtypeOption = options.Dtype.BFLOAT16,
+    device: options.DeviceOption = None,
     json: JsonOption = None,
 ) -> None:
     """Calibrate, record, search, run the best schedules for real, and compare predicted with measured times."""
@@ -60,6 +61,7 @@ def demo(
         max_prompts=max_prompts,
         max_new_tokens=max_new_tokens,
         max_window=max_window,
+        device=device,
         run_options=names._replace(drafter=None, heads=None).words,
     )
     with stages() as report_stage:

@@ -105,14 +105,14 @@ class Drafter(WindowDrafter):
         features_TE: Tensor | None = None,
     ) -> None:
         """See `WindowDrafter`; a schedule may ask for no more streams than the draft has."""
-        sizes = self.model.config.streams
-        if schedule.draft_streams > (sizes.num_streams if sizes else 0):
-            msg = f"draft_streams is {schedule.draft_streams}: this draft has {sizes.num_streams if sizes else 'none'}"
-            raise LaneError(msg)
         if schedule.draft_streams and not self.backend.has_open_keys:
             raise LaneError(
                 "draft_streams needs a draft on a lane of torch: its streams look at keys, which are not there"
             )
+        sizes = self.model.config.streams
+        if schedule.draft_streams > (sizes.num_streams if sizes else 0):
+            msg = f"draft_streams is {schedule.draft_streams}: this draft has {sizes.num_streams if sizes else 'none'}"
+            raise LaneError(msg)
         self._num_streams = schedule.draft_streams
         self.make_room(slots_needed(schedule, capacity), num_roots(schedule))
         self.num_tokens = schedule.num_speculative_tokens

@@ -88,11 +88,18 @@ class DraftModel(nn.Module):
         self._backend: Backend | None = None
 
     def run_on(self, backend: Backend) -> None:
-        """Have layers and proposals computed there from now on."""
+        """Have layers and proposals computed there from now on; where keys are not open, streams are forgotten."""
         self._backend = backend
+        if not backend.has_open_keys:
+            self.streams, self.config = None, replace(self.config, streams=None)
         self.to(backend.device)
         self.output.move_to(backend.device)
         self.output.run_on(backend.head)
+
+    @property
+    def backend(self) -> Backend | None:
+        """What `run_on` was given; None computes by torch."""
+        return self._backend
 
     @property
     def _runner(self) -> Backend | Decoder:

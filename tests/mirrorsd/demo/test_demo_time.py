@@ -31,7 +31,6 @@ PAIR = SimpleNamespace(
     dtype="float32",
     heads=(),
     head_methods={},
-    recordable_dtype=lambda: "float32",
 )
 SPACE = SearchSpace(methods=("autoregressive", "speculative", "mirror"), windows=(2, 4), uneven_roots=())
 
@@ -56,7 +55,8 @@ class World:
         self.now_s += task.time_s * self.calibration_over
         return SimpleNamespace(save=lambda _path: PROFILE)
 
-    def record(self, _pair, prompts, _path, *, progress, **_):
+    def record(self, _pair, prompts, _path, *, progress, device, **_):
+        self.device = device
         for place in range(len(prompts)):
             progress("a prompt", place / len(prompts))
             self.now_s += 3.0 * self.record_over
@@ -181,6 +181,13 @@ def test_what_is_recommended_is_what_best_yaml_holds_and_the_command_uses(demo_i
     assert outcome.facts["winner"] == winner.name
     best = tmp_path / "best.yaml"
     assert outcome.command == f"mirrorsd run --schedule {best} --target t --prompt 'Why is the sky blue?'"
+
+
+@pytest.mark.parametrize("device", ["cpu", "openvino:CPU"])
+def test_acceptance_is_recorded_on_the_device_that_lanes_are_on(demo_in, device):
+    world = World()
+    demo_in(world, 2, device=device)
+    assert world.device == device
 
 
 def test_the_sample_is_the_first_prompt_and_the_text_of_the_target(demo_in):
