@@ -173,6 +173,11 @@ class Schedule(StrictModel):
         return (self.tree_size or self.num_speculative_tokens) + 1
 
     @property
+    def branch_guesses(self) -> int:
+        """Guesses of every branch in its steps after the first one: after a single token there is no room for more."""
+        return max(0, min(self.draft_streams, self.num_speculative_tokens - 2)) if self.traits.overlaps else 0
+
+    @property
     def exit_roots_per_row(self) -> tuple[int, ...]:
         """Budget of exit-sourced roots for every row."""
         return self._budget(self.exit_top_k if self.uses_exit else 0, applies=self.root_source == "exit")

@@ -1,16 +1,23 @@
 """In any dtype: the texts of chains are those of plain decoding, and the rounds of a replay are the real ones."""
 
+from dataclasses import replace
 from typing import get_args
 
 import pytest
+import torch
 from numpy.random import default_rng
 
 from calibrate.prompts import EncodedPrompt
 from calibrate.recording.recorded_models import load_models
 from calibrate.recording.recorder import Recorder, RecordSettings
 from decoding.schedule import Schedule
+from decoding.trace import Work
+from runtime.drafters.language_model.folder import add_streams, load_draft
+from runtime.drafters.streams.model import StreamConfig
 from runtime.models.model_folder import NamedFolder
+from sim.acceptance.replay import Replay
 from sim.cost.cost_model import ConstantCost, PartKind
+from sim.cost.round_plan import step_rows
 from sim.world import simulate
 from tests.planner.synthetic import machine
 from tests.runtime.thread_lanes import thread_engine
@@ -32,8 +39,22 @@ CHAINS = {
     "hybrid mirror": EXIT | {"root_source": "hybrid", "draft_top_k": 2},
     "mirror with features": EXIT | {"exit_features": True},
 }
+STREAMING = {f"{name}, streams": fields | {"draft_streams": 2} for name, fields in CHAINS.items()}
 DTYPES = ["bfloat16", "float32"]
 COST = ConstantCost(seconds_by_kind=dict.fromkeys(get_args(PartKind), 1e-3))
+
+
+def save_streaming_draft_of(target, folder, **options):
+    """A draft whose streams are right now and then, by chance."""
+    plain = save_draft_of(target, folder.with_name(f"{folder.name}_plain"), **options)
+    draft = load_draft(plain, target, dtype=torch.float32)
+    sizes = StreamConfig(num_streams=2, start_layer=2, rank=2)
+    draft.config = replace(draft.config, streams=sizes)
+    torch.manual_seed(3)
+    for weight in draft.add_streams().trained.values():
+        torch.nn.init.normal_(weight, std=0.05)
+    add_streams(plain, draft.streams, folder, training={})
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +63,8 @@ def folders(tmp_path_factory):
     return TinyFolders(
         decoder=target,
         target=save_target(target, root / "target"),
-        drafter=save_draft_of(target, root / "drafter"),
-        feature_drafter=save_draft_of(target, root / "feature_drafter", exit_features=(1, 2)),
+        drafter=save_streaming_draft_of(target, root / "drafter"),
+        feature_drafter=save_streaming_draft_of(target, root / "feature_drafter", exit_features=(1, 2)),
         exits=save_exits_of(target, root / "exits"),
     )
 
@@ -73,9 +94,9 @@ def records(folders, dtype):
 
 
 @pytest.mark.parametrize("window", [1, 4])
-@pytest.mark.parametrize("name", CHAINS)
+@pytest.mark.parametrize("name", [*CHAINS, *STREAMING])
 def test_rounds_and_texts_are_those_recorded_to_the_last_token(engine, folders, records, name, window) -> None:
-    fields = CHAINS[name] | {"num_speculative_tokens": window}
+    fields = (CHAINS | STREAMING)[name] | {"num_speculative_tokens": window}
     drafter = folders.feature_drafter if fields.get("exit_features") else folders.drafter
     real = Schedule(**fields, target_lane="big", draft_lane="small", drafter=str(drafter))
     asked = Schedule(**fields, target_lane="target", draft_lane="draft")
@@ -85,6 +106,31 @@ def test_rounds_and_texts_are_those_recorded_to_the_last_token(engine, folders, 
         found = engine.generate(real, prompt.ids, max_new_tokens=MAX_NEW_TOKENS)
         assert list(found.tokens) == recorded.text.tolist()
         assert [entry[2:] for entry in found.trace.rounds] == [entry[2:] for entry in trace.rounds]
+
+
+@pytest.mark.parametrize("name", STREAMING)
+def test_windows_take_the_steps_recorded_whoever_drafts_them(engine, folders, records, name) -> None:
+    """How many of them branches did before they were asked for is a matter of time; what is left then is not."""
+    fields = STREAMING[name] | {"num_speculative_tokens": 4}
+    drafter = folders.feature_drafter if fields.get("exit_features") else folders.drafter
+    schedule = Schedule(**fields, target_lane="big", draft_lane="small", drafter=str(drafter))
+    guessing = Replay(records[drafter]).guessing(schedule)
+    of_branches = {1, *step_rows(schedule, sum(schedule.exit_roots_per_row)).values()}
+    lengths = set()
+    for number, prompt in enumerate(PROMPTS):
+        trace = engine.generate(schedule, prompt.ids, max_new_tokens=MAX_NEW_TOKENS).trace
+        position = 0
+        for index, entry in enumerate(trace.rounds):
+            drafted = [span for span in trace.spans if span.round == index and span.lane == "small"]
+            asked_for = tuple(span.rows for span in drafted if span.work in (Work.ROLLOUT_STEP, Work.FINISH_STEP))
+            recorded = guessing.rows(number, position)
+            # a window from its beginning, or what branches have left of it
+            assert asked_for[1:] == recorded or asked_for in [recorded[done:] for done in range(len(recorded) + 1)]
+            if schedule.root_source != "hybrid":  # there both may name the same roots
+                assert {span.rows for span in drafted if span.work is Work.BRANCH_STEP} <= of_branches
+            position += entry.num_committed
+            lengths.add(len(recorded))
+    assert len(lengths) > 1, "some guesses are right and some wrong"
 
 
 def test_plain_decoding_writes_the_recorded_texts(engine, records, folders) -> None:
