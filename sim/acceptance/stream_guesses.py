@@ -56,6 +56,12 @@ class Guessing(NamedTuple):
         left = self._counts(np.arange(len(self.hits_TW)))
         return 1 + int(left[1].sum(axis=1).max())
 
+    @property
+    def mean_steps(self) -> tuple[float, ...]:
+        """Steps of a window after its first one with 0, 1, ... guesses, in the mean over all windows."""
+        left = self._counts(np.arange(len(self.hits_TW)))
+        return tuple(left[1].mean(axis=0).tolist())
+
     def _counts(self, at_R: Ints) -> Ints:
         hits_RW = self.hits_TW[at_R]
         counts = np.zeros((self.num_tokens + 1, len(at_R), self.num_streams + 1), dtype=np.int64)
