@@ -17,6 +17,7 @@ from mirrorsd.prompt_tokens import encode_with
 from runtime.backends.devices import device_of, devices
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
+from runtime.lanes.sequence_lanes import Listener
 from runtime.models.tokenizer import StreamDecoder, Tokenizer
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class TextEngine:
             max_new_tokens=decoding.max_new_tokens,
             temperature=decoding.temperature,
             seed=_own_seed(decoding.seed, prompt.prompt_id),
-            on_tokens=lambda tokens: on_text(stream.push(tokens)),
+            listener=Listener(on_tokens=lambda tokens: on_text(stream.push(tokens))),
         )
         on_text(stream.finish())
         return Answer(text=self._tokenizer.decode(made.tokens), tokens=made.tokens, trace=made.trace)

@@ -17,8 +17,7 @@ from mirrorsd.compare.both_worlds import matching_prompts
 from mirrorsd.compare.measured_answer import judge_runs, ratio_entry
 from mirrorsd.compare.outcome import platform_entry
 from mirrorsd.compare.outcome_folder import Outcome
-from mirrorsd.compare.run_in_turn import run_in_turn
-from mirrorsd.compare.speed_probe import new_probe
+from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.demo.busy import busy_meanwhile
 from mirrorsd.model_pair import Dtype, find_pair
 from mirrorsd.prompt_tokens import encode
@@ -81,7 +80,7 @@ def validate(
             engine,
             [candidate.schedule for candidate in candidates],
             encoded,
-            new_probe(engine, profile, record, encoded),
+            anchors_of(engine, profile),
             max_new_tokens=record.max_new_tokens,
             progress=progress,
         )

@@ -20,9 +20,8 @@ from mirrorsd.calibrate_pair import calibration_task, contexts_of
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs, ratio_entry
 from mirrorsd.compare.outcome import platform_entry
 from mirrorsd.compare.outcome_folder import Outcome, file_name, write_outcome
-from mirrorsd.compare.run_in_turn import run_in_turn
+from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.compare.runs import Measured
-from mirrorsd.compare.speed_probe import new_probe
 from mirrorsd.demo.busy import busy_now, weak_answer
 from mirrorsd.demo.demo_plan import (
     WANTED_PROMPTS,
@@ -52,7 +51,7 @@ RUN: Final = "Running schedules for real"
 REPORT: Final = "Writing the report"
 _SEARCH_S: Final = 10.0
 _REPORT_S: Final = 5.0
-_CALIBRATION_SHARE, _MOST_CALIBRATION_S = 0.4, 240.0
+_CALIBRATION_SHARE, _MOST_CALIBRATION_S = 0.45, 240.0
 _RECORD_SHARE: Final = 0.15
 _LOADING_S: Final = 10.0
 
@@ -91,7 +90,7 @@ class DemoSettings:
     pair: ModelPair
     prompts: tuple[Prompt, ...]
     out: Path
-    time_s: float = 330.0
+    time_s: float = 390.0
     max_prompts: int = 12
     max_new_tokens: int = DEFAULT_NEW_TOKENS
     max_window: int = 8
@@ -232,7 +231,7 @@ class Demo:
             engine,
             [candidate.schedule for candidate in candidates],
             prompts,
-            new_probe(engine, plan.profile, accepted, prompts),
+            anchors_of(engine, plan.profile),
             max_new_tokens=settings.max_new_tokens,
             enough=enough,
             progress=stages.begin(RUN),

@@ -47,6 +47,8 @@ class Measurement:
         num_alternatives: ids that each of them keeps, 0 for its token alone.
         with_features: whether the rows of a draft step carry exit features.
         pause_s: how long the lane rests before each run, as one does that waits for another.
+        is_aside: whether a verification is one of a text of its own, kept from one time to the next: a sequence
+            under way goes on as if nothing had been timed.
     """
 
     part: Part
@@ -61,3 +63,4 @@ class Measurement:
     num_alternatives: int = 0
     with_features: bool = False
     pause_s: float = 0.0
+    is_aside: bool = False

@@ -29,7 +29,7 @@ def demo(
             min=0.5,
             help="Aim to be done in so many: fewer schedules and prompts are run if need be, one prompt at least.",
         ),
-    ] = 5.5,
+    ] = 6.5,
     prompts: options.PromptsOption = None,
     max_prompts: Annotated[int, typer.Option(min=1, help="Most prompts to record and run.")] = 12,
     max_new_tokens: Annotated[
