@@ -71,10 +71,11 @@ class LaneProfile(StrictModel):
     """One lane: where it runs and what each model part costs on it.
 
     Parts: `layer` (one target layer), `lm_head` (all that follows the last layer of a verification), `exit` per
-    exit layer, `draft_step` (a whole step of the draft, selection included: a row, or one of each of several branches),
-    `draft_step_features` (the next rows of a text, with exit features), `draft_start` (the window's rows with exit
-    features and the first row of every branch, in one step), `draft_streams` (the streams of one row of the draft, if
-    it has any; their rows are guesses), `heads` (a whole step of a head, by the drafter's name), `streams` (what the
+    exit layer, `draft_step` (a whole step of the draft, selection included: a row, or one of each of several branches
+    and as many more as they have guesses), `draft_step_features` (the next rows of a text, with exit features),
+    `draft_start` (the window's rows with exit features and the first row of every branch, in one step),
+    `draft_streams` (the streams of one row of the draft, or of one of each branch, if it has any; their rows are
+    guesses), `heads` (a whole step of a head, by the drafter's name), `streams` (what the
     target's streams add to a verification, by their name), `prefill`, `draft_prefill` and `head_prefill` (reading a
     whole prompt of so many rows: by the target, by the draft, by a head of that name). `dispatch_s` is the fixed cost
     of one operation: half of it before it starts, half after it ends. `wake_s` is what the target's first operation

@@ -92,6 +92,7 @@ class CalibrationTask:
             exit_layers=self.exit_layers,
             draft_steps=self.draft_steps,
             num_streams=self.sizes.num_draft_streams,
+            max_branches=self.max_branches,
             source=self.source,
         )
 

@@ -165,6 +165,21 @@ class DraftModel(nn.Module):
         cache.advance(len(ids_T))
         return DraftStates(states.entering_TD[0], states.hidden_TD[0])
 
+    def guess(self, entering_BRD: Tensor, *, positions: Tensor, cache: Any, num_streams: int | None = None) -> Tensor:
+        """What streams expect after the proposals of rows, as places in `output`, [B, R, J]; J is 0 without streams.
+
+        Args:
+            entering_BRD: the rows' `DraftStates.entering_TD`.
+            positions: theirs, [R] or [B, R].
+            cache: see `StreamModel.forward`.
+            num_streams: the first so many streams; None is all.
+        """
+        if self.streams is None or num_streams == 0:
+            return torch.zeros(*entering_BRD.shape[:-1], 0, dtype=torch.long, device=entering_BRD.device)
+        hidden_BRJD = self.streams(entering_BRD, positions=positions, cache=cache, num_streams=num_streams)
+        best: Tensor = self.output.logits(hidden_BRJD).float().argmax(dim=-1)
+        return best
+
     @property
     def half_layer(self) -> int:
         """Layers that `lower_half` runs: streams begin after them, or features are added."""

@@ -158,14 +158,11 @@ def _guess(draft: DraftModel, entering_RD: Tensor, positions: Sequence[int], bra
 
     `positions` are those of the proposals.
     """
-    if draft.streams is None:
-        return torch.zeros(len(positions), 0, dtype=torch.long, device=entering_RD.device)
-    num_streams = draft.streams.config.num_streams
+    num_streams = 0 if draft.streams is None else draft.streams.config.num_streams
     rows = branches.rows(slice(len(positions)), [range(place, place + num_streams) for place in positions])
-    own_R1 = rows.positions_RT[:, :1] - 1
-    hidden_BRJD = draft.streams(entering_RD[:, None], positions=own_R1, cache=rows)
-    best_RJ: Tensor = draft.output.ids[draft.output.logits(hidden_BRJD[:, 0]).float().argmax(dim=-1)]
-    return best_RJ
+    own_R1 = torch.tensor(positions, device=entering_RD.device)[:, None] - 1
+    guessed_R1J = draft.guess(entering_RD[:, None], positions=own_R1, cache=rows, num_streams=num_streams)
+    return draft.output.ids[guessed_R1J[:, 0]]
 
 
 def _hits(tokens_PN: Tensor, guesses_PNJ: Tensor) -> Tensor:

@@ -1,21 +1,25 @@
 """In any numeric form: chains write the texts of plain decoding, and the rounds of a replay are the real ones."""
 
+from dataclasses import replace
 from typing import get_args
 
 import pytest
+import torch
 from numpy.random import default_rng
 
 from calibrate.prompts import EncodedPrompt
 from calibrate.recording.recorded_models import load_models
 from calibrate.recording.recorder import Recorder, RecordSettings
 from decoding.schedule import Schedule
+from decoding.trace import Work
 from runtime.drafters.language_model.folder import add_streams, load_draft
 from runtime.drafters.streams.model import StreamConfig
 from runtime.models.model_folder import NamedFolder
+from sim.acceptance.replay import Replay
 from sim.cost.cost_model import ConstantCost, PartKind
+from sim.cost.round_plan import step_rows
 from sim.world import simulate
 from tests.planner.synthetic import machine
-from tests.runtime.drafters.language_model.test_draft_streams import with_streams
 from tests.runtime.thread_lanes import thread_engine
 from tests.runtime.tiny_folders import TinyFolders, save_draft_of, save_exits_of, save_target
 from tests.tiny_models import tiny_target
@@ -37,7 +41,22 @@ CHAINS = {
 }
 COMPILED = [("openvino:CPU", "bfloat16")]
 FORMS = [("cpu", "bfloat16"), ("cpu", "float32"), *COMPILED]
+STREAMING = {f"{name}, streams": fields | {"draft_streams": 2} for name, fields in CHAINS.items()}
+NO_STREAMS = "streams look at keys, which compiled lanes do not show"
 COST = ConstantCost(seconds_by_kind=dict.fromkeys(get_args(PartKind), 1e-3))
+
+
+def save_streaming_draft_of(target, folder, **options):
+    """A draft whose streams are right now and then, by chance."""
+    plain = save_draft_of(target, folder.with_name(f"{folder.name}_plain"), **options)
+    draft = load_draft(plain, target, dtype=torch.float32)
+    sizes = StreamConfig(num_streams=2, start_layer=2, rank=2)
+    draft.config = replace(draft.config, streams=sizes)
+    torch.manual_seed(3)
+    for weight in draft.add_streams().trained.values():
+        torch.nn.init.normal_(weight, std=0.05)
+    add_streams(plain, draft.streams, folder, training={})
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +65,8 @@ def folders(tmp_path_factory):
     return TinyFolders(
         decoder=target,
         target=save_target(target, root / "target"),
-        drafter=save_draft_of(target, root / "drafter"),
-        feature_drafter=save_draft_of(target, root / "feature_drafter", exit_features=(1, 2)),
+        drafter=save_streaming_draft_of(target, root / "drafter"),
+        feature_drafter=save_streaming_draft_of(target, root / "feature_drafter", exit_features=(1, 2)),
         exits=save_exits_of(target, root / "exits"),
     )
 
@@ -103,25 +122,24 @@ def assert_same_rounds(engine, lanes, recorded, drafter, **fields) -> None:
         assert [entry[2:] for entry in found.trace.rounds] == [entry[2:] for entry in trace.rounds]
 
 
-@pytest.mark.parametrize("name", CHAINS)
+@pytest.mark.parametrize("name", [*CHAINS, *STREAMING])
 def test_rounds_and_texts_are_those_recorded_to_the_last_token(engine, form, folders, lanes, records, name) -> None:
     """Of compiled graphs, which take their time, one window."""
-    drafter = folders.feature_drafter if CHAINS[name].get("exit_features") else folders.drafter
+    if form in COMPILED and name in STREAMING:
+        pytest.skip(NO_STREAMS)
+    fields = (CHAINS | STREAMING)[name]
+    drafter = folders.feature_drafter if fields.get("exit_features") else folders.drafter
     for window in (4,) if form in COMPILED else (1, 4):
-        assert_same_rounds(engine, lanes, records[drafter], drafter, num_speculative_tokens=window, **CHAINS[name])
+        assert_same_rounds(engine, lanes, records[drafter], drafter, num_speculative_tokens=window, **fields)
 
 
 @pytest.mark.parametrize("form", COMPILED, indirect=True, ids="-".join)
 def test_a_draft_with_streams_of_its_own_drafts_without_them_where_keys_are_not_open(
-    engine, form, lanes, folders, tmp_path
+    engine, form, lanes, folders, records
 ) -> None:
-    model = load_draft(folders.feature_drafter, folders.decoder, dtype=folders.decoder.embedding.weight.dtype)
-    streams = with_streams(model, StreamConfig(num_streams=2, start_layer=3, rank=2)).streams
-    add_streams(folders.feature_drafter, streams, tmp_path / "draft", training={})
-    recorded = record(folders, form, tmp_path / "draft")
-    assert recorded.num_streams == 0
+    assert records[folders.feature_drafter].num_streams == 0
     fields = CHAINS["mirror with features"] | {"num_speculative_tokens": 3}
-    assert_same_rounds(engine, lanes, recorded, tmp_path / "draft", **fields)
+    assert_same_rounds(engine, lanes, records[folders.feature_drafter], folders.feature_drafter, **fields)
 
 
 def test_a_sampled_text_is_that_of_plain_sampling_in_the_lane(engine, form, lanes, folders) -> None:
@@ -132,6 +150,33 @@ def test_a_sampled_text_is_that_of_plain_sampling_in_the_lane(engine, form, lane
         assert list(found.tokens) == of_prompt.text.tolist()
         assert of_prompt.feature_draft_acceptance.shape == of_prompt.feature_rollouts.shape
         assert of_prompt.feature_draft_acceptance.max() > 0
+
+
+@pytest.mark.parametrize("name", STREAMING)
+def test_windows_take_the_steps_recorded_whoever_drafts_them(engine, form, lanes, folders, records, name) -> None:
+    """How many of them branches did before they were asked for is a matter of time; what is left then is not."""
+    if form in COMPILED:
+        pytest.skip(NO_STREAMS)
+    fields = STREAMING[name] | {"num_speculative_tokens": 4}
+    drafter = folders.feature_drafter if fields.get("exit_features") else folders.drafter
+    schedule = Schedule(**fields, target_lane=lanes[0], draft_lane=lanes[1], drafter=str(drafter))
+    guessing = Replay(records[drafter]).guessing(schedule)
+    of_branches = {1, *step_rows(schedule, sum(schedule.exit_roots_per_row)).values()}
+    lengths = set()
+    for number, prompt in enumerate(PROMPTS):
+        trace = engine.generate(schedule, prompt.ids, max_new_tokens=MAX_NEW_TOKENS).trace
+        position = 0
+        for index, entry in enumerate(trace.rounds):
+            drafted = [span for span in trace.spans if span.round == index and span.lane == lanes[1]]
+            asked_for = tuple(span.rows for span in drafted if span.work in (Work.ROLLOUT_STEP, Work.FINISH_STEP))
+            recorded = guessing.rows(number, position)
+            # a window from its beginning, or what branches have left of it
+            assert asked_for[1:] == recorded or asked_for in [recorded[done:] for done in range(len(recorded) + 1)]
+            if schedule.root_source != "hybrid":  # there both may name the same roots
+                assert {span.rows for span in drafted if span.work is Work.BRANCH_STEP} <= of_branches
+            position += entry.num_committed
+            lengths.add(len(recorded))
+    assert len(lengths) > 1, "some guesses are right and some wrong"
 
 
 def test_plain_decoding_writes_the_recorded_texts(engine, lanes, records, folders) -> None:
