@@ -159,6 +159,8 @@ def _guess(draft: DraftModel, entering_RD: Tensor, positions: Sequence[int], bra
     `positions` are those of the proposals.
     """
     num_streams = 0 if draft.streams is None else draft.streams.config.num_streams
+    if not num_streams:  # a back end need not know rows that are none
+        return draft.output.ids.new_empty(len(positions), 0)
     rows = branches.rows(slice(len(positions)), [range(place, place + num_streams) for place in positions])
     own_R1 = torch.tensor(positions, device=entering_RD.device)[:, None] - 1
     guessed_R1J = draft.guess(entering_RD[:, None], positions=own_R1, cache=rows, num_streams=num_streams)
