@@ -11,8 +11,8 @@ from runtime.backends.backend import Plan, segments_between
 from runtime.backends.eager import EagerBackend
 from runtime.backends.openvino import compile_apart, compiler
 from runtime.backends.openvino.compiled_decoder import OpenVinoBackend
-from runtime.backends.openvino.constants import packed_int4, quantized, quantized_int4
 from runtime.backends.openvino.limits import limits_of
+from runtime.backends.openvino.packing import packed_int4, quantized, quantized_int4
 from tests.runtime.backends.openvino.test_compiled_decoder import read
 from tests.tiny_models import VOCAB_SIZE, tiny_target
 
