@@ -139,7 +139,7 @@ def lane_specs(profile: Profile | None = None, *, dtype: Dtype = "bfloat16") -> 
     from hwprofiles.host import lanes_of
 
     if profile is None:
-        return _specs(lanes_of("openvino:CPU" if dtype == "int8" else "cpu"))
+        return _specs(lanes_of("openvino:CPU" if dtype in ("int8", "int4") else "cpu"))
     for lane in profile.lanes:
         if ":" in lane.device and lane.device != device_of(lane.name):
             msg = f"lane {lane.name!r} is on {lane.device} in the profile, and its name says {device_of(lane.name)}"

@@ -35,7 +35,8 @@ def test_a_profile_of_a_device_never_runs_on_another_one():
 
 def test_lanes_by_default_are_those_that_compute_with_the_form_of_weights():
     assert {spec.device for spec in lane_specs()} == {"cpu"}
-    assert {spec.device for spec in lane_specs(dtype="int8")} == {"openvino:CPU"}
+    for form in ("int8", "int4"):
+        assert {spec.device for spec in lane_specs(dtype=form)} == {"openvino:CPU"}
 
 
 def test_a_schedule_may_name_a_lane_of_any_device_that_is_there():
