@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from decoding.errors import ModelFormatError
 from decoding.schedule import Method
+from mirrorsd.shipped_shapes import is_shipped_shape, shipped_shape_folder
 
 if TYPE_CHECKING:
     from runtime.models.model_folder import NamedFolder
 
-Dtype = Literal["bfloat16", "float32", "int8"]
+Dtype = Literal["bfloat16", "float32", "int8", "int4"]
 Progress = Callable[[str, float], None]
 """Called along the way with the step under way and the share that is done, 0 to 1."""
 
@@ -85,7 +86,8 @@ def find_pair(
     """Find the models; where drafter, exits or heads are not named, those that ship for the target are taken.
 
     Args:
-        target: an embedded model's name, a Hugging Face folder, or a hub id.
+        target: an embedded model's name, a Hugging Face folder, a hub id, or `shape:` and a config.json or a shape that
+            ships, for a model with random weights.
         drafter: name or folder of a draft trained for the target, or any model with its tokenizer as a target is named;
             None for the first that ships, if any does, and `none` for no draft model.
         exits: name or folder; None for the first that ships, if any does.
@@ -99,7 +101,8 @@ def find_pair(
     from runtime.drafters.shipped import shipped_for
     from runtime.models.model_folder import resolve_model
 
-    folder = resolve_model(str(target), progress=progress)
+    name = str(target)
+    folder = shipped_shape_folder(name) if is_shipped_shape(name) else resolve_model(name, progress=progress)
     shipped = shipped_for(folder.name)
     return ModelPair(
         target=str(target),
@@ -146,7 +149,8 @@ def _named(role: _Role, name: str | Path) -> NamedFolder:
     """The model of that name or folder; raises `ModelError` where it is not to be had or has another role."""
     from runtime.drafters.shipped import named_drafter
 
-    model = named_drafter(str(name))
+    # by its folder: lanes know no shapes that ship
+    model = named_drafter(str(shipped_shape_folder(str(name)) if is_shipped_shape(str(name)) else name))
     found = _kind(model)
     if found not in role.kinds:
         msg = (

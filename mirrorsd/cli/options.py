@@ -24,6 +24,7 @@ class Dtype(StrEnum):
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
     INT8 = "int8"
+    INT4 = "int4"
 
 
 def example(command: str) -> str:
@@ -34,8 +35,8 @@ def example(command: str) -> str:
 TargetOption = Annotated[
     str,
     typer.Option(
-        help="The target: an embedded model's name, a Hugging Face folder, a hub id (owner/model), or shape:PATH of a "
-        "config.json whose model is to have random weights."
+        help="The target: an embedded model's name, a Hugging Face folder, a hub id (owner/model), or shape: "
+        "and a config.json or a shape that ships (shape:qwen3-8b), for random weights."
     ),
 ]
 DrafterOption = Annotated[

@@ -129,7 +129,7 @@ def require_form(lane: str, device: str, dtype: str) -> None:
     if dtype not in own:
         raise ConfigError(
             f"lane {lane!r} does not compute with {dtype}; it does with {', '.join(own)}. "
-            "Lanes with int8 weights are those of openvino"
+            "Lanes with int8 and int4 weights are those of openvino"
         )
 
 
@@ -190,7 +190,7 @@ def _openvino_device(name: str, description: str) -> Device:
     return Device(
         name=f"{OPENVINO}{name}",
         description=f"{description.strip()}, graphs compiled by OpenVINO",
-        forms=("bfloat16", "float32", "int8"),
+        forms=("bfloat16", "float32", "int8", *(("int4",) if name == "CPU" else ())),
         lanes="targets with exits, draft models; heads of a target by torch in the same lane; no streams",
     )
 

@@ -2,7 +2,8 @@
 
 Closed forms of what lanes allocate: weights, keys and values of the text and of every branch, and the most that one
 pass needs in between. Weights that stay mapped on disk (`runtime.models.weights`) are counted as if they were copied,
-so this is the most that is needed. No torch here: who plans has none.
+so this is the most that is needed: but for matrices that are rounded to int8 or int4, which are read from there one by
+one. No torch here: who plans has none.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from runtime.models.hf_config import read_object
 
 Dtype = Literal["bfloat16", "float32", "int8", "int4"]
 ITEM_BYTES: Final[Mapping[Dtype, int]] = {"bfloat16": 2, "float32": 4, "int8": 2, "int4": 2}
-"""Weights of int8 and int4 are there in bfloat16 before they are packed, and their keys and values stay so."""
+"""Of what is computed with: embeddings, keys and values of int8 and int4 lanes are in bfloat16."""
+_SCALE_BYTES: Final = 2
+_INT4_GROUP: Final = 64
+"""Inputs that share a scale in int4 (`runtime.backends.openvino.packing`)."""
 
 PROCESS_BYTES: Final = 150_000_000
 """Of a lane's process with torch and no model: 147 MB of its own, measured with torch 2.13 on Linux."""
@@ -89,8 +93,39 @@ def num_parameters(config: ModelConfig) -> int:
 
 
 def weight_bytes(config: ModelConfig, dtype: Dtype) -> int:
-    """Bytes of a decoder's parameters, and of its table of rotations in float32."""
-    return num_parameters(config) * ITEM_BYTES[dtype] + 2 * config.max_position * config.head_dim * 4
+    """Bytes of a decoder's parameters, and of its table of rotations in float32.
+
+    Of matrices in int8 and int4 those are counted that graphs hold, next to the embedding, the head that they are made
+    of, and the matrices of queries, keys and values, which are joined in memory before they are rounded.
+    """
+    tables = 2 * config.max_position * config.head_dim * 4
+    if dtype not in ("int8", "int4"):
+        return num_parameters(config) * ITEM_BYTES[dtype] + tables
+    matrices = _layer_matrices(config)
+    layers = config.num_layers * sum(matrix_bytes(*shape, dtype) for shape in matrices)
+    joined = 0 if config.random_seed is not None else config.num_layers * prod(matrices[0])
+    others = num_parameters(config) - config.num_layers * config.num_layer_parameters
+    # the head costs most to round: it is int8 in both
+    head = matrix_bytes(config.vocab_size, config.hidden_size, "int8")
+    return layers + head + (joined + others) * ITEM_BYTES[dtype] + tables
+
+
+def matrix_bytes(outputs: int, inputs: int, dtype: Dtype) -> int:
+    """Bytes of a matrix as graphs hold it."""
+    if dtype == "int8":
+        return outputs * (inputs + _SCALE_BYTES)
+    if dtype == "int4":
+        groups = inputs // _INT4_GROUP if inputs % _INT4_GROUP == 0 else 1
+        return outputs * inputs // 2 + outputs * groups * _SCALE_BYTES
+    return outputs * inputs * ITEM_BYTES[dtype]
+
+
+def _layer_matrices(config: ModelConfig) -> tuple[tuple[int, int], ...]:
+    """Outputs and inputs of a layer's matrices: of queries, keys and values; after attention; of the MLP."""
+    hidden, wide = config.hidden_size, config.intermediate_size
+    heads, width = config.num_heads + 2 * config.num_kv_heads, config.num_heads * config.head_dim
+    gates = 2 if config.mlp == "gated" else 1
+    return (heads * config.head_dim, hidden), (hidden, width), (gates * wide, hidden), (hidden, wide)
 
 
 def keys_values_bytes(config: ModelConfig, num_slots: int, dtype: Dtype) -> int:
@@ -162,7 +197,9 @@ def draft_size(folder: Path, target: ModelConfig, dtype: Dtype, *, shares_lane: 
         return _parallel_tracks(raw, target, dtype)
     if "speculators_model_type" not in raw and "architectures" in raw and "eagle3" not in str(raw).lower():
         config = ModelConfig.from_folder(folder)
-        return DraftSize(layers=config, num_outputs=config.vocab_size, weights=weight_bytes(config, dtype))
+        # random ones are all made before the first is rounded
+        made = weight_bytes(config, "bfloat16") if config.random_seed is not None and dtype != "float32" else 0
+        return DraftSize(layers=config, num_outputs=config.vocab_size, weights=max(made, weight_bytes(config, dtype)))
     return _trained(folder, raw, target, dtype, shares_lane=shares_lane)
 
 

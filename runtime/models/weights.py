@@ -65,11 +65,17 @@ _QK_NORMS = {"q_norm": "self_attn.q_norm", "k_norm": "self_attn.k_norm"}
 
 
 def load_decoder(
-    folder: Path, *, dtype: torch.dtype, max_position: int | None = None, with_layers: bool = True
+    folder: Path,
+    *,
+    dtype: torch.dtype,
+    max_position: int | None = None,
+    with_layers: bool = True,
+    shares_random: bool = False,
 ) -> Decoder:
     """The decoder of a Hugging Face folder, weights in `dtype`, in evaluation mode without gradients.
 
-    Of a folder that asks for random weights they are made here (`runtime.models.random_weights`).
+    Of a folder that asks for random weights they are made here (`runtime.models.random_weights`); `shares_random`
+    leaves them in shared memory, for who brings them into another form before computing.
 
     `with_layers=False` reads the embedding, the final norm and the output head only: what a draft shares with it.
 
@@ -85,7 +91,7 @@ def load_decoder(
     if config.random_seed is None:
         _read_into(decoder, folder, dtype, decoder_tensors(config if with_layers else replace(config, num_layers=0)))
     else:
-        fill_at_random(decoder, config.random_seed, dtype)
+        fill_at_random(decoder, config.random_seed, dtype, is_shared=shares_random)
     if config.tie_embeddings:
         decoder.lm_head.weight = decoder.embedding.weight
     decoder.rotary = Rotary(config, max_position or config.max_position)

@@ -119,7 +119,9 @@ class LaneServer:
                 raise LaneError(f"a target on several ranks is computed by torch, not by {operation.device}")
             self._run_target(load_sharded_target(operation, self._group, dtype=dtype))
             return
-        self._decoder = decoder = load_decoder(operation.target, dtype=dtype)
+        self._decoder = decoder = load_decoder(
+            operation.target, dtype=dtype, shares_random=operation.dtype in ("int8", "int4")
+        )
         backend = new_backend(decoder)  # it may move the weights, and exits go where they are
         self._heads = load_exits(operation.exits, decoder, dtype=dtype) if operation.exits else None
         self._run_target(TargetModel(decoder, self._heads, backend=backend))

@@ -54,7 +54,10 @@ def own_cache(tmp_path_factory):
         yield
 
 
-@pytest.fixture(scope="module", params=[("grouped queries", "bfloat16"), ("norms of queries and keys", "int8")])
+@pytest.fixture(
+    scope="module",
+    params=[("grouped queries", "bfloat16"), ("norms of queries and keys", "int8"), ("grouped queries", "int4")],
+)
 def engine_and_drafts(request, tmp_path_factory):
     model, dtype = request.param
     root = tmp_path_factory.mktemp("models")

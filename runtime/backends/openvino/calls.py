@@ -1,4 +1,4 @@
-"""A compiled graph that is called again and again: its tensors are set once, a call fills them and waits."""
+"""Compiled graphs that are called again and again, and the memory that calls of one size read and write."""
 
 from __future__ import annotations
 
@@ -6,86 +6,107 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from runtime.backends.openvino.graph import COS, MASK, OUT, PLACES, SIN, SegmentShape, X, key_name
+from runtime.backends.openvino.graph import ANY, COS, MASK, OUT, PLACES, SIN, SegmentShape, X, key_name
 from runtime.backends.openvino.library import ov
 from runtime.backends.openvino.texts import Rows, Slots
+from runtime.models.config import ModelConfig
 
 
-class HeadCall:
-    """Logits of up to so many rows."""
+class RowInputs:
+    """Memory of calls over so many texts, rows and slots: all segments of such a call use the same."""
 
-    def __init__(self, compiled: ov.CompiledModel) -> None:
-        self._request = compiled.create_infer_request()
-        self._x, self._out = (_tensor(self._request, name) for name in (X, OUT))
+    def __init__(self, config: ModelConfig, num_texts: int, num_rows: int, num_slots: int) -> None:
+        self.size = num_texts, num_rows, num_slots
+        num_kv, size = config.num_kv_heads, config.head_dim
+        shapes = {
+            X: (num_texts, num_rows, config.hidden_size),
+            COS: (num_texts, 1, num_rows, size),
+            SIN: (num_texts, 1, num_rows, size),
+            MASK: (num_texts, 1, num_rows, num_slots),
+            OUT: (num_texts, num_rows, config.hidden_size),
+        }
+        memory = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+        self.x, self.out, self._mask = memory[X], memory[OUT], memory[MASK][:, 0]
+        self._rotation = memory[COS][:, 0], memory[SIN][:, 0]
+        places = np.zeros((num_texts, num_kv, num_rows, 3), np.int32)
+        places[..., 0] = np.arange(num_texts)[:, None, None]
+        places[..., 1] = np.arange(num_kv)[:, None]
+        # rows that fill up write to the last slot, which no text uses
+        places[..., 2] = num_slots - 1
+        self._places = places[..., 2]
+        self.tensors = {name: ov.Tensor(own, shared_memory=True) for name, own in (memory | {PLACES: places}).items()}
 
-    def __call__(self, x_TD: Tensor) -> Tensor:
-        """Logits [T, V] in float32."""
-        count = len(x_TD)
-        _fill(self._x, x_TD)
-        _run(self._request)
-        return torch.from_numpy(self._out[:count].copy())
+    def fill(self, x_BTD: Tensor, rotation: tuple[Tensor, Tensor], rows: Rows) -> None:
+        """Put rows of some texts in, fewer than there is memory for or as many."""
+        num_texts, num_rows, _ = x_BTD.shape
+        self.x[:num_texts, :num_rows] = x_BTD.float().numpy()
+        for given, own in zip(rotation, self._rotation, strict=True):
+            own[:num_texts, :num_rows] = given.float().numpy()
+        self._mask[:num_texts, :num_rows] = rows.mask
+        self._places[...] = self.size[-1] - 1
+        self._places[:num_texts, :, :num_rows] = rows.places[:, None]
 
 
 class SegmentCall:
-    """Layers over up to so many rows of so many texts."""
+    """Layers over the rows of some texts."""
 
     def __init__(self, compiled: ov.CompiledModel, shape: SegmentShape, key_type: ov.Type) -> None:
         self._request = compiled.create_infer_request()
         self._shape, self._type = shape, key_type
-        self._x, self._cos, self._sin, self._mask, self._places, self._out = (
-            _tensor(self._request, name) for name in (X, COS, SIN, MASK, PLACES, OUT)
-        )
-        self._bound: tuple[Slots, int] | None = None
+        self._inputs: RowInputs | None = None
+        self._bound: tuple[Slots, int, int] | None = None
 
-    def __call__(self, x_BTD: Tensor, rotation: tuple[Tensor, Tensor], rows: Rows) -> Tensor:
-        """Hidden states [B, T, D] in float32."""
-        shape, (num_texts, num_rows, size) = self._shape, x_BTD.shape
-        self._bind(rows)
-        for given, tensor in zip((x_BTD, *rotation), (self._x, self._cos, self._sin), strict=True):
-            padded = tensor.reshape(shape.num_texts, shape.num_rows, -1)
-            padded[:num_texts, :num_rows] = given.float().reshape(num_texts, num_rows, -1).numpy()
-        mask = self._mask[:, 0, 0]
-        mask[:num_texts, :num_rows] = rows.mask
-        self._fill_places(rows.places)
+    def __call__(self, inputs: RowInputs, rows: Rows) -> None:
+        """From `inputs.x` to `inputs.out`."""
+        if self._inputs is not inputs:
+            for name, tensor in inputs.tensors.items():
+                self._request.set_tensor(name, tensor)
+            self._inputs = inputs
+        self._bind(rows, inputs.size[0])
         _run(self._request)
-        out = self._out.reshape(shape.num_texts, shape.num_rows, size)
-        return torch.from_numpy(out[:num_texts, :num_rows].copy())
 
-    def _fill_places(self, places_BT: np.ndarray) -> None:
-        """Rows that fill up write to the last slot, which no text uses."""
-        shape = self._shape
-        num_kv = len(self._places) // (shape.num_texts * shape.num_rows)
-        slots = np.full((shape.num_texts, shape.num_rows), shape.num_slots - 1)
-        slots[: places_BT.shape[0], : places_BT.shape[1]] = places_BT
-        first = np.arange(shape.num_texts * num_kv).reshape(shape.num_texts, num_kv, 1) * shape.num_slots
-        self._places[:] = (first + slots[:, None]).reshape(-1)
-
-    def _bind(self, rows: Rows) -> None:
+    def _bind(self, rows: Rows, num_texts: int) -> None:
         """Tell the graph where the keys of these texts are."""
-        if self._bound is not None and self._bound[0] is rows.slots and self._bound[1] == rows.first:
+        bound = self._bound
+        if bound is not None and bound[0] is rows.slots and bound[1:] == (rows.first, num_texts):
             return
-        shape = self._shape
-        texts = slice(rows.first, rows.first + shape.num_texts)
-        for layer in range(shape.start, shape.stop):
+        texts = slice(rows.first, rows.first + num_texts)
+        for layer in range(self._shape.start, self._shape.stop):
             for part in (0, 1):
-                memory = rows.slots[layer, part, texts].reshape(-1, rows.slots.shape[-1])
+                memory = rows.slots[layer, part, texts]
                 tensor = ov.Tensor(memory, ov.Shape(list(memory.shape)), self._type)
                 self._request.set_tensor(key_name(layer, part), tensor)
                 self._request.set_tensor(key_name(layer, part, updated=True), tensor)
-        self._bound = rows.slots, rows.first
+        self._bound = rows.slots, rows.first, num_texts
+
+
+class HeadCall:
+    """Logits of some rows."""
+
+    def __init__(self, compiled: ov.CompiledModel, num_outputs: int, hidden_size: int) -> None:
+        self._request = compiled.create_infer_request()
+        self._sizes = hidden_size, num_outputs
+        self._memory: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._bound = ANY
+
+    def __call__(self, x_TD: Tensor, num_rows: int) -> Tensor:
+        """Logits [T, V] in float32, computed by a call of so many rows."""
+        x, out = self._bind(num_rows)
+        x[: len(x_TD)] = x_TD.float().numpy()
+        _run(self._request)
+        return torch.from_numpy(out[: len(x_TD)].copy())
+
+    def _bind(self, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
+        if num_rows not in self._memory:
+            x, out = (np.zeros((num_rows, size), np.float32) for size in self._sizes)
+            self._memory[num_rows] = x, out
+        if self._bound != num_rows:
+            for name, memory in zip((X, OUT), self._memory[num_rows], strict=True):
+                self._request.set_tensor(name, ov.Tensor(memory, shared_memory=True))
+            self._bound = num_rows
+        return self._memory[num_rows]
 
 
 def _run(request: ov.InferRequest) -> None:
     request.start_async()
     request.wait()
-
-
-def _tensor(request: ov.InferRequest, name: str) -> np.ndarray:
-    """The memory of an input or output that stays where it is."""
-    data: np.ndarray = request.get_tensor(name).data
-    data[...] = 0
-    return data
-
-
-def _fill(tensor: np.ndarray, rows: Tensor) -> None:
-    tensor[: len(rows)] = rows.float().numpy()

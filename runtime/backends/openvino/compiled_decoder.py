@@ -1,4 +1,8 @@
-"""A decoder as compiled segments of static shapes.
+"""A decoder that OpenVINO computes, by graphs that hold every weight once where sizes may stay open (CPUs).
+
+What was tried for that (OpenVINO 2026.4, CPU, resident memory): compiled graphs of fixed sizes each repack the weights
+for themselves, however their constants are shared, mapped or cached without weights; one graph of open rows and slots
+repacks them once at its first call, says the same bits for any number of rows, and costs 4 to 12 % of a step more.
 
 Hidden states cross as float32 and are rounded to the type of arithmetic on both sides of a cut, as between two layers.
 The embedding is looked up here: a graph of it would hold a copy.
@@ -6,28 +10,27 @@ The embedding is looked up here: a graph of it would hold a copy.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from runtime.backends.backend import Head, Plan, Segment
 from runtime.backends.openvino.buckets import PROMPT_ROWS, pieces, slot_buckets
-from runtime.backends.openvino.calls import HeadCall, SegmentCall
+from runtime.backends.openvino.calls import HeadCall
 from runtime.backends.openvino.compiler import Compiler
-from runtime.backends.openvino.constants import Form, Weights, arithmetic
-from runtime.backends.openvino.graph import SegmentShape, head_graph, segment_graph, segment_weights
-from runtime.backends.openvino.limits import limits_of
+from runtime.backends.openvino.constants import Constants
+from runtime.backends.openvino.graph import ANY, head_graph, require_architecture
+from runtime.backends.openvino.layer_graphs import LayerGraphs
+from runtime.backends.openvino.layer_weights import LayersTaken
+from runtime.backends.openvino.library import ov
+from runtime.backends.openvino.limits import Limits, limits_of
+from runtime.backends.openvino.packing import Form, Matrix, arithmetic, packed
 from runtime.backends.openvino.row_floor import PROBED_ROWS, row_floor
 from runtime.backends.openvino.texts import BranchRows, Rows, StaticBranches, StaticText, WindowThenBranches
 from runtime.models.decoder import Decoder
-
-_MOST_BYTES: Final = 4_000_000_000
-"""Of the weights that loaded graphs hold; beyond it those that were not used for longest go, but never the last few."""
-_FEWEST_GRAPHS: Final = 6
 
 
 class OpenVinoBackend:
@@ -38,26 +41,33 @@ class OpenVinoBackend:
     self_test_chunks: tuple[tuple[int, ...], ...] = ((1,) * 12, (4, 8), (8, 4), (8, 1, 3))
 
     def __init__(self, decoder: Decoder, *, device: str, form: Form, num_threads: int) -> None:
+        """Args: its weights, which graphs may take over; OpenVINO's name of a device; their form; threads of a call.
+
+        Raises:
+            ModelError: the architecture has no graph.
+        """
+        require_architecture(decoder.config)
         self.config, self._decoder = decoder.config, decoder
         self._limits = limits_of(device)
-        self._weights = Weights(form, self._limits.half)
-        self.dtype = arithmetic(form)
+        self._form, self.dtype = form, arithmetic(form)
+        self._kept_dtype = arithmetic(form, self._limits.half)
         self._compiler = Compiler(device, form, num_threads)
-        self._segments: OrderedDict[SegmentShape, SegmentCall] = OrderedDict()
+        self._layers, self._constants = LayersTaken(decoder, form, self._kept_dtype), Constants(self._kept_dtype)
+        self._graphs = self._new_graphs()
         self._rows: set[int] = set()
         self._num_texts: set[int] = set()
-        self._heads: list[HeadCalls] = []
+        self._heads: list[HeadGraphs] = []
         self._floor = 1
-        self._head = self._new_head(decoder.lm_head.weight, decoder.final_norm)
+        self._head = self._new_head(decoder.lm_head.weight)
 
     def new_text(self) -> StaticText:
         """Room for a text."""
-        return StaticText(self.config, self._weights.dtype)
+        return StaticText(self.config, self._kept_dtype)
 
     def new_branches(self, num_branches: int) -> StaticBranches:
         """Room for branches of a text."""
         most = self._bucket(num_branches) if num_branches else 0
-        return StaticBranches(self.config, num_branches, self._weights.dtype, room=num_branches + most)
+        return StaticBranches(self.config, num_branches, self._kept_dtype, room=num_branches + most)
 
     def prepare(self, plan: Plan) -> None:
         """Compile, or read, the graphs of a sequence.
@@ -72,15 +82,16 @@ class OpenVinoBackend:
         self._rows = {self._bucket(count) for count in plan.rows}
         self._num_texts = {self._bucket(plan.num_branches)} if plan.num_branches else set()
         sizes = [size for size in slot_buckets(plan.num_slots) if size > plan.least_slots]
-        prompt_sizes = slot_buckets(plan.num_prompt)
+        self._graphs.cut([*plan.segments, *plan.prompt_segments])
         for segment in plan.segments:
-            self._load(segment, [(1, count) for count in self._rows], sizes)
-            self._load(segment, [(count, 1) for count in self._num_texts], sizes)
-        for segment in plan.prompt_segments:
-            self._load(segment, [(1, count) for count in PROMPT_ROWS], prompt_sizes)
+            self._make_ready(segment, [(1, count) for count in self._rows], sizes)
+            self._make_ready(segment, [(count, 1) for count in self._num_texts], sizes)
+        if not self._limits.has_open_sizes:
+            for segment in plan.prompt_segments:
+                self._make_ready(segment, [(1, count) for count in PROMPT_ROWS], slot_buckets(plan.num_prompt))
         for head in self._heads:
             for count in self._rows | self._num_texts:
-                head.load(count)
+                head.make_ready(count)
 
     def embedding(self, ids: Tensor) -> Tensor:
         """Hidden states that enter the first layer."""
@@ -107,11 +118,14 @@ class OpenVinoBackend:
 
     def logits(self, x_BTD: Tensor) -> Tensor:
         """Final norm and output head."""
-        return self._head(x_BTD)
+        return self._head(self.normalise(x_BTD))
 
     def head(self, rows_VD: Tensor) -> Head:
-        """A head of other rows."""
-        return self._new_head(rows_VD, None)
+        """A head of other rows; the first ones of the decoder's own are computed by its own."""
+        own_VD = self._decoder.lm_head.weight
+        if rows_VD.data_ptr() == own_VD.data_ptr() and rows_VD.stride() == own_VD.stride():
+            return lambda x: self._head(x)[..., : len(rows_VD)]
+        return self._new_head(rows_VD)
 
     def on_host(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """They are there."""
@@ -147,39 +161,26 @@ class OpenVinoBackend:
             num_rows = self._size(num_rows, self._rows | set(PROMPT_ROWS))
         else:
             num_texts = self._size(num_texts, self._num_texts)
-        shape = SegmentShape(*segment, num_texts, num_rows, rows.slots.shape[-2])
         rotary = self._decoder.rotary
         rotation = rotary.cos_PH[positions], rotary.sin_PH[positions]
-        return self._segment(shape)(x_BTD, rotation, rows).to(self.dtype)
+        return self._graphs.run(x_BTD, segment, (num_texts, num_rows), rotation, rows).to(self.dtype)
 
-    def _load(self, segment: Segment, counts: Iterable[tuple[int, int]], slots: Sequence[int]) -> None:
+    def _make_ready(self, segment: Segment, counts: Iterable[tuple[int, int]], slots: Sequence[int]) -> None:
         """Have the graphs of a segment for so many texts and rows."""
         for num_texts, num_rows in counts:
             for num_slots in slots:
-                self._segment(SegmentShape(*segment, num_texts, num_rows, num_slots))
+                self._graphs.make_ready(segment, num_texts, num_rows, num_slots)
 
-    def _segment(self, shape: SegmentShape) -> SegmentCall:
-        """The segment of a shape, compiled when it is first asked for."""
-        if shape in self._segments:
-            self._segments.move_to_end(shape)
-            return self._segments[shape]
-        used = segment_weights(self._decoder, shape)
-        num_bytes = sum(weight.numel() for weight in used) * (
-            1 if self._weights.form == "int8" else self.dtype.itemsize
-        )
-        most = max(_FEWEST_GRAPHS, _MOST_BYTES // num_bytes)
-        while len(self._segments) >= most:
-            self._segments.popitem(last=False)
-        key = {"segment": shape, "config": self.config, "weights": self._weights.digest(*used)}
-        compiled = self._compiler.compiled(key, lambda: segment_graph(self._decoder, shape, self._weights))
-        self._segments[shape] = SegmentCall(compiled, shape, self._weights.type)
-        return self._segments[shape]
+    def _new_graphs(self) -> LayerGraphs:
+        return LayerGraphs(self.config, self._layers, self._compiler, self._limits, self._constants)
 
     @cached_property
     def _probed_floor(self) -> int:
         generator = torch.Generator().manual_seed(0)
         prompt, total = 20, PROBED_ROWS[-1]
         x_BTD = self.embedding(torch.randint(self.config.vocab_size, (1, prompt + total), generator=generator))
+
+        whole, self._graphs = self._graphs, self._new_graphs()  # of one layer
 
         def read(count: int) -> Tensor:
             text, found = self.new_text(), []
@@ -192,7 +193,7 @@ class OpenVinoBackend:
             return torch.cat(found, dim=1)
 
         floor = row_floor(read)
-        self._segments.clear()
+        self._graphs = whole
         return floor
 
     def _bucket(self, count: int) -> int:
@@ -203,38 +204,51 @@ class OpenVinoBackend:
         """The least of the sizes planned that is large enough; without one, that of any graph."""
         return min((size for size in planned if size >= count), default=self._bucket(count))
 
-    def _new_head(self, rows_VD: Tensor, norm: Tensor | None) -> Head:
-        rows_VD = rows_VD.detach()
-        used = [rows_VD] if norm is None else [rows_VD, norm]
-
-        def compiled(num_rows: int) -> HeadCall:
-            key = {"head": num_rows, "eps": self.config.norm_eps, "weights": self._weights.digest(*used)}
-            return HeadCall(
-                self._compiler.compiled(
-                    key, lambda: head_graph(norm, self.config.norm_eps, rows_VD, num_rows, self._weights)
-                )
-            )
-
-        calls = HeadCalls(compiled)
-        self._heads.append(calls)
+    def _new_head(self, rows_VD: Tensor) -> Head:
+        form: Form = "int8" if self._form == "int4" else self._form  # what int4 would cost most
+        matrix = packed(rows_VD, form, self._kept_dtype)
+        head = HeadGraphs(matrix, self._compiler, self._limits, self._constants)
+        self._heads.append(head)
 
         def logits(x: Tensor) -> Tensor:
             flat = x.reshape(-1, x.shape[-1])
-            found = calls.load(self._size(len(flat), self._rows | self._num_texts))(flat)
+            found = head(flat, self._size(len(flat), self._rows | self._num_texts))
             return found.view(*x.shape[:-1], -1)
 
         return logits
 
 
-class HeadCalls:
-    """The graphs of a head by their rows."""
+class HeadGraphs:
+    """The graphs of a head: one where sizes may stay open, else one for every number of rows."""
 
-    def __init__(self, compiled: Callable[[int], HeadCall]) -> None:
-        self._compiled = compiled
+    def __init__(self, matrix_VD: Matrix, compiler: Compiler, limits: Limits, constants: Constants) -> None:
+        self._matrix, self._compiler, self._limits, self._constants = matrix_VD, compiler, limits, constants
         self._calls: dict[int, HeadCall] = {}
+        self._ready: set[int] = set()
 
-    def load(self, num_rows: int) -> HeadCall:
-        """The graph of so many rows, compiled when it is first asked for."""
-        if num_rows not in self._calls:
-            self._calls[num_rows] = self._compiled(num_rows)
-        return self._calls[num_rows]
+    def __call__(self, x_TD: Tensor, num_rows: int) -> Tensor:
+        """Logits [T, V] of normalised hidden states, by a call of so many rows."""
+        return self._call(num_rows)(x_TD, num_rows)
+
+    def make_ready(self, num_rows: int) -> None:
+        """Have the graph of so many rows, and have it called once if it has others too."""
+        call = self._call(num_rows)
+        if self._limits.has_open_sizes and num_rows not in self._ready:
+            call(torch.zeros(0, self._matrix.shape[1]), num_rows)
+            self._ready.add(num_rows)
+            if self._matrix.block is not None:
+                self._matrix.block.give_back()
+
+    def _call(self, num_rows: int) -> HeadCall:
+        size = ANY if self._limits.has_open_sizes else num_rows
+        if size not in self._calls:
+            self._calls[size] = HeadCall(self._compiled(size), *self._matrix.shape)
+        return self._calls[size]
+
+    def _compiled(self, num_rows: int) -> ov.CompiledModel:
+        def build() -> ov.Model:
+            return head_graph(self._matrix, num_rows, self._constants)
+
+        if num_rows == ANY:
+            return self._compiler.compiled(build())
+        return self._compiler.kept({"head": num_rows, "weights": self._matrix.digest()}, build)

@@ -1,35 +1,37 @@
-"""A decoder's layers and heads as graphs of static shapes, made from its weights.
+"""A decoder's layers and heads as graphs, made from its weights: of static sizes, or of any.
 
-One graph is a segment: hidden states, positions and a mask in, hidden states out; keys and values of its layers are
-inputs and outputs in the same memory, so they are updated in place and stay in the type of arithmetic. It is the
+One graph is a segment: hidden states, rotations, a mask and places in, hidden states out; keys and values of its layers
+are inputs and outputs in the same memory, so they are updated in place and stay in the type of arithmetic. It is the
 same computation as `runtime.models.decoder.Layer`, which a test compares it with.
 
-A row's bits depend on nothing but the row and what it sees: every shape is static, so one kernel serves all rows of a
-graph, and slots that a row does not see add zeros.
+A row's bits depend on nothing but the row and what it sees: one kernel serves all rows of a call, and slots that a row
+does not see add zeros.
 
-Shapes: legend of `runtime.models.decoder`; S slots, M = B * T rows. Keys lie as [B * K * S, H]: a key's place among
-these is worked out outside, so that every row of a batch may go to a slot of its own.
+Shapes: legend of `runtime.models.decoder`; S slots.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 from decoding.errors import ModelError
-from runtime.backends.openvino.constants import Weights
+from runtime.backends.openvino.constants import Constants
+from runtime.backends.openvino.layer_weights import LayerWeights, Linear
 from runtime.backends.openvino.library import Node, op, ov
+from runtime.backends.openvino.packing import Matrix
 from runtime.models.config import ModelConfig
-from runtime.models.decoder import Decoder, Layer
 
-GRAPH_VERSION: Final = 1
+GRAPH_VERSION: Final = 2
 """Raised whenever a graph of the same weights computes otherwise, so that what was compiled before is not used."""
 ARCHITECTURES: Final = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 
 X, COS, SIN, MASK, PLACES, OUT = "x", "cos", "sin", "mask", "places", "out"
+ANY: Final = -1
+"""A size that a graph leaves open."""
 
 
 class SegmentShape(NamedTuple):
@@ -37,15 +39,15 @@ class SegmentShape(NamedTuple):
 
     start: int
     stop: int
-    num_texts: int
-    num_rows: int
-    num_slots: int
+    num_texts: int = ANY
+    num_rows: int = ANY
+    num_slots: int = ANY
 
     def __str__(self) -> str:
-        return (
-            f"layers {self.start + 1} to {self.stop} of {self.num_texts} texts, "
-            f"{self.num_rows} rows of each and {self.num_slots} slots"
-        )
+        layers = f"layers {self.start + 1} to {self.stop}"
+        if self.num_rows == ANY:
+            return layers
+        return f"{layers} of {self.num_texts} texts, {self.num_rows} rows of each and {self.num_slots} slots"
 
 
 def key_name(layer: int, part: int, *, updated: bool = False) -> str:
@@ -53,124 +55,125 @@ def key_name(layer: int, part: int, *, updated: bool = False) -> str:
     return f"{'kv'[part]}{layer}{'.updated' if updated else ''}"
 
 
-def segment_graph(decoder: Decoder, shape: SegmentShape, weights: Weights) -> ov.Model:
-    """The graph of a segment.
+def require_architecture(config: ModelConfig) -> None:
+    """Refuse a decoder that has no graph.
 
     Raises:
         ModelError: the architecture is none of `ARCHITECTURES`.
     """
-    config = decoder.config
     if config.architecture not in ARCHITECTURES:
         raise ModelError(
             f"architecture {config.architecture} has no OpenVINO graph; those of {', '.join(ARCHITECTURES)} have"
         )
-    layers = cast("Iterable[Layer]", decoder.layers[shape.start : shape.stop])
-    return _Segment(config, shape, weights).build(layers)
 
 
-def segment_weights(decoder: Decoder, shape: SegmentShape) -> Sequence[Tensor]:
-    """All weights that a segment's graph is made of."""
-    return [weight for layer in decoder.layers[shape.start : shape.stop] for weight in layer.parameters()]
+def segment_graph(
+    config: ModelConfig, layers: Iterable[LayerWeights], shape: SegmentShape, constants: Constants
+) -> ov.Model:
+    """The graph of a segment, made of the weights of its layers."""
+    return _Segment(config, shape, constants).build(layers)
 
 
-def head_graph(norm: Tensor | None, eps: float, head_VD: Tensor, num_rows: int, weights: Weights) -> ov.Model:
-    """Logits in float32 of hidden states [M, D], which are normalised first if there is a norm."""
+def head_graph(head_VD: Matrix, num_rows: int, constants: Constants) -> ov.Model:
+    """Logits in float32 of normalised hidden states [M, D]."""
     x = _input(X, [num_rows, head_VD.shape[1]])
-    hidden = op.convert(x, weights.type)
-    if norm is not None:
-        hidden = _rms_norm(hidden, norm, eps, weights)
-    logits = op.matmul(hidden, weights.head_matrix(head_VD), transpose_a=False, transpose_b=True)
-    return ov.Model([_output(OUT, op.convert(logits, ov.Type.f32))], [x], f"a head of {num_rows} rows")
+    logits = op.matmul(op.convert(x, constants.type), constants.matrix(head_VD), transpose_a=False, transpose_b=True)
+    rows = "" if num_rows == ANY else f" of {num_rows} rows"
+    return ov.Model([_output(OUT, op.convert(logits, ov.Type.f32))], [x], f"a head{rows}")
 
 
 class _Segment:
     """A segment under construction."""
 
-    def __init__(self, config: ModelConfig, shape: SegmentShape, weights: Weights) -> None:
-        self._config, self._shape, self._weights = config, shape, weights
-        rows = shape.num_texts * shape.num_rows
-        self._x = _input(X, [rows, config.hidden_size])
-        self._cos, self._sin = (_input(name, [rows, 1, config.head_dim]) for name in (COS, SIN))
-        self._mask = _input(MASK, [shape.num_texts, 1, 1, shape.num_rows, shape.num_slots])
-        self._places = _input(PLACES, [rows * config.num_kv_heads], ov.Type.i32)
+    def __init__(self, config: ModelConfig, shape: SegmentShape, constants: Constants) -> None:
+        self._config, self._shape, self._constants = config, shape, constants
+        texts, rows = shape.num_texts, shape.num_rows
+        self._x = _input(X, [texts, rows, config.hidden_size])
+        self._cos, self._sin = (_input(name, [texts, 1, rows, config.head_dim]) for name in (COS, SIN))
+        self._mask = _input(MASK, [texts, 1, rows, shape.num_slots])
+        self._places = _input(PLACES, [texts, config.num_kv_heads, rows, 3], ov.Type.i32)
         self._parameters = [self._x, self._cos, self._sin, self._mask, self._places]
-        self._rotation = [op.convert(table, weights.type) for table in (self._cos, self._sin)]
-        self._hidden_slots = op.convert(self._mask, weights.type)
+        tables = self._cos, self._sin
+        self._k_rotation = [op.convert(table, constants.type) for table in tables]
+        # the scale of scores is a part of the queries' rotation: as a product of its own it would meet every key
+        scale = op.constant(np.float32(config.head_dim**-0.5))
+        self._q_rotation = [op.convert(op.multiply(table, scale), constants.type) for table in tables]
+        repeats = op.constant([1, 1, config.num_queries_per_kv, 1])
+        self._hidden_slots = op.tile(op.convert(self._mask, constants.type), repeats)
         self._updated: list[Node] = []
 
-    def build(self, layers: Iterable[Layer]) -> ov.Model:
+    def build(self, layers: Iterable[LayerWeights]) -> ov.Model:
         """The whole graph."""
-        x = op.convert(self._x, self._weights.type)
+        x = op.convert(self._x, self._constants.type)
         for index, layer in enumerate(layers, self._shape.start):
             x = self._layer(x, layer, index)
         return ov.Model([_output(OUT, op.convert(x, ov.Type.f32)), *self._updated], self._parameters, str(self._shape))
 
-    def _layer(self, x: Node, layer: Layer, index: int) -> Node:
-        eps = self._config.norm_eps
-        seen = self._attend(_rms_norm(x, layer.input_norm, eps, self._weights), layer, index)
+    def _layer(self, x: Node, layer: LayerWeights, index: int) -> Node:
+        seen = self._attend(self._norm(x, layer.input_norm), layer, index)
         x = op.add(x, self._linear(seen, layer.out))
-        gate_up = self._linear(_rms_norm(x, layer.mlp_norm, eps, self._weights), layer.gate_up)
-        gate, up = op.split(gate_up, op.constant(1), 2).outputs()
+        gate_up = self._linear(self._norm(x, layer.mlp_norm), layer.gate_up)
+        gate, up = op.split(gate_up, op.constant(2), 2).outputs()
         gated = op.multiply(op.multiply(gate, op.sigmoid(gate)), up)
         return op.add(x, self._linear(gated, layer.down))
 
-    def _attend(self, x: Node, layer: Layer, index: int) -> Node:
-        """What rows gather [M, N * H]; the query heads of a key/value head are rows of one product."""
-        config, shape = self._config, self._shape
+    def _attend(self, x: Node, layer: LayerWeights, index: int) -> Node:
+        """What rows gather [B, T, N * H]; the query heads of a key/value head are rows of one product."""
+        config = self._config
         num_heads, num_kv, size = config.num_heads, config.num_kv_heads, config.head_dim
-        texts, rows, group = shape.num_texts, shape.num_rows, config.num_queries_per_kv
-        qkv = _reshape(self._linear(x, layer.qkv), [-1, num_heads + 2 * num_kv, size])
+        qkv = _reshape(self._linear(x, layer.qkv), [0, 0, num_heads + 2 * num_kv, size])
+        qkv = op.transpose(qkv, op.constant([0, 2, 1, 3]))
         q, k, v = op.variadic_split(qkv, op.constant(1), op.constant([num_heads, num_kv, num_kv])).outputs()
         if layer.q_norm is not None and layer.k_norm is not None:
-            q = _rms_norm(q, layer.q_norm, config.norm_eps, self._weights)
-            k = _rms_norm(k, layer.k_norm, config.norm_eps, self._weights)
-        q, k = self._rotate(q), self._rotate(k)
+            q, k = self._norm(q, layer.q_norm), self._norm(k, layer.k_norm)
+        q, k = self._rotate(q, self._q_rotation), self._rotate(k, self._k_rotation)
         k, v = (self._store(part, index, y) for part, y in enumerate((k, v)))
-        q = op.transpose(_reshape(q, [texts, rows, num_kv, group, size]), op.constant([0, 2, 3, 1, 4]))
-        q = op.multiply(_reshape(q, [texts * num_kv, group * rows, size]), self._weights.number(size**-0.5))
-        scores = _reshape(op.matmul(q, k, False, True), [texts, num_kv, group, rows, shape.num_slots])
+        scores = op.matmul(_reshape(q, [0, num_kv, -1, size]), k, transpose_a=False, transpose_b=True)
         shares = op.softmax(op.add(scores, self._hidden_slots), -1)
-        shares = _reshape(shares, [texts * num_kv, group * rows, shape.num_slots])
-        seen = _reshape(op.matmul(shares, v, False, False), [texts, num_kv, group, rows, size])
-        return _reshape(op.transpose(seen, op.constant([0, 3, 1, 2, 4])), [-1, num_heads * size])
+        seen = _reshape(op.matmul(shares, v, transpose_a=False, transpose_b=False), [0, num_heads, -1, size])
+        return _reshape(op.transpose(seen, op.constant([0, 2, 1, 3])), [0, 0, num_heads * size])
 
-    def _rotate(self, x: Node) -> Node:
-        cos, sin = self._rotation
-        low, high = op.split(x, op.constant(2), 2).outputs()
-        return op.add(op.multiply(x, cos), op.multiply(op.concat([op.negative(high), low], 2), sin))
+    def _rotate(self, x: Node, rotation: Sequence[Node]) -> Node:
+        """Rows [B, heads, T, H] by their positions, in the words that OpenVINO knows as one operation."""
+        cos, sin = rotation
+        half = self._config.head_dim // 2
+        low, high = op.variadic_split(x, op.constant(3), op.constant([half, half])).outputs()
+        turned = op.concat([op.multiply(high, self._constants.number(-1)), low], -1)
+        return op.add(op.multiply(x, cos), op.multiply(turned, sin))
 
     def _store(self, part: int, index: int, new: Node) -> Node:
-        """Write the rows' keys or values [M, K, H] at their places; all slots [B * K, S, H]."""
+        """Write the rows' keys or values [B, K, T, H] at their places; all slots [B, K, S, H]."""
         config, shape = self._config, self._shape
-        num_kv, size = config.num_kv_heads, config.head_dim
-        kept = op.parameter([shape.num_texts * num_kv * shape.num_slots, size], self._weights.type)
-        kept.output(0).set_names({key_name(index, part)})
+        kept = _input(
+            key_name(index, part),
+            [shape.num_texts, config.num_kv_heads, shape.num_slots, config.head_dim],
+            self._constants.type,
+        )
         self._parameters.append(kept)
-        new = op.transpose(_reshape(new, [shape.num_texts, shape.num_rows, num_kv, size]), op.constant([0, 2, 1, 3]))
-        updated = op.scatter_update(kept, self._places, _reshape(new, [-1, size]), op.constant(0))
+        updated = op.scatter_nd_update(kept, self._places, new)
         self._updated.append(_output(key_name(index, part, updated=True), updated))
-        return _reshape(updated, [shape.num_texts * num_kv, shape.num_slots, size])
+        return updated
 
-    def _linear(self, x: Node, layer: nn.Linear) -> Node:
-        y = op.matmul(x, self._weights.matrix(layer.weight), transpose_a=False, transpose_b=True)
-        return y if layer.bias is None else op.add(y, self._weights.vector(layer.bias))
+    def _linear(self, x: Node, layer: Linear) -> Node:
+        y = op.matmul(x, self._constants.matrix(layer.matrix), transpose_a=False, transpose_b=True)
+        return y if layer.bias is None else op.add(y, self._constants.vector(layer.bias))
 
-
-def _rms_norm(x: Node, scales: Tensor, eps: float, weights: Weights) -> Node:
-    """Root-mean-square norm over the last dimension, in float32."""
-    wide = op.convert(x, ov.Type.f32)
-    mean = op.reduce_mean(op.power(wide, op.constant(np.float32(2))), op.constant([-1]), keep_dims=True)
-    root = op.sqrt(op.add(mean, op.constant(np.float32(eps))))
-    unit = op.multiply(wide, op.divide(op.constant(np.float32(1)), root))
-    return op.convert(op.multiply(unit, weights.scales(scales)), weights.type)
+    def _norm(self, x: Node, scales: Tensor) -> Node:
+        """Root-mean-square norm over the last dimension, in float32."""
+        wide = op.convert(x, ov.Type.f32)
+        mean = op.reduce_mean(op.power(wide, op.constant(np.float32(2))), op.constant([-1]), keep_dims=True)
+        root = op.sqrt(op.add(mean, op.constant(np.float32(self._config.norm_eps))))
+        unit = op.multiply(wide, op.divide(op.constant(np.float32(1)), root))
+        return op.convert(op.multiply(unit, self._constants.scales(scales)), self._constants.type)
 
 
 def _reshape(x: Node, shape: Sequence[int]) -> Node:
-    return op.reshape(x, op.constant(shape), special_zero=False)
+    """0 stays what it is, -1 is what is left."""
+    return op.reshape(x, op.constant(shape), special_zero=True)
 
 
 def _input(name: str, shape: Sequence[int], kind: ov.Type = ov.Type.f32) -> Node:
-    node = op.parameter(shape, kind)
+    node = op.parameter(ov.PartialShape(shape), kind)
     node.output(0).set_names({name})
     return node
 

@@ -20,10 +20,11 @@ class Limits:
     Attributes:
         device: OpenVINO's name of it.
         half: its type of 16 bits.
-        rows: numbers of rows that graphs have; empty for any (`buckets.row_bucket`).
+        rows: numbers of rows that calls have; empty for any (`buckets.row_bucket`).
         num_slots: slots that a graph has at most, one of which is spare; None for any number.
         is_probed: whether it is asked from how many rows on a row's bits stay the same (`row_floor`).
         compiles_apart: whether its compiler may end the process, and is given one of its own.
+        has_open_sizes: whether one graph serves any number of texts, rows and slots, else there is one for every size.
     """
 
     device: str
@@ -32,6 +33,7 @@ class Limits:
     num_slots: int | None = None
     is_probed: bool = True
     compiles_apart: bool = False
+    has_open_sizes: bool = False
 
     def bucket(self, count: int) -> int:
         """Rows of the graph that serves so many.
@@ -68,7 +70,7 @@ class Limits:
 def limits_of(device: str) -> Limits:
     """Those of a device, by OpenVINO's name."""
     if device.split(".", maxsplit=1)[0] != "NPU":
-        return Limits(device=device)
+        return Limits(device=device, has_open_sizes=device == "CPU")
     return Limits(
         device=device,
         half=torch.float16,

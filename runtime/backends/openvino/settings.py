@@ -36,7 +36,7 @@ def settings_of(device: str, form: str, num_threads: int) -> Settings:
     graph: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32" if form == "float32" else "bf16"}
     if device == "CPU":
         graph |= _cpu_settings(num_threads)
-    if form == "int8":
+    if form in ("int8", "int4"):
         # rows are rounded to int8 in groups: faster, and alike at every number of rows (`row_floor`)
         graph["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 32
     return Settings(graph=graph)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from runtime.backends.openvino.buckets import slot_bucket
-from runtime.backends.openvino.constants import memory_of
+from runtime.backends.openvino.packing import memory_of
 from runtime.models.config import ModelConfig
 
 HIDDEN: Final = -6e4
@@ -190,6 +190,12 @@ class WindowThenBranches(NamedTuple):
     num_window: int
     branches: StaticBranches
     rows: BranchRows
+
+
+def rows_in_order(slots: Slots, num_texts: int, num_rows: int) -> Rows:
+    """The first rows of every text."""
+    places = np.tile(np.arange(num_rows), (num_texts, 1))
+    return Rows(slots, 0, places, _in_text_order(places, slots))
 
 
 def _in_text_order(places_BT: np.ndarray, slots: Slots) -> np.ndarray:

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from decoding.schedule import Schedule
+from runtime.backends.openvino.layer_weights import LayersTaken
+from runtime.backends.openvino.packing import packed
 from runtime.drafters.language_model.branch_cache import BranchCache
 from runtime.drafters.language_model.drafter import num_roots, slots_needed
 from runtime.memory.needs import (
@@ -74,8 +76,31 @@ def test_parameters_are_those_of_the_decoder(name) -> None:
         decoder = Decoder(config)
     assert num_parameters(config) == sum(parameter.numel() for parameter in decoder.parameters())
     tables = sum(buffer.nbytes for buffer in decoder.buffers())
-    for dtype, item in ITEM_BYTES.items():
-        assert weight_bytes(config, dtype) == num_parameters(config) * item + tables
+    for dtype in ("bfloat16", "float32"):
+        assert weight_bytes(config, dtype) == num_parameters(config) * ITEM_BYTES[dtype] + tables
+
+
+@pytest.mark.parametrize("name", ["llama", "untied", "qwen2", "qwen3"])
+@pytest.mark.parametrize("form", ["int8", "int4"])
+def test_rounded_weights_are_those_of_the_graphs(name, form, tmp_path, monkeypatch) -> None:
+    """Next to what stays as it was, and to the matrices that are joined before they are rounded."""
+    monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path))
+    config = tiny_config(**SHAPES[name], hidden_size=64, intermediate_size=192)
+    decoder = Decoder(config).to(torch.bfloat16)
+    joined = sum(layer.qkv.weight.nbytes for layer in decoder.layers)
+    head = packed(decoder.lm_head.weight, "int8", torch.bfloat16).num_bytes
+    layers = LayersTaken(decoder, form, torch.bfloat16)
+    graphs = head + sum(layers[index].num_bytes for index in range(config.num_layers))
+    left = sum(parameter.nbytes for parameter in decoder.parameters() if not parameter.is_meta)
+    tables = 2 * config.max_position * config.head_dim * 4
+    assert weight_bytes(config, form) == graphs + left + joined + tables
+    assert weight_bytes(replace(config, random_seed=0), form) == graphs + left + tables
+
+
+def test_a_model_of_8_billion_weights_fits_where_it_does_in_16_bits_not() -> None:
+    config = replace(ModelConfig.from_hf(QWEN3_8B), random_seed=0)
+    sizes = {form: weight_bytes(config, form) / 1e9 for form in ("bfloat16", "int8", "int4")}
+    assert sizes == pytest.approx({"bfloat16": 16.42, "int8": 10.12, "int4": 6.83}, abs=0.05)
 
 
 def test_parameters_of_models_that_people_know() -> None:

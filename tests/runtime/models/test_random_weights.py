@@ -100,6 +100,17 @@ def test_a_layer_of_a_large_model(shape) -> None:
         assert len(matrix[:, :8].float().unique(dim=0)) == len(matrix)
 
 
+@pytest.mark.parametrize("raw", [TINY, SLICE_OF_14B])
+def test_shared_weights_are_the_same_numbers_in_the_memory_of_one_block(shape, raw) -> None:
+    own, shared = (load_decoder(shape(raw), dtype=torch.bfloat16, shares_random=shares) for shares in (False, True))
+    others = dict(shared.named_parameters())
+    assert all(torch.equal(weight, others[name]) for name, weight in own.named_parameters())
+    matrices = [weight for weight in others.values() if weight.dim() == 2]
+    blocks = {weight.untyped_storage().data_ptr(): weight.untyped_storage().nbytes() for weight in matrices}
+    assert len(blocks) == len({weight.shape[1] for weight in matrices})
+    assert sum(blocks.values()) < 50e6
+
+
 def test_a_shell_shares_what_the_whole_has(shape) -> None:
     folder = shape(TINY)
     whole, shell = (load_decoder(folder, dtype=torch.float32, with_layers=layers) for layers in (True, False))

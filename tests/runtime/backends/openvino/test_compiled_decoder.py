@@ -1,5 +1,6 @@
 """Compiled segments compute what the decoder computes, and a row has the same bits in any company."""
 
+from copy import deepcopy
 from functools import cache
 
 import pytest
@@ -11,14 +12,14 @@ from decoding.errors import ModelError
 from runtime.backends.backend import Plan, segments_between
 from runtime.backends.eager import EagerBackend
 from runtime.backends.openvino.compiled_decoder import OpenVinoBackend
-from runtime.backends.openvino.constants import quantized
+from runtime.backends.openvino.packing import quantized, quantized_int4
 from runtime.models.embedded import embedded_folder, is_present
 from runtime.models.masks import tree_rows
 from runtime.models.self_test import is_row_invariant
 from runtime.models.weights import load_decoder
 from tests.tiny_models import VOCAB_SIZE, tiny_target
 
-FORMS = ["float32", "bfloat16", "int8"]
+FORMS = ["float32", "bfloat16", "int8", "int4"]
 SHAPES = {
     "grouped queries": {},
     "a key for every query": {"num_kv_heads": 4},
@@ -81,19 +82,18 @@ def test_float32_logits_are_the_decoders(shape) -> None:
     assert not torch.allclose(found[:-1], expected[1:], atol=0.5)
 
 
-def test_int8_logits_are_those_of_the_rounded_weights() -> None:
-    """The embedding, which is looked up, stays as it is."""
-    decoder = tiny_target(max_position=400, tie_embeddings=False)
-    backend = OpenVinoBackend(decoder.to(torch.bfloat16), device="CPU", form="int8", num_threads=1)
-    found = read(backend, [16] * 8)
-    rounded = tiny_target(max_position=400, tie_embeddings=False)
-    rounded.load_state_dict(decoder.float().state_dict())
+@pytest.mark.parametrize("form", ["int8", "int4"])
+def test_logits_are_those_of_the_rounded_weights(form) -> None:
+    """The embedding, which is looked up, stays as it is, and the head is int8 where layers are int4."""
+    decoder, rounded = (tiny_target(max_position=400, tie_embeddings=False).to(torch.bfloat16) for _ in range(2))
+    rounded, whole = rounded.float(), deepcopy(decoder).float()
     for name, weight in rounded.named_parameters():
         if weight.dim() == 2 and "embedding" not in name:
-            values, scale = quantized(weight)
-            weight.copy_(values.float() * scale.float())
+            values, scale = (quantized_int4 if form == "int4" and "lm_head" not in name else quantized)(weight)
+            weight.copy_((values.float() * scale.float()).view(weight.shape))
+    found = read(OpenVinoBackend(decoder, device="CPU", form=form, num_threads=1), [16] * 8)
     with torch.inference_mode():
-        near, far = (read(EagerBackend(one), [len(IDS)]) for one in (rounded, decoder))
+        near, far = (read(EagerBackend(one), [len(IDS)]) for one in (rounded, whole))
     error = (found - near).abs().mean()
     assert error < 0.5 * (far - near).abs().mean() + 0.05 * near.abs().mean()
 
@@ -215,13 +215,12 @@ def test_branches_after_a_window_see_it() -> None:
 
 def test_an_architecture_without_a_graph_is_refused() -> None:
     decoder = tiny_target(architecture="OPTForCausalLM")
-    backend = OpenVinoBackend(decoder, device="CPU", form="float32", num_threads=1)
     with pytest.raises(ModelError, match="OPTForCausalLM has no OpenVINO graph"):
-        read(backend, [1], ids=IDS[:1])
+        OpenVinoBackend(decoder, device="CPU", form="float32", num_threads=1)
 
 
 @pytest.mark.skipif(not is_present(), reason="the embedded model is not in the cache")
-@pytest.mark.parametrize("form", ["bfloat16", "int8"])
+@pytest.mark.parametrize("form", ["bfloat16", "int8", "int4"])
 def test_the_embedded_model_is_row_invariant(form) -> None:
     decoder = load_decoder(EMBEDDED, dtype=torch.bfloat16)
     assert is_row_invariant(OpenVinoBackend(decoder, device="CPU", form=form, num_threads=1))

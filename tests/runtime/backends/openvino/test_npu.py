@@ -11,8 +11,8 @@ from runtime.backends.backend import Plan, segments_between
 from runtime.backends.eager import EagerBackend
 from runtime.backends.openvino import compile_apart, compiler
 from runtime.backends.openvino.compiled_decoder import OpenVinoBackend
-from runtime.backends.openvino.constants import packed_int4, quantized, quantized_int4
 from runtime.backends.openvino.limits import limits_of
+from runtime.backends.openvino.packing import quantized, quantized_int4
 from tests.runtime.backends.openvino.test_compiled_decoder import read
 from tests.tiny_models import VOCAB_SIZE, tiny_target
 
@@ -72,20 +72,6 @@ def test_logits_are_those_of_the_rounded_weights(form, shape) -> None:
     assert error < 0.02 * near.abs().mean()
     assert form == "bfloat16" or error < 0.5 * (far - near).abs().mean()
     assert (found.argmax(dim=-1) == near.argmax(dim=-1)).float().mean() > 0.95
-
-
-def test_int4_is_packed_by_twos() -> None:
-    values = torch.tensor([[1, -7], [7, -1]], dtype=torch.int8)
-    assert packed_int4(values).view(torch.uint8).tolist() == [0x91, 0xF7]
-
-
-def test_int4_rounds_within_half_a_step_of_its_group() -> None:
-    weight = torch.randn(6, 128, generator=torch.Generator().manual_seed(0))
-    weight[:, 64:] *= 100
-    values, scale = quantized_int4(weight)
-    assert values.shape == (6, 2, 64)
-    error = (values.float() * scale.float() - weight.view(6, 2, 64)).abs()
-    assert (error <= 0.52 * scale.float()).all()
 
 
 def test_a_text_that_is_rolled_back_says_what_a_fresh_one_says() -> None:

@@ -1,0 +1,120 @@
+"""What is made once for all processes and kept on disk: compiled graphs, and weights in the form that graphs hold.
+
+A file is written whole or not at all, so it is there or it is made again. Those that were not used for longest make
+room for new ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from runtime.models.embedded import models_folder
+
+_MOST_BYTES: Final = 40_000_000_000
+"""Of all files: a few models of 8 billion weights in int4 or int8."""
+
+
+def compiled_folder() -> Path:
+    """Where they are kept; it need not exist."""
+    return models_folder().parent / "compiled"
+
+
+def path_of(key: str, suffix: str) -> Path:
+    """The file of what a key tells from everything else."""
+    return compiled_folder() / (hashlib.sha256(key.encode()).hexdigest()[:32] + suffix)
+
+
+def write(path: Path, *parts: memoryview | bytes) -> None:
+    """Write a file of these parts, one after the other.
+
+    Raises:
+        OSError: the disk is full or cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _make_room(path.parent, sum(memoryview(part).nbytes for part in parts))
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        try:
+            for part in parts:
+                file.write(part)
+        except OSError:
+            Path(file.name).unlink()
+            raise
+    Path(file.name).replace(path)
+
+
+def touched(path: Path) -> Path:
+    """A file that is being used.
+
+    Raises:
+        OSError: it is not there.
+    """
+    os.utime(path)
+    return path
+
+
+class Block:
+    """Bytes in memory or mapped from a file."""
+
+    def __init__(self, memory: np.ndarray, mapping: mmap.mmap | None = None) -> None:
+        self.memory, self._mapping = memory, mapping
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the bytes are on disk."""
+        return self._mapping is not None
+
+    def give_back(self) -> None:
+        """Let go of the memory that a file's bytes are in; who reads them again has them from disk again."""
+        if self._mapping is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self._mapping.madvise(mmap.MADV_DONTNEED)
+
+
+def kept_block(key: str, num_bytes: int, make: Callable[[], Sequence[np.ndarray]]) -> Block:
+    """The bytes that `make` returns one after the other, `num_bytes` in all, from disk if they were made before.
+
+    Where the disk cannot be written they stay in memory.
+    """
+    path = path_of(key, ".weights")
+    if (found := _mapped(path, num_bytes)) is not None:
+        return found
+    parts = [part.reshape(-1).view(np.uint8) for part in make()]
+    with suppress(OSError):  # a full or read-only disk costs memory and time, nothing else
+        write(path, *(part.data for part in parts))
+        if (found := _mapped(path, num_bytes)) is not None:
+            return found
+    return Block(np.concatenate(parts))
+
+
+def _mapped(path: Path, num_bytes: int) -> Block | None:
+    """A file's bytes; None if it is not there or not whole."""
+    try:
+        with touched(path).open("rb") as file:
+            if os.fstat(file.fileno()).st_size != num_bytes:
+                return None
+            mapping = mmap.mmap(file.fileno(), num_bytes, access=mmap.ACCESS_COPY)
+    except OSError:
+        return None
+    return Block(np.frombuffer(mapping, np.uint8), mapping)
+
+
+def _make_room(folder: Path, num_bytes: int) -> None:
+    files = []
+    for file in folder.iterdir():
+        with suppress(OSError):  # another process made room at the same time
+            files.append((file.stat(), file))
+    files.sort(key=lambda one: one[0].st_mtime)
+    total = num_bytes + sum(stat.st_size for stat, _ in files)
+    for stat, file in files:
+        if total <= _MOST_BYTES:
+            return
+        file.unlink(missing_ok=True)
+        total -= stat.st_size
