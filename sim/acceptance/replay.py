@@ -18,10 +18,11 @@ import numpy as np
 from decoding.messages import NO_WINDOW, Verdict, Window
 from decoding.record import AcceptanceRecord, round_starts
 from decoding.schedule import Schedule
-from sim.acceptance.acceptance_model import MISS, NO_TOKEN, Acceptance, Answers, Walk
+from sim.acceptance.acceptance_model import MISS, NO_TOKEN, Acceptance, Answers
 from sim.acceptance.branch_hits import RootRanks
 from sim.acceptance.joined_record import Drafts, JoinedRecord
 from sim.acceptance.stream_guesses import Guessing
+from sim.acceptance.walk import Walk
 from sim.cost.cost_model import Ints
 from sim.cost.round_plan import RoundShape, tree_shape
 
@@ -225,6 +226,7 @@ class Replay:
             num_committed=np.minimum(accepted[at] + 1, left),
             is_first=position == 0,
             is_last=accepted[at] + 1 >= left,
+            contexts=self.contexts(max_new_tokens),
             num_prompts=len(rounds),
             is_drawn=self.record.assumed is not None,
         )
