@@ -135,7 +135,7 @@ def _branch_with_both(lanes: _TwoLanes, num_steps: int, message_s: float) -> Flo
     left_s = lanes.together("draft_roots", work_s, num_segments=1)
     arrival_s = lanes.end_s(1) + message_s
     left_s, stopped_s = lanes.until("draft_roots", left_s, np.maximum(arrival_s - lanes.now_s, 0.0))
-    begun = np.clip(np.ceil((work_s - left_s) / step_s), 0, num_steps)
+    begun = _between(np.ceil((work_s - left_s) / step_s), num_steps)
     under_way_s = begun * step_s - (work_s - left_s)
     lanes.finish("draft_roots", under_way_s)
     end_s = np.where(under_way_s > 0, lanes.now_s, stopped_s)
@@ -157,7 +157,7 @@ class _Run(NamedTuple):
 
         Where it comes no later than the exit message, no step for the exit's roots begins.
         """
-        count: Floats = np.clip(np.floor((self.end_s - request_s) / step_s), 0, self.num_steps)
+        count = _between(np.floor((self.end_s - request_s) / step_s), self.num_steps)
         if self.kind in EXIT_STEPS and arrival_s is not None:
             count = np.where(arrival_s >= request_s, self.num_steps, count)
         return count
@@ -231,7 +231,7 @@ class _TwoLanes:
     ) -> tuple[Floats, Floats]:
         """Draft work and a target segment at once until one of them ends, or the time is up; what is left of both."""
         left_s = self._left_s[index]
-        if not left_s.any():
+        if not left_s.any() or not work_s.any():
             return work_s, within_s
         slow = self.durations.slowdowns[index - 1][kind] if index else _NO_SLOWDOWN
         draft_needs_s, target_needs_s = work_s * slow.draft, left_s * slow.target
@@ -248,3 +248,8 @@ class _TwoLanes:
     def _compute(self, seconds: Floats) -> None:
         self.now_s = self.now_s + seconds
         self.busy_s = self.busy_s + seconds
+
+
+def _between(count: Floats, most: float | Floats) -> Floats:
+    """At least 0 and at most so many; `np.clip` takes longer."""
+    return np.minimum(np.maximum(count, 0.0), most)
