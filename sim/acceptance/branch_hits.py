@@ -9,6 +9,8 @@ Shape legend: R rounds, T positions of all texts, K candidates. `at` are the pos
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,6 +35,7 @@ class RootRanks:
         self._joined = joined
         self._places: dict[tuple[int | None, bool, bool], tuple[Ints, Ints]] = {}
         self._fresh: dict[tuple[object, ...], tuple[float, float]] = {}
+        self._exit_ranks_of: tuple[object, Any] = None, ()
 
     def branches(self, schedule: Schedule, at: Ints, accepted: Ints) -> Ints:
         """`MISS`, `FROM_DRAFT` or `FROM_EXIT` for rounds of a mirror schedule that a next token follows, [R]."""
@@ -72,16 +75,29 @@ class RootRanks:
 
     def _fresh_roots(self, schedule: Schedule) -> tuple[float, float]:
         """Mean number of exit roots in a row that are not the draft's: in the window, and after it."""
-        exits = self._joined.candidates(schedule.exit_layer)[:, : schedule.num_exit_candidates]
-        everywhere = np.arange(len(exits))
 
-        def mean(drafted: Ints) -> float:
-            roots = self._draft_roots(everywhere, drafted, schedule.draft_top_k)
-            taken = _is_in(exits, roots) | (exits == drafted[:, None])
-            return float(np.minimum(schedule.exit_top_k, (~taken).sum(axis=1)).mean())
+        def mean(rank: Ints) -> float:
+            is_fresh = rank[:, : schedule.num_exit_candidates] >= schedule.draft_top_k
+            return float(np.minimum(schedule.exit_top_k, is_fresh.sum(axis=1)).mean())
 
-        first = self._joined.drafts(schedule).tokens[:, 0].astype(np.int64)
-        return mean(first), mean(np.full(len(exits), NO_TOKEN))
+        in_window, after_it = self._exit_ranks(schedule)
+        return mean(in_window), mean(after_it)
+
+    def _exit_ranks(self, schedule: Schedule) -> tuple[Ints, Ints]:
+        """Ranks of the exit's candidates among the draft's in a row of the window, and after it, [T, K].
+
+        The drafted token and unused places, which are no roots, come before all.
+        """
+        key = schedule.exit_layer, schedule.verification
+        if self._exit_ranks_of[0] != key:
+            candidates, drafts = self._joined.candidates(None), self._joined.drafts(schedule)
+            tokens = self._joined.candidates(schedule.exit_layer)
+            place = np.stack([_place(candidates, column) for column in tokens.T], axis=1)
+            place[tokens == NO_TOKEN] = -1
+            drafted = drafts.tokens[:, :1]
+            in_window = rank_without(place, _place(candidates, drafted[:, 0])[:, None])
+            self._exit_ranks_of = key, (np.where(tokens == drafted, -1, in_window), place)
+        return self._exit_ranks_of[1]
 
     def _among_exit_roots(self, schedule: Schedule, at: Ints, accepted: Ints) -> NDArray[np.bool_]:
         """Whether the outcome is a root of the exit; in `hybrid` it may be one of the draft's as well."""
