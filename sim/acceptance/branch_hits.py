@@ -9,8 +9,6 @@ Shape legend: R rounds, T positions of all texts, K candidates. `at` are the pos
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,7 +33,7 @@ class RootRanks:
         self._joined = joined
         self._places: dict[tuple[int | None, bool, bool], tuple[Ints, Ints]] = {}
         self._fresh: dict[tuple[object, ...], tuple[float, float]] = {}
-        self._exit_ranks_of: tuple[object, Any] = None, ()
+        self._exit_ranks_of: tuple[object, tuple[Ints, ...]] = (None, ())
 
     def branches(self, schedule: Schedule, at: Ints, accepted: Ints) -> Ints:
         """`MISS`, `FROM_DRAFT` or `FROM_EXIT` for rounds of a mirror schedule that a next token follows, [R]."""
@@ -83,7 +81,7 @@ class RootRanks:
         in_window, after_it = self._exit_ranks(schedule)
         return mean(in_window), mean(after_it)
 
-    def _exit_ranks(self, schedule: Schedule) -> tuple[Ints, Ints]:
+    def _exit_ranks(self, schedule: Schedule) -> tuple[Ints, ...]:
         """Ranks of the exit's candidates among the draft's in a row of the window, and after it, [T, K].
 
         The drafted token and unused places, which are no roots, come before all.
