@@ -33,6 +33,7 @@ class RootRanks:
         self._joined = joined
         self._places: dict[tuple[int | None, bool, bool], tuple[Ints, Ints]] = {}
         self._fresh: dict[tuple[object, ...], tuple[float, float]] = {}
+        self._last_ranks: dict[bool, tuple[object, Ints, Ints, Ints]] = {}
         self._exit_ranks_of: tuple[object, tuple[Ints, ...]] = (None, ())
 
     def branches(self, schedule: Schedule, at: Ints, accepted: Ints) -> Ints:
@@ -75,25 +76,24 @@ class RootRanks:
         """Mean number of exit roots in a row that are not the draft's: in the window, and after it."""
 
         def mean(rank: Ints) -> float:
-            is_fresh = rank[:, : schedule.num_exit_candidates] >= schedule.draft_top_k
-            return float(np.minimum(schedule.exit_top_k, is_fresh.sum(axis=1)).mean())
+            is_fresh = rank[: schedule.num_exit_candidates] >= schedule.draft_top_k
+            return float(np.minimum(schedule.exit_top_k, is_fresh.sum(axis=0)).mean())
 
         in_window, after_it = self._exit_ranks(schedule)
         return mean(in_window), mean(after_it)
 
     def _exit_ranks(self, schedule: Schedule) -> tuple[Ints, ...]:
-        """Ranks of the exit's candidates among the draft's in a row of the window, and after it, [T, K].
+        """Ranks of the exit's candidates among the draft's in a row of the window, and after it, [K, T].
 
         The drafted token and unused places, which are no roots, come before all.
         """
         key = schedule.exit_layer, schedule.verification
         if self._exit_ranks_of[0] != key:
             candidates, drafts = self._joined.candidates(None), self._joined.drafts(schedule)
-            tokens = self._joined.candidates(schedule.exit_layer)
-            place = np.stack([_place(candidates, column) for column in tokens.T], axis=1)
+            tokens, drafted = self._joined.candidates(schedule.exit_layer).T, drafts.tokens[:, 0]
+            place = np.stack([_place(candidates, row) for row in tokens])
             place[tokens == NO_TOKEN] = -1
-            drafted = drafts.tokens[:, :1]
-            in_window = rank_without(place, _place(candidates, drafted[:, 0])[:, None])
+            in_window = rank_without(place, _place(candidates, drafted))
             self._exit_ranks_of = key, (np.where(tokens == drafted, -1, in_window), place)
         return self._exit_ranks_of[1]
 
@@ -113,11 +113,22 @@ class RootRanks:
         return found
 
     def _ranks(self, exit_layer: int | None, schedule: Schedule, at: Ints, accepted: Ints) -> tuple[Ints, Ints]:
-        """(rank without the drafted token, place with it) of the target's token among a source's candidates."""
-        following, refused_at = self._table(exit_layer, schedule)
-        place = following[at + accepted]
-        refused = np.where(accepted < schedule.num_speculative_tokens, refused_at[at], NOWHERE)
-        return rank_without(place, refused), place
+        """(rank without the drafted token, place with it) of the target's token among a source's candidates.
+
+        The last ones of drafts and of exits are kept: schedules that differ in budgets follow each other.
+        """
+        key = exit_layer, schedule.num_speculative_tokens, *self._key(schedule)
+        kept = self._last_ranks.get(exit_layer is None)
+        if kept is None or kept[0] != key or kept[1] is not at:
+            following, refused_at = self._table(exit_layer, schedule)
+            place = following[at + accepted]
+            refused = np.where(accepted < schedule.num_speculative_tokens, refused_at[at], NOWHERE)
+            kept = self._last_ranks[exit_layer is None] = key, at, rank_without(place, refused), place
+        return kept[2], kept[3]
+
+    def _key(self, schedule: Schedule) -> tuple[bool, bool]:
+        """What decides which chains are drafted."""
+        return schedule.exit_features, self._joined.record.samples_drafts(schedule)
 
     def _table(self, exit_layer: int | None, schedule: Schedule) -> tuple[Ints, Ints]:
         """Places among the candidates of one source, [T].
@@ -125,7 +136,7 @@ class RootRanks:
         Of the text's token at a position among the candidates for that position, and of the drafted token that the
         target refuses in a round from there among the candidates for its place.
         """
-        key = (exit_layer, schedule.exit_features, self._joined.record.samples_drafts(schedule))
+        key = exit_layer, *self._key(schedule)
         if key not in self._places:
             joined = self._joined
             drafts = joined.drafts(schedule)

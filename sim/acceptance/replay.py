@@ -22,7 +22,7 @@ from sim.acceptance.acceptance_model import MISS, NO_TOKEN, Acceptance, Answers
 from sim.acceptance.branch_hits import RootRanks
 from sim.acceptance.joined_record import Drafts, JoinedRecord
 from sim.acceptance.stream_guesses import Guessing
-from sim.acceptance.walk import Walk
+from sim.acceptance.walk import Rounds, Walk
 from sim.cost.cost_model import Ints
 from sim.cost.round_plan import RoundShape, tree_shape
 
@@ -59,6 +59,7 @@ class Replay:
         self._prompt_lengths = np.array([prompt.prompt_length for prompt in record.prompts])
         self._walks: dict[tuple[object, ...], Walk] = {}
         self._missing: dict[Schedule, str | None] = {}
+        self._starts_of: dict[Rounds, Ints] = {}  # among the positions of all texts together
 
     @property
     def source(self) -> str:
@@ -130,9 +131,10 @@ class Replay:
         """See `Acceptance`."""
         branches = np.full(len(walk.prompt), MISS, dtype=np.int64)
         if schedule.traits.overlaps:
-            asked = np.flatnonzero(~walk.is_last)
-            at = self._joined.starts[walk.prompt[asked]] + walk.position[asked]
-            branches[asked] = self._roots.branches(schedule, at, walk.num_accepted[asked])
+            asked = walk.every.going_on
+            if asked not in self._starts_of:
+                self._starts_of[asked] = self._joined.starts[walk.prompt[asked.index]] + walk.position[asked.index]
+            branches[asked.index] = self._roots.branches(schedule, self._starts_of[asked], asked.num_accepted)
         return branches
 
     def branches_of_no_window(self, schedule: Schedule, at: Ints) -> Ints:
