@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simpy import Event, Timeout
+from simpy import Event
 
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.trace import Work
@@ -17,6 +17,7 @@ from sim.events.machine_room import MachineRoom
 from sim.events.simulated_sequence import SimulatedSequence, Steps
 from sim.machine.memory_pool import Run, Runs
 from sim.machine.reply import Reply
+from sim.machine.wake import Wake
 
 NO_SIGNAL = ExitSignal(())
 """What the exit names is known to the acceptance model already; a method only passes the message on."""
@@ -177,7 +178,7 @@ class SimulatedBranches:
         sequence = self._lane.sequence
         costs = sequence.costs
         crossed_in_s = self._lane.send(costs.messages.exit_bytes, sequence.schedule.num_rows)
-        Timeout(sequence.env, crossed_in_s + costs.draft_half_s).callbacks.append(self._join)
+        Wake(sequence.env, crossed_in_s + costs.draft_half_s, self._join)
 
     def take(self, verdict: Verdict) -> Event:
         """See `decoding.lanes.Branches`."""
@@ -185,7 +186,7 @@ class SimulatedBranches:
         self._verdict = verdict
         reply = self._reply = Reply(sequence.env)
         told_in_s = self._lane.tell(verdict)
-        Timeout(sequence.env, told_in_s + sequence.costs.draft_half_s).callbacks.append(self.stop)
+        Wake(sequence.env, told_in_s + sequence.costs.draft_half_s, self.stop)
         return reply
 
     def stop(self, _: Event | None = None) -> None:
