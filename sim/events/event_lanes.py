@@ -210,16 +210,25 @@ class SimulatedBranches:
     def _runs(self) -> Runs:
         """Steps until they are stopped, then what the next window still needs."""
         lane, sequence = self._lane, self._lane.sequence
+        step_s, place = sequence.costs.step_s, self._place
         while not self._is_stopped:
             kind, self._num_steps = self._next_steps()
             if not self._num_steps:
                 yield None
                 continue
-            run = self._run = Run(self._num_steps * sequence.costs.step_s[kind][self._place], what=kind)
+            run = self._run = Run(self._num_steps * step_s[kind][place], what=kind)
             yield run
-            self._run = None
-            if self._num_steps:
-                self._advance(kind, run)
+            self._run, num_steps = None, self._num_steps
+            if not num_steps:
+                continue
+            if sequence.has_spans:
+                sequence.write_steps(sequence.equal_steps(kind, Work.BRANCH_STEP, num_steps, place), run)
+            self._reads_last = False
+            if kind in DRAFT_STEPS:
+                self._draft_left -= num_steps
+            if kind in EXIT_STEPS:
+                self._exit_left -= num_steps
+                self._is_read = True
         if self._reply is not None:
             left = {FROM_DRAFT: self._draft_left, FROM_EXIT: self._exit_left}
             steps = sequence.next_window(self._verdict, left, is_read=self._is_read)
@@ -236,16 +245,3 @@ class SimulatedBranches:
         if not self._is_read:
             return "window_and_roots", 1
         return "exit_roots", self._exit_left
-
-    def _advance(self, kind: StepKind, run: Run) -> None:
-        """The steps of a run have been done."""
-        sequence, num_steps = self._lane.sequence, self._num_steps
-        if sequence.has_spans:
-            steps = sequence.equal_steps(kind, Work.BRANCH_STEP, num_steps, self._place)
-            sequence.write_steps(steps, run)
-        if kind in DRAFT_STEPS:
-            self._draft_left -= num_steps
-        if kind in EXIT_STEPS:
-            self._exit_left -= num_steps
-            self._is_read = True
-        self._reads_last = False

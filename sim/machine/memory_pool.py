@@ -120,14 +120,12 @@ class MemoryPool:
         """Count what has been done since the last time."""
         now_s = self.env.now
         elapsed_s = now_s - self._settled_s
-        if not elapsed_s:
-            return
-        self._settled_s = now_s
-        for run in self._active:
-            run.done_s += elapsed_s / run.slowdown
-        if self.has_marks:
+        if elapsed_s:
+            self._settled_s = now_s
             for run in self._active:
-                run.marks.append((now_s, run.done_s))
+                run.done_s += elapsed_s / run.slowdown
+                if self.has_marks:
+                    run.marks.append((now_s, run.done_s))
 
     def _set_pace(self) -> None:
         """Go on as fast as devices let each other, and wake up when the first of them has done its work."""
