@@ -29,6 +29,9 @@ from sim.cost.round_plan import RoundShape, tree_shape
 Decided = tuple[list[Window], list[Verdict]]
 """What is drafted in each round, and what the target decides on it."""
 
+MOST_KEPT = 4096
+"""Of so many schedules is kept whether they are covered: that is asked several times of each."""
+
 
 class Everywhere(NamedTuple):
     """What rounds from every position of all texts together would do.
@@ -78,6 +81,8 @@ class Replay:
     def missing(self, schedule: Schedule) -> str | None:
         """See `Acceptance`."""
         if schedule not in self._missing:
+            if len(self._missing) >= MOST_KEPT:
+                self._missing.clear()
             self._missing[schedule] = self.record.missing(schedule)
         return self._missing[schedule]
 
