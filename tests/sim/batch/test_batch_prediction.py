@@ -360,7 +360,7 @@ def wanting(bytes_per_s: float, **fields: Any) -> Profile:
 @pytest.mark.parametrize("source", ["exit", "draft"])
 @pytest.mark.parametrize("size", [1, 3])
 def test_half_of_a_memory_each_makes_both_lanes_twice_as_slow(source: str, size: int) -> None:
-    sure = {"alternative_rates": (0.5, 0.2), "exit_coverage": {4: (0.5, 0.7)}}
+    sure = {"alternative_rates": (0.2, 0.5), "exit_coverage": {4: (0.5, 0.7)}}
     record = Bernoulli(0.7, texts=Texts(num_texts=6, num_tokens=20, prompt_length=2), **sure).record
     schedule = mirror(source, num_tokens=3, **{f"{source}_top_k": 2})
     halved = wanting(100, memory_pool_bytes_per_s=100)
