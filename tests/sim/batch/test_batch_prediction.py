@@ -341,12 +341,12 @@ def test_every_sequence_reads_its_own_cache() -> None:
 
 
 def wanting(bytes_per_s: float, **fields: Any) -> Profile:
-    """Two lanes of which each takes so much of a memory while it computes; every part takes a second for any rows."""
+    """Two lanes of which each takes so much of a memory while it computes, however many rows there are."""
 
     def moved(table: LatencyTable) -> LatencyTable:
         return table.model_copy(update={"bytes_per_call": bytes_per_s * table.seconds[0][0]})
 
-    plain = tall(machine())
+    plain = tall(machine(lane("target"), lane("draft", draft_step=7.0)))  # slow: a round ends within its steps
     lanes = tuple(
         one.model_copy(
             update={name: moved(getattr(one, name)) for name in ("layer", "lm_head", "draft_step")}
