@@ -93,7 +93,9 @@ class Collectives(NamedTuple):
 
     def of_step_s(self, kind: StepKind, rows: int) -> tuple[float, ...]:
         """The same of a step of whatever drafts."""
-        return () if self.of_draft is None else self.of_draft.collectives_s(self.plan.part_of(kind), rows)
+        if self.of_draft is None:
+            return ()
+        return tuple(chain(*(self.of_draft.collectives_s(*call) for call in self.plan.calls_of(kind, rows))))
 
 
 class DurationTables:
@@ -205,7 +207,8 @@ class DurationTables:
 
     def _branch_s(self, plan: RoundPlan, kind: StepKind, rows: int) -> Floats:
         """A step of branches, or one that drafts a token for one."""
-        return self._work_s(plan.draft_lane, {plan.part_of(kind): 1}, rows)
+        first, *others = (self._work_s(plan.draft_lane, {part: 1}, count) for part, count in plan.calls_of(kind, rows))
+        return sum(others, start=first)
 
     def _guessing_s(self, plan: RoundPlan) -> Floats:
         """Steps of drafted tokens, which have no features: one row of the draft for each guess and one more."""
@@ -223,34 +226,32 @@ class DurationTables:
 
         It is the same for all of two lanes, unless they share a memory.
         """
-        part, rows, lanes = plan.part_of(kind), plan.step_rows[kind], (plan.target_lane, plan.draft_lane)
+        rows, lanes = plan.step_rows[kind], (plan.target_lane, plan.draft_lane)
         if not self.profile.memory_pool_bytes_per_s:
             return self._pair(lanes, (), lambda: (np.zeros(1), np.zeros(1)))
-        return self._pair(
-            lanes,
-            (tuple(operation.calls.items()), operation.rows, part, rows),
-            lambda: (self._wanted(lanes[0], operation.calls, operation.rows), self._wanted(lanes[1], {part: 1}, rows)),
-        )
+        calls, target_calls = plan.calls_of(kind, rows), tuple(operation.calls.items())
+
+        def wanted() -> tuple[Floats, Floats]:
+            target_bytes = sum(count * self._facts(lanes[0], part).bytes_per_call for part, count in target_calls)
+            draft_bytes = sum(self._facts(lanes[1], part).bytes_per_call for part, _ in calls)
+            target_s = self._work_s(lanes[0], operation.calls, operation.rows)
+            return target_bytes / target_s, draft_bytes / self._branch_s(plan, kind, rows)
+
+        return self._pair(lanes, (target_calls, operation.rows, calls), wanted)
 
     def _pair(
-        self, lanes: tuple[str, str], what: tuple[object, ...], bytes_per_s: Callable[[], tuple[Floats, Floats]]
+        self, lanes: tuple[str, str], what: tuple[object, ...], wanted: Callable[[], tuple[Floats, Floats]]
     ) -> Slowdown:
         """What two lanes cost each other that want so much bandwidth for what they do."""
         key = (lanes, what)
         if key not in self._pairs:
             if len(self._pairs) >= MOST_PAIRS:
                 self._pairs.clear()
-            slowdown = PairContention.of(self.profile, *lanes).slowdown(*bytes_per_s())
+            slowdown = PairContention.of(self.profile, *lanes).slowdown(*wanted())
             for times in slowdown:
                 _require(times, MOST_SLOWDOWN, "times as long, while lanes {!r} and {!r} both compute".format(*lanes))
             self._pairs[key] = slowdown
         return self._pairs[key]
-
-    def _wanted(self, lane: str, calls: Mapping[Part, int], rows: int) -> Floats:
-        """Bandwidth that these calls take alone."""
-        num_bytes = sum(count * self._facts(lane, part).bytes_per_call for part, count in calls.items())
-        wanted: Floats = num_bytes / self._work_s(lane, calls, rows)
-        return wanted
 
     def _work_s(self, lane: str, calls: Mapping[Part, int], rows: int) -> Floats:
         """So many calls of each part in a row; nothing for none."""

@@ -32,7 +32,7 @@ SHAPES = {
     "biased": {"attention_bias": True, "attention_out_bias": True, "mlp_bias": True},
     "opt": OPT,
 }
-TORCH = {"bfloat16": torch.bfloat16, "float32": torch.float32, "int8": torch.bfloat16}
+TORCH = {"bfloat16": torch.bfloat16, "float32": torch.float32, "int8": torch.bfloat16, "int4": torch.bfloat16}
 SPECULATIVE = Schedule(method="speculative", target_lane="big", draft_lane="small", num_speculative_tokens=4)
 MIRROR = Schedule(
     method="mirror",
