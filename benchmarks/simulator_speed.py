@@ -1,11 +1,17 @@
-"""Rounds per second of both simulators, on one core of this machine, for artificial costs and texts.
+"""Speed of both simulators, on one core of this machine, for artificial costs and texts, next to the goals.
 
-    python benchmarks/simulator_speed.py
+    python benchmarks/simulator_speed.py            (three to four minutes on a quiet machine)
+    python benchmarks/simulator_speed.py --quick    (all of it once and small: whether it works)
 
-The event world is timed per schedule: with lanes that leave each other alone, with lanes that slow each other, with
-lanes on one memory pool, and with a target on eight devices; always over a link, and rounds are written, spans are not.
-The evaluator is timed over all schedules together, once with everything looked up anew and once with what schedules
-share kept. Each figure is the best of several repeats. Writes benchmarks/results/simulator_speed.json.
+The event world is timed by schedule: two lanes with a link and a memory that both share, with a link and measured
+slowdowns, and a target on eight devices; rounds are written, spans are not. The array world is timed over some hundred
+schedules together: with what schedules share kept from before, and with everything looked up anew. All these cases are
+repeated in turns, so that a machine that changes its speed changes it for all of them; each repeat has its CPU time and
+its wall time, and figures are medians by CPU time.
+
+A search of ten thousand schedules over 240 prompts runs in a process of its own, with its peak memory. How cost grows
+is measured likewise, from sizes to ten times as large ones, schedules and prompts apart. A million schedules take
+several minutes: `--schedules 1000000` measures them too. Writes benchmarks/results/simulator_speed.json.
 """
 
 from __future__ import annotations
@@ -13,231 +19,198 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
-from itertools import product
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
 
 import numpy as np
 from _common import RESULTS, arguments, formats, measured, write_result
+from _made_up import (
+    NUM_PROMPTS,
+    NUM_TOKENS,
+    SCHEDULES,
+    machine,
+    made_up_record,
+    pooled,
+    search_space,
+    tensor_parallel,
+)
+from _simulator_jobs import Taken, Texts, measured_job, predicted, searched
 
-from decoding.record import AcceptanceRecord, PromptRecord
 from decoding.schedule import Schedule
-from hwprofiles.device_group import DeviceGroup
 from hwprofiles.host import describe_host
-from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
+from hwprofiles.profile import Profile
 from sim.acceptance.replay import Replay
 from sim.evaluator import evaluate
 from sim.world import simulate
 
-NUM_PROMPTS, NUM_TOKENS, MAX_WINDOW, VOCABULARY = 40, 128, 8, 64
-EXIT_LAYERS = (15, 20)
-SHARE_KNOWN = 0.6
-"""Of the next tokens, by the draft and by an exit."""
+POOL, SLOWED, EIGHT = "memory pool and link", "slowdowns and link", "eight devices"
+ARRAYS, ARRAYS_ANEW = "arrays", "arrays, everything looked up anew"
+ROUNDS_PER_S = {POOL: 30_000, EIGHT: 3_000, ARRAYS: 4_000_000}
+SEARCH_S, SEARCH_BYTES = 120.0, 2e9
+EXPONENT = 1.1
+"""Of cost as a power of the number of schedules or prompts: one is linear."""
 
-LANES = {"target_lane": "target", "draft_lane": "draft"}
-EVENT_SCHEDULES = {
-    "autoregressive": Schedule(method="autoregressive", target_lane="target"),
-    "speculative": Schedule(method="speculative", **LANES, num_speculative_tokens=4),
-    "mirror, draft": Schedule(method="mirror", **LANES, num_speculative_tokens=4, root_source="draft", draft_top_k=2),
-    "mirror, exit": Schedule(
-        method="mirror", **LANES, num_speculative_tokens=4, root_source="exit", exit_layer=15, exit_top_k=4
-    ),
-    "mirror, hybrid": Schedule(
-        method="mirror",
-        **LANES,
-        num_speculative_tokens=4,
-        root_source="hybrid",
-        exit_layer=15,
-        exit_top_k=4,
-        draft_top_k=1,
-    ),
-}
+
+class Sizes(NamedTuple):
+    """How much is measured.
+
+    Attributes:
+        repeats: of every case, in turns.
+        runs: of every process.
+        searched: schedules of the search, and its texts.
+        schedules: how many are predicted, over `few_texts`.
+        prompts: how many there are; `few_schedules` are predicted over them.
+    """
+
+    repeats: int
+    runs: int
+    searched: tuple[int, Texts]
+    schedules: tuple[int, ...]
+    few_texts: Texts
+    prompts: tuple[int, ...]
+    few_schedules: int
+
+
+FULL = Sizes(
+    repeats=9,
+    runs=2,
+    searched=(10_000, Texts(240, NUM_TOKENS)),
+    schedules=(1_000, 10_000, 100_000),
+    few_texts=Texts(4, 32),
+    prompts=(1_000, 10_000, 100_000),
+    few_schedules=4,
+)
+QUICK = Sizes(
+    repeats=1,
+    runs=1,
+    searched=(1440, Texts(4, 16)),
+    schedules=(10, 100),
+    few_texts=Texts(2, 8),
+    prompts=(10, 100),
+    few_schedules=2,
+)
+TOKENS_OF_MANY = 32
+"""New tokens of each of many prompts: their record has to fit into memory."""
 
 
 def main() -> None:
     """Time both simulators and write the result file."""
     options = _options()
-    replay, free = Replay(made_up_record()), machine(contended=False)
-    contended = machine(contended=True)
-    schedules = search_space()
+    sizes = QUICK if options.quick else FULL
+    sizes = sizes._replace(schedules=(*sizes.schedules, *options.schedules))
+    cases = measured_cases(sizes.repeats)
+    search = [measured_job(searched, *sizes.searched) for _ in range(sizes.runs)]
+    growth = {
+        "schedules": grown(sizes.schedules, lambda size: measured_job(predicted, size, sizes.few_texts), sizes.runs),
+        "prompts": grown(
+            sizes.prompts,
+            lambda size: measured_job(predicted, sizes.few_schedules, Texts(size, TOKENS_OF_MANY)),
+            sizes.runs,
+        ),
+    }
     result = {
         "host": describe_host(),
         "measured": measured(),
         "formats": formats(),
         "prompts": NUM_PROMPTS,
         "tokens_per_prompt": NUM_TOKENS,
-        "repeats": options.repeats,
-        "event_world_rounds_per_s": {
-            name: events_per_s(schedule, free, replay, options.repeats) for name, schedule in EVENT_SCHEDULES.items()
+        "goals": list(goals(cases, search, growth)),
+        "cases": cases,
+        "search": {
+            "prompts": sizes.searched[1].num_prompts,
+            "tokens_per_prompt": sizes.searched[1].num_tokens,
+            "runs": [one._asdict() for one in search],
         },
-        "event_world_with_contention_rounds_per_s": {
-            name: events_per_s(schedule, contended, replay, options.repeats)
-            for name, schedule in EVENT_SCHEDULES.items()
-            if schedule.method == "mirror"
+        "growth": growth,
+        "growth_texts": {
+            "schedules": f"{sizes.few_texts.num_prompts} prompts, {sizes.few_texts.num_tokens} tokens each",
+            "prompts": f"{sizes.few_schedules} schedules, {TOKENS_OF_MANY} tokens each",
         },
-        "event_world_on_a_memory_pool_rounds_per_s": {
-            name: events_per_s(schedule, pooled(free), replay, options.repeats)
-            for name, schedule in EVENT_SCHEDULES.items()
-        },
-        "event_world_with_eight_devices_rounds_per_s": {
-            name: events_per_s(schedule, tensor_parallel(free), replay, options.repeats)
-            for name, schedule in EVENT_SCHEDULES.items()
-        },
-        "evaluator_schedules": len(schedules),
-        "evaluator_rounds_per_s": {
-            name: evaluated_per_s(schedules, profile, replay, options.repeats)
-            for name, profile in (("without contention", free), ("with contention", contended))
-        },
-        "evaluator_first_time_rounds_per_s": evaluated_per_s(schedules, contended, None, options.repeats),
     }
-    print(json.dumps(result, indent=2))
+    print(json.dumps(result["goals"], indent=2))
     write_result(options.output, result)
 
 
-def events_per_s(schedule: Schedule, profile: Profile, replay: Replay, repeats: int) -> int:
-    """Rounds that the event world plays in a second."""
-    traces = simulate(schedule, profile, replay, trace=False)
-    num_rounds = sum(len(trace.rounds) for trace in traces)
-    return round(num_rounds / best_s(lambda: simulate(schedule, profile, replay, trace=False), repeats))
-
-
-def evaluated_per_s(schedules: list[Schedule], profile: Profile, replay: Replay | None, repeats: int) -> int:
-    """Rounds that the evaluator visits in a second; without a replay it makes one each time."""
-    record = made_up_record()
-    num_rounds = sum(found.num_rounds for found in evaluate(schedules, profile, replay or record))
-    return round(num_rounds / best_s(lambda: evaluate(schedules, profile, replay or record), repeats))
-
-
-def best_s(work: Callable[[], object], repeats: int) -> float:
-    """The shortest of several times."""
-    times = []
+def measured_cases(repeats: int) -> dict[str, dict[str, Any]]:
+    """Rounds per second of every case, by CPU time and by wall time, all repeats of it."""
+    work = dict(_cases())
+    rounds = {name: one() for name, one in work.items()}
+    found: dict[str, dict[str, Any]] = {
+        name: {"rounds": count, "rounds_per_cpu_s": [], "rounds_per_wall_s": []} for name, count in rounds.items()
+    }
     for _ in range(repeats):
-        start_s = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start_s)
-    return min(times)
+        for name, one in work.items():
+            process_s, wall_s = time.process_time(), time.perf_counter()
+            one()
+            found[name]["rounds_per_cpu_s"].append(round(rounds[name] / (time.process_time() - process_s)))
+            found[name]["rounds_per_wall_s"].append(round(rounds[name] / (time.perf_counter() - wall_s)))
+    return found
 
 
-def search_space() -> list[Schedule]:
-    """Some hundred schedules of all kinds."""
-    schedules = [EVENT_SCHEDULES["autoregressive"]]
-    windows, top_k = range(1, MAX_WINDOW + 1), (1, 2, 4, 8)
-    schedules += [Schedule(method="speculative", **LANES, num_speculative_tokens=window) for window in windows]
-    for window, roots in product(windows, top_k):
-        common = {"method": "mirror", **LANES, "num_speculative_tokens": window}
-        schedules.append(Schedule(**common, root_source="draft", draft_top_k=roots))
-        for layer in EXIT_LAYERS:
-            at_exit = {"exit_layer": layer, "exit_top_k": roots}
-            schedules.append(Schedule(**common, root_source="exit", **at_exit))
-            schedules.append(Schedule(**common, root_source="hybrid", **at_exit, draft_top_k=1))
-    return schedules
+def _cases() -> Iterator[tuple[str, Callable[[], int]]]:
+    """What is done in every repeat, and returns how many rounds that were."""
+    record, free, slowed = made_up_record(), machine(contended=False), machine(contended=True)
+    replay, space = Replay(record), search_space()
+
+    def events(schedule: Schedule, profile: Profile) -> int:
+        return sum(len(trace.rounds) for trace in simulate(schedule, profile, replay, trace=False))
+
+    def arrays(profile: Profile, *, anew: bool) -> int:
+        return sum(found.num_rounds for found in evaluate(space, profile, record if anew else replay))
+
+    for kind, profile in ((POOL, pooled(free)), (SLOWED, slowed), (EIGHT, tensor_parallel(free))):
+        for name, schedule in SCHEDULES.items():
+            yield f"events, {kind}: {name}", lambda one=schedule, profile=profile: events(one, profile)
+    for kind, profile in (("free", free), ("slowdowns", slowed), ("memory pool", pooled(free))):
+        yield f"{ARRAYS}: {kind}", lambda profile=profile: arrays(profile, anew=False)
+    yield f"{ARRAYS_ANEW}: slowdowns", lambda: arrays(slowed, anew=True)
 
 
-def made_up_record() -> AcceptanceRecord:
-    """Random texts of which draft and exits know a share."""
-    random = np.random.default_rng(0)
-    prompts = tuple(_prompt(random, index) for index in range(NUM_PROMPTS))
-    return AcceptanceRecord(
-        target="made up",
-        drafter="made up",
-        dtype="",
-        max_window=MAX_WINDOW,
-        max_new_tokens=NUM_TOKENS,
-        exit_layers=EXIT_LAYERS,
-        prompts=prompts,
-    )
+def grown(sizes: tuple[int, ...], run: Callable[[int], Taken], num_runs: int) -> list[dict[str, Any]]:
+    """What ever larger sizes take, all sizes in every turn."""
+    found: list[list[Taken]] = [[] for _ in sizes]
+    for _ in range(num_runs):
+        for size, runs in zip(sizes, found, strict=True):
+            runs.append(run(size))
+    return [{"size": size, "runs": [one._asdict() for one in runs]} for size, runs in zip(sizes, found, strict=True)]
 
 
-def machine(*, contended: bool) -> Profile:
-    """Two lanes, costs like those of a small model on two cores."""
-    slowed = Contention(lanes=("target", "draft"), slowdown=(1.04, 1.06), source="made up")
-    return Profile(
-        host={},
-        target="made up",
-        drafter="made up",
-        dtype="",
-        num_layers=30,
-        lanes=(_lane("target"), _lane("draft")),
-        links=(LinkProfile(lanes=("target", "draft"), latency_s=5e-5, bytes_per_s=2e9, source="made up"),),
-        contention=(slowed,) if contended else (),
-        round_overhead_s=1.5e-4,
-    )
+def goals(
+    cases: dict[str, dict[str, Any]], search: list[Taken], growth: dict[str, list[dict[str, Any]]]
+) -> Iterator[dict[str, Any]]:
+    """Every goal with what was found; by CPU time, and the slower runs where there are several."""
+    for kind, least in ROUNDS_PER_S.items():
+        for name, case in cases.items():
+            if name.startswith((f"events, {kind}:", f"{kind}:")):
+                found = round(median(case["rounds_per_cpu_s"]))
+                yield {"of": name, "rounds_per_s": found, "at_least": least, "is_reached": found >= least}
+    count = min(one.count for one in search)
+    seconds, peak = max(one.process_s for one in search), max(one.peak_bytes for one in search)
+    yield {"of": f"search of {count}", "seconds": seconds, "at_most": SEARCH_S, "is_reached": seconds <= SEARCH_S}
+    yield {"of": f"search of {count}", "bytes": peak, "at_most": SEARCH_BYTES, "is_reached": peak <= SEARCH_BYTES}
+    for name, sizes in growth.items():
+        power = exponent(sizes)
+        most = sizes[-1]["size"]
+        yield {
+            "of": f"growth to {most} {name}",
+            "exponent": power,
+            "at_most": EXPONENT,
+            "is_reached": power <= EXPONENT,
+        }
 
 
-def pooled(profile: Profile) -> Profile:
-    """Both lanes take 50 GB/s, of a memory that has 80."""
-    lanes = tuple(
-        lane.model_copy(
-            update={part: _with_traffic(getattr(lane, part)) for part in ("layer", "lm_head", "draft_step")}
-        )
-        for lane in profile.lanes
-    )
-    return profile.model_copy(update={"lanes": lanes, "memory_pool_bytes_per_s": 8e10})
-
-
-def tensor_parallel(profile: Profile) -> Profile:
-    """The target on eight devices, two all-reduces a layer."""
-    target, draft = profile.lanes
-    group = DeviceGroup(
-        num_devices=8,
-        latency_s=2e-6,
-        bytes_per_s=4.5e11,
-        reduced_bytes_per_row=1e4,
-        all_reduces={"layer": 2},
-        source="made up",
-    )
-    return profile.model_copy(update={"lanes": (target.model_copy(update={"group": group}), draft)})
-
-
-def _with_traffic(table: LatencyTable) -> LatencyTable:
-    return table.model_copy(update={"bytes_per_call": 5e10 * table.seconds[0][0]})
-
-
-def _prompt(random: np.random.Generator, index: int) -> PromptRecord:
-    text = random.integers(0, VOCABULARY, NUM_TOKENS).astype(np.int32)
-    ranked = [_ranked(random, text) for _ in range(1 + len(EXIT_LAYERS))]
-    following = np.lib.stride_tricks.sliding_window_view(np.pad(ranked[0][:, 0], (0, MAX_WINDOW)), MAX_WINDOW)
-    return PromptRecord(
-        name=f"prompt {index}",
-        category="",
-        prompt_length=20 + index,
-        text=text,
-        rollouts=following[:NUM_TOKENS].copy(),
-        feature_rollouts=np.zeros((0, MAX_WINDOW), dtype=np.int32),
-        alternatives=ranked[0],
-        exits=dict(zip(EXIT_LAYERS, ranked[1:], strict=True)),
-    )
-
-
-def _ranked(random: np.random.Generator, text: np.ndarray) -> np.ndarray:
-    """Nine ids for every position, the text's own first where it is known."""
-    ids = np.argsort(random.random((NUM_TOKENS, VOCABULARY)), axis=1)[:, :9].astype(np.int32)
-    known = random.random(NUM_TOKENS) < SHARE_KNOWN
-    ids[known, 0] = text[known]
-    return ids
-
-
-def _lane(name: str) -> LaneProfile:
-    return LaneProfile(
-        name=name,
-        device="cpu",
-        dispatch_s=1.2e-4,
-        layer=_table(1.2e-3),
-        lm_head=_table(5e-3),
-        exit={layer: _table(1.5e-3) for layer in EXIT_LAYERS},
-        draft_step=_table(6e-3),
-    )
-
-
-def _table(one_row_s: float) -> LatencyTable:
-    rows, contexts = (1, 2, 4, 8, 16, 32, 96), (0, 128, 512)
-    seconds = tuple(tuple(one_row_s * (1 + 0.02 * row + context / 1e4) for context in contexts) for row in rows)
-    return LatencyTable(rows=rows, contexts=contexts, seconds=seconds, source="made up")
+def exponent(sizes: list[dict[str, Any]]) -> float:
+    """Of cost as a power of the size: the slope of a line through all sizes, both on scales of logarithms."""
+    seconds = [min(one["process_s"] for one in size["runs"]) for size in sizes]
+    return float(np.polyfit(np.log([size["size"] for size in sizes]), np.log(seconds), 1)[0])
 
 
 def _options() -> argparse.Namespace:
     parser = arguments(__doc__)
-    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--quick", action="store_true", help="all of it once and small")
+    parser.add_argument("--schedules", type=int, nargs="*", default=[], help="more sizes of growth, such as 1000000")
     parser.add_argument("--output", type=Path, default=RESULTS / "simulator_speed.json")
     return parser.parse_args()
 

@@ -14,6 +14,7 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class AcceptanceRecord:
     """Records of several prompts by one model pair.
 
@@ -161,14 +162,22 @@ class AcceptanceRecord:
         lengths = [(prompt.prompt_length, len(prompt.text)) for prompt in self.prompts]
         return range(min(before for before, _ in lengths) - 1, max(before + text for before, text in lengths) - 1)
 
-    @property
+    @cached_property
     def has_features(self) -> bool:
         """Whether rollouts of a draft with exit features were recorded."""
         return all(len(prompt.feature_rollouts) == len(prompt.text) for prompt in self.prompts)
 
     def num_candidates(self, exit_layer: int | None) -> int:
         """Ids per position of an exit, or of the draft for None: the fewest of all prompts."""
-        return min((prompt.candidates(exit_layer).shape[1] for prompt in self.prompts), default=0)
+        known = self._num_candidates
+        if exit_layer not in known:
+            known[exit_layer] = min((prompt.candidates(exit_layer).shape[1] for prompt in self.prompts), default=0)
+        return known[exit_layer]
+
+    @cached_property
+    def _num_candidates(self) -> dict[int | None, int]:
+        """What `num_candidates` has found: it is asked for every schedule of a search."""
+        return {}
 
     def save(self, path: str | Path) -> None:
         """Write a `.npz` file (no pickled objects) atomically.

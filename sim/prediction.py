@@ -11,8 +11,8 @@ import numpy as np
 
 from decoding.student_t import t_quantile
 from hwprofiles.profile import Profile
-from sim.acceptance.acceptance_model import Walk
-from sim.cost.cost_model import Floats, Ints
+from sim.acceptance.walk import Walk
+from sim.cost.cost_model import Floats
 from sim.cost.durations import Durations
 from sim.error_shares import DRAWS, Errors, ErrorShare, error_shares, relative_error
 
@@ -135,11 +135,10 @@ def summarise(
     acceptance_source: str,
 ) -> Prediction:
     """The prediction that timed rounds amount to, after so long a prefill of each prompt."""
-    decode_s = _by_prompt(walk, times.seconds)
-    tokens = _by_prompt(walk, walk.num_committed)
+    decode_s, tokens = walk.sums(times.seconds), walk.tokens_by_prompt
     total_s, num_tokens, num_rounds = float(decode_s.sum()), int(tokens.sum()), len(walk.prompt)
-    waits = Bottlenecks(**times.waits_s)
-    first_s = (times.seconds - times.handing_over_s)[walk.is_first]
+    waits, first = Bottlenecks(**times.waits_s), walk.first.index
+    first_s = times.seconds[first] - times.handing_over_s[first]
     return Prediction(
         tpot_s=total_s / num_tokens,
         errors=_errors(profile, durations, waits, times, total_s) | _chance(walk, decode_s / tokens),
@@ -150,7 +149,7 @@ def summarise(
         prompt_decode_s=tuple(decode_s.tolist()),
         num_tokens=num_tokens,
         num_rounds=num_rounds,
-        num_accepted_tokens=int(np.minimum(walk.num_accepted, walk.num_committed).sum()),
+        num_accepted_tokens=walk.num_accepted_tokens,
         mean_acceptance_length=num_tokens / num_rounds,
         reuse_rate=times.num_hits / times.num_asked if times.num_asked else float("nan"),
         target_busy_s=times.target_busy_s,
@@ -159,10 +158,6 @@ def summarise(
         bottlenecks=waits,
         source="; ".join((acceptance_source, *durations.sources)),
     )
-
-
-def _by_prompt(walk: Walk, values: Floats | Ints) -> Floats:
-    return np.bincount(walk.prompt, weights=values, minlength=walk.num_prompts).astype(np.float64)
 
 
 def _chance(walk: Walk, tpot_s: Floats) -> dict[str, ErrorShare]:

@@ -10,6 +10,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from decoding.yaml_file import write_atomically
 from planner.platform_plan.advice import advice, headline, interval, schedule_names_of
+from planner.platform_plan.batches import BatchPlan, names_of
 from planner.platform_plan.evidence import Evidence, public_evidence
 from planner.platform_plan.four_arms import STREAMS_SOURCE, Arm, four_arms
 from planner.platform_plan.platform_plan import PlatformPlan
@@ -18,13 +19,13 @@ from planner.wording import factor, milliseconds, schedule_names
 _MOST_ROWS: Final = 40
 
 
-def write_page(plan: PlatformPlan, path: Path) -> None:
+def write_page(plan: PlatformPlan, path: Path, batches: BatchPlan | None = None) -> None:
     """Write the page atomically."""
-    write_atomically(path, render_page(plan))
+    write_atomically(path, render_page(plan, batches))
 
 
-def render_page(plan: PlatformPlan) -> str:
-    """The page as text."""
+def render_page(plan: PlatformPlan, batches: BatchPlan | None = None) -> str:
+    """The page as text; of batches too, where that was asked."""
     environment = ImmutableSandboxedEnvironment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
     )
@@ -39,6 +40,8 @@ def render_page(plan: PlatformPlan) -> str:
         arms=_arms(plan),
         streams=_streams(plan),
         evidence=public_evidence(),
+        batches=batches,
+        batch_rows=[] if batches is None else list(zip(names_of(batches), batches.choices.items(), strict=True)),
     )
 
 

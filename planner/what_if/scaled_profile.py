@@ -8,7 +8,7 @@ from hwprofiles.profile import LanePart, Profile
 
 Part = Literal["target", "draft", "link"]
 
-_TARGET: Final[tuple[LanePart, ...]] = ("layer", "lm_head", "exit")
+_TARGET: Final[tuple[LanePart, ...]] = ("layer", "lm_head", "exit", "prefill")
 _DRAFT: Final[tuple[LanePart, ...]] = (
     "draft_step",
     "draft_step_features",
@@ -16,14 +16,17 @@ _DRAFT: Final[tuple[LanePart, ...]] = (
     "draft_streams",
     "heads",
     "streams",
+    "draft_prefill",
+    "head_prefill",
 )
 
 
 def with_speed(profile: Profile, part: Part, factor: float) -> Profile:
     """`profile` with one part `factor` times as fast, on all lanes or links.
 
-    `target` is its layers, output head and exits; `draft` steps of whatever drafts, and what streams add to the
-    target's pass; `link` latency and bandwidth. Dispatch and the driver's own time stay.
+    `target` is its layers, output head, exits and reading of prompts; `draft` steps of whatever drafts, its reading of
+    prompts, and what streams add to the target's pass; `link` latency and bandwidth. Dispatch and the driver's own time
+    stay.
     """
     if part == "link":
         links = tuple(

@@ -7,16 +7,15 @@ rounds of all prompts as arrays. `sim.acceptance.replay` answers from an accepta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from decoding.errors import ConfigError
 from decoding.messages import NO_WINDOW, Verdict, Window
 from decoding.schedule import MAX_WINDOW, Schedule
 from sim.acceptance.stream_guesses import Guessing
+from sim.acceptance.walk import Walk
 from sim.cost.cost_model import Ints
 from sim.cost.round_plan import RoundShape, tree_shape
 
@@ -45,40 +44,6 @@ class Answers(NamedTuple):
     prompt_length: int
     num_tokens: int
     rounds: list[Answer]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Walk:
-    """All rounds of all prompts that a kind of window leads through, prompt by prompt in order; arrays [rounds].
-
-    Attributes:
-        prompt: index of the prompt.
-        position: new tokens committed before the round.
-        context: committed tokens, prompt included, minus one.
-        num_drafted: tokens in the window.
-        num_accepted: drafted tokens that the target accepts, not cut.
-        num_committed: tokens appended, cut at the end of the sequence.
-        is_first, is_last: whether the round is the prompt's first or last.
-        num_prompts: prompts walked through; each has a round at least.
-        is_drawn: whether the texts were drawn, so that other draws would take other times.
-    """
-
-    prompt: Ints
-    position: Ints
-    context: Ints
-    num_drafted: Ints
-    num_accepted: Ints
-    num_committed: Ints
-    is_first: NDArray[np.bool_]
-    is_last: NDArray[np.bool_]
-    num_prompts: int
-    is_drawn: bool = False
-
-    @property
-    def prompt_lengths(self) -> list[int]:
-        """Tokens of every prompt."""
-        lengths: list[int] = (self.context[self.is_first] + 1).tolist()
-        return lengths
 
 
 class Acceptance(Protocol):
@@ -214,6 +179,7 @@ class DrawnAcceptance:
             num_committed=np.minimum(step, length - start),
             is_first=rounds == 0,
             is_last=start + step >= length,
+            contexts=self.contexts(max_new_tokens),
             num_prompts=len(advance),
         )
 

@@ -33,6 +33,8 @@ class RootRanks:
         self._joined = joined
         self._places: dict[tuple[int | None, bool, bool], tuple[Ints, Ints]] = {}
         self._fresh: dict[tuple[object, ...], tuple[float, float]] = {}
+        self._last_ranks: dict[bool, tuple[object, Ints, Ints, Ints]] = {}
+        self._exit_ranks_of: tuple[object, tuple[Ints, ...]] = (None, ())
 
     def branches(self, schedule: Schedule, at: Ints, accepted: Ints) -> Ints:
         """`MISS`, `FROM_DRAFT` or `FROM_EXIT` for rounds of a mirror schedule that a next token follows, [R]."""
@@ -72,16 +74,28 @@ class RootRanks:
 
     def _fresh_roots(self, schedule: Schedule) -> tuple[float, float]:
         """Mean number of exit roots in a row that are not the draft's: in the window, and after it."""
-        exits = self._joined.candidates(schedule.exit_layer)[:, : schedule.num_exit_candidates]
-        everywhere = np.arange(len(exits))
 
-        def mean(drafted: Ints) -> float:
-            roots = self._draft_roots(everywhere, drafted, schedule.draft_top_k)
-            taken = _is_in(exits, roots) | (exits == drafted[:, None])
-            return float(np.minimum(schedule.exit_top_k, (~taken).sum(axis=1)).mean())
+        def mean(rank: Ints) -> float:
+            is_fresh = rank[: schedule.num_exit_candidates] >= schedule.draft_top_k
+            return float(np.minimum(schedule.exit_top_k, is_fresh.sum(axis=0)).mean())
 
-        first = self._joined.drafts(schedule).tokens[:, 0].astype(np.int64)
-        return mean(first), mean(np.full(len(exits), NO_TOKEN))
+        in_window, after_it = self._exit_ranks(schedule)
+        return mean(in_window), mean(after_it)
+
+    def _exit_ranks(self, schedule: Schedule) -> tuple[Ints, ...]:
+        """Ranks of the exit's candidates among the draft's in a row of the window, and after it, [K, T].
+
+        The drafted token and unused places, which are no roots, come before all.
+        """
+        key = schedule.exit_layer, schedule.verification
+        if self._exit_ranks_of[0] != key:
+            candidates, drafts = self._joined.candidates(None), self._joined.drafts(schedule)
+            tokens, drafted = self._joined.candidates(schedule.exit_layer).T, drafts.tokens[:, 0]
+            place = np.stack([_place(candidates, row) for row in tokens])
+            place[tokens == NO_TOKEN] = -1
+            in_window = rank_without(place, _place(candidates, drafted))
+            self._exit_ranks_of = key, (np.where(tokens == drafted, -1, in_window), place)
+        return self._exit_ranks_of[1]
 
     def _among_exit_roots(self, schedule: Schedule, at: Ints, accepted: Ints) -> NDArray[np.bool_]:
         """Whether the outcome is a root of the exit; in `hybrid` it may be one of the draft's as well."""
@@ -99,11 +113,22 @@ class RootRanks:
         return found
 
     def _ranks(self, exit_layer: int | None, schedule: Schedule, at: Ints, accepted: Ints) -> tuple[Ints, Ints]:
-        """(rank without the drafted token, place with it) of the target's token among a source's candidates."""
-        following, refused_at = self._table(exit_layer, schedule)
-        place = following[at + accepted]
-        refused = np.where(accepted < schedule.num_speculative_tokens, refused_at[at], NOWHERE)
-        return rank_without(place, refused), place
+        """(rank without the drafted token, place with it) of the target's token among a source's candidates.
+
+        The last ones of drafts and of exits are kept: schedules that differ in budgets follow each other.
+        """
+        key = exit_layer, schedule.num_speculative_tokens, *self._key(schedule)
+        kept = self._last_ranks.get(exit_layer is None)
+        if kept is None or kept[0] != key or kept[1] is not at:
+            following, refused_at = self._table(exit_layer, schedule)
+            place = following[at + accepted]
+            refused = np.where(accepted < schedule.num_speculative_tokens, refused_at[at], NOWHERE)
+            kept = self._last_ranks[exit_layer is None] = key, at, rank_without(place, refused), place
+        return kept[2], kept[3]
+
+    def _key(self, schedule: Schedule) -> tuple[bool, bool]:
+        """What decides which chains are drafted."""
+        return schedule.exit_features, self._joined.record.samples_drafts(schedule)
 
     def _table(self, exit_layer: int | None, schedule: Schedule) -> tuple[Ints, Ints]:
         """Places among the candidates of one source, [T].
@@ -111,7 +136,7 @@ class RootRanks:
         Of the text's token at a position among the candidates for that position, and of the drafted token that the
         target refuses in a round from there among the candidates for its place.
         """
-        key = (exit_layer, schedule.exit_features, self._joined.record.samples_drafts(schedule))
+        key = exit_layer, *self._key(schedule)
         if key not in self._places:
             joined = self._joined
             drafts = joined.drafts(schedule)

@@ -18,15 +18,19 @@ import numpy as np
 from decoding.messages import NO_WINDOW, Verdict, Window
 from decoding.record import AcceptanceRecord, round_starts
 from decoding.schedule import Schedule
-from sim.acceptance.acceptance_model import MISS, NO_TOKEN, Acceptance, Answers, Walk
+from sim.acceptance.acceptance_model import MISS, NO_TOKEN, Acceptance, Answers
 from sim.acceptance.branch_hits import RootRanks
 from sim.acceptance.joined_record import Drafts, JoinedRecord
 from sim.acceptance.stream_guesses import Guessing
+from sim.acceptance.walk import Rounds, Walk
 from sim.cost.cost_model import Ints
 from sim.cost.round_plan import RoundShape, tree_shape
 
 Decided = tuple[list[Window], list[Verdict]]
 """What is drafted in each round, and what the target decides on it."""
+
+MOST_KEPT = 4096
+"""Of so many schedules is kept whether they are covered: that is asked several times of each."""
 
 
 class Everywhere(NamedTuple):
@@ -58,6 +62,7 @@ class Replay:
         self._prompt_lengths = np.array([prompt.prompt_length for prompt in record.prompts])
         self._walks: dict[tuple[object, ...], Walk] = {}
         self._missing: dict[Schedule, str | None] = {}
+        self._starts_of: dict[Rounds, Ints] = {}  # among the positions of all texts together
         self._most_steps: dict[tuple[int, int, bool], int] = {}
 
     @property
@@ -77,6 +82,8 @@ class Replay:
     def missing(self, schedule: Schedule) -> str | None:
         """See `Acceptance`."""
         if schedule not in self._missing:
+            if len(self._missing) >= MOST_KEPT:
+                self._missing.clear()
             self._missing[schedule] = self.record.missing(schedule)
         return self._missing[schedule]
 
@@ -131,9 +138,10 @@ class Replay:
         """See `Acceptance`."""
         branches = np.full(len(walk.prompt), MISS, dtype=np.int64)
         if schedule.traits.overlaps:
-            asked = np.flatnonzero(~walk.is_last)
-            at = self._joined.starts[walk.prompt[asked]] + walk.position[asked]
-            branches[asked] = self._roots.branches(schedule, at, walk.num_accepted[asked])
+            asked = walk.every.going_on
+            if asked not in self._starts_of:
+                self._starts_of[asked] = self._joined.starts[walk.prompt[asked.index]] + walk.position[asked.index]
+            branches[asked.index] = self._roots.branches(schedule, self._starts_of[asked], asked.num_accepted)
         return branches
 
     def branches_of_no_window(self, schedule: Schedule, at: Ints) -> Ints:
@@ -240,6 +248,7 @@ class Replay:
             num_committed=np.minimum(accepted[at] + 1, left),
             is_first=position == 0,
             is_last=accepted[at] + 1 >= left,
+            contexts=self.contexts(max_new_tokens),
             num_prompts=len(rounds),
             is_drawn=self.record.assumed is not None,
         )

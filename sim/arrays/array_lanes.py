@@ -4,7 +4,11 @@ Every round begins with both lanes idle, so its duration depends on its position
 the round before left unread, and on nothing else. The generator is driven through two rounds: the first one represents
 all first rounds of prompts, the second all others. Waiting for a handle adds its time to every round it represents, and
 to what was waited for. So it is exact for every method whose rounds ask the same of the lanes, the first of a text
-excepted. Arrays are over rounds unless they say [contexts].
+excepted.
+
+Most of that depends on a round's context only: it is added up by context, and looked up once for all rounds.
+
+Shape legend: R rounds of a walk, G of a group, C contexts.
 """
 
 from __future__ import annotations
@@ -17,7 +21,8 @@ from numpy.typing import NDArray
 
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
-from sim.acceptance.acceptance_model import FROM_DRAFT, MISS, NO_TOKEN, Walk
+from sim.acceptance.acceptance_model import MISS, NO_TOKEN
+from sim.acceptance.walk import Rounds, Walk
 from sim.arrays.mirror_round import RoundAhead, look_ahead
 from sim.cost.cost_model import Floats, Ints
 from sim.cost.durations import Durations
@@ -40,7 +45,7 @@ class Decided(NamedTuple):
 
 Handle = Callable[[], object]
 """Work under way: notes that it was waited for, and gives the reply."""
-Wait = Callable[[Ints], None]
+Wait = Callable[[Rounds], None]
 """Adds what the given rounds wait for."""
 
 _WINDOW = Window((NO_TOKEN,))
@@ -74,8 +79,10 @@ class ArrayLanes:
         self._asked: list[tuple[Wait, int]] = []
         self._num_begun, self._begins = 0, True
         self._ahead: RoundAhead | None = None
-        self._place: Ints = decided.walk.context - durations.first_context
-        self._times = RoundTimes(np.zeros(len(self._place)), np.zeros(len(self._place)))
+        walk = decided.walk
+        self._of_kind = {1: walk.first, 2: walk.later, 3: walk.every}
+        self._at_place_s: dict[Rounds, Floats] = {}
+        self._times = RoundTimes(np.zeros(len(walk.prompt)), np.zeros(len(walk.prompt)))
 
     @property
     def is_over(self) -> bool:
@@ -121,8 +128,6 @@ class ArrayLanes:
 
     def times(self) -> RoundTimes:
         """What all rounds waited for."""
-        is_first = self._decided.walk.is_first
-        of_kind = {1: np.flatnonzero(is_first), 2: np.flatnonzero(~is_first), 3: np.arange(len(is_first))}
         asked = self._asked
         while asked:  # once, but for methods that wait for the same twice in a round
             together: dict[Wait, int] = {}
@@ -133,9 +138,13 @@ class ArrayLanes:
                 else:
                     together[wait] = together.get(wait, 0) | kind
             for wait, kinds in together.items():
-                wait(of_kind[kinds])
+                wait(self._of_kind[kinds])
             asked = again
-        return self._times
+        times = self._times
+        for rounds, seconds_C in self._at_place_s.items():
+            times.seconds[rounds.index] += seconds_C[rounds.place]
+        times.seconds += times.handing_over_s
+        return times
 
     def _operation(self, wait: Wait, reply: object) -> Handle:
         """An operation of the round under way, which it begins if it is the first."""
@@ -153,121 +162,124 @@ class ArrayLanes:
 
         return handle
 
-    def _add(self, rounds: Ints, overhead_s: float, **seconds: Floats) -> None:
-        """Time of every round by what is waited for."""
-        self._times.seconds[rounds] += sum(seconds.values(), start=overhead_s)
-        for cause, waited_s in seconds.items():
-            self._times.waits_s[cause] += _total(waited_s)
-        self._times.waits_s["overhead"] += len(rounds) * overhead_s
+    def _add(self, rounds: Rounds, overhead_s: float, **seconds_C: Floats) -> None:
+        """Time of rounds by what is waited for, as long by all in the same context."""
+        before_s = self._at_place_s.get(rounds, np.zeros(1))
+        self._at_place_s[rounds] = sum(seconds_C.values(), start=before_s + overhead_s)
+        for cause, waited_s in seconds_C.items():
+            self._times.waits_s[cause] += rounds.total(waited_s)
+        self._times.waits_s["overhead"] += len(rounds.place) * overhead_s
 
-    def _verify(self, rounds: Ints) -> None:
+    def _add_each(self, rounds: Rounds, overhead_s: float, **seconds_G: Floats) -> None:
+        """The same by every round for itself."""
+        self._times.seconds[rounds.index] += sum(seconds_G.values(), start=overhead_s)
+        for cause, waited_s in seconds_G.items():
+            self._times.waits_s[cause] += float(waited_s.sum())
+        self._times.waits_s["overhead"] += len(rounds.place) * overhead_s
+
+    def _verify(self, rounds: Rounds) -> None:
         overhead_s = 2 * self._durations.target_half_s + self._durations.round_overhead_s
         widths = self._durations.plan.widths
         if len(widths) == 1:
             self._compute(rounds, 0, "target_verify", overhead_s)
             return
-        segments = np.searchsorted(widths, self._decided.walk.num_drafted[rounds])
-        for segment in np.unique(segments).tolist():
-            self._compute(rounds[segments == segment], segment, "target_verify", overhead_s)
+        for width, some in rounds.by_width.items():
+            self._compute(some, widths.index(width), "target_verify", overhead_s)
 
-    def _prefix(self, rounds: Ints) -> None:
+    def _prefix(self, rounds: Rounds) -> None:
         self._compute(rounds, 0, "target_prefix", self._durations.target_half_s)
 
-    def _suffix(self, rounds: Ints) -> None:
+    def _suffix(self, rounds: Rounds) -> None:
         overhead_s = self._durations.target_half_s + self._durations.round_overhead_s
         self._compute(rounds, 1, "target_suffix", overhead_s)
 
-    def _compute(self, rounds: Ints, segment: int, cause: str, overhead_s: float) -> None:
+    def _compute(self, rounds: Rounds, segment: int, cause: str, overhead_s: float) -> None:
         """A segment of the target."""
-        place, durations = self._place[rounds], self._durations
-        waits_s = {cause: durations.segments_s[segment][place]}
-        self._times.target_busy_s += _total(waits_s[cause])
+        durations, times = self._durations, self._times
+        waits_s = {cause: durations.segments_s[segment]}
+        times.target_busy_s += rounds.total(waits_s[cause])
         if durations.plan.streams:
-            waits_s["draft"] = durations.streams_s[segment][place]
+            waits_s["draft"] = durations.streams_s[segment]
             waits_s[cause] = waits_s[cause] - waits_s["draft"]
         if self._ahead:
-            waits_s["contention"] = self._ahead.slowed_s[segment, place]
-            self._times.target_busy_s += _total(waits_s["contention"])
+            waits_s["contention"] = self._ahead.slowed_s[segment]
+            times.target_busy_s += rounds.total(waits_s["contention"])
         self._add(rounds, overhead_s, **waits_s)
 
-    def _first_rollout(self, rounds: Ints) -> None:
-        self._draft(rounds, np.zeros(len(rounds), dtype=np.int64), self._window_s(rounds))
+    def _first_rollout(self, rounds: Rounds) -> None:
+        self._draft(rounds, np.zeros_like(rounds.place), self._window_s(rounds.num_drafted))
 
-    def _rollout(self, rounds: Ints) -> None:
-        accepted, messages = self._decided.walk.num_accepted[rounds - 1], self._durations.messages
-        channel_s = self._window_s(rounds)
+    def _rollout(self, rounds: Rounds) -> None:
+        accepted, messages = rounds.accepted_before, self._durations.messages
+        channel_s = self._window_s(rounds.num_drafted)
         if messages.to_draft:
             channel_s = channel_s + messages.verdict_s[accepted]
         self._draft(rounds, np.array(self._durations.plan.unread)[accepted], channel_s)
 
-    def _window_s(self, rounds: Ints) -> Floats:
-        """How long the windows of rounds are on their way to the target's lane."""
+    def _window_s(self, num_drafted: Ints) -> Floats:
+        """How long windows are on their way to the target's lane."""
         messages = self._durations.messages
-        return messages.window_s[self._decided.walk.num_drafted[rounds]] if messages.to_target else np.zeros(1)
+        return messages.window_s[num_drafted] if messages.to_target else np.zeros(1)
 
-    def _draft(self, rounds: Ints, unread: Ints, channel_s: Floats) -> None:
+    def _draft(self, rounds: Rounds, unread: Ints, channel_s: Floats) -> None:
         """A whole window, after reading so many tokens before the last committed one; messages take so long."""
-        durations, guesses, place = self._durations, self._decided.guesses, self._place[rounds]
+        durations, guesses, place = self._durations, self._decided.guesses, rounds.place
         if guesses is None:
-            seconds = durations.rollout_s[unread, place]
+            seconds = _entries(durations.rollout_s, unread, place)
         else:
-            seconds = durations.catch_up_s[unread, place] + self._guessed_s(guesses[1, rounds], place)
-        self._add(rounds, 2 * durations.draft_half_s, channel=channel_s, draft=seconds)
-        self._times.draft_busy_s += _total(seconds)
+            seconds = _entries(durations.catch_up_s, unread, place) + self._guessed_s(guesses[1, rounds.index], place)
+        self._add_each(rounds, 2 * durations.draft_half_s, channel=channel_s, draft=seconds)
+        self._times.draft_busy_s += float(seconds.sum())
 
-    def _hide_branches(self, rounds: Ints) -> None:
+    def _hide_branches(self, rounds: Rounds) -> None:
         assert self._ahead is not None, "no branches to hide"
-        self._times.hidden_draft_s += _total(self._ahead.hidden_s[self._place[rounds]])
+        self._times.hidden_draft_s += rounds.total(self._ahead.hidden_s)
 
-    def _take(self, rounds: Ints) -> None:
-        ahead, is_last, times = self._ahead, self._decided.walk.is_last[rounds], self._times
+    def _take(self, rounds: Rounds) -> None:
+        ahead, times, going_on = self._ahead, self._times, rounds.going_on
         assert ahead is not None, "no branch to take"
-        times.draft_busy_s += _total(ahead.last_busy_s[self._place[rounds[is_last]]])
-        rounds = rounds[~is_last]
-        here, is_miss = self._place[rounds], self._decided.branches[rounds] == MISS
-        missing_s = self._missing_s(rounds, ahead, is_miss)
-        waited_s = ahead.boundary_s[here] + missing_s
-        overhead_s = 2 * self._durations.draft_half_s
-        channel_s = ahead.channel_s[here] + self._window_s(rounds + 1)
-        times.handing_over_s[rounds] = overhead_s + channel_s + waited_s
-        self._add(
-            rounds,
-            overhead_s,
-            channel=channel_s,
-            draft=np.where(is_miss, 0.0, waited_s),
-            fallback=np.where(is_miss, waited_s, 0.0),
-        )
-        times.draft_busy_s += _total(ahead.busy_s[here]) + _total(missing_s)
-        times.num_hits += int(np.count_nonzero(~is_miss))
-        times.num_asked += len(rounds)
+        is_miss = self._decided.branches[going_on.index] == MISS
+        missing_s = self._missing_s(going_on, ahead, is_miss)
+        waited_s = ahead.boundary_s[going_on.place] + missing_s
+        overhead_s, missed_s = 2 * self._durations.draft_half_s, float(waited_s @ is_miss)
+        channel_s = ahead.channel_s + self._durations.messages.window_s[-1]
+        times.handing_over_s[going_on.index] = (channel_s + overhead_s)[going_on.place] + waited_s
+        times.waits_s["overhead"] += len(waited_s) * overhead_s
+        times.waits_s["channel"] += going_on.total(channel_s)
+        times.waits_s["draft"] += float(waited_s.sum()) - missed_s
+        times.waits_s["fallback"] += missed_s
+        times.draft_busy_s += rounds.ending.total(ahead.last_busy_s) + going_on.total(ahead.busy_s)
+        times.draft_busy_s += float(missing_s.sum())
+        times.num_hits += len(is_miss) - int(np.count_nonzero(is_miss))
+        times.num_asked += len(is_miss)
 
-    def _missing_s(self, rounds: Ints, ahead: RoundAhead, is_miss: NDArray[np.bool_]) -> Floats:
+    def _missing_s(self, rounds: Rounds, ahead: RoundAhead, is_miss: NDArray[np.bool_]) -> Floats:
         """Draft time from noticing a verdict to having the next window."""
-        here, catch_up_s = self._place[rounds], self._durations.catch_up_s
-        is_drafts = self._decided.branches[rounds] == FROM_DRAFT
-        done = np.where(is_drafts, ahead.draft_steps[here], ahead.exit_steps[here])
-        missing_s = self._completed_s(rounds + 1, np.where(is_miss, 0, done))
+        done = _entries(ahead.num_steps, self._decided.branches[rounds.index], rounds.place)
+        missing_s = self._completed_s(rounds, done)
         # Where no branch has begun the draft reads what was committed, hit or miss; with features a miss reads it anew.
-        reads = ~ahead.is_read[here] | (self._schedule.exit_features & is_miss)
-        if not reads.any():
+        if ahead.is_read.all() and not self._schedule.exit_features:
             return missing_s
-        accepted = self._decided.walk.num_accepted[rounds]
-        more_s = catch_up_s[accepted, here + accepted + 1] - catch_up_s[0, here + accepted + 1]
-        return np.where(reads, self._completed_s(rounds + 1, np.zeros_like(done)) + more_s, missing_s)
+        reads = ~ahead.is_read[rounds.place] | (self._schedule.exit_features & is_miss)
+        catch_up_s, accepted, place = self._durations.catch_up_s, rounds.num_accepted, rounds.place_after
+        more_s = _entries(catch_up_s, accepted, place) - catch_up_s[0][place]
+        return np.where(reads, self._completed_s(rounds, np.zeros_like(done)) + more_s, missing_s)
 
-    def _completed_s(self, rounds: Ints, num_done: Ints) -> Floats:
-        """Draft time to complete windows of which so many steps are done; the first one of all has one row."""
-        durations, guesses, place = self._durations, self._decided.guesses, self._place[rounds]
+    def _completed_s(self, rounds: Rounds, num_done: Ints) -> Floats:
+        """Draft time to complete the next windows after so many steps; the first one of all has one row."""
+        durations, guesses, place = self._durations, self._decided.guesses, rounds.place_after
         one_row_s, num_tokens = durations.step_s["one_row"][place], self._schedule.num_speculative_tokens
         if guesses is None:
             return (num_tokens - num_done) * one_row_s
-        return np.where(num_done > 0, 0.0, one_row_s) + self._guessed_s(guesses[num_done, rounds], place)
+        return np.where(num_done > 0, 0.0, one_row_s) + self._guessed_s(guesses[num_done, rounds.numbers + 1], place)
 
-    def _guessed_s(self, steps_RG: Ints, place: Ints) -> Floats:
-        """Time of so many steps with 0, 1, ... guesses, [rounds]."""
-        seconds: Floats = (steps_RG * self._durations.guessing_s[:, place].T).sum(axis=1)
+    def _guessed_s(self, steps_GN: Ints, place: Ints) -> Floats:
+        """Time of so many steps with 0, 1, ... guesses, [G]."""
+        seconds: Floats = (steps_GN * self._durations.guessing_s[:, place].T).sum(axis=1)
         return seconds
 
 
-def _total(seconds: Floats) -> float:
-    return float(seconds.sum())
+def _entries(table_NC: NDArray[Any], row_G: Ints, place_G: Ints) -> NDArray[Any]:
+    """`table_NC[row_G, place_G]`, which takes several times as long."""
+    entries: NDArray[Any] = table_NC.ravel().take(row_G * table_NC.shape[1] + place_G)
+    return entries

@@ -76,12 +76,12 @@ def predict_batch(
         ProfileError: the profile lacks what the schedule uses (`OutOfRangeError`: passes of so many rows).
         RecordError: the acceptance does not cover the schedule.
         ConfigError: the batch size is none, or the schedule is not played in batches: a draft with streams, a target
-            that drafts itself, and `mirror` with features, with both root sources, or over a shared memory.
+            that drafts itself, and `mirror` with features or with both root sources.
     """
     replay = _replay(acceptance)
     if not 1 <= batch_size <= MAX_BATCH:
         raise ConfigError(f"batch_size is {batch_size}: it is 1..{MAX_BATCH}")
-    if reason := not_in_batches(schedule, profile):
+    if reason := not_in_batches(schedule):
         raise ConfigError(reason)
     tables = DurationTables(profile, replay.contexts(max_new_tokens), costs)
     rounds = batch_rounds(schedule, replay, max_new_tokens)
@@ -149,17 +149,14 @@ def switch_off_at(best: Mapping[int, BatchPrediction]) -> int | None:
     return off
 
 
-def not_in_batches(schedule: Schedule, profile: Profile) -> str | None:
+def not_in_batches(schedule: Schedule) -> str | None:
     """Why a schedule is not played in batches; None if it is."""
     if schedule.draft_streams:
         return "batches of a draft with streams are not simulated"
     if schedule.traits.drafts_itself:
         return f"batches of {schedule.method} are not simulated"
-    if schedule.traits.overlaps:
-        if schedule.exit_features or schedule.root_source == "hybrid":
-            return "batches of mirror are simulated with root sources exit and draft, without features"
-        if profile.memory_pool_bytes_per_s:
-            return "batches of mirror are not simulated over a memory that both lanes share"
+    if schedule.traits.overlaps and (schedule.exit_features or schedule.root_source == "hybrid"):
+        return "batches of mirror are simulated with root sources exit and draft, without features"
     return None
 
 

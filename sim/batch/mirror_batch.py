@@ -19,10 +19,11 @@ from decoding.schedule import Schedule
 from sim.batch.batch_cost import Passes
 from sim.batch.batch_rollouts import rollout_seconds
 from sim.batch.sequences import BatchRounds
+from sim.cost.contention import PairContention, Slowdown
 from sim.cost.cost_model import Floats
 from sim.cost.crossings import Messages, Way, crossing_s
 from sim.cost.durations import DurationTables
-from sim.cost.round_plan import RoundPlan, StepKind
+from sim.cost.round_plan import DRAFT_STEP, RoundPlan, StepKind
 from sim.ticks import in_ticks, one_in_ticks
 
 
@@ -41,12 +42,13 @@ def mirror_seconds(
     profile, messages = tables.profile, Messages.of(schedule, tables.profile)
     target, draft = profile.lane(plan.target_lane), profile.lane(plan.draft_lane)
     half_t, half_d = one_in_ticks(target.dispatch_s / 2), one_in_ticks(draft.dispatch_s / 2)
-    slow_t, slow_d = profile.slowdown(plan.target_lane, plan.draft_lane)
     rows, cost = rounds.num_drafted + 1, tables.cost(plan.target_lane)
-    segments_s = [in_ticks(slow_t * passes.seconds(cost, one.calls, rows)) for one in plan.segments]
-    segments_s[0] = segments_s[0] + one_in_ticks(target.wake_s)
+    alone_s = [passes.seconds(cost, one.calls, rows) for one in plan.segments]
     steps = _steps(schedule, tables, plan, rounds, passes)
-    ready_s = half_d + in_ticks(slow_d * steps.read_s)
+    slow = _slowdown(tables, plan, np.sum(alone_s, axis=0), steps.roots_s)
+    segments_s = [in_ticks(slow.target * seconds) for seconds in alone_s]
+    segments_s[0] = segments_s[0] + one_in_ticks(target.wake_s)
+    ready_s = half_d + in_ticks(slow.draft * steps.read_s)
     commit_s = 2 * half_t + np.sum(segments_s, axis=0) + one_in_ticks(profile.round_overhead_s)
     told_bytes = passes.sums(np.where(rounds.is_last, 0.0, np.array(messages.verdict_bytes)[rounds.num_accepted]))
     if schedule.uses_exit:
@@ -56,7 +58,7 @@ def mirror_seconds(
     else:
         told_s = commit_s + crossing_s(messages.to_draft, told_bytes)
     asked_s = told_s + half_d
-    num_steps, step_s = schedule.num_speculative_tokens, in_ticks(slow_d * steps.roots_s)
+    num_steps, step_s = schedule.num_speculative_tokens, in_ticks(slow.draft * steps.roots_s)
     begun = np.clip(np.ceil((asked_s - ready_s) / step_s), 0, num_steps)
     noticed_s = np.maximum(asked_s, ready_s + begun * step_s)
     windows = passes.sums(rounds.is_hit) * messages.window_bytes[-1]
@@ -64,6 +66,20 @@ def mirror_seconds(
     goes_on, is_first = passes.sums(~rounds.is_last) > 0, passes.sums(rounds.number == 0) > 0
     first_s = 2 * half_d + rollout_seconds(schedule, tables, plan, rounds, passes)
     return np.where(goes_on, answer_s, commit_s) + np.where(is_first, first_s, 0.0)
+
+
+def _slowdown(tables: DurationTables, plan: RoundPlan, target_s: Floats, draft_s: Floats) -> Slowdown:
+    """What the lanes cost each other for a whole round: what was measured, and fair shares of a memory of both.
+
+    Traffic is that of a pass of one sequence: what the others read of their own caches is not counted.
+    """
+    target, draft = tables.cost(plan.target_lane), tables.cost(plan.draft_lane)
+    of_target = sum(
+        count * target.facts(part).bytes_per_call for one in plan.segments for part, count in one.calls.items()
+    )
+    of_draft = draft.facts(DRAFT_STEP).bytes_per_call
+    wanted = np.divide(of_draft, draft_s, out=np.zeros_like(draft_s), where=draft_s > 0)
+    return PairContention.of(tables.profile, plan.target_lane, plan.draft_lane).slowdown(of_target / target_s, wanted)
 
 
 def _arrivals_s(

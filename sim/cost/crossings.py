@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -80,7 +81,7 @@ def second_arrival_s(way: Way, num_bytes: Sequence[float], sent_s: Sequence[Floa
     return second_s
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Messages:
     """The messages of a schedule.
 
@@ -124,12 +125,18 @@ class Messages:
         found._check(target, draft)
         return found
 
-    @property
+    @staticmethod
+    def key(schedule: Schedule) -> tuple[object, ...]:
+        """All of a schedule that its messages depend on."""
+        lanes = schedule.target_lane, schedule.draft_lane
+        return *lanes, schedule.method, schedule.num_rows, schedule.num_exit_candidates, schedule.exit_features
+
+    @cached_property
     def verdict_s(self) -> Floats:
         """How long verdicts take that meet no other message, by the number of accepted tokens."""
         return crossing_s(self.to_draft, np.array(self.verdict_bytes))
 
-    @property
+    @cached_property
     def window_s(self) -> Floats:
         """How long windows take, by the number of drafted tokens."""
         return crossing_s(self.to_target, np.array(self.window_bytes))

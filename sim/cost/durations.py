@@ -6,7 +6,7 @@ target's cache holds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
@@ -25,6 +25,9 @@ from sim.cost.prefill import PrefillTimes
 from sim.cost.round_plan import DRAFT_STEP, DRAFT_STREAMS, Operation, RoundPlan, RoundShape, StepKind
 from sim.ticks import one_in_ticks, work_in_ticks
 
+MOST_PAIRS = 2048
+"""So many slowdowns are kept: schedules that share one are asked for soon after each other."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Durations:
@@ -39,9 +42,11 @@ class Durations:
         catch_up_s: at [n] the first step of a rollout that has n committed tokens to read before the last one, [most
             tokens, contexts].
         later_s: the steps of a rollout after its first one.
+        rollout_s: whole rollouts, at [n] with n committed tokens to read before the last one, [most tokens, contexts].
         guessing_s: steps that verify 0, 1, ... guesses of the draft's streams, made in them too, [guesses, contexts];
             none without streams.
-        slowdowns: for each segment and kind of step, what they cost each other.
+        slowdowns: for each segment and kind of step, what they cost each other; one number for all contexts where
+            lanes share no memory.
         target_half_s, draft_half_s: half a dispatch, before and after each operation.
         round_overhead_s: the driver's own time, between a verdict and the next operation.
         messages: what crosses between target and draft, and how.
@@ -58,6 +63,7 @@ class Durations:
     step_s: Mapping[StepKind, Floats]
     catch_up_s: Floats
     later_s: tuple[Floats, ...]
+    rollout_s: Floats
     guessing_s: Floats
     slowdowns: tuple[Mapping[StepKind, Slowdown], ...]
     target_half_s: float
@@ -68,11 +74,6 @@ class Durations:
     target_relative_error: float
     draft_relative_error: float
     sources: tuple[str, ...]
-
-    @property
-    def rollout_s(self) -> Floats:
-        """Whole rollouts, at [n] with n committed tokens to read before the last one, [most tokens, contexts]."""
-        return self.catch_up_s + sum(self.later_s)
 
 
 class Collectives(NamedTuple):
@@ -116,6 +117,9 @@ class DurationTables:
         self._works: dict[tuple[str, tuple[tuple[Part, int], ...], int], Floats] = {}
         self._spreads: dict[tuple[str, tuple[tuple[Part, int, int], ...]], float] = {}
         self._missing: dict[tuple[str, Part, int], str | None] = {}
+        self._rollouts: dict[tuple[object, ...], tuple[Floats, tuple[Floats, ...], Floats]] = {}
+        self._facts_of: dict[tuple[str, Part], PartFacts] = {}
+        self._messages: dict[tuple[object, ...], Messages] = {}
         self._pairs: dict[tuple[object, ...], Slowdown] = {}
 
     def cost(self, lane: str) -> LaneCost:
@@ -159,17 +163,20 @@ class DurationTables:
             segments_s[0] = work_in_ticks(segments_s[0] + self.profile.lane(target).wake_s)
         parts = [(target, part) for operation in plan.segments for part in operation.calls]
         drafting = [self._facts(draft, part) for part in plan.drafting_parts]
-        for kind, count in plan.most_rows.items():
-            self._branch_s(plan, kind, count)  # refused where it was not measured, whatever texts come to
+        if plan.most_rows != plan.step_rows:
+            for kind, count in plan.most_rows.items():
+                self._branch_s(plan, kind, count)  # refused where it was not measured, whatever texts come to
         step_s = {kind: self._branch_s(plan, kind, count) for kind, count in plan.step_rows.items()}
+        catch_up_s, later_s, rollout_s = self._rollout_s(plan)
         return Durations(
             plan=plan,
             first_context=self._first_context,
             segments_s=tuple(segments_s),
             streams_s=tuple(streams_s),
             step_s=step_s,
-            catch_up_s=np.array([self._step_s(plan, count) for count in plan.first_rows]),
-            later_s=tuple(self._step_s(plan, count) for count in plan.later_rows),
+            catch_up_s=catch_up_s,
+            later_s=later_s,
+            rollout_s=rollout_s,
             guessing_s=self._guessing_s(plan),
             slowdowns=tuple(
                 {kind: self._slowdown(plan, operation, kind) for kind in plan.step_rows} for operation in plan.segments
@@ -177,7 +184,7 @@ class DurationTables:
             target_half_s=self._half_dispatch_s(target),
             draft_half_s=self._half_dispatch_s(draft),
             round_overhead_s=one_in_ticks(self.profile.round_overhead_s),
-            messages=Messages.of(schedule, self.profile),
+            messages=self._messages_of(schedule),
             collectives=Collectives(plan, self._groups.get(target), self._groups.get(draft)),
             target_relative_error=self._spread(target, plan.segments),
             draft_relative_error=max((one.relative_error for one in drafting), default=0.0),
@@ -189,10 +196,19 @@ class DurationTables:
         assert plan.step is not None, "a step of a draft that is not there"
         return self._work_s(plan.draft_lane, {plan.step: 1}, rows)
 
+    def _rollout_s(self, plan: RoundPlan) -> tuple[Floats, tuple[Floats, ...], Floats]:
+        """First steps of rollouts, later ones, and all of them together: `catch_up_s`, `later_s` and `rollout_s`."""
+        key = plan.draft_lane, plan.step, plan.first_rows, plan.later_rows
+        if key not in self._rollouts:
+            first_s = np.array([self._step_s(plan, count) for count in plan.first_rows])
+            later_s = tuple(self._step_s(plan, count) for count in plan.later_rows)
+            self._rollouts[key] = first_s, later_s, first_s + sum(later_s)
+        return self._rollouts[key]
+
     def _branch_s(self, plan: RoundPlan, kind: StepKind, rows: int) -> Floats:
         """A step of branches, or one that drafts a token for one."""
-        calls = plan.calls_of(kind, rows)
-        return np.sum([self._work_s(plan.draft_lane, {part: 1}, count) for part, count in calls], axis=0)  # type: ignore[no-any-return]
+        first, *others = (self._work_s(plan.draft_lane, {part: 1}, count) for part, count in plan.calls_of(kind, rows))
+        return sum(others, start=first)
 
     def _guessing_s(self, plan: RoundPlan) -> Floats:
         """Steps of drafted tokens, which have no features: one row of the draft for each guess and one more."""
@@ -206,20 +222,34 @@ class DurationTables:
         return np.array([self._step_s(plan, 1), *more])
 
     def _slowdown(self, plan: RoundPlan, operation: Operation, kind: StepKind) -> Slowdown:
-        """What an operation of the target and a step of the draft cost each other."""
-        rows, target, draft = plan.step_rows[kind], plan.target_lane, plan.draft_lane
-        calls = plan.calls_of(kind, rows)
-        key = (target, draft, tuple(operation.calls.items()), operation.rows, calls)
+        """What an operation of the target and a step of the draft cost each other.
+
+        It is the same for all of two lanes, unless they share a memory.
+        """
+        rows, lanes = plan.step_rows[kind], (plan.target_lane, plan.draft_lane)
+        if not self.profile.memory_pool_bytes_per_s:
+            return self._pair(lanes, (), lambda: (np.zeros(1), np.zeros(1)))
+        calls, target_calls = plan.calls_of(kind, rows), tuple(operation.calls.items())
+
+        def wanted() -> tuple[Floats, Floats]:
+            target_bytes = sum(count * self._facts(lanes[0], part).bytes_per_call for part, count in target_calls)
+            draft_bytes = sum(self._facts(lanes[1], part).bytes_per_call for part, _ in calls)
+            target_s = self._work_s(lanes[0], operation.calls, operation.rows)
+            return target_bytes / target_s, draft_bytes / self._branch_s(plan, kind, rows)
+
+        return self._pair(lanes, (target_calls, operation.rows, calls), wanted)
+
+    def _pair(
+        self, lanes: tuple[str, str], what: tuple[object, ...], wanted: Callable[[], tuple[Floats, Floats]]
+    ) -> Slowdown:
+        """What two lanes cost each other that want so much bandwidth for what they do."""
+        key = (lanes, what)
         if key not in self._pairs:
-            target_bytes = sum(
-                count * self._facts(target, part).bytes_per_call for part, count in operation.calls.items()
-            )
-            slowdown = PairContention.of(self.profile, target, draft).slowdown(
-                target_bytes / self._work_s(target, operation.calls, operation.rows),
-                sum(self._facts(draft, part).bytes_per_call for part, _ in calls) / self._branch_s(plan, kind, rows),
-            )
+            if len(self._pairs) >= MOST_PAIRS:
+                self._pairs.clear()
+            slowdown = PairContention.of(self.profile, *lanes).slowdown(*wanted())
             for times in slowdown:
-                _require(times, MOST_SLOWDOWN, f"times as long, while lanes {target!r} and {draft!r} both compute")
+                _require(times, MOST_SLOWDOWN, "times as long, while lanes {!r} and {!r} both compute".format(*lanes))
             self._pairs[key] = slowdown
         return self._pairs[key]
 
@@ -249,7 +279,16 @@ class DurationTables:
         return self._calls[key]
 
     def _facts(self, lane: str, part: Part) -> PartFacts:
-        return self._costs[lane].facts(part)
+        key = (lane, part)
+        if key not in self._facts_of:
+            self._facts_of[key] = self._costs[lane].facts(part)
+        return self._facts_of[key]
+
+    def _messages_of(self, schedule: Schedule) -> Messages:
+        key = Messages.key(schedule)
+        if key not in self._messages:
+            self._messages[key] = Messages.of(schedule, self.profile)
+        return self._messages[key]
 
     def _half_dispatch_s(self, lane: str) -> float:
         return one_in_ticks(self.profile.lane(lane).dispatch_s / 2)

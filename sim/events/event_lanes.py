@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simpy import Event, Timeout
+from simpy import Event
 
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.trace import Work
@@ -17,6 +17,7 @@ from sim.events.machine_room import MachineRoom
 from sim.events.simulated_sequence import SimulatedSequence, Steps
 from sim.machine.memory_pool import Run, Runs
 from sim.machine.reply import Reply
+from sim.machine.wake import Wake
 
 NO_SIGNAL = ExitSignal(())
 """What the exit names is known to the acceptance model already; a method only passes the message on."""
@@ -177,7 +178,7 @@ class SimulatedBranches:
         sequence = self._lane.sequence
         costs = sequence.costs
         crossed_in_s = self._lane.send(costs.messages.exit_bytes, sequence.schedule.num_rows)
-        Timeout(sequence.env, crossed_in_s + costs.draft_half_s).callbacks.append(self._join)
+        Wake(sequence.env, crossed_in_s + costs.draft_half_s, self._join)
 
     def take(self, verdict: Verdict) -> Event:
         """See `decoding.lanes.Branches`."""
@@ -185,7 +186,7 @@ class SimulatedBranches:
         self._verdict = verdict
         reply = self._reply = Reply(sequence.env)
         told_in_s = self._lane.tell(verdict)
-        Timeout(sequence.env, told_in_s + sequence.costs.draft_half_s).callbacks.append(self.stop)
+        Wake(sequence.env, told_in_s + sequence.costs.draft_half_s, self.stop)
         return reply
 
     def stop(self, _: Event | None = None) -> None:
@@ -209,16 +210,25 @@ class SimulatedBranches:
     def _runs(self) -> Runs:
         """Steps until they are stopped, then what the next window still needs."""
         lane, sequence = self._lane, self._lane.sequence
+        step_s, place = sequence.costs.step_s, self._place
         while not self._is_stopped:
             kind, self._num_steps = self._next_steps()
             if not self._num_steps:
                 yield None
                 continue
-            run = self._run = Run(self._num_steps * sequence.costs.step_s[kind][self._place], what=kind)
+            run = self._run = Run(self._num_steps * step_s[kind][place], what=kind)
             yield run
-            self._run = None
-            if self._num_steps:
-                self._advance(kind, run)
+            self._run, num_steps = None, self._num_steps
+            if not num_steps:
+                continue
+            if sequence.has_spans:
+                sequence.write_steps(sequence.equal_steps(kind, Work.BRANCH_STEP, num_steps, place), run)
+            self._reads_last = False
+            if kind in DRAFT_STEPS:
+                self._draft_left -= num_steps
+            if kind in EXIT_STEPS:
+                self._exit_left -= num_steps
+                self._is_read = True
         if self._reply is not None:
             left = {FROM_DRAFT: self._draft_left, FROM_EXIT: self._exit_left}
             steps = sequence.next_window(self._verdict, left, is_read=self._is_read)
@@ -241,16 +251,3 @@ class SimulatedBranches:
         plan = self._lane.sequence.costs.plan
         is_first = left == self._most
         return plan.in_step(kind, is_first=is_first), 1 if is_first and plan.branch_guesses else left
-
-    def _advance(self, kind: StepKind, run: Run) -> None:
-        """The steps of a run have been done."""
-        sequence, num_steps = self._lane.sequence, self._num_steps
-        if sequence.has_spans:
-            steps = sequence.equal_steps(kind, Work.BRANCH_STEP, num_steps, self._place)
-            sequence.write_steps(steps, run)
-        if kind in DRAFT_STEPS:
-            self._draft_left -= num_steps
-        if kind in EXIT_STEPS:
-            self._exit_left -= num_steps
-            self._is_read = True
-        self._reads_last = False

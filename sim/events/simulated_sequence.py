@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import NamedTuple
 
+import numpy as np
 from simpy import Environment
 
 from decoding.messages import Verdict, Window
@@ -39,8 +40,11 @@ class RoundCosts:
         self.later_s: list[list[float]] = [step.tolist() for step in durations.later_s]
         self.rollout_s: list[list[float]] = durations.rollout_s.tolist()
         self.guessing_s: list[list[float]] = durations.guessing_s.tolist()
-        self.slowdowns: dict[int | str, dict[int | str, tuple[list[float], list[float]]]] = {
-            segment: {kind: (slow.target.tolist(), slow.draft.tolist()) for kind, slow in slowdowns.items()}
+        contexts = durations.segments_s[0].shape
+        self.slowdowns: dict[int | str, dict[int | str, list[list[float]]]] = {
+            segment: {
+                kind: [np.broadcast_to(times, contexts).tolist() for times in slow] for kind, slow in slowdowns.items()
+            }
             for segment, slowdowns in enumerate(durations.slowdowns)
         }
         self.target_half_s = durations.target_half_s

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import deque
 from math import inf
 
-from simpy import Event, Timeout
+from simpy import Event
 
 from sim.machine.memory_pool import MemoryPool, Run, Runs
 from sim.machine.reply import Reply
+from sim.machine.wake import Wake
 from sim.ticks import one_in_ticks
 
 _END = Run(0.0)
@@ -78,7 +79,7 @@ class Device:
             wait_s = queue[0][0] - self._env.now
             if wait_s > 0:
                 self._computes = False
-                Timeout(self._env, wait_s).callbacks.append(self.resume)
+                Wake(self._env, wait_s, self.resume)
                 return None
             self._under_way = queue.popleft()[1]
 

@@ -12,9 +12,10 @@ from operator import attrgetter
 from typing import Protocol
 
 import numpy as np
-from simpy import Environment, Event, Timeout
+from simpy import Environment, Event
 
 from sim.cost.fair_shares import stretches
+from sim.machine.wake import Wake
 
 
 class Run:
@@ -31,15 +32,15 @@ class Run:
     """
 
     __slots__ = ("bytes_per_s", "done_s", "marks", "place", "slowdown", "what", "work_s")
+    marks: list[tuple[float, float]]
+    place: int
+    slowdown: float
 
     def __init__(self, work_s: float, *, bytes_per_s: float = 0.0, what: int | str = "") -> None:
         self.work_s = work_s
         self.bytes_per_s = bytes_per_s
         self.what = what
         self.done_s = 0.0
-        self.slowdown = 1.0
-        self.place = 0
-        self.marks: list[tuple[float, float]] = []
 
     def times_s(self, works_s: Sequence[float]) -> list[float]:
         """When it started, and when each of these pieces of work ended; to be asked at its own end."""
@@ -88,15 +89,22 @@ class MemoryPool:
     def begin(self, place: int, run: Run) -> None:
         """An idle device starts to compute."""
         self._settle()
-        self._enter(place, run)
+        run.place = place
+        active = self._active
+        active.append(run)
+        if len(active) > 1:
+            active.sort(key=_place)
+        if self.has_marks:
+            run.marks = [(self._settled_s, 0.0)]
         self._set_pace()
 
     def cut(self, run: Run, step_s: float) -> int:
         """Let a run of equal steps end at its next boundary; the number of steps until there."""
         self._settle()
         num_steps = min(ceil(run.done_s / step_s), round(run.work_s / step_s))
-        run.work_s = num_steps * step_s
-        self._set_pace()
+        if num_steps * step_s != run.work_s:
+            run.work_s = num_steps * step_s
+            self._set_pace()
         return num_steps
 
     def slow(self, active: Sequence[Run]) -> None:
@@ -108,47 +116,32 @@ class MemoryPool:
         for run, slowdown in zip(active, self._slowed[wanted], strict=True):
             run.slowdown = slowdown
 
-    def _enter(self, place: int, run: Run) -> None:
-        """A device begins a run."""
-        run.place = place
-        active = self._active
-        active.append(run)
-        if len(active) > 1:
-            active.sort(key=_place)
-        if self.has_marks:
-            run.marks.append((self._settled_s, 0.0))
-
     def _settle(self) -> None:
         """Count what has been done since the last time."""
         now_s = self.env.now
         elapsed_s = now_s - self._settled_s
-        if not elapsed_s:
-            return
-        self._settled_s = now_s
-        for run in self._active:
-            run.done_s += elapsed_s / run.slowdown
-        if self.has_marks:
+        if elapsed_s:
+            self._settled_s = now_s
             for run in self._active:
-                run.marks.append((now_s, run.done_s))
+                run.done_s += elapsed_s / run.slowdown
+                if self.has_marks:
+                    run.marks.append((now_s, run.done_s))
 
     def _set_pace(self) -> None:
         """Go on as fast as devices let each other, and wake up when the first of them has done its work."""
         active = self._active
         if not active:
             return
-        if len(active) == 1:
-            [run] = active
-            run.slowdown, self._first = 1.0, run
-            first_s = run.work_s - run.done_s
-        else:
+        first, first_s = active[0], inf
+        if len(active) > 1:
             self.slow(active)
-            first_s = inf
             for run in active:
                 left_s = (run.work_s - run.done_s) * run.slowdown
                 if left_s < first_s:
-                    first_s, self._first = left_s, run
-        wake = self._wake = Timeout(self.env, first_s if first_s > 0 else 0.0)
-        wake.callbacks.append(self._end)
+                    first_s, first = left_s, run
+        else:
+            first.slowdown, first_s = 1.0, first.work_s - first.done_s
+        self._first, self._wake = first, Wake(self.env, first_s if first_s > 0 else 0.0, self._end)
 
     def _end(self, event: Event) -> None:
         if event is not self._wake:
@@ -158,10 +151,14 @@ class MemoryPool:
         assert ended is not None, "nothing to end"
         ended.done_s = ended.work_s
         place = ended.place
-        following = self._sharers[place].next_run()
-        self._active.remove(ended)
-        if following is not None:
-            self._enter(place, following)
+        following, active = self._sharers[place].next_run(), self._active
+        if following is None:
+            active.remove(ended)
+        else:
+            following.place = place
+            active[active.index(ended)] = following
+            if self.has_marks:
+                following.marks = [(self._settled_s, 0.0)]
         self._set_pace()
 
 

@@ -13,8 +13,10 @@ from mirrorsd.cli.json_option import JsonOption, write_json
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
+    from planner.platform_plan.batches import BatchPlan
     from planner.platform_plan.platform_plan import PlannedSchedule, PlatformPlan
     from sim.acceptance.assumed import AssumedAcceptance
+    from sim.batch.batch_prediction import BatchPrediction
 
 EXAMPLE = "mirrorsd plan --target qwen3-14b --draft qwen3-0.6b --platform lunar-lake"
 
@@ -58,6 +60,15 @@ def plan(
             show_default=False,
         ),
     ] = None,
+    batch: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZES",
+            help="Also say which window is best for so many sequences at once, such as [bold]1,2,4,8[/] (up to 64 "
+            "each), and where speculation stops paying.",
+            show_default=False,
+        ),
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="Rows of the ranking to show.")] = 10,
     out: Annotated[Path | None, typer.Option(help="Write a page (HTML) here.", show_default=False)] = None,
     json: JsonOption = None,
@@ -65,8 +76,10 @@ def plan(
     """Say whether speculation would pay on a platform, and where to put the draft; nothing is run or downloaded."""
     from mirrorsd.pair_on_platform import plan_pair
     from planner.platform_plan.advice import advice
+    from planner.platform_plan.batches import plan_batches
     from planner.platform_plan.page import write_page
 
+    sizes = _batch_sizes(batch)
     found = plan_pair(
         target,
         draft,
@@ -76,12 +89,28 @@ def plan(
         weights=(None if weights is None else weights.value, None if draft_weights is None else draft_weights.value),
         changes=_changes(set_ or []),
     )
+    batches = plan_batches(found, sizes) if sizes else None
     if out is not None:
-        write_page(found, out)
+        write_page(found, out, batches)
         say(f"Wrote {out}")
-    if write_json(_result(found), json):
+    if write_json(_result(found) | ({} if batches is None else {"batches": _batches(batches)}), json):
         show(_ranking(found, top))
         show_paragraphs(*advice(found))
+        if batches is not None:
+            show(_batch_table(batches))
+            show_paragraphs(batches.in_words, " ".join(f"Left out: {reason}." for reason in batches.left_out))
+
+
+def _batch_sizes(text: str | None) -> tuple[int, ...]:
+    """What `--batch` asks for; nothing without."""
+    from decoding.errors import ConfigError
+    from sim.batch.batch_prediction import MAX_BATCH
+
+    parts = [part.strip() for part in (text or "").split(",") if part.strip()]
+    wrong = [part for part in parts if not (part.isdecimal() and 1 <= int(part) <= MAX_BATCH)]
+    if wrong or (text is not None and not parts):
+        raise ConfigError(f"--batch {text!r}: write sizes of 1..{MAX_BATCH}, such as 1,2,4,8")
+    return tuple(map(int, parts))
 
 
 def _changes(settings: list[str]) -> dict[str, str]:
@@ -123,6 +152,55 @@ def _ranking(found: PlatformPlan, top: int) -> Any:
         time = milliseconds(one.tpot_s).removesuffix(" ms")
         table.add_row(name, str(one.pair), time, interval(one), factor(one.speedup), factor(one.bound))
     return table
+
+
+def _batch_table(found: BatchPlan) -> Any:
+    """The best speculation next to plain decoding, by batch size."""
+    from mirrorsd.cli.tables import plain_table
+    from planner.platform_plan.batches import names_of
+    from planner.wording import factor
+
+    table = plain_table("Several sequences at once: predicted tokens per second of all together")
+    for heading in ("at once", "best speculation", "place"):
+        table.add_column(heading, justify="right" if heading == "at once" else "left")
+    for heading in ("tokens/s", "plain", "times plain"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for (size, choice), name in zip(found.choices.items(), names_of(found), strict=True):
+        drafting, speedup = choice.drafting, choice.speedup
+        own = "\u2013" if drafting is None else f"{drafting.tokens_per_s:.1f}"
+        times = "\u2013" if speedup is None else factor(speedup)
+        table.add_row(str(size), name, str(choice.pair or "\u2013"), own, f"{choice.plain.tokens_per_s:.1f}", times)
+    return table
+
+
+def _batches(found: BatchPlan) -> dict[str, Any]:
+    from planner.platform_plan.batches import names_of
+
+    def rates(one: BatchPrediction | None) -> dict[str, Any] | None:
+        if one is None:
+            return None
+        schedule = one.schedule.model_dump(mode="json", exclude_defaults=True)
+        return {"schedule": schedule, "tokens_per_s": one.tokens_per_s, "tpot_s": one.tpot_s}
+
+    return {
+        "verdict": found.in_words,
+        "switch_off_at": found.switch_off_at,
+        "sizes": [
+            {
+                "batch_size": size,
+                "best_window": choice.best.schedule.num_speculative_tokens,
+                "name": name,
+                "placement": None
+                if choice.pair is None
+                else {"target": choice.pair.target, "draft": choice.pair.draft},
+                "drafting": rates(choice.drafting),
+                "plain": rates(choice.plain),
+                "speedup": choice.speedup,
+            }
+            for (size, choice), name in zip(found.choices.items(), names_of(found), strict=True)
+        ],
+        "left_out": list(found.left_out),
+    }
 
 
 def _result(found: PlatformPlan) -> dict[str, Any]:

@@ -1,11 +1,14 @@
 """A faster part makes its own work faster and nothing else."""
 
+from typing import get_args
+
 import pytest
 
 from decoding.schedule import Schedule
+from hwprofiles.profile import LanePart, LatencyTable
 from planner.what_if.scaled_profile import with_speed
 from sim.evaluator import predict
-from tests.planner.synthetic import TREES, acceptance_record, machine
+from tests.planner.synthetic import TREES, acceptance_record, machine, table
 
 SYNCHRONOUS = Schedule(
     method="speculative", target_lane="target", draft_lane="draft", num_speculative_tokens=3, drafter="four-layer"
@@ -59,6 +62,49 @@ def test_heads_and_streams_are_the_draft(drafting):
     after = predict(schedule, with_speed(machine(), "draft", 2.0), record).bottlenecks._asdict()
     assert after.pop("draft") == pytest.approx(before.pop("draft") / 2)
     assert after == pytest.approx(before)
+
+
+def reading_machine():
+    """A machine on which the target reads a prompt in 5 s, the draft in 3 s, a head in 2 s."""
+    read = {
+        "prefill": table(5.0, row_growth=0),
+        "draft_prefill": table(3.0, row_growth=0),
+        "head_prefill": {"eagle-3": table(2.0, row_growth=0)},
+    }
+    profile = machine()
+    return profile.model_copy(update={"lanes": tuple(lane.model_copy(update=read) for lane in profile.lanes)})
+
+
+@pytest.mark.parametrize(
+    "drafting",
+    [
+        {"method": "speculative", "num_speculative_tokens": 3, "drafter": "four-layer"},
+        {"method": "eagle3", "drafter": "eagle-3", "tree_top_k": 4, "num_speculative_tokens": 4, "tree_size": 8},
+    ],
+)
+def test_prompts_are_read_faster_too(drafting):
+    profile, record = reading_machine(), acceptance_record(num_prompts=2, trees=TREES)
+    schedule = Schedule(target_lane="both", draft_lane="both", **drafting)  # one lane: one reads after the other
+    prompts_s = {
+        part: predict(schedule, with_speed(profile, part, 2.0), record).prefill_s for part in ("target", "draft")
+    }
+    now_s = predict(schedule, profile, record).prefill_s
+    dispatch_s = profile.lane("both").dispatch_s * (2 if schedule.reads_features else 1)
+    assert now_s - prompts_s["target"] == pytest.approx(5 / 2, rel=0.01)
+    assert prompts_s["target"] + prompts_s["draft"] - now_s == pytest.approx((now_s + dispatch_s) / 2)
+
+
+def test_every_table_of_a_lane_belongs_to_one_of_both():
+    profile = reading_machine()
+    own = profile.lanes[0]
+    faster = [with_speed(profile, part, 2.0).lanes[0] for part in ("target", "draft")]
+    for part in get_args(LanePart):
+        tables = [getattr(lane, part) for lane in (own, *faster)]
+        if not isinstance(tables[0], LatencyTable | None):
+            tables = [next(iter(one.values())) for one in tables]
+        if tables[0] is not None:
+            times = [one.at(1, 0) for one in tables]
+            assert sorted(times[1:]) == pytest.approx([times[0] / 2, times[0]]), part
 
 
 def test_tables_that_were_asked_before_are_scaled_too():

@@ -15,6 +15,7 @@ from decoding.record import AcceptanceRecord, PromptRecord, RecordedTree
 from decoding.roots import choose_roots
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
+from sim.acceptance.acceptance_model import NO_TOKEN
 from sim.acceptance.replay import Replay
 from sim.cost.round_plan import step_rows
 from sim.world import simulate
@@ -131,10 +132,10 @@ def test_budgets_are_always_filled() -> None:
 def test_roots_that_both_sources_name_are_counted_once() -> None:
     """In expectation over the text, since the exit's candidates behind a wrong token are unknown."""
 
-    def num_exit_roots(alternatives: tuple[int, ...]) -> int:
+    def num_exit_roots(alternatives: tuple[int, ...], exits: tuple[int, int] = (1, 2)) -> int:
         one = prompt("0000")
         changes = {
-            "exits": dict.fromkeys(one.exits, np.tile(np.array([1, 2], dtype=np.int32), (4, 1))),
+            "exits": dict.fromkeys(one.exits, np.tile(np.array(exits, dtype=np.int32), (4, 1))),
             "alternatives": np.tile(np.array(alternatives, dtype=np.int32), (4, 1)),
         }
         texts = record(replace(one, **changes))
@@ -145,6 +146,21 @@ def test_roots_that_both_sources_name_are_counted_once() -> None:
     assert num_exit_roots((WRONG, 1, 4)) == 4
     # both are, but behind the window, where no drafted token is left out, the draft names only one of them
     assert num_exit_roots((WRONG, 1, 2)) == 1
+    # the drafted token is no root, though the draft does not name it; behind the window it is one
+    assert num_exit_roots((3, 1, 4), (WRONG, 1)) == 1
+    # neither is an unused place
+    assert num_exit_roots((WRONG, 1, 4), (1, NO_TOKEN)) == 1
+
+
+@given(records())
+@settings(max_examples=30, deadline=None)
+def test_what_a_replay_keeps_does_not_depend_on_what_it_was_asked_before(texts: AcceptanceRecord) -> None:
+    kept = Replay(texts)
+    for most in (None, 1 + texts.max_new_tokens // 2, None):
+        for schedule in (mirror("exit"), mirror("exit", num_tokens=1), mirror("hybrid"), mirror("draft")):
+            fresh = Replay(texts)
+            found, wanted = (one.branches(schedule, one.walk(schedule, most)) for one in (kept, fresh))
+            assert found.tolist() == wanted.tolist()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import ceil
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from decoding.errors import ConfigError, OutOfRangeError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
-from hwprofiles.profile import LatencyTable, Profile
+from hwprofiles.profile import Contention, LatencyTable, Profile
 from sim.acceptance.acceptance_model import MISS, DrawnAcceptance
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
@@ -268,7 +269,7 @@ def test_so_it_is_with_drafters_of_blocks(profile: Profile, num_tokens: int, rat
 @settings(max_examples=80, deadline=None)
 def test_a_batch_of_one_is_a_sequence(schedule: Schedule, profile: Profile, record: AcceptanceRecord) -> None:
     """All but mirror, where a sequence alone would rather wait for its window than go on without one."""
-    assume(not_in_batches(schedule, profile) is None and not schedule.traits.overlaps)
+    assume(not_in_batches(schedule) is None and not schedule.traits.overlaps)
     one, batch = predict(schedule, profile, record), predict_batch(schedule, profile, record, batch_size=1)
     assert batch.decode_s == pytest.approx(one.decode_s, abs=TOLERANCE_S)
     assert batch.tpot_s == pytest.approx(one.tpot_s, rel=1e-9)
@@ -337,6 +338,40 @@ def test_every_sequence_reads_its_own_cache() -> None:
     ragged = replace(record, prompts=(short, replace(long, prompt_length=301)))
     found = predict_batch(AUTOREGRESSIVE, machine(target), ragged, batch_size=2)
     assert found.decode_s == pytest.approx(NUM_LAYERS * (1 + 1.0 + 2.0))
+
+
+def wanting(bytes_per_s: float, **fields: Any) -> Profile:
+    """Two lanes of which each takes so much of a memory while it computes, however many rows there are."""
+
+    def moved(table: LatencyTable) -> LatencyTable:
+        return table.model_copy(update={"bytes_per_call": bytes_per_s * table.seconds[0][0]})
+
+    plain = tall(machine(lane("target"), lane("draft", draft_step=7.0)))  # slow: a round ends within its steps
+    lanes = tuple(
+        one.model_copy(
+            update={name: moved(getattr(one, name)) for name in ("layer", "lm_head", "draft_step")}
+            | {"exit": {layer: moved(table) for layer, table in one.exit.items()}}
+        )
+        for one in plain.lanes
+    )
+    return plain.model_copy(update={"lanes": lanes} | fields)
+
+
+@pytest.mark.parametrize("source", ["exit", "draft"])
+@pytest.mark.parametrize("size", [1, 3])
+def test_half_of_a_memory_each_makes_both_lanes_twice_as_slow(source: str, size: int) -> None:
+    sure = {"alternative_rates": (0.2, 0.5), "exit_coverage": {4: (0.5, 0.7)}}
+    record = Bernoulli(0.7, texts=Texts(num_texts=6, num_tokens=20, prompt_length=2), **sure).record
+    schedule = mirror(source, num_tokens=3, **{f"{source}_top_k": 2})
+    halved = wanting(100, memory_pool_bytes_per_s=100)
+    measured = Contention(lanes=("target", "draft"), slowdown=(2, 2), source="by hand")
+    ample, alone, slowed = wanting(100, memory_pool_bytes_per_s=200), wanting(100), wanting(0, contention=(measured,))
+
+    def decode_s(profile: Profile) -> float:
+        return predict_batch(schedule, profile, record, batch_size=size).decode_s
+
+    assert decode_s(halved) == decode_s(slowed) > decode_s(alone)
+    assert decode_s(ample) == decode_s(alone)
 
 
 REFUSED = {

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from decoding.errors import ProfileError
@@ -210,7 +210,9 @@ BETTER = {
     st.sampled_from(["cpu", "npu"]),
     st.integers(1, 20),
 )
-def test_more_bandwidth_or_more_flops_never_slow_a_schedule(better, asked, draft_lane, more):
+@example(("npu", "memory_efficiency"), SCHEDULES[-1], "npu", 18)  # slower by 7 %: a verdict waits for one more step
+def test_more_bandwidth_or_more_flops_slow_a_schedule_by_no_more_than_a_step_under_way(better, asked, draft_lane, more):
+    """In turn they never slow anything. At once a faster draft may just have begun a step when the verdict comes."""
     before = load_platform("lunar-lake")
     after = with_overrides(before, {".".join(better): f"+{more}%"})
     lanes = (
@@ -220,17 +222,20 @@ def test_more_bandwidth_or_more_flops_never_slow_a_schedule(better, asked, draft
     )
     schedule = Schedule(**lanes, **asked)
 
-    def tpot_s(machine):
-        found = derived_profile(
-            machine,
-            Demand(
-                target=StoredModel(shape=model_shape("qwen3-14b"), weights="int4"),
-                draft=StoredModel(shape=model_shape("qwen3-0.6b"), weights="int4"),
-                lanes=["gpu", draft_lane],
-                exits=(20,),
-                max_context=128,
-            ),
+    def profile_of(machine):
+        demand = Demand(
+            target=StoredModel(shape=model_shape("qwen3-14b"), weights="int4"),
+            draft=StoredModel(shape=model_shape("qwen3-0.6b"), weights="int4"),
+            lanes=["gpu", draft_lane],
+            exits=(20,),
+            max_context=128,
         )
-        return predict(schedule, found.profile, ACCEPTANCE).tpot_s
+        return derived_profile(machine, demand).profile
 
-    assert tpot_s(after) <= tpot_s(before) * (1 + 1e-9)
+    slow, fast = profile_of(before), profile_of(after)
+    now, then = (predict(schedule, one, ACCEPTANCE) for one in (slow, fast))
+    step_s = 0.0
+    if schedule.traits.overlaps:
+        roots = max(sum(schedule.exit_roots_per_row), sum(schedule.draft_roots_per_row))
+        step_s = 2 * fast.lane(draft_lane).draft_s(roots, 128)  # of a memory that two share each has half at least
+    assert then.tpot_s <= now.tpot_s * (1 + 1e-9) + step_s / then.mean_acceptance_length

@@ -78,3 +78,22 @@ def test_a_record_of_another_pair_is_replayed_and_named():
 def test_what_is_wrong_is_said(words, message):
     result = run(*words, exit_code=2)
     assert message in " ".join(result.stderr.split())
+
+
+def test_batches_are_answered_in_words_in_json_and_on_the_page(tmp_path):
+    page = tmp_path / "plan.html"
+    words = ("--platform", "lunar-lake", "--batch", "1, 8,64", "--out", str(page))
+    shown = " ".join(run(*words).stdout.split())
+    assert "The best window by batch size: " in shown
+    assert "Several sequences at once" in page.read_text()
+    found = json.loads(run("--platform", "lunar-lake", "--batch", "1,8,64", "--json").stdout)["batches"]
+    assert [one["batch_size"] for one in found["sizes"]] == [1, 8, 64]
+    assert all({"best_window", "placement", "drafting", "plain", "speedup"} <= set(one) for one in found["sizes"])
+    assert found["switch_off_at"] in (8, 64, None)
+    assert found["verdict"] in shown
+
+
+@pytest.mark.parametrize("sizes", ["0", "1,65", "two", "", "1;2"])
+def test_batch_sizes_that_are_none_are_refused(sizes):
+    result = run("--platform", "lunar-lake", "--batch", sizes, exit_code=2)
+    assert "write sizes of 1..64, such as 1,2,4,8" in " ".join(result.stderr.split())

@@ -1,0 +1,19 @@
+"""An event that calls one function at a known time: most events of the world are that, and it is made faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from simpy import Environment, Event
+
+
+class Wake(Event):
+    """A `simpy.Timeout` with its only callback."""
+
+    def __init__(self, env: Environment, delay: float, callback: Callable[[Event], Any]) -> None:
+        self.env = env
+        self.callbacks = [callback]
+        self._value = None
+        self._ok = True
+        env.schedule(self, delay=delay)

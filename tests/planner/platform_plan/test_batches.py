@@ -1,0 +1,119 @@
+"""Which window is best with how many sequences at once, on a machine that is not here."""
+
+from dataclasses import replace
+
+import pytest
+
+from decoding.errors import ConfigError
+from hwprofiles.model_shape import model_shape
+from hwprofiles.overrides import with_overrides
+from hwprofiles.platform import load_platform
+from planner.platform_plan.batches import BatchPlan, names_of, plan_batches
+from planner.platform_plan.device_pairs import LanePair
+from planner.platform_plan.page import render_page
+from planner.platform_plan.platform_plan import plan_platform
+from planner.platform_plan.question import assumed_question
+from sim.acceptance.assumed import Bernoulli
+from sim.cost.roofline import StoredModel
+
+
+def planned(rate=None, changes=None):
+    machine = load_platform("lunar-lake")
+    question = assumed_question(
+        with_overrides(machine, changes) if changes else machine,
+        StoredModel(shape=model_shape("qwen3-14b"), weights="int4"),
+        StoredModel(shape=model_shape("qwen3-0.6b"), weights="int4"),
+        given=None if rate is None else Bernoulli(rate),
+        num_prompt_tokens=64,
+        num_new_tokens=24,
+    )
+    return plan_platform(question)
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return planned()
+
+
+@pytest.fixture(scope="module")
+def batches(plan):
+    return plan_batches(plan, (64, 1, 8))
+
+
+def test_larger_batches_want_shorter_windows_and_at_last_none(batches):
+    assert list(batches.choices) == [1, 8, 64]
+    windows = [choice.best.schedule.num_speculative_tokens for choice in batches.choices.values()]
+    assert windows == sorted(windows, reverse=True)
+    assert (windows[0] > 0, windows[-1]) == (True, 0)
+    assert batches.switch_off_at == 64
+
+
+def test_of_one_sequence_in_turn_it_is_what_the_plan_says(plan, batches):
+    alone = batches.choices[1]
+    assert 1 / alone.plain.tokens_per_s == pytest.approx(plan.plain.tpot_s, rel=1e-3)
+    same = next(one for one in plan.ranking if one.schedule == alone.drafting.schedule)
+    assert not same.schedule.traits.overlaps
+    assert 1 / alone.drafting.tokens_per_s == pytest.approx(same.tpot_s, rel=1e-3)
+
+
+def test_more_sequences_make_more_tokens_together_and_fewer_each(batches):
+    rates = [choice.plain.tokens_per_s for choice in batches.choices.values()]
+    assert rates == sorted(rates)
+    times = [choice.plain.tpot_s for choice in batches.choices.values()]
+    assert times == sorted(times)
+
+
+def test_every_batch_is_full(plan):
+    """Of 24 texts five at a time the last four are filled up with the first one."""
+    [choice] = plan_batches(plan, (5,)).choices.values()
+    assert choice.plain.num_passes * 5 == choice.plain.num_tokens == 25 * 24
+
+
+def test_mirror_over_a_memory_that_both_lanes_share_is_played_too(plan):
+    assert plan.profile.memory_pool_bytes_per_s
+    at_once = [one for one in plan.ranking if one.schedule.traits.overlaps]
+    choice = plan_batches(replace(plan, ranking=(*at_once, plan.plain)), (2,)).choices[2]
+    assert choice.drafting.schedule.traits.overlaps
+    assert choice.pair == LanePair("gpu", "cpu")
+
+
+def test_the_answer_in_words_says_where_to_switch_off(batches):
+    assert batches.in_words.startswith("The best window by batch size: ")
+    assert "none at 64" in batches.in_words
+    assert "From 64 sequences at once on" in batches.in_words
+    still = BatchPlan(choices={1: batches.choices[1]}, left_out=())
+    assert "Speculation still pays at 1, the largest batch asked about." in still.in_words
+    never = BatchPlan(choices={64: batches.choices[64]}, left_out=())
+    assert "nothing is faster than plain decoding. Batches" in never.in_words
+
+
+def test_what_does_not_fit_into_memory_is_left_out_by_size():
+    found = plan_batches(planned(changes={"memory.memory_bytes": "-65%"}), (1, 64))
+    assert list(found.choices) == [1]
+    assert any(one.startswith("batches of 64: both on gpu: memory has to hold") for one in found.left_out)
+    assert "batches of 64: no plain decoding to compare with" in found.left_out
+
+
+def test_a_device_that_is_compiled_for_fewer_rows_is_left_out_by_name(batches):
+    (of_64,) = (one for one in batches.left_out if "batches of 64" in one and "npu" in one)
+    assert "compiled for at most 128 rows" in of_64
+
+
+def test_a_draft_that_is_never_right_pays_at_no_size():
+    found = plan_batches(planned(rate=0.0001), (1, 4))
+    assert found.switch_off_at == 1
+    assert all(choice.speedup < 1 for choice in found.choices.values())
+
+
+@pytest.mark.parametrize("size", [0, 65])
+def test_batches_are_of_1_to_64(plan, size):
+    with pytest.raises(ConfigError, match=rf"batch_size is {size}"):
+        plan_batches(plan, (size,))
+
+
+def test_the_page_has_a_row_for_every_size(plan, batches):
+    page = render_page(plan, batches)
+    assert "Several sequences at once" in page
+    assert all(name in page for name in names_of(batches))
+    assert "switched off there" in page
+    assert "Several sequences at once" not in render_page(plan)
