@@ -15,7 +15,8 @@ from sim.acceptance.acceptance_model import Acceptance, DrawnAcceptance
 from sim.evaluator import evaluate, predict
 from sim.prediction import Prediction
 from sim.world import simulate
-from tests.sim.worlds import profiles, records, schedules
+from tests.sim.playing import by_rows
+from tests.sim.worlds import LOOKUP, TREES, lane, machine, mirror, profiles, random_prompt, record, records, schedules
 
 TOLERANCE_S = 1e-9
 
@@ -102,3 +103,16 @@ def test_schedules_do_not_influence_each_other(
 ) -> None:
     together = evaluate(several, profile, record)
     assert repr(together) == repr([predict(schedule, profile, record) for schedule in several])
+
+
+def test_they_agree_where_the_exits_message_comes_before_any_branch_has_begun() -> None:
+    """With streams all branches then start in one step without guesses, and go on with them."""
+    draft = lane("draft", layer=10.0).model_copy(update={"draft_step": by_rows(50.0, 0.5)})
+    profile = machine(lane("target", layer=10.0), draft)
+    texts = random_prompt(3, num_tokens=30, vocabulary=7, prompt_length=2)
+    check(
+        mirror("hybrid", num_tokens=4, draft_streams=2),
+        profile,
+        record(texts, trees=TREES, chains=(LOOKUP,), num_streams=2),
+        None,
+    )

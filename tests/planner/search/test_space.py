@@ -200,6 +200,26 @@ def test_guesses_that_no_measured_step_can_verify_are_not_asked_for(profile):
     assert found == {(3, 0), (3, 1), (4, 0)}
 
 
+def test_branches_are_asked_to_guess_where_steps_of_all_of_them_were_measured(profile):
+    """Four tokens, five roots of the draft or of the exit, or both: two guesses each."""
+    record = acceptance_record(num_streams=2)
+    wide = [lane.model_copy(update={"draft_streams": table(1e-3, rows=(1, 2, 20))}) for lane in profile.lanes]
+    machine = profile.model_copy(update={"lanes": tuple(wide)})
+    space = SMALL.model_copy(
+        update={
+            "windows": (4,),
+            "methods": ("mirror",),
+            "root_sources": ("draft", "exit", "hybrid"),
+            "exit_top_k": (1,),
+            "draft_top_k": (1,),
+            "uneven_roots": (),
+        }
+    )
+    found = {(one.root_source, one.draft_streams) for one in survey(space, machine, record).schedules}
+    assert found == {(source, streams) for source in ("draft", "exit", "hybrid") for streams in (0, 2)}
+    assert {one.draft_streams for one in survey(space, profile, record).schedules} == {0}
+
+
 def test_a_lane_without_an_exit_runs_no_target_of_an_exit_schedule(record):
     blind = lane("target", (0,)).model_copy(update={"exit": {}})
     profile = machine()

@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.messages import ExitSignal
+from runtime.drafters.language_model import branch_set
 from runtime.drafters.language_model.branch_set import BranchSet
 from runtime.drafters.language_model.drafter import Drafter
+from runtime.models.decoder import causal_mask
 from runtime.verification.rules import Sampling
 from tests.runtime import plain
 from tests.runtime.drafters.language_model.test_draft_streams import draft_model
@@ -254,3 +256,27 @@ def test_what_is_left_of_a_branch_is_drafted_from_the_guesses_of_its_last_step()
     branches.step(), branches.step()
     rows, _ = run(branches.take(next(iter(branches._branches)))[1])
     assert rows == [3, 2], "not one row first"
+
+
+def test_rows_beside_the_first_one_of_a_branch_are_no_guesses_even_if_they_look_right(monkeypatch) -> None:
+    schedule = mirror(4, root_source="hybrid", exit_layer=2, exit_top_k=1, draft_top_k=1, draft_streams=2)
+    branches = foretold(Misled, schedule)
+    branches.step(), branches.step()
+    branches.join(ExitSignal(((1, 3),) * 5))
+    monkeypatch.setattr(branch_set, "num_verified", lambda ids, _: len(ids))
+    branches.step()
+    assert [len(branch.proposals) for branch in branches._branches.values()] == [4] * 5 + [1] * 5
+
+
+def test_streams_go_on_from_the_last_row_that_a_branch_keeps() -> None:
+    branches = foretold(Foretelling, mirror(6, root_source="draft", draft_top_k=1, draft_streams=2))
+    drafter = branches._drafter
+    for _ in range(3):
+        branches.step()
+    for branch in branches._branches.values():
+        assert len(branch.proposals) == 4
+        fed = [branch.root.token, *(proposal.token for proposal in branch.proposals[:-1])]
+        text = torch.tensor([[*PROMPT, *drafter.window.tokens[: branch.root.row], *fed]])
+        places = torch.arange(text.shape[1])
+        states = drafter.model.run(text, positions=places, mask=causal_mask(text.shape[1], torch.float32))
+        torch.testing.assert_close(branch.entering_1D[0], states.entering_TD[0, -1])
