@@ -30,9 +30,10 @@ from calibrate.prompts import Prompt
 from decoding.methods import METHODS
 from decoding.schedule import Schedule
 from hwprofiles.host import describe_host, local_lanes
+from mirrorsd.lane_choice import device_lanes
 from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.record_pair import Reach, record
-from mirrorsd.text_engine import Decoding, TextEngine, lane_specs
+from mirrorsd.text_engine import Decoding, TextEngine
 from runtime.drafters.registry import KINDS, kind_of
 from runtime.drafters.shipped import find_drafter
 from sim.acceptance.replay import Replay
@@ -88,7 +89,7 @@ def _source(pair: ModelPair, prompts: Sequence[Prompt], options: argparse.Namesp
     """Where rounds come from: the engine, or a record that is kept no longer than needed."""
     if options.engine:
         decoding = Decoding(max_new_tokens=options.max_new_tokens)
-        with TextEngine(pair, lane_specs()) as engine:
+        with TextEngine(pair, device_lanes("cpu", pair.dtype)) as engine:
             yield lambda schedule: [_real(engine, prompt, schedule, decoding) for prompt in prompts]
         return
     with tempfile.TemporaryDirectory() as folder:

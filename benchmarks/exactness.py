@@ -28,9 +28,10 @@ from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.host import describe_host
 from hwprofiles.profile import Profile, load_profile
+from mirrorsd.lane_choice import profile_lanes
 from mirrorsd.model_pair import ModelPair, find_pair, name_of
 from mirrorsd.record_pair import Reach, record
-from mirrorsd.text_engine import Decoding, TextEngine, lane_specs
+from mirrorsd.text_engine import Decoding, TextEngine
 from sim.cost.cost_model import ConstantCost, PartKind
 from sim.world import simulate
 
@@ -98,7 +99,7 @@ class _Run:
     def results(self, *, done: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         """What came of every schedule that is not done yet, one after the other."""
         todo = [(name, schedule) for name, schedule in self._schedules() if name not in done]
-        with TextEngine(self._pair, lane_specs(self._profile)) as engine:
+        with TextEngine(self._pair, profile_lanes(self._profile)) as engine:
             for name, schedule in todo:
                 yield name, self._compare(engine, schedule)
 

@@ -26,6 +26,7 @@ from calibrate.recording.recorded_text import target_text
 from hwprofiles.host import describe_host
 from mirrorsd.model_pair import find_pair
 from mirrorsd.prompt_tokens import encode
+from runtime.backends.eager import EagerBackend
 from runtime.models.decoder import Decoder
 from runtime.models.weights import load_decoder
 from runtime.storage.weight_folder import load_folder
@@ -86,7 +87,7 @@ def main() -> None:
 def cover(target: Decoder, exits: ExitHeads, prompt: EncodedPrompt, *, max_new_tokens: int) -> Covered:
     """Read every exit at every position of the target's greedy text; the vocabulary is the same for both."""
     layers = sorted(exits.adapters)
-    text = target_text(target, prompt.ids, max_new_tokens=max_new_tokens, layers=layers)
+    text = target_text(EagerBackend(target), prompt.ids, max_new_tokens=max_new_tokens, layers=layers)
     untrained = ExitHeads(adapters={}, kept_ids=exits.kept_ids)
     hits: Counter[Reading] = Counter()
     for state, heads in (("trained", exits), ("untrained", untrained)):

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from _common import EMBEDDED, RESULTS, arguments, formats, measured_pair, quartiles, write_result
 
+from calibrate.profiling.anchors import Anchors
 from calibrate.prompts import bundled_prompts
 from decoding.metrics import overlap_efficiency, tpot_s
 from decoding.record import AcceptanceRecord
@@ -28,11 +29,11 @@ from decoding.trace import Trace
 from hwprofiles.host import describe_host
 from hwprofiles.profile import Profile, load_profile
 from mirrorsd.compare.both_worlds import matching_prompts
-from mirrorsd.compare.run_in_turn import run_in_turn
-from mirrorsd.compare.speed_probe import SpeedProbe, new_probe
+from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
+from mirrorsd.lane_choice import profile_lanes
 from mirrorsd.model_pair import find_pair
 from mirrorsd.prompt_tokens import encode
-from mirrorsd.text_engine import lane_specs, new_engine
+from mirrorsd.text_engine import new_engine
 from planner.search.search import Candidate, search
 from planner.search.space import SearchSpace
 from runtime.engine import Engine
@@ -53,12 +54,12 @@ def main() -> None:
     record = AcceptanceRecord.load(options.folder / "record.npz")
     pair = find_pair(EMBEDDED, dtype="bfloat16")
     prompts = matching_prompts(encode(bundled_prompts(), pair.target_folder), record)
-    with new_engine(pair, lane_specs(profile)) as engine:
+    with new_engine(pair, profile_lanes(profile)) as engine:
         overlap = _overlap(engine, *options.lanes, turns=options.turns, seconds=options.seconds)
         print(json.dumps(overlap, indent=2), flush=True)
-        probe = new_probe(engine, profile, record, prompts)
+        anchors = anchors_of(engine, profile)
         schedules = best_on(options.lanes, profile, record)
-        methods = _methods(engine, probe, schedules, prompts, record.max_new_tokens)
+        methods = _methods(engine, anchors, schedules, prompts, record.max_new_tokens)
         print(json.dumps(methods["mirror_over_speculative"], indent=2), flush=True)
     content = {
         "platform": describe_host(),
@@ -115,10 +116,10 @@ def best_on(lanes: Sequence[str], profile: Profile, record: AcceptanceRecord) ->
 
 
 def _methods(
-    engine: Engine, probe: SpeedProbe, candidates: Mapping[str, Candidate], prompts: Sequence[Any], limit: int
+    engine: Engine, anchors: Anchors, candidates: Mapping[str, Candidate], prompts: Sequence[Any], limit: int
 ) -> dict[str, Any]:
     schedules = [candidate.schedule for candidate in candidates.values()]
-    measured = run_in_turn(engine, schedules, prompts, probe, max_new_tokens=limit)
+    measured = run_in_turn(engine, schedules, prompts, anchors, max_new_tokens=limit)
     traces = dict(zip(candidates, measured.traces, strict=True))
     ratios = [_ratio(*pair) for pair in zip(traces["speculative"], traces["mirror"], strict=True)]
     return {

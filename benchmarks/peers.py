@@ -30,9 +30,10 @@ from calibrate.prompts import EncodedPrompt, bundled_prompts
 from decoding.metrics import tpot_s
 from decoding.schedule import Schedule, load_schedule
 from hwprofiles.host import available_cores, describe_host
+from mirrorsd.lane_choice import device_lanes
 from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.prompt_tokens import encode
-from mirrorsd.text_engine import lane_specs, new_engine
+from mirrorsd.text_engine import new_engine
 from runtime.lanes.lane import LaneSpec
 from runtime.wire.operations import Dtype
 
@@ -98,7 +99,9 @@ def _contenders(stack: ExitStack, pair: ModelPair, options: argparse.Namespace) 
     found["plain, openvino, bfloat16"] = own("openvino:CPU", "bfloat16")
     found["plain, openvino, int8"] = own("openvino:CPU", "int8")
     if options.schedule is not None:
-        found["best schedule, torch, bfloat16"] = scheduled(load_schedule(options.schedule), lane_specs())
+        found["best schedule, torch, bfloat16"] = scheduled(
+            load_schedule(options.schedule), device_lanes("cpu", "bfloat16")
+        )
     return found
 
 

@@ -22,6 +22,7 @@ import torch
 from calibrate.prompts import EncodedPrompt, encode_prompts
 from calibrate.recording.recorded_text import target_text
 from mirrorsd.model_pair import find_pair
+from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.folder import load_draft
 from runtime.models.decoder import Decoder
 from runtime.models.tokenizer import Tokenizer
@@ -98,7 +99,7 @@ def with_results(page: str) -> str:
 
 
 def _answered(prompt: EncodedPrompt, target: Decoder, max_new_tokens: int) -> Text:
-    text = target_text(target, prompt.ids, max_new_tokens=max_new_tokens, layers=())
+    text = target_text(EagerBackend(target), prompt.ids, max_new_tokens=max_new_tokens, layers=())
     return Text(prompt.category, prompt.ids, text.tokens)
 
 

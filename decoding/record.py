@@ -70,6 +70,8 @@ class AcceptanceRecord:
         temperature: at which the texts were sampled; 0 for greedy ones.
         seed: of the first text of every prompt, the others having the next ones: plain sampling with that seed, and the
             rule `match`, write these very texts.
+        backend: what computed, by the names of `runtime.backends.devices.backend_of`: where two logits nearly tie,
+            another one chooses another token.
     """
 
     target: str
@@ -86,6 +88,7 @@ class AcceptanceRecord:
     assumed: str | None = None
     temperature: float = 0.0
     seed: int = 0
+    backend: str = "torch"
 
     def __post_init__(self) -> None:
         """Raise `RecordError` where the arrays of a prompt do not fit its text or what the record claims."""
@@ -98,7 +101,13 @@ class AcceptanceRecord:
         """In a line: the arrays of all prompts would fill pages."""
         if self.assumed is not None:
             return f"<AcceptanceRecord of nobody, assumed {self.assumed}: {len(self.prompts)} drawn texts>"
-        return f"<AcceptanceRecord of {self.target} with {self.drafter}, {self.dtype}: {len(self.prompts)} prompts>"
+        models = f"{self.target} with {self.drafter}, {self.numeric_form}"
+        return f"<AcceptanceRecord of {models}: {len(self.prompts)} prompts>"
+
+    @property
+    def numeric_form(self) -> str:
+        """Back end and weights, such as `openvino:CPU int8`: a record holds for this form alone."""
+        return f"{self.backend} {self.dtype}"
 
     def trees_of(self, method: Method) -> list[RecordedTree]:
         """The trees that a method drafts."""
@@ -210,7 +219,7 @@ class AcceptanceRecord:
     def _header(self) -> bytes:
         """All but the arrays."""
         own = {each.name: getattr(self, each.name) for each in fields(self)}
-        unused = [name for name in GROWN_FIELDS if not own[name]]
+        unused = [name for name, default in GROWN_FIELDS.items() if own[name] == default]
         own = {name: value for name, value in own.items() if name not in unused}
         form = FORMAT if len(unused) == len(GROWN_FIELDS) else GROWN_FORMAT
         prompts = [{name: getattr(prompt, name) for name in _SCALARS} for prompt in self.prompts]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import numpy as np
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 FORMAT: Final = "mirrorsd-acceptance-record-5"
 GROWN_FORMAT: Final = "mirrorsd-acceptance-record-6"
 """Of a record with any of `GROWN_FIELDS`, which a reader of the other format would miss; both are read."""
-GROWN_FIELDS: Final = ("assumed", "temperature", "seed")
+GROWN_FIELDS: Final[Mapping[str, Any]] = {"assumed": None, "temperature": 0.0, "seed": 0, "backend": "torch"}
+"""By what they are in a record that does not use them."""
 MAX_BYTES: Final = 1 << 29
 """Of all arrays of a file together, decompressed."""
 
@@ -82,6 +83,7 @@ class RecordHeader(_Header):
     assumed: str | None = None
     temperature: Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)] = 0.0
     seed: int = 0
+    backend: Annotated[str, Field(min_length=1, max_length=100)] = "torch"
 
 
 def checked_array(array: NDArray[Any], name: str) -> NDArray[Any]:

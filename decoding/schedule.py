@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import chain
+from math import ceil
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -171,6 +172,16 @@ class Schedule(StrictModel):
     def num_rows(self) -> int:
         """Rows that a full verification computes: the window and the last committed token."""
         return (self.tree_size or self.num_speculative_tokens) + 1
+
+    @property
+    def branch_guesses(self) -> int:
+        """Guesses of every branch in its steps after the first one: after a single token there is no room for more."""
+        return max(0, min(self.draft_streams, self.num_speculative_tokens - 2)) if self.traits.overlaps else 0
+
+    @property
+    def fewest_draft_steps(self) -> int:
+        """Steps that a draft model takes for a window if every guess of its streams is right: one for each without."""
+        return 1 + ceil((self.num_speculative_tokens - 1) / (1 + self.draft_streams))
 
     @property
     def exit_roots_per_row(self) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _CGROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")
 _IDENTITY = ("cpu_model", "cores", "memory_gb", "torch")
 """What decides whether a measurement still holds."""
+_LIBRARIES = ("openvino",)
+"""They decide it too, where lanes compute with them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,8 +31,11 @@ class LaneCores:
     num_threads: int
 
 
-def describe_host() -> dict[str, Any]:
-    """What identifies this machine and its software, as plain YAML data, with its `fingerprint`."""
+def describe_host(devices: Iterable[str] = ()) -> dict[str, Any]:
+    """What identifies this machine and its software, as plain YAML data, with its `fingerprint`.
+
+    Libraries that only some devices need are named where one of `devices` does.
+    """
     host: dict[str, Any] = {
         "cpu_model": _cpu_model(),
         "cores": list(available_cores()),
@@ -39,12 +44,15 @@ def describe_host() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": _version("torch"),
     }
+    needed = {device.partition(":")[0] for device in devices}
+    host |= {name: _version(name) for name in _LIBRARIES if name in needed}
     return host | {"fingerprint": fingerprint(host)}
 
 
 def fingerprint(host: Mapping[str, Any]) -> str:
     """16 hexadecimal digits that change when a measurement on `host` no longer holds."""
-    identity = json.dumps({name: host.get(name) for name in _IDENTITY}, sort_keys=True)
+    names = (*_IDENTITY, *(name for name in _LIBRARIES if name in host))
+    identity = json.dumps({name: host.get(name) for name in names}, sort_keys=True)
     return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
 

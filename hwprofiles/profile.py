@@ -54,12 +54,15 @@ class Contention(StrictModel):
     Attributes:
         lanes: the lane that ran the target, then the lane that ran the draft.
         slowdown: for each lane of the pair, its latency while the other works over its latency alone.
+        anchor_slowdown: the same of anchors on both lanes at once: how much lanes were in each other's way when this
+            was measured. None where nobody took any.
         relative_error: half-width (90 %) of what either may be off by.
         source: where the numbers come from.
     """
 
     lanes: tuple[str, str]
     slowdown: tuple[Factor, Factor]
+    anchor_slowdown: tuple[Factor, Factor] | None = None
     relative_error: RelativeError = 0.0
     source: str
 
@@ -68,14 +71,18 @@ class LaneProfile(StrictModel):
     """One lane: where it runs and what each model part costs on it.
 
     Parts: `layer` (one target layer), `lm_head` (all that follows the last layer of a verification), `exit` per
-    exit layer, `draft_step` (a whole step of the draft, selection included: a row, or one of each of several branches),
-    `draft_step_features` (the next rows of a text, with exit features), `draft_start` (the window's rows with exit
-    features and the first row of every branch, in one step), `draft_streams` (the streams of one row of the draft, if
-    it has any; their rows are guesses), `heads` (a whole step of a head, by the drafter's name), `streams` (what the
+    exit layer, `draft_step` (a whole step of the draft, selection included: a row, or one of each of several branches
+    and as many more as they have guesses), `draft_step_features` (the next rows of a text, with exit features),
+    `draft_start` (the window's rows with exit features and the first row of every branch, in one step),
+    `draft_streams` (the streams of one row of the draft, or of one of each branch, if it has any; their rows are
+    guesses), `heads` (a whole step of a head, by the drafter's name), `streams` (what the
     target's streams add to a verification, by their name), `prefill`, `draft_prefill` and `head_prefill` (reading a
     whole prompt of so many rows: by the target, by the draft, by a head of that name). `dispatch_s` is the fixed cost
     of one operation: half of it before it starts, half after it ends. `wake_s` is what the target's first operation
     takes more after the lane has waited for another one. `group` is what its devices exchange where it is several.
+
+    `device` is what computes: cores under torch, or a device as `mirrorsd devices` lists it, such as `openvino:CPU`.
+    Acceptance holds for the lanes of the back end that it was recorded on.
 
     `devices` are those of a platform that the lane occupies, several for a tensor-parallel group; empty where the lane
     is a part of this machine.
@@ -239,10 +246,14 @@ class Profile(StrictModel):
         If the pair was measured only the other way round, each lane keeps its own slowdown.
         """
         entry = self.contention_of(target_lane, draft_lane)
-        if entry is None:
-            return 1.0, 1.0
-        first, second = entry.slowdown
-        return (first, second) if entry.lanes == (target_lane, draft_lane) else (second, first)
+        return (1.0, 1.0) if entry is None else _by_role(entry, entry.slowdown, target_lane)
+
+    def anchor_slowdown(self, target_lane: str, draft_lane: str) -> tuple[float, float] | None:
+        """The same of anchors; None for a pair without."""
+        entry = self.contention_of(target_lane, draft_lane)
+        if entry is None or entry.anchor_slowdown is None:
+            return None
+        return _by_role(entry, entry.anchor_slowdown, target_lane)
 
     def contention_of(self, target_lane: str, draft_lane: str) -> Contention | None:
         """What was measured of two lanes at once, the other way round only where that is all there is."""
@@ -254,6 +265,12 @@ class Profile(StrictModel):
         yield "target", self.target
         yield "drafter", self.drafter
         yield "lanes", [lane.name for lane in self.lanes]
+
+
+def _by_role(entry: Contention, of_lanes: tuple[float, float], target_lane: str) -> tuple[float, float]:
+    """(target's, draft's) of what an entry has by its lanes."""
+    first, second = of_lanes
+    return (first, second) if entry.lanes[0] == target_lane else (second, first)
 
 
 def load_profile(path: str | Path) -> Profile:

@@ -41,6 +41,8 @@ def calibrate(
     pair: ModelPair,
     path: str | Path,
     *,
+    device: str | None = None,
+    lanes: Sequence[LaneSpec] | None = None,
     progress: Progress = lambda _step, _share: None,
     **settings: Unpack[CalibrationSettings],
 ) -> Profile:
@@ -49,21 +51,25 @@ def calibrate(
     Args:
         pair: the models; without a drafter no chain is measured, without heads no tree.
         path: where the profile goes.
+        device: whose lanes to measure; None for the usual one.
+        lanes: others, see `mirrorsd.lane_choice`.
         progress: called with what is under way and the share that is done.
         settings: `contexts`, and what else is to differ from the defaults, see `CalibrationSettings`.
 
     Raises:
-        ConfigError: the contexts are no range, or the file cannot be written.
+        ConfigError: the contexts are no range, the file cannot be written, or the device is not there or does not
+            compute with these weights.
         LaneError: a lane was lost.
         ModelError: a model cannot be loaded.
     """
     from calibrate.profiling.calibration import calibrate as measure
-    from mirrorsd.text_engine import lane_specs, new_engine
+    from mirrorsd.lane_choice import device_lanes
+    from mirrorsd.text_engine import new_engine
 
     if Path(path).is_dir():
         msg = f"{path}: is a folder; name the file that the profile goes to"
         raise ConfigError(msg)
-    lanes = lane_specs(dtype=pair.dtype)
+    lanes = device_lanes(device, pair.dtype) if lanes is None else lanes
     with new_engine(pair, lanes) as engine:
         calibration = measure(engine, calibration_task(engine, pair, lanes, **settings), progress)
     return calibration.save(Path(path))
@@ -72,12 +78,15 @@ def calibrate(
 def calibration_task(
     engine: Engine, pair: ModelPair, lanes: Sequence[LaneSpec], **settings: Unpack[CalibrationSettings]
 ) -> CalibrationTask:
-    """What `calibrate` measures with an engine at hand; arguments as there."""
+    """What `calibrate` measures with an engine at hand, without what the lanes cannot run; arguments as there."""
     from calibrate.profiling.model_sizes import ModelSizes
     from calibrate.profiling.task import CalibrationTask
+    from mirrorsd.lane_choice import fitted_to
     from planner.search.space import SearchSpace
 
+    pair, left_out = fitted_to(pair, [lane.device for lane in lanes])
     sizes = ModelSizes.of(engine.config, folder_of(pair.drafter), folder_of(pair.exits), pair.dtype)
+    sizes = sizes.without_draft_streams() if left_out else sizes
     return CalibrationTask(
         target=pair.target,
         drafter=name_of(pair.drafter),
@@ -86,6 +95,7 @@ def calibration_task(
         exit_layers=exit_layers_of(sizes),
         heads=pair.head_methods,
         max_tree=max(SearchSpace().tree_sizes),
+        left_out=left_out,
         **settings,
     )
 

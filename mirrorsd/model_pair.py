@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from decoding.errors import ConfigError, ModelFormatError
+from decoding.errors import ModelFormatError
 from decoding.schedule import Method
 from mirrorsd.shipped_shapes import is_shipped_shape, shipped_shape_folder
 
@@ -42,7 +42,7 @@ class ModelPair:
         target_folder: its Hugging Face folder.
         drafter: the draft model; None without.
         exits: trained exit adapters; without them exits are read by the plain logit lens.
-        dtype: of weights and arithmetic.
+        dtype: form of the weights.
         heads: heads and streams of the target, and prompt lookup.
     """
 
@@ -52,22 +52,6 @@ class ModelPair:
     exits: NamedFolder | None
     dtype: Dtype
     heads: tuple[NamedFolder, ...] = ()
-
-    def recordable_dtype(self) -> Literal["bfloat16", "float32"]:
-        """The form of weights that acceptance is recorded in.
-
-        Raises:
-            ConfigError: the form is int8 or int4.
-        """
-        match self.dtype:
-            case "int8" | "int4":
-                raise ConfigError(
-                    "acceptance is recorded in bfloat16 or float32; record it so, and replay it with "
-                    f"--replayed-acceptance: an {self.dtype} target says something else here and there, and the "
-                    "result tells so"
-                )
-            case recordable:
-                return recordable
 
     def head_for(self, method: Method) -> str | None:
         """Name of the first head for a method; None if there is none.

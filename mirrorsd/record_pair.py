@@ -47,32 +47,37 @@ def record(
     path: str | Path,
     *,
     reach: Reach | None = None,
+    device: str | None = None,
     num_threads: int | None = None,
     progress: Progress = lambda _step, _share: None,
 ) -> AcceptanceRecord:
     """Record what the pair would do at every position of its own texts of every prompt.
 
     Args:
-        pair: the models; everything that drafts is recorded.
+        pair: the models; everything that drafts is recorded, but for streams where the device runs none
+            (`mirrorsd.lane_choice.fitted_to`).
         prompts: what is asked.
         path: where the record goes; an interrupted recording goes on when called again.
         reach: how far; None for the defaults.
-        num_threads: of torch, in this process; None leaves them alone.
+        device: what computes, of those that lanes are on: the record holds for lanes there. None for the usual one.
+        num_threads: to compute with, in this process; None leaves them alone.
         progress: called with the prompt under way and the share that is done.
 
     Raises:
-        ConfigError: acceptance is not recorded in this form of weights.
+        ConfigError: the device is not there, or does not compute with this form of weights.
         ModelError: a model cannot be loaded.
         RecordError: an exit layer or a prompt does not fit the target, or the file cannot be written.
     """
     from calibrate.recording.recorded_models import load_models
     from calibrate.recording.recorder import USUAL_TREES, RecordSettings, record_acceptance
+    from mirrorsd.lane_choice import fitted_to, usual_device
     from runtime.models.model_folder import NamedFolder
     from runtime.storage.shape_folder import has_random_weights
 
     if has_random_weights(pair.target_folder):
         raise RecordError(f"{pair.target} has random weights: what it would accept means nothing, and is not recorded")
-    dtype = pair.recordable_dtype()
+    device = device or usual_device(pair.dtype)
+    pair, _ = fitted_to(pair, [device])
     encoded = encode(prompts, pair.target_folder)
     progress("loading the models", 0.0)
     models = load_models(
@@ -80,7 +85,8 @@ def record(
         pair.drafter,
         folder_of(pair.exits),
         heads=pair.heads,
-        dtype=dtype,
+        dtype=pair.dtype,
+        device=device,
         num_threads=num_threads,
     )
     reach = reach or Reach()

@@ -17,6 +17,7 @@ import sim.evaluator
 import sim.world
 from decoding.errors import ConfigError
 from decoding.record import AcceptanceRecord
+from mirrorsd.numeric_form import as_recorded, backends_of, left_out_in_words
 from sim.acceptance.assumed import record_of
 from sim.acceptance.replay import Replay
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 
 _FACTS: Final = ("target", "drafter", "dtype")
+_BACKEND: Final = "back end"
 
 
 def predict(
@@ -59,7 +61,7 @@ def predict(
         RecordError: the record does not cover the schedule.
         ConfigError: profile and record are of different models, or the schedule does not fit them.
     """
-    label = require_same_models(profile, acceptance, replayed=replayed)
+    label = require_same_models(profile, acceptance, replayed=replayed, schedule=schedule)
     found = sim.evaluator.predict(schedule, profile, acceptance, max_new_tokens=max_new_tokens, costs=costs)
     return _labelled(found, label)
 
@@ -78,7 +80,7 @@ def simulate(
 
     Arguments and errors are those of `predict`; `trace` is whether there is a span for every operation.
     """
-    require_same_models(profile, acceptance, replayed=replayed)
+    require_same_models(profile, acceptance, replayed=replayed, schedule=schedule)
     return sim.world.simulate(schedule, profile, acceptance, max_new_tokens=max_new_tokens, trace=trace, costs=costs)
 
 
@@ -87,12 +89,15 @@ def search(
 ) -> SearchResult:
     """Predict every schedule of `space` and rank by time per token.
 
+    Lanes that compute otherwise than what was recorded are left out where others do not, unless `replayed`.
+
     Raises:
         ConfigError: profile and record are of different models, and `replayed` is false.
         PlanError: nothing in the space can be priced by the profile and the record.
     """
     record = record_of(acceptance)
     label = require_same_models(profile, record, replayed=replayed)
+    profile = profile if replayed else as_recorded(profile, record)
     return _ranking(planner.search.search.search(space, profile, record), label)
 
 
@@ -102,8 +107,9 @@ def make_plan(
     """`search`, with its errors, and what comes out judged: does speculation pay, why, and what would change that."""
     record = record_of(acceptance)
     label = require_same_models(profile, record, replayed=replayed)
-    plan = planner.plan.make_plan(space, profile, record)
-    sentence = label or in_words(record)
+    machine = profile if replayed else as_recorded(profile, record)
+    plan = planner.plan.make_plan(space, machine, record)
+    sentence = label or in_words(record) or left_out_in_words(profile, record)
     if sentence is None:
         return plan
     verdict = replace(plan.verdict, prediction=f"{plan.verdict.prediction} {sentence}")
@@ -117,8 +123,11 @@ def require_same_models(
     *,
     replayed: bool = False,
     sides: tuple[object, object] = ("the profile", "the record"),
+    schedule: Schedule | None = None,
 ) -> str | None:
-    """Refuse a profile and a record of different targets, drafters or types of weights: no prediction would be true.
+    """Refuse a profile and a record of different targets, drafters, weights or back ends: no prediction would be true.
+
+    Of the lanes of the profile one at least has to compute as was recorded, and all of those of a `schedule`.
 
     Returns:
         None if they are of the same models, or acceptance is not recorded; else, if `replayed`, the sentence that
@@ -132,14 +141,20 @@ def require_same_models(
     if not isinstance(record, AcceptanceRecord) or record.assumed is not None:
         return None
     differing = [name for name in _FACTS if not _is_same(getattr(profile, name), getattr(record, name))]
-    if not differing:
+    both = [{name: getattr(side, name) for name in differing} for side in (profile, record)]
+    found = [one for one in backends_of(profile, schedule).values() if one != record.backend]
+    if found and (schedule is not None or replayed or len(found) == len(profile.lanes)):
+        both[0][_BACKEND], both[1][_BACKEND] = " and ".join(dict.fromkeys(found)), record.backend
+    if not both[0]:
         return None
-    ours, theirs = (", ".join(f"{name} {getattr(side, name)}" for name in differing) for side in (profile, record))
+    ours, theirs = (", ".join(f"{name} {value}" for name, value in facts.items()) for facts in both)
     if replayed:
-        return f"Acceptance is replayed from another pair: recorded with {theirs}, while times are of {ours}."
+        what = "numeric form" if {"dtype", _BACKEND}.issuperset(both[0]) else "pair"
+        return f"Acceptance is replayed from another {what}: recorded with {theirs}, while times are of {ours}."
     msg = (
         f"{sides[0]} was measured with {ours}, {sides[1]} recorded with {theirs}. Calibrate and record with the same "
-        "models; search and simulate replay the acceptance of another pair with --replayed-acceptance (replayed=True)"
+        "models, weights and device; search and simulate replay the acceptance of another pair with "
+        "--replayed-acceptance (replayed=True)"
     )
     raise ConfigError(msg)
 

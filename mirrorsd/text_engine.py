@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from calibrate.prompts import Prompt
-from decoding.errors import ConfigError
 from decoding.schedule import Schedule
 from decoding.trace import Trace
+from mirrorsd.lane_choice import all_lane_specs
 from mirrorsd.model_pair import Dtype, ModelPair, find_pair, folder_of
 from mirrorsd.prompt_tokens import encode_with
-from runtime.backends.devices import device_of, devices
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
+from runtime.lanes.sequence_lanes import Listener
 from runtime.models.tokenizer import StreamDecoder, Tokenizer
-
-if TYPE_CHECKING:
-    from hwprofiles.placement import PlacedLane
-    from hwprofiles.profile import Profile
 
 OnText = Callable[[str], None]
 
@@ -93,7 +89,7 @@ class TextEngine:
             max_new_tokens=decoding.max_new_tokens,
             temperature=decoding.temperature,
             seed=_own_seed(decoding.seed, prompt.prompt_id),
-            on_tokens=lambda tokens: on_text(stream.push(tokens)),
+            listener=Listener(on_tokens=lambda tokens: on_text(stream.push(tokens))),
         )
         on_text(stream.finish())
         return Answer(text=self._tokenizer.decode(made.tokens), tokens=made.tokens, trace=made.trace)
@@ -128,34 +124,6 @@ def new_engine(pair: ModelPair, lanes: Sequence[LaneSpec]) -> Engine:
         exits_folder=folder_of(pair.exits),
         dtype=pair.dtype,
     )
-
-
-def lane_specs(profile: Profile | None = None, *, dtype: Dtype = "bfloat16") -> tuple[LaneSpec, ...]:
-    """The lanes that a profile was measured on, or those that this machine offers by default for a form of weights.
-
-    Raises:
-        ConfigError: a lane wants cores that are not there, or a device that is not.
-    """
-    from hwprofiles.host import lanes_of
-
-    if profile is None:
-        return _specs(lanes_of("openvino:CPU" if dtype in ("int8", "int4") else "cpu"))
-    for lane in profile.lanes:
-        if ":" in lane.device and lane.device != device_of(lane.name):
-            msg = f"lane {lane.name!r} is on {lane.device} in the profile, and its name says {device_of(lane.name)}"
-            raise ConfigError(msg)
-    return _specs(profile.lanes)
-
-
-def all_lane_specs() -> tuple[LaneSpec, ...]:
-    """The lanes of every device that is there: a schedule starts those that it names."""
-    from hwprofiles.host import lanes_of
-
-    return _specs([lane for device in devices() if device.missing is None for lane in lanes_of(device.name)])
-
-
-def _specs(lanes: Iterable[PlacedLane]) -> tuple[LaneSpec, ...]:
-    return tuple(LaneSpec(name=lane.name, cores=lane.cores, num_threads=lane.num_threads) for lane in lanes)
 
 
 def _own_seed(seed: int, prompt_id: str) -> int:

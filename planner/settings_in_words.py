@@ -16,6 +16,8 @@ def settings(schedule: Schedule, profile: Profile) -> str:
     if schedule.traits.finds_text:
         return f"verify up to {counted(schedule.num_speculative_tokens, 'token')} that followed the last ones before"
     features = ", reading the target's exit features" if schedule.exit_features else ""
+    if schedule.draft_streams:
+        features += f", guessing {counted(schedule.draft_streams, 'token')} ahead in every step but the first"
     drafted = f"draft {counted(schedule.num_speculative_tokens, 'token')} per round{features}"
     if not schedule.traits.overlaps:
         return drafted

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
-from hwprofiles.profile import LatencyTable, Profile
+from hwprofiles.profile import LaneProfile, LatencyTable, Profile
+from sim.acceptance.replay import Replay
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +43,7 @@ def overlap_bound(
     draft = profile.lane(str(schedule.draft_lane))
     rows, exit_layer = schedule.num_rows, schedule.exit_layer
     verify_s = target.verify_s(profile.num_layers, rows, context)
-    draft_s = schedule.num_speculative_tokens * draft.draft_s(1, context, with_features=schedule.exit_features)
+    draft_s = _drafting_s(schedule, draft, record, context)
     prefix_s = 0.0 if exit_layer is None else target.prefix_s(exit_layer, rows, context)
     share, exit_share = draft_s / verify_s, min(1.0, prefix_s / verify_s)
     waits = exit_share if schedule.root_source == "exit" else 0.0
@@ -59,6 +60,23 @@ def overlap_bound(
         over_synchronous=(1 + share) / (waits + max(1 - waits, share)),
         memory_floor_s=round_bytes / pool / mean_acceptance_length if pool else None,
     )
+
+
+def _drafting_s(schedule: Schedule, draft: LaneProfile, record: AcceptanceRecord, context: float) -> float:
+    """A window drafted alone, in the mean over the record's windows where streams save steps."""
+    step_s = draft.draft_s(1, context, with_features=schedule.exit_features)
+    guessing = Replay(record).guessing(schedule)
+    if guessing is None:
+        return schedule.num_speculative_tokens * step_s
+    return step_s + sum(
+        count * (draft.draft_s(1 + guesses, context) + (_guessing_s(draft, guesses, context)))
+        for guesses, count in enumerate(guessing.mean_steps)
+        if count
+    )
+
+
+def _guessing_s(draft: LaneProfile, guesses: int, context: float) -> float:
+    return 0.0 if draft.draft_streams is None or not guesses else draft.draft_streams.at(guesses, context)
 
 
 def _bytes(table: LatencyTable | None) -> float:

@@ -14,7 +14,7 @@ from decoding.trace import Trace
 from runtime.lanes.draft_lane import DraftVerbs
 from runtime.lanes.lane import Lane, LaneSpec
 from runtime.lanes.lane_set import LaneSet
-from runtime.lanes.sequence_lanes import OnTokens, RuntimeLanes, drive
+from runtime.lanes.sequence_lanes import NOBODY, Listener, RuntimeLanes, drive
 from runtime.lanes.target_lane import Deadline, TargetVerbs
 from runtime.lanes.trace_writer import TraceWriter
 from runtime.memory.needs import LaneNeed, draft_size, memory_needed, on_ranks
@@ -136,7 +136,7 @@ class Engine:
         temperature: float = 0.0,
         seed: int = 0,
         eos_token_ids: Collection[int] | None = None,
-        on_tokens: OnTokens | None = None,
+        listener: Listener = NOBODY,
     ) -> Generation:
         """Decode one sequence by a schedule, loading first what that needs.
 
@@ -147,7 +147,7 @@ class Engine:
             temperature: 0 is greedy.
             seed: of all draws at temperature > 0.
             eos_token_ids: where to stop; None means the model's own.
-            on_tokens: called with the tokens of every round as they are committed.
+            listener: who is called meanwhile.
 
         Raises:
             ConfigError: an argument is wrong, or the schedule does not fit these models and lanes.
@@ -161,10 +161,10 @@ class Engine:
             temperature=temperature,
             seed=seed,
         )
-        return self._decode(start, self.config.eos_token_ids if eos_token_ids is None else eos_token_ids, on_tokens)
+        return self._decode(start, self.config.eos_token_ids if eos_token_ids is None else eos_token_ids, listener)
 
     def replay(
-        self, schedule: Schedule, prompt: Sequence[int], text: ReplayedText, *, on_tokens: OnTokens | None = None
+        self, schedule: Schedule, prompt: Sequence[int], text: ReplayedText, *, listener: Listener = NOBODY
     ) -> Generation:
         """Decode one sequence with all the work of `generate`, but with a text and an acceptance known before.
 
@@ -174,7 +174,7 @@ class Engine:
             schedule: how.
             prompt: as many token ids as the text follows.
             text: what the models are made to say (`runtime.verification.replayed_text`).
-            on_tokens: called with the tokens of every round as they are committed.
+            listener: who is called meanwhile.
 
         Raises:
             ConfigError: the text does not follow such a prompt, or is not of these models, or no replay is made for
@@ -189,19 +189,19 @@ class Engine:
             seed=0,
             replay=text,
         )
-        return self._decode(start, (), on_tokens)
+        return self._decode(start, (), listener)
 
-    def _decode(self, start: SequenceStart, eos_token_ids: Collection[int], on_tokens: OnTokens | None) -> Generation:
+    def _decode(self, start: SequenceStart, eos_token_ids: Collection[int], listener: Listener) -> Generation:
         schedule, prompt, max_new_tokens = start.schedule, start.prompt, start.max_new_tokens
         if schedule.traits.is_simulated_only:
             raise ConfigError(f"method {schedule.method} is simulated only: no drafter drafts so on real lanes yet")
         self._check(schedule, prompt, max_new_tokens, start.temperature)
         sequence = DecodedSequence(prompt, max_new_tokens=max_new_tokens, eos_token_ids=eos_token_ids)
         self._take_room(schedule, len(prompt) + max_new_tokens)
-        lanes, traits = self._lanes_of(schedule, sequence, on_tokens)
+        lanes, traits = self._lanes_of(schedule, sequence, listener)
         try:
             lanes.prefill(start, traits)
-            drive(schedule.traits.flow(lanes, schedule))
+            drive(schedule.traits.flow(lanes, schedule), lanes.rest)
         except LaneError as error:
             raise type(error)(error, tokens=sequence.tokens) from error
         finally:
@@ -237,7 +237,7 @@ class Engine:
         return ", ".join([*random, *(["replayed acceptance"] if replay is not None else [])])
 
     def _lanes_of(
-        self, schedule: Schedule, sequence: DecodedSequence, on_tokens: OnTokens | None
+        self, schedule: Schedule, sequence: DecodedSequence, listener: Listener
     ) -> tuple[RuntimeLanes, DrafterTraits | None]:
         """The lanes of a sequence, with all loaded that its schedule needs, and the traits of its draft."""
         target_lane = self.load_target(schedule.target_lane)
@@ -250,7 +250,7 @@ class Engine:
                 draft_lane, schedule, writer, deadline_s=self._draft_deadline_s, target_deadline=deadline
             )
         target = TargetVerbs(target_lane, schedule, writer, deadline)
-        return RuntimeLanes(target=target, draft=draft, sequence=sequence, writer=writer, on_tokens=on_tokens), traits
+        return RuntimeLanes(target=target, draft=draft, sequence=sequence, writer=writer, listener=listener), traits
 
     def _load_draft_of(self, schedule: Schedule) -> tuple[Lane | None, DrafterTraits | None]:
         """The draft's lane, and the traits of the drafter in it."""

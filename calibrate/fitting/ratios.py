@@ -1,7 +1,8 @@
 """Times over the anchors around them: what is left of a machine that changes its speed within seconds.
 
-A ratio is as certain as the two anchors agree: where they differ, the machine changed in between, and nobody knows
-when. So a ratio's doubt is half of that change, and ratios are averaged with weights of one over doubt squared.
+A ratio is as certain as its anchors agree: where they differ, the machine changed in between, and nobody knows when.
+So a ratio's doubt is the standard error of their mean (of two anchors, half of that change), and ratios are averaged
+with weights of one over doubt squared.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import hypot, log, sqrt
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 from typing import NamedTuple
 
 from decoding.student_t import t_quantile
@@ -57,9 +58,10 @@ class Estimate:
         return t_quantile(self.num - 1) * sqrt(self.variance * self.scatter / (self.num - 1))
 
 
-def between(seconds: float, before_s: float, after_s: float) -> Ratio:
-    """What was timed over the mean of the anchors before and after it."""
-    return Ratio(seconds / fmean((before_s, after_s)), hypot(_STEADY, log(after_s / before_s) / 2))
+def among(seconds: float, anchors_s: Sequence[float]) -> Ratio:
+    """What was timed over the mean of the anchors that stand around it and in it, two at least."""
+    unrest = stdev(map(log, anchors_s)) / sqrt(len(anchors_s))
+    return Ratio(seconds / fmean(anchors_s), hypot(_STEADY, unrest))
 
 
 def estimate(ratios: Sequence[Ratio]) -> Estimate:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from statistics import fmean
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from runtime.lanes.lane import Lane
 from runtime.wire.measurement import Measurement
 from runtime.wire.operations import Measure
 
-_REPEATS = 2
-_FRESH_S = 0.3
+_REPEATS: Final = 2
+_FRESH_S: Final = 0.3
 """An anchor that was taken so long ago may begin what comes next, if its lane has done nothing since."""
 
 
@@ -29,20 +30,31 @@ class AnchorSample(NamedTuple):
     seconds: float
 
 
+class SharedAnchor(NamedTuple):
+    """Anchors on two lanes at once: when they were taken, on which lanes, and what each took."""
+
+    at_s: float
+    lanes: tuple[str, str]
+    seconds: tuple[float, float]
+
+
 class Anchors:
     """Times one-row verifications on any lane, whenever asked, and keeps them all.
 
     Attributes:
         samples: all that was taken, in that order; `at_s` counts from when this was made.
+        shared: all that was taken on two lanes at once.
         dispatch_s: by lane, what every visit took beyond the lane's own time.
     """
 
     def __init__(self, lanes: Mapping[str, Lane], *, context: int, clock: Callable[[], float] = time.monotonic) -> None:
         """Take them on lanes that hold the target; `context` is the number of cached tokens of the work."""
         self.samples: list[AnchorSample] = []
+        self.shared: list[SharedAnchor] = []
         self.dispatch_s: defaultdict[str, list[float]] = defaultdict(list)
         self._lanes = lanes
-        self._work = Measurement(part="verify", rows=1, context=context, repeats=_REPEATS, warm_up=0)
+        self._work = Measurement(part="verify", rows=1, context=context, repeats=_REPEATS, warm_up=0, is_aside=True)
+        self._once = replace(self._work, repeats=1)
         self._clock = clock
         self._start_s = clock()
         self._fresh: dict[str, tuple[float, float]] = {}
@@ -58,15 +70,32 @@ class Anchors:
         Raises:
             LaneError: the lane was lost.
         """
-        at_s = self.now_s
-        self.samples.append(AnchorSample(at_s, lane, fmean(self.visit(lane, self._work))))
-        self._fresh[lane] = self.now_s, self.samples[-1].seconds
-        return self.samples[-1].seconds
+        seconds = self._take(lane, self._work)
+        self._fresh[lane] = self.now_s, seconds
+        return seconds
 
     def recent(self, lane: str) -> float:
         """The last anchor of a lane if it was taken just now, else a new one; errors as in `take`."""
         at_s, seconds = self._fresh.get(lane, (-_FRESH_S, 0.0))
         return seconds if self.now_s - at_s < _FRESH_S else self.take(lane)
+
+    def take_one(self, lane: str) -> float:
+        """The work once, in the middle of something else; errors as in `take`."""
+        return self._take(lane, self._once)
+
+    def take_shared(self, lanes: tuple[str, str]) -> tuple[float, float]:
+        """The work once on two lanes at the same time; errors as in `take`.
+
+        Virtual cores are now two of a real one's threads, now real ones: how much lanes are in each other's way changes
+        within seconds, and what they take alone says nothing of it.
+        """
+        at_s = self.now_s
+        replies = [self._lanes[lane].request(Measure(measurement=self._once)) for lane in lanes]
+        (first_s,), (second_s,) = (reply.result().value for reply in replies)
+        self.shared.append(SharedAnchor(at_s, lanes, (first_s, second_s)))
+        for lane in lanes:
+            self._fresh.pop(lane, None)
+        return first_s, second_s
 
     def visit(self, lane: str, measurement: Measurement) -> list[float]:
         """Seconds of any part on a lane, without anchors; errors as in `take`."""
@@ -76,3 +105,8 @@ class Anchors:
         wall_s = time.perf_counter() - start_s
         self.dispatch_s[lane].append(wall_s - (answer.end_s - answer.start_s))
         return answer.value
+
+    def _take(self, lane: str, work: Measurement) -> float:
+        at_s = self.now_s
+        self.samples.append(AnchorSample(at_s, lane, fmean(self.visit(lane, work))))
+        return self.samples[-1].seconds

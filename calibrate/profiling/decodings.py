@@ -14,11 +14,13 @@ from statistics import fmean
 
 from calibrate.fitting.ratios import Ratio
 from calibrate.profiling.anchors import Anchors
+from calibrate.profiling.run_anchors import RunAnchors, decode_with_anchors
 from calibrate.profiling.samples import Run
 from decoding.schedule import Schedule
-from decoding.trace import Span, Work
+from decoding.trace import Span, Trace, Work
 from hwprofiles.profile import LaneProfile, Profile
 from runtime.engine import Engine
+from runtime.lanes.sequence_lanes import Listener
 
 TARGET_WORK = frozenset({Work.VERIFY, Work.PREFIX, Work.SUFFIX, Work.STREAM})
 DRAFT_WORK = frozenset({Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP})
@@ -35,7 +37,7 @@ def decode(
     *,
     is_check: bool = False,
 ) -> Run:
-    """Decode arbitrary text whose contexts lie within the given ones, between anchors.
+    """Decode arbitrary text whose contexts lie within the given ones, with anchors before, in between and after.
 
     Raises:
         MirrorsdError: a lane or model is not to be had.
@@ -45,17 +47,14 @@ def decode(
     length = min(first + 1 + (last - first) // 3, last + 1 - num_tokens)
     vocab_size = engine.config.vocab_size
     prompt = [(place + 1) * _STRIDE % vocab_size for place in range(length)]
-    lanes = dict.fromkeys(filter(None, (schedule.target_lane, schedule.draft_lane)))
-    at_s, before = anchors.now_s, {lane: anchors.recent(lane) for lane in lanes}
-    generation = engine.generate(schedule, prompt, max_new_tokens=num_tokens, eos_token_ids=())
-    return Run(
-        schedule=schedule,
-        prompt_length=length,
-        trace=generation.trace,
-        anchors={lane: (before[lane], anchors.take(lane)) for lane in lanes},
-        is_check=is_check,
-        at_s=at_s,
-    )
+
+    def generate(listener: Listener) -> Trace:
+        made = engine.generate(schedule, prompt, max_new_tokens=num_tokens, eos_token_ids=(), listener=listener)
+        return made.trace
+
+    at_s = anchors.now_s
+    trace, taken = decode_with_anchors(anchors, schedule, generate)
+    return Run(schedule, length, trace, taken, is_check=is_check, at_s=at_s)
 
 
 def level(run: Run, lane: str, works: Collection[Work], profile: Profile, *, least_rows: int = 1) -> Ratio | None:
@@ -138,6 +137,15 @@ def span_seconds(schedule: Schedule, span: Span, context: int, profile: Profile)
     return lane.prefix_s(schedule.exit_layer, span.rows, context) + wake_s
 
 
+def slowdowns_in(anchors: RunAnchors, schedule: Schedule, profile: Profile) -> tuple[float, float]:
+    """What target and draft cost each other in a run: as calibrated, times what its anchors at once say has changed."""
+    pair = schedule.target_lane, schedule.draft_lane or schedule.target_lane
+    known, now, then = profile.slowdown(*pair), anchors.slowdown(schedule), profile.anchor_slowdown(*pair)
+    if now is None or then is None:
+        return known
+    return known[0] * now[0] / then[0], known[1] * now[1] / then[1]
+
+
 def _draft_seconds(schedule: Schedule, span: Span, context: int, lane: LaneProfile) -> float:
     """A step of a draft model: of a text, or of branches, the first of which with features reads the window too."""
     if span.work is not Work.BRANCH_STEP:
@@ -156,8 +164,7 @@ def _roles(schedule: Schedule) -> Iterator[tuple[str, str, frozenset[Work]]]:
 def _expected(run: Run, lane: str, works: Collection[Work], profile: Profile) -> Iterator[tuple[Span, float]]:
     """Spans of a lane, and the seconds they should take, given what the other lane did at the time."""
     schedule = run.schedule
-    target, draft = profile.slowdown(schedule.target_lane, schedule.draft_lane or schedule.target_lane)
-    factor = target if lane == schedule.target_lane else draft
+    factor = slowdowns_in(run.anchors, schedule, profile)[0 if lane == schedule.target_lane else 1]
     others = [span for span in run.trace.spans if span.lane != lane and span.work in TARGET_WORK | DRAFT_WORK]
     for span, context in _settled_spans(run, lane, works):
         share = _shared_s(span, others) / (span.end_s - span.start_s)

@@ -26,6 +26,7 @@ from decoding.schedule import Schedule
 from decoding.trace import Work
 from hwprofiles.host import describe_host
 from hwprofiles.profile import Anchor, LaneProfile, LatencyTable, Profile
+from runtime.backends.devices import device_of
 from runtime.wire.measurement import Measurement
 
 _TARGET: Final = Prior(spread=0.02)
@@ -105,7 +106,7 @@ class _Fit:
         task = self._task
         traffic = task.sizes.part_bytes(sum(task.contexts) // 2)
         return Profile(
-            host=describe_host(),
+            host=describe_host(device_of(name) for name in self._names),
             target=task.target,
             drafter=task.drafter,
             dtype=task.sizes.dtype,
@@ -262,6 +263,7 @@ class _Fit:
                 f"Calibration had {task.limit_s:g} s, too few here for all repeats: everything was timed {done} of "
                 f"{wanted} times."
             )
+        yield from task.left_out
         if left_out:
             yield f"What streams add was less than the noise, so they are left out: {', '.join(left_out)}."
         yield from note_on(checks)

@@ -31,7 +31,7 @@ class Effort:
             the others follow from how its neighbours grow.
         prefill_rows: rows of prompts.
         run_tokens: length of the texts decoded.
-        run_turns: passes in which each of those texts is decoded once: they take turns.
+        head_turns: passes in which each of those of a head is decoded once: they take turns.
     """
 
     passes: int
@@ -45,7 +45,7 @@ class Effort:
     contexts: tuple[int, ...]
     prefill_rows: tuple[int, ...]
     run_tokens: int
-    run_turns: int
+    head_turns: int
 
     @property
     def wide_rows(self) -> frozenset[int]:
@@ -57,7 +57,7 @@ class Effort:
 def quick_effort(
     max_window: int, contexts: tuple[int, int], max_tree: int = 0, max_step: int = USUAL_BRANCHES
 ) -> Effort:
-    """As often as time allows: three times in 100 s for a 135M-parameter target on two quiet cores.
+    """As often as time allows: three times in 130 s for a 135M-parameter target on two quiet cores.
 
     `max_tree` are nodes of the largest tree, if any; `max_step` are rows of the widest draft step.
     """
@@ -74,8 +74,8 @@ def quick_effort(
         head_rows=(1, 4, 8, 16) if max_tree else (),
         contexts=_spread(contexts, 2),
         prefill_rows=_prompts(contexts, 2),
-        run_tokens=8,
-        run_turns=3,
+        run_tokens=16,
+        head_turns=3,
     )
 
 
@@ -96,8 +96,8 @@ def full_effort(
         head_rows=(1, 2, 3, 4, 6, 8, 12, 16) if max_tree else (),
         contexts=_spread(contexts, 3),
         prefill_rows=_prompts(contexts, 3),
-        run_tokens=16,
-        run_turns=1,
+        run_tokens=24,
+        head_turns=1,
     )
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import hypot
 from statistics import fmean
-from typing import Final
+from typing import Final, Literal
 
+from calibrate.fitting.anchor_errors import anchor_errors
 from calibrate.fitting.levels import Level, Prior, shared_levels
 from calibrate.fitting.ratios import Ratio
 from calibrate.profiling.anchors import Anchors
@@ -41,41 +43,74 @@ def measure_pairs(
     step = Measurement(part="draft_step", rows=_DRAFT_ROWS, context=context, repeats=_STEP_RUNS)
     for pair in pairs:
         target, draft = pair
-        yield Together(pair, "target", *_alone_and_shared(anchors, target, [verify], lanes[draft], step))
+        yield _compared(anchors, pair, "target", [verify], lanes[draft], step)
         # about every other step of branches is the first one after the target had the cache for itself
         steps = [step, replace(step, pause_s=PAUSE_S)]
-        yield Together(pair, "draft", *_alone_and_shared(anchors, draft, steps, lanes[target], verify))
+        yield _compared(anchors, pair, "draft", steps, lanes[target], verify)
 
 
 def contention_of(pair: Pair, samples: Samples, step_level: Level, source: str) -> Contention:
-    """Slowdowns of a pair; the draft's relative to what its steps take in real runs (`step_level`).
+    """Slowdowns of a pair: what anchors on both lanes at once say of all the time, times what other work takes more.
 
-    Both are shared by all pairs, unless those of one differ. A draft that finds its cache used by the target is slowed
-    once, whether at the same time or after it. No lane is faster while the other works: what looks like it is noise,
-    or in the level. What a level is off by is an error of its steps, and none of how much slower they are.
+    The draft's is relative to what its steps take in real runs (`step_level`). What work takes more than anchors is
+    shared by all pairs, unless that of one differs. A draft that finds its cache used by the target is slowed once,
+    whether at the same time or after it. No lane is faster while the other works: what looks like it is noise, or in
+    the level. What a level is off by is an error of its steps, and none of how much slower they are.
     """
     target, draft = (shared_levels(_by_pair(samples, role), _PRIOR)[pair] for role in ("target", "draft"))
+    anchors, unrest = _anchor_slowdown(pair, samples)
+    slowdown = (
+        max(1.0, target.factor * anchors[0]),
+        max(1.0, draft.factor * anchors[1] / step_level.factor),
+    )
     return Contention(
         lanes=pair,
-        slowdown=(max(1.0, target.factor), max(1.0, draft.factor / step_level.factor)),
-        relative_error=min(MOST_RELATIVE_ERROR, max(target.half_width, draft.half_width)),
+        slowdown=slowdown,
+        anchor_slowdown=anchors,
+        relative_error=min(MOST_RELATIVE_ERROR, hypot(max(target.half_width, draft.half_width), unrest)),
         source=source,
     )
 
 
+def _anchor_slowdown(pair: Pair, samples: Samples) -> tuple[tuple[float, float], float]:
+    """Mean time of anchors on both lanes at once over those alone, for each lane, and what that may be off by.
+
+    Pairs of the same two lanes share them, whichever has the target.
+    """
+    shared = [one for one in samples.shared_anchors if set(one.lanes) == set(pair)]
+    alone_s = {lane: [one.seconds for one in samples.anchors if one.lane == lane] for lane in pair}
+    if not shared or not all(alone_s.values()):
+        return (1.0, 1.0), 0.0
+    taken = {lane: [(one.at_s, one.seconds[one.lanes.index(lane)]) for one in shared] for lane in pair}
+    first, second = (fmean(seconds for _, seconds in taken[lane]) / fmean(alone_s[lane]) for lane in pair)
+    return (first, second), anchor_errors(taken).common
+
+
 def _by_pair(samples: Samples, role: str) -> Mapping[Pair, Sequence[Ratio]]:
+    """Slowdowns over those of the anchors meanwhile."""
     found = defaultdict[Pair, list[Ratio]](list)
     for one in samples.together:
         if one.role == role:
-            found[one.pair].append(one.slowdown)
+            found[one.pair].append(one.slowdown.over(one.anchor_slowdown))
     return found
 
 
-def _alone_and_shared(
-    anchors: Anchors, lane: str, shared: Sequence[Measurement], other: Lane, load: Measurement
-) -> tuple[float, float, float]:
-    """Mean seconds of the first of what is `shared` alone, of all while the other lane is busy, and alone again."""
-    before_s = fmean(anchors.visit(lane, shared[0]))
+def _compared(
+    anchors: Anchors,
+    pair: Pair,
+    role: Literal["target", "draft"],
+    shared: Sequence[Measurement],
+    other: Lane,
+    load: Measurement,
+) -> Together:
+    """The first of what is `shared` alone, all of it while the other lane is busy, and alone again; anchors as well."""
+    place = 0 if role == "target" else 1
+    lane = pair[place]
+    alone_s = [fmean(anchors.visit(lane, shared[0]))]
+    anchor_s, anchor_shared_s = [anchors.take_one(lane)], [anchors.take_shared(pair)[place]]
     with other.busy(replace(load, repeats=1)):
         shared_s = fmean(seconds for one in shared for seconds in anchors.visit(lane, one))
-    return before_s, shared_s, fmean(anchors.visit(lane, shared[0]))
+    anchor_shared_s.append(anchors.take_shared(pair)[place])
+    anchor_s.append(anchors.take_one(lane))
+    alone_s.append(fmean(anchors.visit(lane, shared[0])))
+    return Together(pair, role, alone_s[0], shared_s, alone_s[1], fmean(anchor_shared_s) / fmean(anchor_s))

@@ -13,17 +13,18 @@ from calibrate.profiling.grid import Effort
 from calibrate.profiling.samples import Cell
 from hwprofiles.placement import PlacedLane
 from hwprofiles.profile import Anchor, LaneProfile, LatencyTable
-from runtime.backends.devices import device_of, timed_rows
+from runtime.backends.devices import EAGER, compiles, device_of, timed_rows
 from runtime.wire.measurement import Measurement, Part
 
 DraftStep = Literal["draft_step", "draft_step_features", "draft_start"]
 """Steps of the draft, by their tables in a `LaneProfile`."""
 
-_DEVICE = "generic-cpu"
+_CORES: Final = "generic-cpu"
 _NUM_CANDIDATES = 9
 PAUSE_S: Final = 0.015
 """How long lanes of a schedule wait for each other, by and large."""
 _OF_THE_DRAFT = ("draft_step", "draft_start", "draft_streams", "draft_prefill")
+_FEW_BRANCHES = 8
 _START_WINDOW = 3
 """Rows of the window among those that start branches: the shortest windows are drafted with features."""
 
@@ -41,6 +42,7 @@ class LaneParts:
         exit_layers: exits that schedules may take.
         draft_steps: without features only, both, or (no draft) neither.
         num_streams: the draft's own; 0 without.
+        max_branches: most branches per round.
         source: origin of the numbers, as the tables name it.
     """
 
@@ -49,6 +51,7 @@ class LaneParts:
     exit_layers: tuple[int, ...]
     draft_steps: tuple[DraftStep, ...]
     num_streams: int
+    max_branches: int
     source: str
 
     @property
@@ -61,10 +64,13 @@ class LaneParts:
         return (Cell(lane, measurement) for measurement in self._on(lane).measurements())
 
     def _on(self, lane: str) -> LaneParts:
-        """With the row counts that say what every other costs on a lane."""
+        """With the row counts that say what every other costs on a lane, and streams where a lane computes any."""
         device, effort = device_of(lane), self.effort
         target_rows, draft_rows = (timed_rows(device, rows) for rows in (effort.target_rows, effort.draft_rows))
-        return replace(self, effort=replace(effort, target_rows=target_rows, draft_rows=draft_rows))
+        num_streams = 0 if compiles(device) else self.num_streams
+        return replace(
+            self, effort=replace(effort, target_rows=target_rows, draft_rows=draft_rows), num_streams=num_streams
+        )
 
     @property
     def waking(self) -> Measurement:
@@ -88,7 +94,7 @@ class LaneParts:
         for kind in self.draft_steps:
             for rows in self._rows_of(kind):
                 yield from (self._step(kind, rows, context) for context in self._contexts(rows))
-        yield from (self._streams(count) for count in self._guesses)
+        yield from map(self._streams, self._guesses)
 
     def lane_profile(self, lane: PlacedLane, estimates: Estimates, anchor: Anchor, dispatch_s: float) -> LaneProfile:
         """The profile of a lane from what its cells take over its anchor; without heads and memory traffic."""
@@ -103,7 +109,7 @@ class LaneParts:
         steps = {kind: self._step_table(kind, seconds, steps_noise) for kind in self.draft_steps}
         return LaneProfile(
             name=lane.name,
-            device=_DEVICE,
+            device=_CORES if device_of(lane.name) == EAGER else device_of(lane.name),
             cores=lane.cores,
             num_threads=lane.num_threads,
             dispatch_s=dispatch_s,
@@ -143,15 +149,31 @@ class LaneParts:
         return make_table(rows, contexts, lines, relative_error=noise.half_width(len(rows)), source=self.source)
 
     def _streams_table(self, seconds: Mapping[Measurement, float], noise: Noise) -> LatencyTable:
-        """What a longer context adds to one row's streams is less than the noise."""
-        smooth = noise.smoothed({count: seconds[self._streams(count)] for count in self._guesses})
+        """What a longer context adds to streams is less than the noise."""
+        smooth: dict[int, float] = {}
+        for of_branches in (False, True):
+            counts = [count for count in self._guesses if (count > self.num_streams) == of_branches]
+            smooth |= noise.smoothed({count: seconds[self._streams(count)] for count in counts})
         lines = [[time_s] for time_s in smooth.values()]
         error = noise.half_width(len(lines))
         return make_table(self._guesses, (0,), lines, relative_error=error, source=self.source)
 
     @property
-    def _guesses(self) -> range:
-        return range(1, self.num_streams + 1)
+    def _guesses(self) -> tuple[int, ...]:
+        """Guesses that are timed together: those of one row, and all that streams have for the rows of branches."""
+        one_row, branches = range(1, self.num_streams + 1), self._streaming_branches
+        return (*one_row, *(count * self.num_streams for count in branches if self.num_streams))
+
+    @property
+    def _streaming_branches(self) -> tuple[int, ...]:
+        """Branches with guesses whose steps are timed."""
+        return tuple(sorted({min(_FEW_BRANCHES, self.max_branches), self.max_branches} - {1}))
+
+    @property
+    def _guess_rows(self) -> tuple[int, ...]:
+        """Rows of steps that verify guesses in branches, where there are more than steps without have."""
+        rows = (count * (1 + self.num_streams) for count in self._streaming_branches if self.num_streams)
+        return tuple(count for count in rows if count > self.effort.draft_rows[-1])
 
     def _contexts(self, rows: int) -> tuple[int, ...]:
         is_wide = rows in self.effort.wide_rows and rows not in self.effort.tree_rows
@@ -171,7 +193,10 @@ class LaneParts:
 
     def _streams(self, count: int) -> Measurement:
         repeats, context = 2 * self.effort.repeats, self.effort.contexts[0]
-        return Measurement(part="draft_streams", rows=count, context=context, repeats=repeats, warm_up=1)
+        in_branches = self.num_streams if count > self.num_streams else 0
+        return Measurement(
+            part="draft_streams", rows=count, context=context, repeats=repeats, warm_up=1, num_guesses=in_branches
+        )
 
     def _step(self, kind: DraftStep, rows: int, context: int) -> Measurement:
         """A step of so many rows.
@@ -188,6 +213,7 @@ class LaneParts:
             warm_up=1,
             with_features=kind != "draft_step" and rows > 1,
             num_proposals=num_proposals[kind],
+            num_guesses=self.num_streams if kind == "draft_step" and rows in self._guess_rows else 0,
         )
 
     def _rows_of(self, kind: DraftStep) -> tuple[int, ...]:
@@ -196,7 +222,11 @@ class LaneParts:
         if kind == "draft_step_features":
             most = self.effort.target_rows[-1]
             return (*[count for count in rows if count < most], most)
-        return rows if kind == "draft_step" else tuple(count for count in rows if count > _START_WINDOW)
+        return (
+            (*rows, *self._guess_rows)
+            if kind == "draft_step"
+            else tuple(count for count in rows if count > _START_WINDOW)
+        )
 
 
 def prefill(part: Part, rows: int) -> Measurement:

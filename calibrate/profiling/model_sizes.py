@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
@@ -16,8 +16,12 @@ from runtime.target.exit_folder import ExitFolderConfig
 
 C = TypeVar("C", DrafterFolderConfig, ExitFolderConfig)
 
-_ITEM_BYTES: Final = {"bfloat16": 2, "float32": 4, "int8": 1}
-"""Of weights; keys and values of int8 weights are bfloat16, and few next to them."""
+_LAYER_BYTES: Final = {"bfloat16": 2.0, "float32": 4.0, "int8": 1.0, "int4": 0.5}
+"""Of a layer's weight."""
+_HEAD_BYTES: Final = _LAYER_BYTES | {"int4": 1.0}
+"""Of a weight of a head."""
+_STATE_BYTES: Final = {"float32": 4}
+"""Of a key, value or hidden state, and of an adapter's weight; in every other form they have 16 bits."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +42,7 @@ class ModelSizes:
         config: the target's.
         draft: one trained for the target, or a model of its own; None without one.
         exits: None where exits are read by the target's final norm and head alone.
-        dtype: of weights and caches.
+        dtype: form of the weights.
     """
 
     config: ModelConfig
@@ -75,35 +79,42 @@ class ModelSizes:
     @property
     def features_bytes_per_row(self) -> int:
         """Bytes of them."""
-        return self.feature_width * self._item_bytes
+        return self.feature_width * self._state_bytes
 
     def part_bytes(self, context: int) -> PartBytes:
         """Traffic of one call of every part at one row."""
         config, draft, exits = self.config, self.draft, self.exits
         hidden = config.hidden_size
-        layer = _layer_values(config, context)
-        head = config.vocab_size * hidden
-        exit_ = head if exits is None else exits.draft_vocab_size * hidden + hidden * (hidden + 2 * exits.width)
-        step = 0
+        layer, lm_head = self._layer_bytes(config, context), self._head_bytes(config.vocab_size, hidden)
+        exit_ = lm_head
+        if exits is not None:
+            adapter = hidden * (hidden + 2 * exits.width) * self._state_bytes
+            exit_ = self._head_bytes(exits.draft_vocab_size, hidden) + adapter
+        step = 0.0
         if isinstance(draft, DrafterFolderConfig):
-            step = len(draft.source_layers) * layer + draft.draft_vocab_size * hidden
+            step = len(draft.source_layers) * layer + self._head_bytes(draft.draft_vocab_size, hidden)
         elif draft is not None:
-            step = draft.num_layers * _layer_values(draft, context) + draft.vocab_size * draft.hidden_size
-        return PartBytes(
-            layer=layer * self._item_bytes,
-            lm_head=head * self._item_bytes,
-            exit=exit_ * self._item_bytes,
-            draft_step=step * self._item_bytes,
-        )
+            head = self._head_bytes(draft.vocab_size, draft.hidden_size)
+            step = draft.num_layers * self._layer_bytes(draft, context) + head
+        return PartBytes(layer=layer, lm_head=lm_head, exit=exit_, draft_step=step)
+
+    def without_draft_streams(self) -> Self:
+        """The same where the draft's own streams cannot run."""
+        if not isinstance(self.draft, DrafterFolderConfig):
+            return self
+        return replace(self, draft=self.draft.model_copy(update={"streams": None}))
 
     @property
-    def _item_bytes(self) -> int:
-        return _ITEM_BYTES[self.dtype]
+    def _state_bytes(self) -> int:
+        return _STATE_BYTES.get(self.dtype, 2)
 
+    def _layer_bytes(self, config: ModelConfig, context: int) -> float:
+        """Weights of a layer, and keys and values in its cache."""
+        keys_values = 2 * config.num_kv_heads * config.head_dim * context
+        return config.num_layer_parameters * _LAYER_BYTES[self.dtype] + keys_values * self._state_bytes
 
-def _layer_values(config: ModelConfig, context: int) -> int:
-    """Weights of a layer, and keys and values in its cache."""
-    return config.num_layer_parameters + 2 * config.num_kv_heads * config.head_dim * context
+    def _head_bytes(self, num_outputs: int, hidden_size: int) -> float:
+        return num_outputs * hidden_size * _HEAD_BYTES[self.dtype]
 
 
 def _draft(folder: Path) -> DrafterFolderConfig | ModelConfig:

@@ -17,8 +17,8 @@ from calibrate.profiling.links import MESSAGE_CANDIDATES, MESSAGE_ROWS, message_
 from calibrate.profiling.placements import check_schedules, fit_schedules, head_schedules
 from calibrate.profiling.samples import Cell, Run, Samples
 from calibrate.profiling.task import CalibrationTask
-from calibrate.profiling.time_budget import Passes
 from calibrate.profiling.visits import message_costs, visit_in_turn
+from calibrate.time_budget import Passes
 from decoding.methods import METHODS
 from decoding.progress import ReportProgress
 from decoding.schedule import Schedule
@@ -43,6 +43,7 @@ class Stage:
         cells: what is timed, by lane.
         fits, checks: schedules that set levels, and others that check them.
         pairs: lanes to be timed side by side.
+        run_turns: passes in which each of the schedules is decoded once.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Stage:
     fits: Sequence[Schedule] = ()
     checks: Sequence[Schedule] = ()
     pairs: Sequence[tuple[str, str]] = ()
+    run_turns: int = 1
 
 
 @dataclass(slots=True)
@@ -75,6 +77,7 @@ class Measuring:
             lanes = dict(zip(names, pool.map(self.engine.load_target, names), strict=True))
         self._anchors = Anchors(lanes, context=self.task.lane_parts.anchor_context, clock=self.clock)
         self.samples.anchors = self._anchors.samples
+        self.samples.shared_anchors = self._anchors.shared
         self.samples.dispatch_s = self._anchors.dispatch_s
 
     def run_passes(self) -> None:
@@ -125,6 +128,7 @@ class Measuring:
                 cells={name: tuple(head.cells(name)) for name in names},
                 fits=head_schedules(task.lanes, head.drafter, head.method, is_check=False),
                 checks=head_schedules(task.lanes, head.drafter, head.method, is_check=True),
+                run_turns=task.effort.head_turns,
             )
 
     def _go_through(self, stage: Stage, index: int, progress: Callable[[float], None]) -> None:
@@ -136,11 +140,7 @@ class Measuring:
             context, max_rows = self.task.effort.contexts[0], self.task.effort.target_rows[-1]
             self.samples.together += measure_pairs(lanes, stage.pairs, anchors, context=context, max_rows=max_rows)
         runs = [*((one, False) for one in stage.fits), *((one, True) for one in stage.checks)]
-        turn = [
-            run
-            for place, run in enumerate(runs)
-            if place % self.task.effort.run_turns == index % self.task.effort.run_turns
-        ]
+        turn = [run for place, run in enumerate(runs) if place % stage.run_turns == index % stage.run_turns]
         for place, (schedule, is_check) in enumerate(turn):
             _within(progress, 0.6, 1.0, place / len(turn))
             self._decode(schedule, is_check=is_check)

@@ -13,8 +13,9 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from calibrate.fitting.ratios import Ratio, between
-from calibrate.profiling.anchors import AnchorSample
+from calibrate.fitting.ratios import Ratio, among
+from calibrate.profiling.anchors import AnchorSample, SharedAnchor
+from calibrate.profiling.run_anchors import RunAnchors
 from decoding.errors import ProfileError
 from decoding.files import read_compressed, replace_file
 from decoding.schedule import Schedule
@@ -50,17 +51,17 @@ class Visit:
     def ratio(self) -> Ratio:
         """Mean time over the anchors."""
         usual = sorted(self.seconds)[(len(self.seconds) - 1) // 2]
-        return between(fmean(min(one, _SPIKE * usual) for one in self.seconds), self.before_s, self.after_s)
+        return among(fmean(min(one, _SPIKE * usual) for one in self.seconds), (self.before_s, self.after_s))
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A decoded text, how it was made, and the anchors (before, after) of every lane it ran on."""
+    """A decoded text, how it was made, and its anchors."""
 
     schedule: Schedule
     prompt_length: int
     trace: Trace
-    anchors: dict[str, tuple[float, float]]
+    anchors: RunAnchors
     is_check: bool
     at_s: float
 
@@ -70,24 +71,28 @@ class Run:
         return [self.prompt_length - 1 + count for count in committed]
 
     def against_anchors(self, lane: str, seconds: float) -> Ratio:
-        """A time taken on a lane over its anchors around this run."""
-        return between(seconds, *self.anchors[lane])
+        """A time taken on a lane over its anchors around and in this run."""
+        return among(seconds, self.anchors.alone[lane])
 
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """A part on one lane alone and while the other works, of a pair (target's lane, draft's lane)."""
+    """A part on one lane alone and while the other works, of a pair (target's lane, draft's lane).
+
+    `anchor_slowdown` is how many times as long anchors of both lanes at once took meanwhile, on that lane.
+    """
 
     pair: tuple[str, str]
     role: Literal["target", "draft"]
     alone_s: float
     shared_s: float
     alone_after_s: float
+    anchor_slowdown: float = 1.0
 
     @property
     def slowdown(self) -> Ratio:
         """Time while the other works over the mean of both times alone."""
-        return between(self.shared_s, self.alone_s, self.alone_after_s)
+        return among(self.shared_s, (self.alone_s, self.alone_after_s))
 
 
 @dataclass(slots=True)
@@ -99,6 +104,7 @@ class Samples:
         visits: every visit.
         runs: every text decoded.
         together: lanes alone and side by side.
+        shared_anchors: every anchor on two lanes at once.
         dispatch_s: by lane, what visits took beyond the lane's own time: sending, waking up, answering.
         messages_s: by the draft's lane, seconds that one hop of an exit message costs without and with features.
         num_passes: times that everything was gone through.
@@ -108,6 +114,7 @@ class Samples:
     visits: list[Visit] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     together: list[Together] = field(default_factory=list)
+    shared_anchors: list[SharedAnchor] = field(default_factory=list)
     dispatch_s: dict[str, list[float]] = field(default_factory=dict)
     messages_s: dict[str, tuple[float, float]] = field(default_factory=dict)
     num_passes: int = 0
@@ -125,7 +132,7 @@ class Samples:
 
 
 class _Content(BaseModel):
-    format: Literal["mirrorsd-samples-1"]
+    format: Literal["mirrorsd-samples-2"]
     samples: Samples
 
 
@@ -135,7 +142,7 @@ def save_samples(samples: Samples, path: Path) -> None:
     Raises:
         ProfileError: the file cannot be written.
     """
-    content = _Content(format="mirrorsd-samples-1", samples=samples)
+    content = _Content(format="mirrorsd-samples-2", samples=samples)
     text = content.model_dump_json(exclude={"samples": {"runs": {"__all__": {"trace": {"_round_start_s"}}}}})
     try:
         replace_file(path, gzip.compress(text.encode(), mtime=0))

@@ -34,6 +34,7 @@ class CalibrationTask:
         quick: whether a rougher profile in less time is wanted.
         time_s: in which to be done. Passes that do not fit are left out; one is made in any case. None is 100 s for a
             quick calibration, and no limit for a full one.
+        left_out: a sentence for every model that lanes here cannot run; the profile's notes have them.
     """
 
     target: str
@@ -48,6 +49,7 @@ class CalibrationTask:
     max_tree: int = 32
     quick: bool = False
     time_s: float | None = None
+    left_out: tuple[str, ...] = ()
 
     @property
     def limit_s(self) -> float:
@@ -90,6 +92,7 @@ class CalibrationTask:
             exit_layers=self.exit_layers,
             draft_steps=self.draft_steps,
             num_streams=self.sizes.num_draft_streams,
+            max_branches=self.max_branches,
             source=self.source,
         )
 

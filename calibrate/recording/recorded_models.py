@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Literal
 
 import torch
 
@@ -12,6 +11,9 @@ from calibrate.recording.recorded_chains import RecordedFinder
 from calibrate.recording.recorded_trees import RecordedHead, TreeDrafter, digest_of
 from calibrate.recording.recorder import RecordedModels
 from decoding.errors import ModelFormatError
+from runtime.backends.backend import Backend
+from runtime.backends.devices import EAGER, backend_of
+from runtime.backends.opening import arithmetic, backend_opener
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.hydra.drafter import HydraDrafter
 from runtime.drafters.language_model.drafter import Drafter
@@ -24,8 +26,7 @@ from runtime.models.decoder import Decoder
 from runtime.models.model_folder import NamedFolder
 from runtime.models.weights import load_decoder
 from runtime.target.exit_folder import load_exits
-
-_DTYPES: Final = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+from runtime.wire.operations import Dtype
 
 
 def load_models(
@@ -34,7 +35,8 @@ def load_models(
     exits_folder: Path | None,
     *,
     heads: Sequence[NamedFolder] = (),
-    dtype: Literal["bfloat16", "float32"],
+    dtype: Dtype,
+    device: str = EAGER,
     num_threads: int | None = None,
 ) -> RecordedModels:
     """Load a pair and the target's exits, if it has any.
@@ -44,22 +46,32 @@ def load_models(
         drafter: the draft model, if there is one.
         exits_folder: trained exit adapters.
         heads: the target's heads and streams, and prompt lookup.
-        dtype: of all weights.
+        dtype: form of all weights.
+        device: what computes, as in a lane of it; heads are torch's everywhere.
         num_threads: torch's in this process, from now on; None leaves them alone.
 
     Raises:
+        ConfigError: the device is not there, or does not compute with this form.
         ModelError: a folder is missing, damaged, or does not fit the target.
     """
     if num_threads is not None:
         torch.set_num_threads(num_threads)
-    decoder = load_decoder(target.folder, dtype=_DTYPES[dtype])
-    context = DrafterContext(target_folder=target.folder, dtype=_DTYPES[dtype], load_target=lambda: decoder)
+    new_backend = backend_opener(device, dtype, num_threads=num_threads or torch.get_num_threads())
+    decoder = load_decoder(target.folder, dtype=arithmetic(dtype))
+    backend = new_backend(decoder)  # it may move the weights, and exits go where they are
+
+    def load_target() -> Decoder:
+        if decoder.embedding.weight.is_cpu:
+            return decoder
+        return load_decoder(target.folder, dtype=arithmetic(dtype), with_layers=False)
+
+    context = DrafterContext(target_folder=target.folder, dtype=arithmetic(dtype), load_target=load_target)
     return RecordedModels(
         target_name=target.name,
         drafter_name=None if drafter is None else drafter.name,
         target=decoder,
-        draft=None if drafter is None else _load_draft(drafter.folder, context),
-        exits=None if exits_folder is None else load_exits(exits_folder, decoder, dtype=_DTYPES[dtype]),
+        draft=None if drafter is None else _load_draft(drafter.folder, context, new_backend),
+        exits=None if exits_folder is None else load_exits(exits_folder, decoder, dtype=arithmetic(dtype)),
         heads=tuple(
             RecordedHead(head.name, _load_head(head.folder, decoder, context), digest_of(head.folder))
             for head in heads
@@ -70,14 +82,18 @@ def load_models(
             for head in heads
             if kind_of(head.folder) == PROMPT_LOOKUP_KIND
         ),
+        backend=backend,
+        computed_by=backend_of(device),
+        weights=dtype,
     )
 
 
-def _load_draft(folder: Path, context: DrafterContext) -> DraftModel:
+def _load_draft(folder: Path, context: DrafterContext, new_backend: Callable[[Decoder], Backend]) -> DraftModel:
     drafter = load_drafter(folder, context)
     if not isinstance(drafter, Drafter):
         msg = f"{folder}: is not a draft model"
         raise ModelFormatError(msg)
+    drafter.run_on(new_backend)
     return drafter.model
 
 

@@ -1,7 +1,7 @@
 """The target's own text of a prompt, greedy or sampled, with the hidden states it had on the way.
 
-One row at a time, as plain decoding runs, so the text is that of autoregressive decoding to the last bit, with the
-draws of its seed. Shapes:
+One row at a time, as plain decoding runs, so the text is that of autoregressive decoding on the same back end to the
+last bit, with the draws of its seed. Shapes:
 legend of `runtime.models.decoder`; P is the prompt's length, N the text's.
 """
 
@@ -18,8 +18,7 @@ from torch import Tensor
 from decoding.errors import RecordError
 from decoding.messages import NO_WINDOW
 from decoding.sequence import DecodedSequence
-from runtime.models.decoder import Decoder
-from runtime.models.kv_cache import KVCache
+from runtime.backends.backend import Backend, Plan, segments_between
 from runtime.models.masks import prefill_pieces
 from runtime.verification.distributions import probabilities
 from runtime.verification.rules import GREEDY, Sampling, decide
@@ -45,7 +44,7 @@ class TargetText(NamedTuple):
 
 @torch.inference_mode()
 def target_text(
-    target: Decoder,
+    target: Backend,
     prompt: Sequence[int],
     *,
     max_new_tokens: int,
@@ -57,17 +56,17 @@ def target_text(
     Raises:
         RecordError: prompt and text together do not fit in the target's positions.
     """
-    num_positions = len(prompt) + max_new_tokens - 1
-    if num_positions > len(target.rotary.cos_PH):
-        msg = f"{len(prompt)} prompt and {max_new_tokens} new tokens exceed the target's {len(target.rotary.cos_PH)}"
+    config, num_positions = target.config, len(prompt) + max_new_tokens - 1
+    if num_positions > config.max_position:
+        msg = f"{len(prompt)} prompt and {max_new_tokens} new tokens exceed the target's {config.max_position}"
         raise RecordError(msg)
-    reader = _Reader(target, num_positions, layers)
+    reader = _Reader(target, len(prompt), num_positions, layers)
     for start, stop in prefill_pieces(len(prompt) - 1):
         reader.read(prompt[start:stop])
-    sequence = DecodedSequence(prompt, max_new_tokens=max_new_tokens, eos_token_ids=target.config.eos_token_ids)
+    sequence = DecodedSequence(prompt, max_new_tokens=max_new_tokens, eos_token_ids=config.eos_token_ids)
     margins, chosen_from, last = [], [], prompt[-1]
     while sequence.unfinished:
-        logits_TV = target.logits(reader.read([last]))[0]
+        (logits_TV,) = target.on_host(target.logits(reader.read([last]))[0])
         verdict = decide(logits_TV, NO_WINDOW, sampling, len(prompt) + len(sequence.tokens))
         if not sampling.is_greedy:
             chosen_from.append(probabilities(logits_TV[0], sampling.temperature).astype(np.float32))
@@ -75,28 +74,38 @@ def target_text(
         margins.append(best - second)
         last = verdict.next_token
         sequence.commit(NO_WINDOW, verdict)
-    states = {layer: torch.cat(rows) for layer, rows in reader.rows.items()}
+    states = {layer: target.on_host(torch.cat(rows))[0] for layer, rows in reader.rows.items()}
     return TargetText(sequence.tokens, states, margins, chosen_from)
 
 
 class _Reader:
     """Feeds rows to the target and keeps the outputs of the wanted layers."""
 
-    def __init__(self, target: Decoder, capacity: int, layers: Sequence[int]) -> None:
-        self.target = target
+    def __init__(self, target: Backend, num_prompt: int, num_slots: int, layers: Sequence[int]) -> None:
+        self._target = target
         self.rows: dict[int, list[Tensor]] = {layer: [] for layer in sorted(set(layers))}
-        self.cache = KVCache(target.config, capacity, dtype=target.embedding.weight.dtype)
+        self._text, segments = target.new_text(), segments_between(*self.rows, target.config.num_layers)
+        target.prepare(
+            Plan(
+                num_slots=num_slots,
+                num_prompt=num_prompt,
+                rows=(1,),
+                segments=segments,
+                prompt_segments=segments if num_prompt > 1 else (),
+            )
+        )
+        self._text.start(num_slots)
 
     def read(self, ids: Sequence[int]) -> Tensor:
         """Hidden states after the last layer [1, T, D] of the next rows of the text."""
-        count, context = len(ids), self.cache.cursor
+        count, context = len(ids), self._text.cursor
         positions = torch.arange(context, context + count)
-        x_BTD: Tensor = self.target.embedding(torch.tensor([list(ids)]))
+        x_BTD = self._target.embedding(torch.tensor([list(ids)]))
         done = 0
-        for layer in dict.fromkeys((*self.rows, self.target.config.num_layers)):
-            x_BTD = self.target.run_layers(x_BTD, done, layer, positions=positions, cache=self.cache)
+        for layer in dict.fromkeys((*self.rows, self._target.config.num_layers)):
+            x_BTD = self._target.run_layers(x_BTD, done, layer, positions=positions, cache=self._text)
             done = layer
             if layer in self.rows:
                 self.rows[layer].append(x_BTD[0])
-        self.cache.advance(count)
+        self._text.advance(count)
         return x_BTD

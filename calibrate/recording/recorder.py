@@ -33,6 +33,8 @@ from calibrate.recording.sampled_drafts import SampledDrafts, SampledText, sampl
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord, Ids, PromptRecord
 from decoding.record_checks import FORMAT
+from runtime.backends.backend import Backend
+from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.model import DraftModel, normalise_features
 from runtime.drafters.language_model.rollouts import rollouts_everywhere
 from runtime.models.decoder import Decoder
@@ -46,6 +48,8 @@ Progress = Callable[[str, float], None]
 USUAL_TREES: Final[tuple[DynamicShape, ...]] = ((2, 4), (3, 4), (5, 4), (5, 8))
 """Shallow ones for devices where every step of a head counts, wide ones for those where it does not."""
 _PROMPTS_PER_SAVE = 8
+_EXIT_ROWS = 16
+"""Rows that an exit reads at once: of a window there are no more."""
 _VALUES_PER_WEIGHT = 16
 
 
@@ -90,7 +94,11 @@ class RecordSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordedModels:
-    """What is recorded: a target, and what there is of a draft model, trained exits, heads and prompt lookup."""
+    """What is recorded: a target, and what there is of a draft model, trained exits, heads and prompt lookup.
+
+    `backend` computes the target, torch if there is nothing else, and the draft has its own; `computed_by` is the name
+    of either. `weights` is their form; None where it is the type of the tensors.
+    """
 
     target_name: str
     drafter_name: str | None
@@ -99,11 +107,14 @@ class RecordedModels:
     exits: ExitHeads | None = None
     heads: tuple[RecordedHead, ...] = ()
     finders: tuple[RecordedFinder, ...] = ()
+    backend: Backend | None = None
+    computed_by: str = "torch"
+    weights: str | None = None
 
     @property
     def dtype(self) -> str:
-        """Type of the weights, such as `bfloat16`."""
-        return str(self.target.embedding.weight.dtype).removeprefix("torch.")
+        """Form of the weights, such as `bfloat16`."""
+        return self.weights or str(self.target.embedding.weight.dtype).removeprefix("torch.")
 
     @property
     def feature_layers(self) -> tuple[int, ...]:
@@ -161,7 +172,8 @@ class Recorder:
             msg = f"exit layer {wrong[0]} is outside 1..{num_layers - 1}: the target has {num_layers} layers"
             raise RecordError(msg)
         self.models, self.settings = models, settings
-        self._early_exit = EarlyExit(models.target, models.exits)
+        self._target = models.backend or EagerBackend(models.target)
+        self._early_exit = EarlyExit(models.target, models.exits, backend=self._target)
         self._trees = [(head, tree) for head in models.heads for tree in head.trees(settings.trees)]
 
     def record(self, prompt: EncodedPrompt, number: int = 0) -> PromptRecord:
@@ -170,14 +182,14 @@ class Recorder:
         Raises:
             RecordError: prompt and text do not fit in the target's positions.
         """
-        target, settings = self.models.target, self.settings
+        settings = self.settings
         feature_layers = self.models.feature_layers
         head_layers = [layer for head in self.models.heads for layer in head.layers]
         layers = (*settings.exit_layers, *feature_layers, *head_layers)
         try:
             sampling = settings.sampling(number)
             text = target_text(
-                target, prompt.ids, max_new_tokens=settings.max_new_tokens, layers=layers, sampling=sampling
+                self._target, prompt.ids, max_new_tokens=settings.max_new_tokens, layers=layers, sampling=sampling
             )
         except RecordError as error:
             msg = f"prompt {prompt.name}: {error}"
@@ -187,7 +199,7 @@ class Recorder:
         feature_rollouts, features_TE = rollouts.up_to(0), None
         if feature_layers:
             hidden_TED = torch.stack([text.states[layer] for layer in feature_layers], dim=1)
-            features_TE = normalise_features(hidden_TED, target.config.norm_eps)
+            features_TE = normalise_features(hidden_TED, self._target.config.norm_eps)
             feature_rollouts = self._roll_out(ids, len(prompt.ids), features_TE)
         sampled = SampledText(ids, len(prompt.ids), text.probabilities, sampling)
         drafts, feature_drafts = (self._sample(sampled, features) for features in (None, features_TE))
@@ -232,6 +244,7 @@ class Recorder:
             chains=tuple(finder.chain for finder in self.models.finders),
             temperature=self.settings.temperature,
             seed=self.settings.seed if self.settings.temperature else 0,
+            backend=self.models.computed_by,
         )
 
     @property
@@ -269,8 +282,9 @@ class Recorder:
 
     def _read_exit(self, x_ND: Tensor, layer: int) -> Ids:
         """The exit's best ids for the place after each state, [N, K]."""
-        candidates, _ = self._early_exit.read(x_ND[None], layer, self.settings.num_exit_candidates)
-        return np.array(candidates, dtype=np.int32)
+        x_BTD, count = x_ND[None].to(self._target.device), self.settings.num_exit_candidates
+        blocks = [self._early_exit.read(block, layer, count) for block in torch.split(x_BTD, _EXIT_ROWS, dim=1)]
+        return np.array([row for candidates, _ in blocks for row in candidates], dtype=np.int32)
 
 
 class _Rollouts(NamedTuple):
@@ -290,6 +304,7 @@ def fingerprint(models: RecordedModels, prompts: Sequence[EncodedPrompt], settin
     digest = hashlib.sha256(json.dumps([FORMAT, asdict(settings), [prompt._asdict() for prompt in prompts]]).encode())
     draft = None if models.draft is None else models.draft.config
     digest.update(f"{models.target_name} {models.drafter_name} {models.target.config} {draft}".encode())
+    digest.update(f"{models.computed_by} {models.dtype}".encode())
     digest.update(json.dumps([(head.name, head.digest) for head in models.heads]).encode())
     digest.update(json.dumps([(finder.name, finder.digest) for finder in models.finders]).encode())
     adapters = models.exits.adapters if models.exits is not None else {}
@@ -305,8 +320,8 @@ def _sample(weight: nn.Parameter) -> Tensor:
     """A few evenly spread values, float32."""
     flat = weight.detach().flatten()
     places = torch.arange(_VALUES_PER_WEIGHT) * (len(flat) - 1) // (_VALUES_PER_WEIGHT - 1)
-    return flat[places].float()
+    return flat[places].float().cpu()
 
 
 def _ids(ids: Tensor) -> Ids:
-    return ids.numpy().astype(np.int32)
+    return ids.cpu().numpy().astype(np.int32)

@@ -21,9 +21,10 @@ from torch import Tensor
 from decoding.messages import Candidates
 from decoding.record import Ids
 from decoding.recorded.prompt_record import Shares
+from runtime.backends.backend import Plan, segments_between
+from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.model import DraftModel
 from runtime.drafters.language_model.proposals import NUM_SAMPLED_FROM
-from runtime.models.kv_cache import KVCache
 from runtime.models.masks import prefill_pieces
 from runtime.verification.distributions import sample, truncated
 from runtime.verification.draws import uniform
@@ -99,8 +100,19 @@ def _hidden(draft: DraftModel, text: SampledText, width: int, features_TE: Tenso
     A window's own tokens have no features: the target has not seen them yet.
     """
     ids, start = torch.tensor(list(text.ids)), text.start
-    weight = draft.decoder.embedding.weight
-    cache = KVCache(draft.decoder.config, len(ids) + width, dtype=weight.dtype)
+    backend, num_layers = draft.backend or EagerBackend(draft.decoder), draft.decoder.config.num_layers
+    cache, num_slots = backend.new_text(), len(ids) + width
+    cut = segments_between(*([] if features_TE is None else [draft.config.feature_layer]), num_layers)
+    backend.prepare(
+        Plan(
+            num_slots=num_slots,
+            num_prompt=start,
+            rows=tuple({1, width}),
+            segments=tuple({*segments_between(num_layers), *cut}),
+            prompt_segments=cut if start > 1 else (),
+        )
+    )
+    cache.start(num_slots)
     shifted_TE = None
     if features_TE is not None:
         shifted_TE = features_TE.new_zeros(len(ids), features_TE.shape[-1])

@@ -62,6 +62,14 @@ HeadsOption = Annotated[
     ),
 ]
 DtypeOption = Annotated[Dtype, typer.Option(help="Type of weights and arithmetic.")]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        help="What computes, by its name in `mirrorsd devices`, such as openvino:CPU; without it cpu, which is torch, "
+        "or else what computes with such weights.",
+        show_default=False,
+    ),
+]
 PromptsOption = Annotated[
     Path | None,
     typer.Option(

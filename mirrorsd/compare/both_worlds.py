@@ -10,7 +10,7 @@ from calibrate.validate import Comparison, TracePair, compare
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord
 from hwprofiles.profile import Profile
-from mirrorsd.compare.pace import Expected, expected_steps, pace
+from mirrorsd.compare.pace import pace
 from mirrorsd.compare.runs import Measured, Run
 from planner.report.report_data import ScheduleResult
 from planner.search.search import Candidate, rank
@@ -45,11 +45,10 @@ def compare_all(
 ) -> list[Comparison]:
     """Rounds and times of every schedule, with the target's margins from the record and the machine's pace."""
     margins = {prompt.name: prompt.margins.tolist() for prompt in record.prompts}
-    expected = expected_steps(profile, record)
     return [
         compare(
             name,
-            _pairs(result, runs, expected, record),
+            _pairs(result, runs, profile, record),
             margins,
             is_tree=result.candidate.schedule.is_tree,
         )
@@ -75,16 +74,14 @@ def matching_prompts(prompts: Sequence[EncodedPrompt], record: AcceptanceRecord)
     return tuple(known[entry.name] for entry in record.prompts)
 
 
-def _pairs(
-    result: ScheduleResult, runs: Sequence[Run], expected: Expected, record: AcceptanceRecord
-) -> list[TracePair]:
+def _pairs(result: ScheduleResult, runs: Sequence[Run], profile: Profile, record: AcceptanceRecord) -> list[TracePair]:
     candidate = result.candidate
     return [
         TracePair(
             prompt=prompt.name,
             simulated=simulated,
             measured=run.trace,
-            pace=pace(run, candidate.schedule, candidate.prediction, expected),
+            pace=pace(run, candidate.schedule, candidate.prediction, profile),
             texts=(prompt.text.tolist(), run.tokens) if run.tokens else None,
         )
         for prompt, simulated, run in zip(record.prompts, result.simulated, runs, strict=False)

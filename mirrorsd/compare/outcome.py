@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from statistics import fmean
+from typing import Any, Final
 
 from calibrate.validate import Comparison, Divergence, accuracy
+from hwprofiles.profile import Profile
 from mirrorsd.compare.measured_answer import JudgedRuns, ratio_entry
 from mirrorsd.compare.numbers import candidate_numbers, measured_numbers
 from mirrorsd.compare.rounds_in_words import divergence_in_words, is_unexplained
 from mirrorsd.model_pair import ModelPair, name_of
+from planner.wording import factor
+
+_CHANGED: Final = 0.1
+"""Relative change of what two lanes cost each other that is worth a sentence."""
 
 
 def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None) -> list[dict[str, Any]]:
@@ -63,6 +69,28 @@ def lost_lanes(judged: JudgedRuns) -> Iterator[str]:
             if run.given_up is not None:
                 for event in run.given_up.events:
                     yield f"{_where(comparison, place)} lost lane {event.lane} and was made again: {event.text}."
+
+
+def changed_slowdowns(judged: JudgedRuns, profile: Profile) -> Iterator[str]:
+    """A sentence for every two lanes that cost each other something else during the runs than they were calibrated."""
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for result, runs in zip(judged.results, judged.measured.runs, strict=True):
+        schedule = result.candidate.schedule
+        seen = [run.anchors.slowdown(schedule) for run in runs]
+        if schedule.draft_lane is not None:
+            pair = schedule.target_lane, schedule.draft_lane
+            found.setdefault(pair, []).extend(one for one in seen if one is not None)
+    for pair, slowdowns in found.items():
+        then = profile.anchor_slowdown(*pair)
+        if not slowdowns or then is None:
+            continue
+        now = [fmean(column) for column in zip(*slowdowns, strict=True)]
+        if max(abs(one / other - 1) for one, other in zip(now, then, strict=True)) > _CHANGED:
+            yield (
+                f"While {pair[0]} and {pair[1]} worked at once, steps took {factor(now[0])} and {factor(now[1])} their "
+                f"time alone during the runs, but {factor(then[0])} and {factor(then[1])} during calibration; times at "
+                "the speed of the anchors are those of calibration."
+            )
 
 
 def _where(comparison: Comparison, place: int) -> str:

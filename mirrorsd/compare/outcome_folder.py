@@ -18,11 +18,12 @@ from decoding.schedule import Schedule
 from decoding.yaml_file import write_atomically
 from hwprofiles.profile import load_profile
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
-from mirrorsd.compare.outcome import accuracy_entry, lost_lanes, schedule_entries
+from mirrorsd.compare.outcome import accuracy_entry, changed_slowdowns, lost_lanes, schedule_entries
 from mirrorsd.compare.rounds_in_words import rounds_in_words
 from mirrorsd.compare.runs_file import load_runs, save_runs
 from mirrorsd.compare.trace_file import load_traces, save_traces
 from mirrorsd.json_text import json_text, path_from
+from mirrorsd.numeric_form import as_recorded
 from planner.chrome_trace import save_chrome_trace
 from planner.plan import Plan, make_plan
 from planner.report.report import write_report
@@ -112,7 +113,7 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
         save_chrome_trace(worlds, folder / "traces" / f"{file_name(place, name_of_it)}.json.gz")
     is_row_invariant = outcome.plan.profile.is_row_invariant
     rounds = rounds_in_words(judged.comparisons, outcome.dtype, is_row_invariant=is_row_invariant)
-    notes = (*lost_lanes(judged), *outcome.notes)
+    notes = (*lost_lanes(judged), *changed_slowdowns(judged, outcome.plan.profile), *outcome.notes)
     created = time.strftime("%d %B %Y, %H:%M")
     data = ReportData(
         title=outcome.title,
@@ -168,7 +169,7 @@ def read_report_data(path: Path) -> ReportData:
         msg = f"{files['traces']}: not traces of {len(schedules)} schedules over prompts of {files['record']}"
         raise TraceError(msg)
     measured = load_runs(files["runs"], traces)
-    plan = make_plan(SearchSpace(), profile, record)
+    plan = make_plan(SearchSpace(), as_recorded(profile, record), record)
     candidates = {one.schedule: one for one in rank(schedules, profile, record).candidates}
     judged = judge_runs([candidates[schedule] for schedule in schedules], measured, plan)
     return ReportData(

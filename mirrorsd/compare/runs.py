@@ -1,29 +1,12 @@
-"""What real runs leave: texts, traces, and how fast the machine was around each of them."""
+"""What real runs leave: texts, traces, and how fast the machine was meanwhile."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
 
+from calibrate.profiling.run_anchors import RunAnchors
 from decoding.trace import LaneEvent, Trace
-
-Work = Literal["anchor", "plain"]
-"""A verification of one row in a loop, or a short plain decoding."""
-
-
-class SpeedSample(NamedTuple):
-    """Known work that was timed on a lane.
-
-    Attributes:
-        at_s: when, from the start of the runs.
-        seconds: of one step.
-    """
-
-    work: Work
-    lane: str
-    at_s: float
-    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,14 +17,14 @@ class Run:
         trace: what happened.
         tokens: the text.
         at_s: when it began, from the start of the runs.
-        around: what was timed on the schedule's lanes right before and right after.
+        anchors: what anchors took right before it, in it, and right after.
         given_up: the trace of a first attempt that lost a lane, and therefore does not count; None if there was none.
     """
 
     trace: Trace = field(repr=False)
     tokens: tuple[int, ...] = ()
     at_s: float = 0.0
-    around: tuple[SpeedSample, ...] = ()
+    anchors: RunAnchors = field(default_factory=RunAnchors)
     given_up: Trace | None = field(default=None, repr=False)
 
     @property

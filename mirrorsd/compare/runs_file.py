@@ -1,4 +1,4 @@
-"""Real runs on disk as compressed JSON: texts, and all that was timed around them. Traces have a file of their own."""
+"""Real runs on disk as compressed JSON: texts, and their anchors. Traces have a file of their own."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from calibrate.profiling.run_anchors import RunAnchors
 from decoding.errors import TraceError
 from decoding.files import read_compressed
 from decoding.trace import Trace
-from mirrorsd.compare.runs import Measured, Run, SpeedSample
+from mirrorsd.compare.runs import Measured, Run
 from mirrorsd.compare.trace_file import MAX_BYTES, WITHOUT_STATE
 from planner.chrome_trace import write_json
 
@@ -24,14 +25,14 @@ class _Entry(BaseModel):
     tokens: tuple[int, ...]
     at_s: float
     decode_s: float
-    around: tuple[SpeedSample, ...]
+    anchors: RunAnchors
     given_up: Trace | None
 
 
 class _Content(BaseModel):
     """What such a file holds; runs are a list per schedule."""
 
-    format: Literal["mirrorsd-runs-1"]
+    format: Literal["mirrorsd-runs-2"]
     runs: Sequence[Sequence[_Entry]]
 
 
@@ -41,7 +42,7 @@ def save_runs(measured: Measured, path: Path) -> None:
     Raises:
         TraceError: the file cannot be written.
     """
-    content = _Content(format="mirrorsd-runs-1", runs=[[_entry(run) for run in row] for row in measured.runs])
+    content = _Content(format="mirrorsd-runs-2", runs=[[_entry(run) for run in row] for row in measured.runs])
     write_json(content.model_dump_json(exclude={"runs": {"__all__": {"__all__": {"given_up": WITHOUT_STATE}}}}), path)
 
 
@@ -62,9 +63,13 @@ def load_runs(path: Path, traces: Sequence[Sequence[Trace]]) -> Measured:
 
 def _entry(run: Run) -> _Entry:
     return _Entry(
-        tokens=run.tokens, at_s=run.at_s, decode_s=run.trace.decode_s, around=run.around, given_up=run.given_up
+        tokens=run.tokens,
+        at_s=run.at_s,
+        decode_s=run.trace.decode_s,
+        anchors=run.anchors,
+        given_up=run.given_up,
     )
 
 
 def _run(entry: _Entry, trace: Trace) -> Run:
-    return Run(trace=trace, tokens=entry.tokens, at_s=entry.at_s, around=entry.around, given_up=entry.given_up)
+    return Run(trace=trace, tokens=entry.tokens, at_s=entry.at_s, anchors=entry.anchors, given_up=entry.given_up)

@@ -17,13 +17,14 @@ from mirrorsd.compare.both_worlds import matching_prompts
 from mirrorsd.compare.measured_answer import judge_runs, ratio_entry
 from mirrorsd.compare.outcome import platform_entry
 from mirrorsd.compare.outcome_folder import Outcome
-from mirrorsd.compare.run_in_turn import run_in_turn
-from mirrorsd.compare.speed_probe import new_probe
+from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.demo.busy import busy_meanwhile
+from mirrorsd.lane_choice import profile_lanes
 from mirrorsd.model_pair import Dtype, find_pair
+from mirrorsd.numeric_form import as_recorded
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.simulation import require_same_models
-from mirrorsd.text_engine import lane_specs, new_engine
+from mirrorsd.text_engine import new_engine
 from planner.plan import make_plan
 from planner.search.search import rank
 from planner.search.space import SearchSpace
@@ -71,22 +72,24 @@ def validate(
         MirrorsdError: a schedule does not fit, a prompt is missing, or a model or lane is not to be had.
     """
     profile, record = evidence.profile, evidence.record
+    for schedule in schedules:
+        require_same_models(profile, record, schedule=schedule, sides=(evidence.profile_path, evidence.record_path))
     pair = find_pair(record.target, drafter=record.drafter, exits=exits, dtype=cast("Dtype", record.dtype))
     encoded = matching_prompts(encode(prompts, pair.target_folder), record)
     ranked = {one.schedule: one for one in rank(schedules, profile, record).candidates}
     candidates = [ranked[schedule] for schedule in dict.fromkeys(schedules)]
     others = OtherUse()
-    with new_engine(pair, lane_specs(profile)) as engine:
+    with new_engine(pair, profile_lanes(profile)) as engine:
         measured = run_in_turn(
             engine,
             [candidate.schedule for candidate in candidates],
             encoded,
-            new_probe(engine, profile, record, encoded),
+            anchors_of(engine, profile),
             max_new_tokens=record.max_new_tokens,
             progress=progress,
         )
     used = others.so_far()
-    plan = make_plan(SearchSpace(), profile, record)
+    plan = make_plan(SearchSpace(), as_recorded(profile, record), record)
     judged = judge_runs(candidates, measured, plan)
     return Outcome(
         title="mirrorsd validate",

@@ -20,9 +20,8 @@ from mirrorsd.calibrate_pair import calibration_task, contexts_of
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs, ratio_entry
 from mirrorsd.compare.outcome import platform_entry
 from mirrorsd.compare.outcome_folder import Outcome, file_name, write_outcome
-from mirrorsd.compare.run_in_turn import run_in_turn
+from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.compare.runs import Measured
-from mirrorsd.compare.speed_probe import new_probe
 from mirrorsd.demo.busy import busy_now, weak_answer
 from mirrorsd.demo.demo_plan import (
     WANTED_PROMPTS,
@@ -34,10 +33,11 @@ from mirrorsd.demo.demo_plan import (
     what_fits,
 )
 from mirrorsd.demo.stages import StageReport, Stages
+from mirrorsd.lane_choice import device_lanes
 from mirrorsd.model_pair import ModelPair
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.record_pair import Reach, record
-from mirrorsd.text_engine import lane_specs, new_engine
+from mirrorsd.text_engine import new_engine
 from planner.plan import Plan, make_plan
 from planner.search.search import Candidate, pick_demo_schedules
 from planner.search.space import SearchSpace
@@ -52,7 +52,7 @@ RUN: Final = "Running schedules for real"
 REPORT: Final = "Writing the report"
 _SEARCH_S: Final = 10.0
 _REPORT_S: Final = 5.0
-_CALIBRATION_SHARE, _MOST_CALIBRATION_S = 0.4, 240.0
+_CALIBRATION_SHARE, _MOST_CALIBRATION_S = 0.45, 240.0
 _RECORD_SHARE: Final = 0.15
 _LOADING_S: Final = 10.0
 
@@ -85,16 +85,18 @@ class DemoSettings:
         max_prompts: most prompts to record and run.
         max_new_tokens: cut of every text.
         max_window: most drafted tokens per round.
+        device: where lanes are; None for the usual one.
         run_options: what names the models on the command line of `mirrorsd run`, for the command that comes next.
     """
 
     pair: ModelPair
     prompts: tuple[Prompt, ...]
     out: Path
-    time_s: float = 330.0
+    time_s: float = 390.0
     max_prompts: int = 12
     max_new_tokens: int = DEFAULT_NEW_TOKENS
     max_window: int = 8
+    device: str | None = None
     run_options: tuple[str, ...] = ()
 
 
@@ -116,13 +118,12 @@ class Demo:
         """Prepare; nothing is started.
 
         Raises:
-            ConfigError: acceptance is not recorded in this form of weights.
+            ConfigError: the device is not there, or does not compute with this form of weights.
             ModelFormatError: the target's tokenizer is damaged.
         """
-        settings.pair.recordable_dtype()
         self.saved: list[str] = []
         self._settings = settings
-        self._lanes = lane_specs()
+        self._lanes = device_lanes(settings.device, settings.pair.dtype)
         self._stages = Stages(expected_stages(settings.time_s), show, limit_s=settings.time_s, clock=clock)
         self._others = OtherUse()
         self._prompts = take_turns(settings.prompts)[: settings.max_prompts]
@@ -172,6 +173,7 @@ class Demo:
             self._prompts[: self._num_prompts(profile)],
             self._path("record.npz"),
             reach=Reach(max_new_tokens=settings.max_new_tokens, max_window=settings.max_window),
+            device=self._lanes[0].device,
             num_threads=max(lane.num_threads for lane in self._lanes),
             progress=self._stages.begin(RECORD),
         )
@@ -232,7 +234,7 @@ class Demo:
             engine,
             [candidate.schedule for candidate in candidates],
             prompts,
-            new_probe(engine, plan.profile, accepted, prompts),
+            anchors_of(engine, plan.profile),
             max_new_tokens=settings.max_new_tokens,
             enough=enough,
             progress=stages.begin(RUN),

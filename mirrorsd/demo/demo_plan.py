@@ -24,8 +24,10 @@ WANTED_PROMPTS: Final = 9
 _SPARE_PROMPTS: Final = 3
 """Recorded beyond those, for the time that estimates leave over: what they cost is little next to a run."""
 _LEAST_SCHEDULES: Final = 4
-_PROBE_STEPS: Final = 16
-"""Plain steps that a look at the machine's speed takes: 8 in a row, and 4 of an anchor on each of two lanes."""
+_AROUND_STEPS: Final = 4
+"""Plain steps of the anchors that follow a run, and begin the next: two on each of two lanes."""
+_DURING: Final = 1 + 1 / 3
+"""Time of a decoding with the anchors in it, over that of the decoding."""
 _WARM_UP_S: Final = 1.0
 """Of a schedule: loading what it needs, and a few tokens."""
 _GROWN_SHARE = 0.5
@@ -61,7 +63,7 @@ def prompt_cost(
 
     Recording decodes plainly on the fastest lane, rolls the draft out twice from every position, and grows a tree
     there with the heads that draft dynamic ones. A run is taken to be as slow as plain decoding on the slowest lane:
-    most schedules are faster, the worst slower. After it comes a look at the machine's speed.
+    most schedules are faster, the worst slower. In it and after it anchors are taken.
 
     Args:
         profile: the machine.
@@ -79,8 +81,7 @@ def prompt_cost(
     step_s = sum(fast.heads[name].seconds[-1][0] for name in growing)
     record_s += _GROWN_SHARE * max_new_tokens * num_tree_steps * step_s
     num_schedules = NUM_SCHEDULES + (NUM_TREES if fast.heads or fast.streams else 0)
-    run_s = _prefill_s(profile, slow, prompt_length) + max_new_tokens * _token_s(profile, slow)
-    run_s += _look_s(profile, slow, prompt_length)
+    run_s = _around_s(profile, slow, prompt_length) + _DURING * max_new_tokens * _token_s(profile, slow)
     return PromptCost(record_s, run_s, num_schedules)
 
 
@@ -110,11 +111,11 @@ def most_telling(candidates: Sequence[Candidate], choice: Candidate) -> list[Can
 
 
 def run_costs(candidates: Sequence[Candidate], profile: Profile, record: AcceptanceRecord) -> list[float]:
-    """Seconds that each candidate will take for a prompt of the record, the look at the machine's speed included."""
+    """Seconds that each candidate will take for a prompt of the record, anchors included."""
     slow = max(profile.lanes, key=lambda lane: _token_s(profile, lane))
     length = fmean(prompt.prompt_length for prompt in record.prompts)
-    around_s = _prefill_s(profile, slow, length) + _look_s(profile, slow, length)
-    return [one.prediction.decode_s / len(record.prompts) + around_s for one in candidates]
+    around_s = _around_s(profile, slow, length)
+    return [_DURING * one.prediction.decode_s / len(record.prompts) + around_s for one in candidates]
 
 
 def what_fits(costs: Sequence[float], left_s: float, available: int) -> tuple[int, int]:
@@ -141,9 +142,9 @@ def _token_s(profile: Profile, lane: LaneProfile) -> float:
     return lane.verify_s(profile.num_layers, 1, lane.layer.contexts[0]) + lane.dispatch_s
 
 
-def _look_s(profile: Profile, lane: LaneProfile, prompt_length: float) -> float:
-    """A look at the machine's speed: anchors, and a short plain decoding with its prompt."""
-    return _prefill_s(profile, lane, prompt_length) + _PROBE_STEPS * _token_s(profile, lane)
+def _around_s(profile: Profile, lane: LaneProfile, prompt_length: float) -> float:
+    """What a run takes besides decoding: its prompt, and the anchors after it."""
+    return _prefill_s(profile, lane, prompt_length) + _AROUND_STEPS * _token_s(profile, lane)
 
 
 def _prefill_s(profile: Profile, lane: LaneProfile, num_rows: float) -> float:

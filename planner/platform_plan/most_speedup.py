@@ -18,7 +18,7 @@ def most_speedup(schedule: Schedule, profile: Profile, plain_tpot_s: float, cont
 
     A round commits at most one token more than are drafted. In turn it takes a verification and the drafting; at the
     same time it takes the longer of both, each slowed by what the lanes cost each other only while both work: a bound
-    leaves that out.
+    leaves that out. A step of a draft whose streams are always right costs what one without does, at least.
 
     Raises:
         ProfileError: the profile lacks what the schedule uses.
@@ -29,7 +29,9 @@ def most_speedup(schedule: Schedule, profile: Profile, plain_tpot_s: float, cont
     )
     if not window:
         return plain_tpot_s / verify_s
-    drafting_s = window * _dispatched_s(profile, str(schedule.draft_lane), {DRAFT_STEP: 1}, 1, context)
+    drafting_s = schedule.fewest_draft_steps * _dispatched_s(
+        profile, str(schedule.draft_lane), {DRAFT_STEP: 1}, 1, context
+    )
     round_s = max(verify_s, drafting_s) if schedule.traits.overlaps else verify_s + drafting_s
     return (window + 1) * plain_tpot_s / round_s
 

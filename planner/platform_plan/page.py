@@ -11,8 +11,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from decoding.yaml_file import write_atomically
 from planner.platform_plan.advice import advice, headline, interval, schedule_names_of
 from planner.platform_plan.evidence import Evidence, public_evidence
+from planner.platform_plan.four_arms import STREAMS_SOURCE, Arm, four_arms
 from planner.platform_plan.platform_plan import PlatformPlan
-from planner.wording import factor, milliseconds
+from planner.wording import factor, milliseconds, schedule_names
 
 _MOST_ROWS: Final = 40
 
@@ -35,8 +36,26 @@ def render_page(plan: PlatformPlan) -> str:
         paragraphs=list(advice(plan))[1:],
         rows=list(zip(schedule_names_of(leaders), leaders, strict=True)),
         slowest_s=max(one.tpot_s_high for one in leaders),
+        arms=_arms(plan),
+        streams=_streams(plan),
         evidence=public_evidence(),
     )
+
+
+def _arms(plan: PlatformPlan) -> list[tuple[Arm, str]]:
+    """The paper's arms and the names of their schedules; nothing where no arm can be predicted."""
+    arms = four_arms(plan)
+    asked = [(arm.schedule, arm.pair) for arm in arms if arm.schedule is not None and arm.pair is not None]
+    names = iter(schedule_names([(schedule, "in turn" if pair.in_turn else "split") for schedule, pair in asked]))
+    return [(arm, "" if arm.schedule is None else next(names)) for arm in arms] if asked else []
+
+
+def _streams(plan: PlatformPlan) -> str:
+    """What the arms with streams stand on."""
+    question = plan.question
+    if question.record.num_streams:
+        return "as often right as " + ("assumed below" if question.record.assumed else "recorded")
+    return "not known: the record has none" if question.record_with_streams is None else STREAMS_SOURCE
 
 
 def in_unit(value: float, evidence: Evidence) -> str:

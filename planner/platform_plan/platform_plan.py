@@ -237,7 +237,7 @@ def _predicted(
 ) -> Iterator[tuple[Schedule, LanePair, Prediction]]:
     reasons: dict[str, int] = {}
     for pair in pairs:
-        for schedule in schedules_on(pair, str(profile.drafter), record.exit_layers):
+        for schedule in schedules_on(pair, str(profile.drafter), record.exit_layers, record.num_streams):
             reason = evaluator.missing(schedule)
             if reason is None:
                 yield schedule, pair, evaluator.predict(schedule)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,9 +17,10 @@ from planner.platform_plan.default_acceptance import (
     mean_rate,
     with_mean_rate,
 )
+from planner.platform_plan.four_arms import STREAM_RATES
 from planner.what_if.mixed_record import token_acceptance, with_acceptance
 from sim.acceptance.assumed import AssumedAcceptance
-from sim.acceptance.rates import Texts
+from sim.acceptance.rates import TaskRates, Texts
 from sim.cost.assumption import Assumption
 from sim.cost.roofline import StoredModel
 
@@ -36,6 +37,8 @@ class Question:
         target: the larger model.
         draft: the smaller one.
         record: texts, recorded or drawn from assumed rates.
+        record_with_streams: the same texts by a draft that has streams, for what is told of those alone; None where
+            nothing is known of them.
         record_at: the texts if drafted tokens were accepted with such a mean rate.
         acceptance: that rate today, and between which it may lie; what a user gives is taken as it is.
         assumptions: what is known of acceptance otherwise.
@@ -45,6 +48,7 @@ class Question:
     target: StoredModel
     draft: StoredModel
     record: AcceptanceRecord
+    record_with_streams: AcceptanceRecord | None
     record_at: Callable[[float], AcceptanceRecord]
     acceptance: Assumption
     assumptions: tuple[Assumption, ...] = ()
@@ -96,6 +100,7 @@ def assumed_question(
         target=target,
         draft=draft,
         record=AssumedAcceptance(by_task, texts).record,
+        record_with_streams=AssumedAcceptance(_with_streams(by_task), texts).record,
         record_at=lambda rate: AssumedAcceptance(with_mean_rate(by_task, rate), texts).record,
         acceptance=rate,
         assumptions=tuple(others),
@@ -113,9 +118,18 @@ def recorded_question(
         target=target,
         draft=draft,
         record=record,
+        record_with_streams=record if record.num_streams else None,
         record_at=lambda rate: with_acceptance(record, rate),
         acceptance=Assumption.of("acceptance.rate", now, "measured", source),
     )
+
+
+def _with_streams(by_task: Mapping[str, TaskRates]) -> dict[str, TaskRates]:
+    """The same rates, and those of streams where none are given."""
+    return {
+        task: rates if rates.stream_rates else rates.model_copy(update={"stream_rates": STREAM_RATES})
+        for task, rates in by_task.items()
+    }
 
 
 def _assumed(mean: float, sources: list[str], coverage: dict[int, tuple[float, ...]]) -> tuple[Assumption, ...]:

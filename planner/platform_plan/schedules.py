@@ -20,8 +20,18 @@ def most_branch_tokens() -> int:
     return max(EXIT_TOP_K) * (max(WINDOWS) + 1) * max(WINDOWS)
 
 
-def schedules_on(pair: LanePair, drafter: str, exits: Iterable[int]) -> Iterator[Schedule]:
-    """All of a placement; plain decoding belongs to those on one lane, mirror to those on two."""
+def schedules_on(pair: LanePair, drafter: str, exits: Iterable[int], num_streams: int = 0) -> Iterator[Schedule]:
+    """All of a placement; plain decoding belongs to those on one lane, mirror to those on two.
+
+    Of a draft with streams each drafting one is there with them too, as far as its window has room for any.
+    """
+    for schedule in _without_streams(pair, drafter, exits):
+        yield schedule
+        if (most := min(num_streams, schedule.num_speculative_tokens - 2)) > 0:
+            yield schedule.model_copy(update={"draft_streams": most})
+
+
+def _without_streams(pair: LanePair, drafter: str, exits: Iterable[int]) -> Iterator[Schedule]:
     setting = partial(Schedule, target_lane=pair.target, draft_lane=pair.draft, drafter=drafter)
     if pair.is_pooled:
         yield Schedule(method="autoregressive", target_lane=pair.target)

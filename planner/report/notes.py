@@ -25,7 +25,8 @@ HOST: Final = {
     "system": "operating system",
     "python": "Python",
     "torch": "PyTorch",
-    "fingerprint": "machine and PyTorch, as a checksum",
+    "openvino": "OpenVINO",
+    "fingerprint": "machine and libraries, as a checksum",
 }
 """What a profile's host entries are called on the page; others go by their key."""
 ROW_INVARIANT: Final = {
@@ -67,7 +68,8 @@ def notes(data: ReportData) -> Iterator[str]:
     how = f"Sampling at temperature {record.temperature:g}" if record.temperature else "Greedy decoding (temperature 0)"
     yield (
         f"{how} in {dtype}, {counted(len(record.prompts), 'prompt')}, up to "
-        f"{counted(record.max_new_tokens, 'new token')} each; acceptance was recorded in {record.dtype}."
+        f"{counted(record.max_new_tokens, 'new token')} each; acceptance was recorded by {record.backend} in "
+        f"{record.dtype}."
     )
     yield (
         "Times per token are all decoding time over all committed tokens, of all prompts together; prefill and "

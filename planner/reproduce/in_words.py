@@ -7,6 +7,7 @@ from math import isclose
 from statistics import fmean
 
 from planner.reproduce.machine import ConstantName, Unknown
+from planner.reproduce.own_steps import own_steps
 from planner.reproduce.reproduction import PredictedCell, Reproduction
 from planner.reproduce.setup import WINDOW
 from planner.reproduce.streaming_draft import TOKENS_PER_HIDDEN_STEP
@@ -95,6 +96,12 @@ def _caution(found: Reproduction) -> Iterator[str]:
         f"{milliseconds(found.arms.plain_s)} per token, which is nowhere published. Streams are a closed form: "
         f"{WINDOW} tokens in {WINDOW / TOKENS_PER_HIDDEN_STEP:g} hidden steps, as published, their rows as in "
         "Speculative Streaming. Vanilla SD is taken to have the same draft on the same devices."
+    )
+    own = own_steps(found)
+    yield (
+        "Step by step, as drafts of this product do, with rows that verify every guess, and with guesses right so "
+        f"often ({own.rate:.2f}) that a window takes as many steps, {ARM_NAMES[1]} comes to {factor(own.in_turn)} and "
+        f"{ARM_NAMES[3]} to {factor(own.mirror)}."
     )
 
 

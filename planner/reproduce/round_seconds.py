@@ -12,6 +12,7 @@ drawn texts, without the chance of the draws.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from planner.reproduce.machine import Constants
 from planner.reproduce.setup import PROMPT_TOKENS, ROUNDS, WINDOW, Setup
-from sim.acceptance.acceptance_model import DrawnAcceptance
+from sim.acceptance.acceptance_model import Acceptance, DrawnAcceptance
 from sim.arrays.array_lanes import Decided, time_rounds
 from sim.cost.cost_model import Floats
 from sim.cost.durations import DurationTables
@@ -57,7 +58,7 @@ class Arms(NamedTuple):
     @classmethod
     def of(cls, setup: Setup, constants: Constants) -> Arms:
         """Those of two models on a machine; errors as in `Setup.profiles`."""
-        plain, streaming = (_Rounds(profile) for profile in setup.profiles(constants))
+        plain, streaming = (Rounds(profile, _texts()) for profile in setup.profiles(constants))
         return cls(
             plain.seconds(setup.plain).refused_hit,
             plain.seconds(setup.in_turn),
@@ -86,23 +87,28 @@ def tokens_per_round(rate: Floats) -> Floats:
     return tokens
 
 
-class _Rounds:
-    """Rounds of schedules on one profile."""
+class Rounds:
+    """Rounds of schedules on one profile, in texts of rounds of one kind each, in the order of `RoundSeconds`."""
 
-    def __init__(self, profile: Profile) -> None:
-        self._texts = [
-            DrawnAcceptance(float(whole), hit_rate=float(hit), num_tokens=NUM_TOKENS, prompt_length=PROMPT_TOKENS)
-            for whole in (0, 1)
-            for hit in (1, 0)
-        ]
-        self._tables = DurationTables(profile, self._texts[0].contexts(None))
+    def __init__(self, profile: Profile, texts: Sequence[Acceptance]) -> None:
+        self._texts = texts
+        self._tables = DurationTables(profile, texts[0].contexts(None))
 
     def seconds(self, schedule: Schedule) -> RoundSeconds:
         """The mean round of each kind; first and last rounds of texts, which differ, are left out."""
         durations = self._tables.durations(schedule, self._texts[0].shape(schedule))
         found = []
         for text in self._texts:
-            walk = text.walk(schedule, None)
-            times = time_rounds(schedule, durations, Decided(walk, text.branches(schedule, walk)))
+            walk, guessing = text.walk(schedule, None), text.guessing(schedule)
+            guesses = None if guessing is None else guessing.counts(walk.prompt, walk.position)
+            times = time_rounds(schedule, durations, Decided(walk, text.branches(schedule, walk), guesses))
             found.append(float(times.seconds[~walk.is_first & ~walk.is_last].mean()))
         return RoundSeconds(*found)
+
+
+def _texts() -> list[DrawnAcceptance]:
+    return [
+        DrawnAcceptance(float(whole), hit_rate=float(hit), num_tokens=NUM_TOKENS, prompt_length=PROMPT_TOKENS)
+        for whole in (0, 1)
+        for hit in (1, 0)
+    ]

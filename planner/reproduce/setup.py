@@ -13,7 +13,7 @@ from decoding.errors import ConfigError
 from decoding.schedule import Schedule
 from hwprofiles.profile import LaneProfile, Profile
 from planner.reproduce.machine import Constants, Machine
-from planner.reproduce.streaming_draft import rows_with_streams, with_streams
+from planner.reproduce.streaming_draft import NUM_STREAMS, rows_with_streams, with_streams
 from sim.cost.derived_profile import Demand, derived_profile, lane_cost
 from sim.cost.roofline import StoredModel
 
@@ -24,6 +24,8 @@ ROUNDS: Final = 4
 MOST_TOKENS: Final = PROMPT_TOKENS + (ROUNDS + 1) * (WINDOW + 1)
 _ROWS: Final = (1, 2, EXIT_TOP_K * (WINDOW + 1))
 """Rows of the draft's steps: a token, a token and one that it has not read yet, and all branches."""
+_GUESSES: Final = (NUM_STREAMS, 1 + NUM_STREAMS, NUM_STREAMS * _ROWS[-1], (1 + NUM_STREAMS) * _ROWS[-1])
+"""Rows of steps that make guesses or verify them, of one token and of all branches."""
 _STATE_BYTES: Final = 2
 _FEWEST_LAYERS: Final = 2
 
@@ -46,7 +48,7 @@ class Setup:
         if target.shape.num_layers < _FEWEST_LAYERS:
             msg = f"{target.shape.name} has {target.shape.num_layers} layer: an exit after half of them needs two"
             raise ConfigError(msg)
-        rows = [*_ROWS, *(rows_with_streams(draft.shape, rows) for rows in _ROWS)]
+        rows = [*_ROWS, *_GUESSES, *(rows_with_streams(draft.shape, rows) for rows in _ROWS)]
         return cls(machine=machine.with_graphs(rows), target=target, draft=draft)
 
     @property
@@ -68,6 +70,10 @@ class Setup:
     def mirror(self) -> Schedule:
         """The draft takes branches from the exit further while the target goes on."""
         return self._drafting(method="mirror", root_source="exit", exit_layer=self.exit_layer, exit_top_k=EXIT_TOP_K)
+
+    def streaming(self, schedule: Schedule) -> Schedule:
+        """The same with a draft whose streams guess in every step."""
+        return schedule.model_copy(update={"draft_streams": NUM_STREAMS})
 
     def profiles(self, constants: Constants) -> tuple[Profile, Profile]:
         """The machine with a plain draft, and with one that streams.

@@ -1,13 +1,14 @@
 """A draft with streams in closed form: fewer and wider steps, each drafted token with its share of one.
 
-A window of 7 tokens takes 3 to 4 hidden steps (arXiv 2510.13161), each of which computes the streams' rows too. The
-simulated world counts a step per token, so a step of this profile is that share of a hidden step, what the devices of
-the lane wait for each other included::
+A window of 7 tokens takes 3 to 4 hidden steps (arXiv 2510.13161), each of which computes the streams' rows too. A
+schedule without streams counts a step per token, so a step of this profile is that share of a hidden step, what the
+devices of the lane wait for each other included::
 
     seconds(rows) = hidden step(rows and their streams) * hidden steps / tokens
 
 How many rows a stream costs is not published: streams are taken to run through the top four layers (Speculative
-Streaming, 2402.11131) and through the output head.
+Streaming, 2402.11131) and through the output head. How often streams are right is not published either; what the steps
+of a draft come to whose guesses are right so often, `planner.reproduce.own_steps` says.
 """
 
 from __future__ import annotations

@@ -75,6 +75,28 @@ def compiles(device: str) -> bool:
     return device != EAGER
 
 
+def backend_of(name: str) -> str:
+    """What computes on a device or lane of this name, as records have it: `torch`, `openvino:CPU`, `cuda`.
+
+    It decides, with the weights' form, which token a near tie goes to. Devices of a kind are taken to be one.
+    """
+    found = _RULE.fullmatch(name)
+    if found is None:
+        return "torch"
+    return "cuda" if name.startswith(CUDA) else found[1].partition(".")[0]
+
+
+def computes(device: str, dtype: str) -> bool:
+    """Whether a device is there, and computes with a form of weights."""
+    found = (_eager(),) if device == EAGER else devices()
+    return any(one.name == device and dtype in one.forms for one in found)
+
+
+def runs_streams(device: str) -> bool:
+    """Whether torch modules on a device may look at a text's keys: streams do (`Backend.has_open_keys`)."""
+    return backend_of(device) == "torch"
+
+
 def timed_rows(device: str, rows: tuple[int, ...]) -> tuple[int, ...]:
     """Row counts to time on a device in place of `rows`, which suit one where each row costs a little more."""
     return npu.stair(rows[-1]) if device.startswith(f"{OPENVINO}NPU") else rows

@@ -24,11 +24,11 @@ class EagerBackend:
 
     def new_text(self) -> KVCache:
         """Room for a text."""
-        return KVCache(self.config, 0, dtype=self.dtype)
+        return KVCache(self.config, 0, dtype=self.dtype, device=str(self.device))
 
     def new_branches(self, num_branches: int) -> BranchCache:
         """Room for branches of a text."""
-        return BranchCache(self.config, num_branches, 0, dtype=self.dtype)
+        return BranchCache(self.config, num_branches, 0, dtype=self.dtype, device=str(self.device))
 
     def prepare(self, plan: Plan) -> None:
         """Nothing: shapes are what they are."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from decoding.lanes import MethodFlow
 from decoding.messages import Verdict, Window
@@ -14,19 +14,33 @@ from runtime.lanes.target_lane import TargetVerbs
 from runtime.lanes.trace_writer import TraceWriter
 from runtime.wire.operations import DrafterTraits, SequenceStart
 
-OnTokens = Callable[[tuple[int, ...]], None]
-"""Called with the tokens of every commit."""
+
+class Listener(NamedTuple):
+    """Who is called while a sequence is decoded.
+
+    Attributes:
+        on_tokens: with the tokens of every round, as they are committed.
+        at_rest: between two rounds, while no lane works; what it takes is no part of the trace.
+    """
+
+    on_tokens: Callable[[tuple[int, ...]], object] | None = None
+    at_rest: Callable[[], object] | None = None
 
 
-def drive(flow: MethodFlow) -> None:
-    """Run a method to its end: wait for every handle it yields and send its reply back.
+NOBODY: Final = Listener()
+
+
+def drive(flow: MethodFlow, on_reply: Callable[[object], None] = lambda _reply: None) -> None:
+    """Run a method to its end: wait for every handle it yields and send its reply back, `on_reply` being told first.
 
     What a handle raises comes out here.
     """
     try:
         handle: Any = next(flow)
         while True:
-            handle = flow.send(handle.result())
+            reply = handle.result()
+            on_reply(reply)
+            handle = flow.send(reply)
     except StopIteration:
         return
     finally:
@@ -43,13 +57,13 @@ class RuntimeLanes:
         draft: DraftVerbs | None,
         sequence: DecodedSequence,
         writer: TraceWriter,
-        on_tokens: OnTokens | None = None,
+        listener: Listener,
     ) -> None:
         self.target = target
         self._draft = draft
         self._sequence = sequence
         self._writer = writer
-        self._on_tokens = on_tokens
+        self._listener = listener
 
     @property
     def draft(self) -> DraftVerbs:
@@ -85,8 +99,14 @@ class RuntimeLanes:
         self._writer.end_round(window, verdict, len(committed))
         if self._draft is not None:
             self._draft.committed = committed
-        if self._on_tokens is not None:
-            self._on_tokens(committed)
+        if self._listener.on_tokens is not None:
+            self._listener.on_tokens(committed)
+
+    def rest(self, reply: object) -> None:
+        """Rest if this reply leaves all lanes without work: a window does, and a verdict where there is no draft."""
+        at_rest = self._listener.at_rest
+        if at_rest is not None and isinstance(reply, Verdict if self._draft is None else Window):
+            self._writer.pause(at_rest)
 
     def drop_draft(self) -> None:
         """The sequence has ended, for whatever reason: the draft stops preparing."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
+from collections.abc import Callable
 from typing import Any
 
 from decoding.messages import Verdict, Window
@@ -26,6 +27,12 @@ class TraceWriter:
         """Decoding starts now; what happened until now was prefill."""
         self.trace.prefill_s = time.perf_counter() - self._origin_s
         self._origin_s = time.perf_counter()
+
+    def pause(self, action: Callable[[], object]) -> None:
+        """Do something else between two rounds, while no lane works: the trace goes on as if it had taken no time."""
+        start_s = time.perf_counter()
+        action()
+        self._origin_s += time.perf_counter() - start_s
 
     def operation(self, lane: str, work: Work, answer: Answer[Any], rows: int) -> None:
         """An operation of the target, at the times its answer gives."""

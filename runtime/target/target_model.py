@@ -10,7 +10,8 @@ Shapes: legend of `runtime.models.decoder`; T = len(window) + 1 rows, E tapped l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from copy import copy
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -59,6 +60,19 @@ class TargetModel:
         self._feature_layers: tuple[int, ...] = ()
         self._raw_features = False
         self._waiting: RowsUnderWay | None = None
+
+    def aside(self, capacity: int) -> Self:
+        """The same model with a greedy text of its own, of so many slots: a sequence under way goes on where it was."""
+        other = copy(self)
+        other.cache = self.backend.new_text()
+        other.begin(0, capacity)
+        return other
+
+    def begin(self, last_token: int, capacity: int, *, sampling: Sampling = GREEDY) -> None:
+        """Start a text of so many slots, whose one token is still to be read; arguments as in `prefill`."""
+        self.cache.start(capacity + self.num_streams)
+        self._last_token, self._sampling, self._waiting = last_token, sampling, None
+        self._feature_layers, self._raw_features = (), False
 
     def prepare(
         self,
@@ -115,10 +129,8 @@ class TargetModel:
         Returns:
             Features of all positions but the last, [len(prompt) - 1, E * D]; None without `feature_layers`.
         """
-        self.cache.start(capacity + self.num_streams)
-        self._sampling, self._waiting = sampling, None
+        self.begin(prompt[-1], capacity, sampling=sampling)
         self._feature_layers, self._raw_features = feature_layers, raw_features
-        self._last_token = prompt[-1]
         self.add_prompt_tokens(prompt)
         width = len(feature_layers) * self.decoder.config.hidden_size
         features = [torch.empty(0, width, dtype=self.dtype, device=self.backend.device)]

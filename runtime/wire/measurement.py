@@ -22,12 +22,12 @@ Part = Literal[
 nodes, a path of which is accepted and moved after the text. stream: the same by a target whose streams draft the next
 tree, the largest they have. head: what a verification does after its last layer, right after it. exit: what a prefix
 does after its exit layer, right after it, candidates and their message included. draft_step: one step of the draft
-model, proposals included: a row of each of as many branches, or rows of the text where one proposes. draft_start:
-the step of a draft with exit features that reads its window again and starts all branches: `num_proposals` of the
-`rows`. draft_streams:
-what it takes to guess `rows` tokens by the streams of one row of the draft. head_step: one step of any other drafter
-at so many rows (`runtime.drafters.window_drafter.WindowDrafter.timed_step`). prefill, draft_prefill: reading a
-prompt of `rows` + 1 tokens, by the target and by whatever drafter is loaded, with the features that it reads."""
+model, proposals included: a row of each of as many branches, one more for each of its `num_guesses`, or rows of the
+text where one proposes. draft_start: the step of a draft with exit features that reads its window again and starts all
+branches: `num_proposals` of the `rows`. draft_streams: what it takes to guess `rows` tokens by the streams of one row
+of the draft, or of one row of each branch, `num_guesses` by those of each. head_step: one step of any other drafter at
+so many rows (`runtime.drafters.window_drafter.WindowDrafter.timed_step`). prefill, draft_prefill: reading a prompt of
+`rows` + 1 tokens, by the target and by whatever drafter is loaded, with the features that it reads."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,9 +43,12 @@ class Measurement:
         exit_layer: layers done before an exit.
         num_candidates: ids per row that the exit sends.
         num_proposals: rows of a draft step that propose a token, the last ones; None means all.
+        num_guesses: guesses of each branch, in steps of branches that verify or make some.
         num_alternatives: ids that each of them keeps, 0 for its token alone.
         with_features: whether the rows of a draft step carry exit features.
         pause_s: how long the lane rests before each run, as one does that waits for another.
+        is_aside: whether a verification is one of a text of its own, kept from one time to the next: a sequence
+            under way goes on as if nothing had been timed.
     """
 
     part: Part
@@ -56,6 +59,8 @@ class Measurement:
     exit_layer: int | None = None
     num_candidates: int = 9
     num_proposals: int | None = None
+    num_guesses: int = 0
     num_alternatives: int = 0
     with_features: bool = False
     pause_s: float = 0.0
+    is_aside: bool = False

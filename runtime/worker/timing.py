@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple, get_args
 
 import torch
@@ -28,6 +29,7 @@ class MeasureRole:
         self._channel = channel
         self.target: TargetModel | None = None
         self.drafter: WindowDrafter | None = None
+        self._aside: tuple[TargetModel, Measurement, Prepared] | None = None
 
     @property
     def handlers(self) -> tuple[Handler, ...]:
@@ -87,7 +89,15 @@ class MeasureRole:
             raise LaneError(f"part {measurement.part!r} is unknown; known: {', '.join(get_args(Part))}")
         if self.target is None:
             raise LaneError(f"{measurement.part} cannot be timed: this lane has loaded no target")
+        if measurement.is_aside:
+            return self._prepare_aside(self.target, replace(measurement, repeats=1))
         return TargetParts(self.target, measurement).prepare()
+
+    def _prepare_aside(self, target: TargetModel, measurement: Measurement) -> Prepared:
+        """The one that was prepared before, if it was for the same target and size."""
+        if self._aside is None or self._aside[0] is not target or self._aside[1] != measurement:
+            self._aside = target, measurement, TargetParts(target, measurement).prepare()
+        return self._aside[2]
 
     def _prepare_prefill(self, drafter: WindowDrafter, rows: int) -> Prepared:
         """Reading a random prompt, with the target's features if the drafter reads any."""
@@ -147,14 +157,19 @@ class TargetParts:
         self._model = model
         self._measurement = measurement
         self._window = Window(tuple(torch.randint(model.decoder.config.vocab_size, (measurement.rows - 1,)).tolist()))
-        model.prepare(
-            num_prompt=measurement.rows if measurement.part == "prefill" else 0,
-            num_slots=measurement.context + measurement.rows,
-            rows=(measurement.rows,) if measurement.part != "prefill" else (),
-            exit_layer=measurement.exit_layer,
-            least_slots=measurement.context,
-        )
-        model.prefill([0], capacity=measurement.context + measurement.rows)
+        capacity = measurement.context + measurement.rows
+        if measurement.is_aside:
+            # nothing is prepared: a plan of its own would end that of the sequence under way
+            self._model = model = model.aside(capacity)
+        else:
+            model.prepare(
+                num_prompt=measurement.rows if measurement.part == "prefill" else 0,
+                num_slots=capacity,
+                rows=(measurement.rows,) if measurement.part != "prefill" else (),
+                exit_layer=measurement.exit_layer,
+                least_slots=measurement.context,
+            )
+            model.prefill([0], capacity=capacity)
         model.cache.fill_random(measurement.context)
 
     def prepare(self) -> Prepared:

@@ -120,8 +120,7 @@ def _prompt(
     own = np.where(
         draws.drafted < min(rates.rates[:max_window]), 0, 1 + _place(rates.alternative_rates, draws.alternative)
     )
-    hits = np.cumprod(draws.streams < np.array(rates.stream_rates), axis=1).sum(axis=1).astype(np.int32)
-    stream_hits = np.repeat(hits[:, None], max_window, axis=1) if rates.stream_rates else np.zeros((0, 0), np.int32)
+    stream_hits = _stream_hits(rates.stream_rates, draws.streams, max_window)
     rollouts = _rollouts(rates.rates[:max_window], draws.drafted)
     return PromptRecord(
         name=name,
@@ -137,6 +136,19 @@ def _prompt(
         stream_hits=stream_hits,
         feature_stream_hits=stream_hits if rates.feature_rates else np.zeros((0, 0), np.int32),
     )
+
+
+def _stream_hits(rates: Sequence[float], streams: Floats, max_window: int) -> Ids:
+    """Right guesses in a row after every drafted place, [N, W]: those of its own token; nothing for no rates.
+
+    After the text's end they are those of its beginning, whose rounds are others.
+    """
+    if not rates:
+        return np.zeros((0, 0), dtype=np.int32)
+    hits = np.cumprod(streams < np.array(rates), axis=1).sum(axis=1).astype(np.int32)
+    places = np.add.outer(np.arange(len(hits)), np.arange(max_window)) % len(hits)
+    found: Ids = hits[places]
+    return found
 
 
 def _rollouts(rates: Sequence[float], drafted: Floats) -> Ids:

@@ -58,6 +58,7 @@ class Replay:
         self._prompt_lengths = np.array([prompt.prompt_length for prompt in record.prompts])
         self._walks: dict[tuple[object, ...], Walk] = {}
         self._missing: dict[Schedule, str | None] = {}
+        self._most_steps: dict[tuple[int, int, bool], int] = {}
 
     @property
     def source(self) -> str:
@@ -88,10 +89,11 @@ class Replay:
         record = self.record
         if schedule.is_tree:
             return tree_shape(schedule, record.trees[record.tree(schedule)].paths)
-        if schedule.root_source != "hybrid":
-            return RoundShape(schedule.num_speculative_tokens, sum(schedule.exit_roots_per_row))
-        self._check(schedule)
-        return RoundShape(schedule.num_speculative_tokens, self._roots.mean_exit_roots(schedule))
+        num_roots = sum(schedule.exit_roots_per_row)
+        if schedule.root_source == "hybrid":
+            self._check(schedule)
+            num_roots = self._roots.mean_exit_roots(schedule)
+        return RoundShape(schedule.num_speculative_tokens, num_roots, branch_steps=self._branch_steps(schedule))
 
     def answers(self, schedule: Schedule, max_new_tokens: int | None) -> list[Answers]:
         """See `Acceptance`."""
@@ -153,12 +155,25 @@ class Replay:
         """See `Acceptance`."""
         if not schedule.draft_streams:
             return None
+        self._check(schedule)
         return Guessing(
             self._joined.stream_hits(with_features=schedule.exit_features),
             self._joined.starts,
             num_tokens=schedule.num_speculative_tokens,
             num_streams=schedule.draft_streams,
         )
+
+    def _branch_steps(self, schedule: Schedule) -> int | None:
+        """Steps of a round's slowest branch, taken to be those of the slowest window that was recorded.
+
+        What branches would need that nobody takes was not recorded; of many one is as slow as can be.
+        """
+        if not schedule.draft_streams or not schedule.traits.overlaps:
+            return None
+        key = (schedule.num_speculative_tokens, schedule.draft_streams, schedule.exit_features)
+        if key not in self._most_steps and (guessing := self.guessing(schedule)):
+            self._most_steps[key] = guessing.most_steps
+        return self._most_steps[key]
 
     def _accepted(self, schedule: Schedule) -> Ints:
         """Drafted tokens that are accepted in a round from every position of the texts."""

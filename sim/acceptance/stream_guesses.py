@@ -3,7 +3,7 @@
 The rule is that of `runtime.drafters.language_model.drafter`: a window with n of its tokens is drafted on with
 min(streams, room) guesses after the n-th, and as many tokens are kept as were guessed right, and one more. Which
 guesses are right does not depend on how many are made, so one recorded number for every drafted place gives all steps
-of all windows.
+of all windows. A window has the same steps whether a rollout drafts it or a branch does, or one after the other.
 """
 
 from __future__ import annotations
@@ -32,27 +32,44 @@ class Guessing(NamedTuple):
     num_tokens: int
     num_streams: int
 
-    def rows(self, prompt: int, position: int, num_drafted: int) -> tuple[int, ...]:
-        """Rows of the steps that complete a window of which `num_drafted` tokens (one at least) are there."""
+    def rows(self, prompt: int, position: int) -> tuple[int, ...]:
+        """Rows of the steps that complete a window after its first step."""
         hits = self.hits_TW[self.starts[prompt] + position]
-        rows = []
+        rows, num_drafted = [], 1
         while num_drafted < self.num_tokens:
-            num_guesses = self._num_guesses(num_drafted)
+            num_guesses = min(self.num_streams, self.num_tokens - num_drafted - 1)
             rows.append(1 + num_guesses)
             num_drafted += 1 + min(int(hits[num_drafted - 1]), num_guesses)
         return tuple(rows)
 
     def counts(self, prompt_R: Ints, position_R: Ints) -> Ints:
-        """The same for many rounds at once: steps by their number of guesses, [tokens there, rounds, guesses]."""
-        hits_RW = self.hits_TW[self.starts[prompt_R] + position_R]
-        num_rounds = len(hits_RW)
-        counts = np.zeros((self.num_tokens + 1, num_rounds, self.num_streams + 1), dtype=np.int64)
-        for num_drafted in reversed(range(1, self.num_tokens)):
-            num_guesses = self._num_guesses(num_drafted)
-            then = num_drafted + 1 + np.minimum(hits_RW[:, num_drafted - 1], num_guesses)
-            counts[num_drafted] = counts[then, np.arange(num_rounds)]
-            counts[num_drafted, :, num_guesses] += 1
-        return counts
+        """The same for many rounds at once.
 
-    def _num_guesses(self, num_drafted: int) -> int:
-        return min(self.num_streams, self.num_tokens - num_drafted - 1)
+        Of the steps that are left once some were done, those with so many guesses: [steps done, rounds, guesses].
+        Before the first step they are those after it.
+        """
+        return self._counts(self.starts[prompt_R] + position_R)
+
+    @property
+    def most_steps(self) -> int:
+        """Steps of the window that takes the most of all, its first one included."""
+        left = self._counts(np.arange(len(self.hits_TW)))
+        return 1 + int(left[1].sum(axis=1).max())
+
+    @property
+    def mean_steps(self) -> tuple[float, ...]:
+        """Steps of a window after its first one with 0, 1, ... guesses, in the mean over all windows."""
+        left = self._counts(np.arange(len(self.hits_TW)))
+        return tuple(left[1].mean(axis=0).tolist())
+
+    def _counts(self, at_R: Ints) -> Ints:
+        hits_RW = self.hits_TW[at_R]
+        counts = np.zeros((self.num_tokens + 1, len(at_R), self.num_streams + 1), dtype=np.int64)
+        num_drafted = np.ones(len(at_R), dtype=np.int64)
+        for step in range(1, self.num_tokens):
+            [at_work] = np.nonzero(num_drafted < self.num_tokens)
+            last = num_drafted[at_work] - 1
+            num_guesses = np.minimum(self.num_streams, self.num_tokens - 2 - last)
+            counts[: step + 1, at_work, num_guesses] += 1
+            num_drafted[at_work] += 1 + np.minimum(hits_RW[at_work, last], num_guesses)
+        return counts

@@ -30,7 +30,7 @@ class Decided(NamedTuple):
     Attributes:
         walk: all rounds.
         branches: where a mirror schedule has the outcome of each.
-        guesses: the steps of their drafts by the number of guesses, see `Guessing.counts`; None without streams.
+        guesses: the steps of their windows by the number of guesses, see `Guessing.counts`; None without streams.
     """
 
     walk: Walk
@@ -255,14 +255,13 @@ class ArrayLanes:
         more_s = catch_up_s[accepted, here + accepted + 1] - catch_up_s[0, here + accepted + 1]
         return np.where(reads, self._completed_s(rounds + 1, np.zeros_like(done)) + more_s, missing_s)
 
-    def _completed_s(self, rounds: Ints, num_drafted: Ints) -> Floats:
-        """Draft time to complete windows of which so many tokens are there; the first step has one row."""
+    def _completed_s(self, rounds: Ints, num_done: Ints) -> Floats:
+        """Draft time to complete windows of which so many steps are done; the first one of all has one row."""
         durations, guesses, place = self._durations, self._decided.guesses, self._place[rounds]
         one_row_s, num_tokens = durations.step_s["one_row"][place], self._schedule.num_speculative_tokens
         if guesses is None:
-            return (num_tokens - num_drafted) * one_row_s
-        steps = guesses[np.minimum(num_drafted + 1, num_tokens), rounds]
-        return np.where(num_drafted < num_tokens, one_row_s + self._guessed_s(steps, place), 0.0)
+            return (num_tokens - num_done) * one_row_s
+        return np.where(num_done > 0, 0.0, one_row_s) + self._guessed_s(guesses[num_done, rounds], place)
 
     def _guessed_s(self, steps_RG: Ints, place: Ints) -> Floats:
         """Time of so many steps with 0, 1, ... guesses, [rounds]."""

@@ -112,11 +112,12 @@ def _branch(lanes: _TwoLanes, schedule: Schedule, message_s: float) -> Floats | 
 
     `message_s` lies between the end of the first segment and that arrival.
     """
-    num_steps = schedule.num_speculative_tokens
+    num_steps = lanes.durations.plan.branch_steps
     if not schedule.exit_features:
         lanes.run("one_row", 1)
     if schedule.root_source == "draft":
-        lanes.run("draft_roots", num_steps)
+        for kind, count in _in_order("draft_roots", num_steps, lanes):
+            lanes.run(kind, count)
         return None
     if schedule.root_source == "hybrid":
         return _branch_with_both(lanes, num_steps, message_s)
@@ -124,25 +125,44 @@ def _branch(lanes: _TwoLanes, schedule: Schedule, message_s: float) -> Floats | 
     lanes.idle(np.maximum(arrival_s - lanes.now_s, 0.0))
     if schedule.exit_features:
         lanes.run("window_and_roots", 1)
-        num_steps -= 1
-    lanes.run("exit_roots", num_steps)
+        lanes.run(lanes.durations.plan.in_step("exit_roots", is_first=False), num_steps - 1)
+        return arrival_s
+    for kind, count in _in_order("exit_roots", num_steps, lanes):
+        lanes.run(kind, count)
     return arrival_s
+
+
+def _in_order(kind: StepKind, num_steps: int, lanes: _TwoLanes) -> list[tuple[StepKind, int]]:
+    """Steps from the first one of some roots on, as runs of equal ones."""
+    later = lanes.durations.plan.in_step(kind, is_first=False)
+    return [(kind, num_steps)] if later == kind else [(kind, 1), (later, num_steps - 1)]
 
 
 def _branch_with_both(lanes: _TwoLanes, num_steps: int, message_s: float) -> Floats:
     """Draft-sourced roots first, exit-sourced ones from the first boundary after the message's arrival."""
-    step_s = lanes.durations.step_s["draft_roots"]
-    work_s = num_steps * step_s
-    left_s = lanes.together("draft_roots", work_s, num_segments=1)
+    draft_steps: Floats = np.zeros_like(lanes.now_s)
+    for kind, most in _in_order("draft_roots", num_steps, lanes):
+        step_s = lanes.durations.step_s[kind]
+        work_s = most * step_s
+        left_s = lanes.together(kind, work_s, num_segments=1)
+        # where this segment has not ended the work has, and nothing is left to be done until the message arrives
+        left_s = lanes.until(kind, left_s, np.maximum(lanes.end_s(1) + message_s - lanes.now_s, 0.0))
+        begun = np.clip(np.ceil((work_s - left_s) / step_s), 0, most)
+        lanes.finish(kind, begun * step_s - (work_s - left_s))
+        lanes.runs.append(_Run(kind, begun, lanes.now_s))
+        draft_steps = draft_steps + begun
     arrival_s = lanes.end_s(1) + message_s
-    left_s, stopped_s = lanes.until("draft_roots", left_s, np.maximum(arrival_s - lanes.now_s, 0.0))
-    begun = np.clip(np.ceil((work_s - left_s) / step_s), 0, num_steps)
-    under_way_s = begun * step_s - (work_s - left_s)
-    lanes.finish("draft_roots", under_way_s)
-    end_s = np.where(under_way_s > 0, lanes.now_s, stopped_s)
-    lanes.runs.append(_Run("draft_roots", begun, end_s))
-    lanes.run("all_roots", num_steps - begun)
-    lanes.run("exit_roots", begun)
+    lanes.idle(np.maximum(arrival_s - lanes.now_s, 0.0))
+    none, every = draft_steps == 0, draft_steps == num_steps
+    later = lanes.durations.plan.in_step("all_roots", is_first=False)
+    if later == "all_roots":
+        lanes.run("all_roots", num_steps - draft_steps)
+        lanes.run("exit_roots", draft_steps)
+        return arrival_s
+    lanes.run("all_roots", none)
+    lanes.run(later, num_steps - draft_steps - none)
+    lanes.run("exit_roots", every)
+    lanes.run("exit_guesses", draft_steps - every)
     return arrival_s
 
 
@@ -215,17 +235,15 @@ class _TwoLanes:
             work_s, _ = self._at_once(index, kind, work_s)
         return work_s
 
-    def until(self, kind: StepKind, work_s: Floats, seconds: Floats) -> tuple[Floats, Floats]:
-        """Draft work for `seconds`, idling when it ends before; return what is left of it, and when it stopped.
+    def until(self, kind: StepKind, work_s: Floats, seconds: Floats) -> Floats:
+        """Draft work for `seconds` at most; return what is left of it.
 
         The target has done its first segment, or there is no work at all.
         """
         work_s, seconds = self._at_once(len(self._left_s) - 1, kind, work_s, seconds)
         alone = np.minimum(seconds, work_s)
         self._compute(alone)
-        stopped_s = self.now_s
-        self.idle(seconds - alone)
-        return work_s - alone, stopped_s
+        return work_s - alone
 
     def _at_once(
         self, index: int, kind: StepKind, work_s: Floats, within_s: Floats = _FOREVER

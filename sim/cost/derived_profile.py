@@ -23,7 +23,15 @@ from sim.cost.cost_model import LaneCost, Part, PartKind
 from sim.cost.device_speed import DeviceSpeed, device_speed
 from sim.cost.fair_shares import stretches
 from sim.cost.group_cost import GroupCost
-from sim.cost.roofline import DRAFT_PARTS, GROWTH_PER_ROW, TARGET_PARTS, TYPICAL_CONTEXT, RooflineCost, StoredModel
+from sim.cost.roofline import (
+    DRAFT_PARTS,
+    GROWTH_PER_ROW,
+    STREAM_LAYERS,
+    TARGET_PARTS,
+    TYPICAL_CONTEXT,
+    RooflineCost,
+    StoredModel,
+)
 
 POOL_EFFICIENCY: Final = Assumption.of(
     "memory_pool.efficiency",
@@ -36,7 +44,7 @@ ROUND_OVERHEAD: Final = Assumption.of(
     "host.round_overhead_s", 1.5e-4, "measured", "this project's own driver on two CPU cores", span=(5e-5, 5e-4)
 )
 """Between a verdict and the next operation."""
-MAX_ROWS: Final = 128
+MAX_ROWS: Final = 256
 _PROMPT_ROWS: Final = (1, 64, 256, 1024, 4096, 16384, 65536)
 _NO_COPY_BYTES_PER_S: Final = 1e18
 _STATE_BYTES: Final = 2
@@ -113,8 +121,9 @@ def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:
 def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup | None:
     """What the members of a lane exchange; None where it is one device.
 
-    A tensor-parallel model has two all-reduces a layer, one of parallel tracks one for each of its segments; candidates
-    of the output head are gathered. States are taken to be as wide as the target's.
+    A tensor-parallel model has two all-reduces a layer, one of parallel tracks one for each of its segments, of which
+    streams run through the last; candidates of the output head are gathered. States are taken to be as wide as the
+    target's.
     """
     members = platform.members(name)
     if len(members) == 1:
@@ -134,9 +143,10 @@ def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup |
             "layer": 2,
             "prefill": per_pass[target.name],
             "draft_step": per_pass[draft.name],
+            "draft_streams": 1 if draft.num_tracks > 1 else 2 * min(STREAM_LAYERS, draft.num_layers),
             "draft_prefill": per_pass[draft.name],
         },
-        all_gathers={"lm_head": 1, "exit": 1, "draft_step": 1},
+        all_gathers={"lm_head": 1, "exit": 1, "draft_step": 1, "draft_streams": 1},
         source=f"links of {platform.name}",
     )
 
@@ -209,7 +219,7 @@ def _rows(device: DeviceSpeed) -> Iterable[int]:
     if device.row_buckets:
         ends = [end for end in device.row_buckets if end <= MAX_ROWS]
         return sorted({1, *ends, *(end + 1 for end in ends[:-1])})
-    return (*range(1, 17), *range(20, 33, 4), *range(40, MAX_ROWS + 1, 8))
+    return (*range(1, 17), *range(20, 33, 4), *range(40, 129, 8), *range(160, MAX_ROWS + 1, 32))
 
 
 def _contexts(longest: int, step: int) -> tuple[int, ...]:

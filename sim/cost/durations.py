@@ -92,7 +92,9 @@ class Collectives(NamedTuple):
 
     def of_step_s(self, kind: StepKind, rows: int) -> tuple[float, ...]:
         """The same of a step of whatever drafts."""
-        return () if self.of_draft is None else self.of_draft.collectives_s(self.plan.part_of(kind), rows)
+        if self.of_draft is None:
+            return ()
+        return tuple(chain(*(self.of_draft.collectives_s(*call) for call in self.plan.calls_of(kind, rows))))
 
 
 class DurationTables:
@@ -189,7 +191,8 @@ class DurationTables:
 
     def _branch_s(self, plan: RoundPlan, kind: StepKind, rows: int) -> Floats:
         """A step of branches, or one that drafts a token for one."""
-        return self._work_s(plan.draft_lane, {plan.part_of(kind): 1}, rows)
+        calls = plan.calls_of(kind, rows)
+        return np.sum([self._work_s(plan.draft_lane, {part: 1}, count) for part, count in calls], axis=0)  # type: ignore[no-any-return]
 
     def _guessing_s(self, plan: RoundPlan) -> Floats:
         """Steps of drafted tokens, which have no features: one row of the draft for each guess and one more."""
@@ -204,15 +207,16 @@ class DurationTables:
 
     def _slowdown(self, plan: RoundPlan, operation: Operation, kind: StepKind) -> Slowdown:
         """What an operation of the target and a step of the draft cost each other."""
-        part, rows, target, draft = plan.part_of(kind), plan.step_rows[kind], plan.target_lane, plan.draft_lane
-        key = (target, draft, tuple(operation.calls.items()), operation.rows, part, rows)
+        rows, target, draft = plan.step_rows[kind], plan.target_lane, plan.draft_lane
+        calls = plan.calls_of(kind, rows)
+        key = (target, draft, tuple(operation.calls.items()), operation.rows, calls)
         if key not in self._pairs:
             target_bytes = sum(
                 count * self._facts(target, part).bytes_per_call for part, count in operation.calls.items()
             )
             slowdown = PairContention.of(self.profile, target, draft).slowdown(
                 target_bytes / self._work_s(target, operation.calls, operation.rows),
-                self._facts(draft, part).bytes_per_call / self._branch_s(plan, kind, rows),
+                sum(self._facts(draft, part).bytes_per_call for part, _ in calls) / self._branch_s(plan, kind, rows),
             )
             for times in slowdown:
                 _require(times, MOST_SLOWDOWN, f"times as long, while lanes {target!r} and {draft!r} both compute")

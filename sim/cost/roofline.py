@@ -35,8 +35,10 @@ GROWTH_PER_ROW: Final = Assumption.of(
 )
 _GROWING_ROWS: Final = 8
 TARGET_PARTS: Final[tuple[PartKind, ...]] = ("layer", "lm_head", "exit", "prefill")
-DRAFT_PARTS: Final[tuple[PartKind, ...]] = ("draft_step", "draft_prefill")
-_WITH_HEAD: Final = ("lm_head", "exit", "draft_step")
+DRAFT_PARTS: Final[tuple[PartKind, ...]] = ("draft_step", "draft_streams", "draft_prefill")
+STREAM_LAYERS: Final = 4
+"""Layers of a draft, its last ones, that streams run through (Speculative Streaming, arXiv 2402.11131, section 3)."""
+_WITH_HEAD: Final = ("lm_head", "exit", "draft_step", "draft_streams")
 _TYPICAL_ROWS: Final = 4
 TYPICAL_CONTEXT: Final = 512
 """At which a part's traffic and errors are told."""
@@ -146,7 +148,9 @@ class RooflineCost:
 
     def _work(self, part: Part, model: StoredModel, rows: float, context: float) -> tuple[float, float, int]:
         """Bytes, FLOPs and kernels of a call, over all members."""
-        num_layers = {"layer": 1, "lm_head": 0, "exit": 0}.get(part.kind, model.shape.num_layers)
+        depth = model.shape.num_layers
+        few = {"layer": 1, "lm_head": 0, "exit": 0, "draft_streams": min(STREAM_LAYERS, depth)}
+        num_layers = few.get(part.kind, depth)
         num_heads = int(part.kind in _WITH_HEAD)
         num_bytes = num_layers * model.layer_bytes(rows, context) + num_heads * model.head_bytes
         flops = num_layers * model.shape.layer_flops(rows, context) + num_heads * model.head_flops(rows)

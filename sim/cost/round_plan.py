@@ -8,13 +8,15 @@ The target's operations are ::
     suffix = (num_layers - exit_layer) * layer + lm_head
     stream = verify + streams
 
-over all drafted tokens and one row more; a step of whatever drafts is one call of its own part.
+over all drafted tokens and one row more; a step of whatever drafts is one call of its own part. Where a draft has
+streams, branches after their first step have guesses to verify: one call over them all, and one of the streams.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from decoding.errors import ConfigError
@@ -23,14 +25,30 @@ from decoding.trace import Work
 from decoding.tree_shape import Path, cut, level_rows
 from sim.cost.cost_model import Part
 
-StepKind = Literal["one_row", "draft_roots", "all_roots", "exit_roots", "window_and_roots"]
-"""Steps of a branch operation by what they compute; `one_row` also serves rollouts and finishing."""
+StepKind = Literal[
+    "one_row",
+    "draft_roots",
+    "all_roots",
+    "exit_roots",
+    "window_and_roots",
+    "draft_guesses",
+    "all_guesses",
+    "exit_guesses",
+]
+"""Steps of a branch operation by what they compute; `one_row` also serves rollouts and finishing. Those with guesses
+are the steps of the same roots after the first one, where a draft has streams; else all steps are alike."""
 
-DRAFT_STEPS: tuple[StepKind, ...] = ("draft_roots", "all_roots")
+DRAFT_STEPS: tuple[StepKind, ...] = ("draft_roots", "all_roots", "draft_guesses", "all_guesses")
 """Steps that take the branches of draft-sourced roots further."""
 
-EXIT_STEPS: tuple[StepKind, ...] = ("all_roots", "exit_roots", "window_and_roots")
+EXIT_STEPS: tuple[StepKind, ...] = ("all_roots", "exit_roots", "window_and_roots", "all_guesses", "exit_guesses")
 """Steps that take the branches of exit-sourced roots further."""
+
+_WITH_GUESSES: dict[StepKind, StepKind] = {
+    "draft_roots": "draft_guesses",
+    "all_roots": "all_guesses",
+    "exit_roots": "exit_guesses",
+}
 
 LAYER, LM_HEAD = Part("layer"), Part("lm_head")
 DRAFT_STEP, DRAFT_STREAMS = Part("draft_step"), Part("draft_streams")
@@ -44,11 +62,13 @@ class RoundShape(NamedTuple):
         num_drafted: tokens in the widest window.
         num_exit_roots: branches that the exit starts.
         level_rows: rows of the steps that draft a tree after the first one, which reads what was committed.
+        branch_steps: steps after which branches are taken to be finished; None is one for each of their tokens.
     """
 
     num_drafted: int
     num_exit_roots: int = 0
     level_rows: tuple[int, ...] = ()
+    branch_steps: int | None = None
 
 
 class Operation(NamedTuple):
@@ -76,6 +96,8 @@ class RoundPlan:
             drafted tokens accepted in the round before; empty without a draft lane.
         later_rows: rows of a rollout's steps after its first one.
         num_streams: guesses that a step of the draft makes at most.
+        branch_guesses: guesses of every branch in its steps after the first one.
+        branch_steps: steps after which branches are finished.
         more_rows: tokens after the first one that a rollout's first step drafts too.
     """
 
@@ -90,6 +112,8 @@ class RoundPlan:
     unread: tuple[int, ...]
     later_rows: tuple[int, ...]
     num_streams: int
+    branch_guesses: int
+    branch_steps: int
     more_rows: int
 
     @classmethod
@@ -113,6 +137,8 @@ class RoundPlan:
             unread=_unread(schedule),
             later_rows=_later_rows(schedule, shape),
             num_streams=schedule.draft_streams,
+            branch_guesses=schedule.branch_guesses,
+            branch_steps=shape.branch_steps or schedule.num_speculative_tokens,
             more_rows=schedule.num_speculative_tokens - 1 if schedule.traits.drafts_block else 0,
         )
 
@@ -149,14 +175,25 @@ class RoundPlan:
             return self.step
         return DRAFT_START if kind == "window_and_roots" else DRAFT_STEP
 
+    def calls_of(self, kind: StepKind, rows: int) -> tuple[tuple[Part, int], ...]:
+        """The calls of a step of so many rows, each with its own rows: of guesses, the streams that made them too."""
+        step = (self.part_of(kind), rows)
+        if kind not in _WITH_GUESSES.values():
+            return (step,)
+        return step, (DRAFT_STREAMS, rows - rows // (1 + self.branch_guesses))
+
+    def in_step(self, kind: StepKind, *, is_first: bool) -> StepKind:
+        """A kind of step by whether it is the first one of all its branches: then there are no guesses yet."""
+        return kind if is_first or not self.branch_guesses else _WITH_GUESSES[kind]
+
     def demands(self) -> Iterator[tuple[str, Part, int]]:
         """Every part that is ever called, with its lane and rows."""
         for operation in self.segments:
             parts = (*operation.calls, self.streams) if self.streams else operation.calls
             yield from ((self.target_lane, part, operation.rows) for part in parts)
         if self.step is not None and self.streams is None:
-            for rows in (self.step_rows, self.most_rows):
-                yield from ((self.draft_lane, self.part_of(kind), count) for kind, count in rows.items())
+            for kind, count in chain(self.step_rows.items(), self.most_rows.items()):
+                yield from ((self.draft_lane, part, rows) for part, rows in self.calls_of(kind, count))
             of_rollouts = sorted({*self.first_rows, *self.later_rows})
             yield from ((self.draft_lane, self.step, count) for count in of_rollouts)
         for count in range(1, self.num_streams + 1):
@@ -203,6 +240,8 @@ def step_rows(schedule: Schedule, num_exit_roots: int) -> dict[StepKind, int]:
         rows["exit_roots"] = num_exit_roots
     if schedule.root_source == "exit" and schedule.exit_features:
         rows["window_and_roots"] = schedule.num_speculative_tokens + num_exit_roots
+    if num_guesses := schedule.branch_guesses:
+        rows |= {_WITH_GUESSES[kind]: rows[kind] * (1 + num_guesses) for kind in _WITH_GUESSES if kind in rows}
     return rows
 
 

@@ -154,16 +154,16 @@ class SimulatedBranches:
     """
 
     __slots__ = (
-        "_draft_left", "_exit_left", "_has_joined", "_is_read", "_is_stopped", "_lane", "_num_steps", "_place",
-        "_reads_last", "_reply", "_run", "_verdict",
+        "_draft_left", "_exit_left", "_has_joined", "_is_read", "_is_stopped", "_lane", "_most", "_num_steps",
+        "_place", "_reads_last", "_reply", "_run", "_verdict",
     )  # fmt: skip
 
     def __init__(self, lane: SimulatedDraftLane) -> None:
         sequence, schedule = lane.sequence, lane.sequence.schedule
         self._lane = lane
         self._place = sequence.place
-        self._draft_left = 0 if schedule.root_source == "exit" else schedule.num_speculative_tokens
-        self._exit_left = schedule.num_speculative_tokens
+        self._exit_left = self._most = sequence.costs.plan.branch_steps
+        self._draft_left = 0 if schedule.root_source == "exit" else self._most
         self._is_read = self._reads_last = not schedule.exit_features
         self._run: Run | None = None
         self._num_steps = 0
@@ -229,12 +229,18 @@ class SimulatedBranches:
         if self._reads_last:
             return "one_row", 1
         if not self._has_joined:
-            return "draft_roots", self._draft_left
+            return self._of_roots("draft_roots", self._draft_left)
         if self._draft_left:
-            return "all_roots", self._draft_left
+            return self._of_roots("all_roots", self._draft_left)
         if not self._is_read:
             return "window_and_roots", 1
-        return "exit_roots", self._exit_left
+        return self._of_roots("exit_roots", self._exit_left)
+
+    def _of_roots(self, kind: StepKind, left: int) -> tuple[StepKind, int]:
+        """Equal steps: the first one alone where only those after it have guesses."""
+        plan = self._lane.sequence.costs.plan
+        is_first = left == self._most
+        return plan.in_step(kind, is_first=is_first), 1 if is_first and plan.branch_guesses else left
 
     def _advance(self, kind: StepKind, run: Run) -> None:
         """The steps of a run have been done."""

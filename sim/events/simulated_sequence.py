@@ -18,8 +18,8 @@ from sim.cost.round_plan import StepKind
 from sim.machine.link import Path
 from sim.machine.memory_pool import Run
 
-GuessRows = Callable[[int, int], tuple[int, ...]]
-"""`Guessing.rows` of one prompt: rows by the position and the tokens of the window that are there."""
+GuessRows = Callable[[int], tuple[int, ...]]
+"""`Guessing.rows` of one prompt: rows of the steps after a window's first one, by its position."""
 
 ROLLOUT_STEP, FINISH_STEP = Work.ROLLOUT_STEP, Work.FINISH_STEP  # a member is slow to look up in its class
 
@@ -124,7 +124,7 @@ class SimulatedSequence:
         trace.spans[:] = [span for span in trace.spans if span.start_s < trace.decode_s]
         return trace
 
-    def rollout(self, verdict: Verdict | None) -> Steps:
+    def rollout(self, verdict: Verdict | None) -> Steps | None:
         """The steps of a whole window, for a draft that has not read what the last `verdict` brought."""
         return self._rollout(ROLLOUT_STEP, 0 if verdict is None else self.costs.plan.unread[verdict.num_accepted])
 
@@ -141,10 +141,10 @@ class SimulatedSequence:
         if not is_read:
             return self._rollout(FINISH_STEP, verdict.num_accepted)
         num_steps = left[branch]
+        if self._guesses is not None:
+            return self._guessed(FINISH_STEP, 0, self.costs.plan.branch_steps - num_steps)
         if not num_steps:
             return None
-        if self._guesses is not None:
-            return self._guessed(FINISH_STEP, 0, self.schedule.num_speculative_tokens - num_steps + 1)
         return self.equal_steps("one_row", FINISH_STEP, num_steps, self.place)
 
     def equal_steps(self, kind: StepKind, work: Work, num_steps: int, place: int) -> Steps:
@@ -203,10 +203,10 @@ class SimulatedSequence:
             if end_s > start_s:
                 self.write(f"{lane}->{lane}", Work.TRANSFER, start_s, end_s, rows)
 
-    def _rollout(self, work: Work, num_unread: int) -> Steps:
+    def _rollout(self, work: Work, num_unread: int) -> Steps | None:
         """A whole window, after so many tokens to read before the last committed one."""
         if self._guesses is not None:
-            return self._guessed(work, num_unread, 1)
+            return self._guessed(work, num_unread, 0)
         costs, place = self.costs, self.place
         seconds = costs.rollout_s[num_unread][place]
         if not self.has_spans:
@@ -215,10 +215,12 @@ class SimulatedSequence:
         rows = (costs.plan.first_rows[num_unread], *costs.plan.later_rows)
         return Steps("one_row", work, seconds, steps_s, rows)
 
-    def _guessed(self, work: Work, num_unread: int, num_drafted: int) -> Steps:
-        """A step without guesses, which completes `num_drafted` tokens of a window, and the others that it needs."""
+    def _guessed(self, work: Work, num_unread: int, num_done: int) -> Steps | None:
+        """The steps of a window after so many: the first one of all has no guesses. None if there are no others."""
         assert self._guesses is not None, "a draft without streams guesses nothing"
         place, seconds = self.place, self.costs.guessing_s
-        rows = self._guesses(len(self._sequence.tokens), num_drafted)
-        steps_s = (self.costs.catch_up_s[num_unread][place], *(seconds[count - 1][place] for count in rows))
-        return Steps("one_row", work, sum(steps_s), steps_s, (num_unread + 1, *rows))
+        rows = self._guesses(len(self._sequence.tokens))[max(0, num_done - 1) :]
+        steps_s = [seconds[count - 1][place] for count in rows]
+        if not num_done:
+            rows, steps_s = (num_unread + 1, *rows), [self.costs.catch_up_s[num_unread][place], *steps_s]
+        return Steps("one_row", work, sum(steps_s), tuple(steps_s), rows) if rows else None

@@ -8,6 +8,7 @@ import torch
 
 from calibrate.prompts import EncodedPrompt
 from calibrate.recording.recorded_text import target_text
+from runtime.backends.eager import EagerBackend
 from runtime.models.decoder import causal_mask
 from runtime.target.exit_adapter import ExitAdapter
 from runtime.target.exit_folder import ExitHeads, load_exits
@@ -45,7 +46,7 @@ def by_hand(target, tokens, layer, adapter, top_k):
 def test_a_position_is_covered_if_the_next_token_is_among_the_exits_best(script, target):
     exits = ExitHeads(adapters=tiny_adapters(target, (1, 3)), kept_ids=KEPT_IDS)
     found = script.cover(target, exits, PROMPT, max_new_tokens=40)
-    tokens = target_text(target, PROMPT.ids, max_new_tokens=40, layers=()).tokens
+    tokens = target_text(EagerBackend(target), PROMPT.ids, max_new_tokens=40, layers=()).tokens
     assert (found.category, found.num_positions) == ("qa", len(tokens))
     for layer in (1, 3):
         for top_k in script.TOP_K:
@@ -63,7 +64,7 @@ def test_an_adapter_that_was_not_trained_changes_nothing(script, target):
 
 
 def test_more_ids_never_cover_less_and_ids_left_out_are_never_covered(script, target):
-    tokens = target_text(target, PROMPT.ids, max_new_tokens=40, layers=()).tokens
+    tokens = target_text(EagerBackend(target), PROMPT.ids, max_new_tokens=40, layers=()).tokens
     exits = ExitHeads(adapters=tiny_adapters(target, (2,)), kept_ids=KEPT_IDS)
     found = script.cover(target, exits, PROMPT, max_new_tokens=40)
     for state in ("trained", "untrained"):

@@ -78,6 +78,23 @@ def test_a_file_brings_the_record_back(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "folder").iterdir()] == ["record.npz"]
 
 
+def header_of(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(np.load(path)["header"].tobytes())
+    return found
+
+
+def test_a_record_of_another_back_end_says_so_and_readers_that_do_not_ask_refuse_it(tmp_path: Path) -> None:
+    by_torch, compiled = record(), record(backend="openvino:CPU", dtype="int8")
+    assert (by_torch.numeric_form, compiled.numeric_form) == ("torch bfloat16", "openvino:CPU int8")
+    for one in (by_torch, compiled):
+        one.save(tmp_path / f"{one.dtype}.npz")
+        assert AcceptanceRecord.load(tmp_path / f"{one.dtype}.npz").backend == one.backend
+    assert header_of(tmp_path / "int8.npz")["format"].endswith("-6")
+    old = header_of(tmp_path / "bfloat16.npz")
+    assert old["format"].endswith("-5")
+    assert "backend" not in old
+
+
 def test_match_lengths_count_what_agrees_until_the_text_ends() -> None:
     assert prompt().match_lengths(with_features=False).tolist() == [2, 1, 0]
     right_to_the_end = prompt(rollouts=ids([10, 11], [11, 12], [12, -1]))

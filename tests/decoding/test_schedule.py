@@ -170,3 +170,13 @@ def test_a_wrong_file_is_refused_with_its_name(tmp_path: Path) -> None:
     path.write_text("method: mirror\ntarget_lane: gpu\ndraft_lane: gpu\nnum_speculative_tokens: 3\n")
     with pytest.raises(ConfigError, match=r"schedule\.yaml:1:1: .*mirror needs two lanes"):
         load_schedule(path)
+
+
+@pytest.mark.parametrize(
+    ("window", "streams", "guesses", "fewest"), [(1, 3, 0, 1), (2, 3, 0, 2), (3, 3, 1, 2), (7, 2, 2, 3), (7, 0, 0, 7)]
+)
+def test_branches_guess_as_far_as_a_window_of_one_token_has_room(window, streams, guesses, fewest) -> None:
+    branching = Schedule(**MIRROR | {"num_speculative_tokens": window, "draft_streams": streams})
+    in_turn = Schedule(**SPECULATIVE | {"num_speculative_tokens": window, "draft_streams": streams})
+    assert (branching.branch_guesses, in_turn.branch_guesses) == (guesses, 0)
+    assert branching.fewest_draft_steps == in_turn.fewest_draft_steps == fewest

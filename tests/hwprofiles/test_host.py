@@ -79,6 +79,16 @@ def test_the_fingerprint_follows_what_decides_a_measurement_and_nothing_else() -
     assert fingerprint(here | {"torch": "0.1"}) != fingerprint(here)
 
 
+def test_a_library_decides_too_where_lanes_compute_with_it() -> None:
+    """Profiles of torch's lanes alone keep the fingerprint that they had."""
+    eager, both = describe_host(["cpu", "cuda:0"]), describe_host(["cpu", "openvino:CPU"])
+    assert "openvino" not in eager
+    assert eager["fingerprint"] == describe_host()["fingerprint"]
+    assert both["openvino"] == host._version("openvino")
+    assert both["fingerprint"] == fingerprint(both) != eager["fingerprint"]
+    assert fingerprint(both | {"openvino": "another"}) != both["fingerprint"]
+
+
 def test_compiled_lanes_have_the_cores_of_those_of_torch(monkeypatch) -> None:
     monkeypatch.setattr(host, "available_cores", lambda: (4, 7))
     eager, compiled = host.lanes_of("cpu"), host.lanes_of("openvino:CPU")

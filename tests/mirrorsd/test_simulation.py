@@ -71,7 +71,7 @@ def test_each_difference_is_refused_with_both_sides_and_what_to_do(name, other):
     ours = getattr(machine(), name)
     message = (
         rf"^p\.yaml was measured with {name} {ours}, r\.npz recorded with {name} {other}\. "
-        r"Calibrate and record with the same models; .* --replayed-acceptance \(replayed=True\)$"
+        r"Calibrate and record with the same models, weights and device; .* --replayed-acceptance \(replayed=True\)$"
     )
     with pytest.raises(ConfigError, match=message):
         require_same_models(machine(), replace(RECORD, **{name: other}), sides=("p.yaml", "r.npz"))
@@ -84,6 +84,57 @@ def test_what_is_asked_for_is_labelled_with_all_that_differs():
         "Acceptance is replayed from another pair: recorded with target bigger, dtype float32, "
         "while times are of target SmolLM2-135M-Instruct, dtype bfloat16."
     )
+
+
+COMPILED = replace(RECORD, backend="openvino:CPU")
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_record_of_another_back_end_is_refused_by_both_names(call):
+    """Both are in bfloat16, and of the same models: in near ties they say something else."""
+    message = "the profile was measured with back end torch, the record recorded with back end openvino:CPU"
+    with pytest.raises(ConfigError, match=message):
+        call(COMPILED)
+
+
+def test_a_replay_of_another_numeric_form_is_labelled_as_that():
+    label = "Acceptance is replayed from another numeric form: recorded with back end openvino:CPU, while times are of "
+    assert CALLS["predict"](COMPILED, replayed=True).source.startswith(f"{label}back end torch.")
+    assert label in CALLS["make_plan"](COMPILED, replayed=True).verdict.text
+    both = require_same_models(machine(), replace(COMPILED, target="bigger"), replayed=True)
+    assert both.startswith("Acceptance is replayed from another pair: recorded with target bigger, back end openvino:")
+
+
+def of_two_back_ends():
+    """The lane `draft` computes by compiled graphs."""
+    profile = machine()
+    lanes = [one.model_copy(update={"device": "openvino:CPU"}) if one.name == "draft" else one for one in profile.lanes]
+    return profile.model_copy(update={"lanes": tuple(lanes)})
+
+
+def test_of_lanes_of_two_back_ends_those_are_searched_that_compute_as_was_recorded():
+    expected = {
+        "torch: draft (openvino:CPU)": (RECORD, {"target", "both"}),
+        "openvino:CPU: target (torch), both (torch)": (COMPILED, {"draft"}),
+    }
+    for said, (record, kept) in expected.items():
+        found = mirrorsd.search(SPACE, of_two_back_ends(), record).candidates
+        plan = mirrorsd.make_plan(SPACE, of_two_back_ends(), record)
+        for one in (*found, *plan.search.candidates):
+            assert {one.schedule.target_lane, one.schedule.draft_lane} <= kept | {None}
+        assert {lane.name for lane in plan.profile.lanes} == kept
+        assert f"Left out are lanes that compute otherwise than was recorded, by {said}." in plan.verdict.text
+    everything = mirrorsd.search(SPACE, of_two_back_ends(), RECORD, replayed=True).candidates
+    assert ("target", "draft") in {(one.schedule.target_lane, one.schedule.draft_lane) for one in everything}
+    assert everything[0].prediction.source.startswith("Acceptance is replayed from another numeric form: ")
+
+
+def test_a_schedule_on_a_lane_that_computes_otherwise_is_refused():
+    pooled = SCHEDULE.model_copy(update={"target_lane": "both", "draft_lane": "both"})
+    for call in (mirrorsd.predict, mirrorsd.simulate):
+        assert call(pooled, of_two_back_ends(), RECORD)
+        with pytest.raises(ConfigError, match="measured with back end openvino:CPU, the record recorded with back end"):
+            call(SCHEDULE, of_two_back_ends(), RECORD)
 
 
 def test_a_pair_without_a_drafter_is_another_pair():

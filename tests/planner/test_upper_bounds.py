@@ -7,6 +7,7 @@ from decoding.schedule import Schedule
 from planner.search.search import search
 from planner.search.space import SearchSpace
 from planner.upper_bounds import overlap_bound
+from sim.acceptance.replay import Replay
 from sim.evaluator import predict
 from tests.planner.synthetic import acceptance_record, machine
 
@@ -46,6 +47,22 @@ def test_a_slow_draft_bounds_by_its_own_time():
     schedule = mirror(root_source="draft", exit_layer=None, exit_top_k=0, draft_top_k=4)
     bound = overlap_bound(schedule, slow, acceptance_record(), mean_acceptance_length=2.0)
     assert bound.over_synchronous == pytest.approx(1 + 1 / bound.draft_share)
+
+
+def test_streams_shorten_what_the_draft_takes_alone():
+    profile = machine()
+    texts, schedule = acceptance_record(num_streams=2), mirror(draft_streams=2)
+    guessing = Replay(texts).guessing(schedule)
+    rows = [guessing.rows(prompt, at) for prompt, one in enumerate(texts.prompts) for at in range(len(one.text))]
+    draft, context = profile.lane("draft"), (texts.contexts.start + texts.contexts.stop - 1) / 2
+
+    def step_s(count):
+        return draft.draft_s(count, context) + (draft.draft_streams.at(count - 1, context) if count > 1 else 0.0)
+
+    alone_s = sum(step_s(1) + sum(map(step_s, own)) for own in rows) / len(rows)
+    found = overlap_bound(schedule, profile, texts, mean_acceptance_length=2.0)
+    verify_s = profile.lane("target").verify_s(profile.num_layers, 5, context)
+    assert found.draft_share == pytest.approx(alone_s / verify_s)
 
 
 def test_shared_memory_sets_a_floor():

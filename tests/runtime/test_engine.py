@@ -17,6 +17,7 @@ from decoding.schedule import Schedule
 from decoding.trace import Work
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
+from runtime.lanes.sequence_lanes import Listener
 from runtime.lanes.target_lane import Deadline
 from runtime.verification.rules import Sampling
 from runtime.wire.operations import Answer
@@ -185,7 +186,7 @@ def test_a_draft_that_is_almost_the_target_hits(run) -> None:
 
 def test_tokens_are_announced_as_they_are_committed(run) -> None:
     said = []
-    found = run(speculative(), on_tokens=said.append)
+    found = run(speculative(), listener=Listener(on_tokens=said.append))
     assert tuple(token for tokens in said for token in tokens) == found.tokens
     assert [len(tokens) for tokens in said] == [entry.num_committed for entry in found.trace.rounds]
 
@@ -207,7 +208,7 @@ def test_tokens_are_announced_as_they_are_committed(run) -> None:
 def test_a_dead_draft_leaves_the_text_as_it_was(run, engine, name, rounds_before) -> None:
     expected = run(SCHEDULES[name], max_new_tokens=24, eos_token_ids=()).tokens
     kill = Countdown(rounds_before, lambda: os.kill(engine.lane("small").process_id, signal.SIGKILL))
-    found = run(SCHEDULES[name], max_new_tokens=24, eos_token_ids=(), on_tokens=kill)
+    found = run(SCHEDULES[name], max_new_tokens=24, eos_token_ids=(), listener=Listener(on_tokens=kill))
     assert found.tokens == expected
     (event,) = found.trace.events
     assert event.lane == "small"
@@ -256,7 +257,9 @@ def test_a_draft_that_hangs_is_given_up(tiny_folders, name) -> None:
         engine.load_draft("small", schedule.drafter)
         process_id = engine.lane("small").process_id
         stop = Countdown(1, lambda: os.kill(process_id, signal.SIGSTOP))
-        found = engine.generate(schedule, PROMPT, max_new_tokens=20, eos_token_ids=(), on_tokens=stop)
+        found = engine.generate(
+            schedule, PROMPT, max_new_tokens=20, eos_token_ids=(), listener=Listener(on_tokens=stop)
+        )
         assert found.tokens == expected
         (event,) = found.trace.events
         assert "has not answered for 0.5 s" in event.text
@@ -289,7 +292,7 @@ def test_a_lost_target_hands_over_what_was_committed(run, engine, name) -> None:
             os.kill(engine.lane("big").process_id, signal.SIGKILL)
 
     with pytest.raises(LaneDiedError, match="'big' is lost: its process ended") as caught:
-        run(schedule, max_new_tokens=24, eos_token_ids=(), on_tokens=kill)
+        run(schedule, max_new_tokens=24, eos_token_ids=(), listener=Listener(on_tokens=kill))
     assert len(said) > 6
     assert caught.value.tokens == tuple(said) == expected[: len(said)]
     assert run(schedule, max_new_tokens=24, eos_token_ids=()).tokens == expected
@@ -309,7 +312,7 @@ def test_a_target_that_hangs_hands_over_what_was_committed_and_is_ended(run, eng
                 patch.setattr(Deadline, "of", lambda *_: 0.25)
 
         with pytest.raises(LaneTimeoutError, match=r"lane 'big' has not answered for 0\.25 s") as caught:
-            run(schedule, max_new_tokens=24, eos_token_ids=(), on_tokens=stop)
+            run(schedule, max_new_tokens=24, eos_token_ids=(), listener=Listener(on_tokens=stop))
     assert len(said) > 6
     assert caught.value.tokens == tuple(said) == expected[: len(said)]
     with pytest.raises(ProcessLookupError):
@@ -325,7 +328,7 @@ def test_an_operation_that_fails_in_the_targets_lane_hands_over_what_was_committ
         engine.lane("big").post(Dance())
 
     with pytest.raises(LaneError, match="no operation 'Dance'") as caught:
-        run(POOLED, on_tokens=fail)
+        run(POOLED, listener=Listener(on_tokens=fail))
     assert caught.value.tokens == tuple(said)
 
 
@@ -338,7 +341,7 @@ def test_a_pooled_lane_that_dies_after_the_last_token_takes_no_text_with_it(run,
         if len(said) == 24:
             os.kill(engine.lane("big").process_id, signal.SIGKILL)
 
-    found = run(POOLED, max_new_tokens=24, eos_token_ids=(), on_tokens=kill)
+    found = run(POOLED, max_new_tokens=24, eos_token_ids=(), listener=Listener(on_tokens=kill))
     assert found.tokens == expected
     (event,) = found.trace.events
     assert event.text.startswith("lane 'big' is lost: its process ended")

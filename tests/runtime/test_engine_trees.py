@@ -11,6 +11,7 @@ from decoding.errors import ConfigError, LaneError
 from decoding.schedule import Schedule
 from decoding.trace import Work
 from runtime.drafters import registry as drafter_kinds
+from runtime.lanes.sequence_lanes import Listener
 from runtime.verification.rules import Sampling
 from runtime.wire.measurement import Measurement
 from tests.runtime import plain
@@ -55,7 +56,7 @@ def run(engine, folders):
     """Decode; options of `generate`, and of the schedule."""
 
     def run(prompt=PROMPT, max_new_tokens=24, **options):
-        names = ("temperature", "seed", "eos_token_ids", "on_tokens")
+        names = ("temperature", "seed", "eos_token_ids", "listener")
         of_engine = {name: options.pop(name) for name in names if name in options}
         return engine.generate(schedule_of(folders, **options), prompt, max_new_tokens=max_new_tokens, **of_engine)
 
@@ -146,7 +147,7 @@ def test_a_dead_drafter_leaves_the_text_as_it_was(run, engine, tiny_folders, rou
         if len(rounds) == rounds_before + 1:
             engine.lane("small").die()
 
-    found = run(eos_token_ids=(), on_tokens=kill)
+    found = run(eos_token_ids=(), listener=Listener(on_tokens=kill))
     assert list(found.tokens) == expected
     (event,) = found.trace.events
     assert event.lane == "small"

@@ -6,6 +6,7 @@ from decoding.errors import LaneError
 from decoding.schedule import Schedule
 from runtime.engine import Engine
 from runtime.lanes.lane import Lane, LaneSpec
+from runtime.lanes.sequence_lanes import Listener
 from runtime.wire.measurement import Measurement
 from runtime.wire.operations import PrepareDraft
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
@@ -111,6 +112,23 @@ def test_every_part_can_be_timed(engine_and_drafts, measurement) -> None:
     seconds = lane.measure(measurement)
     assert len(seconds) == measurement.repeats
     assert min(seconds) > 0
+
+
+def test_work_aside_in_every_rest_leaves_the_text_as_it_is(engine_and_drafts) -> None:
+    engine, drafts = engine_and_drafts
+    anchor = Measurement(part="verify", rows=1, context=130, warm_up=0, is_aside=True)
+    schedule = SCHEDULES["mirror with features"].model_copy(update={"drafter": str(drafts[True])})
+    rests: list[float] = []
+
+    def at_rest() -> None:
+        for lane in (TARGET, DRAFT):
+            rests.extend(engine.load_target(lane).measure(anchor))
+
+    expected = engine.generate(schedule, PROMPT, max_new_tokens=40, eos_token_ids=())
+    found = engine.generate(schedule, PROMPT, max_new_tokens=40, eos_token_ids=(), listener=Listener(at_rest=at_rest))
+    assert found.tokens == expected.tokens
+    assert [one.outcome for one in found.trace.rounds] == [one.outcome for one in expected.trace.rounds]
+    assert len(rests) == 2 * len(found.trace.rounds)
 
 
 def test_a_draft_that_dies_over_its_preparation_leaves_the_text_as_it_is(engine_and_drafts, monkeypatch) -> None:

@@ -34,10 +34,10 @@ class ThreadLane(Lane):
 
 
 @contextmanager
-def thread_engine(target_folder, *, dtype="float32", **options):
-    """An engine with lanes `big` and `small`."""
+def thread_engine(target_folder, *, dtype="float32", lanes=("big", "small"), **options):
+    """An engine with lanes of these names."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lane_set, "Lane", ThreadLane)
-        lanes = [LaneSpec(name="big"), LaneSpec(name="small")]
-        with Engine(target_folder, lanes=lanes, dtype=dtype, draft_deadline_s=60.0, **options) as engine:
+        specs = [LaneSpec(name=name) for name in lanes]
+        with Engine(target_folder, lanes=specs, dtype=dtype, draft_deadline_s=60.0, **options) as engine:
             yield engine

@@ -266,9 +266,9 @@ def profiles(draw: st.DrawFn, *, contended: bool | None = None) -> Profile:
     def table(scale: float) -> LatencyTable:
         contexts = (0, 16, 50) if random.random() < 0.5 else (0,)
         return LatencyTable(
-            rows=(1, 3, 8, 60),
+            rows=(1, 3, 8, 60, 160),
             contexts=contexts,
-            seconds=tuple(tuple(seconds(scale) for _ in contexts) for _ in range(4)),
+            seconds=tuple(tuple(seconds(scale) for _ in contexts) for _ in range(5)),
             relative_error=random.uniform(0, 0.1),
             bytes_per_call=random.uniform(0, 4),
             source="random",

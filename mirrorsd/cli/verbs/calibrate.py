@@ -42,11 +42,21 @@ def calibrate(
     exits: options.ExitsOption = None,
     heads: options.HeadsOption = None,
     dtype: options.DtypeOption = options.Dtype.BFLOAT16,
+    device: options.DeviceOption = None,
+    lanes: Annotated[
+        str | None,
+        typer.Option(
+            help="Lanes to measure in place of all of one device's, separated by commas, such as "
+            "openvino:CPU@0,openvino:CPU@1.",
+            show_default=False,
+        ),
+    ] = None,
     json: JsonOption = None,
 ) -> None:
     """Measure this machine with these models; of the prompts only the lengths matter."""
     from mirrorsd.calibrate_pair import calibrate as measure
     from mirrorsd.calibrate_pair import contexts_of
+    from mirrorsd.lane_choice import chosen_lanes
     from mirrorsd.prompt_tokens import encode
 
     wanted = options.chosen_prompts(prompts)
@@ -57,6 +67,7 @@ def calibrate(
         profile = measure(
             pair,
             out,
+            lanes=chosen_lanes(device, lanes, pair.dtype),
             contexts=contexts,
             max_window=max_window,
             max_branches=max_branches,
@@ -67,7 +78,13 @@ def calibrate(
     if write_json({"path": str(out), "profile": profile.model_dump(mode="json", exclude_defaults=True)}, json):
         show(_in_words(profile, out))
         given = () if prompts is None else ("--prompts", prompts)
-        say_next("record", *names.words, *given, "--out", "record.npz")
+        say_next("record", *names.words, *_device_of(profile), *given, "--out", "record.npz")
+
+
+def _device_of(profile: Profile) -> tuple[str, ...]:
+    """The option of `mirrorsd record` for a record that holds for the profile's lanes, by the first of these."""
+    device = profile.lanes[0].device
+    return ("--device", device) if ":" in device else ()
 
 
 def _in_words(profile: Profile, out: Path) -> str:

@@ -29,7 +29,7 @@ def demo(
             min=0.5,
             help="Aim to be done in so many: fewer schedules and prompts are run if need be, one prompt at least.",
         ),
-    ] = 5.5,
+    ] = 6.5,
     prompts: options.PromptsOption = None,
     max_prompts: Annotated[int, typer.Option(min=1, help="Most prompts to record and run.")] = 12,
     max_new_tokens: Annotated[
@@ -41,6 +41,7 @@ def demo(
     exits: options.ExitsOption = None,
     heads: options.HeadsOption = None,
     dtype: options.DtypeOption = options.Dtype.BFLOAT16,
+    device: options.DeviceOption = None,
     json: JsonOption = None,
 ) -> None:
     """Calibrate, record, search, run the best schedules for real, and compare predicted with measured times."""
@@ -60,6 +61,7 @@ def demo(
         max_prompts=max_prompts,
         max_new_tokens=max_new_tokens,
         max_window=max_window,
+        device=device,
         run_options=names._replace(drafter=None, heads=None).words,
     )
     with stages() as report_stage:

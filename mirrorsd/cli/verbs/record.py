@@ -33,6 +33,7 @@ def record(
     exits: options.ExitsOption = None,
     heads: options.HeadsOption = None,
     dtype: options.DtypeOption = options.Dtype.BFLOAT16,
+    device: options.DeviceOption = None,
     max_new_tokens: options.MaxNewTokensOption = 64,
     max_window: options.MaxWindowOption = 8,
     max_exit_top_k: Annotated[
@@ -53,6 +54,7 @@ def record(
     json: JsonOption = None,
 ) -> None:
     """Run target and drafter over prompts, so that any schedule can be replayed; resumes where it was stopped."""
+    from mirrorsd.lane_choice import fitted_to, usual_device
     from mirrorsd.record_pair import Reach
     from mirrorsd.record_pair import record as make
 
@@ -71,8 +73,10 @@ def record(
     saved = [f"Finished prompts are kept next to {out}; the same command goes on from there."]
     with telling_what_was_saved(saved), task("Recording") as report, watching_others(effect=_EFFECT) as others:
         progress = others.on(report)
-        made = make(names.find(report), wanted, out, reach=reach, num_threads=threads, progress=progress)
-    result = _summary(made, out)
+        computing = device or usual_device(names.dtype.value)
+        pair, left_out = fitted_to(names.find(report), [computing])
+        made = make(pair, wanted, out, reach=reach, device=computing, num_threads=threads, progress=progress)
+    result = _summary(made, out) | {"left_out": list(left_out)}
     if write_json(result, json):
         show(_in_words(result))
         say_next("search", "--profile", "profile.yaml", "--record", out, "--out", "best.yaml")
@@ -89,6 +93,7 @@ def _in_words(result: dict[str, Any]) -> str:
     return "\n".join(
         (
             *words,
+            *map(escaped, result["left_out"]),
             *(
                 f"{escaped(one['name'])}: {one['mean_acceptance_length']:.2f} tokens per round with the longest window."
                 for one in result["chains"]
@@ -109,6 +114,7 @@ def _summary(made: AcceptanceRecord, out: Path) -> dict[str, Any]:
         "target": made.target,
         "drafter": made.drafter,
         "dtype": made.dtype,
+        "backend": made.backend,
         "num_prompts": len(made.prompts),
         "num_tokens": sum(len(prompt.text) for prompt in made.prompts),
         "token_acceptance": None if made.drafter is None else token_acceptance(made),

@@ -136,6 +136,8 @@ def _constants(found: Reproduction, origin: str) -> Any:
 
 
 def _result(found: Reproduction, origin: str) -> dict[str, Any]:
+    from planner.reproduce.own_steps import own_steps
+
     constants = {
         one.name: {
             "value": found.constants[one.name],
@@ -152,6 +154,7 @@ def _result(found: Reproduction, origin: str) -> dict[str, Any]:
         "fitted": {name: constants[name] for name in found.fitted},
         "constants": {"origin": origin, "values": constants},
         "plain_tpot_s": found.arms.plain_s,
+        "own_steps": own_steps(found)._asdict(),
     }
 
 

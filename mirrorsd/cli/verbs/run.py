@@ -78,14 +78,15 @@ def run(
     """Decode prompts by a schedule, on real lanes; the text streams to stdout."""
     from decoding.schedule import load_schedule
     from hwprofiles.profile import load_profile
+    from mirrorsd.lane_choice import all_lane_specs, profile_lanes
     from mirrorsd.model_pair import name_of
-    from mirrorsd.text_engine import Decoding, all_lane_specs, lane_specs
+    from mirrorsd.text_engine import Decoding
 
     source = _Source(prompt, prompts, replay, rates)
     source.check(temperature)
     names = options.ModelNames(target, drafter, exits, dtype=dtype)
     pair, wanted = _with_models(load_schedule(schedule), names)
-    lanes = all_lane_specs() if profile is None else lane_specs(load_profile(profile))
+    lanes = all_lane_specs() if profile is None else profile_lanes(load_profile(profile))
     decoding = Decoding(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed)
     schedule_entry = wanted.model_dump(mode="json", exclude_defaults=True)
     settings = {

@@ -11,8 +11,8 @@ What a step computes is part of the contract: the simulator plays the same steps
 - A draft with streams (`Schedule.draft_streams`) feeds what they guess after its last proposal in the same step, as
   far as the window has room: 1 row and one for each guess. Its own proposals verify them: rows after a guess that
   is none of its own are forgotten. So the window is the one drafted without streams, in fewer steps (Speculative
-  Streaming inside the draft, arXiv 2510.13161, section 3.3). The first step of a rollout, the steps of branches and
-  the first one after a branch that was taken have no guesses.
+  Streaming inside the draft, arXiv 2510.13161, section 3.3). The first step of a window has no guesses, be it of a
+  rollout or of a branch; a branch that was taken is finished from the guesses of its own last step.
 - Each step proposes by `Sampling`: the argmax, or a draw of the text position's own from the truncated
   distribution; so a branch and a fresh rollout from the same text propose the same.
 
@@ -35,7 +35,7 @@ from decoding.schedule import Schedule
 from runtime.backends.backend import Backend, Branches, Plan, segments_between
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.model import DraftModel, DraftStates
-from runtime.drafters.language_model.proposals import Proposal, Proposer, as_window
+from runtime.drafters.language_model.proposals import Proposal, Proposer, as_window, num_verified
 from runtime.drafters.window_drafter import Steps, WindowDrafter
 from runtime.models.decoder import Decoder
 from runtime.models.masks import prefill_pieces
@@ -105,14 +105,14 @@ class Drafter(WindowDrafter):
         features_TE: Tensor | None = None,
     ) -> None:
         """See `WindowDrafter`; a schedule may ask for no more streams than the draft has."""
-        sizes = self.model.config.streams
-        if schedule.draft_streams > (sizes.num_streams if sizes else 0):
-            msg = f"draft_streams is {schedule.draft_streams}: this draft has {sizes.num_streams if sizes else 'none'}"
-            raise LaneError(msg)
         if schedule.draft_streams and not self.backend.has_open_keys:
             raise LaneError(
                 "draft_streams needs a draft on a lane of torch: its streams look at keys, which are not there"
             )
+        sizes = self.model.config.streams
+        if schedule.draft_streams > (sizes.num_streams if sizes else 0):
+            msg = f"draft_streams is {schedule.draft_streams}: this draft has {sizes.num_streams if sizes else 'none'}"
+            raise LaneError(msg)
         self._num_streams = schedule.draft_streams
         self.make_room(slots_needed(schedule, capacity), num_roots(schedule))
         self.num_tokens = schedule.num_speculative_tokens
@@ -143,11 +143,11 @@ class Drafter(WindowDrafter):
         yield len(first)
         return (yield from self._finish(self.propose(last.hidden_TD, [self.cache.cursor]), last.entering_TD))
 
-    def _finish(self, proposals: list[Proposal], entering_1D: Tensor | None = None) -> Steps:
+    def _finish(self, proposals: list[Proposal], entering_1D: Tensor) -> Steps:
         """Fill up the window after its proposals; the streams of the row last cached start from `entering_1D`."""
         while len(proposals) < self.num_tokens:
             num_guesses = min(self._num_streams, self.num_tokens - len(proposals) - 1)
-            guesses = [] if entering_1D is None else self.guess(entering_1D, num_guesses)
+            guesses = self.guess(entering_1D, num_guesses)
             verified, entering_1D = self._verified_step([proposals[-1].token, *guesses])
             proposals += verified
             yield 1 + len(guesses)
@@ -166,17 +166,37 @@ class Drafter(WindowDrafter):
 
     @torch.inference_mode()
     def feed_branches(
-        self, branches: slice, ids: Sequence[int], positions: Sequence[int], features_RE: Tensor | None = None
-    ) -> Tensor:
-        """Feed the next token of some branches, each at its place in its own text: states [R, D]."""
-        rows = self.branches.rows(branches, [[position] for position in positions])
+        self,
+        branches: slice,
+        ids_RT: Sequence[Sequence[int]],
+        positions_RT: Sequence[Sequence[int]],
+        features_RE: Tensor | None = None,
+    ) -> DraftStates:
+        """Feed the next tokens of some branches, each at its place in its own text: states [R, T, D].
+
+        `features_RE` are those of a single token of each.
+        """
+        rows = self.branches.rows(branches, positions_RT)
         features_R1E = None if features_RE is None else features_RE.to(self.backend.device)[:, None]
-        ids_R1 = torch.tensor(ids)[:, None]
-        states = self.model.run(ids_R1, positions=rows.positions_RT, cache=rows, features_BTE=features_R1E)
-        return states.hidden_TD[:, 0]
+        return self.model.run(torch.tensor(ids_RT), positions=rows.positions_RT, cache=rows, features_BTE=features_R1E)
 
     @torch.inference_mode()
-    def feed_with_window(self, ids: Sequence[int], positions: Sequence[int], features_TE: Tensor) -> Tensor:
+    def guess_in_branches(
+        self, branches: slice, entering_RD: Tensor, positions_RJ: Sequence[Sequence[int]]
+    ) -> list[list[int]]:
+        """The tokens that streams expect after the last proposals of some branches, whose places are the first given.
+
+        Those after them are where proposals come from that the streams stand for; their slots are garbage afterwards.
+        """
+        rows = self.branches.rows(branches, positions_RJ)
+        own_R1 = torch.tensor([[positions[0] - 1] for positions in positions_RJ])
+        guessed_R1J = self.model.guess(
+            entering_RD[:, None], positions=own_R1, cache=rows, num_streams=len(positions_RJ[0])
+        )
+        return [[self.propose.ids[index] for index in guessed] for guessed in guessed_R1J[:, 0].tolist()]
+
+    @torch.inference_mode()
+    def feed_with_window(self, ids: Sequence[int], positions: Sequence[int], features_TE: Tensor) -> DraftStates:
         """Feed the window again, now with features, and with it the first tokens of all branches: their states [R, D].
 
         Args:
@@ -197,12 +217,15 @@ class Drafter(WindowDrafter):
         )
         self.cache.advance(num_window)
         self.cached += tokens
-        return states.hidden_TD[0, num_window:]
+        return DraftStates(states.entering_TD[0, num_window:], states.hidden_TD[0, num_window:])
 
-    def finish_branch(self, committed: Sequence[int], branch: int, proposals: list[Proposal]) -> Steps:
+    def finish_branch(
+        self, committed: Sequence[int], branch: int, proposals: list[Proposal], entering_1D: Tensor
+    ) -> Steps:
         """Make a branch the text, and draft the rest of its window.
 
-        It starts with the last of the tokens committed, and has made the proposals.
+        It starts with the last of the tokens committed, and has made the proposals; the streams of its last row start
+        from `entering_1D`.
         """
         self.text += committed
         start = len(self.text) - 1
@@ -211,7 +234,7 @@ class Drafter(WindowDrafter):
         self.branches.give(branch, start, stop, self.cache)
         self.cache.set_length(stop)
         self.cached += [self.text[-1], *[proposal.token for proposal in proposals[:-1]]]
-        return (yield from self._finish(proposals))
+        return (yield from self._finish(proposals, entering_1D))
 
     def _verified_step(self, ids: Sequence[int]) -> tuple[list[Proposal], Tensor]:
         """Feed a proposal and guesses after it: what rows propose up to the first wrong guess, and the last's streams.
@@ -221,21 +244,16 @@ class Drafter(WindowDrafter):
         stop = self.cache.cursor + len(ids)
         states = self._feed_text(ids)
         proposals = self.propose(states.hidden_TD, range(stop - len(ids) + 1, stop + 1))
-        num_kept = 1
-        while num_kept < len(ids) and ids[num_kept] == proposals[num_kept - 1].token:
-            num_kept += 1
+        num_kept = num_verified(ids, proposals)
         self._truncate(stop - len(ids) + num_kept)
         return proposals[:num_kept], states.entering_TD[num_kept - 1 : num_kept]
 
     @torch.inference_mode()
     def guess(self, entering_1D: Tensor, count: int) -> list[int]:
         """The tokens that the streams of the row last cached expect after its proposal."""
-        if not count or self.model.streams is None:
-            return []
         positions = torch.tensor([self.cache.cursor - 1])
-        hidden_BRJD = self.model.streams(entering_1D[None], positions=positions, cache=self.cache, num_streams=count)
-        best: list[int] = self.model.output.logits(hidden_BRJD[0, 0]).float().argmax(dim=-1).tolist()
-        return [self.propose.ids[index] for index in best]
+        guessed_BRJ = self.model.guess(entering_1D[None], positions=positions, cache=self.cache, num_streams=count)
+        return [self.propose.ids[index] for index in guessed_BRJ[0, 0].tolist()]
 
     def _feed_text(self, ids: Sequence[int], features_TE: Tensor | None = None) -> DraftStates:
         """Feed tokens after those cached."""

@@ -88,11 +88,18 @@ class DraftModel(nn.Module):
         self._backend: Backend | None = None
 
     def run_on(self, backend: Backend) -> None:
-        """Have layers and proposals computed there from now on."""
+        """Have layers and proposals computed there from now on; where keys are not open, streams are forgotten."""
         self._backend = backend
+        if not backend.has_open_keys:
+            self.streams, self.config = None, replace(self.config, streams=None)
         self.to(backend.device)
         self.output.move_to(backend.device)
         self.output.run_on(backend.head)
+
+    @property
+    def backend(self) -> Backend | None:
+        """What `run_on` was given; None computes by torch."""
+        return self._backend
 
     @property
     def _runner(self) -> Backend | Decoder:
@@ -157,6 +164,21 @@ class DraftModel(nn.Module):
         states = self.run(ids_T[None], positions=positions, cache=cache, features_BTE=features_BTE)
         cache.advance(len(ids_T))
         return DraftStates(states.entering_TD[0], states.hidden_TD[0])
+
+    def guess(self, entering_BRD: Tensor, *, positions: Tensor, cache: Any, num_streams: int | None = None) -> Tensor:
+        """What streams expect after the proposals of rows, as places in `output`, [B, R, J]; J is 0 without streams.
+
+        Args:
+            entering_BRD: the rows' `DraftStates.entering_TD`.
+            positions: theirs, [R] or [B, R].
+            cache: see `StreamModel.forward`.
+            num_streams: the first so many streams; None is all.
+        """
+        if self.streams is None or num_streams == 0:
+            return torch.zeros(*entering_BRD.shape[:-1], 0, dtype=torch.long, device=entering_BRD.device)
+        hidden_BRJD = self.streams(entering_BRD, positions=positions, cache=cache, num_streams=num_streams)
+        best: Tensor = self.output.logits(hidden_BRJD).float().argmax(dim=-1)
+        return best
 
     @property
     def half_layer(self) -> int:

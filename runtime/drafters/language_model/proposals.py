@@ -40,6 +40,14 @@ def as_window(proposals: Sequence[Proposal]) -> Window:
     )
 
 
+def num_verified(ids: Sequence[int], proposals: Sequence[Proposal]) -> int:
+    """How many rows in a row were fed what the one before proposed: the first, and right guesses after it."""
+    count = 1
+    while count < len(ids) and ids[count] == proposals[count - 1].token:
+        count += 1
+    return count
+
+
 class Proposer:
     """Next tokens of rows, with as many alternatives as are wanted; `ids` are those that `output` has now."""
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from runtime.drafters.language_model.branch_cache import BranchCache
+from runtime.backends.backend import Backend, Branches, Plan, Text, segments_between
+from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.model import DraftModel, DraftStates
-from runtime.models.kv_cache import KVCache
 from runtime.models.masks import prefill_pieces
 from runtime.models.ranking import ranked_ids
 
@@ -67,13 +67,14 @@ def rollouts_everywhere(
     if not 1 <= start < len(ids):
         raise ValueError(f"start {start} is outside 1..{len(ids) - 1}")
     draft.output.add_prompt_tokens(ids[:start])
-    weight = draft.decoder.embedding.weight
-    config, dtype, device = draft.decoder.config, weight.dtype, str(weight.device)
-    text = KVCache(config, len(ids) - 1, dtype=dtype, device=device)
-    states = _encode(draft, ids, start, features_TE, text)
     num_slots = len(ids) + num_tokens + (draft.config.streams.num_streams if draft.config.streams else 0)
     num_branches = min(_BLOCK_ROWS, len(ids) - start)
-    branches = BranchCache(config, num_branches, num_slots, dtype=dtype, device=device)
+    backend: Backend = draft.backend or EagerBackend(draft.decoder)
+    text, branches = backend.new_text(), backend.new_branches(num_branches)
+    backend.prepare(_plan(draft, num_slots, start, num_branches, with_features=features_TE is not None))
+    text.start(len(ids) - 1)
+    branches.start(num_slots)
+    states = _encode(draft, ids, start, features_TE, text)
     blocks, guesses = [], []
     for first in range(start, len(ids), _BLOCK_ROWS):
         lengths = range(first, min(first + _BLOCK_ROWS, len(ids)))
@@ -87,12 +88,26 @@ def rollouts_everywhere(
     return Rollouts(tokens=tokens, alternatives=alternatives, stream_hits=_hits(tokens, torch.cat(guesses)))
 
 
-def _encode(
-    draft: DraftModel, ids: Sequence[int], start: int, features_TE: Tensor | None, text: KVCache
-) -> DraftStates:
+def _plan(draft: DraftModel, num_slots: int, start: int, num_branches: int, *, with_features: bool) -> Plan:
+    """What the text and its branches ask for: with features a step is cut where they are added."""
+    num_layers = draft.decoder.config.num_layers
+    cut = segments_between(*([draft.config.feature_layer] if with_features else []), num_layers)
+    return Plan(
+        num_slots=num_slots,
+        num_prompt=start,
+        rows=(_BLOCK_ROWS,),
+        segments=tuple({*segments_between(num_layers), *cut}),
+        prompt_segments=cut if start > 1 else (),
+        num_branches=num_branches,
+    )
+
+
+def _encode(draft: DraftModel, ids: Sequence[int], start: int, features_TE: Tensor | None, text: Text) -> DraftStates:
     """States of all tokens but the last, whose keys fill the cache: the prompt as a lane prefills it, then the text."""
     weight, count = draft.decoder.embedding.weight, len(ids) - 1
-    ids_T = torch.tensor(ids[:count], device=weight.device)
+    # a back end of its own takes ids and positions from the host
+    device = weight.device if draft.backend is None else torch.device("cpu")
+    ids_T = torch.tensor(ids[:count], device=device)
     shifted_TE = None
     if features_TE is not None:
         shifted_TE = torch.zeros(count, features_TE.shape[-1], dtype=weight.dtype, device=weight.device)
@@ -100,7 +115,7 @@ def _encode(
     states = [
         draft.step(
             ids_T[first:stop],
-            positions=torch.arange(first, stop, device=weight.device),
+            positions=torch.arange(first, stop, device=device),
             cache=text,
             features_TE=None if shifted_TE is None else shifted_TE[first:stop],
         )
@@ -117,7 +132,7 @@ def _pieces(start: int, count: int) -> Iterator[tuple[int, int]]:
 
 
 def _roll_out(
-    draft: DraftModel, states: DraftStates, lengths: Sequence[int], branches: BranchCache, counts: tuple[int, int]
+    draft: DraftModel, states: DraftStates, lengths: Sequence[int], branches: Branches, counts: tuple[int, int]
 ) -> tuple[Tensor, Tensor]:
     """Best target ids [R, N, F] after the prefixes of the given lengths, whose last rows had `states`.
 
@@ -138,19 +153,18 @@ def _roll_out(
     return torch.stack(columns, dim=1), torch.stack(guesses, dim=1)
 
 
-def _guess(draft: DraftModel, entering_RD: Tensor, positions: Sequence[int], branches: BranchCache) -> Tensor:
+def _guess(draft: DraftModel, entering_RD: Tensor, positions: Sequence[int], branches: Branches) -> Tensor:
     """The tokens that the streams of rows expect after their proposals, target ids [R, J]; J is 0 without streams.
 
     `positions` are those of the proposals.
     """
-    if draft.streams is None:
-        return torch.zeros(len(positions), 0, dtype=torch.long, device=entering_RD.device)
-    num_streams = draft.streams.config.num_streams
+    num_streams = 0 if draft.streams is None else draft.streams.config.num_streams
+    if not num_streams:  # a back end need not know rows that are none
+        return draft.output.ids.new_empty(len(positions), 0)
     rows = branches.rows(slice(len(positions)), [range(place, place + num_streams) for place in positions])
-    own_R1 = rows.positions_RT[:, :1] - 1
-    hidden_BRJD = draft.streams(entering_RD[:, None], positions=own_R1, cache=rows)
-    best_RJ: Tensor = draft.output.ids[draft.output.logits(hidden_BRJD[:, 0]).float().argmax(dim=-1)]
-    return best_RJ
+    own_R1 = torch.tensor(positions, device=entering_RD.device)[:, None] - 1
+    guessed_R1J = draft.guess(entering_RD[:, None], positions=own_R1, cache=rows, num_streams=num_streams)
+    return draft.output.ids[guessed_R1J[:, 0]]
 
 
 def _hits(tokens_PN: Tensor, guesses_PNJ: Tensor) -> Tensor:

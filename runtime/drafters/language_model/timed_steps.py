@@ -26,11 +26,11 @@ def timed_step(drafter: Drafter, measurement: Measurement) -> Callable[[], objec
         LaneError: the draft lacks what the step needs.
     """
     if measurement.part == "draft_streams":
-        return _guesses(drafter, measurement.rows, measurement.context)
+        return _guesses(drafter, measurement)
     rows, context = measurement.rows, measurement.context
     if measurement.with_features and drafter.model.fuse is None:
         raise LaneError("a step with_features cannot be timed: this draft takes none")
-    num_branches = 0 if (measurement.num_proposals or rows) == 1 else rows
+    num_branches = 0 if (measurement.num_proposals or rows) == 1 else _each(rows, 1 + measurement.num_guesses)
     if measurement.part == "draft_start":
         num_branches = measurement.num_proposals or 1
     drafter.backend.prepare(_plan(drafter, measurement, num_branches))
@@ -44,7 +44,9 @@ def timed_step(drafter: Drafter, measurement: Measurement) -> Callable[[], objec
     drafter.cache.fill_random(context)
     if measurement.part == "draft_start":
         return _start(drafter, ids, context, features_TE, num_branches)
-    return (_branches if num_branches else _text)(drafter, ids, context, features_TE)
+    if not num_branches:
+        return _text(drafter, ids, context, features_TE)
+    return _branches(drafter, torch.tensor(ids).view(num_branches, -1).tolist(), context, features_TE)
 
 
 def _text(drafter: Drafter, ids: list[int], context: int, features_TE: Tensor | None) -> Callable[[], object]:
@@ -58,11 +60,19 @@ def _text(drafter: Drafter, ids: list[int], context: int, features_TE: Tensor | 
     return run
 
 
-def _branches(drafter: Drafter, ids: list[int], context: int, features_RE: Tensor | None) -> Callable[[], object]:
-    """A row of every branch, all of which propose."""
+def _branches(
+    drafter: Drafter, ids_RT: list[list[int]], context: int, features_RE: Tensor | None
+) -> Callable[[], object]:
+    """A row of every branch, or one for each of its guesses too, all of which propose."""
     drafter.branches.fill_random()
-    positions = [context] * len(ids)
-    return lambda: drafter.propose(drafter.feed_branches(slice(len(ids)), ids, positions, features_RE), positions)
+    positions = list(range(context, context + len(ids_RT[0])))
+    positions_RT, branches = [positions] * len(ids_RT), slice(len(ids_RT))
+
+    def run() -> None:
+        states = drafter.feed_branches(branches, ids_RT, positions_RT, features_RE)
+        drafter.propose(states.hidden_TD.flatten(0, 1), positions * len(ids_RT))
+
+    return run
 
 
 def _start(
@@ -81,17 +91,35 @@ def _start(
     def run() -> None:
         drafter.cached = [0] * context
         drafter.cache.set_length(context)
-        hidden_RD = drafter.feed_with_window(roots, positions, features_TE)
-        drafter.propose(hidden_RD, [position + 1 for position in positions])
+        states = drafter.feed_with_window(roots, positions, features_TE)
+        drafter.propose(states.hidden_TD, [position + 1 for position in positions])
 
     return run
 
 
-def _guesses(drafter: Drafter, count: int, context: int) -> Callable[[], object]:
+def _guesses(drafter: Drafter, measurement: Measurement) -> Callable[[], object]:
+    """Guesses after a text, or after every branch."""
+    rows, context = measurement.rows, measurement.context
+    count = measurement.num_guesses or rows
     drafter.prefill([0], schedule=_schedule(count), capacity=context + count)
-    drafter.cache.fill_random(context)
-    entering_1D = torch.randn(1, drafter.model.decoder.config.hidden_size, dtype=drafter.dtype)
-    return lambda: drafter.guess(entering_1D, count)
+    width = drafter.model.decoder.config.hidden_size
+    if not measurement.num_guesses:
+        drafter.cache.fill_random(context)
+        entering_1D = torch.randn(1, width, dtype=drafter.dtype)
+        return lambda: drafter.guess(entering_1D, count)
+    num_branches = _each(rows, count)
+    drafter.make_room(context + count, num_branches)
+    drafter.branches.fill_random()
+    entering_RD = torch.randn(num_branches, width, dtype=drafter.dtype)
+    positions_RJ = [range(context, context + count)] * num_branches
+    return lambda: drafter.guess_in_branches(slice(num_branches), entering_RD, positions_RJ)
+
+
+def _each(rows: int, of_branch: int) -> int:
+    """The branches that have so many rows each."""
+    if rows % of_branch:
+        raise LaneError(f"{rows} rows cannot be timed: they are no whole number of branches of {of_branch} rows")
+    return rows // of_branch
 
 
 def _plan(drafter: Drafter, measurement: Measurement, num_branches: int) -> Plan:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.fitting.ratios import NORMAL_90, Ratio, between, estimate, noise_of, trimmed_mean
+from calibrate.fitting.ratios import NORMAL_90, Ratio, among, estimate, noise_of, trimmed_mean
 
 SECONDS = st.floats(1e-4, 10.0)
 RATIOS = st.lists(st.builds(Ratio, st.floats(0.9, 1.1), st.floats(0.01, 0.3)), min_size=1, max_size=9)
@@ -19,18 +19,26 @@ RATIOS = st.lists(st.builds(Ratio, st.floats(0.9, 1.1), st.floats(0.01, 0.3)), m
 
 @given(SECONDS, SECONDS, SECONDS, st.floats(0.1, 10))
 def test_a_machine_that_is_slower_throughout_leaves_the_ratio(seconds, before_s, after_s, slower) -> None:
-    usual, slow = between(seconds, before_s, after_s), between(slower * seconds, slower * before_s, slower * after_s)
+    anchors_s = (before_s, after_s)
+    usual, slow = among(seconds, anchors_s), among(slower * seconds, [slower * one for one in anchors_s])
     assert slow == pytest.approx(usual)
     assert usual.value == pytest.approx(2 * seconds / (before_s + after_s))
 
 
 @given(SECONDS, SECONDS, SECONDS)
 def test_the_doubt_is_half_of_what_changed_between_the_anchors_whichever_way_round(seconds, one_s, other_s) -> None:
-    doubt = between(seconds, one_s, other_s).doubt
-    assert doubt == pytest.approx(between(seconds, other_s, one_s).doubt)
+    doubt = among(seconds, (one_s, other_s)).doubt
+    assert doubt == pytest.approx(among(seconds, (other_s, one_s)).doubt)
     assert doubt >= abs(log(one_s / other_s)) / 2
-    assert between(seconds, one_s, one_s).doubt == 0.03
-    assert between(seconds, 1.0, 1.4).doubt == pytest.approx(log(1.4) / 2, rel=0.02)
+    assert among(seconds, (one_s, one_s)).doubt == 0.03
+    assert among(seconds, (1.0, 1.4)).doubt == pytest.approx(log(1.4) / 2, rel=0.02)
+
+
+@given(SECONDS, st.lists(SECONDS, min_size=2, max_size=6))
+def test_anchors_in_between_count_like_those_around_and_make_it_less_doubtful(seconds, anchors_s) -> None:
+    once, twice = among(seconds, anchors_s), among(seconds, anchors_s * 2)
+    assert twice.value == pytest.approx(once.value) == pytest.approx(seconds / fmean(anchors_s))
+    assert twice.doubt <= once.doubt
 
 
 def test_a_ratio_over_another_expectation_is_as_doubtful() -> None:

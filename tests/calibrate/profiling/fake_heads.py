@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 from decoding.messages import Verdict, Window
 from decoding.trace import Trace, Work
+from runtime.lanes.sequence_lanes import Listener
 from runtime.wire.measurement import Measurement
 from tests.calibrate.profiling.fake_machine import GAP_S, FakeEngine, FakeLane, FakeRun
 
@@ -54,20 +55,21 @@ class HeadEngine(FakeEngine):
         self.streams_loaded.add(lane)
         return HeadLane(lane, self.laws[lane], self)
 
-    def generate(self, schedule, prompt, *, max_new_tokens, eos_token_ids) -> SimpleNamespace:
+    def generate(self, schedule, prompt, *, max_new_tokens, eos_token_ids, listener) -> SimpleNamespace:
         if not schedule.is_tree:
-            return super().generate(schedule, prompt, max_new_tokens=max_new_tokens, eos_token_ids=eos_token_ids)
+            return super().generate(
+                schedule, prompt, max_new_tokens=max_new_tokens, eos_token_ids=eos_token_ids, listener=listener
+            )
         self.decoded.append((schedule, len(prompt), max_new_tokens))
-        trace = TreeRun(self, schedule, len(prompt)).decode(max_new_tokens)
-        self.now_s += trace.decode_s
+        trace = TreeRun(self, schedule, len(prompt), listener).decode(max_new_tokens)
         return SimpleNamespace(trace=trace)
 
 
 class TreeRun(FakeRun):
     """Every round commits one token: nothing of an arbitrary text is accepted."""
 
-    def __init__(self, engine: HeadEngine, schedule, prompt_length: int) -> None:
-        super().__init__(engine, schedule, prompt_length)
+    def __init__(self, engine: HeadEngine, schedule, prompt_length: int, listener: Listener) -> None:
+        super().__init__(engine, schedule, prompt_length, listener)
         self.engine = engine
 
     def decode(self, max_new_tokens: int) -> Trace:

@@ -19,6 +19,7 @@ from decoding.schedule import Schedule
 from decoding.trace import Span, Trace, Work
 from hwprofiles.host import split_lanes
 from hwprofiles.profile import LaneProfile, LatencyTable
+from runtime.lanes.sequence_lanes import NOBODY, Listener
 from runtime.wire.measurement import Measurement
 from runtime.wire.operations import Answer, Ping
 
@@ -158,6 +159,18 @@ class Done:
         return self.answer
 
 
+class FakeRequest:
+    """A measurement that starts now; it is slowed if another lane's is under way."""
+
+    def __init__(self, lane: FakeLane, measurement: Measurement) -> None:
+        self.lane, self.measurement, self.contended = lane, measurement, False
+        self.start_s = lane.machine.now_s
+
+    def result(self) -> Answer:
+        self.lane.machine.under_way.remove(self)
+        return self.lane.measured(self.measurement, contended=self.contended, start_s=self.start_s)
+
+
 @dataclass
 class FakeLane:
     """Notes every visit in the machine's `visits`; slowed while another lane is `busy`."""
@@ -166,17 +179,26 @@ class FakeLane:
     laws: Laws
     machine: FakeEngine
 
-    def request(self, operation) -> Done:
+    def request(self, operation) -> Done | FakeRequest:
         if isinstance(operation, Ping):
             return Done(Answer(None, 0.0, 0.0))
-        measurement = operation.measurement
-        self.machine.visits.append((self.name, measurement))
-        contended = bool(self.machine.busy_lanes - {self.name})
-        law_s = self.seconds(measurement, contended=contended)
-        taken = [self.machine.work(self.name, law_s) for _ in range(measurement.warm_up + measurement.repeats)]
-        self.machine.timed_s += sum(taken)
+        self.machine.visits.append((self.name, operation.measurement))
+        request = FakeRequest(self, operation.measurement)
+        for other in self.machine.under_way:
+            other.contended = request.contended = True
+        self.machine.under_way.append(request)
+        return request
+
+    def measured(self, measurement: Measurement, *, contended: bool, start_s: float) -> Answer:
+        """What it took from `start_s` on; the machine's time is at least that of its end."""
+        machine = self.machine
+        law_s = self.seconds(measurement, contended=contended or bool(machine.busy_lanes - {self.name}))
+        end_s, machine.now_s = machine.now_s, start_s
+        taken = [machine.work(self.name, law_s) for _ in range(measurement.warm_up + measurement.repeats)]
+        machine.timed_s += max(0.0, machine.now_s - end_s)
+        machine.now_s = max(end_s, machine.now_s)
         now_s = time.perf_counter()
-        return Done(Answer(taken[measurement.warm_up :], now_s, now_s))
+        return Answer(taken[measurement.warm_up :], now_s, now_s)
 
     @contextmanager
     def busy(self, measurement: Measurement) -> Iterator[list[float]]:
@@ -211,6 +233,7 @@ class FakeEngine:
     config: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(num_layers=NUM_LAYERS, vocab_size=100))
     visits: list[tuple[str, Measurement]] = field(default_factory=list)
     busy_lanes: set[str] = field(default_factory=set)
+    under_way: list[FakeRequest] = field(default_factory=list)
     loaded: set[tuple[str, str]] = field(default_factory=set)
     decoded: list[tuple[Schedule, int, int]] = field(default_factory=list)
     weather: Weather = field(default_factory=Weather)
@@ -242,20 +265,26 @@ class FakeEngine:
         return FakeLane(lane, self.laws[lane], self)
 
     def generate(
-        self, schedule: Schedule, prompt: Sequence[int], *, max_new_tokens: int, eos_token_ids: Sequence[int]
+        self,
+        schedule: Schedule,
+        prompt: Sequence[int],
+        *,
+        max_new_tokens: int,
+        eos_token_ids: Sequence[int],
+        listener: Listener = NOBODY,
     ) -> SimpleNamespace:
         assert tuple(eos_token_ids) == ()
         self.decoded.append((schedule, len(prompt), max_new_tokens))
-        trace = FakeRun(self, schedule, len(prompt)).decode(max_new_tokens)
-        self.now_s += trace.decode_s
+        trace = FakeRun(self, schedule, len(prompt), listener).decode(max_new_tokens)
         return SimpleNamespace(trace=trace)
 
 
 class FakeRun:
     """Writes the trace of one decoding, lane work strictly in turn except for mirror's branches."""
 
-    def __init__(self, engine: FakeEngine, schedule: Schedule, prompt_length: int) -> None:
+    def __init__(self, engine: FakeEngine, schedule: Schedule, prompt_length: int, listener: Listener) -> None:
         self.engine, self.start_s = engine, engine.now_s
+        self.at_rest = listener.at_rest or (lambda: None)
         self.schedule = schedule
         self.target = engine.laws[schedule.target_lane]
         self.draft = engine.laws[schedule.draft_lane or schedule.target_lane]
@@ -275,8 +304,15 @@ class FakeRun:
             self.context += committed
             self.now_s += GAP_S
             left, index = left - committed, index + 1
+            self.rest()
         self.trace.decode_s = self.now_s
         return self.trace
+
+    def rest(self) -> None:
+        """Lanes have no work; what is done now takes the machine's time, and none of the trace's."""
+        self.engine.now_s = self.start_s + self.now_s
+        self.at_rest()
+        self.start_s = self.engine.now_s - self.now_s
 
     def play_round(self, index: int, rows: int) -> None:
         schedule = self.schedule

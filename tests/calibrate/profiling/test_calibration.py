@@ -134,10 +134,33 @@ def test_streams_of_the_draft_are_timed_where_it_has_some_at_the_level_of_its_st
     engine = machine(step_in_run=1.2)
     for lane in calibrate(engine, task(num_streams=2)).lanes:
         alone_s = GUESS_S / SPEEDS[lane.name]
-        assert lane.draft_streams.rows == (1, 2)
+        assert lane.draft_streams.rows == (1, 2, 16, 64)
         assert lane.draft_streams.at(1, 100) == pytest.approx(1.2 * 2 * alone_s, rel=0.02)
         assert lane.draft_streams.at(2, 100) == pytest.approx(1.2 * 3 * alone_s, rel=0.02)
     assert all(lane.draft_streams is None for lane in calibrate(machine(), task()).lanes)
+
+
+@pytest.mark.parametrize("exit_features", [(), (1, 3)])
+def test_as_many_branches_can_be_priced_with_streams_as_were_asked_for(exit_features: tuple[int, ...]) -> None:
+    profile = calibrate(machine(), task(num_streams=3, exit_features=exit_features, max_branches=12))
+    record = wide_record(exit_features)
+    hits = np.zeros((60, record.max_window), dtype=np.int32)
+    known = replace(record.prompts[0], stream_hits=hits, feature_stream_hits=hits)
+    record = replace(record, num_streams=3, prompts=(known,))
+    schedule = Schedule(
+        method="mirror",
+        target_lane="cpu0",
+        draft_lane="cpu1",
+        num_speculative_tokens=5,
+        root_source="exit",
+        exit_layer=6,
+        exit_top_k=2,
+        exit_features=bool(exit_features),
+        draft_streams=3,
+    )
+    assert predict(schedule, profile, record).tpot_s > 0  # 12 branches of 4 rows each
+    with pytest.raises(OutOfRangeError, match="more than .* rows were not measured"):
+        predict(schedule.model_copy(update={"exit_top_k": 3}), profile, record)
 
 
 def test_tables_are_at_the_level_of_real_runs() -> None:

@@ -1,7 +1,7 @@
 """Runs of a machine whose laws are known: tables that state the laws leave no error, others leave what they miss."""
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import cycle, pairwise
 from math import log
 from types import SimpleNamespace
 
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from calibrate.fitting.ratios import Ratio
 from calibrate.profiling.anchors import Anchors
 from calibrate.profiling.decodings import compare, decode, gaps_s, level, span_seconds, whole
+from calibrate.profiling.run_anchors import RunAnchors
 from calibrate.profiling.samples import Run
 from decoding.errors import OutOfRangeError
 from decoding.schedule import Schedule
@@ -75,7 +76,7 @@ def test_arbitrary_text_stays_within_the_contexts_and_the_vocabulary(contexts, n
     asked = []
 
     class Engine(FakeEngine):
-        def generate(self, schedule, prompt, *, max_new_tokens, eos_token_ids):
+        def generate(self, schedule, prompt, *, max_new_tokens, eos_token_ids, listener):
             assert eos_token_ids == ()
             asked.append((prompt, max_new_tokens))
             return SimpleNamespace(trace=Trace(world="measured"))
@@ -104,12 +105,20 @@ def test_a_run_stands_between_anchors_of_all_its_lanes(schedule: Schedule) -> No
     anchors = anchors_of(engine)
     run = decode(engine, anchors, schedule, CONTEXTS, 16, is_check=True)
     lanes = [lane for lane in (schedule.target_lane, schedule.draft_lane) if lane]
-    taken = [sample.lane for sample in anchors.samples]
-    assert taken == lanes * 2
-    before, after = anchors.samples[: len(lanes)], anchors.samples[len(lanes) :]
-    assert run.anchors == {one.lane: (one.seconds, two.seconds) for one, two in zip(before, after, strict=True)}
+    samples, count = anchors.samples, len(lanes)
+    before, during, after = samples[:count], samples[count:-count], samples[-count:]
+    assert [one.lane for one in before] == [one.lane for one in after] == lanes
+    assert [one.lane for one in during] == [lane for lane, _ in zip(cycle(lanes), during, strict=False)]
+    assert len(during) >= 1
+    alone = {lane: tuple(one.seconds for one in samples if one.lane == lane) for lane in lanes}
+    assert run.anchors == RunAnchors(alone, tuple(one.seconds for one in anchors.shared))
+    assert {one.lanes for one in anchors.shared} == ({tuple(lanes)} if schedule is MIRROR else set())
+    if schedule is MIRROR:
+        assert len(anchors.shared) == 2 + len(during) + 1, "before, after, and before every other in between"
+    at_s = sorted(one.at_s for one in (*during, *anchors.shared[1:-1]))
+    assert all(later - one > 0.12 for one, later in pairwise(at_s))
     decoded_s = sum(span.end_s - span.start_s for span in run.trace.spans if span.lane == "cpu0")
-    assert after[0].at_s - before[-1].at_s > decoded_s
+    assert after[0].at_s - before[-1].at_s > decoded_s + sum(one.seconds for one in during)
     assert (run.is_check, run.at_s) == (True, 0.0)
 
 
@@ -186,8 +195,8 @@ def test_a_machine_that_was_slower_all_the_time_changes_no_level(schedule: Sched
 
 def test_a_machine_that_changed_meanwhile_leaves_a_doubt() -> None:
     run, profile = run_of(PLAIN)
-    before_s, _ = run.anchors["cpu0"]
-    changed = replace(run, anchors={"cpu0": (before_s, 1.4 * before_s)})
+    before_s = run.anchors.alone["cpu0"][0]
+    changed = replace(run, anchors=RunAnchors({"cpu0": (before_s, 1.4 * before_s)}))
     ratio = level(changed, "cpu0", (Work.VERIFY,), profile)
     assert ratio == (pytest.approx(1 / 1.2), pytest.approx(log(1.4) / 2, rel=0.05))
 

@@ -1,9 +1,11 @@
 """Two lanes are timed alone and side by side, in turn, and cost each other the ratio."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from calibrate.fitting.levels import Level
-from calibrate.profiling.anchors import Anchors
+from calibrate.profiling.anchors import Anchors, AnchorSample, SharedAnchor
 from calibrate.profiling.lane_pairs import contention_of, measure_pairs
 from calibrate.profiling.lane_parts import PAUSE_S
 from calibrate.profiling.samples import Samples, Together
@@ -22,6 +24,7 @@ def measured(engine: FakeEngine, *, max_rows: int = 9) -> Samples:
     samples = Samples()
     for _ in range(NUM_PASSES):
         samples.together += measure_pairs(lanes, PAIRS, anchors, context=20, max_rows=max_rows)
+    samples.anchors, samples.shared_anchors = anchors.samples, anchors.shared
     return samples
 
 
@@ -53,10 +56,15 @@ def test_lanes_that_do_not_meet_cost_each_other_nothing() -> None:
 def test_either_side_is_timed_alone_at_the_same_time_and_alone_again() -> None:
     engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws()})
     measured(engine)
-    timed = [(lane, measurement.part) for lane, measurement in engine.visits]
-    one_pass = [("cpu0", "verify")] * 3 + [("cpu1", "draft_step")] * 4
-    one_pass += [("cpu1", "verify")] * 3 + [("cpu0", "draft_step")] * 4
-    assert timed == one_pass * NUM_PASSES
+    timed = [(lane, "anchor" if measurement.is_aside else measurement.part) for lane, measurement in engine.visits]
+
+    def of(target: str, draft: str) -> Iterator[tuple[str, str]]:
+        both = [(target, "anchor"), (draft, "anchor")]
+        for lane, work, repeats in ((target, "verify", 1), (draft, "draft_step", 2)):
+            own, anchor = [(lane, work)], [(lane, "anchor")]
+            yield from [*own, *anchor, *both, *own * repeats, *both, *anchor, *own]
+
+    assert timed == [*of("cpu0", "cpu1"), *of("cpu1", "cpu0")] * NUM_PASSES
 
 
 def test_of_a_draft_next_to_a_busy_target_half_the_steps_come_after_a_rest() -> None:
@@ -71,6 +79,7 @@ def test_no_verification_is_larger_than_schedules_have(max_rows: int, rows: int)
     engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws()})
     measured(engine, max_rows=max_rows)
     verifications = [measurement for _, measurement in engine.visits if measurement.part == "verify"]
+    verifications = [one for one in verifications if not one.is_aside]
     assert {one.rows for one in verifications} == {rows}
     assert {one.context for one in verifications} == {20}
 
@@ -87,6 +96,30 @@ def samples_of(target: list[float], draft: list[float]) -> Samples:
     for role, slowdowns in (("target", target), ("draft", draft)):
         samples.together += [Together(PAIRS[0], role, 1.0, one, 1.0) for one in slowdowns]
     return samples
+
+
+@pytest.mark.parametrize("now", [1.0, 1.6])
+def test_how_far_lanes_are_in_each_others_way_is_what_anchors_say_of_all_the_time(now: float) -> None:
+    """The pair was timed while the lanes shared a core or did not; at all other times it was the other way round."""
+    samples = Samples(anchors=[AnchorSample(0.0, lane, 1.0) for lane in ("cpu0", "cpu1")])
+    samples.shared_anchors = [SharedAnchor(at_s, PAIRS[at_s % 2], (1.0 + at_s % 2, 1.2)) for at_s in range(40)]
+    for role, more in (("target", 1.0), ("draft", 1.1)):
+        samples.together += [Together(PAIRS[0], role, 1.0, more * now, 1.0, anchor_slowdown=now)] * 4
+    entry = contention_of(PAIRS[0], samples, Level(), "a test")
+    # on cpu0 half of the anchors took 1.0, the others 1.2; on cpu1 1.2 and 2.0
+    assert entry.anchor_slowdown == pytest.approx((1.1, 1.6))
+    assert entry.slowdown == pytest.approx((1.1, 1.1 * 1.6), rel=0.01)
+
+
+def test_anchors_at_once_that_change_over_time_widen_the_error() -> None:
+    def error(slow: float) -> float:
+        samples = samples_of([1.0] * 3, [1.0] * 3)
+        samples.anchors = [AnchorSample(0.0, lane, 1.0) for lane in ("cpu0", "cpu1")]
+        taken = [slow if at_s < 20 else 1.0 for at_s in range(40)]
+        samples.shared_anchors = [SharedAnchor(at_s, PAIRS[0], (one, one)) for at_s, one in enumerate(taken)]
+        return contention_of(PAIRS[0], samples, Level(), "a test").relative_error
+
+    assert error(1.6) > 0.1 + error(1.0)
 
 
 def test_one_disturbed_pass_widens_the_error_and_makes_no_slowdown() -> None:

@@ -23,6 +23,7 @@ PARTS = LaneParts(
     exit_layers=(4, 6),
     draft_steps=STEPS,
     num_streams=0,
+    max_branches=32,
     source="a test",
 )
 
@@ -88,12 +89,29 @@ def test_trees_wider_than_chains_are_verified_as_trees_at_the_first_context() ->
         assert verify_s == pytest.approx(NUM_LAYERS * Laws().layer_s(33, context) + Laws().head_s(33))
 
 
-def test_streams_of_the_draft_are_timed_for_every_number_of_guesses() -> None:
+def test_streams_of_the_draft_are_timed_for_every_number_of_guesses_and_for_few_and_all_branches() -> None:
     assert not measurements(PARTS, "draft_streams")
     parts = replace(PARTS, num_streams=3)
-    assert [(one.rows, one.context) for one in measurements(parts, "draft_streams")] == [(1, 20), (2, 20), (3, 20)]
+    timed = [(one.rows, one.num_guesses, one.context) for one in measurements(parts, "draft_streams")]
+    assert timed == [(1, 0, 20), (2, 0, 20), (3, 0, 20), (24, 3, 20), (96, 3, 20)]
     table = found(parts, estimates_of(parts, Laws(speed=2.0))).draft_streams
-    assert [table.at(count, 100) for count in (1, 2, 3)] == pytest.approx([2e-3, 3e-3, 4e-3])
+    assert [table.at(count, 100) for count in (1, 2, 3, 50)] == pytest.approx([2e-3, 3e-3, 4e-3, 51e-3])
+
+
+def test_steps_of_more_rows_than_branches_verify_guesses_in_them() -> None:
+    parts = replace(PARTS, num_streams=2)
+    wide = [one for one in measurements(parts, "draft_step") if one.num_guesses]
+    assert [(one.rows, one.num_guesses, one.num_proposals) for one in wide] == [(96, 2, None)]
+    assert max(one.rows for one in measurements(parts, "draft_start")) == PARTS.effort.draft_rows[-1]
+    table = found(parts, estimates_of(parts, Laws())).draft_step
+    assert table.at(96, 120) == pytest.approx(Laws().step_s(96, 120))
+    assert not any(one.num_guesses for one in measurements(PARTS, "draft_step"))
+
+
+def test_streams_are_timed_where_lanes_are_torchs_own() -> None:
+    parts = replace(PARTS, num_streams=2)
+    assert not [one for one in parts.cells("openvino:CPU") if one.measurement.part == "draft_streams"]
+    assert not [one for one in parts.cells("openvino:CPU") if one.measurement.num_guesses]
 
 
 def test_heads_and_the_first_exit_are_timed_alone() -> None:

@@ -70,6 +70,20 @@ def test_half_the_precision_is_half_the_bytes(sizes) -> None:
     )
 
 
+@pytest.mark.parametrize(("form", "in_layers", "in_heads"), [("int8", 1, 1), ("int4", 0.5, 1)])
+def test_keys_values_and_adapters_of_packed_weights_have_16_bits(target, sizes, form, in_layers, in_heads) -> None:
+    """A weight of float32 is four bytes in all that is compared with."""
+    packed, whole = (replace(sizes, dtype=dtype) for dtype in (form, "float32"))
+    weights, cached = whole.part_bytes(0).layer / 4, (whole.part_bytes(CONTEXT).layer - whole.part_bytes(0).layer) / 4
+    found, head = packed.part_bytes(CONTEXT), target.lm_head.weight.numel()
+    assert found.layer == in_layers * weights + 2 * cached
+    assert found.lm_head == in_heads * head
+    adapter = whole.part_bytes(0).exit / 4 - sizes.exits.draft_vocab_size * target.config.hidden_size
+    assert found.exit == 2 * adapter + in_heads * sizes.exits.draft_vocab_size * target.config.hidden_size
+    assert found.draft_step == len(sizes.draft.source_layers) * found.layer + in_heads * head
+    assert packed.features_bytes_per_row == 2 * packed.feature_width
+
+
 def test_features_are_as_wide_as_the_hidden_states_they_are_made_of(target, folders, sizes) -> None:
     assert sizes.feature_width == 2 * target.config.hidden_size
     assert sizes.features_bytes_per_row == 4 * sizes.feature_width

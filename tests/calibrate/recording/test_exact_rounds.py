@@ -1,16 +1,23 @@
-"""In any dtype: the texts of chains are those of plain decoding, and the rounds of a replay are the real ones."""
+"""In any numeric form: chains write the texts of plain decoding, and the rounds of a replay are the real ones."""
 
+from dataclasses import replace
 from typing import get_args
 
 import pytest
+import torch
 from numpy.random import default_rng
 
 from calibrate.prompts import EncodedPrompt
 from calibrate.recording.recorded_models import load_models
 from calibrate.recording.recorder import Recorder, RecordSettings
 from decoding.schedule import Schedule
+from decoding.trace import Work
+from runtime.drafters.language_model.folder import add_streams, load_draft
+from runtime.drafters.streams.model import StreamConfig
 from runtime.models.model_folder import NamedFolder
+from sim.acceptance.replay import Replay
 from sim.cost.cost_model import ConstantCost, PartKind
+from sim.cost.round_plan import step_rows
 from sim.world import simulate
 from tests.planner.synthetic import machine
 from tests.runtime.thread_lanes import thread_engine
@@ -32,8 +39,24 @@ CHAINS = {
     "hybrid mirror": EXIT | {"root_source": "hybrid", "draft_top_k": 2},
     "mirror with features": EXIT | {"exit_features": True},
 }
-DTYPES = ["bfloat16", "float32"]
+COMPILED = [("openvino:CPU", "bfloat16")]
+FORMS = [("cpu", "bfloat16"), ("cpu", "float32"), *COMPILED]
+STREAMING = {f"{name}, streams": fields | {"draft_streams": 2} for name, fields in CHAINS.items()}
+NO_STREAMS = "streams look at keys, which compiled lanes do not show"
 COST = ConstantCost(seconds_by_kind=dict.fromkeys(get_args(PartKind), 1e-3))
+
+
+def save_streaming_draft_of(target, folder, **options):
+    """A draft whose streams are right now and then, by chance."""
+    plain = save_draft_of(target, folder.with_name(f"{folder.name}_plain"), **options)
+    draft = load_draft(plain, target, dtype=torch.float32)
+    sizes = StreamConfig(num_streams=2, start_layer=2, rank=2)
+    draft.config = replace(draft.config, streams=sizes)
+    torch.manual_seed(3)
+    for weight in draft.add_streams().trained.values():
+        torch.nn.init.normal_(weight, std=0.05)
+    add_streams(plain, draft.streams, folder, training={})
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -42,56 +65,125 @@ def folders(tmp_path_factory):
     return TinyFolders(
         decoder=target,
         target=save_target(target, root / "target"),
-        drafter=save_draft_of(target, root / "drafter"),
-        feature_drafter=save_draft_of(target, root / "feature_drafter", exit_features=(1, 2)),
+        drafter=save_streaming_draft_of(target, root / "drafter"),
+        feature_drafter=save_streaming_draft_of(target, root / "feature_drafter", exit_features=(1, 2)),
         exits=save_exits_of(target, root / "exits"),
     )
 
 
-@pytest.fixture(scope="module", params=DTYPES)
-def dtype(request):
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory):
+    """Compiled graphs of tests are kept apart from a user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MIRRORSD_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module", params=FORMS, ids="-".join)
+def form(request):
     return request.param
 
 
 @pytest.fixture(scope="module")
-def engine(folders, dtype):
-    with thread_engine(folders.target, dtype=dtype, exits_folder=folders.exits) as engine:
+def lanes(form):
+    """Of the target and of the draft."""
+    device, _ = form
+    return ("big", "small") if device == "cpu" else (f"{device}@0", f"{device}@1")
+
+
+@pytest.fixture(scope="module")
+def engine(folders, form, lanes):
+    with thread_engine(folders.target, lanes=lanes, dtype=form[1], exits_folder=folders.exits) as engine:
         yield engine
 
 
 @pytest.fixture(scope="module")
-def records(folders, dtype):
+def records(folders, form):
     """Of the draft without features and of the one with them."""
-
-    def record(drafter):
-        target, draft = NamedFolder("tiny", folders.target), NamedFolder("draft", drafter)
-        models = load_models(target, draft, folders.exits, dtype=dtype)
-        recorder = Recorder(models, RecordSettings(exit_layers=(2,), max_new_tokens=MAX_NEW_TOKENS, max_window=4))
-        return recorder.assemble([recorder.record(prompt) for prompt in PROMPTS])
-
-    return {drafter: record(drafter) for drafter in (folders.drafter, folders.feature_drafter)}
+    return {drafter: record(folders, form, drafter) for drafter in (folders.drafter, folders.feature_drafter)}
 
 
-@pytest.mark.parametrize("window", [1, 4])
-@pytest.mark.parametrize("name", CHAINS)
-def test_rounds_and_texts_are_those_recorded_to_the_last_token(engine, folders, records, name, window) -> None:
-    fields = CHAINS[name] | {"num_speculative_tokens": window}
-    drafter = folders.feature_drafter if fields.get("exit_features") else folders.drafter
-    real = Schedule(**fields, target_lane="big", draft_lane="small", drafter=str(drafter))
+def record(folders, form, drafter, **settings):
+    target, draft = NamedFolder("tiny", folders.target), NamedFolder("draft", drafter)
+    models = load_models(target, draft, folders.exits, device=form[0], dtype=form[1])
+    reach = {"exit_layers": (2,), "max_new_tokens": MAX_NEW_TOKENS, "max_window": 4}
+    recorder = Recorder(models, RecordSettings(**reach | settings))
+    return recorder.assemble([recorder.record(prompt) for prompt in PROMPTS])
+
+
+def assert_same_rounds(engine, lanes, recorded, drafter, **fields) -> None:
+    real = Schedule(**fields, target_lane=lanes[0], draft_lane=lanes[1], drafter=str(drafter))
     asked = Schedule(**fields, target_lane="target", draft_lane="draft")
     costs = dict.fromkeys(("target", "draft"), COST)  # rounds do not depend on times
-    simulated = simulate(asked, machine(), records[drafter], costs=costs)
-    for prompt, recorded, trace in zip(PROMPTS, records[drafter].prompts, simulated, strict=True):
+    simulated = simulate(asked, machine(), recorded, costs=costs)
+    for prompt, of_prompt, trace in zip(PROMPTS, recorded.prompts, simulated, strict=True):
         found = engine.generate(real, prompt.ids, max_new_tokens=MAX_NEW_TOKENS)
-        assert list(found.tokens) == recorded.text.tolist()
+        assert list(found.tokens) == of_prompt.text.tolist()
         assert [entry[2:] for entry in found.trace.rounds] == [entry[2:] for entry in trace.rounds]
 
 
-def test_plain_decoding_writes_the_recorded_texts(engine, records, folders) -> None:
-    plain = Schedule(method="autoregressive", target_lane="big")
+@pytest.mark.parametrize("name", [*CHAINS, *STREAMING])
+def test_rounds_and_texts_are_those_recorded_to_the_last_token(engine, form, folders, lanes, records, name) -> None:
+    """Of compiled graphs, which take their time, one window."""
+    if form in COMPILED and name in STREAMING:
+        pytest.skip(NO_STREAMS)
+    fields = (CHAINS | STREAMING)[name]
+    drafter = folders.feature_drafter if fields.get("exit_features") else folders.drafter
+    for window in (4,) if form in COMPILED else (1, 4):
+        assert_same_rounds(engine, lanes, records[drafter], drafter, num_speculative_tokens=window, **fields)
+
+
+@pytest.mark.parametrize("form", COMPILED, indirect=True, ids="-".join)
+def test_a_draft_with_streams_of_its_own_drafts_without_them_where_keys_are_not_open(
+    engine, form, lanes, folders, records
+) -> None:
+    assert records[folders.feature_drafter].num_streams == 0
+    fields = CHAINS["mirror with features"] | {"num_speculative_tokens": 3}
+    assert_same_rounds(engine, lanes, records[folders.feature_drafter], folders.feature_drafter, **fields)
+
+
+def test_a_sampled_text_is_that_of_plain_sampling_in_the_lane(engine, form, lanes, folders) -> None:
+    recorded = record(folders, form, folders.feature_drafter, temperature=1.0, seed=5)
+    plain = Schedule(method="autoregressive", target_lane=lanes[0], verification="match")
+    for prompt, of_prompt in zip(PROMPTS, recorded.prompts, strict=True):
+        found = engine.generate(plain, prompt.ids, max_new_tokens=MAX_NEW_TOKENS, temperature=1.0, seed=5)
+        assert list(found.tokens) == of_prompt.text.tolist()
+        assert of_prompt.feature_draft_acceptance.shape == of_prompt.feature_rollouts.shape
+        assert of_prompt.feature_draft_acceptance.max() > 0
+
+
+@pytest.mark.parametrize("name", STREAMING)
+def test_windows_take_the_steps_recorded_whoever_drafts_them(engine, form, lanes, folders, records, name) -> None:
+    """How many of them branches did before they were asked for is a matter of time; what is left then is not."""
+    if form in COMPILED:
+        pytest.skip(NO_STREAMS)
+    fields = STREAMING[name] | {"num_speculative_tokens": 4}
+    drafter = folders.feature_drafter if fields.get("exit_features") else folders.drafter
+    schedule = Schedule(**fields, target_lane=lanes[0], draft_lane=lanes[1], drafter=str(drafter))
+    guessing = Replay(records[drafter]).guessing(schedule)
+    of_branches = {1, *step_rows(schedule, sum(schedule.exit_roots_per_row)).values()}
+    lengths = set()
+    for number, prompt in enumerate(PROMPTS):
+        trace = engine.generate(schedule, prompt.ids, max_new_tokens=MAX_NEW_TOKENS).trace
+        position = 0
+        for index, entry in enumerate(trace.rounds):
+            drafted = [span for span in trace.spans if span.round == index and span.lane == lanes[1]]
+            asked_for = tuple(span.rows for span in drafted if span.work in (Work.ROLLOUT_STEP, Work.FINISH_STEP))
+            recorded = guessing.rows(number, position)
+            # a window from its beginning, or what branches have left of it
+            assert asked_for[1:] == recorded or asked_for in [recorded[done:] for done in range(len(recorded) + 1)]
+            if schedule.root_source != "hybrid":  # there both may name the same roots
+                assert {span.rows for span in drafted if span.work is Work.BRANCH_STEP} <= of_branches
+            position += entry.num_committed
+            lengths.add(len(recorded))
+    assert len(lengths) > 1, "some guesses are right and some wrong"
+
+
+def test_plain_decoding_writes_the_recorded_texts(engine, lanes, records, folders) -> None:
+    plain = Schedule(method="autoregressive", target_lane=lanes[0])
     texts = [list(engine.generate(plain, prompt.ids, max_new_tokens=MAX_NEW_TOKENS).tokens) for prompt in PROMPTS]
     assert texts == [entry.text.tolist() for entry in records[folders.drafter].prompts]
 
 
-def test_the_lane_says_that_its_target_is_row_invariant(engine) -> None:
-    assert engine.is_row_invariant("big") is True
+def test_the_lane_says_that_its_target_is_row_invariant(engine, lanes) -> None:
+    assert engine.is_row_invariant(lanes[0]) is True

@@ -1,10 +1,15 @@
 """The models of a record come from their folders as a user named them."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from calibrate.prompts import EncodedPrompt
 from calibrate.recording.recorded_models import load_models
+from calibrate.recording.recorder import Recorder, RecordSettings, fingerprint
 from decoding.errors import ModelError
+from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.models.model_folder import NamedFolder
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
 from tests.tiny_models import tiny_target
@@ -27,6 +32,29 @@ def test_target_draft_and_exits_are_loaded_in_the_type_asked_for(folders, dtype)
     assert {weight.dtype for model in loaded for weight in model.parameters()} == {getattr(torch, dtype)}
     assert models.draft.config.exit_features == (1, 2)
     assert sorted(models.exits.adapters) == [2, 3]
+
+
+def test_every_back_end_records_the_same_in_float32(folders) -> None:
+    """Captured calls of a GPU are made by the CPU here."""
+    by_torch = load_models(*folders, dtype="float32")
+    elsewhere = load_models(*folders, dtype="float32")
+    elsewhere.draft.run_on(CudaBackend(elsewhere.draft.decoder, device="cpu"))
+    elsewhere = replace(elsewhere, backend=CudaBackend(elsewhere.target, device="cpu"), computed_by="cuda")
+    prompt, settings = EncodedPrompt("p", "", (5, 17, 3, 44, 8)), RecordSettings(exit_layers=(2, 3), max_new_tokens=12)
+    made = [Recorder(models, settings) for models in (by_torch, elsewhere)]
+    assert [recorder.assemble([]).backend for recorder in made] == ["torch", "cuda"]
+    expected, found = (recorder.record(prompt) for recorder in made)
+    for name in ("text", "rollouts", "feature_rollouts", "alternatives"):
+        assert getattr(found, name).tolist() == getattr(expected, name).tolist()
+    assert found.exits.keys() == expected.exits.keys()
+    assert all((found.exits[layer] == ids).all() for layer, ids in expected.exits.items())
+
+
+def test_an_interrupted_record_of_one_back_end_is_none_of_another(folders) -> None:
+    by_torch = load_models(*folders, dtype="float32")
+    compiled = replace(by_torch, computed_by="openvino:CPU")
+    names = {fingerprint(one, (), RecordSettings(exit_layers=())) for one in (by_torch, compiled)}
+    assert len(names) == 2
 
 
 def test_a_draft_shares_its_targets_embedding(folders) -> None:

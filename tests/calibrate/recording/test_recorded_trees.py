@@ -14,6 +14,7 @@ from decoding.errors import ModelFormatError
 from decoding.messages import NO_WINDOW
 from decoding.record import AcceptanceRecord, RecordedTree
 from decoding.schedule import Schedule
+from runtime.backends.eager import EagerBackend
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.eagle.folder import save_eagle
 from runtime.drafters.hydra.drafter import HydraDrafter
@@ -150,7 +151,7 @@ def play_streams(pair, tree, schedule, prompt):
 
 def test_states_of_the_last_layer_are_those_before_the_norm() -> None:
     target = tiny_target()
-    text = target_text(target, PROMPTS[0].ids, max_new_tokens=5, layers=(4, 2))
+    text = target_text(EagerBackend(target), PROMPTS[0].ids, max_new_tokens=5, layers=(4, 2))
     rows = len(PROMPTS[0].ids) + len(text.tokens) - 1
     assert {layer: states.shape for layer, states in text.states.items()} == {2: (rows, 16), 4: (rows, 16)}
     best = target.logits(text.states[4][None])[0].argmax(-1)

@@ -14,6 +14,7 @@ from decoding.errors import RecordError
 from decoding.messages import NO_WINDOW, Window
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
+from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.model import DraftConfig, DraftModel, normalise_features
 from runtime.drafters.window_drafter import Steps
@@ -112,16 +113,16 @@ def test_the_text_is_that_of_the_runtime_to_the_last_token(record: AcceptanceRec
 
 def test_a_text_ends_with_eos() -> None:
     target = tiny_target()
-    whole = target_text(target, PROMPTS[0].ids, max_new_tokens=12, layers=()).tokens
+    whole = target_text(EagerBackend(target), PROMPTS[0].ids, max_new_tokens=12, layers=()).tokens
     stop = whole[4]
     assert stop not in whole[:4]
     target.config = replace(target.config, eos_token_ids=(stop,))
-    assert target_text(target, PROMPTS[0].ids, max_new_tokens=12, layers=()).tokens == whole[:5]
+    assert target_text(EagerBackend(target), PROMPTS[0].ids, max_new_tokens=12, layers=()).tokens == whole[:5]
 
 
 def test_states_and_margins_are_those_of_one_pass_over_the_text() -> None:
     target, prompt = tiny_target(), PROMPTS[1].ids
-    text = target_text(target, prompt, max_new_tokens=12, layers=(3, 1))
+    text = target_text(EagerBackend(target), prompt, max_new_tokens=12, layers=(3, 1))
     ids = [*prompt, *text.tokens[:-1]]
     for layer in (1, 3):
         assert torch.allclose(text.states[layer], states_of(target, ids, layer), atol=1e-4)

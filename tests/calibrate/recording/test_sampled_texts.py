@@ -17,6 +17,7 @@ from calibrate.recording.sampled_drafts import SampledText, sampled_drafts
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
+from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.folder import save_draft
 from runtime.drafters.language_model.model import DraftConfig, DraftModel
 from runtime.models.decoder import causal_mask
@@ -170,7 +171,7 @@ def test_probabilities_are_those_of_the_rule(features) -> None:
     target = tiny_target()
     draft = tiny_draft(target, exit_features=features)
     sampling = Sampling("match", TEMPERATURE, 3)
-    found = target_text(target, PROMPTS[0].ids, max_new_tokens=9, layers=features, sampling=sampling)
+    found = target_text(EagerBackend(target), PROMPTS[0].ids, max_new_tokens=9, layers=features, sampling=sampling)
     ids, start = [*PROMPTS[0].ids, *found.tokens], len(PROMPTS[0].ids)
     features_TE = plain.features(target, ids, features) if features else None
     text = SampledText(ids, start, found.probabilities, sampling)

@@ -4,34 +4,37 @@ from types import SimpleNamespace
 
 import pytest
 
+from calibrate.profiling.anchors import Anchors
 from calibrate.prompts import EncodedPrompt
 from decoding.schedule import Schedule
-from decoding.trace import LaneEvent, Round, Trace
+from decoding.trace import LaneEvent, Trace
 from mirrorsd.compare.run_in_turn import run_in_turn
-from mirrorsd.compare.speed_probe import SpeedProbe
+from runtime.lanes.sequence_lanes import NOBODY
+from runtime.wire.operations import Answer
 
+LANES = ("target", "draft", "both")
 PLAIN = Schedule(method="autoregressive", target_lane="target")
 SPLIT = Schedule(method="speculative", target_lane="target", draft_lane="draft", num_speculative_tokens=2)
 POOLED = Schedule(method="speculative", target_lane="both", draft_lane="both", num_speculative_tokens=3)
 OTHER = Schedule(method="speculative", target_lane="target", draft_lane="draft", num_speculative_tokens=4)
 PROMPTS = [EncodedPrompt(f"prompt {index}", "", (index,) * 3) for index in range(4)]
-PROBE_PROMPT = (99,)
 
 
 class Machine:
-    """An engine and anchors; every run takes a second, every anchor a tenth, and a look's decoding a fifth."""
+    """An engine and anchors; every run takes a second, in two rounds, and every anchor a tenth."""
 
     def __init__(self, lost_in=()):
         self.now_s = 0.0
-        self.asked, self.done, self.loaded = [], [], []
+        self.done, self.loaded = [], []
         self._lost_in = list(lost_in)
 
-    def generate(self, schedule, prompt, *, max_new_tokens):
-        is_look = prompt == PROBE_PROMPT
-        self.now_s += 0.2 if is_look else 1.0
-        self.done.append(("plain", schedule.target_lane) if is_look else (schedule, max_new_tokens))
-        trace = Trace(world="measured", decode_s=0.2 if is_look else self.now_s)
-        trace.rounds.append(Round(0.0, 0.2, 0, 0, 4, (0, 7), None))
+    def generate(self, schedule, prompt, *, max_new_tokens, listener=NOBODY):
+        self.done.append((schedule, max_new_tokens))
+        for _ in range(2):
+            self.now_s += 0.5
+            if listener.at_rest is not None:
+                listener.at_rest()
+        trace = Trace(world="measured", decode_s=self.now_s)
         if (schedule, prompt) in self._lost_in:
             self._lost_in.remove((schedule, prompt))
             trace.events.append(LaneEvent(0.1, "draft", "it hung"))
@@ -40,14 +43,18 @@ class Machine:
     def load_target(self, lane):
         self.loaded.append(lane)
 
-    def take(self, lane):
-        assert self.loaded[-1] == lane, "an anchor on a lane that may have been lost"
+    def lane(self, name):
+        return SimpleNamespace(request=lambda operation: self._anchor(name, operation.measurement))
+
+    def _anchor(self, lane, measurement):
+        assert lane in self.loaded, "an anchor on a lane that may have been lost"
         self.now_s += 0.1
         self.done.append(("anchor", lane))
-        return 0.1
+        answer = Answer([0.001 * len(self.done)] * measurement.repeats, 0.0, 0.1)
+        return SimpleNamespace(result=lambda: answer)
 
-    def clock(self):
-        return self.now_s
+    def anchors(self):
+        return Anchors({name: self.lane(name) for name in LANES}, context=64, clock=lambda: self.now_s)
 
     @property
     def measured_runs(self):
@@ -56,8 +63,7 @@ class Machine:
 
 
 def run(machine, schedules, prompts=PROMPTS, **more):
-    probe = SpeedProbe(machine, machine, PROBE_PROMPT, 4, clock=machine.clock)
-    return run_in_turn(machine, schedules, prompts, probe, max_new_tokens=9, **more)
+    return run_in_turn(machine, schedules, prompts, machine.anchors(), max_new_tokens=9, **more)
 
 
 def test_schedules_take_turns_on_every_prompt_and_warm_up_before():
@@ -80,33 +86,23 @@ def test_schedules_of_the_same_lanes_follow_each_other_and_come_back_in_the_orde
     assert first < second < last
 
 
-def test_around_every_run_its_own_lanes_are_timed_before_and_after():
-    measured = run(Machine(), [PLAIN, SPLIT, POOLED], PROMPTS[:2])
-    for row, lanes in zip(measured.runs, (("target",), ("target", "draft"), ("both",)), strict=True):
-        for one in row:
-            before = [sample for sample in one.around if sample.at_s < one.at_s]
-            after = [sample for sample in one.around if sample.at_s > one.at_s]
-            for look in (before, after):
-                assert {sample.lane for sample in look if sample.work == "anchor"} == set(lanes)
-                assert [sample.lane for sample in look if sample.work == "plain"] == [lanes[0]]
-
-
-def test_the_look_after_a_run_is_the_one_before_the_next_on_the_same_lanes():
+def test_a_run_has_anchors_of_its_own_lanes_before_in_between_and_after():
     machine = Machine()
-    measured = run(machine, [SPLIT, OTHER], PROMPTS[:1])
-    (first,), (second,) = measured.runs
-    shared = [sample for sample in first.around if sample in second.around]
-    assert [(sample.work, sample.lane) for sample in shared] == [
-        ("anchor", "target"),
-        ("plain", "target"),
-        ("anchor", "draft"),
-    ]
-    assert machine.done.count(("anchor", "draft")) == 3
+    ((plain,), (split,), (pooled,)) = run(machine, [PLAIN, SPLIT, POOLED], PROMPTS[:1]).runs
+    assert {lane: len(taken) for lane, taken in plain.anchors.alone.items()} == {"target": 4}
+    assert {lane: len(taken) for lane, taken in split.anchors.alone.items()} == {"target": 3, "draft": 3}
+    assert {lane: len(taken) for lane, taken in pooled.anchors.alone.items()} == {"both": 4}
+    for one in (plain, split, pooled):
+        for taken in one.anchors.alone.values():
+            assert list(taken) == sorted(set(taken)), "in the order of time, none twice"
 
 
-def test_a_plain_step_is_the_time_per_token():
-    measured = run(Machine(), [PLAIN], PROMPTS[:1])
-    assert {sample.seconds for sample in measured.runs[0][0].around if sample.work == "plain"} == {0.2 / 4}
+def test_the_anchors_after_a_run_are_those_before_the_next_on_the_same_lanes():
+    machine = Machine()
+    ((first,), (second,)) = run(machine, [SPLIT, OTHER], PROMPTS[:1]).runs
+    for lane in ("target", "draft"):
+        assert first.anchors.alone[lane][-1] == second.anchors.alone[lane][0]
+        assert machine.done.count(("anchor", lane)) == 3 + 2
 
 
 def test_a_run_that_loses_its_draft_is_made_once_more_and_both_are_kept():
@@ -118,10 +114,11 @@ def test_a_run_that_loses_its_draft_is_made_once_more_and_both_are_kept():
     assert [event.text for event in repeated.events] == ["it hung"]
     assert (repeated.trace.events, repeated.given_up.events[0].lane) == ([], "draft")
     second = [place for place, what in enumerate(machine.done) if what == (SPLIT, 9)][1]
-    again = machine.done[second + 1 :]
+    again = [what for what in machine.done[second + 1 :] if what[0] != "anchor"]
     assert again[0] == (SPLIT, 4), "the lane that was started again is warmed up"
-    assert ("anchor", "draft") in again[1 : again.index((SPLIT, 9))], "the speed is taken right before the repetition"
-    assert all(sample.at_s > measured.runs[0][0].at_s + 1 for sample in repeated.around)
+    warmed = machine.done.index((SPLIT, 4), second)
+    repetition = machine.done.index((SPLIT, 9), warmed)
+    assert ("anchor", "draft") in machine.done[warmed:repetition], "the speed is taken right before the repetition"
 
 
 def test_a_run_that_loses_its_draft_twice_counts_with_what_happened():
@@ -141,8 +138,8 @@ def test_when_it_is_enough_every_schedule_has_done_the_same_prompts():
     measured = run(Machine(), [PLAIN, SPLIT], enough=enough)
     assert [num_prompts for num_prompts, _ in asked] == [1, 2]
     assert (measured.num_prompts, [len(row) for row in measured.runs]) == (2, [2, 2])
-    # two runs, and three looks at the target's lane and two at the draft's; warming up is not counted
-    assert asked[0][1] == pytest.approx(2 * 1.0 + 3 * 0.3 + 2 * 0.1)
+    # two runs with two rests each, three anchors of the target's lane around them and two of the draft's
+    assert asked[0][1] == pytest.approx(2 * (1.0 + 2 * 0.1) + 5 * 0.1)
 
 
 def test_progress_never_runs_backwards():

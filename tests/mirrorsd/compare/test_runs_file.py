@@ -2,9 +2,10 @@ import gzip
 
 import pytest
 
+from calibrate.profiling.run_anchors import RunAnchors
 from decoding.errors import TraceError
 from decoding.trace import LaneEvent, Trace
-from mirrorsd.compare.runs import Measured, Run, SpeedSample
+from mirrorsd.compare.runs import Measured, Run
 from mirrorsd.compare.runs_file import load_runs, save_runs
 
 
@@ -14,9 +15,9 @@ def trace(decode_s, *events):
 
 @pytest.fixture
 def measured():
-    around = (SpeedSample("anchor", "cpu0", 0.5, 0.041), SpeedSample("plain", "cpu0", 0.7, 0.043))
+    anchors = RunAnchors({"cpu0": (0.041, 0.043), "cpu1": (0.052,)}, ((0.06, 0.07),))
     lost = trace(9.0, LaneEvent(0.5, "cpu1", "lost"))
-    first = Run(trace=trace(1.5), tokens=(1, 2), at_s=1.25, around=around)
+    first = Run(trace=trace(1.5), tokens=(1, 2), at_s=1.25, anchors=anchors)
     return Measured(runs=((first, Run(trace=trace(2.5), tokens=(3,), given_up=lost)), (Run(trace=trace(3.5)),) * 2))
 
 
@@ -31,7 +32,7 @@ def test_the_file_alone_tells_every_time_that_was_taken(measured, tmp_path):
     save_runs(measured, tmp_path / "runs.json.gz")
     text = gzip.decompress((tmp_path / "runs.json.gz").read_bytes()).decode()
     assert '"decode_s":2.5' in text
-    assert '["anchor","cpu0",0.5,0.041]' in text
+    assert '"anchors":{"alone":{"cpu0":[0.041,0.043],"cpu1":[0.052]},"shared":[[0.06,0.07]]}' in text
 
 
 @pytest.mark.parametrize(

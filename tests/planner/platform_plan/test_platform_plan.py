@@ -17,13 +17,13 @@ from sim.cost.roofline import StoredModel
 from sim.evaluator import predict
 
 
-def question(platform="lunar-lake", *, weights="int4", rate=None, changes=None, target="qwen3-14b"):
+def question(platform="lunar-lake", *, weights="int4", rate=None, given=None, changes=None, target="qwen3-14b"):
     machine = load_platform(platform)
     return assumed_question(
         with_overrides(machine, changes) if changes else machine,
         StoredModel(shape=model_shape(target), weights=weights),
         StoredModel(shape=model_shape("qwen3-0.6b"), weights=weights),
-        given=None if rate is None else Bernoulli(rate),
+        given=given if rate is None else Bernoulli(rate),
         num_prompt_tokens=128,
         num_new_tokens=48,
     )

@@ -37,6 +37,29 @@ def test_a_name_with_a_colon_that_says_none_is_refused(lane) -> None:
         LaneSpec(name=lane)
 
 
+@pytest.mark.parametrize(
+    ("device", "backend"),
+    [
+        ("cpu", "torch"),
+        ("generic-cpu", "torch"),
+        ("openvino:CPU", "openvino:CPU"),
+        ("openvino:CPU@0+1", "openvino:CPU"),
+        ("openvino:GPU.1", "openvino:GPU"),
+        ("openvino:NPU", "openvino:NPU"),
+        ("cuda:1", "cuda"),
+        ("cuda:1#2", "cuda"),
+    ],
+)
+def test_a_back_end_is_that_of_its_kind_of_device_and_torchs_cores_alone_run_streams(device, backend) -> None:
+    assert devices.backend_of(device) == backend
+    assert devices.runs_streams(device) == (backend == "torch")
+
+
+def test_what_a_device_computes_with_is_known_of_those_that_are_there() -> None:
+    asked = [("cpu", "float32"), ("cpu", "int8"), ("openvino:CPU", "int8"), ("openvino:NPU", "int8"), ("tpu", "int8")]
+    assert [devices.computes(*one) for one in asked] == [True, False, True, False, False]
+
+
 def test_every_device_has_lanes_and_forms_or_a_reason() -> None:
     found = devices.devices()
     assert {"cpu", "openvino:CPU"} <= {device.name for device in found}

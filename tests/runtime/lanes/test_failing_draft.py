@@ -6,6 +6,7 @@ from decoding.errors import LaneError
 from decoding.schedule import Schedule
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
+from runtime.lanes.sequence_lanes import Listener
 from tests.runtime import plain
 from tests.runtime.unknown_operation import Dance
 
@@ -45,7 +46,9 @@ def run(engine):
                 engine.lane(lane).post(Dance())
             left[0] -= 1
 
-        return engine.generate(schedule, PROMPT, max_new_tokens=NUM_TOKENS, eos_token_ids=(), on_tokens=fail)
+        return engine.generate(
+            schedule, PROMPT, max_new_tokens=NUM_TOKENS, eos_token_ids=(), listener=Listener(on_tokens=fail)
+        )
 
     return run
 

@@ -6,7 +6,7 @@ from calibrate.profiling.task import CalibrationTask
 from decoding.schedule import Schedule
 from hwprofiles.host import LaneCores
 from hwprofiles.profile import load_profile
-from mirrorsd.text_engine import lane_specs
+from mirrorsd.lane_choice import profile_lanes
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.models.config import ModelConfig
@@ -56,4 +56,4 @@ def test_a_group_gives_the_profile_of_a_lane(tiny_folders, tmp_path) -> None:
     )
     for prediction in evaluate(schedules, profile, Bernoulli(0.7, texts=texts, alternative_rates=(0.1, 0.2))):
         assert prediction.tpot_s > 0
-    assert [(one.name, one.num_ranks) for one in lane_specs(profile)] == [(GROUP, 2), ("two", 1)]
+    assert [(one.name, one.num_ranks) for one in profile_lanes(profile)] == [(GROUP, 2), ("two", 1)]

@@ -1,6 +1,7 @@
 """Which steps a draft with streams needs for a window, from what its guesses were worth."""
 
 from collections import Counter
+from math import ceil
 
 import numpy as np
 import pytest
@@ -26,29 +27,30 @@ def guessing(hits, num_tokens, num_streams):
 
 
 def test_right_guesses_are_kept_and_the_last_step_guesses_no_more_than_there_is_room_for() -> None:
-    assert guessing(ALWAYS, 6, 2).rows(0, 0, 1) == (3, 2)
-    assert guessing(ALWAYS, 6, 3).rows(0, 0, 1) == (4, 1)
+    assert guessing(ALWAYS, 6, 2).rows(0, 0) == (3, 2)
+    assert guessing(ALWAYS, 6, 3).rows(0, 0) == (4, 1)
 
 
 def test_wrong_guesses_cost_rows() -> None:
-    assert guessing(NEVER, 5, 2).rows(0, 0, 1) == (3, 3, 2, 1)
+    assert guessing(NEVER, 5, 2).rows(0, 0) == (3, 3, 2, 1)
 
 
 def test_what_counts_is_the_number_behind_the_last_token_that_is_there() -> None:
     hits = [[1, 9, 0, 2, 9, 9]] * 4
     # behind the first token one is right, so the third is there; behind that none, behind the fourth two
-    assert guessing(hits, 6, 2).rows(0, 0, 1) == (3, 3, 2)
+    assert guessing(hits, 6, 2).rows(0, 0) == (3, 3, 2)
 
 
-def test_a_full_window_needs_no_steps() -> None:
-    assert guessing(NEVER, 3, 2).rows(0, 0, 3) == ()
+def test_a_window_of_one_token_needs_no_further_steps() -> None:
+    assert guessing(NEVER, 1, 2).rows(0, 0) == ()
+    assert guessing(NEVER, 1, 2).most_steps == 1
 
 
 def test_prompts_stand_one_behind_the_other() -> None:
     hits = np.zeros((4, 6), dtype=np.int64)
     hits[3] = 9
-    assert guessing(hits, 3, 2).rows(1, 1, 1) == (2,)
-    assert guessing(hits, 3, 2).rows(0, 1, 1) == (2, 1)
+    assert guessing(hits, 3, 2).rows(1, 1) == (2,)
+    assert guessing(hits, 3, 2).rows(0, 1) == (2, 1)
 
 
 @given(hit_counts, st.integers(1, 6), st.integers(1, 4))
@@ -56,12 +58,29 @@ def test_counted_steps_are_the_single_ones_and_make_the_window(hits, num_tokens,
     subject = guessing(hits, num_tokens, num_streams)
     prompts, positions = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
     counts = subject.counts(prompts, positions)
+    most = 0
     for index, (of, position) in enumerate(zip(prompts.tolist(), positions.tolist(), strict=True)):
-        for num_drafted in range(1, num_tokens + 1):
-            rows = subject.rows(of, position, num_drafted)
-            by_guesses = Counter(count - 1 for count in rows)
-            assert counts[num_drafted, index].tolist() == [by_guesses[n] for n in range(num_streams + 1)]
-            assert len(rows) <= num_tokens - num_drafted <= sum(rows)
+        rows = subject.rows(of, position)
+        assert len(rows) <= num_tokens - 1 <= sum(rows)
+        most = max(most, 1 + len(rows))
+        for num_done in range(num_tokens + 1):
+            by_guesses = Counter(count - 1 for count in rows[max(0, num_done - 1) :])
+            assert counts[num_done, index].tolist() == [by_guesses[n] for n in range(num_streams + 1)]
+    assert subject.most_steps == most
+
+
+@given(hit_counts, hit_counts, st.integers(1, 6), st.integers(1, 4))
+def test_more_right_guesses_never_take_more_steps_of_the_slowest_window(hits, more, num_tokens, num_streams) -> None:
+    better = guessing(np.maximum(hits, more), num_tokens, num_streams)
+    assert better.most_steps <= guessing(hits, num_tokens, num_streams).most_steps <= num_tokens
+
+
+@given(st.integers(1, 6), st.integers(1, 4))
+def test_streams_that_are_always_right_take_the_fewest_steps_there_are_and_those_never_right_one_for_each_token(
+    num_tokens, num_streams
+) -> None:
+    assert guessing(ALWAYS, num_tokens, num_streams).most_steps == 1 + ceil((num_tokens - 1) / (1 + num_streams))
+    assert guessing(NEVER, num_tokens, num_streams).most_steps == num_tokens
 
 
 def streaming_record():

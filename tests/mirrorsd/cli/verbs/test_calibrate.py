@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from hwprofiles.host import local_lanes
+from hwprofiles.host import lanes_of, local_lanes
 from hwprofiles.profile import load_profile
 from tests.mirrorsd.cli.interrupt import interrupted
 from tests.planner.synthetic import machine
@@ -50,6 +50,33 @@ def test_the_time_it_may_take_is_passed_on_and_what_was_left_out_is_shown(
     assert "Schedules that were run as a check took up to 3 % more or less than predicted." in result.stdout
     assert "Next: mirrorsd record --target" in result.stderr
     assert result.stderr.endswith("--out record.npz\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "lanes"),
+    [
+        ((), [lane.name for lane in local_lanes()]),
+        (("--device", "openvino:CPU"), [lane.name for lane in lanes_of("openvino:CPU")]),
+        (("--lanes", "openvino:CPU@0,cpu0"), ["openvino:CPU@0", "cpu0"]),
+    ],
+)
+def test_the_lanes_of_a_device_or_those_named_are_measured(mirrorsd, words, tmp_path, monkeypatch, given, lanes):
+    asked, there = [], lanes_of("openvino:CPU" if given else "cpu")
+    profile = machine().model_copy(update={"lanes": (machine().lanes[0].model_copy(update={"device": "cpu"}),)})
+    if given:
+        on_device = profile.lanes[0].model_copy(update={"device": "openvino:CPU", "name": there[0].name})
+        profile = profile.model_copy(update={"lanes": (on_device,)})
+    profile = profile.model_copy(update={"links": (), "contention": ()})
+
+    def measure(_pair, _path, **options):
+        asked.append([spec.name for spec in options["lanes"]])
+        return profile
+
+    monkeypatch.setattr("mirrorsd.calibrate_pair.calibrate", measure)
+    result = mirrorsd(*words, "--out", tmp_path / "profile.yaml", *given)
+    assert result.exit_code == 0, result.stderr
+    assert asked == [lanes]
+    assert ("--device openvino:CPU" in " ".join(result.stderr.split())) == bool(given)
 
 
 def test_ctrl_c_writes_nothing(words, tmp_path):

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from calibrate.profiling.run_anchors import lanes_of
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, load_schedule, save_schedule
 from hwprofiles.host import local_lanes
 from hwprofiles.profile import load_profile
 from mirrorsd.cli.app import app
 from mirrorsd.compare.runs_file import load_runs
-from mirrorsd.compare.speed_probe import lanes_of
 from mirrorsd.compare.trace_file import load_traces
 from tests.mirrorsd.cli.interrupt import interrupted
 from tests.tiny_models import EOS
@@ -100,18 +100,15 @@ def test_every_schedule_is_told_at_the_speed_of_the_anchors_and_next_to_plain_de
     assert result["busy"] is None or 0 <= result["busy"] <= 1
 
 
-def test_everything_that_was_timed_around_the_runs_is_saved(demo):
+def test_the_anchors_of_all_runs_are_saved(demo):
     folder, _, result = demo
     measured = load_runs(folder / "runs.json.gz", load_traces(folder / "traces.json.gz"))
     for entry, runs in zip(result["schedules"], measured.runs, strict=True):
         schedule = Schedule.model_validate(entry["schedule"])
         for run in runs:
-            assert {sample.lane for sample in run.around} >= set(lanes_of(schedule))
-            for work in ("anchor", "plain"):
-                times = [
-                    sample.at_s for sample in run.around if (sample.work, sample.lane) == (work, schedule.target_lane)
-                ]
-                assert min(times) < run.at_s < max(times)
+            assert set(run.anchors.alone) == set(lanes_of(schedule))
+            assert all(len(taken) >= 2 and min(taken) > 0 for taken in run.anchors.alone.values())
+            assert (len(run.anchors.shared) >= 2) == (schedule.method == "mirror")
 
 
 def test_the_answer_comes_with_a_text_of_the_target_and_a_command_that_runs(demo, models, prompts):

@@ -128,9 +128,12 @@ def test_an_interrupted_recording_goes_on_behind_what_it_had(mirrorsd, words, pr
     assert [prompt.text.tolist() for prompt in kept[:3]] == [prompt.text.tolist() for prompt in whole]
 
 
-def test_acceptance_of_int8_weights_is_not_recorded(mirrorsd, words, prompt_file, tmp_path):
+def test_a_device_that_does_not_compute_with_the_weights_is_refused_before_models_are_loaded(
+    mirrorsd, words, prompt_file, tmp_path
+):
     out = tmp_path / "record.npz"
-    refused = mirrorsd(*words, "--dtype", "int8", "--prompts", prompt_file(PROMPTS[0]), "--out", out)
+    more = ("--dtype", "int8", "--device", "cpu", "--prompts", prompt_file(PROMPTS[0]), "--out", out)
+    refused = mirrorsd(*words, *more)
     assert refused.exit_code == 2
-    assert "acceptance is recorded in bfloat16 or float32" in " ".join(refused.stderr.split())
+    assert "'cpu' does not compute with int8; it does with bfloat16, float32" in " ".join(refused.stderr.split())
     assert not out.exists()

@@ -30,9 +30,9 @@ from tests.tiny_models import VOCAB_SIZE, tiny_draft, tiny_target
 SIZES = StreamConfig(num_streams=3, start_layer=1, rank=2)
 
 
-def with_streams(draft, seed=8):
+def with_streams(draft, sizes=SIZES, seed=8):
     """Streams of random weights: right now and then, by chance."""
-    draft.config = replace(draft.config, streams=SIZES)
+    draft.config = replace(draft.config, streams=sizes)
     streams = draft.add_streams()
     torch.manual_seed(seed)
     for weight in streams.trained.values():

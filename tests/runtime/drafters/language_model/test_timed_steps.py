@@ -5,6 +5,7 @@ import pytest
 from decoding.errors import LaneError
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.wire.measurement import Measurement
+from tests.runtime.drafters.language_model.test_draft_streams import with_streams
 from tests.tiny_models import tiny_draft, tiny_target
 
 
@@ -34,6 +35,7 @@ class Noted(Drafter):
         (Measurement(part="draft_step", rows=3, context=20), 3),
         (Measurement(part="draft_step", rows=3, context=20, with_features=True, num_proposals=1), 3),
         (Measurement(part="draft_start", rows=7, context=20, with_features=True, num_proposals=4), 7),
+        (Measurement(part="draft_step", rows=12, context=20, num_guesses=3), 12),
     ],
 )
 def test_a_timed_step_is_one_call_of_all_its_rows_every_time(measurement, rows) -> None:
@@ -52,3 +54,29 @@ def test_the_step_that_starts_branches_reads_features() -> None:
         )
     with pytest.raises(LaneError, match="this draft takes none"):
         drafter().timed_step(Measurement(part="draft_step", rows=2, context=9, with_features=True))
+
+
+@pytest.mark.parametrize(("num_guesses", "shape"), [(0, (1, 1, 3)), (3, (2, 1, 3)), (2, (3, 1, 2))])
+def test_timed_streams_guess_after_one_row_or_after_one_of_every_branch(num_guesses, shape) -> None:
+    model, shapes = with_streams(tiny_draft(tiny_target())), []
+    streams = model.streams.forward
+
+    def noting(*args, **options):
+        hidden_BRJD = streams(*args, **options)
+        shapes.append(tuple(hidden_BRJD.shape[:-1]))
+        return hidden_BRJD
+
+    model.streams.forward = noting
+    rows = 3 if not num_guesses else 6
+    run = Drafter(model).timed_step(Measurement(part="draft_streams", rows=rows, context=20, num_guesses=num_guesses))
+    run()
+    run()
+    assert shapes == [shape] * 2
+
+
+@pytest.mark.parametrize("part", ["draft_step", "draft_streams"])
+def test_rows_that_are_no_whole_number_of_branches_are_refused(part) -> None:
+    with pytest.raises(LaneError, match="7 rows cannot be timed: they are no whole number of branches"):
+        Drafter(with_streams(tiny_draft(tiny_target()))).timed_step(
+            Measurement(part=part, rows=7, context=9, num_guesses=3)
+        )

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.profiling.time_budget import Passes
+from calibrate.time_budget import Passes
 
 
 class Clock:

@@ -1,0 +1,107 @@
+"""Which lanes are taken where none are named, and what of a pair runs on those of a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from decoding.errors import ConfigError
+from decoding.methods import METHODS
+from hwprofiles.host import lanes_of
+from runtime.backends.devices import computes, device_of, devices, require_device, require_form, runs_streams
+from runtime.lanes.lane import LaneSpec
+from runtime.models.hf_config import read_object
+
+if TYPE_CHECKING:
+    from hwprofiles.placement import PlacedLane
+    from hwprofiles.profile import Profile
+    from mirrorsd.model_pair import Dtype, ModelPair
+
+USUAL_DEVICES: Final = ("cpu", "openvino:CPU")
+"""Lanes are those of the first of them that is there and computes with the weights; compiled ones once it is the other
+way round."""
+
+
+def usual_device(dtype: Dtype) -> str:
+    """The device of lanes that nobody names, for a form of weights; one that is missing is refused when a lane is."""
+    return next((device for device in USUAL_DEVICES if computes(device, dtype)), USUAL_DEVICES[-1])
+
+
+def device_lanes(device: str | None, dtype: Dtype) -> tuple[LaneSpec, ...]:
+    """The lanes of a device, or of the usual one.
+
+    Raises:
+        ConfigError: the device is not there, or does not compute with this form.
+    """
+    name = usual_device(dtype) if device is None else device
+    require_device(name)
+    require_form(name, name, dtype)
+    return specs_of(lanes_of(name))
+
+
+def profile_lanes(profile: Profile) -> tuple[LaneSpec, ...]:
+    """The lanes that a profile was measured on.
+
+    Raises:
+        ConfigError: a lane wants cores that are not there, or a device that is not.
+    """
+    for lane in profile.lanes:
+        if ":" in lane.device and lane.device != device_of(lane.name):
+            msg = f"lane {lane.name!r} is on {lane.device} in the profile, and its name says {device_of(lane.name)}"
+            raise ConfigError(msg)
+    return specs_of(profile.lanes)
+
+
+def chosen_lanes(device: str | None, names: str | None, dtype: Dtype) -> tuple[LaneSpec, ...]:
+    """The lanes that a comma-separated list names, of any devices; else all of a device.
+
+    Raises:
+        ConfigError: a device is not there or does not compute with this form, or has no such lane; or both are given.
+    """
+    if names is None:
+        return device_lanes(device, dtype)
+    if device is not None:
+        raise ConfigError("give a device, or lanes, whose names say theirs, and not both")
+    wanted = dict.fromkeys(filter(None, (name.strip() for name in names.split(","))))
+    if not wanted:
+        raise ConfigError("no lane is named; `mirrorsd devices` lists them")
+    return tuple(_named(name, dtype) for name in wanted)
+
+
+def specs_of(lanes: Iterable[PlacedLane]) -> tuple[LaneSpec, ...]:
+    """The same lanes for an engine; errors as those of `LaneSpec`."""
+    return tuple(LaneSpec(name=lane.name, cores=lane.cores, num_threads=lane.num_threads) for lane in lanes)
+
+
+def all_lane_specs() -> tuple[LaneSpec, ...]:
+    """The lanes of every device that is there: a schedule starts those that it names."""
+    return specs_of([lane for device in devices() if device.missing is None for lane in lanes_of(device.name)])
+
+
+def fitted_to(pair: ModelPair, given: Iterable[str]) -> tuple[ModelPair, tuple[str, ...]]:
+    """A pair without what lanes on some devices cannot run, and a sentence for each model left out."""
+    refusing = [device for device in dict.fromkeys(given) if not runs_streams(device)]
+    if not refusing:
+        return pair, ()
+    streams = {name for name, method in pair.head_methods.items() if METHODS[method].drafts_itself}
+    why = f"streams look at a text's keys, and lanes on {', '.join(refusing)} keep these to themselves."
+    heads = tuple(head for head in pair.heads if head.name not in streams)
+    said = [f"{name} is left out: {why}" for name in sorted(streams)]
+    if pair.drafter is not None and _has_streams(pair):
+        said.append(f"{pair.drafter.name} drafts without its own streams: {why}")
+    return replace(pair, heads=heads), tuple(said)
+
+
+def _named(name: str, dtype: Dtype) -> LaneSpec:
+    device = device_of(name)
+    specs = {spec.name: spec for spec in device_lanes(device, dtype)}
+    if name not in specs:
+        raise ConfigError(f"there is no lane {name!r} here; those of {device} are {', '.join(specs)}")
+    return specs[name]
+
+
+def _has_streams(pair: ModelPair) -> bool:
+    assert pair.drafter is not None
+    config = read_object(pair.drafter.folder / "config.json", holds="a drafter's folder holds one")
+    return config.get("streams") is not None

@@ -1,0 +1,112 @@
+"""Lanes by device, by name, or of a profile; and what of a pair stays behind where they cannot run it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from calibrate.profiling.model_sizes import ModelSizes
+from decoding.errors import ConfigError
+from hwprofiles.host import lanes_of
+from hwprofiles.profile import load_profile
+from mirrorsd import lane_choice
+from mirrorsd.lane_choice import all_lane_specs, chosen_lanes, device_lanes, fitted_to, profile_lanes, usual_device
+from mirrorsd.model_pair import find_pair
+from runtime.drafters.language_model.folder import add_streams, load_draft
+from runtime.drafters.shipped import named_drafter
+from runtime.drafters.streams.model import StreamConfig
+from tests.runtime.drafters.language_model.test_draft_streams import with_streams
+
+PROFILE = Path(__file__).parents[1] / "golden" / "profile.yaml"
+
+
+def on(device, *, name=None):
+    """A profile whose first lane is said to be on a device."""
+    profile = load_profile(PROFILE)
+    first = profile.lanes[0]
+    lane = first.model_copy(update={"device": device, "name": name or first.name, "cores": ()})
+    return profile.model_copy(update={"lanes": (lane,)})
+
+
+def test_a_profile_of_a_device_never_runs_on_another_one():
+    assert [spec.device for spec in profile_lanes(on("generic-cpu"))] == ["cpu"]
+    with pytest.raises(ConfigError, match="lane 'cpu0' is on cuda:0 in the profile, and its name says cpu"):
+        profile_lanes(on("cuda:0"))
+    with pytest.raises(ConfigError, match="device 'cuda:7' is not there: this machine has no such device"):
+        profile_lanes(on("cuda:7", name="cuda:7"))
+
+
+def test_the_order_of_usual_devices_is_all_that_makes_compiled_lanes_the_default(monkeypatch):
+    assert (usual_device("bfloat16"), usual_device("float32"), usual_device("int8")) == ("cpu", "cpu", "openvino:CPU")
+    monkeypatch.setattr(lane_choice, "USUAL_DEVICES", ("openvino:CPU", "cpu"))
+    assert usual_device("bfloat16") == "openvino:CPU"
+    assert {spec.device for spec in device_lanes(None, "bfloat16")} == {"openvino:CPU"}
+    monkeypatch.setattr("runtime.backends.devices.devices", lambda: ())
+    assert usual_device("bfloat16") == "cpu"
+
+
+@pytest.mark.skipif(len(lanes_of("cpu")) < 3, reason="lanes of parts need two cores, and this machine has one")
+def test_lanes_may_be_named_one_by_one_and_of_several_devices():
+    found = chosen_lanes(None, "openvino:CPU@1, cpu0", "bfloat16")
+    assert [(spec.name, spec.cores) for spec in found] == [
+        (name, next(lane.cores for lane in lanes_of(device) if lane.name == name))
+        for name, device in (("openvino:CPU@1", "openvino:CPU"), ("cpu0", "cpu"))
+    ]
+    assert [spec.name for spec in chosen_lanes("openvino:CPU", None, "int8")] == [
+        lane.name for lane in lanes_of("openvino:CPU")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("device", "names", "message"),
+    [
+        ("openvino", None, "device 'openvino' is not there: .* Devices here: cpu, openvino:CPU"),
+        ("cpu", "cpu0", "give a device, or lanes, whose names say theirs, and not both"),
+        (None, "cpu9", "there is no lane 'cpu9' here; those of cpu are cpu0"),
+        (None, "openvino:CPU@99", "no lane 'openvino:CPU@99' here; those of openvino:CPU are openvino:CPU@"),
+        (None, " , ", "no lane is named; `mirrorsd devices` lists them"),
+        ("cpu", None, "lane 'cpu' does not compute with int8; it does with bfloat16, float32"),
+    ],
+)
+def test_what_is_no_lane_here_is_refused(device, names, message):
+    with pytest.raises(ConfigError, match=message):
+        chosen_lanes(device, names, "int8" if (device, names) == ("cpu", None) else "bfloat16")
+
+
+@pytest.fixture
+def pair(tiny_folders, head_folders):
+    heads = [head_folders[name] for name in ("medusa", "streams")]
+    return find_pair(tiny_folders.target, drafter=tiny_folders.drafter, exits=tiny_folders.exits, heads=heads)
+
+
+def test_streams_stay_behind_where_keys_are_not_open_and_are_named_with_the_reason(pair, head_folders):
+    kept, said = fitted_to(pair, ["cpu", "openvino:CPU", "openvino:CPU"])
+    assert kept == replace(pair, heads=pair.heads[:1])
+    why = "streams look at a text's keys, and lanes on openvino:CPU keep these to themselves."
+    assert said == (f"{head_folders['streams']} is left out: {why}",)
+    assert fitted_to(pair, ["cpu"]) == (pair, ())
+
+
+def test_a_draft_drafts_there_without_its_own_streams(pair, tmp_path, tiny_folders):
+    sizes = StreamConfig(num_streams=2, start_layer=1, rank=2)
+    model = with_streams(load_draft(tiny_folders.drafter, tiny_folders.decoder, dtype=torch.float32), sizes)
+    add_streams(tiny_folders.drafter, model.streams, tmp_path / "draft", training={})
+    own = replace(pair, heads=(), drafter=named_drafter(str(tmp_path / "draft")))
+    kept, [said] = fitted_to(own, ["openvino:CPU"])
+    assert kept == own
+    assert said.startswith(f"{tmp_path / 'draft'} drafts without its own streams: streams look at a text's keys")
+    assert ModelSizes.of(model.decoder.config, tmp_path / "draft", None, "int8").num_draft_streams == 2
+    whole = ModelSizes.of(model.decoder.config, tmp_path / "draft", None, "int8")
+    assert whole.without_draft_streams().num_draft_streams == 0
+
+
+def test_lanes_by_default_are_those_that_compute_with_the_form_of_weights():
+    assert {spec.device for spec in device_lanes(None, "bfloat16")} == {"cpu"}
+    assert {spec.device for spec in device_lanes(None, "int8")} == {"openvino:CPU"}
+
+
+def test_a_schedule_may_name_a_lane_of_any_device_that_is_there():
+    names = [spec.name for spec in all_lane_specs()]
+    assert {lane.name for device in ("cpu", "openvino:CPU") for lane in lanes_of(device)} <= set(names)
+    assert len(names) == len(set(names))

@@ -1,0 +1,82 @@
+"""Between rounds a sequence may rest: lanes can be asked for something else, and neither text nor trace know of it."""
+
+import pytest
+
+from decoding.trace import Trace
+from runtime.lanes import trace_writer
+from runtime.lanes.sequence_lanes import Listener
+from runtime.lanes.trace_writer import TraceWriter
+from runtime.wire.measurement import Measurement
+from tests.runtime.test_engine import PROMPT, SCHEDULES, for_folders, new_engine
+
+NUM_TOKENS = 20
+ANCHOR = Measurement(part="verify", rows=1, context=12, repeats=1, warm_up=0, is_aside=True)
+
+
+@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+def engine(request, tiny_folders):
+    with new_engine(tiny_folders, dtype=request.param, draft_deadline_s=60.0) as engine:
+        yield engine
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_work_aside_in_every_rest_leaves_text_and_rounds_as_they_are(engine, tiny_folders, name) -> None:
+    schedule = for_folders(SCHEDULES[name], tiny_folders)
+    lanes = [lane for lane in (schedule.target_lane, schedule.draft_lane) if lane]
+    rests: list[list[float]] = []
+
+    def at_rest() -> None:
+        rests.append([second for lane in lanes for second in engine.load_target(lane).measure(ANCHOR)])
+
+    def made(listener: Listener) -> tuple[tuple[int, ...], list[tuple[object, ...]]]:
+        found = engine.generate(schedule, PROMPT, max_new_tokens=NUM_TOKENS, eos_token_ids=(), listener=listener)
+        assert found.trace.events == []
+        return found.tokens, [(one.num_drafted, one.num_committed, one.outcome) for one in found.trace.rounds]
+
+    usual = made(Listener())
+    assert made(Listener(at_rest=at_rest)) == usual
+    assert len(rests) == len(usual[1]), "one in every round"
+    assert all(seconds > 0 for one in rests for seconds in one)
+
+
+class Clock:
+    now_s = 100.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+
+def test_a_rest_takes_no_time_of_the_trace(monkeypatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(trace_writer, "time", clock)
+
+    def written(rest_s: float) -> Trace:
+        clock.now_s = 100.0
+        writer = TraceWriter()
+        clock.now_s += 2.0
+        writer.begin()
+        for _ in range(3):
+            writer.begin_round(clock.now_s)
+            clock.now_s += 1.0
+            writer.steps("cpu1", [("rollout_step", clock.now_s - 0.5, clock.now_s - 0.25, 1)])
+            writer.event("cpu1", "seen")
+            writer.pause(lambda: setattr(clock, "now_s", clock.now_s + rest_s))
+        return writer.trace
+
+    usual, rested = written(0.0), written(50.0)
+    assert rested == usual
+    assert [span.start_s for span in rested.spans] == [0.5, 1.5, 2.5]
+    assert rested.prefill_s == 2.0
+
+
+def test_a_rest_that_fails_ends_the_sequence_and_the_next_one_is_right(engine, tiny_folders) -> None:
+    schedule = for_folders(SCHEDULES["mirror from the exit"], tiny_folders)
+
+    def fail() -> None:
+        raise OverflowError
+
+    with pytest.raises(OverflowError):
+        engine.generate(schedule, PROMPT, max_new_tokens=NUM_TOKENS, listener=Listener(at_rest=fail))
+    plain = engine.generate(SCHEDULES["autoregressive"], PROMPT, max_new_tokens=NUM_TOKENS, eos_token_ids=())
+    again = engine.generate(schedule, PROMPT, max_new_tokens=NUM_TOKENS, eos_token_ids=())
+    assert again.tokens == plain.tokens
