@@ -17,6 +17,8 @@ from typing import Any, Final, Literal
 from decoding.errors import ModelFormatError
 from decoding.files import parse_json
 from decoding.schedule import Schedule
+from runtime.backends.devices import OPENVINO
+from runtime.backends.openvino.buckets import slot_buckets
 from runtime.models.config import ModelConfig
 from runtime.models.hf_config import read_object
 
@@ -150,7 +152,7 @@ def memory_needed(
     needs = {
         schedule.target_lane: LaneNeed(
             weights=weight_bytes(target, dtype),
-            keys_values=keys_values_bytes(target, num_tokens + rows, dtype),
+            keys_values=keys_values_bytes(target, _held_slots(schedule.target_lane, num_tokens + rows), dtype),
             working=_working_bytes(target, rows, target.vocab_size, num_tokens, dtype),
             process=PROCESS_BYTES,
         )
@@ -158,7 +160,9 @@ def memory_needed(
     if draft is None or schedule.draft_lane is None:
         return needs
     branches = sum(schedule.draft_roots_per_row) + sum(schedule.exit_roots_per_row)
-    text = keys_values_bytes(draft.layers, num_tokens + 2 * rows, dtype)
+    if _is_compiled(schedule.draft_lane):
+        branches *= 2  # calls over some of them are filled up
+    text = keys_values_bytes(draft.layers, _held_slots(schedule.draft_lane, num_tokens + 2 * rows), dtype)
     own = LaneNeed(
         weights=draft.weights,
         keys_values=text,
@@ -168,6 +172,15 @@ def memory_needed(
     )
     lane = schedule.draft_lane
     return needs | {lane: needs.get(lane, LaneNeed()) + own}
+
+
+def _held_slots(lane: str, num_slots: int) -> int:
+    """Slots that a lane holds for a text of so many: buffers of compiled lanes stay when a text moves to the next."""
+    return sum(slot_buckets(num_slots)) if _is_compiled(lane) else num_slots
+
+
+def _is_compiled(lane: str) -> bool:
+    return lane.startswith(OPENVINO)
 
 
 def on_ranks(need: LaneNeed, num_ranks: int, target: ModelConfig, dtype: Dtype) -> LaneNeed:

@@ -25,7 +25,7 @@ from runtime.backends.openvino.constants import Constants
 from runtime.backends.openvino.graph import SegmentShape, segment_graph
 from runtime.backends.openvino.layer_weights import LayersTaken
 from runtime.backends.openvino.limits import Limits
-from runtime.backends.openvino.texts import Rows, TextMemory, rows_in_order
+from runtime.backends.openvino.texts import Rows, scratch_rows
 from runtime.models.config import ModelConfig
 
 _MOST_BYTES: Final = 4_000_000_000
@@ -73,8 +73,7 @@ class LayerGraphs:
             call = self._call(shape)
             if not self._limits.has_open_sizes or (shape, num_texts, num_rows, num_slots) in self._ready:
                 continue
-            memory = TextMemory(self._config, num_texts, self._constants.dtype)
-            call(inputs, rows_in_order(memory.buffer(num_slots - 1, 0), num_texts, num_rows))
+            call(inputs, scratch_rows(self._config, *inputs.size, self._constants.dtype))
             self._ready.add((shape, num_texts, num_rows, num_slots))
             for layer in range(shape.start, shape.stop):
                 self._layers[layer].give_back()

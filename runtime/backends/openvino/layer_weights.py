@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from runtime.backends.openvino.packing import Form, Matrix, digest_of, packed
+from runtime.memory.freed import give_back_freed
 from runtime.models.decoder import Decoder, Layer
 
 _LINEARS: Final = ("qkv", "out", "gate_up", "down")
@@ -82,6 +83,7 @@ def _taken(layer: Layer, form: Form, dtype: torch.dtype) -> LayerWeights:
     if form in ("int8", "int4"):
         for _, own in _linears(layer):
             own.weight = nn.Parameter(own.weight.detach().to("meta"), requires_grad=False)
+        give_back_freed()
     return LayerWeights(
         input_norm=layer.input_norm, mlp_norm=layer.mlp_norm, q_norm=layer.q_norm, k_norm=layer.k_norm, **linears
     )

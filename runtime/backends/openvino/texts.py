@@ -192,8 +192,10 @@ class WindowThenBranches(NamedTuple):
     rows: BranchRows
 
 
-def rows_in_order(slots: Slots, num_texts: int, num_rows: int) -> Rows:
-    """The first rows of every text."""
+def scratch_rows(config: ModelConfig, num_texts: int, num_rows: int, num_slots: int, dtype: torch.dtype) -> Rows:
+    """The first rows of texts that nobody reads: all layers write to the same memory."""
+    one = memory_of(torch.zeros(num_texts, config.num_kv_heads, num_slots, config.head_dim, dtype=dtype))
+    slots = np.lib.stride_tricks.as_strided(one, (config.num_layers, 2, *one.shape), (0, 0, *one.strides))
     places = np.tile(np.arange(num_rows), (num_texts, 1))
     return Rows(slots, 0, places, _in_text_order(places, slots))
 

@@ -8,6 +8,7 @@ import torch
 from decoding.schedule import Schedule
 from runtime.backends.openvino.layer_weights import LayersTaken
 from runtime.backends.openvino.packing import packed
+from runtime.backends.openvino.texts import StaticText
 from runtime.drafters.language_model.branch_cache import BranchCache
 from runtime.drafters.language_model.drafter import num_roots, slots_needed
 from runtime.memory.needs import (
@@ -188,3 +189,17 @@ def test_needs_add_up() -> None:
     one, other = LaneNeed(weights=1, branches=2), LaneNeed(weights=3, working=4, process=5, keys_values=6)
     assert one + other == LaneNeed(weights=4, branches=2, working=4, process=5, keys_values=6)
     assert (one + other).total == 21
+
+
+def test_a_compiled_lane_holds_every_buffer_that_a_text_passed_through_and_room_for_calls_that_are_filled_up() -> None:
+    lanes = {"target_lane": "openvino:CPU@0", "draft_lane": "openvino:CPU@1"}
+    config = tiny_config(num_layers=2)
+    draft = DraftSize(layers=config, num_outputs=61, weights=1000)
+    needs = memory_needed(config, MIRROR.model_copy(update=lanes), dtype="bfloat16", num_tokens=300, draft=draft)
+    text = StaticText(config, torch.bfloat16)
+    text.start(300)
+    for length in (100, 200, 300):
+        text.slots(length)
+    held = sum(buffer.nbytes for buffer in text.memory._buffers.values())
+    assert needs["openvino:CPU@0"].keys_values == needs["openvino:CPU@1"].keys_values == held
+    assert needs["openvino:CPU@1"].branches == 2 * num_roots(MIRROR) * held
