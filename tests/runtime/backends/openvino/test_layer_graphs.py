@@ -9,6 +9,7 @@ import torch
 
 from runtime.backends.backend import Plan, segments_between
 from runtime.backends.openvino.compiled_decoder import OpenVinoBackend
+from runtime.memory.freed import give_back_freed
 from runtime.models.decoder import Decoder
 from runtime.models.random_weights import fill_at_random
 from tests.runtime.backends.openvino.test_compiled_decoder import read
@@ -91,4 +92,5 @@ def decoder_with_tables(decoder):
 
 def private_bytes():
     gc.collect()
+    give_back_freed()
     return 1024 * int(STATUS.read_text().partition("RssAnon:")[2].split()[0])
