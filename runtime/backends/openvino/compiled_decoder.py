@@ -2,7 +2,7 @@
 
 What was tried for that (OpenVINO 2026.4, CPU, resident memory): compiled graphs of fixed sizes each repack the weights
 for themselves, however their constants are shared, mapped or cached without weights; one graph of open rows and slots
-repacks them once at its first call, says the same bits for any number of rows, and costs 4 to 12 % of a step more.
+repacks them once at its first call, says the same bits for any number of rows, and costs up to 17 % of a step more.
 
 Hidden states cross as float32 and are rounded to the type of arithmetic on both sides of a cut, as between two layers.
 The embedding is looked up here: a graph of it would hold a copy.
