@@ -39,7 +39,9 @@ def callables(name):
         return {name: found}
     methods = {f"{name}.{key}": getattr(found, key) for key in vars(found) if not key.startswith("_")}
     made_by = {} if is_dataclass(found) else {name: found.__init__}
-    return {key: method for key, method in (made_by | methods).items() if inspect.isroutine(method)}
+    return {
+        key: method for key, method in (made_by | methods).items() if inspect.isroutine(method) and callable(method)
+    }
 
 
 PATHS = {

@@ -4,6 +4,7 @@ Weights are int8: no lane of torch computes with them, so nothing here can have 
 """
 
 import json
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -83,7 +84,7 @@ def torch_record(made):
     """As if the same had been recorded by torch."""
     root, _, _ = made
     path, record = root / "of-torch.npz", AcceptanceRecord.load(root / "record.npz")
-    type(record)(**{name: getattr(record, name) for name in record.__slots__} | {"backend": "torch"}).save(path)
+    replace(record, backend="torch").save(path)
     return path
 
 
