@@ -96,6 +96,27 @@ def test_a_step_with_guesses_has_a_row_for_each_and_pays_for_guessing_them() -> 
     assert len(durations(speculative(4), profile).guessing_s) == 0
 
 
+def test_so_has_a_step_of_all_branches() -> None:
+    parts = {"draft_step": by_rows(*range(1, 16)), "draft_streams": by_rows(*range(100, 1100, 100))}
+    profile = machine(lane("target"), lane("draft").model_copy(update=parts))
+    found = durations(mirror("draft", num_tokens=4, draft_streams=2), profile).step_s
+    assert {kind: step[0] for kind, step in found.items()} == {
+        "one_row": 1,
+        "draft_roots": 5,
+        "draft_guesses": 15 + 1000,
+    }
+
+
+def test_a_step_with_guesses_takes_the_memory_of_both_its_calls() -> None:
+    target = dict.fromkeys(("layer", "lm_head"), constant(1.0, num_bytes=8))
+    parts = {"draft_step": constant(1.0, num_bytes=2), "draft_streams": constant(1.0, num_bytes=14)}
+    lanes = lane("target").model_copy(update=target), lane("draft").model_copy(update=parts)
+    profile = machine(*lanes, memory_pool_bytes_per_s=10)
+    [found] = durations(mirror("draft", num_tokens=4, draft_streams=2), profile).slowdowns
+    assert [times.tolist() for times in found["draft_roots"]] == [[1.0] * 3] * 2, "8 and 2 bytes per second"
+    assert [times.tolist() for times in found["draft_guesses"]] == [[8 / 5] * 3] * 2, "8, and (2 + 14) / 2"
+
+
 def test_parts_of_heads_and_streams_are_found_by_the_drafters_name() -> None:
     profile = machine(lane("target", head_step=5), lane("draft", head_step=3))
     medusa = tree(TREES[0], 7)
