@@ -8,11 +8,13 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, RootModel, model_validator
 
 from decoding.yaml_file import load_yaml
-from training.recipe import Strict
+from training.recipe import MOST, Strict
 
 PASSAGE = "{passage}"
 QUESTION = "{question}"
 _Text = Annotated[str, Field(min_length=1)]
+_Count = Annotated[int, Field(gt=0, le=MOST)]
+_Temperature = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
 
 
 class _AnswerRecipe(Strict):
@@ -28,13 +30,13 @@ class _AnswerRecipe(Strict):
         seed: of every random draw.
     """
 
-    num_conversations: Annotated[int, Field(gt=0)]
+    num_conversations: _Count
     greedy_share: Annotated[float, Field(ge=0, le=1)] = 0.64
-    answer_temperature: Annotated[float, Field(gt=0)] = 0.8
+    answer_temperature: _Temperature = 0.8
     answer_top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    max_answer_tokens: Annotated[int, Field(gt=0)] = 224
-    batch_size: Annotated[int, Field(gt=0)] = 96
-    seed: int = 0
+    max_answer_tokens: _Count = 224
+    batch_size: _Count = 96
+    seed: Annotated[int, Field(ge=0, le=MOST)] = 0
 
 
 class SelfTextRecipe(_AnswerRecipe):
@@ -49,9 +51,9 @@ class SelfTextRecipe(_AnswerRecipe):
 
     kind: Literal["selfgen"] = "selfgen"
     openers: Annotated[tuple[_Text, ...], Field(min_length=1)]
-    user_temperature: Annotated[float, Field(gt=0)] = 0.9
+    user_temperature: _Temperature = 0.9
     user_top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
-    max_user_tokens: Annotated[int, Field(gt=0)] = 96
+    max_user_tokens: _Count = 96
 
 
 class PassageRecipe(_AnswerRecipe):
@@ -65,7 +67,7 @@ class PassageRecipe(_AnswerRecipe):
 
     kind: Literal["passages"] = "passages"
     templates: Annotated[tuple[_Text, ...], Field(min_length=1)]
-    passage_tokens: tuple[Annotated[int, Field(gt=0)], Annotated[int, Field(gt=0)]]
+    passage_tokens: tuple[_Count, _Count]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
