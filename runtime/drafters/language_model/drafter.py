@@ -140,8 +140,9 @@ class Drafter(WindowDrafter):
         first = self._missing(committed, with_features=features_TE is not None)
         features_TE = features_TE if committed else self._prompt_feature
         last = self._feed_text(first, features_TE).at(slice(-1, None))
+        proposals = self.propose(last.hidden_TD, [self.cache.cursor])
         yield len(first)
-        return (yield from self._finish(self.propose(last.hidden_TD, [self.cache.cursor]), last.entering_TD))
+        return (yield from self._finish(proposals, last.entering_TD))
 
     def _finish(self, proposals: list[Proposal], entering_1D: Tensor) -> Steps:
         """Fill up the window after its proposals; the streams of the row last cached start from `entering_1D`."""

@@ -286,3 +286,13 @@ def test_a_miss_feeds_one_row_for_every_outcome_once_the_window_is_read() -> Non
     branches.step()
     hit, steps = branches.take((3, 59))
     assert (hit, run(steps)[0]) == (False, [1, 1, 1])
+
+
+@pytest.mark.parametrize("num_tokens", [1, 3])
+def test_every_step_proposes_before_it_is_over(num_tokens, monkeypatch) -> None:
+    """A step's span is what lies between two yields: what is left for later is charged to the next step, or nobody."""
+    drafter = begin(draft_model(), speculative(num_tokens))
+    proposed = []
+    propose = drafter.propose
+    monkeypatch.setattr(drafter, "propose", lambda *given: proposed.append(given) or propose(*given))
+    assert [len(proposed) for _ in drafter.rollout()] == [1, 2, 3][:num_tokens]
