@@ -15,6 +15,7 @@ import numpy as np
 
 from decoding.errors import ConfigError, ProfileError
 from decoding.schedule import Schedule
+from decoding.trace import Work
 from hwprofiles.bounds import LONGEST_S, MOST_SLOWDOWN
 from hwprofiles.profile import Profile
 from sim.cost.contention import PairContention, Slowdown
@@ -160,7 +161,11 @@ class DurationTables:
             for operation, more in zip(plan.segments, streams_s, strict=True)
         ]
         if plan.waits_for_draft:
-            segments_s[0] = work_in_ticks(segments_s[0] + self.profile.lane(target).wake_s)
+            wake_s = self.profile.lane(target).wake_s
+            segments_s = [
+                seconds if operation.work is Work.SUFFIX else work_in_ticks(seconds + wake_s)
+                for operation, seconds in zip(plan.segments, segments_s, strict=True)
+            ]
         parts = [(target, part) for operation in plan.segments for part in operation.calls]
         drafting = [self._facts(draft, part) for part in plan.drafting_parts]
         if plan.most_rows != plan.step_rows:

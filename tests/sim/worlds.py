@@ -287,6 +287,7 @@ def profiles(draw: st.DrawFn, *, contended: bool | None = None) -> Profile:
             name=name,
             device="cpu",
             dispatch_s=random.choice([0.0, seconds(1.0)]),
+            wake_s=random.choice([0.0, seconds(0.1)]),
             layer=table(1.0),
             lm_head=table(1.0),
             exit={layer: table(1.0) for layer in EXIT_LAYERS},

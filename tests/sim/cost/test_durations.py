@@ -87,6 +87,20 @@ def test_a_rollout_reads_what_is_new_and_takes_a_step_for_every_further_token_or
     assert rollouts_s(tree(TREES[4], 4), 3) == [1 + 3, 2 + 3, 3 + 3]
 
 
+def test_a_target_that_waits_for_a_window_wakes_up_for_each_whatever_its_width() -> None:
+    lookup = Schedule(
+        method="prompt_lookup", target_lane="target", draft_lane="draft", num_speculative_tokens=2, drafter="head"
+    )
+    woken = machine(lane("target").model_copy(update={"wake_s": 8.0}), lane("draft"))
+    for schedule, wakes_s in ((lookup, [8, 8, 8]), (speculative(3), [8]), (mirror("exit"), [8, 0])):
+        pairs = zip(*(durations(schedule, one, num_exit_roots=2).segments_s for one in (woken, machine())), strict=True)
+        assert [(more - less).tolist() for more, less in pairs] == [[wake_s] * 3 for wake_s in wakes_s]
+        pooled = schedule.model_copy(update={"draft_lane": "target"})
+        if not schedule.traits.overlaps:
+            alone = zip(*(durations(pooled, one).segments_s for one in (woken, machine())), strict=True)
+            assert all((more == less).all() for more, less in alone), "one lane waits for nobody"
+
+
 def test_a_step_with_guesses_has_a_row_for_each_and_pays_for_guessing_them() -> None:
     parts = {"draft_step": by_rows(1.0, 2.0, 4.0), "draft_streams": by_rows(8.0, 16.0)}
     profile = machine(lane("target"), lane("draft").model_copy(update=parts))
