@@ -22,7 +22,7 @@ def rollout_seconds(
     before = np.roll(rounds.num_accepted, 1)
     unread = np.where(is_later, np.array(plan.unread)[before], 0)
     cost, calls = tables.cost(plan.draft_lane), {plan.step: 1}
-    seconds = passes.seconds(cost, calls, np.array(plan.first_rows)[unread])
+    seconds = passes.seconds(cost, calls, np.array(plan.first_rows)[unread]) + tables.waking_s(plan)
     for count in plan.later_rows:
         seconds = seconds + passes.seconds(cost, calls, np.full(len(unread), count))
     verdict_bytes = np.where(is_later, np.array(messages.verdict_bytes)[before], 0.0)

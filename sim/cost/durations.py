@@ -205,10 +205,18 @@ class DurationTables:
         """First steps of rollouts, later ones, and all of them together: `catch_up_s`, `later_s` and `rollout_s`."""
         key = plan.draft_lane, plan.step, plan.first_rows, plan.later_rows
         if key not in self._rollouts:
-            first_s = np.array([self._step_s(plan, count) for count in plan.first_rows])
+            wake_s = self.waking_s(plan)
+            first_s = np.array([work_in_ticks(self._step_s(plan, count) + wake_s) for count in plan.first_rows])
             later_s = tuple(self._step_s(plan, count) for count in plan.later_rows)
             self._rollouts[key] = first_s, later_s, first_s + sum(later_s)
         return self._rollouts[key]
+
+    def waking_s(self, plan: RoundPlan) -> float:
+        """What the first step of a rollout takes more than later ones of as many rows."""
+        if plan.step is None:
+            return 0.0
+        head = plan.step.drafter if plan.step.kind == "head_step" else None
+        return self.profile.lane(plan.draft_lane).rollout_wake_s(head)
 
     def _branch_s(self, plan: RoundPlan, kind: StepKind, rows: int) -> Floats:
         """A step of branches, or one that drafts a token for one."""

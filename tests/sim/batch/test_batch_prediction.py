@@ -103,7 +103,8 @@ class ByHand:
             part = Part("draft_step_features" if schedule.exit_features else "draft_step")
         more = schedule.num_speculative_tokens - 1
         first = [(1 + one["unread"] + (more if schedule.method == "block" else 0), one["context"]) for one in going]
-        seconds = self.step_s(lane_name, part, first)
+        head = schedule.drafter if schedule.method == "block" else None
+        seconds = self.step_s(lane_name, part, first) + self.profile.lane(lane_name).rollout_wake_s(head)
         if schedule.method != "block":
             seconds += more * self.step_s(lane_name, part, [(1, one["context"]) for one in going])
         if any(one["number"] for one in going):
