@@ -19,6 +19,7 @@ from calibrate.profiling.samples import Cell, Run, Samples
 from calibrate.profiling.task import CalibrationTask
 from calibrate.profiling.visits import message_costs, visit_in_turn
 from calibrate.time_budget import Passes
+from decoding.errors import ProfileError
 from decoding.methods import METHODS
 from decoding.progress import ReportProgress
 from decoding.schedule import Schedule
@@ -100,13 +101,22 @@ class Measuring:
         """Decode the check that is furthest off once more, and what set its level, while time allows.
 
         Before that the target's passes of its widths are timed again: a table that is wrong at one of them cannot be
-        mended by any level.
+        mended by any level. So are all parts of target and draft where no profile comes out of the samples.
         """
         self.progress("checking", _PASSES_BY)
         num_checks = len({run.schedule for run in self.samples.runs if run.is_check})
         for _ in range(_MOST_AGAIN * num_checks):
-            doubtful = _furthest_off(self.samples.runs, profile_of(self.samples))
-            if doubtful is None or self.clock() >= self._end_s:
+            if self.clock() >= self._end_s:
+                return
+            try:
+                profile = profile_of(self.samples)
+            except ProfileError:
+                stage = next(self._stages())
+                stage.load()
+                self.samples.visits += visit_in_turn(stage.cells, self._anchors, backwards=False)
+                continue
+            doubtful = _furthest_off(self.samples.runs, profile)
+            if doubtful is None:
                 return
             self.samples.visits += visit_in_turn(self._passes_of(doubtful), self._anchors, backwards=False)
             if self.clock() >= self._end_s:

@@ -15,6 +15,8 @@ from calibrate.profiling.fitted_profile import fitted_profile
 from calibrate.profiling.passes import Measuring
 from calibrate.profiling.samples import Cell, Samples
 from calibrate.profiling.task import CalibrationTask
+from decoding.errors import ProfileError
+from hwprofiles.profile import Profile
 from tests.calibrate.profiling.fake_heads import HeadEngine
 from tests.calibrate.profiling.fake_machine import NUM_LAYERS, FakeEngine, Laws, Weather
 from tests.calibrate.profiling.test_calibration import CONTEXTS, HEADS, SPEEDS, machine, task
@@ -181,6 +183,25 @@ def test_a_table_that_is_wrong_at_one_width_is_mended_before_its_checks_are_deco
     assert {cell.measurement.part for cell in added} == {"verify"}
     assert any(map(is_wrong, added))
     assert 0 < over_truth() - 1 < 0.7 * (before - 1), "until the check, which has a draft too, is no longer far off"
+
+
+@pytest.mark.parametrize(("limit_s", "times"), [(300.0, 2), (0.0, 0)])
+def test_what_no_profile_comes_out_of_is_timed_again_while_there_is_time(limit_s: float, times: int) -> None:
+    engine = machine()
+    asked = task(time_s=limit_s)
+    measuring = Measuring(engine, asked, lambda _step, _share: None, engine.clock)
+    measuring.run_passes()
+    before = Counter(visit.cell for visit in measuring.samples.visits)
+    refused = iter(range(2))
+
+    def profile_of(samples: Samples) -> Profile:
+        if next(refused, None) is not None:
+            raise ProfileError("it was noise that was timed")
+        return fitted_profile(asked, samples)
+
+    measuring.decode_again(profile_of)
+    added = Counter(visit.cell for visit in measuring.samples.visits) - before
+    assert added == {cell: times for cell in before if times}
 
 
 # Progress
