@@ -37,6 +37,7 @@ from _common import (
     read_result,
     write_result,
 )
+from _demo_anchors import machine
 
 from hwprofiles.profile import load_profile
 from mirrorsd.model_pair import find_pair
@@ -97,6 +98,7 @@ def summary(folders: Sequence[Path]) -> dict[str, Any]:
         "measured": runs[0]["measured"],
         "formats": runs[0]["formats"],
         "all": {"num_demos": len(demos), "pays": [demo["pays"] for demo in demos]} | figures(demos),
+        "machine": machine(folders),
         "demos": {
             folder.name: _facts(demo, run) | figures([demo]) | {"num_bytes": _num_bytes(folder)}
             for folder, demo, run in zip(folders, demos, runs, strict=True)

@@ -5,10 +5,10 @@
 Decodes the shipped prompts by plain decoding, by every method and root source whose windows are chains, and by the
 trees of every shipped head, compares the texts token by token, and compares the real rounds with those that a replay
 of the acceptance record predicts. Chains have to agree in all of them; trees cannot to the last bit
-(`runtime.models.masks.TreeRows`) and are counted. Writes benchmarks/results/exactness.json after every schedule, and
-an interrupted run goes on after the last one: about half an hour on two quiet cores. Nothing here depends on time, but
-on a machine so busy that a draft lane is given up (`num_lost_drafts`): from there on the target is alone, and rounds
-differ.
+(`runtime.models.masks.TreeRows`) and are counted. Chains whose draft has a lane of its own are decoded once more, and
+every time that lane is killed at random (`killed`): the target has to end the text alone, as it was. Writes
+benchmarks/results/exactness.json after every schedule, and an interrupted run goes on after the last one. Nothing here
+depends on time: a lane is waited for as long as it takes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
+import random
+import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
-from _common import EMBEDDED, RESULTS, arguments, read_result, write_result
+from _common import EMBEDDED, RESULTS, arguments, measured_pair, read_result, write_result
 
 from calibrate.prompts import Prompt, bundled_prompts
 from decoding.record import AcceptanceRecord
@@ -29,15 +32,19 @@ from decoding.trace import Trace
 from hwprofiles.host import describe_host
 from hwprofiles.profile import Profile, load_profile
 from mirrorsd.lane_choice import profile_lanes
-from mirrorsd.model_pair import ModelPair, find_pair, name_of
+from mirrorsd.model_pair import ModelPair, find_pair, folder_of, name_of
+from mirrorsd.prompt_tokens import encode
 from mirrorsd.record_pair import Reach, record
-from mirrorsd.text_engine import Decoding, TextEngine
+from runtime.engine import Engine
+from runtime.lanes.sequence_lanes import Listener
 from sim.cost.cost_model import ConstantCost, PartKind
 from sim.world import simulate
 
 RESULT = RESULTS / "exactness.json"
 DTYPES: tuple[Literal["bfloat16", "float32"], ...] = ("bfloat16", "float32")
 PLACE: dict[str, Any] = {"target_lane": "cpu0", "draft_lane": "cpu1"}
+PATIENCE_S = 3600.0
+"""For a lane to answer: one that others leave no time is waited for, and one that is killed is noticed at once."""
 TREE_SIZE = 16
 DYNAMIC_TREES = ((5, 8),)
 MAX_WINDOW = 4
@@ -61,7 +68,7 @@ def main() -> None:
         "num_prompts": len(prompts),
         "max_new_tokens": options.max_new_tokens,
         "platform": describe_host(),
-        "measured": measured(pairs[DTYPES[0]]),
+        "measured": measured_pair(pairs[DTYPES[0]]),
         "dtypes": {},
     }
     if options.out.exists() and _is_of_the_same(before := read_result(options.out), content):
@@ -75,12 +82,60 @@ def main() -> None:
             write_result(options.out, content)
 
 
-def measured(pair: ModelPair) -> dict[str, str]:
-    """SHA-256 of every file of weights behind the numbers, by model and file."""
-    named = [(pair.target, pair.target_folder)]
-    named += [(one.name, one.folder) for one in (pair.drafter, pair.exits, *pair.heads) if one is not None]
-    files = [(f"{name}/{file.name}", file) for name, folder in named for file in sorted(folder.glob("*.safetensors"))]
-    return {name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files}
+def can_lose_its_draft(schedule: Schedule) -> bool:
+    """Whether a draft has a lane of its own, and the text has to stay as it is without it: a tree's need not."""
+    return schedule.draft_lane is not None and not schedule.is_pooled and not schedule.is_tree
+
+
+class Killed(NamedTuple):
+    """What came of a schedule's prompts, the draft's lane being killed in every one of them.
+
+    Attributes:
+        texts_equal: texts that are those of plain decoding all the same.
+        num_lost_drafts: prompts, as their traces say, that the target ended alone.
+    """
+
+    texts_equal: int
+    num_lost_drafts: int
+
+
+def with_kills(
+    engine: Engine,
+    schedule: Schedule,
+    prompts: Sequence[Sequence[int]],
+    texts: Sequence[tuple[int, ...]],
+    moments: random.Random,
+) -> Killed:
+    """Decode every prompt and kill the draft's lane meanwhile, once, after a random number of committed tokens.
+
+    Args:
+        engine: its lanes; it starts the lost one again for the next prompt.
+        schedule: with a draft in a lane of its own.
+        prompts: token ids.
+        texts: of plain decoding.
+        moments: what the numbers of tokens, from 1 to all of a text, are drawn from.
+    """
+    texts_equal = num_lost_drafts = 0
+    for prompt, text in zip(prompts, texts, strict=True):
+        kill = _Kill(engine, schedule, after=moments.randint(1, len(text)))
+        made = engine.generate(schedule, prompt, max_new_tokens=len(text), listener=Listener(on_tokens=kill))
+        texts_equal += made.tokens == text
+        num_lost_drafts += len(made.trace.events)
+    return Killed(texts_equal=texts_equal, num_lost_drafts=num_lost_drafts)
+
+
+class _Kill:
+    """Ends the process of the draft's lane once so many tokens are committed."""
+
+    def __init__(self, engine: Engine, schedule: Schedule, *, after: int) -> None:
+        assert schedule.draft_lane is not None, "a draft's lane"
+        self._lane, self._left = engine.lane(schedule.draft_lane), after
+
+    def __call__(self, tokens: tuple[int, ...]) -> None:
+        is_time = 0 < self._left <= len(tokens)
+        self._left -= len(tokens)
+        if is_time and (process := self._lane.process_id) is not None:
+            os.kill(process, signal.SIGKILL)
 
 
 class _Run:
@@ -89,9 +144,10 @@ class _Run:
     def __init__(
         self, pair: ModelPair, prompts: Sequence[Prompt], profile: Profile, max_new_tokens: int, records: Path
     ) -> None:
-        self._pair, self._prompts, self._profile = pair, prompts, profile
-        self._decoding = Decoding(max_new_tokens=max_new_tokens)
+        self._pair, self._profile = pair, profile
+        self._prompts = [prompt.ids for prompt in encode(prompts, pair.target_folder)]
         self._record = _recorded(pair, prompts, max_new_tokens, records)
+        self._texts = [tuple(entry.text.tolist()) for entry in self._record.prompts]
         # rounds do not depend on times, so the profile may be older than the heads
         cost = ConstantCost(seconds_by_kind=dict.fromkeys(get_args(PartKind), 1e-3))
         self._costs = {lane.name: cost for lane in profile.lanes}
@@ -99,21 +155,38 @@ class _Run:
     def results(self, *, done: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         """What came of every schedule that is not done yet, one after the other."""
         todo = [(name, schedule) for name, schedule in self._schedules() if name not in done]
-        with TextEngine(self._pair, profile_lanes(self._profile)) as engine:
+        with self._engine() as engine:
             for name, schedule in todo:
-                yield name, self._compare(engine, schedule)
+                yield name, self._compare(engine, schedule) | self._killed(engine, schedule)
 
-    def _compare(self, engine: TextEngine, schedule: Schedule) -> dict[str, Any]:
-        answers = [engine.answer(prompt, schedule, self._decoding) for prompt in self._prompts]
+    def _engine(self) -> Engine:
+        return Engine(
+            self._pair.target_folder,
+            lanes=profile_lanes(self._profile),
+            drafter_folder=folder_of(self._pair.drafter),
+            exits_folder=folder_of(self._pair.exits),
+            dtype=self._pair.dtype,
+            draft_deadline_s=PATIENCE_S,
+            target_deadline_s=PATIENCE_S,
+        )
+
+    def _compare(self, engine: Engine, schedule: Schedule) -> dict[str, Any]:
+        length = self._record.max_new_tokens
+        made = [engine.generate(schedule, prompt, max_new_tokens=length) for prompt in self._prompts]
         simulated = simulate(schedule, self._profile, self._record, costs=self._costs)
-        texts = [tuple(entry.text.tolist()) for entry in self._record.prompts]
-        both = zip(simulated, [answer.trace for answer in answers], strict=True)
+        both = zip(simulated, [one.trace for one in made], strict=True)
         return {
-            "texts_equal": sum(tuple(answer.tokens) == text for answer, text in zip(answers, texts, strict=True)),
+            "texts_equal": sum(one.tokens == text for one, text in zip(made, self._texts, strict=True)),
             "prompts_with_equal_rounds": sum(_rounds(one) == _rounds(other) for one, other in both),
-            "num_rounds": sum(len(answer.trace.rounds) for answer in answers),
-            "num_lost_drafts": sum(len(answer.trace.events) for answer in answers),
+            "num_rounds": sum(len(one.trace.rounds) for one in made),
+            "num_lost_drafts": sum(len(one.trace.events) for one in made),
         }
+
+    def _killed(self, engine: Engine, schedule: Schedule) -> dict[str, Any]:
+        if not can_lose_its_draft(schedule):
+            return {}
+        killed = with_kills(engine, schedule, self._prompts, self._texts, random.Random(0))
+        return {"killed": killed._asdict()}
 
     def _schedules(self) -> Iterator[tuple[str, Schedule]]:
         """Plain decoding, all chains, and a tree of every kind that was recorded."""
@@ -146,7 +219,7 @@ class _Run:
 def _recorded(pair: ModelPair, prompts: Sequence[Prompt], max_new_tokens: int, folder: Path) -> AcceptanceRecord:
     """The record of these models and prompts, made at the first run."""
     reach = Reach(max_new_tokens=max_new_tokens, max_window=MAX_WINDOW, trees=DYNAMIC_TREES)
-    asked = [measured(pair), [prompt.prompt_id for prompt in prompts], max_new_tokens, pair.dtype]
+    asked = [measured_pair(pair), [prompt.prompt_id for prompt in prompts], max_new_tokens, pair.dtype]
     name = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
     path = folder / f"{pair.dtype}-{name}.npz"
     if path.exists():

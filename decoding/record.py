@@ -231,7 +231,8 @@ class AcceptanceRecord:
         unused = [name for name, default in GROWN_FIELDS.items() if own[name] == default]
         own = {name: value for name, value in own.items() if name not in unused}
         form = FORMAT if len(unused) == len(GROWN_FIELDS) else GROWN_FORMAT
-        prompts = [{name: getattr(prompt, name) for name in _SCALARS} for prompt in self.prompts]
+        scalars = [{name: getattr(prompt, name) for name in _SCALARS} for prompt in self.prompts]
+        prompts = [{name: value for name, value in one.items() if value is not None} for one in scalars]
         return json.dumps({"format": form} | own | {"prompts": prompts}, default=asdict).encode()
 
     @classmethod
@@ -255,7 +256,7 @@ class AcceptanceRecord:
         return cls(**own, trees=trees, chains=chains, prompts=prompts)
 
 
-_SCALARS = ("name", "category", "prompt_length")
+_SCALARS = ("name", "category", "prompt_length", "prompt_hash")
 _ARRAYS = ("text", "rollouts", "alternatives", "margins", *OPTIONAL_ARRAYS)
 
 

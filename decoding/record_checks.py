@@ -63,6 +63,7 @@ class PromptHeader(_Header):
     name: str
     category: str
     prompt_length: Annotated[int, Field(ge=1, le=1 << 24)]
+    prompt_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
 
 
 class RecordHeader(_Header):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import inf, log, sqrt
+from dataclasses import dataclass
+from math import exp, hypot, inf, log, sqrt
 from typing import Literal
 
 import numpy as np
@@ -24,28 +24,36 @@ class Ratio:
 
     Attributes:
         value: the ratio.
-        low, high: its interval (90 %); 0 and infinity where nothing is known of its spread.
         num_pairs: prompts that both met.
-        shared_error: half-width (90 %) of its logarithm that no further prompt makes smaller: what the machine's
-            numbers may be off by, where times are predicted.
+        prompts_error: half-width (90 %) of its logarithm from the chance of the prompts: whether it would also be so on
+            others of their kind. Infinite where nothing is known of that.
+        machine_error: likewise from what the machine's numbers may be off by, where times are predicted: what no
+            further prompt makes smaller.
     """
 
     value: float
-    low: float
-    high: float
     num_pairs: int
-    shared_error: float = 0.0
+    prompts_error: float
+    machine_error: float = 0.0
+
+    @property
+    def low(self) -> float:
+        """Where the interval (90 %) begins; 0 where nothing is known of the prompts' chance."""
+        return self.value / self._factor
+
+    @property
+    def high(self) -> float:
+        """Where it ends; infinity where nothing is known of the prompts' chance."""
+        return self.value * self._factor
+
+    @property
+    def _factor(self) -> float:
+        return exp(hypot(self.machine_error, self.prompts_error))
 
     @property
     def outcome(self) -> Outcome:
         """Whether the interval leaves no doubt that `one` is faster, or slower."""
         return "faster" if self.low > 1 else "slower" if self.high < 1 else "cannot tell"
-
-    @property
-    def inverse(self) -> Ratio:
-        """The same from the other's side."""
-        low, high = (1 / self.high if self.high else inf), (1 / self.low if self.low else inf)
-        return replace(self, value=1 / self.value, low=low, high=high)
 
 
 def paired_ratio(one: Sequence[float], other: Sequence[float]) -> Ratio:
@@ -68,11 +76,10 @@ def paired_ratio(one: Sequence[float], other: Sequence[float]) -> Ratio:
     num_pairs = len(ours)
     value = float(theirs.sum() / ours.sum())
     if num_pairs == 1:
-        return Ratio(value=value, low=0.0, high=inf, num_pairs=1)
+        return Ratio(value=value, num_pairs=1, prompts_error=inf)
     weights = (ours + theirs) / (ours + theirs).sum()
     error = float(np.log(theirs / ours).std(ddof=1) * np.sqrt((weights**2).sum()))
-    factor = float(np.exp(t_quantile(num_pairs - 1) * error))
-    return Ratio(value=value, low=value / factor, high=value * factor, num_pairs=num_pairs)
+    return Ratio(value=value, num_pairs=num_pairs, prompts_error=t_quantile(num_pairs - 1) * error)
 
 
 def pairs_needed(ratio: Ratio) -> int | None:
@@ -80,11 +87,10 @@ def pairs_needed(ratio: Ratio) -> int | None:
 
     One prompt shows no spread, and says nothing of others.
     """
-    lead, shared = abs(log(ratio.value)), ratio.shared_error
+    lead, shared = abs(log(ratio.value)), ratio.machine_error
     if ratio.num_pairs < 2 or lead <= shared:
         return None
-    spread = sqrt(max(0.0, log(ratio.high / ratio.value) ** 2 - shared**2))
-    error = spread / t_quantile(ratio.num_pairs - 1) * sqrt(ratio.num_pairs)
+    error = ratio.prompts_error / t_quantile(ratio.num_pairs - 1) * sqrt(ratio.num_pairs)
     for count in range(2, MOST_PAIRS + 1):
         if shared**2 + (t_quantile(count - 1) * error) ** 2 / count < lead**2:
             return count

@@ -90,7 +90,7 @@ def judge(judged: Judged, profile: Profile, compare: Compare, changes: Iterable[
     """Put a search into words; `changes` are the sentences on what would change it, see `planner.changes_in_words`."""
     result = judged.result
     plain, drafting = result.best(kind="plain"), result.best_drafting()
-    ratios = _Ratios(compare, judged.num_prompts)
+    ratios = _Ratios(compare)
     speedup = ratios.claim(drafting, plain).ratio if plain and drafting else None
     leads = [ratios.claim(result.winner, rival) for rival, _ in _rivals(result)]
     return PlanVerdict(
@@ -118,21 +118,13 @@ def told_slower(result: SearchResult, compare: Compare) -> tuple[Kind, ...]:
 
 @dataclass(slots=True)
 class _Ratios:
-    """Ratios of predictions over so many prompts; those that a sentence states are kept in `claims`."""
+    """Ratios of predictions; those that a sentence states are kept in `claims`."""
 
     compare: Compare
-    num_prompts: int
     claims: list[Claim] = field(default_factory=list)
 
     def of(self, one: Candidate, other: Candidate) -> Ratio:
-        found = self.compare(one.schedule, other.schedule)
-        return Ratio(
-            value=found.ratio,
-            low=found.low,
-            high=found.high,
-            num_pairs=self.num_prompts,
-            shared_error=found.machine_error,
-        )
+        return self.compare(one.schedule, other.schedule)
 
     def claim(self, one: Candidate, other: Candidate) -> Claim:
         names = (schedule_name(candidate.schedule, candidate.placement) for candidate in (one, other))

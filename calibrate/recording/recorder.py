@@ -33,6 +33,7 @@ from calibrate.recording.sampled_drafts import SampledDrafts, SampledText, sampl
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord, Ids, PromptRecord
 from decoding.record_checks import FORMAT
+from decoding.recorded.prompt_record import hash_of_ids
 from runtime.backends.backend import Backend
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.model import DraftModel, normalise_features
@@ -209,6 +210,7 @@ class Recorder:
             name=prompt.name if settings.num_texts == 1 else f"{prompt.name}, seed {sampling.seed}",
             category=prompt.category,
             prompt_length=len(prompt.ids),
+            prompt_hash=hash_of_ids(prompt.ids),
             text=np.array(text.tokens, dtype=np.int32),
             rollouts=rollouts.tokens,
             feature_rollouts=feature_rollouts.tokens,

@@ -5,6 +5,8 @@ Position i means: i new tokens are committed. Arrays are numpy, ids are target i
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +18,11 @@ from decoding.tree_shape import Path as TreePath
 
 Ids = NDArray[np.int32]
 Shares = NDArray[np.float32]
+
+
+def hash_of_ids(ids: Sequence[int]) -> str:
+    """SHA-256 of token ids, little-endian in 32 bits, in hexadecimal."""
+    return hashlib.sha256(np.asarray(ids, dtype="<i4").tobytes()).hexdigest()
 
 
 def _nothing() -> Ids:
@@ -75,6 +82,7 @@ class PromptRecord:
         name: where the prompt comes from.
         category: kind of task, or "".
         prompt_length: tokens of the prompt.
+        prompt_hash: `hash_of_ids` of these tokens; None in records from before there was any, and of drawn texts.
         text: the target's own text, N ids; ends with EOS or at `max_new_tokens`.
         rollouts: draft without exit features: for the prefix text[:i], its next `max_window` tokens, [N, W]; empty
             if the pair has no draft model.
@@ -117,6 +125,7 @@ class PromptRecord:
     refused_drafts: Ids = field(default_factory=_nothing)
     feature_draft_acceptance: Shares = field(default_factory=_no_shares)
     feature_refused_drafts: Ids = field(default_factory=_nothing)
+    prompt_hash: str | None = None
 
     def drafts(self, *, with_features: bool) -> Ids:
         """Tokens that the draft model drafts, by position, [N, W].

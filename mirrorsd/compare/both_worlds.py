@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from calibrate.validate import Comparison, TracePair, compare
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord
+from decoding.recorded.prompt_record import hash_of_ids
 from hwprofiles.profile import Profile
 from mirrorsd.compare.pace import pace
 from mirrorsd.compare.runs import Measured, Run
@@ -60,16 +61,21 @@ def matching_prompts(prompts: Sequence[EncodedPrompt], record: AcceptanceRecord)
     """The prompts of the record, in its order.
 
     Raises:
-        RecordError: one is not among `prompts`, or has another length now (a record holds no ids of prompts).
+        RecordError: one is not among `prompts`, or has other tokens now. Records from before they had hashes of their
+            prompts tell that by the length alone.
     """
     known = {prompt.name: prompt for prompt in prompts}
     for entry in record.prompts:
         if entry.name not in known:
             msg = f"the record's prompt {entry.name!r} is not among the {len(known)} prompts given"
             raise RecordError(msg)
-        found = len(known[entry.name].ids)
-        if found != entry.prompt_length:
-            msg = f"prompt {entry.name!r} has {found} tokens, but was recorded with {entry.prompt_length}"
+        ids = known[entry.name].ids
+        if len(ids) != entry.prompt_length:
+            msg = f"prompt {entry.name!r} has {len(ids)} tokens, but was recorded with {entry.prompt_length}"
+            raise RecordError(msg)
+        if entry.prompt_hash not in (None, hash_of_ids(ids)):
+            why = "its text, the chat template or the tokenizer has changed"
+            msg = f"prompt {entry.name!r} was recorded with other tokens: {why}"
             raise RecordError(msg)
     return tuple(known[entry.name] for entry in record.prompts)
 

@@ -10,7 +10,8 @@ from typing import Final
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
-from planner.search.comparison import Comparison, comparer
+from planner.paired_ratio import Ratio
+from planner.search.comparison import comparer
 
 RATES: Final = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
 
@@ -54,16 +55,16 @@ def acceptance_needed(
     found = {rate: _best(schedules, plain, profile, record_at(rate)) for rate in RATES}
     return AcceptanceNeeded(
         now=now,
-        at=_crossing([(rate, one.ratio) for rate, one in found.items()]),
+        at=_crossing([(rate, one.value) for rate, one in found.items()]),
         low=_crossing([(rate, one.high) for rate, one in found.items()]),
         high=_crossing([(rate, one.low) for rate, one in found.items()]),
-        always=all(one.ratio > 1 for one in found.values()),
+        always=all(one.value > 1 for one in found.values()),
     )
 
 
-def _best(schedules: Sequence[Schedule], plain: Schedule, profile: Profile, record: AcceptanceRecord) -> Comparison:
+def _best(schedules: Sequence[Schedule], plain: Schedule, profile: Profile, record: AcceptanceRecord) -> Ratio:
     compare = comparer(profile, record)
-    return max((compare(one, plain) for one in schedules), key=lambda found: found.ratio)
+    return max((compare(one, plain) for one in schedules), key=lambda found: found.value)
 
 
 def _crossing(points: Sequence[tuple[float, float]]) -> float | None:

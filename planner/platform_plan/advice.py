@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from planner.claim import in_words
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.platform_plan import PlannedSchedule, PlatformPlan
-from planner.search.comparison import Comparison
 from planner.settings_in_words import settings
 from planner.wording import (
     capital,
@@ -38,7 +38,7 @@ def headline(plan: PlatformPlan) -> str:
     """The answer in a sentence."""
     if plan.comparison is None:
         return "No: nothing that drafts can be predicted on this platform."
-    speed = f"{_ratio(plan.comparison)} the speed of plain decoding"
+    speed = f"{in_words(plan.comparison)} the speed of plain decoding"
     known = "recorded" if plan.question.record.assumed is None else "assumed"
     if plan.pays == "yes":
         return f"Yes, speculation pays here, by data sheets and {known} acceptance: {speed}."
@@ -94,7 +94,7 @@ def _other_places(plan: PlatformPlan) -> Iterator[str]:
         found = plan.compared(one)
         yield (
             f"With the {_places(plan, one.pair)} the best is {_named(one)}: it {_SLOWER[found.outcome]} than plain "
-            f"decoding, {_ratio(found)}."
+            f"decoding, {in_words(found)}."
         )
 
 
@@ -164,7 +164,3 @@ def _device(plan: PlatformPlan, lane: str) -> str:
     members = plan.question.platform.members(lane)
     name = plan.question.platform.device(members[0]).name
     return f"{lane} ({name})" if len(members) == 1 else f"{lane} ({len(members)} of {name})"
-
-
-def _ratio(found: Comparison) -> str:
-    return f"{factor(found.ratio)} ({factor(found.low)} to {factor(found.high)})"

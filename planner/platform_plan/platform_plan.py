@@ -14,6 +14,7 @@ from decoding.schedule import Schedule
 from hwprofiles.platform import Platform
 from hwprofiles.profile import Profile
 from planner.measured_verdict import PAYS, Pays
+from planner.paired_ratio import Ratio
 from planner.platform_plan.acceptance_needed import AcceptanceNeeded, acceptance_needed
 from planner.platform_plan.device_pairs import LanePair, lane_pairs, usable_lanes
 from planner.platform_plan.memory_fit import MemoryNeed, memory_needs
@@ -21,7 +22,7 @@ from planner.platform_plan.most_speedup import most_speedup
 from planner.platform_plan.question import Question
 from planner.platform_plan.running_cost import energy_j_per_token, usd_per_million_tokens
 from planner.platform_plan.schedules import most_branch_tokens, schedules_on
-from planner.search.comparison import Comparison, comparer
+from planner.search.comparison import comparer
 from planner.wording import factor
 from sim.cost.assumption import Assumption
 from sim.cost.derived_profile import Demand, derived_profile
@@ -98,7 +99,7 @@ class PlatformPlan:
     question: Question
     profile: Profile
     ranking: tuple[PlannedSchedule, ...]
-    comparison: Comparison | None
+    comparison: Ratio | None
     needed: AcceptanceNeeded | None
     needs: tuple[MemoryNeed, ...]
     left_out: tuple[str, ...]
@@ -123,11 +124,10 @@ class PlatformPlan:
             return needed.high is not None and needed.high > rate.low
         return self.comparison.outcome == "slower" and needed.low is not None and needed.low < rate.high
 
-    def compared(self, one: PlannedSchedule) -> Comparison:
+    def compared(self, one: PlannedSchedule) -> Ratio:
         """A schedule with the fastest plain decoding; what few rows may cost is not among the errors of tables."""
         found = comparer(self.profile, self.question.record)(one.schedule, self.plain.schedule)
-        error = hypot(found.machine_error, one.few_rows_error)
-        return Comparison.of(found.ratio, machine_error=error, prompts_error=found.prompts_error)
+        return replace(found, machine_error=hypot(found.machine_error, one.few_rows_error))
 
     @property
     def plain(self) -> PlannedSchedule:

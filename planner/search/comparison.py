@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from math import exp, hypot
-from typing import Literal, Self
 
 import numpy as np
 
@@ -13,56 +10,22 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.student_t import t_quantile
 from hwprofiles.profile import Profile
+from planner.paired_ratio import Ratio
 from sim.cost.cost_model import Floats
 from sim.error_shares import ratio_error
 from sim.evaluator import Evaluator
 from sim.prediction import Prediction
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
-    """How two schedules compare, by prediction: `one` with an `other`.
-
-    Attributes:
-        ratio: time per token of the other over that of one; above 1 one is faster.
-        low, high: between them the ratio lies with 90 %, the machine's errors and the chance of the prompts counted.
-        machine_error: half-width (90 %) of the ratio's logarithm from what the machine's numbers may be off by, without
-            what both schedules share (`sim.error_shares.ratio_error`).
-        prompts_error: likewise from the chance of the prompts: whether it would also be so on others of their kind
-            (delete-one jackknife, Student's t). One prompt shows nothing of it, which counts as none.
-    """
-
-    ratio: float
-    low: float
-    high: float
-    machine_error: float = 0.0
-    prompts_error: float = 0.0
-
-    @classmethod
-    def of(cls, ratio: float, *, machine_error: float, prompts_error: float) -> Self:
-        """With the interval that both errors make together."""
-        widest = exp(hypot(machine_error, prompts_error))
-        return cls(
-            ratio=ratio,
-            low=ratio / widest,
-            high=ratio * widest,
-            machine_error=machine_error,
-            prompts_error=prompts_error,
-        )
-
-    @property
-    def outcome(self) -> Literal["faster", "slower", "cannot tell"]:
-        """What is true of one, where the interval leaves no doubt."""
-        if self.low > 1:
-            return "faster"
-        return "slower" if self.high < 1 else "cannot tell"
-
-
-Compare = Callable[[Schedule, Schedule], Comparison]
+Compare = Callable[[Schedule, Schedule], Ratio]
+"""The ratio of the second schedule's time to the first one's, by prediction."""
 
 
 def comparer(profile: Profile, record: AcceptanceRecord) -> Compare:
-    """A function that compares one schedule with another on `profile` and `record`."""
+    """A function that compares one schedule with another on `profile` and `record`.
+
+    The machine errs in a ratio by what both do not share (`sim.error_shares.ratio_error`); the chance of the prompts is
+    a delete-one jackknife with Student's t. One prompt shows nothing of it, which counts as none.
+    """
     evaluator = Evaluator(profile, record)
     known: dict[Schedule, Prediction] = {}
 
@@ -71,10 +34,11 @@ def comparer(profile: Profile, record: AcceptanceRecord) -> Compare:
             known[schedule] = evaluator.predict(schedule)
         return known[schedule]
 
-    def compare(one: Schedule, other: Schedule) -> Comparison:
+    def compare(one: Schedule, other: Schedule) -> Ratio:
         ours, theirs = prediction(one), prediction(other)
-        return Comparison.of(
-            theirs.tpot_s / ours.tpot_s,
+        return Ratio(
+            value=theirs.tpot_s / ours.tpot_s,
+            num_pairs=len(ours.prompt_decode_s),
             machine_error=ratio_error(ours.errors, theirs.errors),
             prompts_error=_prompts_error(theirs.prompt_decode_s, ours.prompt_decode_s),
         )

@@ -17,6 +17,7 @@ def script(tmp_path, monkeypatch):
     monkeypatch.setattr(script, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(script, "find_pair", lambda _name: None)
     monkeypatch.setattr(script, "measured_pair", lambda _pair: WEIGHTS)
+    monkeypatch.setattr(script, "machine", lambda folders: {"of": [folder.name for folder in folders]})
     return script
 
 
@@ -149,6 +150,7 @@ def test_demos_that_are_there_are_not_run_again_and_all_are_in_the_summary(scrip
     assert list(result["demos"]) == ["1", "2", "3"]
     assert result["all"]["num_demos"] == 3
     assert result["all"]["pays"] == ["unclear"] * 3
+    assert result["machine"] == {"of": ["1", "2", "3"]}
     assert result["all"]["error_at_anchor"]["worst"] == pytest.approx(1 - 1 / 1.3)
     assert result["demos"]["2"]["wall_s"] == 312.5
     assert result["demos"]["2"]["winner_speedup"] == {"value": 1.3, "low": 1.2, "high": 1.4}
@@ -199,7 +201,8 @@ def test_a_summary_has_the_weights_that_its_demos_had(script, older, tmp_path, m
     assert result["measured"] == older["measured"]
 
 
-def test_the_committed_summaries_are_those_of_what_was_kept(script) -> None:
+def test_the_committed_summaries_are_those_of_what_was_kept() -> None:
+    script = load_script("demos")
     results = Path(script.__file__).parent / "results"
     for name in ("demos", "demos-busy"):
         path, folders = results / f"{name}.json", script.numbered(results / name)

@@ -12,10 +12,11 @@ from hwprofiles.model_shape import model_shape
 from tests.benchmarks.scripts import ROOT, load_script
 
 BARE = """
-import runpy, sys
+import pathlib, runpy, sys
 for name in ("pydantic", "simpy", "plotly", "yaml", "networkx", "safetensors", "openvino", "tokenizers"):
     sys.modules[name] = None
 sys.argv = sys.argv[1:]
+sys.path.insert(0, str(pathlib.Path(sys.argv[0]).parent))
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 SCRIPT = str(ROOT / "benchmarks" / "gpu.py")
@@ -36,10 +37,9 @@ def test_a_dry_run_with_torch_alone_fills_every_part(tmp_path) -> None:
     assert found["device"]["is_dry_run"]
     assert found["left_out"] == []
     assert [one["is_same"] for one in found["checks"]] == [True, True]
-    script = load_script("gpu")
-    sizes = script.DRY
+    sizes, targets = load_script("_gpu/session").DRY, load_script("_gpu/models").TARGETS
     of_layers = {(one["model"], one["rows"], one["context"]) for one in found["layers"]}
-    assert of_layers == {(m, r, c) for m in script.TARGETS for r in sizes.rows for c in sizes.contexts}
+    assert of_layers == {(m, r, c) for m in targets for r in sizes.rows for c in sizes.contexts}
     assert {one["width"] for one in found["draft"]} == set(sizes.widths)
     assert [len(one["streams"]) for one in found["streams"]] == [1, 1, 2]
     for part in ("memory", "heads", "replay", "rounds", "channel"):
@@ -59,7 +59,7 @@ def test_without_a_gpu_it_says_so_and_exits_2(tmp_path) -> None:
 
 @pytest.mark.parametrize("name", ["qwen3-14b", "qwen3-32b", "opt-66b", "qwen3-0.6b"])
 def test_shapes_are_those_that_ship(name) -> None:
-    config, shape = load_script("gpu").config_of(name), model_shape(name)
+    config, shape = load_script("_gpu/models").config_of(name), model_shape(name)
     for field in (
         "num_layers",
         "hidden_size",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 import decoding.record
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord, PromptRecord, RecordedTree
+from decoding.recorded.prompt_record import hash_of_ids
 from decoding.schedule import Schedule
 
 
@@ -93,6 +95,21 @@ def test_a_record_of_another_back_end_says_so_and_readers_that_do_not_ask_refuse
     old = header_of(tmp_path / "bfloat16.npz")
     assert old["format"].endswith("-5")
     assert "backend" not in old
+
+
+def test_which_tokens_a_prompt_had_is_known_of_records_that_say_so(tmp_path: Path) -> None:
+    known = prompt(name="known", prompt_hash=hash_of_ids((5, 6, 7)))
+    record(known, prompt(name="unknown")).save(tmp_path / "record.npz")
+    assert [entry.prompt_hash for entry in AcceptanceRecord.load(tmp_path / "record.npz").prompts] == [
+        hashlib.sha256(b"\5\0\0\0\6\0\0\0\7\0\0\0").hexdigest(),
+        None,
+    ]
+    assert ["prompt_hash" in row for row in header_of(tmp_path / "record.npz")["prompts"]] == [True, False]
+
+
+@given(st.lists(st.integers(0, 2**31 - 1)), st.lists(st.integers(0, 2**31 - 1)))
+def test_other_tokens_have_another_hash(one: list[int], other: list[int]) -> None:
+    assert (hash_of_ids(one) == hash_of_ids(other)) == (one == other)
 
 
 def test_match_lengths_count_what_agrees_until_the_text_ends() -> None:
@@ -256,6 +273,14 @@ def rewritten(path: Path, **changes: object) -> Path:
         ({"header": {"max_new_tokens": -1}}, "max_new_tokens: "),
         ({"header": {"trees": [{"method": "no such"}]}}, "trees.0.method: "),
         ({"header": {"prompts": [{"name": "a", "category": "", "prompt_length": 0}]}}, "prompts.0.prompt_length: "),
+        (
+            {
+                "header": {
+                    "prompts": [{"name": "a", "category": "", "prompt_length": 1, "prompt_hash": "0" * 64 + "\n"}]
+                }
+            },
+            "prompts.0.prompt_hash: ",
+        ),
         ({"header": {"exit_layers": [4.5]}}, "exit_layers.0: "),
         ({"header": {"unknown": 1}}, "unknown: "),
     ],

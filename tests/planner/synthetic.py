@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from decoding.record import AcceptanceRecord, PromptRecord, RecordedChain, RecordedTree
+from decoding.schedule import Schedule
 from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
@@ -25,6 +26,24 @@ KNOWN_MORE = {"medusa": 0.8, "hydra": 0.9, "eagle2": 1.0, "eagle3": 1.1, "specul
 
 
 CHAINS = (RecordedChain(method="prompt_lookup", drafter="lookup"),)
+DRAFT_MIRROR = Schedule(
+    method="mirror",
+    target_lane="target",
+    draft_lane="draft",
+    num_speculative_tokens=2,
+    root_source="draft",
+    draft_top_k=2,
+)
+EXIT_MIRROR = Schedule(
+    method="mirror",
+    target_lane="target",
+    draft_lane="draft",
+    num_speculative_tokens=3,
+    root_source="exit",
+    exit_layer=15,
+    exit_top_k=4,
+    drafter="four-layer",
+)
 HEADS_S = {"lookup": 1e-5, "medusa-heads": 3e-3, "hydra-heads": 2.5e-3, "eagle": 2e-3, "eagle-3": 2e-3}
 
 

@@ -1,7 +1,7 @@
 """A ratio of times over shared prompts: its interval holds the truth as often as it says, and knows its limits."""
 
 from dataclasses import replace
-from math import exp, hypot, inf, sqrt
+from math import exp, hypot, inf, log, sqrt
 
 import numpy as np
 import pytest
@@ -60,10 +60,10 @@ def test_one_prompt_tells_nothing():
 @given(TIMES)
 def test_the_other_way_round_is_the_inverse(times):
     one, other = zip(*times, strict=True)
-    there, back = paired_ratio(one, other), paired_ratio(other, one).inverse
-    assert (there.value, there.low, there.high) == pytest.approx((back.value, back.low, back.high))
+    there, back = paired_ratio(one, other), paired_ratio(other, one)
+    assert (there.value, there.prompts_error) == pytest.approx((1 / back.value, back.prompts_error))
     opposite = {"faster": "slower", "slower": "faster", "cannot tell": "cannot tell"}
-    assert paired_ratio(other, one).outcome == opposite[there.outcome]
+    assert back.outcome == opposite[there.outcome]
 
 
 @given(TIMES)
@@ -107,12 +107,35 @@ def test_as_many_prompts_as_are_needed_would_tell():
 
 
 def test_more_prompts_do_not_help_where_the_machine_is_not_known_so_well():
-    widest = exp(hypot(0.1, 0.04))
-    unsure = Ratio(value=1.05, low=1.05 / widest, high=1.05 * widest, num_pairs=6, shared_error=0.04)
-    assert pairs_needed(replace(unsure, shared_error=0.05)) is None, "log(1.05) is less"
-    known = Ratio(value=1.05, low=1.05 / exp(0.1), high=1.05 * exp(0.1), num_pairs=6)
+    unsure = Ratio(value=1.05, num_pairs=6, prompts_error=0.1, machine_error=0.04)
+    assert pairs_needed(replace(unsure, machine_error=0.05)) is None, "log(1.05) is less"
+    known = replace(unsure, machine_error=0.0)
     assert pairs_needed(unsure) > pairs_needed(known) > 6
 
 
 def test_two_that_are_equal_are_never_told_apart():
-    assert pairs_needed(Ratio(value=1.0, low=0.9, high=1.1, num_pairs=6)) is None
+    assert pairs_needed(Ratio(value=1.0, num_pairs=6, prompts_error=0.1)) is None
+
+
+@given(st.floats(0.1, 10), st.floats(0, 2), st.floats(0, 2))
+def test_both_errors_together_make_the_interval(ratio, machine_error, prompts_error):
+    found = Ratio(value=ratio, num_pairs=4, machine_error=machine_error, prompts_error=prompts_error)
+    assert log(found.high / ratio) == pytest.approx(hypot(machine_error, prompts_error), abs=1e-12)
+    assert log(ratio / found.low) == pytest.approx(hypot(machine_error, prompts_error), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "error", "outcome"),
+    [
+        (1.1, 0.05, "faster"),
+        (1.1, 0.1, "cannot tell"),
+        (1.0, 0.0, "cannot tell"),
+        (1 / 1.1, 0.1, "cannot tell"),
+        (1 / 1.1, 0.05, "slower"),
+        (exp(0.2), 0.199, "faster"),
+        (exp(0.2), 0.201, "cannot tell"),
+    ],
+)
+def test_a_difference_must_exceed_its_error(ratio, error, outcome):
+    assert Ratio(value=ratio, num_pairs=4, machine_error=error, prompts_error=0).outcome == outcome
+    assert Ratio(value=ratio, num_pairs=4, prompts_error=error).outcome == outcome

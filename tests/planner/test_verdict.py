@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from planner.paired_ratio import Ratio
 from planner.plan import make_plan
-from planner.search.comparison import Comparison
 from planner.search.halves import halves, only
 from planner.search.space import SearchSpace
 from planner.verdict import judge, per_token, told_slower
@@ -181,7 +181,8 @@ def judged_with(*, machine_error, prompts_error):
     times = {one.schedule: one.tpot_s for one in judged.result.candidates}
 
     def compare(one, other):
-        return Comparison.of(times[other] / times[one], machine_error=machine_error, prompts_error=prompts_error)
+        ratio = times[other] / times[one]
+        return Ratio(value=ratio, num_pairs=8, machine_error=machine_error, prompts_error=prompts_error)
 
     return judge(judged, machine(pooled_speed=1.4), compare), judged.result
 
@@ -317,8 +318,10 @@ def test_a_worse_draft_makes_no_kind_the_fastest_that_uses_it_too(mirror_wins):
 
 def test_kinds_that_cannot_be_told_from_the_winner_have_no_lead_to_lose(cannot_tell):
     judged = cannot_tell[1]
-    assert told_slower(judged, lambda one, other: Comparison(ratio=1.1, low=0.9, high=1.3)) == ()
-    told = told_slower(judged, lambda one, other: Comparison(ratio=1.1, low=0.9 + (one != other), high=1.3))
+    assert told_slower(judged, lambda one, other: Ratio(value=1.1, num_pairs=8, prompts_error=0.2)) == ()
+    told = told_slower(
+        judged, lambda one, other: Ratio(value=1.1, num_pairs=8, prompts_error=0.2 if one == other else 0.0)
+    )
     assert set(told) == {"plain", "mirror"}, "all but the winner's own"
 
 

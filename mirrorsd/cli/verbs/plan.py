@@ -213,7 +213,7 @@ def _result(found: PlatformPlan) -> dict[str, Any]:
         "pays": found.pays,
         "speedup": None
         if comparison is None
-        else {"value": comparison.ratio, "low": comparison.low, "high": comparison.high},
+        else {"value": comparison.value, "low": comparison.low, "high": comparison.high},
         "break_even": None
         if needed is None
         else {"acceptance": needed.at, "low": needed.low, "high": needed.high, "now": needed.now},

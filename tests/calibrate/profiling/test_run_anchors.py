@@ -11,19 +11,12 @@ from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Contention
 from tests.calibrate.profiling.fake_machine import FakeEngine, Laws
-from tests.planner.synthetic import machine
+from tests.planner.synthetic import DRAFT_MIRROR, machine
 
 PLAIN = Schedule(method="autoregressive", target_lane="cpu0")
 SPLIT = Schedule(method="speculative", target_lane="cpu0", draft_lane="cpu1", num_speculative_tokens=2)
 POOLED = Schedule(method="speculative", target_lane="cpu0", draft_lane="cpu0", num_speculative_tokens=2)
-MIRROR = Schedule(
-    method="mirror",
-    target_lane="cpu0",
-    draft_lane="cpu1",
-    num_speculative_tokens=2,
-    root_source="draft",
-    draft_top_k=2,
-)
+MIRROR = DRAFT_MIRROR.model_copy(update={"target_lane": "cpu0", "draft_lane": "cpu1"})
 
 
 def taken(schedule: Schedule, *, rests: int, round_s: float, speed: float = 1.0) -> tuple[RunAnchors, Anchors, float]:

@@ -13,6 +13,7 @@ from calibrate.recording.recorder import RecordedModels, Recorder, RecordSetting
 from decoding.errors import RecordError
 from decoding.messages import NO_WINDOW, Window
 from decoding.record import AcceptanceRecord
+from decoding.recorded.prompt_record import hash_of_ids
 from decoding.schedule import Schedule
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.drafter import Drafter
@@ -213,7 +214,8 @@ def test_a_record_on_disk_is_the_one_returned(tmp_path: Path) -> None:
     made = record_acceptance(models(), PROMPTS[:2], SETTINGS, path)
     read = AcceptanceRecord.load(path)
     assert (read.target, read.drafter, read.dtype, read.exit_layers) == ("tiny-target", "tiny-draft", "float32", (1, 3))
-    for ours, theirs in zip(made.prompts, read.prompts, strict=True):
+    for prompt, ours, theirs in zip(PROMPTS, made.prompts, read.prompts, strict=False):
+        assert ours.prompt_hash == theirs.prompt_hash == hash_of_ids(prompt.ids)
         assert (ours.name, ours.category, ours.prompt_length) == (theirs.name, theirs.category, theirs.prompt_length)
         for name in ("text", "rollouts", "feature_rollouts", "alternatives"):
             assert np.array_equal(getattr(ours, name), getattr(theirs, name))

@@ -4,6 +4,7 @@ import pytest
 
 from calibrate.prompts import EncodedPrompt
 from decoding.errors import RecordError
+from decoding.recorded.prompt_record import hash_of_ids
 from decoding.schedule import Schedule
 from mirrorsd.compare.both_worlds import compare_all, matching_prompts, put_together
 from mirrorsd.compare.runs import Measured
@@ -92,3 +93,14 @@ def test_a_prompt_that_is_missing_or_changed_is_named(lengths, message):
     record = acceptance_record(num_prompts=1, num_tokens=24)
     with pytest.raises(RecordError, match=message):
         matching_prompts([EncodedPrompt(name, "", (1,) * length) for name, length in lengths.items()], record)
+
+
+def test_a_prompt_of_the_same_length_with_other_tokens_is_named():
+    record = acceptance_record(num_prompts=1, num_tokens=24)
+    (entry,) = record.prompts
+    same, other = ((1,) * entry.prompt_length, (*(1,) * (entry.prompt_length - 1), 2))
+    known = replace(record, prompts=(replace(entry, prompt_hash=hash_of_ids(same)),))
+    assert matching_prompts([EncodedPrompt(entry.name, "", same)], known)[0].ids == same
+    with pytest.raises(RecordError, match="prompt 'prompt 0' was recorded with other tokens"):
+        matching_prompts([EncodedPrompt(entry.name, "", other)], known)
+    assert matching_prompts([EncodedPrompt(entry.name, "", other)], record), "a record without hashes cannot tell"

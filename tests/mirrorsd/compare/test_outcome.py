@@ -14,17 +14,9 @@ from planner.plan import make_plan
 from planner.search.search import rank
 from planner.search.space import SearchSpace
 from tests.mirrorsd.compare.made_up_runs import made_up_runs
-from tests.planner.synthetic import acceptance_record, machine
+from tests.planner.synthetic import DRAFT_MIRROR, acceptance_record, machine
 
 PLAIN = Schedule(method="autoregressive", target_lane="target")
-MIRROR = Schedule(
-    method="mirror",
-    target_lane="target",
-    draft_lane="draft",
-    num_speculative_tokens=2,
-    root_source="draft",
-    draft_top_k=2,
-)
 
 
 def sentences(then, *now):
@@ -33,12 +25,12 @@ def sentences(then, *now):
     entry = Contention(lanes=("target", "draft"), slowdown=(1.0, 1.0), anchor_slowdown=then, source="a test")
     profile = machine().model_copy(update={"contention": (entry,)})
     plan = make_plan(SearchSpace(), profile, record)
-    candidates = rank([PLAIN, MIRROR], profile, record).candidates
-    plain, mirror = made_up_runs([PLAIN, MIRROR], profile, record).runs
+    candidates = rank([PLAIN, DRAFT_MIRROR], profile, record).candidates
+    plain, mirror = made_up_runs([PLAIN, DRAFT_MIRROR], profile, record).runs
     taken = [RunAnchors({"target": (2.0,), "draft": (3.0,)}, ((2.0 * one, 3.0 * other),)) for one, other in now]
     if taken:
         mirror = tuple(replace(run, anchors=own) for run, own in zip(mirror, taken, strict=True))
-    rows = {PLAIN: plain, MIRROR: mirror}
+    rows = {PLAIN: plain, DRAFT_MIRROR: mirror}
     measured = Measured(runs=tuple(rows[candidate.schedule] for candidate in candidates))
     return list(changed_slowdowns(judge_runs(candidates, measured, plan), profile))
 

@@ -9,19 +9,11 @@ from hwprofiles.profile import Anchor, Contention
 from mirrorsd.compare.pace import anchor_context, expected_anchors, pace
 from mirrorsd.compare.runs import Run
 from sim.evaluator import predict
-from tests.planner.synthetic import acceptance_record, machine
+from tests.planner.synthetic import DRAFT_MIRROR, acceptance_record, machine
 
 PROFILE, RECORD = machine(), acceptance_record(num_prompts=3, num_tokens=24)
 EXPECTED = expected_anchors(PROFILE)
 SPLIT = Schedule(method="speculative", target_lane="target", draft_lane="draft", num_speculative_tokens=2)
-MIRROR = Schedule(
-    method="mirror",
-    target_lane="target",
-    draft_lane="draft",
-    num_speculative_tokens=2,
-    root_source="draft",
-    draft_top_k=2,
-)
 PREDICTION = predict(SPLIT, PROFILE, RECORD)
 paces = st.floats(0.2, 5.0)
 
@@ -74,7 +66,7 @@ def mirrored(slowdown=None):
     """Predicted on a machine whose lanes cost each other nothing, but their anchors `slowdown`."""
     entry = Contention(lanes=("target", "draft"), slowdown=(1, 1), anchor_slowdown=slowdown, source="a test")
     profile = PROFILE.model_copy(update={"contention": (entry,)})
-    return profile, predict(MIRROR, profile, RECORD)
+    return profile, predict(DRAFT_MIRROR, profile, RECORD)
 
 
 @given(paces)
@@ -83,7 +75,7 @@ def test_of_lanes_at_work_at_once_anchors_at_once_tell(factor):
     overlap_s, target_s, draft_s = prediction.hidden_draft_s, prediction.target_busy_s, prediction.exposed_draft_s
     assert 0.05 < overlap_s / target_s < 1
     found = paced(
-        MIRROR,
+        DRAFT_MIRROR,
         prediction,
         profile=profile,
         target=[1.0],
@@ -95,8 +87,8 @@ def test_of_lanes_at_work_at_once_anchors_at_once_tell(factor):
 
 def test_where_none_were_taken_at_once_those_alone_tell():
     profile, prediction = mirrored()
-    assert paced(MIRROR, prediction, profile=profile, target=[1.5], draft=[1.5]) == pytest.approx(1.5)
-    seen = paced(MIRROR, prediction, profile=profile, target=[1.5], draft=[1.5], shared=[(4.0, 4.0)])
+    assert paced(DRAFT_MIRROR, prediction, profile=profile, target=[1.5], draft=[1.5]) == pytest.approx(1.5)
+    seen = paced(DRAFT_MIRROR, prediction, profile=profile, target=[1.5], draft=[1.5], shared=[(4.0, 4.0)])
     assert seen == pytest.approx(1.5), "nobody knows what they took when this was calibrated"
 
 

@@ -3,25 +3,15 @@ import gzip
 import pytest
 
 from decoding.errors import TraceError
-from decoding.schedule import Schedule
 from decoding.trace import LaneEvent
 from mirrorsd.compare.trace_file import load_traces, save_traces
 from sim.world import simulate
-from tests.planner.synthetic import acceptance_record, machine
-
-MIRROR = Schedule(
-    method="mirror",
-    target_lane="target",
-    draft_lane="draft",
-    num_speculative_tokens=2,
-    root_source="draft",
-    draft_top_k=2,
-)
+from tests.planner.synthetic import DRAFT_MIRROR, acceptance_record, machine
 
 
 @pytest.fixture
 def traces():
-    made = simulate(MIRROR, machine(), acceptance_record(num_prompts=2, num_tokens=12))
+    made = simulate(DRAFT_MIRROR, machine(), acceptance_record(num_prompts=2, num_tokens=12))
     made[0].events.append(LaneEvent(0.5, "draft", "lost"))
     return [made, list(reversed(made))]
 

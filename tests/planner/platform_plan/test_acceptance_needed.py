@@ -1,12 +1,12 @@
 import pytest
 
+from planner.paired_ratio import Ratio
 from planner.platform_plan import acceptance_needed as module
 from planner.platform_plan.acceptance_needed import RATES, acceptance_needed
-from planner.search.comparison import Comparison
 
 
-def comparison_of(ratio, *, error=0.0):
-    return Comparison.of(ratio, machine_error=error, prompts_error=0.0)
+def known_to(error, ratio):
+    return Ratio(value=ratio, num_pairs=1, prompts_error=0.0, machine_error=error)
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def asked(monkeypatch):
         monkeypatch.setattr(
             module,
             "comparer",
-            lambda profile, rate: lambda one, plain: comparison_of(ratio(one, rate), error=error),
+            lambda profile, rate: lambda one, plain: known_to(error, ratio(one, rate)),
         )
         return acceptance_needed(schedules, "plain", None, lambda rate: rate, now=now)
 

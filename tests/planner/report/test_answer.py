@@ -14,8 +14,8 @@ from planner.report.answer import answer_of, recommended_name, tiles
 from planner.report.report import render_report
 from planner.report.table import result_rows
 from planner.wording import tokens_per_second
+from tests.planner.report.page import Page
 from tests.planner.report.synthetic_report import Judged, Speedup, Winner
-from tests.planner.report.test_report import Page
 
 ratios = st.floats(0.2, 5.0)
 ends = st.floats(0.2, 5.0) | st.sampled_from([0.0, inf])

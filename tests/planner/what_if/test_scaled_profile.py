@@ -8,20 +8,10 @@ from decoding.schedule import Schedule
 from hwprofiles.profile import LanePart, LatencyTable
 from planner.what_if.scaled_profile import with_speed
 from sim.evaluator import predict
-from tests.planner.synthetic import TREES, acceptance_record, machine, table
+from tests.planner.synthetic import EXIT_MIRROR, TREES, acceptance_record, machine, table
 
 SYNCHRONOUS = Schedule(
     method="speculative", target_lane="target", draft_lane="draft", num_speculative_tokens=3, drafter="four-layer"
-)
-MIRROR = Schedule(
-    method="mirror",
-    target_lane="target",
-    draft_lane="draft",
-    num_speculative_tokens=3,
-    root_source="exit",
-    exit_layer=15,
-    exit_top_k=4,
-    drafter="four-layer",
 )
 
 
@@ -142,8 +132,8 @@ def test_a_link_gets_both_quicker_and_wider():
 
 @pytest.mark.parametrize("part", ["target", "draft", "link"])
 def test_a_slower_part_never_helps(record, part):
-    now = predict(MIRROR, machine(), record).tpot_s
-    assert predict(MIRROR, with_speed(machine(), part, 0.5), record).tpot_s >= now
+    now = predict(EXIT_MIRROR, machine(), record).tpot_s
+    assert predict(EXIT_MIRROR, with_speed(machine(), part, 0.5), record).tpot_s >= now
 
 
 def test_lanes_without_tables_keep_having_none():

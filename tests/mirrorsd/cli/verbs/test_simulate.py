@@ -8,24 +8,13 @@ import pytest
 
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, save_schedule
-from tests.planner.synthetic import TREES, acceptance_record
-
-MIRROR = Schedule(
-    method="mirror",
-    target_lane="target",
-    draft_lane="draft",
-    num_speculative_tokens=3,
-    root_source="exit",
-    exit_layer=15,
-    exit_top_k=4,
-    drafter="four-layer",
-)
+from tests.planner.synthetic import EXIT_MIRROR, TREES, acceptance_record
 
 
 @pytest.fixture
 def schedule_path(tmp_path):
     path = tmp_path / "mirror.yaml"
-    save_schedule(MIRROR, path)
+    save_schedule(EXIT_MIRROR, path)
     return path
 
 
@@ -132,7 +121,7 @@ def test_the_trace_holds_every_prompt(mirrorsd, words, tmp_path):
     ],
 )
 def test_what_was_not_measured_or_recorded_is_refused(mirrorsd, words, schedule_path, change, message):
-    save_schedule(Schedule.model_validate(MIRROR.model_dump() | change), schedule_path)
+    save_schedule(Schedule.model_validate(EXIT_MIRROR.model_dump() | change), schedule_path)
     result = mirrorsd(*words, "--json")
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr

@@ -1,0 +1,1 @@
+"""What `gpu.py` checks and measures, a module for each kind of thing."""

@@ -1,0 +1,82 @@
+"""Drafts that are killed: at which moment, in which schedules, and what is counted of it."""
+
+import random
+from types import SimpleNamespace
+
+import pytest
+
+from decoding.schedule import Schedule
+from runtime.engine import Engine
+from runtime.lanes.lane import LaneSpec
+from tests.benchmarks.scripts import load_script
+from tests.runtime import plain
+from tests.runtime.tiny_folders import save_draft_of, save_target
+from tests.tiny_models import EOS, tiny_target
+
+PROMPTS = ([5, 17, 3, 44, 8], [7, 7, 30], [1, 2, 3, 4])
+PLACE = {"target_lane": "big", "draft_lane": "small"}
+MIRROR = {"method": "mirror", "root_source": "draft", "draft_top_k": 2, "num_speculative_tokens": 3}
+
+
+@pytest.fixture(scope="module")
+def script():
+    return load_script("exactness")
+
+
+@pytest.fixture(scope="module")
+def killed(script, tmp_path_factory):
+    """Decodes the prompts with kills, and compares with the texts that a function makes of the right ones."""
+    root, target = tmp_path_factory.mktemp("tiny"), tiny_target()
+    folder, drafter = save_target(target, root / "target"), save_draft_of(target, root / "drafter")
+    lanes = [LaneSpec(name="big"), LaneSpec(name="small")]
+    right = [tuple(plain.continue_text(target, prompt, 20, eos=(EOS,))) for prompt in PROMPTS]
+    with Engine(folder, lanes=lanes, dtype="float32", draft_deadline_s=60.0) as engine:
+
+        def run(change=list, **fields):
+            schedule = Schedule(**fields, **PLACE, drafter=str(drafter))
+            return script.with_kills(engine, schedule, PROMPTS, change(right), random.Random(0))
+
+        yield run
+
+
+@pytest.mark.parametrize("fields", [{"method": "speculative", "num_speculative_tokens": 3}, MIRROR])
+def test_every_draft_is_lost_and_every_text_is_as_it_was(script, killed, fields) -> None:
+    assert killed(**fields) == script.Killed(texts_equal=3, num_lost_drafts=3)
+
+
+def test_a_text_that_is_another_is_not_counted(script, killed) -> None:
+    found = killed(lambda right: [*right[:2], (*right[2][:-1], right[2][-1] + 1)], **MIRROR)
+    assert found == script.Killed(texts_equal=2, num_lost_drafts=3)
+
+
+@pytest.mark.parametrize(("after", "place"), [(1, 0), (2, 0), (3, 1), (4, 2), (6, 2), (7, None)])
+def test_the_lane_is_killed_once_by_the_round_that_commits_so_many_tokens(script, monkeypatch, after, place) -> None:
+    seen, ended = [], []
+    monkeypatch.setattr(script.os, "kill", lambda process, _: ended.append((process, len(seen))))
+    engine = SimpleNamespace(lane=lambda name: SimpleNamespace(process_id=f"that of {name}"))
+    kill = script._Kill(engine, Schedule(**MIRROR, **PLACE), after=after)
+    for tokens in ((1, 2), (3,), (4, 5, 6)):
+        kill(tokens)
+        seen.append(tokens)
+    assert ended == ([] if place is None else [("that of small", place)])
+
+
+def test_a_lane_that_was_lost_before_is_not_killed(script, monkeypatch) -> None:
+    monkeypatch.setattr(script.os, "kill", lambda *_: pytest.fail("there is no process"))
+    engine = SimpleNamespace(lane=lambda _: SimpleNamespace(process_id=None))
+    script._Kill(engine, Schedule(**MIRROR, **PLACE), after=1)((1,))
+
+
+@pytest.mark.parametrize(
+    ("can", "fields"),
+    [
+        (True, PLACE | MIRROR),
+        (True, PLACE | {"method": "speculative", "num_speculative_tokens": 2}),
+        (True, PLACE | {"method": "prompt_lookup", "num_speculative_tokens": 2}),
+        (False, {"method": "speculative", "num_speculative_tokens": 2, "target_lane": "big", "draft_lane": "big"}),
+        (False, {"method": "autoregressive", "target_lane": "big"}),
+        (False, PLACE | {"method": "medusa", "num_speculative_tokens": 2, "tree_size": 4}),
+    ],
+)
+def test_drafts_of_chains_are_killed_where_they_have_a_lane_of_their_own(script, can, fields) -> None:
+    assert script.can_lose_its_draft(Schedule(**fields)) is can

@@ -1,0 +1,59 @@
+"""A report's page as a reader has it."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+VOID = {"meta", "br"}
+INLINE = {"b", "i", "em", "span", "button"}
+
+
+class Page(HTMLParser):
+    """The elements of a page, its text without scripts, styles and what is hidden until asked for, and its JSON."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.words: list[str] = []
+        self.terms: list[str] = []
+        self.meanings: list[str] = []
+        self._classes: list[str] = []
+        self.figures: dict[str, dict] = {}
+        self._json = ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        named = dict(attributes)
+        self.links += [value for name, value in attributes if name in ("src", "href", "action", "data", "srcset")]
+        if "id" in named:
+            self.ids.append(named["id"])
+        self._json = named.get("id", "") if named.get("type") == "application/json" else ""
+        if tag not in VOID:
+            self.open.append(tag)
+            self._classes.append(named.get("class") or "")
+            if tag not in INLINE:
+                self.words.append(" ")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+        self._classes.pop()
+        if tag not in INLINE:
+            self.words.append(" ")
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "script":
+            if self._json:
+                self.figures[self._json.removeprefix("json-")] = json.loads(data)
+        elif self._classes and self._classes[-1] == "meaning":
+            self.meanings.append(data.strip(" ()"))
+        elif self.open and self.open[-1] != "style":
+            self.words.append(data)
+            if self._classes[-1] == "term":
+                self.terms.append(data)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", "".join(self.words))

@@ -1,0 +1,146 @@
+"""The page is sound, fetches nothing, suits every screen, and lets no user's text become markup."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from decoding.errors import ConfigError
+from planner.report.report import render_report, write_report
+from planner.search.space import SearchSpace
+from tests.planner.report.page import Page
+from tests.planner.report.synthetic_report import report_data
+from tests.planner.synthetic import acceptance_record, machine
+
+SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=(8,))
+
+
+def test_elements_are_closed_in_order_and_ids_are_unique(page):
+    assert page.open == []
+    assert len(set(page.ids)) == len(page.ids)
+
+
+def test_nothing_is_fetched(page, html):
+    assert page.links == []
+    own = re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)
+    assert "http" not in own.replace("http-equiv", "")
+    assert "url(" not in own
+    assert "@import" not in own
+    assert "default-src 'none'" in own
+
+
+def test_plotly_is_there_exactly_once(html):
+    assert html.count("plotly.js v") == 1
+
+
+def test_all_figures_are_drawn_from_json(page):
+    assert set(page.figures) == {
+        "timeline-0",
+        "timeline-1",
+        "acceptance",
+        "landscape",
+        "exit-layers",
+        "break-even-acceptance",
+        "break-even-draft-speed",
+    }
+    assert {f"figure-{name}" for name in page.figures} <= set(page.ids)
+
+
+@pytest.mark.parametrize("which", ["data", "tree_data"])
+def test_plotly_understands_every_figure(which, request):
+    from plotly.graph_objects import Figure
+
+    page = Page(render_report(request.getfixturevalue(which)))
+    for figure in page.figures.values():
+        plain = json.loads(re.sub(r"var\(--[\w-]+\)", "#123456", json.dumps(figure)))
+        assert Figure(plain).data
+
+
+def test_every_colour_is_in_the_style_sheet_for_light_and_dark(html):
+    style = re.search(r"<style>(.*?)</style>", html, flags=re.DOTALL).group(1)
+    light, dark = style.split("prefers-color-scheme: dark", maxsplit=1)
+    used = set(re.findall(r"var\((--[\w-]+)\)", re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)))
+    assert len(used) > 15
+    for name in used:
+        assert f"{name}:" in light
+        assert f"{name}:" in dark
+
+
+def test_meanings_are_hidden_wherever_they_stand(html):
+    style = re.search(r"<style>(.*?)</style>", html, flags=re.DOTALL).group(1)
+    assert "[hidden] { display: none !important; }" in style
+
+
+def test_a_finger_scrolls_the_page_instead_of_zooming(page):
+    for name, figure in page.figures.items():
+        assert figure["layout"]["dragmode"] is False, name
+        for key, settings in figure["layout"].items():
+            assert not re.fullmatch(r"[xy]axis\d*", key) or settings["fixedrange"], name
+
+
+def test_a_finger_is_never_kept_by_a_figure(html):
+    style = re.search(r"<style>(.*?)</style>", html, flags=re.DOTALL).group(1)
+    assert re.search(r"\.figure, \.figure \* \{ touch-action: pan-x pan-y pinch-zoom !important; \}", style)
+    assert re.search(r"\.scroll \{ overflow-x: auto;", style)
+    own = html.rsplit("<script>", maxsplit=1)[1]
+    assert "stopPropagation" in own
+    assert "{ capture: true, passive: true }" in own
+
+
+def test_what_may_be_wider_than_a_phone_scrolls_in_its_own_box(html):
+    body = html.split("<main>")[1]
+    for wide in re.finditer(r'<table|class="figure"', body):
+        assert '<div class="scroll">' in body[wide.start() - 60 : wide.start()]
+    style = re.search(r"<style>(.*?)</style>", html, flags=re.DOTALL).group(1)
+    fixed = [int(width) for width in re.findall(r"(?<![\w-])(?:min-)?width: (\d+)px", style)]
+    assert max(fixed) <= 180
+
+
+def test_user_text_stays_text():
+    nasty = "<script>alert(1)</script>"
+    profile = machine().model_copy(
+        update={
+            "target": nasty,
+            "drafter": f"{nasty}&",
+            "host": {nasty: nasty},
+            "lanes": tuple(lane.model_copy(update={"device": nasty}) for lane in machine().lanes),
+        }
+    )
+    record = acceptance_record(num_prompts=3)
+    record = replace(record, prompts=(replace(record.prompts[0], name=f"</script>{nasty}"), *record.prompts[1:]))
+    made = report_data(profile, record, space=SMALL, num_repeats=1)
+    made = replace(made, title=nasty, created=nasty, footnotes=(nasty,))
+    html = render_report(made)
+    assert "<script>alert" not in html
+    assert Page(html).text.count("alert(1)") >= 6
+
+
+def test_lane_names_do_not_become_markup_in_figures():
+    lanes = {"target": "<b>t</b>", "draft": "</script><b>", "both": "both"}
+    profile = machine()
+    profile = profile.model_copy(
+        update={
+            "lanes": tuple(lane.model_copy(update={"name": lanes[lane.name]}) for lane in profile.lanes),
+            "links": (),
+            "contention": (),
+        }
+    )
+    html = render_report(report_data(profile, acceptance_record(num_prompts=2), space=SMALL, num_repeats=1))
+    names = Page(html).figures["timeline-0"]["layout"]["yaxis"]["ticktext"]
+    assert any("&lt;b&gt;t&lt;/b&gt;" in name for name in names)
+    assert "</script><b>" not in html
+
+
+def test_the_same_data_gives_the_same_page(data, html):
+    assert render_report(data) == html
+
+
+def test_the_page_is_written_whole_or_not_at_all(tmp_path, data, html):
+    path = tmp_path / "deep" / "report.html"
+    write_report(data, path)
+    assert path.read_text(encoding="utf-8") == html
+    assert list(path.parent.iterdir()) == [path]
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(ConfigError, match="taken"):
+        write_report(data, tmp_path / "taken" / "report.html")
