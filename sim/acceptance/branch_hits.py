@@ -115,7 +115,8 @@ class RootRanks:
     def _moves_up(self, schedule: Schedule, row: Ints, drafted: Ints) -> NDArray[np.bool_]:
         """Whether an exit's last candidate gets a root: if the draft has one of those before it for a root, [R]."""
         before = self._joined.candidates(schedule.exit_layer)[row, : schedule.exit_top_k]
-        moves_up: NDArray[np.bool_] = _is_in(before, self._draft_roots(row, drafted, schedule.draft_top_k)).any(axis=1)
+        is_known = _is_in(before, self._draft_roots(row, drafted, schedule.draft_top_k))
+        moves_up: NDArray[np.bool_] = np.logical_or.reduce(is_known, axis=1)
         return moves_up
 
     def _ranks(self, exit_layer: int | None, schedule: Schedule, at: Ints, accepted: Ints) -> tuple[Ints, Ints]:
