@@ -8,7 +8,7 @@ from torch import Tensor
 
 from runtime.backends.backend import Head, Plan
 from runtime.drafters.language_model.branch_cache import BranchCache
-from runtime.models.decoder import Decoder
+from runtime.models.decoder import Decoder, RowPlaces
 from runtime.models.kv_cache import KVCache
 
 
@@ -21,6 +21,8 @@ class EagerBackend:
     def __init__(self, decoder: Decoder) -> None:
         self.config, self._decoder = decoder.config, decoder
         self.dtype, self.device = decoder.embedding.weight.dtype, decoder.embedding.weight.device
+        # of the rows that have passed some layers: working it out again can cost as much as a layer does
+        self._under_way: tuple[tuple[Tensor, Tensor | None, Any], RowPlaces] | None = None
 
     def new_text(self) -> KVCache:
         """Room for a text."""
@@ -41,7 +43,17 @@ class EagerBackend:
         self, x_BTD: Tensor, start: int, stop: int, *, positions: Tensor, mask: Tensor | None = None, cache: Any
     ) -> Tensor:
         """Hidden states after layer `stop`."""
-        return self._decoder.run_layers(x_BTD, start, stop, positions=positions, mask=mask, cache=cache)
+        places = None if cache is None else self._places(x_BTD, start, positions, mask, cache)
+        return self._decoder.run_layers(x_BTD, start, stop, positions=positions, mask=mask, cache=cache, places=places)
+
+    def _places(self, x_BTD: Tensor, start: int, positions: Tensor, mask: Tensor | None, cache: Any) -> RowPlaces:
+        """Where rows are: what was worked out for their first layers, if these are the rows under way."""
+        known, given = self._under_way, (positions, mask, cache)
+        if start and known is not None and all(one is other for one, other in zip(known[0], given, strict=True)):
+            return known[1]
+        places = self._decoder.row_places(x_BTD, positions=positions, mask=mask, cache=cache)
+        self._under_way = given, places
+        return places
 
     def normalise(self, x: Tensor) -> Tensor:
         """The final norm alone."""

@@ -12,7 +12,7 @@ Loading weights lives in `runtime.models.weights`; keys and values live in `runt
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,15 @@ from runtime.models.config import Llama3Rope, ModelConfig
 from runtime.models.row_invariance import Linear
 
 Rotation = tuple[Tensor, Tensor]
+
+
+class RowPlaces(NamedTuple):
+    """Where the rows of a pass are, the same for all its layers: their rotation, and what they see."""
+
+    rotary: Rotation
+    sight: Sight
+
+
 """Cosines and sines of the rows' positions."""
 
 LEARNED_OFFSET: Final = 2
@@ -123,6 +132,7 @@ class Decoder(nn.Module):
         positions: Tensor,
         mask: Tensor | None = None,
         cache: LayerKeys | None = None,
+        places: RowPlaces | None = None,
     ) -> Tensor:
         """Hidden states after layer `stop` (layers are counted from 1, so `start=0, stop=num_layers` is all).
 
@@ -133,15 +143,20 @@ class Decoder(nn.Module):
             positions: places in the text, [T] or [B, T].
             mask: additive mask, broadcastable to [B, 1, T, S]; for None see `LayerKeys.sight` of the cache.
             cache: where keys and values go; None attends within this call only.
+            places: what `row_places` said of these very rows, where earlier layers of theirs had to know it already.
         """
         if self.positions is not None and start == 0 < stop:
             x_BTD = x_BTD + self.positions(positions + LEARNED_OFFSET)
-        rotary = self.rotary(positions, x_BTD.dtype)
         keys = WithinCall() if cache is None else cache
-        sight = keys.sight(mask, x_BTD.shape[1], self.config.num_queries_per_kv)
+        rotary, sight = places or self.row_places(x_BTD, positions=positions, mask=mask, cache=keys)
         for index in range(start, stop):
             x_BTD = self.layers[index](x_BTD, rotary, sight, keys, index)
         return x_BTD
+
+    def row_places(self, x_BTD: Tensor, *, positions: Tensor, mask: Tensor | None, cache: LayerKeys) -> RowPlaces:
+        """Where rows are that enter some layer; arguments as in `run_layers`."""
+        sight = cache.sight(mask, x_BTD.shape[1], self.config.num_queries_per_kv)
+        return RowPlaces(self.rotary(positions, x_BTD.dtype), sight)
 
     def logits(self, x_BTD: Tensor) -> Tensor:
         """Final norm and output head: logits over the vocabulary [B, T, V] in the weights' dtype."""

@@ -242,9 +242,14 @@ class TargetModel:
     def _on_host(self, tensor: Tensor) -> Tensor:
         return self.backend.on_host(tensor)[0]
 
-    def _features(self, rows: RowsUnderWay, some: Sequence[int] | None = None) -> Tensor:
+    def _features(self, rows: RowsUnderWay, some: list[int] | None = None) -> Tensor:
         """What the draft may read of the rows under way, or of some of them, [T, E * D]."""
-        hidden_TED = torch.stack(rows.taps if some is None else [tap[some] for tap in rows.taps], dim=1)
+        taps = rows.taps
+        if some is not None:
+            # the first rows are a view of the whole, where any others would be gathered
+            is_start = some == list(range(len(some)))
+            taps = tuple(tap[: len(some)] if is_start else tap[some] for tap in taps)
+        hidden_TED = torch.stack(taps, dim=1)
         if self._raw_features:
             return hidden_TED.flatten(-2)
         return normalise_features(hidden_TED, self.decoder.config.norm_eps)

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from decoding.errors import ModelError
 from runtime.models.attention import LayerKeys, WithinCall
 from runtime.models.config import ModelConfig
-from runtime.models.decoder import Decoder
+from runtime.models.decoder import Decoder, RowPlaces
 from runtime.parallel.group import Group
 
 NUM_SEGMENTS = 2
@@ -87,15 +87,15 @@ class ParallelTracks(Decoder):
         positions: Tensor,
         mask: Tensor | None = None,
         cache: LayerKeys | None = None,
+        places: RowPlaces | None = None,
     ) -> Tensor:
         """Hidden states after all layers [B, T, D]; of what was embedded, [B, T, P * D].
 
         See `Decoder.run_layers`; tracks are not run in other slices than all.
         """
         assert (start, stop) == (0, self.config.num_layers), "a slice of parallel tracks"
-        rotary = self.rotary(positions, x_BTD.dtype)
         keys = WithinCall() if cache is None else cache
-        sight = keys.sight(mask, x_BTD.shape[1], self.config.num_queries_per_kv)
+        rotary, sight = places or self.row_places(x_BTD, positions=positions, mask=mask, cache=keys)
         states = x_BTD.chunk(self.num_tracks, dim=-1)
         layers = enumerate(self.layers)
         depth = self.track_config.track.num_layers // NUM_SEGMENTS
