@@ -79,7 +79,9 @@ class LaneProfile(StrictModel):
     target's streams add to a verification, by their name), `prefill`, `draft_prefill` and `head_prefill` (reading a
     whole prompt of so many rows: by the target, by the draft, by a head of that name). `dispatch_s` is the fixed cost
     of one operation: half of it before it starts, half after it ends. `wake_s` is what the target's first operation
-    takes more after the lane has waited for another one. `group` is what its devices exchange where it is several.
+    takes more after the lane has waited for another one; `draft_wake_s` what the first step of a rollout of the draft
+    takes more than later ones of as many rows, since the target has read its weights meanwhile, and `head_wake_s` the
+    same of heads, by the drafter's name. `group` is what its devices exchange where it is several.
 
     `device` is what computes: cores under torch, or a device as `mirrorsd devices` lists it, such as `openvino:CPU`.
     Acceptance holds for the lanes of the back end that it was recorded on.
@@ -98,6 +100,8 @@ class LaneProfile(StrictModel):
     num_threads: Annotated[int, Field(ge=1)] = 1
     dispatch_s: Seconds
     wake_s: Seconds = 0.0
+    draft_wake_s: Seconds = 0.0
+    head_wake_s: dict[str, Seconds] = Field(default={})
     layer: LatencyTable | None = None
     lm_head: LatencyTable | None = None
     exit: dict[int, LatencyTable] = Field(default={})
@@ -140,9 +144,18 @@ class LaneProfile(StrictModel):
         """Seconds of the step that reads the window with its features and starts branches; errors as in `verify_s`."""
         return self._part_s("draft_start", rows, context)
 
+    def rollout_wake_s(self, head: str | None = None) -> float:
+        """What the first step of a rollout takes more than later ones: of a head of that name, or of the draft."""
+        return self.draft_wake_s if head is None else self.head_wake_s.get(head, 0.0)
+
     def scaled(self, factors: Mapping[LanePart, float | Sequence[float]]) -> Self:
         """The same lane with all times of some parts multiplied, see `LatencyTable.scaled`."""
         return self.model_copy(update={part: _scaled(getattr(self, part), factor) for part, factor in factors.items()})
+
+    def with_wakes_scaled(self, factor: float) -> Self:
+        """The same lane with what the first steps of rollouts take more multiplied."""
+        heads = {name: seconds * factor for name, seconds in self.head_wake_s.items()}
+        return self.model_copy(update={"draft_wake_s": self.draft_wake_s * factor, "head_wake_s": heads})
 
     def _part_s(self, part: LanePart, rows: float, context: float) -> float:
         return self._seconds_of(getattr(self, part), part, rows, context)

@@ -83,6 +83,7 @@ def levelled(lane: LaneProfile, level: WorkLevels) -> LaneProfile:
     if lane.draft_step is not None:
         rows = min(max(level.branch_rows, lane.draft_step.rows[0]), lane.draft_step.rows[-1])
         added_s = (level.branch_step - 1) * lane.draft_step.at(rows, lane.draft_step.contexts[0])
+    lane = lane.model_copy(update={"draft_wake_s": lane.draft_wake_s * level.step})
     return lane.scaled(
         {
             "layer": level.target,

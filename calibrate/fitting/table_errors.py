@@ -40,7 +40,8 @@ def with_step_errors(lane: LaneProfile, step: Level, features_step: Level, branc
 def with_head_level(lane: LaneProfile, drafter: str, found: Level) -> LaneProfile:
     """The lane with a head's steps at their level."""
     table = less_certain(lane.heads[drafter].scaled(found.factor), found.half_width)
-    return lane.model_copy(update={"heads": {**lane.heads, drafter: table}})
+    wakes = {name: wake_s * (found.factor if name == drafter else 1.0) for name, wake_s in lane.head_wake_s.items()}
+    return lane.model_copy(update={"heads": {**lane.heads, drafter: table}, "head_wake_s": wakes})
 
 
 def with_check_errors(lane: LaneProfile, own: float, of_schedules: float) -> LaneProfile:

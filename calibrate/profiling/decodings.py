@@ -113,7 +113,23 @@ def gaps_s(run: Run) -> list[float]:
     return [after.start_s - before.end_s for before, after in pairwise(spans)]
 
 
-def span_seconds(schedule: Schedule, span: Span, context: int, profile: Profile) -> float:
+def first_step(run: Run, lane: str, profile: Profile, step_s: float) -> Ratio | None:
+    """The first steps of a run's rollouts on a lane, at the pace of its later ones: 1 + what they take more / `step_s`.
+
+    Both are compared with the profile, so their rows may differ. None for rollouts of one step each, and for none.
+    """
+    starts, steps = _rollout_starts(run.trace), list(_expected(run, lane, (Work.ROLLOUT_STEP,), profile))
+    later = [step for step in steps if step[0].start_s not in starts]
+    if not later or len(later) == len(steps):
+        return None
+    pace = sum(span.end_s - span.start_s for span, _ in later) / sum(expected_s for _, expected_s in later)
+    more_s = [(span.end_s - span.start_s) / pace - expected_s for span, expected_s in steps if span.start_s in starts]
+    return Ratio(1 + fmean(more_s) / step_s, run.against_anchors(lane, step_s).doubt)
+
+
+def span_seconds(
+    schedule: Schedule, span: Span, context: int, profile: Profile, *, starts_rollout: bool = False
+) -> float:
     """Seconds of one span by the profile, while the other lane does nothing.
 
     Raises:
@@ -122,9 +138,11 @@ def span_seconds(schedule: Schedule, span: Span, context: int, profile: Profile)
     """
     lane = profile.lane(span.lane)
     if span.work in DRAFT_WORK:
-        if schedule.traits.has_draft_model:
-            return _draft_seconds(schedule, span, context, lane)
-        return lane.heads[schedule.drafter or ""].at(span.rows, context)
+        head = None if schedule.traits.has_draft_model else schedule.drafter or ""
+        wake_s = lane.rollout_wake_s(head) if starts_rollout else 0.0
+        if head is None:
+            return _draft_seconds(schedule, span, context, lane) + wake_s
+        return lane.heads[head].at(span.rows, context) + wake_s
     wake_s = lane.wake_s if schedule.draft_lane not in (None, schedule.target_lane) else 0.0
     verify_s = lane.verify_s(profile.num_layers, span.rows, context)
     if span.work is Work.VERIFY:
@@ -166,9 +184,11 @@ def _expected(run: Run, lane: str, works: Collection[Work], profile: Profile) ->
     schedule = run.schedule
     factor = slowdowns_in(run.anchors, schedule, profile)[0 if lane == schedule.target_lane else 1]
     others = [span for span in run.trace.spans if span.lane != lane and span.work in TARGET_WORK | DRAFT_WORK]
+    starts = _rollout_starts(run.trace)
     for span, context in _settled_spans(run, lane, works):
         share = _shared_s(span, others) / (span.end_s - span.start_s)
-        yield span, span_seconds(schedule, span, context, profile) / (1 - share + share / factor)
+        alone_s = span_seconds(schedule, span, context, profile, starts_rollout=span.start_s in starts)
+        yield span, alone_s / (1 - share + share / factor)
 
 
 def _settled_spans(run: Run, lane: str, works: Collection[Work]) -> Iterator[tuple[Span, int]]:
@@ -177,6 +197,15 @@ def _settled_spans(run: Run, lane: str, works: Collection[Work]) -> Iterator[tup
     for span in run.trace.spans:
         if span.lane == lane and span.work in works and span.round > 0:
             yield span, contexts[min(span.round, len(contexts) - 1)]
+
+
+def _rollout_starts(trace: Trace) -> set[float]:
+    """When the first step of every rollout began."""
+    starts: dict[int, float] = {}
+    for span in trace.spans:
+        if span.work is Work.ROLLOUT_STEP:
+            starts.setdefault(span.round, span.start_s)
+    return set(starts.values())
 
 
 def _shared_s(span: Span, others: Sequence[Span]) -> float:

@@ -16,6 +16,7 @@ from calibrate.fitting.levels import Level, Prior, grouped_levels, shared_levels
 from calibrate.fitting.ratios import Ratio, estimate, trimmed_mean
 from calibrate.fitting.table_errors import with_check_errors, with_head_level, with_step_errors
 from calibrate.profiling.decodings import compare, gaps_s, level, mean_rows
+from calibrate.profiling.draft_waking import with_draft_waking
 from calibrate.profiling.lane_pairs import contention_of
 from calibrate.profiling.links import link_of
 from calibrate.profiling.model_sizes import PartBytes
@@ -95,6 +96,7 @@ class _Fit:
     def profile(self) -> Profile:
         left_out: list[str] = []
         profile = self._in_a_loop(left_out)
+        profile = with_draft_waking(profile, list(self._samples.runs_of(None, is_check=False)), None, self._threads)
         levels = self._levels(profile)
         profile = self._at_level(profile, levels)
         profile = self._with_heads_at_level(profile)
@@ -213,6 +215,7 @@ class _Fit:
             if head.has_streams:
                 continue
             runs = list(self._samples.runs_of(head.drafter, is_check=False))
+            profile = with_draft_waking(profile, runs, head.drafter, self._threads)
             found = self._draft_levels(runs, Work.ROLLOUT_STEP, profile)
             lanes = tuple(with_head_level(lane, head.drafter, found[lane.name]) for lane in profile.lanes)
             profile = profile.model_copy(update={"lanes": lanes})

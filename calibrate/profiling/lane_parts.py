@@ -63,6 +63,10 @@ class LaneParts:
         """Everything to be timed on a lane."""
         return (Cell(lane, measurement) for measurement in self._on(lane).measurements())
 
+    def whole_passes(self, lane: str) -> Iterator[Cell]:
+        """Those of `cells` that are a pass through the whole target, one of each width."""
+        return (Cell(lane, measurement) for measurement in self._on(lane).passes())
+
     def _on(self, lane: str) -> LaneParts:
         """With the row counts that say what every other costs on a lane, and streams where a lane computes any."""
         device, effort = device_of(lane), self.effort
@@ -95,6 +99,11 @@ class LaneParts:
             for rows in self._rows_of(kind):
                 yield from (self._step(kind, rows, context) for context in self._contexts(rows))
         yield from map(self._streams, self._guesses)
+
+    def passes(self) -> Iterator[Measurement]:
+        """A pass through the whole target of each width, on a lane that has these row counts."""
+        for rows in (*self.effort.target_rows, *self.effort.tree_rows):
+            yield self._verify(rows, self.effort.contexts[0])
 
     def lane_profile(self, lane: PlacedLane, estimates: Estimates, anchor: Anchor, dispatch_s: float) -> LaneProfile:
         """The profile of a lane from what its cells take over its anchor; without heads and memory traffic."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from calibrate.fitting.checks import check_of
 from calibrate.profiling.anchors import Anchors
-from calibrate.profiling.decodings import compare, decode
+from calibrate.profiling.decodings import TARGET_WORK, compare, decode
 from calibrate.profiling.lane_pairs import measure_pairs
 from calibrate.profiling.links import MESSAGE_CANDIDATES, MESSAGE_ROWS, message_width
 from calibrate.profiling.placements import check_schedules, fit_schedules, head_schedules
@@ -19,6 +19,7 @@ from calibrate.profiling.samples import Cell, Run, Samples
 from calibrate.profiling.task import CalibrationTask
 from calibrate.profiling.visits import message_costs, visit_in_turn
 from calibrate.time_budget import Passes
+from decoding.errors import ProfileError
 from decoding.methods import METHODS
 from decoding.progress import ReportProgress
 from decoding.schedule import Schedule
@@ -97,16 +98,41 @@ class Measuring:
                 self._measure_messages(stages[0])
 
     def decode_again(self, profile_of: Callable[[Samples], Profile]) -> None:
-        """Decode the check that is furthest off once more, and what set its level, while time allows."""
+        """Decode the check that is furthest off once more, and what set its level, while time allows.
+
+        Before that the target's passes of its widths are timed again: a table that is wrong at one of them cannot be
+        mended by any level. So are all parts of target and draft where no profile comes out of the samples.
+        """
         self.progress("checking", _PASSES_BY)
         num_checks = len({run.schedule for run in self.samples.runs if run.is_check})
         for _ in range(_MOST_AGAIN * num_checks):
-            doubtful = _furthest_off(self.samples.runs, profile_of(self.samples))
-            if doubtful is None or self.clock() >= self._end_s:
+            if self.clock() >= self._end_s:
+                return
+            try:
+                profile = profile_of(self.samples)
+            except ProfileError:
+                stage = next(self._stages())
+                stage.load()
+                self.samples.visits += visit_in_turn(stage.cells, self._anchors, backwards=False)
+                continue
+            doubtful = _furthest_off(self.samples.runs, profile)
+            if doubtful is None:
+                return
+            self.samples.visits += visit_in_turn(self._passes_of(doubtful), self._anchors, backwards=False)
+            if self.clock() >= self._end_s:
                 return
             fit = next((run for run in self.samples.runs if not run.is_check and _same_place(run, doubtful)), None)
             for run in filter(None, (fit, doubtful)):
                 self._decode(run.schedule, is_check=run.is_check)
+
+    def _passes_of(self, run: Run) -> Mapping[str, Sequence[Cell]]:
+        """The target's whole passes as wide as those of a run, or next to that, on its lane."""
+        lane = run.schedule.target_lane
+        timed = {cell.measurement.rows: cell for cell in self.task.lane_parts.whole_passes(lane)}
+        widths = {span.rows for span in run.trace.spans if span.lane == lane and span.work in TARGET_WORK}
+        nearest = {max(rows for rows in timed if rows <= width) for width in widths}
+        nearest |= {min((rows for rows in timed if rows >= width), default=max(timed)) for width in widths}
+        return {lane: [timed[rows] for rows in sorted(nearest)]}
 
     def _stages(self) -> Iterator[Stage]:
         task, engine = self.task, self.engine

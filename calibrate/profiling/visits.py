@@ -23,8 +23,8 @@ _LONG = 2
 """What a part of the target weighs that is timed several times; short ones, and what is timed once, weigh one."""
 _BLOCK = 4
 """Weight of what is timed between two anchors: a few tenths of a second for a small model."""
-_BLOCKS_OF_A_TURN = 3
-"""An anchor ends one block and begins the next, as long as the lane has its turn."""
+_BLOCKS_OF_A_TURN = 4
+"""An anchor ends one block and begins the next, as long as the lane has its turn. Its first one takes warming up."""
 
 CellBlock = Sequence[Cell]
 

@@ -18,7 +18,7 @@ from planner.platform_plan.memory_fit import memory_needs
 from planner.platform_plan.platform_plan import PlannedSchedule, PlatformPlan
 from planner.platform_plan.schedules import most_branch_tokens
 from planner.wording import counted, listing, schedule_name
-from sim.batch.batch_prediction import BatchPrediction, not_in_batches, predict_batch, switch_off_at
+from sim.batch.batch_prediction import BatchPrediction, predict_batch, switch_off_at
 from sim.cost.derived_profile import Demand, lane_cost
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -134,9 +134,7 @@ def _predicted(plan: PlatformPlan, size: int, left_out: dict[str, None]) -> Iter
     for one in _asked(plan):
         if one.pair not in fits:
             fits[one.pair] = _fits(plan, one.pair, size, left_out)
-        reason = not_in_batches(one.schedule)
-        if reason is not None or not fits[one.pair]:
-            left_out.update({} if reason is None else {reason: None})
+        if not fits[one.pair]:
             continue
         try:
             yield predict_batch(one.schedule, plan.profile, record, batch_size=size, costs=costs), one.pair
@@ -147,11 +145,15 @@ def _predicted(plan: PlatformPlan, size: int, left_out: dict[str, None]) -> Iter
 
 
 def _asked(plan: PlatformPlan) -> list[PlannedSchedule]:
-    """Plain decoding everywhere, and of every method and place every window with its best settings for one sequence."""
+    """Plain decoding everywhere, and of every method and place every window with its best settings for one sequence.
+
+    That is done for draft models that have streams twice, with them and without.
+    """
     found: dict[object, PlannedSchedule] = {}
     for one in plan.ranking:
         schedule = one.schedule
-        found.setdefault((one.pair, schedule.method, schedule.root_source, schedule.num_speculative_tokens), one)
+        kind = schedule.method, schedule.root_source, schedule.draft_streams > 0
+        found.setdefault((one.pair, kind, schedule.num_speculative_tokens), one)
     return list(found.values())
 
 

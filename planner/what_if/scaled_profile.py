@@ -35,4 +35,7 @@ def with_speed(profile: Profile, part: Part, factor: float) -> Profile:
         )
         return profile.model_copy(update={"links": links})
     factors = dict.fromkeys(_TARGET if part == "target" else _DRAFT, 1 / factor)
-    return profile.model_copy(update={"lanes": tuple(lane.scaled(factors) for lane in profile.lanes)})
+    lanes = [lane.scaled(factors) for lane in profile.lanes]
+    if part == "draft":
+        lanes = [lane.with_wakes_scaled(1 / factor) for lane in lanes]
+    return profile.model_copy(update={"lanes": tuple(lanes)})

@@ -90,7 +90,7 @@ class MeasureRole:
         if self.target is None:
             raise LaneError(f"{measurement.part} cannot be timed: this lane has loaded no target")
         if measurement.is_aside:
-            return self._prepare_aside(self.target, replace(measurement, repeats=1))
+            return self._prepare_aside(self.target, replace(measurement, repeats=1, warm_up=0))
         return TargetParts(self.target, measurement).prepare()
 
     def _prepare_aside(self, target: TargetModel, measurement: Measurement) -> Prepared:

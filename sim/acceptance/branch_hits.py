@@ -54,14 +54,18 @@ class RootRanks:
         branch = np.full(len(at), MISS, dtype=np.int64)
         if schedule.uses_exit:
             following, _ = self._table(schedule.exit_layer, schedule)
-            branch[following[at] < schedule.exit_roots_per_row[-1]] = FROM_EXIT
+            found: NDArray[np.bool_] = following[at] < schedule.exit_roots_per_row[-1]
+            if schedule.root_source == "hybrid":
+                last = np.flatnonzero(following[at] == schedule.exit_top_k)
+                found[last] = self._moves_up(schedule, at[last], np.full(len(last), NO_TOKEN))
+            branch[found] = FROM_EXIT
         if schedule.root_source != "exit":
             following, _ = self._table(None, schedule)
             branch[following[at] < schedule.draft_roots_per_row[-1]] = FROM_DRAFT
         return branch
 
-    def mean_exit_roots(self, schedule: Schedule) -> int:
-        """Exit roots of a `hybrid` round that are not the draft's already, one at least.
+    def mean_exit_roots(self, schedule: Schedule, num_drafted: int) -> int:
+        """Exit roots of a `hybrid` round with such a window that are not the draft's already, one at least.
 
         The mean over the text's positions, taken for each row of the window: what would be found after the
         accepted prefix was not recorded.
@@ -70,7 +74,7 @@ class RootRanks:
         if key not in self._fresh:
             self._fresh[key] = self._fresh_roots(schedule)
         in_window, after_it = self._fresh[key]
-        return max(1, round(schedule.num_speculative_tokens * in_window + after_it))
+        return max(1, round(num_drafted * in_window + after_it))
 
     def _fresh_roots(self, schedule: Schedule) -> tuple[float, float]:
         """Mean number of exit roots in a row that are not the draft's: in the window, and after it."""
@@ -102,15 +106,18 @@ class RootRanks:
         rank, place = self._ranks(schedule.exit_layer, schedule, at, accepted)
         found: NDArray[np.bool_] = rank < np.array(schedule.exit_roots_per_row)[accepted]
         if schedule.root_source == "hybrid":
-            # The last candidate that was sent moves up if the draft has one of those before it for a root.
-            top_k = schedule.exit_top_k
-            last = np.flatnonzero((rank == top_k) & (place == top_k))
+            last = np.flatnonzero((rank == schedule.exit_top_k) & (place == schedule.exit_top_k))
             refused = self._joined.drafts(schedule).refused[at[last]]
             drafted = np.where(accepted[last] < schedule.num_speculative_tokens, refused, NO_TOKEN)
-            row = at[last] + accepted[last]
-            before = self._joined.candidates(schedule.exit_layer)[row, :top_k]
-            found[last] = _is_in(before, self._draft_roots(row, drafted, schedule.draft_top_k)).any(axis=1)
+            found[last] = self._moves_up(schedule, at[last] + accepted[last], drafted)
         return found
+
+    def _moves_up(self, schedule: Schedule, row: Ints, drafted: Ints) -> NDArray[np.bool_]:
+        """Whether an exit's last candidate gets a root: if the draft has one of those before it for a root, [R]."""
+        before = self._joined.candidates(schedule.exit_layer)[row, : schedule.exit_top_k]
+        is_known = _is_in(before, self._draft_roots(row, drafted, schedule.draft_top_k))
+        moves_up: NDArray[np.bool_] = np.logical_or.reduce(is_known, axis=1)
+        return moves_up
 
     def _ranks(self, exit_layer: int | None, schedule: Schedule, at: Ints, accepted: Ints) -> tuple[Ints, Ints]:
         """(rank without the drafted token, place with it) of the target's token among a source's candidates.

@@ -92,15 +92,25 @@ class Replay:
             self.record.check(schedule)
 
     def shape(self, schedule: Schedule) -> RoundShape:
-        """See `Acceptance`; the exit's roots of `hybrid` are an estimate, see `RootRanks.mean_exit_roots`."""
+        """See `Acceptance`; the exit's roots of `hybrid` are an estimate, see `num_exit_roots`."""
         record = self.record
         if schedule.is_tree:
             return tree_shape(schedule, record.trees[record.tree(schedule)].paths)
-        num_roots = sum(schedule.exit_roots_per_row)
+        num_tokens = schedule.num_speculative_tokens
+        num_roots = self.num_exit_roots(schedule, num_tokens)
+        return RoundShape(num_tokens, num_roots, branch_steps=self._branch_steps(schedule))
+
+    def num_exit_roots(self, schedule: Schedule, num_drafted: int) -> int:
+        """Branches that the exit starts in rounds with a window of all its tokens, or none.
+
+        Without a window there is one row, that after a window that was accepted whole. Of `hybrid` it is an estimate,
+        see `RootRanks.mean_exit_roots`.
+        """
         if schedule.root_source == "hybrid":
             self._check(schedule)
-            num_roots = self._roots.mean_exit_roots(schedule)
-        return RoundShape(schedule.num_speculative_tokens, num_roots, branch_steps=self._branch_steps(schedule))
+            return self._roots.mean_exit_roots(schedule, num_drafted)
+        budget = schedule.exit_roots_per_row
+        return sum(budget) if num_drafted else budget[-1]
 
     def answers(self, schedule: Schedule, max_new_tokens: int | None) -> list[Answers]:
         """See `Acceptance`."""

@@ -42,8 +42,12 @@ class Guessing(NamedTuple):
             num_drafted += 1 + min(int(hits[num_drafted - 1]), num_guesses)
         return tuple(rows)
 
+    def rows_by_step(self, prompt_R: Ints, position_R: Ints) -> Ints:
+        """The same for many rounds at once, [steps, rounds]; no rows where a window is complete."""
+        return self._rows(self.starts[prompt_R] + position_R)
+
     def counts(self, prompt_R: Ints, position_R: Ints) -> Ints:
-        """The same for many rounds at once.
+        """Steps by how much they verify, for many rounds at once.
 
         Of the steps that are left once some were done, those with so many guesses: [steps done, rounds, guesses].
         Before the first step they are those after it.
@@ -63,13 +67,20 @@ class Guessing(NamedTuple):
         return tuple(left[1].mean(axis=0).tolist())
 
     def _counts(self, at_R: Ints) -> Ints:
-        hits_RW = self.hits_TW[at_R]
         counts = np.zeros((self.num_tokens + 1, len(at_R), self.num_streams + 1), dtype=np.int64)
+        for step, rows_R in enumerate(self._rows(at_R), 1):
+            [at_work] = np.nonzero(rows_R)
+            counts[: step + 1, at_work, rows_R[at_work] - 1] += 1
+        return counts
+
+    def _rows(self, at_R: Ints) -> Ints:
+        hits_RW = self.hits_TW[at_R]
+        rows = np.zeros((self.num_tokens - 1, len(at_R)), dtype=np.int64)
         num_drafted = np.ones(len(at_R), dtype=np.int64)
-        for step in range(1, self.num_tokens):
+        for rows_R in rows:
             [at_work] = np.nonzero(num_drafted < self.num_tokens)
             last = num_drafted[at_work] - 1
             num_guesses = np.minimum(self.num_streams, self.num_tokens - 2 - last)
-            counts[: step + 1, at_work, num_guesses] += 1
+            rows_R[at_work] = 1 + num_guesses
             num_drafted[at_work] += 1 + np.minimum(hits_RW[at_work, last], num_guesses)
-        return counts
+        return rows

@@ -13,6 +13,7 @@ always if the context does not matter.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +28,25 @@ class Passes:
     Shape legend: S sequences in some pass, N passes.
     """
 
-    def __init__(self, of_S: Ints, contexts_S: Ints, num_passes: int) -> None:
+    def __init__(self, of_S: Ints, contexts_S: Ints | Floats, num_passes: int) -> None:
         """Sequence s takes part in pass `of_S[s]`, with `contexts_S[s]` tokens in its cache."""
         self._of, self._contexts, self._num_passes = of_S, contexts_S.astype(np.float64), num_passes
         lowest = np.full(num_passes, np.inf)
         np.minimum.at(lowest, of_S, self._contexts)
         self._lowest = np.where(np.isfinite(lowest), lowest, 0.0)
+
+    @property
+    def num_passes(self) -> int:
+        """How many there are."""
+        return self._num_passes
+
+    def of_each(self, values_N: NDArray[Any]) -> NDArray[Any]:
+        """What is true of a sequence's pass, [S]."""
+        return values_N[self._of]
+
+    def some(self, which_S: NDArray[np.bool_]) -> Passes:
+        """Those sequences alone, in the same passes."""
+        return Passes(self._of[which_S], self._contexts[which_S], self._num_passes)
 
     def with_contexts(self, contexts_S: Ints) -> Passes:
         """The same passes with other tokens in the caches."""

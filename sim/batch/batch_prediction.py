@@ -24,9 +24,9 @@ from hwprofiles.profile import Profile
 from sim.acceptance.acceptance_model import Acceptance
 from sim.acceptance.replay import Replay, as_acceptance
 from sim.batch.batch_cost import Passes
-from sim.batch.batch_rollouts import rollout_seconds
 from sim.batch.mirror_batch import mirror_seconds
 from sim.batch.sequences import BatchRounds, batch_rounds
+from sim.batch.window_steps import Drafting, rollout_seconds
 from sim.cost.cost_model import Floats, Ints, LaneCost
 from sim.cost.durations import DurationTables
 from sim.cost.round_plan import RoundPlan
@@ -75,24 +75,22 @@ def predict_batch(
     Raises:
         ProfileError: the profile lacks what the schedule uses (`OutOfRangeError`: passes of so many rows).
         RecordError: the acceptance does not cover the schedule.
-        ConfigError: the batch size is none, or the schedule is not played in batches: a draft with streams, a target
-            that drafts itself, and `mirror` with features or with both root sources.
+        ConfigError: the batch size is none, or the acceptance is drawn round by round (`DrawnAcceptance`).
     """
     replay = _replay(acceptance)
     if not 1 <= batch_size <= MAX_BATCH:
         raise ConfigError(f"batch_size is {batch_size}: it is 1..{MAX_BATCH}")
-    if reason := not_in_batches(schedule):
-        raise ConfigError(reason)
     tables = DurationTables(profile, replay.contexts(max_new_tokens), costs)
     rounds = batch_rounds(schedule, replay, max_new_tokens)
     batch = rounds.sequence // batch_size
     first, pass_of, num_passes = _passes(batch, rounds.number)
     passes = Passes(pass_of, rounds.context, num_passes)
     plan = RoundPlan.of(schedule, replay.shape(schedule), profile.num_layers)
+    drafting = Drafting(plan, tables.cost(plan.draft_lane), replay.guessing(schedule))
     if schedule.traits.overlaps:
-        seconds = mirror_seconds(schedule, tables, plan, rounds, passes)
+        seconds = mirror_seconds(schedule, tables, drafting, replay, rounds, passes)
     else:
-        seconds = _seconds_in_turn(schedule, tables, plan, rounds, passes)
+        seconds = _seconds_in_turn(schedule, tables, drafting, rounds, passes)
     ends_s = _ends(seconds, first)
     last = np.flatnonzero(rounds.is_last)
     num_tokens = int(rounds.num_committed.sum())
@@ -149,17 +147,6 @@ def switch_off_at(best: Mapping[int, BatchPrediction]) -> int | None:
     return off
 
 
-def not_in_batches(schedule: Schedule) -> str | None:
-    """Why a schedule is not played in batches; None if it is."""
-    if schedule.draft_streams:
-        return "batches of a draft with streams are not simulated"
-    if schedule.traits.drafts_itself:
-        return f"batches of {schedule.method} are not simulated"
-    if schedule.traits.overlaps and (schedule.exit_features or schedule.root_source == "hybrid"):
-        return "batches of mirror are simulated with root sources exit and draft, without features"
-    return None
-
-
 def _replay(acceptance: Acceptance | AcceptanceRecord) -> Replay:
     found = as_acceptance(acceptance)
     if not isinstance(found, Replay):
@@ -185,17 +172,19 @@ def _ends(seconds: Floats, first: Ints) -> Floats:
 
 
 def _seconds_in_turn(
-    schedule: Schedule, tables: DurationTables, plan: RoundPlan, rounds: BatchRounds, passes: Passes
+    schedule: Schedule, tables: DurationTables, drafting: Drafting, rounds: BatchRounds, passes: Passes
 ) -> Floats:
-    """Rounds in which draft and target take turns, [passes]."""
-    profile = tables.profile
-    target = profile.lane(plan.target_lane)
+    """Rounds in which draft and target take turns, or the target drafts itself, [passes]."""
+    plan, profile = drafting.plan, tables.profile
+    target, cost = profile.lane(plan.target_lane), tables.cost(plan.target_lane)
     rows = rounds.num_drafted + 1
-    seconds = passes.seconds(tables.cost(plan.target_lane), plan.segments[-1].calls, rows)
+    seconds = passes.seconds(cost, plan.segments[-1].calls, rows)
     seconds += target.dispatch_s + profile.round_overhead_s
     if plan.waits_for_draft:
         seconds += target.wake_s
+    if plan.streams:
+        return seconds + passes.seconds(cost, {plan.streams: 1}, rows)
     if plan.step is None:
         return seconds
     seconds += profile.lane(plan.draft_lane).dispatch_s
-    return seconds + rollout_seconds(schedule, tables, plan, rounds, passes)
+    return seconds + rollout_seconds(schedule, tables, drafting, rounds, passes)

@@ -24,22 +24,34 @@ class BatchRounds(NamedTuple):
     Attributes:
         sequence: which one, from 0.
         number: of the round within its sequence, from 0.
+        position: new tokens committed before it.
         context: committed tokens, prompt included, minus one.
         num_drafted: tokens in the window.
         num_accepted: of them.
         num_committed: tokens appended.
-        is_hit: whether a branch has the outcome; false where nothing prepares any.
+        branch: which source's branch has the outcome; `MISS` where nothing prepares any, and in last rounds.
         is_last: whether the sequence ends with it.
     """
 
     sequence: Ints
     number: Ints
+    position: Ints
     context: Ints
     num_drafted: Ints
     num_accepted: Ints
     num_committed: Ints
-    is_hit: NDArray[np.bool_]
+    branch: Ints
     is_last: NDArray[np.bool_]
+
+    @property
+    def is_hit(self) -> NDArray[np.bool_]:
+        """Whether a branch has the outcome."""
+        is_hit: NDArray[np.bool_] = self.branch != MISS
+        return is_hit
+
+    def some(self, which: NDArray[np.bool_]) -> BatchRounds:
+        """Those of them alone."""
+        return BatchRounds._make(values[which] for values in self)
 
 
 def batch_rounds(schedule: Schedule, acceptance: Replay, max_new_tokens: int | None) -> BatchRounds:
@@ -51,11 +63,12 @@ def batch_rounds(schedule: Schedule, acceptance: Replay, max_new_tokens: int | N
     return BatchRounds(
         sequence=walk.prompt,
         number=np.arange(len(walk.prompt)) - first[walk.prompt],
+        position=walk.position,
         context=walk.context,
         num_drafted=walk.num_drafted,
         num_accepted=walk.num_accepted,
         num_committed=walk.num_committed,
-        is_hit=np.zeros(len(walk.prompt), dtype=np.bool_),
+        branch=np.full(len(walk.prompt), MISS),
         is_last=walk.is_last,
     )
 
@@ -94,10 +107,11 @@ def _round(
     return BatchRounds(
         sequence=sequence,
         number=np.full(len(sequence), number),
+        position=position,
         context=texts.prompt_lengths[sequence] + position - 1,
         num_drafted=np.where(has_window, schedule.num_speculative_tokens, 0),
         num_accepted=accepted,
         num_committed=np.minimum(accepted + 1, left),
-        is_hit=(branches != MISS) & ~is_last,
+        branch=np.where(is_last, MISS, branches),
         is_last=is_last,
     )

@@ -36,11 +36,14 @@ def carried_lane(lane: LaneProfile, measured_on: RooflineCost, to: RooflineCost,
         msg = f"lane {lane.name!r} is carried with the models it was measured with, not with others"
         raise ProfileError(msg)
     tables: dict[str, Any] = {kind: _carried(table, Part(kind), measured_on, to) for kind, table in _measured(lane)}
+    steps, carried_steps = lane.draft_step, tables.get("draft_step")
+    colder = carried_steps.seconds[0][0] / steps.seconds[0][0] if steps and carried_steps else 0.0
     exits = {layer: _carried(table, Part("exit", layer), measured_on, to) for layer, table in lane.exit.items()}
     return LaneProfile(
         name=name,
         device=to.device.name,
         dispatch_s=to.device.graph_s or lane.dispatch_s,
+        draft_wake_s=lane.draft_wake_s * colder,
         exit=exits,
         relative_error=hypot(lane.relative_error, measured_on.device.reading_error, to.device.reading_error),
         **tables,

@@ -15,6 +15,7 @@ import numpy as np
 
 from decoding.errors import ConfigError, ProfileError
 from decoding.schedule import Schedule
+from decoding.trace import Work
 from hwprofiles.bounds import LONGEST_S, MOST_SLOWDOWN
 from hwprofiles.profile import Profile
 from sim.cost.contention import PairContention, Slowdown
@@ -160,7 +161,11 @@ class DurationTables:
             for operation, more in zip(plan.segments, streams_s, strict=True)
         ]
         if plan.waits_for_draft:
-            segments_s[0] = work_in_ticks(segments_s[0] + self.profile.lane(target).wake_s)
+            wake_s = self.profile.lane(target).wake_s
+            segments_s = [
+                seconds if operation.work is Work.SUFFIX else work_in_ticks(seconds + wake_s)
+                for operation, seconds in zip(plan.segments, segments_s, strict=True)
+            ]
         parts = [(target, part) for operation in plan.segments for part in operation.calls]
         drafting = [self._facts(draft, part) for part in plan.drafting_parts]
         if plan.most_rows != plan.step_rows:
@@ -200,10 +205,18 @@ class DurationTables:
         """First steps of rollouts, later ones, and all of them together: `catch_up_s`, `later_s` and `rollout_s`."""
         key = plan.draft_lane, plan.step, plan.first_rows, plan.later_rows
         if key not in self._rollouts:
-            first_s = np.array([self._step_s(plan, count) for count in plan.first_rows])
+            wake_s = self.waking_s(plan)
+            first_s = np.array([work_in_ticks(self._step_s(plan, count) + wake_s) for count in plan.first_rows])
             later_s = tuple(self._step_s(plan, count) for count in plan.later_rows)
             self._rollouts[key] = first_s, later_s, first_s + sum(later_s)
         return self._rollouts[key]
+
+    def waking_s(self, plan: RoundPlan) -> float:
+        """What the first step of a rollout takes more than later ones of as many rows."""
+        if plan.step is None:
+            return 0.0
+        head = plan.step.drafter if plan.step.kind == "head_step" else None
+        return self.profile.lane(plan.draft_lane).rollout_wake_s(head)
 
     def _branch_s(self, plan: RoundPlan, kind: StepKind, rows: int) -> Floats:
         """A step of branches, or one that drafts a token for one."""

@@ -77,6 +77,21 @@ def test_on_one_lane_both_models_share_its_dispatch() -> None:
     assert trace.decode_s == 17
 
 
+def test_the_first_step_of_a_rollout_takes_what_it_finds_cold() -> None:
+    draft = lane("draft").model_copy(update={"draft_wake_s": 4.0, "head_wake_s": {"head": 6.0}})
+    trace = play(speculative(), machine(lane("target"), draft), record(prompt("1011")))
+    assert drafting(trace) == [
+        ("rollout_step", 0, 5, 1),
+        ("rollout_step", 5, 6, 1),
+        ("rollout_step", 17, 22, 1),
+        ("rollout_step", 22, 23, 1),
+    ]
+    missed = play(mirror("draft"), machine(lane("target"), draft), record(prompt("000")))
+    steps = [(end - start, work) for work, start, end, _ in drafting(missed)]
+    assert steps.count((5, "rollout_step")) == steps.count((1, "rollout_step")) == 3
+    assert {taken for taken, work in steps if work != "rollout_step"} == {1}
+
+
 TREE_TEXT = np.array([[2, 5, 9], [-1, -1, -1], [0, 1, -1], [3, -1, -1], [1, 2, -1], [0, -1, -1]], dtype=np.int32)
 """Places of the nodes that stand, from each position of a text of six tokens."""
 

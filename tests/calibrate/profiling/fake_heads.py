@@ -77,8 +77,9 @@ class TreeRun(FakeRun):
         window = Window((1,) * schedule.tree_size, parents=(-1,) * schedule.tree_size)
         for index in range(max_new_tokens):
             steps = (1, schedule.tree_top_k, schedule.tree_top_k) if schedule.tree_top_k else (1,)
-            for rows in steps if schedule.draft_lane else ():
-                step_s = (
+            for level, rows in enumerate(steps if schedule.draft_lane else ()):
+                wake_s = 0.0 if level else self.draft.draft_wake_s
+                step_s = wake_s + (
                     self.engine.level_of.get(schedule.draft_lane, LEVEL)
                     * self.engine.head_s(schedule.drafter, rows)
                     / speed

@@ -41,7 +41,8 @@ class Laws:
 
     In a run the target takes `target_in_run` times as long as in a loop, and `target_contended` times that while a
     draft works. The draft takes `step_in_run` times a loop's time in a run, and `step_contended` times the loop's
-    while a target works: its cache is lost only once. Steps of branches take `branch_in_run` times that.
+    while a target works: its cache is lost only once. Steps of branches take `branch_in_run` times that. The first step
+    of a rollout takes `draft_wake_s` more in a run.
     """
 
     speed: float = 1.0
@@ -50,6 +51,7 @@ class Laws:
     target_contended: float = 1.0
     step_contended: float = 1.0
     branch_in_run: float = 1.0
+    draft_wake_s: float = 0.0
 
     def layer_s(self, rows: int, context: int) -> float:
         return (1e-3 + 1e-4 * rows + 1e-6 * rows * context) / self.speed
@@ -321,6 +323,7 @@ class FakeRun:
                 step_rows = 3 if schedule.exit_features and step == 0 else 1
                 features = step_rows > 1
                 seconds = self.draft.step_in_run * self.draft.step_s(step_rows, self.context, with_features=features)
+                seconds += self.draft.draft_wake_s if step == 0 else 0.0
                 self.span(schedule.draft_lane, Work.ROLLOUT_STEP, seconds, index, step_rows)
             self.span(schedule.target_lane, Work.VERIFY, self.alone_s("verify", rows), index, rows)
             return

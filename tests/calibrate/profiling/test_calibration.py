@@ -176,6 +176,16 @@ def test_tables_are_at_the_level_of_real_runs() -> None:
         assert lane.draft_step_features.at(4, 100) == pytest.approx(in_run, rel=0.03)
 
 
+def test_first_steps_of_rollouts_are_priced_by_what_they_find_cold() -> None:
+    engine = machine(step_in_run=1.2, draft_wake_s=2e-3)
+    profile = calibrate(engine, task(exit_features=(1, 3)))
+    for lane in profile.lanes:
+        assert lane.draft_wake_s == pytest.approx(2e-3, rel=0.1)
+        in_run = 1.2 * engine.laws[lane.name].step_s(1, 100)
+        assert lane.draft_step.at(1, 100) == pytest.approx(in_run, rel=0.02)
+    assert profile.relative_error == pytest.approx(0, abs=5e-3)
+
+
 def test_what_steps_of_branches_take_more_in_runs_is_added_whatever_their_number() -> None:
     """The runs have steps of eight branches."""
     engine = machine(step_in_run=1.2, branch_in_run=1.1, step_contended=1.3)

@@ -1,12 +1,12 @@
 """Calibration of lanes of compiled graphs: every part of a target, its draft and a head is timed."""
 
-from calibrate.profiling.calibration import calibrate
 from calibrate.profiling.model_sizes import ModelSizes
 from calibrate.profiling.task import CalibrationTask
 from hwprofiles.host import LaneCores
 from hwprofiles.profile import load_profile
 from runtime.drafters.medusa.folder import save_medusa
 from runtime.models.config import ModelConfig
+from tests.calibrate.tiny_calibration import calibrate_tiny
 from tests.runtime.thread_lanes import thread_engine
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
 from tests.tiny_heads import tiny_medusa
@@ -44,7 +44,7 @@ def test_two_compiled_lanes_give_a_profile_of_every_part(tmp_path, monkeypatch) 
         left_out=(LEFT_OUT,),
     )
     with thread_engine(lanes=LANES, dtype="int8", **folders) as engine:
-        calibration = calibrate(engine, task)
+        calibration = calibrate_tiny(engine, task)
     profile = calibration.save(tmp_path / "profile.yaml")
     assert load_profile(tmp_path / "profile.yaml") == profile
     assert (profile.dtype, profile.is_row_invariant) == ("int8", True)

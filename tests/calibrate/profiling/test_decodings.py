@@ -6,12 +6,12 @@ from math import log
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrate.fitting.ratios import Ratio
 from calibrate.profiling.anchors import Anchors
-from calibrate.profiling.decodings import compare, decode, gaps_s, level, span_seconds, whole
+from calibrate.profiling.decodings import compare, decode, first_step, gaps_s, level, span_seconds, whole
 from calibrate.profiling.run_anchors import RunAnchors
 from calibrate.profiling.samples import Run
 from decoding.errors import OutOfRangeError
@@ -167,10 +167,60 @@ def test_a_target_that_has_waited_for_another_lane_takes_what_waking_up_takes_mo
     assert more_s(PLAIN, Work.VERIFY) == more_s(MIRROR, Work.SUFFIX) == 0
 
 
+def test_only_the_first_step_of_a_rollout_takes_what_waking_up_takes_more() -> None:
+    eagle = Schedule(**DRAFTING, method="eagle2", drafter="mine", tree_size=4, tree_top_k=4)
+    profile = profile_of({"cpu0": Laws(), "cpu1": Laws()})
+    heads = {"mine": profile.lanes[1].draft_step, "other": profile.lanes[1].draft_step}
+    waking = {"draft_wake_s": 2e-3, "head_wake_s": {"mine": 3e-3, "other": 9e-3}}
+    lanes = [lane.model_copy(update={"heads": heads}) for lane in profile.lanes]
+    before = profile.model_copy(update={"lanes": tuple(lanes)})
+    after = before.model_copy(update={"lanes": (lanes[0], lanes[1].model_copy(update=waking))})
+
+    def more_s(schedule: Schedule, *, starts: bool) -> float:
+        span = Span("cpu1", Work.ROLLOUT_STEP, 0, 1, 1, 2)
+        first, second = (span_seconds(schedule, span, 100, one, starts_rollout=starts) for one in (after, before))
+        return first - second
+
+    for schedule, wake_s in ((SPECULATIVE, 2e-3), (WITH_FEATURES, 2e-3), (eagle, 3e-3)):
+        assert more_s(schedule, starts=True) == pytest.approx(wake_s)
+        assert more_s(schedule, starts=False) == 0
+
+
 @pytest.mark.parametrize(("rows", "context"), [(10, 100), (1, 221)])
 def test_sizes_that_were_not_measured_are_not_guessed(rows: int, context: int) -> None:
     with pytest.raises(OutOfRangeError):
         span_seconds(PLAIN, Span("cpu0", Work.VERIFY, 0, 1, 1, rows), context, profile_of({"cpu0": Laws()}))
+
+
+# First steps
+
+
+@pytest.mark.parametrize("schedule", [SPECULATIVE, WITH_FEATURES])
+@given(level_in_run=st.floats(0.7, 1.4), wake_s=st.floats(-1e-3, 4e-3), slower=st.floats(1, 2))
+@settings(deadline=None, max_examples=20)
+def test_what_first_steps_take_more_is_told_from_the_level_of_all_steps(schedule, level_in_run, wake_s, slower) -> None:
+    """Their rows differ from those of later steps, and so does the speed of the machine from that of the profile."""
+    weather = Weather(slow=slower, fast_s=1e-9, slow_s=1e9)
+    run, profile = run_of(schedule, weather=weather, step_in_run=level_in_run, draft_wake_s=level_in_run * wake_s)
+    found = first_step(run, "cpu1", profile, 5e-3)
+    assert found is not None
+    assert found.value == pytest.approx(1 + wake_s / 5e-3)
+
+
+@pytest.mark.parametrize(
+    "schedule", [PLAIN, MIRROR, SPECULATIVE.model_copy(update={"num_speculative_tokens": 1})], ids=str
+)
+def test_rollouts_of_one_step_say_nothing_of_first_ones(schedule: Schedule) -> None:
+    run, profile = run_of(schedule, draft_wake_s=2e-3)
+    assert first_step(run, "cpu1", profile, 5e-3) is None
+
+
+def test_a_level_is_what_steps_take_beyond_waking_up() -> None:
+    run, profile = run_of(SPECULATIVE, step_in_run=1.2, draft_wake_s=1.2 * 2e-3)
+    lanes = tuple(lane.model_copy(update={"draft_wake_s": 2e-3}) for lane in profile.lanes)
+    known = profile.model_copy(update={"lanes": lanes})
+    assert value_of(level(run, "cpu1", (Work.ROLLOUT_STEP,), known)) == pytest.approx(1.2)
+    assert value_of(level(run, "cpu1", (Work.ROLLOUT_STEP,), profile)) > 1.21
 
 
 # Levels

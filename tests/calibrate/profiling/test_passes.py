@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from calibrate.profiling.calibration import calibrate
 from calibrate.profiling.fitted_profile import fitted_profile
 from calibrate.profiling.passes import Measuring
-from calibrate.profiling.samples import Samples
+from calibrate.profiling.samples import Cell, Samples
 from calibrate.profiling.task import CalibrationTask
+from decoding.errors import ProfileError
+from hwprofiles.profile import Profile
 from tests.calibrate.profiling.fake_heads import HeadEngine
-from tests.calibrate.profiling.fake_machine import FakeEngine, Laws, Weather
+from tests.calibrate.profiling.fake_machine import NUM_LAYERS, FakeEngine, Laws, Weather
 from tests.calibrate.profiling.test_calibration import CONTEXTS, HEADS, SPEEDS, machine, task
 
 ANCHOR_CONTEXT = sum(CONTEXTS) // 2
@@ -150,6 +152,56 @@ def test_nothing_is_decoded_again_once_the_checks_are_right() -> None:
     assert set(added) == {schedule}
     # runs that take 1.3 times as long are found 23 % too fast; as many more that do not halve that
     assert 0 < len(added) < len(disturbed)
+
+
+def test_a_table_that_is_wrong_at_one_width_is_mended_before_its_checks_are_decoded_again() -> None:
+    """Spikes that fell on one cell: no level can take that out."""
+    engine = machine()
+    asked = task(time_s=300.0)
+    measuring = Measuring(engine, asked, lambda _step, _share: None, engine.clock)
+    measuring.run_passes()
+    samples = measuring.samples
+    rows = next(run.schedule.num_rows for run in samples.runs if run.is_check and run.schedule.method == "speculative")
+
+    def is_wrong(cell: Cell) -> bool:
+        return (cell.lane, cell.measurement.part, cell.measurement.rows) == ("cpu0+1", "verify", rows)
+
+    for place, visit in enumerate(samples.visits):
+        if is_wrong(visit.cell):
+            samples.visits[place] = replace(visit, seconds=tuple(1.5 * one for one in visit.seconds))
+
+    def over_truth() -> float:
+        lane, laws = fitted_profile(asked, samples).lane("cpu0+1"), engine.laws["cpu0+1"]
+        return lane.verify_s(NUM_LAYERS, rows, 20) / laws.target_s("verify", rows, 20, None)
+
+    before = over_truth()
+    assert before > 1.3
+    num_visits = len(samples.visits)
+    measuring.decode_again(partial(fitted_profile, asked))
+    added = [visit.cell for visit in samples.visits[num_visits:]]
+    assert {cell.lane for cell in added} == {"cpu0+1"}
+    assert {cell.measurement.part for cell in added} == {"verify"}
+    assert any(map(is_wrong, added))
+    assert 0 < over_truth() - 1 < 0.7 * (before - 1), "until the check, which has a draft too, is no longer far off"
+
+
+@pytest.mark.parametrize(("limit_s", "times"), [(300.0, 2), (0.0, 0)])
+def test_what_no_profile_comes_out_of_is_timed_again_while_there_is_time(limit_s: float, times: int) -> None:
+    engine = machine()
+    asked = task(time_s=limit_s)
+    measuring = Measuring(engine, asked, lambda _step, _share: None, engine.clock)
+    measuring.run_passes()
+    before = Counter(visit.cell for visit in measuring.samples.visits)
+    refused = iter(range(2))
+
+    def profile_of(samples: Samples) -> Profile:
+        if next(refused, None) is not None:
+            raise ProfileError("it was noise that was timed")
+        return fitted_profile(asked, samples)
+
+    measuring.decode_again(profile_of)
+    added = Counter(visit.cell for visit in measuring.samples.visits) - before
+    assert added == {cell: times for cell in before if times}
 
 
 # Progress

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from calibrate.profiling.calibration import calibrate
 from calibrate.profiling.fitted_profile import fitted_profile
 from calibrate.profiling.model_sizes import ModelSizes
 from calibrate.profiling.samples import load_samples
@@ -14,6 +13,7 @@ from runtime.drafters.streams.folder import save_streams
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.models.config import ModelConfig
+from tests.calibrate.tiny_calibration import calibrate_tiny
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
 from tests.tiny_eagle import KEPT, tiny_eagle3
 from tests.tiny_models import tiny_streams, tiny_target
@@ -45,7 +45,7 @@ def test_two_real_lanes_give_a_profile_of_every_part(tmp_path: Path) -> None:
     )
     specs = [LaneSpec(name=lane.name) for lane in lanes]
     with Engine(target, lanes=specs, drafter_folder=drafter, exits_folder=exits, dtype="float32") as engine:
-        calibration = calibrate(engine, task)
+        calibration = calibrate_tiny(engine, task)
     profile = calibration.save(tmp_path / "profile.yaml")
     assert load_profile(tmp_path / "profile.yaml") == profile
     again = fitted_profile(task, load_samples(tmp_path / profile.samples))

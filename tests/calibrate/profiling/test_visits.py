@@ -92,10 +92,10 @@ def test_no_more_than_two_parts_of_the_target_or_four_short_ones_share_their_anc
 
 
 def test_lanes_take_turns_of_a_few_blocks_and_an_anchor_serves_two_of_them() -> None:
-    cells = {"cpu0": [Cell("cpu0", verify(1 + rows)) for rows in range(8)], "cpu1": [Cell("cpu1", verify(1))]}
+    cells = {"cpu0": [Cell("cpu0", verify(1 + rows)) for rows in range(10)], "cpu1": [Cell("cpu1", verify(1))]}
     visits = [(lane, 0 if is_anchor(of) else of.rows) for lane, of in visited(cells)[0].visits]
-    first = [("cpu0", at) for at in (0, 1, 2, 0, 3, 4, 0, 5, 6, 0)]
-    assert visits == [*first, *(("cpu1", at) for at in (0, 1, 0)), *(("cpu0", at) for at in (0, 7, 8, 0))]
+    first = [("cpu0", at) for at in (0, 1, 2, 0, 3, 4, 0, 5, 6, 0, 7, 8, 0)]
+    assert visits == [*first, *(("cpu1", at) for at in (0, 1, 0)), *(("cpu0", at) for at in (0, 9, 10, 0))]
 
 
 @FEW

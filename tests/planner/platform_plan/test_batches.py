@@ -17,13 +17,13 @@ from sim.acceptance.assumed import Bernoulli
 from sim.cost.roofline import StoredModel
 
 
-def planned(rate=None, changes=None):
+def planned(given=None, changes=None):
     machine = load_platform("lunar-lake")
     question = assumed_question(
         with_overrides(machine, changes) if changes else machine,
         StoredModel(shape=model_shape("qwen3-14b"), weights="int4"),
         StoredModel(shape=model_shape("qwen3-0.6b"), weights="int4"),
-        given=None if rate is None else Bernoulli(rate),
+        given=given,
         num_prompt_tokens=64,
         num_new_tokens=24,
     )
@@ -54,6 +54,12 @@ def test_of_one_sequence_in_turn_it_is_what_the_plan_says(plan, batches):
     same = next(one for one in plan.ranking if one.schedule == alone.drafting.schedule)
     assert not same.schedule.traits.overlaps
     assert 1 / alone.drafting.tokens_per_s == pytest.approx(same.tpot_s, rel=1e-3)
+
+
+def test_a_draft_with_streams_is_asked_with_them_and_without():
+    found = plan_batches(planned(Bernoulli(0.9, stream_rates=(0.9, 0.9))), (2,))
+    assert "streams" not in " ".join(found.left_out)
+    assert found.choices[2].drafting.schedule.draft_streams == 2
 
 
 def test_more_sequences_make_more_tokens_together_and_fewer_each(batches):
@@ -100,7 +106,7 @@ def test_a_device_that_is_compiled_for_fewer_rows_is_left_out_by_name(batches):
 
 
 def test_a_draft_that_is_never_right_pays_at_no_size():
-    found = plan_batches(planned(rate=0.0001), (1, 4))
+    found = plan_batches(planned(Bernoulli(0.0001)), (1, 4))
     assert found.switch_off_at == 1
     assert all(choice.speedup < 1 for choice in found.choices.values())
 

@@ -28,6 +28,20 @@ def test_only_that_part_of_the_time_shrinks(record, part, name):
     assert after == pytest.approx(before)
 
 
+def test_what_a_draft_finds_cold_is_the_draft_too(record):
+    profile = machine()
+    waking = {"draft_wake_s": 3e-3, "head_wake_s": {"eagle-3": 2e-3}}
+    lanes = tuple(lane.model_copy(update=waking) for lane in profile.lanes)
+    profile = profile.model_copy(update={"lanes": lanes})
+    before = predict(SYNCHRONOUS, profile, record).bottlenecks._asdict()
+    after = predict(SYNCHRONOUS, with_speed(profile, "draft", 2.0), record).bottlenecks._asdict()
+    assert before["draft"] > predict(SYNCHRONOUS, machine(), record).bottlenecks.draft
+    assert after.pop("draft") == pytest.approx(before.pop("draft") / 2)
+    assert after == pytest.approx(before)
+    assert with_speed(profile, "draft", 2.0).lanes[0].head_wake_s == {"eagle-3": 1e-3}
+    assert with_speed(profile, "target", 2.0).lanes[0].draft_wake_s == 3e-3
+
+
 def test_streams_of_the_draft_are_the_draft_too():
     record = acceptance_record(num_prompts=2, num_streams=2)
     schedule = SYNCHRONOUS.model_copy(update={"draft_streams": 2})

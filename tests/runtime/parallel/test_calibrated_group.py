@@ -1,6 +1,5 @@
 """A lane of two ranks is calibrated and predicted like any other."""
 
-from calibrate.profiling.calibration import calibrate
 from calibrate.profiling.model_sizes import ModelSizes
 from calibrate.profiling.task import CalibrationTask
 from decoding.schedule import Schedule
@@ -13,6 +12,7 @@ from runtime.models.config import ModelConfig
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
 from sim.evaluator import evaluate
+from tests.calibrate.tiny_calibration import calibrate_tiny
 
 GROUP = "one-2ranks"
 
@@ -41,7 +41,7 @@ def test_a_group_gives_the_profile_of_a_lane(tiny_folders, tmp_path) -> None:
         exits_folder=tiny_folders.exits,
         dtype="float32",
     ) as engine:
-        calibrate(engine, task).save(tmp_path / "profile.yaml")
+        calibrate_tiny(engine, task).save(tmp_path / "profile.yaml")
     profile = load_profile(tmp_path / "profile.yaml")
     group = profile.lane(GROUP)
     assert group.verify_s(4, 2, 4) > 0

@@ -15,7 +15,7 @@ from decoding.record import AcceptanceRecord, PromptRecord, RecordedTree
 from decoding.roots import choose_roots
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
-from sim.acceptance.acceptance_model import NO_TOKEN
+from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT, MISS, NO_TOKEN
 from sim.acceptance.replay import Replay
 from sim.cost.round_plan import step_rows
 from sim.world import simulate
@@ -111,6 +111,29 @@ def test_rounds_and_hits_are_those_of_the_contract(
     for trace, one in zip(simulate(schedule, profile, texts, trace=False), texts.prompts, strict=True):
         played = [Expected(r.num_accepted, r.num_committed, r.outcome[1], r.hit) for r in trace.rounds]
         assert played == rounds_by_hand(one, schedule)
+
+
+@given(schedules(method="mirror"), records())
+@settings(max_examples=300, deadline=None)
+def test_without_a_window_a_round_has_the_roots_of_the_row_after_one(
+    schedule: Schedule, texts: AcceptanceRecord
+) -> None:
+    """As if everything had been accepted that was drafted, which is nothing."""
+    replay, [one, *_] = Replay(texts), texts.prompts
+    from_draft, from_exit = schedule.draft_roots_per_row[-1:], schedule.exit_roots_per_row[-1:]
+    num_fresh = []
+    for position, token in enumerate(one.text.tolist()):
+        candidates = one.alternatives[[position], : schedule.num_alternatives].tolist()
+        draft_roots, exit_roots = choose_roots((), candidates, from_draft), ()
+        if schedule.exit_layer is not None:
+            candidates = one.exits[schedule.exit_layer][[position], : schedule.num_exit_candidates].tolist()
+            exit_roots = choose_roots((), candidates, from_exit, known=draft_roots)
+        expected = FROM_DRAFT if (0, token) in draft_roots else FROM_EXIT if (0, token) in exit_roots else MISS
+        assert replay.branches_of_no_window(schedule, np.array([position])) == expected
+        num_fresh.append(len(exit_roots))
+    if len(texts.prompts) == 1:
+        roots = max(1, round(np.mean(num_fresh))) if schedule.root_source == "hybrid" else from_exit[0]
+        assert replay.num_exit_roots(schedule, 0) == roots
 
 
 @given(schedules(), records())

@@ -57,11 +57,12 @@ def test_prompts_stand_one_behind_the_other() -> None:
 def test_counted_steps_are_the_single_ones_and_make_the_window(hits, num_tokens, num_streams) -> None:
     subject = guessing(hits, num_tokens, num_streams)
     prompts, positions = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
-    counts = subject.counts(prompts, positions)
+    counts, by_step = subject.counts(prompts, positions), subject.rows_by_step(prompts, positions)
     most = 0
     for index, (of, position) in enumerate(zip(prompts.tolist(), positions.tolist(), strict=True)):
         rows = subject.rows(of, position)
         assert len(rows) <= num_tokens - 1 <= sum(rows)
+        assert by_step[:, index].tolist() == [*rows, *[0] * (num_tokens - 1 - len(rows))]
         most = max(most, 1 + len(rows))
         for num_done in range(num_tokens + 1):
             by_guesses = Counter(count - 1 for count in rows[max(0, num_done - 1) :])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from math import ceil
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -15,16 +14,12 @@ from decoding.errors import ConfigError, OutOfRangeError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Contention, LatencyTable, Profile
-from sim.acceptance.acceptance_model import MISS, DrawnAcceptance
+from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
-from sim.acceptance.replay import Replay
-from sim.batch.batch_prediction import best_by_batch, not_in_batches, predict_batch, switch_off_at
-from sim.cost.crossings import Messages
-from sim.cost.round_plan import LAYER, LM_HEAD, Part
+from sim.batch.batch_prediction import best_by_batch, predict_batch, switch_off_at
 from sim.evaluator import predict
-from sim.ticks import TICK_S
-from sim.ticks import one_in_ticks as ticks
+from tests.sim.batch.by_hand import ByHand
 from tests.sim.test_block_drafters import block
 from tests.sim.worlds import (
     AUTOREGRESSIVE,
@@ -39,175 +34,7 @@ from tests.sim.worlds import (
 )
 
 TOLERANCE_S = 1e-8
-PARTS = ("layer", "lm_head", "draft_step", "draft_step_features")
-
-
-def sums(way, num_bytes) -> float:
-    return sum(hop.latency_s + num_bytes / hop.bytes_per_s for hop in way)
-
-
-def work(seconds: float) -> float:
-    """Whole ticks, one at least: random tables may say that a longer context costs less than nothing."""
-    return max(ticks(seconds), TICK_S)
-
-
-class ByHand:
-    """Plays batches with plain loops: sequence by sequence, round by round, one number after the other."""
-
-    def __init__(self, schedule: Schedule, profile: Profile, record: AcceptanceRecord, size: int) -> None:
-        self.schedule, self.profile, self.replay = schedule, profile, Replay(record)
-        self.messages = Messages.of(schedule, profile)
-        self.texts = [
-            {
-                "context": prompt.prompt_length - 1,
-                "left": len(prompt.text),
-                "at": int(start),
-                "number": 0,
-                "unread": 0,
-                "window": schedule.num_speculative_tokens,
-                "verdict_bytes": 0.0,
-            }
-            for prompt, start in zip(record.prompts, self.replay._joined.starts, strict=True)
-        ]
-        self.accepted = self.replay.everywhere(schedule, None).num_accepted
-        self.groups = [self.texts[first : first + size] for first in range(0, len(self.texts), size)]
-        self.own_s, self.num_passes, self.num_rows = 0.0, 0, 0
-
-    def part_s(self, lane_name: str, part: Part, rows_and_contexts) -> float:
-        one = self.profile.lane(lane_name)
-        table = {
-            "layer": one.layer, "lm_head": one.lm_head, "draft_step": one.draft_step,
-            "draft_step_features": one.draft_step_features, "exit": one.exit.get(part.exit_layer or 0),
-            "head_step": one.heads.get(part.drafter or ""),
-        }[part.kind]  # fmt: skip
-        given_ = [(rows, context) for rows, context in rows_and_contexts if rows]
-        if not given_:
-            return 0.0
-        lowest = min(context for _, context in rows_and_contexts)
-        base = table.at(sum(rows for rows, _ in given_), lowest)
-        return base + sum(table.at(rows, context) - table.at(rows, lowest) for rows, context in given_)
-
-    def target_s(self, calls, rows_and_contexts) -> float:
-        lane_name = self.schedule.target_lane
-        return work(sum(count * self.part_s(lane_name, part, rows_and_contexts) for part, count in calls.items()))
-
-    def step_s(self, lane_name: str, part: Part, rows_and_contexts) -> float:
-        is_any = any(rows for rows, _ in rows_and_contexts)
-        return work(self.part_s(lane_name, part, rows_and_contexts)) if is_any else 0.0
-
-    def rollout_s(self, going) -> float:
-        schedule, lane_name = self.schedule, self.schedule.draft_lane
-        if schedule.method == "block":
-            part = Part("head_step", drafter=schedule.drafter)
-        else:
-            part = Part("draft_step_features" if schedule.exit_features else "draft_step")
-        more = schedule.num_speculative_tokens - 1
-        first = [(1 + one["unread"] + (more if schedule.method == "block" else 0), one["context"]) for one in going]
-        seconds = self.step_s(lane_name, part, first)
-        if schedule.method != "block":
-            seconds += more * self.step_s(lane_name, part, [(1, one["context"]) for one in going])
-        if any(one["number"] for one in going):
-            seconds += sums(self.messages.to_draft, sum(one["verdict_bytes"] for one in going))
-        return seconds + sums(self.messages.to_target, sum(self.messages.window_bytes[one["window"]] for one in going))
-
-    def commit(self, one) -> None:
-        """A sequence's own round, whatever the others do."""
-        schedule = self.schedule
-        accepted = int(self.accepted[one["at"]]) if one["window"] else 0
-        at = np.array([one["at"]])
-        if schedule.traits.overlaps and accepted + 1 < one["left"]:
-            if one["window"]:
-                branch = self.replay._roots.branches(schedule, at, np.array([accepted]))[0]
-            else:
-                branch = self.replay.branches_of_no_window(schedule, at)[0]
-            one["hit"] = branch != MISS
-        else:
-            one["hit"] = False
-        one["accepted"] = accepted
-        step = min(accepted + 1, one["left"])
-        one["ends"] = one["left"] == step
-        reads_all = schedule.reads_features
-        whole = accepted == schedule.num_speculative_tokens and schedule.method == "speculative"
-        one["next"] = {
-            "context": one["context"] + step,
-            "left": one["left"] - step,
-            "at": one["at"] + step,
-            "number": one["number"] + 1,
-            "unread": accepted if reads_all else int(whole),
-            "window": schedule.num_speculative_tokens if one["hit"] or not schedule.traits.overlaps else 0,
-            "verdict_bytes": self.messages.verdict_bytes[accepted],
-        }
-
-    def round_s(self, going) -> float:
-        schedule, profile = self.schedule, self.profile
-        target = profile.lane(schedule.target_lane)
-        rows = [(one["window"] + 1, one["context"]) for one in going]
-        if not schedule.traits.overlaps:
-            seconds = target.dispatch_s + profile.round_overhead_s
-            seconds += target.wake_s if schedule.draft_lane not in (None, schedule.target_lane) else 0.0
-            seconds += self.target_s({LAYER: NUM_LAYERS, LM_HEAD: 1}, rows)
-            if schedule.draft_lane is not None:
-                seconds += profile.lane(schedule.draft_lane).dispatch_s + self.rollout_s(going)
-            return seconds
-        return self.mirror_round_s(going, rows)
-
-    def mirror_round_s(self, going, rows) -> float:
-        schedule, profile, messages = self.schedule, self.profile, self.messages
-        target = profile.lane(schedule.target_lane)
-        half_t = ticks(target.dispatch_s / 2)
-        half_d = ticks(profile.lane(schedule.draft_lane).dispatch_s / 2)
-        slow_t, slow_d = profile.slowdown(schedule.target_lane, schedule.draft_lane)
-        exit_layer, step = schedule.exit_layer, Part("draft_step")
-        before = 0.0
-        if going[0]["number"] == 0:
-            before = 2 * half_d + self.rollout_s(going)
-        ready = half_d + ticks(slow_d * ticks(self.step_s(schedule.draft_lane, step, [(1, one) for _, one in rows])))
-
-        def segment_s(calls) -> float:
-            return ticks(slow_t * self.target_s(calls, rows))
-
-        told = sum(messages.verdict_bytes[one["accepted"]] for one in going if not one["ends"])
-        if exit_layer is None:
-            verified = half_t + segment_s({LAYER: NUM_LAYERS, LM_HEAD: 1}) + ticks(target.wake_s)
-            told_s = commit = verified + half_t + ticks(profile.round_overhead_s)
-            told_s += sums(messages.to_draft, told)
-        else:
-            prefix = half_t + segment_s({LAYER: exit_layer, Part("exit", exit_layer): 1}) + ticks(target.wake_s)
-            verified = prefix + segment_s({LAYER: NUM_LAYERS - exit_layer, LM_HEAD: 1})
-            told_s = commit = verified + half_t + ticks(profile.round_overhead_s)
-            exit_s = prefix + half_t
-            num_bytes = messages.exit_bytes / schedule.num_rows * sum(count for count, _ in rows)
-            for hop in messages.to_draft:
-                free_s = exit_s + num_bytes / hop.bytes_per_s
-                exit_s = free_s + hop.latency_s
-                told_s = max(told_s, free_s) + told / hop.bytes_per_s + hop.latency_s
-            ready = max(ready, ticks(exit_s) + half_d)
-        if all(one["ends"] for one in going):
-            return before + commit
-        asked = ticks(told_s) + half_d
-        budget = schedule.draft_roots_per_row if exit_layer is None else schedule.exit_roots_per_row
-        roots = [(sum(budget) if one["window"] else budget[-1], one["context"]) for one in going]
-        step_s = ticks(slow_d * self.step_s(schedule.draft_lane, step, roots))
-        begun = min(max(ceil((asked - ready) / step_s), 0), schedule.num_speculative_tokens)
-        noticed = max(asked, ready + begun * step_s)
-        finish_s = self.step_s(schedule.draft_lane, step, [(int(one["hit"]), one["next"]["context"]) for one in going])
-        answer = noticed + (schedule.num_speculative_tokens - begun) * finish_s + half_d
-        return before + answer + sums(messages.to_target, messages.window_bytes[-1] * sum(one["hit"] for one in going))
-
-    def decode_s(self) -> float:
-        total_s = 0.0
-        for group in self.groups:
-            going, batch_s = list(group), 0.0
-            while going:
-                for one in going:
-                    self.commit(one)
-                self.num_passes += 1
-                self.num_rows += sum(one["window"] + 1 for one in going)
-                batch_s += self.round_s(going)
-                self.own_s += batch_s * sum(one["ends"] for one in going)
-                going = [one["next"] for one in going if not one["ends"]]
-            total_s += batch_s
-        return total_s
+PARTS = ("layer", "lm_head", "draft_step", "draft_step_features", "draft_streams")
 
 
 def tall(profile: Profile) -> Profile:
@@ -221,29 +48,18 @@ def tall(profile: Profile) -> Profile:
     lanes = tuple(
         one.model_copy(
             update={name: grown(getattr(one, name)) for name in PARTS}
-            | {"group": None}
+            | {"group": None, "draft_start": grown(one.draft_streams)}
             | {"exit": {layer: grown(table) for layer, table in one.exit.items()}}
             | {"heads": {name: grown(table) for name, table in one.heads.items()}}
+            | {"streams": {name: grown(table) for name, table in one.streams.items()}}
         )
         for one in profile.lanes
     )
     return profile.model_copy(update={"lanes": lanes, "memory_pool_bytes_per_s": None})
 
 
-@st.composite
-def batched_schedules(draw: st.DrawFn) -> Schedule:
-    num_tokens = draw(st.integers(1, 4))
-    kind = draw(st.sampled_from(["plain", "speculative", "features", "exit", "draft", "exit", "draft"]))
-    if kind == "plain":
-        return AUTOREGRESSIVE
-    if kind in ("speculative", "features"):
-        draft_lane = draw(st.sampled_from(["draft", "target"]))
-        return speculative(num_tokens, draft_lane=draft_lane, exit_features=kind == "features")
-    return mirror(kind, num_tokens=num_tokens, **{f"{kind}_top_k": draw(st.integers(1, 4))})
-
-
-@given(batched_schedules(), profiles(), st.lists(records(), min_size=1, max_size=2), st.integers(1, 5))
-@settings(max_examples=150, deadline=None)
+@given(schedules(), profiles(), st.lists(records(), min_size=1, max_size=2), st.integers(1, 5))
+@settings(max_examples=300, deadline=None)
 def test_a_batch_is_what_playing_every_sequence_by_hand_comes_to(
     schedule: Schedule, profile: Profile, several: list[AcceptanceRecord], size: int
 ) -> None:
@@ -254,6 +70,24 @@ def test_a_batch_is_what_playing_every_sequence_by_hand_comes_to(
     assert found.decode_s == pytest.approx(by_hand.decode_s(), abs=TOLERANCE_S)
     assert found.tpot_s * found.num_tokens == pytest.approx(by_hand.own_s, abs=TOLERANCE_S)
     assert (found.num_passes, found.mean_rows) == (by_hand.num_passes, by_hand.num_rows / by_hand.num_passes)
+
+
+@given(profiles(), records(), st.integers(1, 4), st.integers(1, 3), st.integers(0, 2), st.sampled_from([1.0, 30.0]))
+@settings(max_examples=150, deadline=None)
+def test_so_it_is_with_features_however_slowly_they_are_read(
+    profile: Profile, record: AcceptanceRecord, width: int, size: int, num_streams: int, slower: float
+) -> None:
+    """Read by sequences without a window, and by those whose branches have not begun: long after the exit's message."""
+    draft = tall(profile).lanes[1]
+    assert draft.draft_step_features is not None
+    seconds = tuple(tuple(slower * one for one in row) for row in draft.draft_step_features.seconds)
+    slow = draft.model_copy(
+        update={"draft_step_features": draft.draft_step_features.model_copy(update={"seconds": seconds})}
+    )
+    profile = profile.model_copy(update={"lanes": (tall(profile).lanes[0], slow), "memory_pool_bytes_per_s": None})
+    schedule = mirror("exit", num_tokens=width, exit_top_k=3, exit_features=True, draft_streams=num_streams)
+    found = predict_batch(schedule, profile, record, batch_size=size)
+    assert found.decode_s == pytest.approx(ByHand(schedule, profile, record, size).decode_s(), abs=TOLERANCE_S)
 
 
 @given(profiles(), st.integers(1, 4), st.floats(0, 1), st.integers(1, 3))
@@ -269,22 +103,34 @@ def test_so_it_is_with_drafters_of_blocks(profile: Profile, num_tokens: int, rat
 @settings(max_examples=80, deadline=None)
 def test_a_batch_of_one_is_a_sequence(schedule: Schedule, profile: Profile, record: AcceptanceRecord) -> None:
     """All but mirror, where a sequence alone would rather wait for its window than go on without one."""
-    assume(not_in_batches(schedule) is None and not schedule.traits.overlaps)
+    assume(not schedule.traits.overlaps)
     one, batch = predict(schedule, profile, record), predict_batch(schedule, profile, record, batch_size=1)
     assert batch.decode_s == pytest.approx(one.decode_s, abs=TOLERANCE_S)
     assert batch.tpot_s == pytest.approx(one.tpot_s, rel=1e-9)
     assert batch.mean_acceptance_length == one.mean_acceptance_length
 
 
-@pytest.mark.parametrize("source", ["exit", "draft"])
-@given(profiles(contended=False), st.floats(0, 1), st.integers(1, 4))
-@settings(max_examples=30, deadline=None)
-def test_so_it_is_with_branches_that_are_always_hit(source: str, profile: Profile, rate: float, width: int) -> None:
-    sure = {"alternative_rates": (1.0, 1.0), "exit_coverage": {4: (1.0, 1.0)}}
-    record = Bernoulli(rate, texts=Texts(num_texts=2, num_tokens=20, prompt_length=2), **sure)
-    schedule = mirror(source, num_tokens=width, **{f"{source}_top_k": 2})
-    found = predict_batch(schedule, profile, record, batch_size=1)
-    assert found.decode_s == pytest.approx(predict(schedule, profile, record).decode_s, abs=TOLERANCE_S)
+@pytest.mark.parametrize("source", ["exit", "draft", "hybrid"])
+@given(profiles(contended=False), st.floats(0, 1), st.integers(1, 4), st.booleans(), st.integers(0, 2))
+@settings(max_examples=60, deadline=None)
+def test_so_it_is_with_branches_that_are_always_hit(
+    source: str, profile: Profile, rate: float, width: int, of_exit: bool, num_streams: int
+) -> None:
+    """Of both sources the draft's or (`of_exit`) the exit's; of the exit with features or not."""
+    record = Bernoulli(
+        rate,
+        texts=Texts(num_texts=2, num_tokens=20, prompt_length=2),
+        feature_rates=rate,
+        alternative_rates=(0.0, 0.0) if of_exit and source == "hybrid" else (1.0, 1.0),
+        exit_coverage={4: (1.0, 1.0)},
+        stream_rates=(rate, rate),
+    )
+    features = of_exit and source == "exit"
+    top_k = {f"{one}_top_k": 2 for one in ("exit", "draft") if source in (one, "hybrid")}
+    schedule = mirror(source, num_tokens=width, draft_streams=num_streams, exit_features=features, **top_k)
+    found, alone = predict_batch(schedule, profile, record, batch_size=1), predict(schedule, profile, record)
+    assert alone.reuse_rate == 1
+    assert found.decode_s == pytest.approx(alone.decode_s, abs=TOLERANCE_S)
 
 
 def test_equal_sequences_cost_no_more_than_one_where_rows_are_free() -> None:
@@ -340,7 +186,10 @@ def test_every_sequence_reads_its_own_cache() -> None:
     assert found.decode_s == pytest.approx(NUM_LAYERS * (1 + 1.0 + 2.0))
 
 
-def wanting(bytes_per_s: float, **fields: Any) -> Profile:
+PARTS_WITH_TRAFFIC = ("layer", "lm_head", "draft_step", "draft_start", "draft_streams")
+
+
+def wanting(bytes_per_s: float, parts: Sequence[str] = PARTS_WITH_TRAFFIC, **fields: Any) -> Profile:
     """Two lanes of which each takes so much of a memory while it computes, however many rows there are."""
 
     def moved(table: LatencyTable) -> LatencyTable:
@@ -349,7 +198,7 @@ def wanting(bytes_per_s: float, **fields: Any) -> Profile:
     plain = tall(machine(lane("target"), lane("draft", draft_step=7.0)))  # slow: a round ends within its steps
     lanes = tuple(
         one.model_copy(
-            update={name: moved(getattr(one, name)) for name in ("layer", "lm_head", "draft_step")}
+            update={name: moved(getattr(one, name)) for name in parts}
             | {"exit": {layer: moved(table) for layer, table in one.exit.items()}}
         )
         for one in plain.lanes
@@ -357,12 +206,21 @@ def wanting(bytes_per_s: float, **fields: Any) -> Profile:
     return plain.model_copy(update={"lanes": lanes} | fields)
 
 
-@pytest.mark.parametrize("source", ["exit", "draft"])
+OVERLAPPING = {
+    "exit": mirror("exit", num_tokens=3, exit_top_k=2),
+    "draft": mirror("draft", num_tokens=3, draft_top_k=2),
+    "both": mirror("hybrid", num_tokens=3, exit_top_k=2, draft_top_k=2),
+    "features": mirror("exit", num_tokens=3, exit_top_k=2, exit_features=True),
+    "streams": mirror("hybrid", num_tokens=3, exit_top_k=2, draft_top_k=2, draft_streams=1),
+}
+
+
+@pytest.mark.parametrize("schedule", OVERLAPPING.values(), ids=OVERLAPPING)
 @pytest.mark.parametrize("size", [1, 3])
-def test_half_of_a_memory_each_makes_both_lanes_twice_as_slow(source: str, size: int) -> None:
+def test_half_of_a_memory_each_makes_both_lanes_twice_as_slow(schedule: Schedule, size: int) -> None:
     sure = {"alternative_rates": (0.2, 0.5), "exit_coverage": {4: (0.5, 0.7)}}
-    record = Bernoulli(0.7, texts=Texts(num_texts=6, num_tokens=20, prompt_length=2), **sure).record
-    schedule = mirror(source, num_tokens=3, **{f"{source}_top_k": 2})
+    texts = Texts(num_texts=6, num_tokens=20, prompt_length=2)
+    record = Bernoulli(0.7, texts=texts, feature_rates=0.7, stream_rates=(0.5,), **sure).record
     halved = wanting(100, memory_pool_bytes_per_s=100)
     measured = Contention(lanes=("target", "draft"), slowdown=(2, 2), source="by hand")
     ample, alone, slowed = wanting(100, memory_pool_bytes_per_s=200), wanting(100), wanting(0, contention=(measured,))
@@ -372,19 +230,8 @@ def test_half_of_a_memory_each_makes_both_lanes_twice_as_slow(source: str, size:
 
     assert decode_s(halved) == decode_s(slowed) > decode_s(alone)
     assert decode_s(ample) == decode_s(alone)
-
-
-REFUSED = {
-    "a draft with streams": speculative(4, draft_streams=1),
-    "without features": mirror("exit", exit_features=True),
-    "root sources exit and draft": mirror("hybrid"),
-}
-
-
-@pytest.mark.parametrize("message", REFUSED)
-def test_what_is_not_played_in_batches_is_refused(message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        predict_batch(REFUSED[message], machine(), Bernoulli(0.5), batch_size=2)
+    streams_alone = wanting(100, parts=PARTS_WITH_TRAFFIC[:-1], memory_pool_bytes_per_s=100)
+    assert (decode_s(streams_alone) < decode_s(halved)) == (schedule.draft_streams > 0)
 
 
 @pytest.mark.parametrize("size", [0, 65])

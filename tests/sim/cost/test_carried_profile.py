@@ -34,6 +34,7 @@ LANE = LaneProfile(
     layer=table(3e-3, 4e-3),
     lm_head=table(1e-3, 1e-3),
     exit={18: table(2e-3, 2e-3)},
+    draft_wake_s=2e-3,
     draft_step=table(5e-3, 6e-3),
     heads={"eagle": table(1e-3, 1e-3)},
     relative_error=0.03,
@@ -47,6 +48,7 @@ def test_a_device_twice_as_fast_halves_every_time_and_keeps_what_the_measurement
         assert [list(line) for line in getattr(carried, kind).seconds] == [pytest.approx(line) for line in halves]
     assert carried.exit[18].seconds[0] == pytest.approx((1e-3, 1e-3))
     assert carried.dispatch_s == LANE.dispatch_s
+    assert carried.draft_wake_s == pytest.approx(LANE.draft_wake_s / 2)
     assert "carried from small to large" in carried.layer.source
 
 

@@ -87,6 +87,36 @@ def test_a_rollout_reads_what_is_new_and_takes_a_step_for_every_further_token_or
     assert rollouts_s(tree(TREES[4], 4), 3) == [1 + 3, 2 + 3, 3 + 3]
 
 
+def test_a_target_that_waits_for_a_window_wakes_up_for_each_whatever_its_width() -> None:
+    lookup = Schedule(
+        method="prompt_lookup", target_lane="target", draft_lane="draft", num_speculative_tokens=2, drafter="head"
+    )
+    woken = machine(lane("target").model_copy(update={"wake_s": 8.0}), lane("draft"))
+    for schedule, wakes_s in ((lookup, [8, 8, 8]), (speculative(3), [8]), (mirror("exit"), [8, 0])):
+        pairs = zip(*(durations(schedule, one, num_exit_roots=2).segments_s for one in (woken, machine())), strict=True)
+        assert [(more - less).tolist() for more, less in pairs] == [[wake_s] * 3 for wake_s in wakes_s]
+        pooled = schedule.model_copy(update={"draft_lane": "target"})
+        if not schedule.traits.overlaps:
+            alone = zip(*(durations(pooled, one).segments_s for one in (woken, machine())), strict=True)
+            assert all((more == less).all() for more, less in alone), "one lane waits for nobody"
+
+
+def test_a_rollout_wakes_up_once_by_the_drafters_own_time() -> None:
+    draft = lane("draft").model_copy(update={"draft_wake_s": 8.0, "head_wake_s": {"head": 16.0}})
+    woken, asleep = machine(lane("target"), draft), machine(lane("target"), lane("draft"))
+    for schedule, wake_s in ((speculative(3), 8), (speculative(3, exit_features=True), 8), (tree(TREES[4], 4), 16)):
+        more, less = (durations(schedule, profile) for profile in (woken, asleep))
+        assert (more.catch_up_s - less.catch_up_s == wake_s).all()
+        assert (more.rollout_s - less.rollout_s == wake_s).all()
+        assert [later_s.tolist() for later_s in more.later_s] == [later_s.tolist() for later_s in less.later_s]
+        assert more.step_s.keys() == less.step_s.keys()
+        assert all((more.step_s[kind] == less.step_s[kind]).all() for kind in more.step_s)
+    other = tree(TREES[4], 4).model_copy(update={"drafter": "other"})
+    lanes = [one.model_copy(update={"heads": {"other": one.heads["head"]}}) for one in woken.lanes]
+    found = durations(other, machine(*lanes))
+    assert (found.catch_up_s == durations(tree(TREES[4], 4), asleep).catch_up_s).all()
+
+
 def test_a_step_with_guesses_has_a_row_for_each_and_pays_for_guessing_them() -> None:
     parts = {"draft_step": by_rows(1.0, 2.0, 4.0), "draft_streams": by_rows(8.0, 16.0)}
     profile = machine(lane("target"), lane("draft").model_copy(update=parts))

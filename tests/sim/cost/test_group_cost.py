@@ -12,7 +12,21 @@ from sim.cost.cost_model import Part
 from sim.evaluator import predict
 from sim.world import simulate
 from tests.sim.playing import HIT_MISS_END, play
-from tests.sim.worlds import AUTOREGRESSIVE, NUM_LAYERS, lane, machine, mirror, prompt, reading, record, speculative
+from tests.sim.worlds import (
+    AUTOREGRESSIVE,
+    LOOKUP,
+    NUM_LAYERS,
+    NUM_STREAMS,
+    TREES,
+    lane,
+    machine,
+    mirror,
+    prompt,
+    random_prompt,
+    reading,
+    record,
+    speculative,
+)
 
 RING = DeviceGroup(
     num_devices=8,
@@ -102,6 +116,21 @@ def test_collectives_are_spans_on_the_links_of_their_lane() -> None:
     assert inside[-1].end_s == pytest.approx(verify.end_s, abs=1e-9)
     steps = [span for span in trace.spans if span.lane == "draft"]
     assert len([span for span in trace.spans if span.lane == "draft->draft"]) == 2 * len(steps)
+
+
+def test_guesses_of_branches_are_exchanged_after_the_step_that_verifies_them_and_by_fewer_rows() -> None:
+    """Five branches of which each verifies one guess: ten rows of the draft, and five of its streams."""
+    group = TRACKS.model_copy(update={"bytes_per_s": 6400.0, "all_reduces": {"draft_step": 2, "draft_streams": 1}})
+    of_all = {"trees": TREES, "chains": (LOOKUP,), "num_streams": NUM_STREAMS}
+    texts = record(random_prompt(1, num_tokens=20, vocabulary=8, prompt_length=3), **of_all)
+    trace = play(mirror("draft", num_tokens=4, draft_streams=1), parallel(None, group), texts)
+    step = next(span for span in trace.spans if span.work is Work.BRANCH_STEP and span.rows == 10)
+    inside = [span for span in trace.spans if span.lane == "draft->draft" and step.start_s <= span.start_s < step.end_s]
+    speed = SPEED | {"bytes_per_s": 6400.0}
+    expected = [all_reduce_s(16 * rows, 4, **speed) for rows in (10, 10, 5)]
+    assert [span.end_s - span.start_s for span in inside] == pytest.approx(expected, abs=1e-9)
+    assert inside[-1].end_s == pytest.approx(step.end_s, abs=1e-9)
+    assert step.end_s - step.start_s == pytest.approx(1 + 1 + sum(expected), abs=1e-9)
 
 
 def test_parts_without_collectives_cost_their_share() -> None:
