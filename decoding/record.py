@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 import numpy as np
 from pydantic import ValidationError
@@ -207,6 +208,8 @@ class AcceptanceRecord:
             RecordError: the file is missing, damaged, or not an acceptance record.
         """
         try:
+            if not is_zipfile(path) and Path(path).is_file():
+                raise RecordError("not a readable acceptance record (it is no .npz file, or only a part of one)")
             with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 if (num_bytes := sum(entry.file_size for entry in arrays.zip.infolist())) > MAX_BYTES:
                     raise RecordError(f"its arrays have {num_bytes:,} bytes; at most {MAX_BYTES:,} are read")

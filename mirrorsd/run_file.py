@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -60,7 +61,7 @@ class RunFile:
             text = path.read_bytes() if path.exists() else b""
             whole = text[: text.rfind(b"\n") + 1]
             self.rows = {row[PROMPT_ID]: row for row in self._check(whole.decode("utf-8"))}
-            self._file = path.open("ab")
+            self._file = path.open("ab", buffering=0)  # what a full disk refuses is not tried again when it is closed
             self._file.truncate(len(whole))
         except (OSError, ValueError) as error:
             msg = f"{path}: cannot be used for rows ({error})"
@@ -76,14 +77,17 @@ class RunFile:
         """Add a row with its settings; it is on disk when this returns.
 
         Raises:
-            ConfigError: it cannot be written.
+            ConfigError: it cannot be written; nothing of it is in the file.
         """
         line = json.dumps({**row, SETTINGS: self._settings}, ensure_ascii=False, allow_nan=False)
+        left, num_bytes = memoryview(line.encode("utf-8") + b"\n"), os.fstat(self._file.fileno()).st_size
         try:
-            self._file.write(line.encode("utf-8") + b"\n")
-            self._file.flush()
+            while left:
+                left = left[self._file.write(left) :]
             os.fsync(self._file.fileno())
         except OSError as error:
+            with suppress(OSError):
+                self._file.truncate(num_bytes)
             msg = f"{self.path}: a row cannot be written ({error}); those before it are whole"
             raise ConfigError(msg) from error
         self.rows[row[PROMPT_ID]] = dict(row)

@@ -237,6 +237,7 @@ class _Sentences:
             claim = self._claim(winner, first)
             yield f"Predicted fastest was {_quoted(first)}; {_quoted(winner)} has {in_words(claim.ratio)} its speed."
         yield from self._ties(winner, but=fastest)
+        yield from self._no_answer(winner)
 
     def _merit(self, winner: MeasuredSchedule) -> str:
         """What every recommended schedule has."""
@@ -245,6 +246,18 @@ class _Sentences:
         for plain in self.runs.side(plain=True):
             self._claim(winner, plain)
         return "was measured faster than plain decoding, beyond the interval"
+
+    def _no_answer(self, winner: MeasuredSchedule) -> Iterator[str]:
+        """Why a schedule that beat plain decoding is recommended, and no answer: predictions had not picked it."""
+        drafting = self.drafting
+        if drafting is None or _beats_plain(self.runs, drafting) or not _beats_plain(self.runs, winner):
+            return
+        for plain in self.runs.side(plain=True):
+            self._claim(winner, plain)
+        yield (
+            f"That {_quoted(winner)} was measured faster than plain decoding is no answer yet: these very runs picked "
+            "it out, and it may owe that to their luck. Other prompts would show."
+        )
 
     def _ties(self, winner: MeasuredSchedule, *, but: MeasuredSchedule) -> Iterator[str]:
         rivals = [one for one in self.runs.finished if one is not winner and one is not but]

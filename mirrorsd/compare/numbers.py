@@ -10,7 +10,17 @@ from decoding.trace import Trace
 from planner.search.search import Candidate
 from sim.prediction import Prediction
 
-_NAMES = ("num_rounds", "num_accepted_tokens", "mean_acceptance_length", "reuse_rate", "num_tokens", "decode_s")
+_NAMES = (
+    "num_rounds",
+    "num_accepted_tokens",
+    "mean_acceptance_length",
+    "reuse_rate",
+    "num_tokens",
+    "decode_s",
+    "prefill_s",
+    "ttft_s",
+    "e2e_s",
+)
 
 
 def measured_numbers(traces: Sequence[Trace]) -> dict[str, Any]:

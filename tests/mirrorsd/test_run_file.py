@@ -1,4 +1,5 @@
 import json
+import resource
 
 import pytest
 
@@ -49,6 +50,27 @@ def test_half_a_row_at_the_end_is_cut_off(tmp_path):
     with RunFile(path, SETTINGS) as rows:
         assert list(rows.rows) == ["a"]
     assert path.read_bytes() == whole
+
+
+@pytest.fixture
+def full_after():
+    """Files of this process may grow to so many bytes: what a full disk looks like to a program."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda num_bytes: resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("room", [0, 7])
+def test_a_full_disk_leaves_the_rows_before_it_and_nothing_of_the_one_that_does_not_fit(tmp_path, full_after, room):
+    path = tmp_path / "rows.jsonl"
+    with RunFile(path, SETTINGS) as rows:
+        rows.append({"prompt_id": "a"} | ANSWER)
+        whole = path.read_bytes()
+        full_after(len(whole) + room)
+        with pytest.raises(ConfigError, match=r"rows\.jsonl: a row cannot be written .*; those before it are whole"):
+            rows.append({"prompt_id": "b"} | ANSWER)
+    assert path.read_bytes() == whole
+    assert list(rows.rows) == ["a"]
 
 
 def test_a_file_of_other_settings_is_refused_with_the_difference(tmp_path):

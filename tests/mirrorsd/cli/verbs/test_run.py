@@ -5,6 +5,7 @@ import json
 import pytest
 
 from decoding.record import AcceptanceRecord
+from mirrorsd.cli.verbs.run import _summary
 from tests.mirrorsd.cli.interrupt import interrupted
 from tests.runtime import plain
 from tests.runtime.tiny_folders import save_target
@@ -272,3 +273,9 @@ def test_what_shapes_cannot_do_is_said(shapes, schedule_file, words, complaint):
     result = shapes("--schedule", schedule_file(), *words)
     assert result.exit_code == 2
     assert complaint in " ".join(result.stderr.split())
+
+
+def test_a_summary_has_the_numbers_of_metrics_with_the_mean_of_what_prompts_took_to_be_read():
+    row = {"num_rounds": 1, "decode_s": 0.5, "token_ids": [1]}
+    found = _summary([row | {"prefill_s": 0.2}, row | {"prefill_s": 0.4}])
+    assert (found["prefill_s"], found["decode_s"], found["tpot_s"]) == (pytest.approx(0.3), 1.0, 0.5)
