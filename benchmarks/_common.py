@@ -17,6 +17,9 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
+# scripts measure the tree that they are in, whatever is installed
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from calibrate.prompts import Prompt, bundled_prompts, load_prompts
 from decoding.record import FORMAT
 from decoding.yaml_file import write_atomically
