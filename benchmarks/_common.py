@@ -40,6 +40,15 @@ def arguments(doc: str | None) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
+def at_least_two(text: str) -> int:
+    """A number of rounds that has quartiles."""
+    count = int(text)
+    if count < 2:
+        msg = f"{count} rounds have no spread: at least 2 have"
+        raise argparse.ArgumentTypeError(msg)
+    return count
+
+
 def prompt_arguments(doc: str | None) -> argparse.ArgumentParser:
     """The same with the options that `chosen_prompts` reads."""
     parser = arguments(doc)

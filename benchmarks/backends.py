@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from _common import EMBEDDED, RESULTS, arguments, measured_pair, quartiles, write_result
+from _common import EMBEDDED, RESULTS, arguments, at_least_two, measured_pair, quartiles, write_result
 
 from calibrate.prompts import EncodedPrompt, bundled_prompts
 from decoding.metrics import tpot_s
@@ -166,7 +166,7 @@ def _by_contender(runs: Mapping[str, Sequence[Run]]) -> Iterator[tuple[str, dict
 
 def _options() -> argparse.Namespace:
     parser = arguments(__doc__)
-    parser.add_argument("--rounds", type=int, default=7, help="that count, after two that do not; at least 2")
+    parser.add_argument("--rounds", type=at_least_two, default=7, help="that count, after two that do not")
     parser.add_argument("--max-new-tokens", type=int, default=64)
     parser.add_argument("--exit-layer", type=int, default=20)
     parser.add_argument("--out", type=Path, default=RESULT)

@@ -2,14 +2,14 @@
 
     python benchmarks/peers.py --gguf SmolLM2-135M-Instruct.Q4_1.gguf --schedule out/demo/best.yaml
 
-Decodes the shipped prompts in turns, greedily, 32 new tokens each: transformers (bfloat16), llama.cpp (the GGUF file as
-it is, 4-bit weights; left out without --gguf), and ours: plain decoding by torch in bfloat16, by OpenVINO in bfloat16,
-int8 and int4, and with --schedule that one, on the lanes that it names, with weights in the form of --dtype. Every turn
-is a prompt through all of them, so what the machine does meanwhile meets all alike; ratios are those of a turn. Times
-are per token after the first. The texts of --schedule are compared with plain decoding by the same back end in the same
-form, all others with plain torch: other weights or kernels say otherwise where two tokens nearly tie. Writes
-benchmarks/results/peers.json. Needs two quiet cores, `pip install transformers llama-cpp-python`, and the GGUF file of
-the wheel that the embedded model comes from.
+Decodes the shipped prompts in rounds, greedily, 32 new tokens each: transformers (bfloat16), llama.cpp (the GGUF file
+as it is, 4-bit weights; left out without --gguf), and ours: plain decoding by torch in bfloat16, by OpenVINO in
+bfloat16, int8 and int4, and with --schedule that one, on the lanes that it names, with weights in the form of --dtype.
+Every round is a prompt through all of them, every other one backwards, so what the machine does meanwhile meets all
+alike; ratios are those of a round. Times are per token after the first. The texts of --schedule are compared with plain
+decoding by the same back end in the same form, all others with plain torch: other weights or kernels say otherwise
+where two tokens nearly tie. Writes benchmarks/results/peers.json. Needs two quiet cores,
+`pip install transformers llama-cpp-python`, and the GGUF file of the wheel that the embedded model comes from.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from _common import EMBEDDED, RESULTS, arguments, measured_pair, quartiles, write_result
+from _common import EMBEDDED, RESULTS, arguments, at_least_two, measured_pair, quartiles, write_result
 from _peers import Peer
 
 from calibrate.prompts import EncodedPrompt, bundled_prompts
@@ -51,7 +51,7 @@ PLAIN: Final[tuple[tuple[str, Dtype], ...]] = (
 )
 """Lanes of all cores, and forms of weights, for plain decoding; the first is what other texts are compared with."""
 _WARM_UP: Final = 2
-"""Turns before the first that counts: models are read and graphs compiled in them."""
+"""Rounds before the first that counts: models are read and graphs compiled in them."""
 
 Decode = Callable[[EncodedPrompt], tuple[tuple[int, ...], float]]
 """The text after a prompt, and seconds per token."""
@@ -65,13 +65,13 @@ def main() -> None:
     prompts = encode(bundled_prompts(), pair.target_folder)
     with ExitStack() as stack:
         contenders = _contenders(stack, pair, schedule, options)
-        seconds, texts = _in_turns(contenders, prompts, options.minutes)
+        seconds, texts = _in_turns(contenders, prompts, options.rounds)
     content = {
         "platform": describe_host(),
         "measured": measured_pair(pair),
         "versions": {name: _version(name) for name in ("transformers", "llama-cpp-python", "torch", "openvino")},
         "max_new_tokens": options.max_new_tokens,
-        "num_turns": len(seconds[BASE]),
+        "num_rounds": options.rounds,
         "schedule": None if schedule is None else schedule.model_dump(mode="json"),
         "contenders": {name: result_of(name, seconds, texts) for name in contenders},
     }
@@ -130,23 +130,20 @@ def _contenders(
 
 
 def _in_turns(
-    contenders: Mapping[str, Decode], prompts: Sequence[EncodedPrompt], minutes: float
+    contenders: Mapping[str, Decode], prompts: Sequence[EncodedPrompt], rounds: int
 ) -> tuple[dict[str, list[float]], dict[str, list[tuple[int, ...]]]]:
-    """Seconds per token and texts of every contender, a prompt a turn."""
+    """Seconds per token and texts of every contender, a prompt a round; every other round goes backwards."""
     seconds, texts = defaultdict[str, list[float]](list), defaultdict[str, list[tuple[int, ...]]](list)
-    turn, end_s = 0, 0.0
-    while turn < _WARM_UP or time.monotonic() < end_s:
-        if turn == _WARM_UP:
+    for index in range(_WARM_UP + rounds):
+        if index == _WARM_UP:
             seconds.clear()
             texts.clear()
-        for name, decode in contenders.items():
-            text, tpot = decode(prompts[turn % len(prompts)])
+        start_s, prompt = time.monotonic(), prompts[index % len(prompts)]
+        for name in list(contenders)[:: -1 if index % 2 else 1]:
+            text, tpot = contenders[name](prompt)
             seconds[name].append(tpot)
             texts[name].append(text)
-        turn += 1
-        if turn == _WARM_UP:
-            end_s = time.monotonic() + 60 * minutes
-        print(f"turn {turn}", flush=True)
+        print(f"round {index + 1} of {_WARM_UP + rounds}: {time.monotonic() - start_s:.0f} s", flush=True)
     return seconds, texts
 
 
@@ -184,7 +181,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--dtype", choices=get_args(Dtype), default="bfloat16", help="form of the weights for --schedule"
     )
-    parser.add_argument("--minutes", type=float, default=4.0, help="of turns that count")
+    parser.add_argument("--rounds", type=at_least_two, default=20, help="that count, after two that do not")
     parser.add_argument("--max-new-tokens", type=int, default=32)
     parser.add_argument("--out", type=Path, default=RESULT)
     return parser.parse_args()

@@ -42,6 +42,16 @@ def test_every_other_round_is_backwards() -> None:
     assert script.CONTENDERS[0] == forwards[0][1] == backwards[-1][1]
 
 
+@pytest.mark.parametrize("name", ["backends", "peers"])
+def test_one_round_is_refused_for_it_has_no_spread(name, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("sys.argv", [name, "--rounds", "1"])
+    with pytest.raises(SystemExit):
+        load_script(name)._options()
+    assert "1 rounds have no spread" in capsys.readouterr().err
+    monkeypatch.setattr("sys.argv", [name, "--rounds", "2"])
+    assert load_script(name)._options().rounds == 2
+
+
 def test_ratios_are_those_of_neighbours() -> None:
     """Torch and the other slow down together: their ratio does not."""
     speeds = (1.0, 4.0, 2.0)

@@ -11,7 +11,7 @@ SECONDS = {script.BASE: [4.0, 8.0, 4.0], PLAIN_TORCH: [2.0, 4.0, 2.0], PLAIN_INT
 TEXTS = {script.BASE: [(1,), (2,), (3,)], PLAIN_TORCH: [(1,), (2,), (4,)], PLAIN_INT8: [(1,), (5,), (4,)]}
 
 
-def test_ratios_are_those_of_a_turn() -> None:
+def test_ratios_are_those_of_a_round() -> None:
     """All slow down together: their ratio does not."""
     result = script.result_of(PLAIN_INT8, SECONDS, TEXTS)
     assert list(result["times_as_fast_as_transformers"].values()) == pytest.approx([4.0] * 3)
