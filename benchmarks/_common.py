@@ -17,6 +17,9 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
+# scripts measure the tree that they are in, whatever is installed
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from calibrate.prompts import Prompt, bundled_prompts, load_prompts
 from decoding.record import FORMAT
 from decoding.yaml_file import write_atomically
@@ -35,6 +38,15 @@ _WEIGHTS = ("config.json", "*.safetensors")
 def arguments(doc: str | None) -> argparse.ArgumentParser:
     """A parser whose help is a script's docstring."""
     return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def at_least_two(text: str) -> int:
+    """A number of rounds that has quartiles."""
+    count = int(text)
+    if count < 2:
+        msg = f"{count} rounds have no spread: at least 2 have"
+        raise argparse.ArgumentTypeError(msg)
+    return count
 
 
 def prompt_arguments(doc: str | None) -> argparse.ArgumentParser:

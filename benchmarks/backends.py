@@ -1,11 +1,12 @@
 """What compiled lanes gain over lanes of torch, schedule by schedule.
 
-    python benchmarks/backends.py --minutes 10
+    python benchmarks/backends.py
 
-Decodes the shipped prompts in turns: every schedule by torch, then the same by OpenVINO with weights in bfloat16 and
-in int8, then the next one, then the next prompt, until the minutes are over. So what the machine does meanwhile meets
-all alike. Ratios are those of neighbours: how many times faster than torch. Every text is compared with that of plain
-decoding in the same lane. Writes benchmarks/results/backends.json. Needs two quiet cores.
+Decodes the shipped prompts in rounds, one prompt each: every schedule by torch, then the same by OpenVINO with weights
+in bfloat16, int8 and int4, then the next one. Every other round goes backwards. So what the machine does meanwhile
+meets all alike. Ratios are those of neighbours: how many times faster than torch. Every text is compared with that of
+plain decoding in the same lane. Writes benchmarks/results/backends.json. Needs two quiet cores, and 8 GB of memory:
+every back end and form has lanes of its own.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import count
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from _common import EMBEDDED, RESULTS, arguments, measured_pair, quartiles, write_result
+from _common import EMBEDDED, RESULTS, arguments, at_least_two, measured_pair, quartiles, write_result
 
 from calibrate.prompts import EncodedPrompt, bundled_prompts
 from decoding.metrics import tpot_s
@@ -35,8 +35,8 @@ from runtime.wire.operations import Dtype
 
 RESULT = RESULTS / "backends.json"
 _WINDOW: Final = 4
-_LAST_WARM_UP: Final = 2
-"""Passes over all schedules before the first that counts: graphs are compiled in them."""
+_WARM_UP: Final = 2
+"""Rounds before the first that counts: graphs are compiled in them."""
 
 
 class Contender(NamedTuple):
@@ -52,6 +52,7 @@ CONTENDERS: Final = (
     Contender(TORCH, "cpu", "bfloat16"),
     Contender("openvino bfloat16", "openvino:CPU", "bfloat16"),
     Contender("openvino int8", "openvino:CPU", "int8"),
+    Contender("openvino int4", "openvino:CPU", "int4"),
 )
 
 
@@ -65,17 +66,19 @@ class Run(NamedTuple):
 def main() -> None:
     """Measure and write the result file."""
     options = _options()
-    pair = find_pair(EMBEDDED, dtype="bfloat16")
+    pair = find_pair(EMBEDDED, heads=(), dtype="bfloat16")
     prompts = encode(bundled_prompts(), pair.target_folder)
     with ExitStack() as stack:
         engines = {one: stack.enter_context(_engine(pair, one)) for one in CONTENDERS}
-        runs = _in_turns(engines, pair, prompts, options)
+        runs = _in_turns(engines, _plans(pair, options.exit_layer), prompts, options)
     content = {
         "platform": describe_host(),
         "measured": measured_pair(pair),
         "max_new_tokens": options.max_new_tokens,
+        "num_rounds": options.rounds,
         "window": _WINDOW,
-        "schedules": {name: _result(own) for name, own in runs.items()},
+        "exit_layer": options.exit_layer,
+        "schedules": {name: dict(_by_contender(own)) for name, own in runs.items()},
     }
     print(json.dumps(content["schedules"], indent=2))
     write_result(options.out, content)
@@ -103,36 +106,48 @@ def schedules_of(lanes: Sequence[str], drafter: str, exit_layer: int) -> dict[st
     }
 
 
+def _plans(pair: ModelPair, exit_layer: int) -> dict[Contender, dict[str, Schedule]]:
+    """Every contender's schedules, on its own lanes."""
+    assert pair.drafter is not None, "the embedded model has a draft"
+    return {
+        one: schedules_of([lane.name for lane in lanes_of(one.device)], pair.drafter.name, exit_layer)
+        for one in CONTENDERS
+    }
+
+
+def turns(plans: Mapping[Contender, Mapping[str, Schedule]], index: int) -> Iterator[tuple[str, Contender]]:
+    """The schedules of a round, each by all contenders before the next; backwards in every other round.
+
+    Plain decoding comes first all the same: texts are compared with its.
+    """
+    order = -1 if index % 2 else 1
+    names = list(next(iter(plans.values())))
+    plain = [name for name in names if name.startswith("plain")]
+    rest = [name for name in names if name not in plain]
+    for name in (*plain[::order], *rest[::order]):
+        yield from ((name, one) for one in list(plans)[::order])
+
+
 def _in_turns(
-    engines: Mapping[Contender, Engine], pair: ModelPair, prompts: Sequence[EncodedPrompt], options: argparse.Namespace
+    engines: Mapping[Contender, Engine],
+    plans: Mapping[Contender, Mapping[str, Schedule]],
+    prompts: Sequence[EncodedPrompt],
+    options: argparse.Namespace,
 ) -> dict[str, dict[str, list[Run]]]:
     """Runs by schedule and back end; those of one place in their lists are neighbours in time."""
-    assert pair.drafter is not None, "the embedded model has a draft"
     found: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
-    plans = {
-        one: schedules_of([lane.name for lane in lanes_of(one.device)], pair.drafter.name, options.exit_layer)
-        for one in engines
-    }
-    deadline = None
-    for turn in count():
-        if turn == _LAST_WARM_UP:
+    for index in range(_WARM_UP + options.rounds):
+        if index == _WARM_UP:
             found.clear()
-            deadline = time.monotonic() + 60 * options.minutes
-        prompt = prompts[turn % len(prompts)]
+        start_s, prompt = time.monotonic(), prompts[index % len(prompts)]
         texts: dict[tuple[Contender, str], tuple[int, ...]] = {}
-        for name in next(iter(plans.values())):
-            for one, engine in engines.items():
-                made = engine.generate(plans[one][name], prompt.ids, max_new_tokens=options.max_new_tokens)
-                plain = texts.setdefault((one, plans[one][name].target_lane), made.tokens)
-                found[name][one.name].append(Run(tpot_s([made.trace]), made.tokens == plain))
-        print(f"turn {turn}", flush=True)
-        if deadline is not None and time.monotonic() > deadline:
-            return found
-    raise AssertionError("turns have an end")
-
-
-def _result(runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
-    return dict(_by_contender(runs))
+        for name, one in turns(plans, index):
+            schedule = plans[one][name]
+            made = engines[one].generate(schedule, prompt.ids, max_new_tokens=options.max_new_tokens, eos_token_ids=())
+            plain = texts.setdefault((one, schedule.target_lane), made.tokens)
+            found[name][one.name].append(Run(tpot_s([made.trace]), made.tokens == plain))
+        print(f"round {index + 1} of {_WARM_UP + options.rounds}: {time.monotonic() - start_s:.0f} s", flush=True)
+    return {name: found[name] for name in next(iter(plans.values()))}
 
 
 def _by_contender(runs: Mapping[str, Sequence[Run]]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -151,7 +166,7 @@ def _by_contender(runs: Mapping[str, Sequence[Run]]) -> Iterator[tuple[str, dict
 
 def _options() -> argparse.Namespace:
     parser = arguments(__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0, help="of turns that count")
+    parser.add_argument("--rounds", type=at_least_two, default=7, help="that count, after two that do not")
     parser.add_argument("--max-new-tokens", type=int, default=64)
     parser.add_argument("--exit-layer", type=int, default=20)
     parser.add_argument("--out", type=Path, default=RESULT)

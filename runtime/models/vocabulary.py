@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from runtime.models.decoder import is_unfilled
 from runtime.models.row_invariance import linear
 
 
@@ -63,3 +64,8 @@ class OutputRows:
         if self.rows.dtype != x.dtype:
             self.rows = self.rows.to(x.dtype)
         return linear(x, self.rows)
+
+
+def all_ids(vocab_size: int) -> Tensor:
+    """Every id of a vocabulary, [V]: what is kept of one that is not reduced."""
+    return torch.empty(vocab_size, dtype=torch.long) if is_unfilled() else torch.arange(vocab_size)

@@ -28,7 +28,7 @@ class ExitAdapter(nn.Module):
         self.up = Linear(hidden_size, width, bias=False)
         self.down = Linear(width, hidden_size, bias=False)
         with torch.no_grad():
-            self.affine.weight.copy_(torch.eye(hidden_size))
+            self.affine.weight.zero_().fill_diagonal_(1)
             self.affine.bias.zero_()
             self.down.weight.zero_()
 

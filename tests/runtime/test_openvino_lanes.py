@@ -4,11 +4,13 @@ import pytest
 
 from decoding.errors import LaneError
 from decoding.schedule import Schedule
+from runtime.backends.openvino.compiler import Compiler
 from runtime.engine import Engine
 from runtime.lanes.lane import Lane, LaneSpec
 from runtime.lanes.sequence_lanes import Listener
 from runtime.wire.measurement import Measurement
 from runtime.wire.operations import PrepareDraft
+from tests.runtime.thread_lanes import thread_engine
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
 from tests.tiny_models import tiny_target
 
@@ -112,6 +114,30 @@ def test_every_part_can_be_timed(engine_and_drafts, measurement) -> None:
     seconds = lane.measure(measurement)
     assert len(seconds) == measurement.repeats
     assert min(seconds) > 0
+
+
+def test_a_second_text_compiles_nothing(tmp_path, monkeypatch) -> None:
+    """Lanes are threads here, so that graphs can be counted."""
+    target = tiny_target(max_position=400)
+    folder, exits = save_target(target, tmp_path / "target"), save_exits_of(target, tmp_path / "exits")
+    drafter = save_draft_of(target, tmp_path / "drafter", exit_features=(1, 2))
+    names, compile_graph = [], Compiler.compiled
+
+    def counted(self, model):
+        names.append(model.get_friendly_name())
+        return compile_graph(self, model)
+
+    monkeypatch.setattr(Compiler, "compiled", counted)
+    schedule = SCHEDULES["mirror with features"].model_copy(update={"drafter": str(drafter)})
+    with thread_engine(folder, dtype="bfloat16", lanes=(TARGET, DRAFT), exits_folder=exits) as engine:
+        engine.generate(schedule, PROMPT, max_new_tokens=24, eos_token_ids=())
+        of_target = ["layers 1 to 1", "layers 2 to 2", "layers 3 to 4"]
+        of_draft = ["layers 1 to 2", "layers 3 to 4"]
+        probes, heads = ["layers 1 to 1"] * 2, ["a head"] * 3
+        assert sorted(names) == sorted([*of_target, *of_draft, *probes, *heads])
+        names.clear()
+        engine.generate(schedule, PROMPT, max_new_tokens=150, eos_token_ids=())
+        assert names == []
 
 
 def test_work_aside_in_every_rest_leaves_the_text_as_it_is(engine_and_drafts) -> None:

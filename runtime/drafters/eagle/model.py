@@ -25,9 +25,9 @@ from torch.nn import functional as F
 
 from runtime.models.attention import WithinCall
 from runtime.models.config import ModelConfig
-from runtime.models.decoder import Rotary, rms_norm, rotate
+from runtime.models.decoder import Rotary, new_embedding, rms_norm, rotate
 from runtime.models.kv_cache import KVCache
-from runtime.models.vocabulary import OutputRows
+from runtime.models.vocabulary import OutputRows, all_ids
 
 
 class LayerInput(NamedTuple):
@@ -76,11 +76,11 @@ class EagleHead(nn.Module, ABC):
     def __init__(self, target_config: ModelConfig, vocab_size: int, input_size: int) -> None:
         super().__init__()
         self.config = config = replace(target_config, num_layers=1, tie_embeddings=False)
-        self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.embedding = new_embedding(config.vocab_size, config.hidden_size)
         self.layer = EagleLayer(config, input_size)
         self.lm_head = nn.Linear(config.hidden_size, vocab_size, bias=False)
         self.rotary = Rotary(config, config.max_position)
-        self.register_buffer("kept_ids", torch.arange(vocab_size))
+        self.register_buffer("kept_ids", all_ids(vocab_size))
         self.output = OutputRows(self.kept_ids, self.lm_head.weight)
 
     @abstractmethod

@@ -24,7 +24,7 @@ from runtime.models.attention import WithinCall
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Layer, Rotary, rms_norm
 from runtime.models.kv_cache import KVCache
-from runtime.models.vocabulary import OutputRows
+from runtime.models.vocabulary import OutputRows, all_ids
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,7 +92,7 @@ class HydraModel(nn.Module):
             nn.init.zeros_(weight)
         self.own = nn.ModuleList(ResidualBlock(hidden_size, config.head_width, eps) for _ in range(config.num_heads))
         self.shared = nn.ModuleList(ResidualBlock(hidden_size, width, eps) for width in config.shared_widths)
-        self.register_buffer("kept_ids", torch.arange(config.vocab_size), persistent=False)
+        self.register_buffer("kept_ids", all_ids(config.vocab_size), persistent=False)
         self.register_buffer("head_VD", torch.zeros(config.vocab_size, hidden_size), persistent=False)
         self.output = OutputRows(self.kept_ids, self.head_VD)
         self.register_buffer("embedding_VD", torch.zeros(target_config.vocab_size, hidden_size), persistent=False)

@@ -22,7 +22,7 @@ from runtime.drafters.streams.model import StreamConfig, StreamModel
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, rms_norm
 from runtime.models.row_invariance import Linear
-from runtime.models.vocabulary import OutputRows
+from runtime.models.vocabulary import OutputRows, all_ids
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +83,7 @@ class DraftModel(nn.Module):
         width = len(config.exit_features) * shape.hidden_size
         self.fuse = Linear(width, shape.hidden_size, bias=False) if width else None
         self.streams: StreamModel | None = None
-        self.register_buffer("kept_ids", torch.arange(config.vocab_size))
+        self.register_buffer("kept_ids", all_ids(config.vocab_size))
         self.output = OutputRows(self.kept_ids, self.decoder.lm_head.weight)
         self._backend: Backend | None = None
 

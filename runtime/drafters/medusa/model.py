@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from decoding.errors import ModelError
 from runtime.models.decoder import Decoder
-from runtime.models.vocabulary import OutputRows
+from runtime.models.vocabulary import OutputRows, all_ids
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +69,7 @@ class MedusaModel(nn.Module):
         super().__init__()
         self.config, self.num_heads = config, config.num_heads
         self.heads = nn.ModuleList(MedusaHead(hidden_size, config.num_blocks) for _ in range(config.num_heads))
-        self.register_buffer("kept_ids", torch.arange(config.vocab_size), persistent=False)
+        self.register_buffer("kept_ids", all_ids(config.vocab_size), persistent=False)
         self.register_buffer("head_VD", torch.zeros(config.vocab_size, hidden_size), persistent=False)
         self.output = OutputRows(self.kept_ids, self.head_VD)
         self.register_buffer("target_norm", torch.ones(hidden_size), persistent=False)

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from decoding.errors import ModelError
 from runtime.models.attention import LayerKeys, WithinCall
 from runtime.models.config import ModelConfig
-from runtime.models.decoder import Decoder, RowPlaces
+from runtime.models.decoder import Decoder, RowPlaces, new_embedding
 from runtime.parallel.group import Group
 
 NUM_SEGMENTS = 2
@@ -67,7 +67,7 @@ class ParallelTracks(Decoder):
         track = config.track
         super().__init__(replace(track, num_layers=track.num_layers * self.num_tracks))
         self.track_config, self.group = config, group
-        self.embedding = nn.Embedding(track.vocab_size, track.hidden_size * self.num_tracks)
+        self.embedding = new_embedding(track.vocab_size, track.hidden_size * self.num_tracks)
 
     @property
     def places(self) -> Iterator[tuple[int, int]]:

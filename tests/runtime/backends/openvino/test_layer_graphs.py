@@ -11,6 +11,7 @@ import torch
 
 from runtime.backends.backend import Plan, segments_between
 from runtime.backends.openvino.compiled_decoder import OpenVinoBackend
+from runtime.backends.openvino.compiler import Compiler
 from tests.runtime.backends.openvino.test_compiled_decoder import read
 from tests.tiny_models import tiny_target
 
@@ -26,6 +27,32 @@ def plan(*cuts, num_layers=4, rows=(3,), num_slots=100):
     prompt = segments_between(num_layers)
     segments = segments_between(*cuts, num_layers)
     return Plan(num_slots=num_slots, num_prompt=40, rows=rows, segments=segments, prompt_segments=prompt)
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Names of the graphs compiled since it was last cleared."""
+    names, compile_graph = [], Compiler.compiled
+
+    def counted(self, model):
+        names.append(model.get_friendly_name())
+        return compile_graph(self, model)
+
+    monkeypatch.setattr(Compiler, "compiled", counted)
+    return names
+
+
+def test_a_graph_is_compiled_once_for_all_sizes_and_again_where_it_is_cut(compiled) -> None:
+    backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
+    backend.prepare(plan(2))
+    assert sorted(compiled) == ["a head", "layers 1 to 1", "layers 1 to 2", "layers 3 to 4"]  # the second is a probe's
+    compiled.clear()
+    backend.prepare(plan(2, rows=(8, 16), num_slots=300))
+    backend.prepare(plan())
+    read(backend, [7] * 40, cuts=(2,))
+    assert compiled == []
+    backend.prepare(plan(3))
+    assert sorted(compiled) == ["layers 3 to 3", "layers 4 to 4"]
 
 
 def test_a_layer_is_in_one_graph_whatever_was_asked_for() -> None:
