@@ -18,7 +18,8 @@ from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import Platform, load_platform
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
-from sim.cost.derived_profile import POOL_EFFICIENCY, Demand, derived_profile
+from sim.batch.batch_prediction import predict_batch
+from sim.cost.derived_profile import POOL_EFFICIENCY, Demand, derived_profile, lane_cost
 from sim.cost.fair_shares import stretches
 from sim.cost.roofline import StoredModel
 from sim.evaluator import evaluate
@@ -80,10 +81,44 @@ class MeasuredContention(StrictModel):
     note: str = ""
 
 
+class MeasuredOverlap(StrictModel):
+    """Drafting next to verifying (mirror, roots of the draft) of a pair that was measured in turn too.
+
+    What was accepted is not published: it is taken to be what makes drafting in turn as fast as it was measured.
+
+    Attributes:
+        case, source, note, platform, target, draft, weights, target_on, draft_on, window, tolerance: as in
+            `MeasuredSpeed`.
+        top_k: roots for every drafted token.
+        hits: how often the target's own token is assumed to be among them, where it refuses the drafted one.
+        in_turn: measured times plain decoding, of one sequence.
+        sequences: at once.
+        measured: of one sequence times drafting in turn; of several, tokens/s of all over those of one.
+    """
+
+    case: str
+    source: str
+    platform: str
+    target: str
+    draft: str
+    weights: WeightFormat
+    target_on: str
+    draft_on: str
+    window: int
+    top_k: int
+    hits: float
+    in_turn: float
+    sequences: int = 1
+    measured: float
+    tolerance: float
+    note: str = ""
+
+
 class EvidenceFile(StrictModel):
     """All of it."""
 
     speeds: Annotated[tuple[MeasuredSpeed, ...], Field(min_length=1)]
+    overlaps: tuple[MeasuredOverlap, ...]
     contention: tuple[MeasuredContention, ...]
 
 
@@ -110,7 +145,12 @@ class Evidence:
 def public_evidence() -> tuple[Evidence, ...]:
     """Predict everything of the file."""
     found = load_yaml(_FILE, EvidenceFile)
-    return (*map(_speed, found.speeds), *map(_loss, found.contention))
+    return (*map(_speed, found.speeds), *map(_overlap, found.overlaps), *map(_loss, found.contention))
+
+
+def rate_of_length(length: float, window: int) -> float:
+    """The rate of every place at which a round of so many drafted tokens brings that many: 1 + a + a^2 + ..."""
+    return rate_of_share((length - 1) / window, window)
 
 
 def rate_of_share(share: float, window: int) -> float:
@@ -125,13 +165,7 @@ def rate_of_share(share: float, window: int) -> float:
 def _speed(one: MeasuredSpeed) -> Evidence:
     platform = load_platform(one.platform) if isinstance(one.platform, str) else Platform.model_validate(one.platform)
     platform = with_overrides(platform, one.set) if one.set else platform
-    demand = Demand(
-        target=StoredModel(shape=model_shape(one.target), weights=one.weights),
-        draft=StoredModel(shape=model_shape(one.draft), weights=one.draft_weights or one.weights),
-        lanes=list(dict.fromkeys(lane for lane in (one.target_on, one.draft_on) if lane)),
-        exits=(),
-        max_context=_TEXTS.prompt_length + _TEXTS.num_tokens,
-    )
+    demand = _demand(one)
     profile = derived_profile(platform, demand).profile
     acceptance = Bernoulli(rate_of_share(one.share, one.window) if one.window else 0.0, texts=_TEXTS)
     plain_s, *drafting_s = (
@@ -148,7 +182,46 @@ def _speed(one: MeasuredSpeed) -> Evidence:
     )
 
 
-def _schedules(one: MeasuredSpeed, demand: Demand) -> Iterator[Schedule]:
+def _overlap(one: MeasuredOverlap) -> Evidence:
+    platform, demand = load_platform(one.platform), _demand(one)
+    profile = derived_profile(platform, demand).profile
+    plain, in_turn = _schedules(one, demand)
+    settings: dict[str, Any] = {"method": "mirror", "root_source": "draft", "draft_top_k": one.top_k}
+    at_once = Schedule.model_validate(in_turn.model_dump() | settings)
+    plain_s, round_s = (found.tpot_s for found in evaluate([plain, in_turn], profile, Bernoulli(0.0, texts=_TEXTS)))
+    # with nothing accepted a round brings one token: with so many it is as fast as it was measured
+    tokens = one.in_turn * round_s / plain_s
+    others = tuple(one.hits for _ in range(one.top_k))
+    record = Bernoulli(rate_of_length(tokens, one.window), texts=_TEXTS, alternative_rates=others)
+    turn, alone = evaluate([in_turn, at_once], profile, record)
+    predicted = turn.tpot_s / alone.tpot_s
+    if one.sequences > 1:
+        costs = {name: lane_cost(platform, demand, name) for name in demand.lanes}
+        together = predict_batch(at_once, profile, record, batch_size=one.sequences, costs=costs)
+        predicted = together.tokens_per_s * alone.tpot_s
+    return Evidence(
+        case=one.case,
+        source=one.source,
+        measured=one.measured,
+        predicted=predicted,
+        tolerance=one.tolerance,
+        unit="times",
+        note=one.note,
+    )
+
+
+def _demand(one: MeasuredSpeed | MeasuredOverlap) -> Demand:
+    draft_weights = one.draft_weights if isinstance(one, MeasuredSpeed) else None
+    return Demand(
+        target=StoredModel(shape=model_shape(one.target), weights=one.weights),
+        draft=StoredModel(shape=model_shape(one.draft), weights=draft_weights or one.weights),
+        lanes=list(dict.fromkeys(lane for lane in (one.target_on, one.draft_on) if lane)),
+        exits=(),
+        max_context=_TEXTS.prompt_length + _TEXTS.num_tokens,
+    )
+
+
+def _schedules(one: MeasuredSpeed | MeasuredOverlap, demand: Demand) -> Iterator[Schedule]:
     yield Schedule(method="autoregressive", target_lane=one.target_on)
     if one.draft_on is not None:
         yield Schedule(

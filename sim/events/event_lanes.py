@@ -156,14 +156,15 @@ class SimulatedBranches:
 
     __slots__ = (
         "_draft_left", "_exit_left", "_has_joined", "_is_read", "_is_stopped", "_lane", "_most", "_num_steps",
-        "_place", "_reads_last", "_reply", "_run", "_verdict",
+        "_place", "_plan", "_reads_last", "_reply", "_run", "_verdict",
     )  # fmt: skip
 
     def __init__(self, lane: SimulatedDraftLane) -> None:
         sequence, schedule = lane.sequence, lane.sequence.schedule
         self._lane = lane
         self._place = sequence.place
-        self._exit_left = self._most = sequence.costs.plan.branch_steps
+        self._plan = sequence.costs.plan
+        self._exit_left = self._most = self._plan.branch_steps
         self._draft_left = 0 if schedule.root_source == "exit" else self._most
         self._is_read = self._reads_last = not schedule.exit_features
         self._run: Run | None = None
@@ -248,6 +249,8 @@ class SimulatedBranches:
 
     def _of_roots(self, kind: StepKind, left: int) -> tuple[StepKind, int]:
         """Equal steps: the first one alone where only those after it have guesses."""
-        plan = self._lane.sequence.costs.plan
+        plan = self._plan
+        if not plan.branch_guesses:
+            return kind, left
         is_first = left == self._most
-        return plan.in_step(kind, is_first=is_first), 1 if is_first and plan.branch_guesses else left
+        return plan.in_step(kind, is_first=is_first), 1 if is_first else left

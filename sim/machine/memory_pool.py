@@ -67,7 +67,9 @@ class MemoryPool:
     granted a share of the bandwidth it wants goes at that share of its speed.
     """
 
-    __slots__ = ("_active", "_first", "_settled_s", "_sharers", "_slowed", "_wake", "bytes_per_s", "env", "has_marks")
+    __slots__ = (
+        "_active", "_ends_s", "_first", "_settled_s", "_sharers", "_slowed", "_wake", "bytes_per_s", "env", "has_marks",
+    )  # fmt: skip
 
     def __init__(self, env: Environment, bytes_per_s: float = inf, *, has_marks: bool = False) -> None:
         """`has_marks` is whether runs shall be able to tell when each of their pieces ended."""
@@ -78,7 +80,7 @@ class MemoryPool:
         self._active: list[Run] = []  # in the order of their devices
         self._first: Run | None = None  # of these, to end
         self._slowed: dict[tuple[float, ...], list[float]] = {}
-        self._settled_s = env.now
+        self._settled_s = self._ends_s = env.now
         self._wake: Event | None = None
 
     def join(self, sharer: Sharer) -> int:
@@ -88,7 +90,7 @@ class MemoryPool:
 
     def begin(self, place: int, run: Run) -> None:
         """An idle device starts to compute."""
-        self._settle()
+        self._settle(self.env.now)
         run.place = place
         active = self._active
         active.append(run)
@@ -100,7 +102,7 @@ class MemoryPool:
 
     def cut(self, run: Run, step_s: float) -> int:
         """Let a run of equal steps end at its next boundary; the number of steps until there."""
-        self._settle()
+        self._settle(self.env.now)
         num_steps = min(ceil(run.done_s / step_s), round(run.work_s / step_s))
         if num_steps * step_s != run.work_s:
             run.work_s = num_steps * step_s
@@ -116,16 +118,16 @@ class MemoryPool:
         for run, slowdown in zip(active, self._slowed[wanted], strict=True):
             run.slowdown = slowdown
 
-    def _settle(self) -> None:
+    def _settle(self, now_s: float) -> None:
         """Count what has been done since the last time."""
-        now_s = self.env.now
         elapsed_s = now_s - self._settled_s
-        if elapsed_s:
-            self._settled_s = now_s
-            for run in self._active:
-                run.done_s += elapsed_s / run.slowdown
-                if self.has_marks:
-                    run.marks.append((now_s, run.done_s))
+        if not elapsed_s:
+            return
+        self._settled_s = now_s
+        for run in self._active:
+            run.done_s += elapsed_s / run.slowdown
+            if self.has_marks:
+                run.marks.append((now_s, run.done_s))
 
     def _set_pace(self) -> None:
         """Go on as fast as devices let each other, and wake up when the first of them has done its work."""
@@ -141,12 +143,15 @@ class MemoryPool:
                     first_s, first = left_s, run
         else:
             first.slowdown, first_s = 1.0, first.work_s - first.done_s
-        self._first, self._wake = first, Wake(self.env, first_s if first_s > 0 else 0.0, self._end)
+        if first_s < 0:
+            first_s = 0.0
+        self._first, self._ends_s = first, self._settled_s + first_s
+        self._wake = Wake(self.env, first_s, self._end)
 
     def _end(self, event: Event) -> None:
         if event is not self._wake:
             return
-        self._settle()
+        self._settle(self._ends_s)
         ended = self._first
         assert ended is not None, "nothing to end"
         ended.done_s = ended.work_s

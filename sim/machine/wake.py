@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from simpy import Environment, Event
+from simpy.events import NORMAL
 
 
 class Wake(Event):
@@ -16,4 +17,4 @@ class Wake(Event):
         self.callbacks = [callback]
         self._value = None
         self._ok = True
-        env.schedule(self, delay=delay)
+        env.schedule(self, NORMAL, delay)
