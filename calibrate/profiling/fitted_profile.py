@@ -13,12 +13,12 @@ from calibrate.fitting.anchor_errors import anchor_errors
 from calibrate.fitting.checks import Check, CheckErrors, check_errors, check_of, note_on
 from calibrate.fitting.fit import WorkLevels, levelled
 from calibrate.fitting.levels import Level, Prior, grouped_levels, shared_levels
+from calibrate.fitting.links import link_of
 from calibrate.fitting.ratios import Ratio, estimate, trimmed_mean
 from calibrate.fitting.table_errors import with_check_errors, with_head_level, with_step_errors
 from calibrate.profiling.decodings import compare, gaps_s, level, mean_rows
 from calibrate.profiling.draft_waking import with_draft_waking
 from calibrate.profiling.lane_pairs import contention_of
-from calibrate.profiling.links import link_of
 from calibrate.profiling.model_sizes import PartBytes
 from calibrate.profiling.samples import Cell, Run, Samples
 from calibrate.profiling.task import CalibrationTask
