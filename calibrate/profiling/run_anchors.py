@@ -18,8 +18,8 @@ from decoding.trace import Trace
 from runtime.lanes.sequence_lanes import Listener
 
 _EVERY_S: Final = 0.12
-"""Between two anchors while a sequence is decoded. On a shared machine, over 90 decodings of a second, what anchors so
-near to each other said of the pace was off by 2 to 4 %, and by 9 to 10 % where they stood before and after alone."""
+"""Between two anchors while a sequence is decoded: a shared machine changes its speed within a run, and anchors before
+and after alone do not see that (`machine` in benchmarks/results/demos.json has both)."""
 _EVERY_ANCHORS: Final = 3
 """At least so many times what one takes: where steps are long, anchors take a quarter of the time and no more."""
 
