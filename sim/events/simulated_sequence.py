@@ -15,7 +15,7 @@ from decoding.sequence import DecodedSequence
 from decoding.trace import Span, Trace, Work
 from sim.acceptance.acceptance_model import MISS, NO_TOKEN, Answers
 from sim.cost.durations import Durations
-from sim.cost.round_plan import StepKind
+from sim.cost.round_plan import DRAFT_STEP, DRAFT_STREAMS, StepKind
 from sim.machine.link import Path
 from sim.machine.memory_pool import Run
 
@@ -62,6 +62,7 @@ class Steps(NamedTuple):
         work: what they are for.
         seconds: how long they take alone.
         steps_s, rows: of each, for traces with spans only.
+        guesses: of a draft's streams among the rows of each; empty where no step has any.
     """
 
     kind: StepKind
@@ -69,6 +70,7 @@ class Steps(NamedTuple):
     seconds: float
     steps_s: tuple[float, ...] = ()
     rows: tuple[int, ...] = ()
+    guesses: tuple[int, ...] = ()
 
 
 class SimulatedSequence:
@@ -188,11 +190,21 @@ class SimulatedSequence:
     def write_steps(self, steps: Steps, run: Run) -> None:
         """Write a run of the draft's steps to the trace, at its own end."""
         lane, done_s = self.schedule.draft_lane or "", 0.0
-        times_s = run.times_s(steps.steps_s)
-        for (start_s, end_s), step_s, rows in zip(pairwise(times_s), steps.steps_s, steps.rows, strict=True):
+        times_s, guesses = run.times_s(steps.steps_s), steps.guesses or (0,) * len(steps.rows)
+        each = zip(pairwise(times_s), steps.steps_s, steps.rows, guesses, strict=True)
+        for (start_s, end_s), step_s, rows, num_guesses in each:
             self.write(lane, steps.work, start_s, end_s, rows)
-            self._write_collectives(lane, run, done_s, step_s, self.costs.collectives.of_step_s(steps.kind, rows), rows)
+            collectives_s = self._collectives_of_step_s(steps.kind, rows, num_guesses)
+            self._write_collectives(lane, run, done_s, step_s, collectives_s, rows)
             done_s += step_s
+
+    def _collectives_of_step_s(self, kind: StepKind, rows: int, num_guesses: int) -> tuple[float, ...]:
+        """How long each collective takes; of a step of one window that verifies guesses, those of the streams too."""
+        collectives = self.costs.collectives
+        if not num_guesses or collectives.of_draft is None:
+            return collectives.of_step_s(kind, rows)
+        calls = (DRAFT_STEP, rows), (DRAFT_STREAMS, num_guesses)
+        return tuple(chain(*(collectives.of_draft.collectives_s(*call) for call in calls)))
 
     def _write_collectives(
         self, lane: str, run: Run, done_s: float, work_s: float, collectives_s: Sequence[float], rows: int
@@ -224,7 +236,8 @@ class SimulatedSequence:
         assert self._guesses is not None, "a draft without streams guesses nothing"
         place, seconds = self.place, self.costs.guessing_s
         rows = self._guesses(len(self._sequence.tokens))[max(0, num_done - 1) :]
-        steps_s = [seconds[count - 1][place] for count in rows]
+        steps_s, guesses = [seconds[count - 1][place] for count in rows], tuple(count - 1 for count in rows)
         if not num_done:
             rows, steps_s = (num_unread + 1, *rows), [self.costs.catch_up_s[num_unread][place], *steps_s]
-        return Steps("one_row", work, sum(steps_s), tuple(steps_s), rows) if rows else None
+            guesses = 0, *guesses
+        return Steps("one_row", work, sum(steps_s), tuple(steps_s), rows, guesses) if rows else None

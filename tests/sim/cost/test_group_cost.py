@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from decoding.schedule import Schedule
 from decoding.trace import Work
 from hwprofiles.device_group import DeviceGroup
 from hwprofiles.profile import Profile
@@ -131,6 +132,22 @@ def test_guesses_of_branches_are_exchanged_after_the_step_that_verifies_them_and
     assert [span.end_s - span.start_s for span in inside] == pytest.approx(expected, abs=1e-9)
     assert inside[-1].end_s == pytest.approx(step.end_s, abs=1e-9)
     assert step.end_s - step.start_s == pytest.approx(1 + 1 + sum(expected), abs=1e-9)
+
+
+@pytest.mark.parametrize("schedule", [speculative(4, draft_streams=2), mirror("draft", num_tokens=4, draft_streams=2)])
+def test_so_are_those_of_windows(schedule: Schedule) -> None:
+    """A step of three rows verifies two guesses, which the draft's streams made by two rows."""
+    group = TRACKS.model_copy(update={"bytes_per_s": 6400.0, "all_reduces": {"draft_step": 2, "draft_streams": 1}})
+    of_all = {"trees": TREES, "chains": (LOOKUP,), "num_streams": NUM_STREAMS}
+    texts = record(random_prompt(1, num_tokens=20, vocabulary=8, prompt_length=3), **of_all)
+    trace = play(schedule, parallel(None, group), texts)
+    works = (Work.ROLLOUT_STEP, Work.FINISH_STEP)
+    step = next(span for span in trace.spans if span.work in works and span.rows == 3)
+    inside = [span for span in trace.spans if span.lane == "draft->draft" and step.start_s <= span.start_s < step.end_s]
+    speed = SPEED | {"bytes_per_s": 6400.0}
+    expected = [all_reduce_s(16 * rows, 4, **speed) for rows in (3, 3, 2)]
+    assert [span.end_s - span.start_s for span in inside] == pytest.approx(expected, abs=1e-9)
+    assert inside[-1].end_s == pytest.approx(step.end_s, abs=1e-9)
 
 
 def test_parts_without_collectives_cost_their_share() -> None:
