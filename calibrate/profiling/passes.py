@@ -10,10 +10,10 @@ from math import inf
 from typing import Final
 
 from calibrate.fitting.checks import check_of
+from calibrate.fitting.links import MESSAGE_CANDIDATES, MESSAGE_ROWS, message_width
 from calibrate.profiling.anchors import Anchors
 from calibrate.profiling.decodings import TARGET_WORK, compare, decode
 from calibrate.profiling.lane_pairs import measure_pairs
-from calibrate.profiling.links import MESSAGE_CANDIDATES, MESSAGE_ROWS, message_width
 from calibrate.profiling.placements import check_schedules, fit_schedules, head_schedules
 from calibrate.profiling.samples import Cell, Run, Samples
 from calibrate.profiling.task import CalibrationTask

@@ -9,7 +9,7 @@ The driver sits next to the target's lane. So what it tells the draft's lane cro
 
 Nothing crosses where both are one lane, and a request that carries nothing costs what dispatching it costs. A measured
 `dispatch_s` is the way of a message without payload to its lane and back, and a measured link is what a message costs
-beyond one without payload (`calibrate.profiling.links`): so neither counts what the other holds.
+beyond one without payload (`calibrate.fitting.links`): so neither counts what the other holds.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.profiling.links import MESSAGE_CANDIDATES, MESSAGE_ROWS, link_of, message_width
+from calibrate.fitting.links import MESSAGE_CANDIDATES, MESSAGE_ROWS, link_of, message_width
 from hwprofiles.profile import BYTES_PER_CANDIDATE
 
 PAIR = ("a", "b")
