@@ -24,6 +24,8 @@ from runtime.lanes.sequence_lanes import Listener
 
 TARGET_WORK = frozenset({Work.VERIFY, Work.PREFIX, Work.SUFFIX, Work.STREAM})
 DRAFT_WORK = frozenset({Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP})
+_LEAST_FIRST = 0.1
+"""Of a step: nothing takes less, and levels are ratios, which are above zero."""
 _STRIDE = 7919
 """Prime, so that the ids of the text visit the whole vocabulary."""
 
@@ -124,7 +126,7 @@ def first_step(run: Run, lane: str, profile: Profile, step_s: float) -> Ratio | 
         return None
     pace = sum(span.end_s - span.start_s for span, _ in later) / sum(expected_s for _, expected_s in later)
     more_s = [(span.end_s - span.start_s) / pace - expected_s for span, expected_s in steps if span.start_s in starts]
-    return Ratio(1 + fmean(more_s) / step_s, run.against_anchors(lane, step_s).doubt)
+    return Ratio(max(_LEAST_FIRST, 1 + fmean(more_s) / step_s), run.against_anchors(lane, step_s).doubt)
 
 
 def span_seconds(

@@ -268,10 +268,11 @@ class ArrayLanes:
     def _completed_s(self, rounds: Rounds, num_done: Ints) -> Floats:
         """Draft time to complete the next windows after so many steps; the first one of all has one row."""
         durations, guesses, place = self._durations, self._decided.guesses, rounds.place_after
-        one_row_s, num_tokens = durations.step_s["one_row"][place], self._schedule.num_speculative_tokens
+        first_s = np.where(num_done > 0, 0.0, durations.catch_up_s[0][place])
         if guesses is None:
-            return (num_tokens - num_done) * one_row_s
-        return np.where(num_done > 0, 0.0, one_row_s) + self._guessed_s(guesses[num_done, rounds.numbers + 1], place)
+            num_later = self._schedule.num_speculative_tokens - np.maximum(num_done, 1)
+            return first_s + num_later * durations.step_s["one_row"][place]
+        return first_s + self._guessed_s(guesses[num_done, rounds.numbers + 1], place)
 
     def _guessed_s(self, steps_GN: Ints, place: Ints) -> Floats:
         """Time of so many steps with 0, 1, ... guesses, [G]."""

@@ -207,6 +207,14 @@ def test_what_first_steps_take_more_is_told_from_the_level_of_all_steps(schedule
     assert found.value == pytest.approx(1 + wake_s / 5e-3)
 
 
+def test_first_steps_that_seem_to_take_less_than_nothing_are_next_to_nothing() -> None:
+    """Of tiny models next to other work: a level is a ratio, whose logarithm is taken."""
+    run, profile = run_of(SPECULATIVE, draft_wake_s=-20e-3)
+    found = first_step(run, "cpu1", profile, 5e-3)
+    assert found is not None
+    assert found.value == 0.1
+
+
 @pytest.mark.parametrize(
     "schedule", [PLAIN, MIRROR, SPECULATIVE.model_copy(update={"num_speculative_tokens": 1})], ids=str
 )
