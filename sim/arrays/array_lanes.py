@@ -256,23 +256,27 @@ class ArrayLanes:
     def _missing_s(self, rounds: Rounds, ahead: RoundAhead, is_miss: NDArray[np.bool_]) -> Floats:
         """Draft time from noticing a verdict to having the next window."""
         done = _entries(ahead.num_steps, self._decided.branches[rounds.index], rounds.place)
-        missing_s = self._completed_s(rounds, done)
+        missing_s = self._completed_s(rounds, done, is_miss)
         # Where no branch has begun the draft reads what was committed, hit or miss; with features a miss reads it anew.
         if ahead.is_read.all() and not self._schedule.exit_features:
             return missing_s
         reads = ~ahead.is_read[rounds.place] | (self._schedule.exit_features & is_miss)
         catch_up_s, accepted, place = self._durations.catch_up_s, rounds.num_accepted, rounds.place_after
         more_s = _entries(catch_up_s, accepted, place) - catch_up_s[0][place]
-        return np.where(reads, self._completed_s(rounds, np.zeros_like(done)) + more_s, missing_s)
+        anew_s = self._completed_s(rounds, np.zeros_like(done), np.ones_like(is_miss))
+        return np.where(reads, anew_s + more_s, missing_s)
 
-    def _completed_s(self, rounds: Rounds, num_done: Ints) -> Floats:
-        """Draft time to complete the next windows after so many steps; the first one of all has one row."""
+    def _completed_s(self, rounds: Rounds, num_done: Ints, is_rollout: NDArray[np.bool_]) -> Floats:
+        """Draft time to complete the next windows after so many steps; the first one of all has one row.
+
+        That of a rollout has to wake up. Without guesses a branch that is taken before it has begun need not.
+        """
         durations, guesses, place = self._durations, self._decided.guesses, rounds.place_after
-        first_s = np.where(num_done > 0, 0.0, durations.catch_up_s[0][place])
+        first_s, one_row_s = durations.catch_up_s[0][place], durations.step_s["one_row"][place]
         if guesses is None:
-            num_later = self._schedule.num_speculative_tokens - np.maximum(num_done, 1)
-            return first_s + num_later * durations.step_s["one_row"][place]
-        return first_s + self._guessed_s(guesses[num_done, rounds.numbers + 1], place)
+            num_steps = self._schedule.num_speculative_tokens - num_done
+            return num_steps * one_row_s + np.where(is_rollout, first_s - one_row_s, 0.0)
+        return np.where(num_done > 0, 0.0, first_s) + self._guessed_s(guesses[num_done, rounds.numbers + 1], place)
 
     def _guessed_s(self, steps_GN: Ints, place: Ints) -> Floats:
         """Time of so many steps with 0, 1, ... guesses, [G]."""
