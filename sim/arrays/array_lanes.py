@@ -269,14 +269,15 @@ class ArrayLanes:
     def _completed_s(self, rounds: Rounds, num_done: Ints, is_rollout: NDArray[np.bool_]) -> Floats:
         """Draft time to complete the next windows after so many steps; the first one of all has one row.
 
-        That of a rollout has to wake up. Without guesses a branch that is taken before it has begun need not.
+        That of a rollout has to wake up; a branch that is taken before it has begun finds the draft at work.
         """
         durations, guesses, place = self._durations, self._decided.guesses, rounds.place_after
-        first_s, one_row_s = durations.catch_up_s[0][place], durations.step_s["one_row"][place]
+        one_row_s = durations.step_s["one_row"][place]
+        waking_s = np.where(is_rollout, durations.catch_up_s[0][place] - one_row_s, 0.0)
         if guesses is None:
-            num_steps = self._schedule.num_speculative_tokens - num_done
-            return num_steps * one_row_s + np.where(is_rollout, first_s - one_row_s, 0.0)
-        return np.where(num_done > 0, 0.0, first_s) + self._guessed_s(guesses[num_done, rounds.numbers + 1], place)
+            return (self._schedule.num_speculative_tokens - num_done) * one_row_s + waking_s
+        steps_s = self._guessed_s(guesses[num_done, rounds.numbers + 1], place)
+        return np.where(num_done > 0, 0.0, one_row_s + waking_s) + steps_s
 
     def _guessed_s(self, steps_GN: Ints, place: Ints) -> Floats:
         """Time of so many steps with 0, 1, ... guesses, [G]."""

@@ -148,7 +148,7 @@ class SimulatedSequence:
             return self._rollout(FINISH_STEP, verdict.num_accepted)
         num_steps = left[branch]
         if self._guesses is not None:
-            return self._guessed(FINISH_STEP, 0, self.costs.plan.branch_steps - num_steps)
+            return self._guessed(FINISH_STEP, self.costs.plan.branch_steps - num_steps)
         if not num_steps:
             return None
         return self.equal_steps("one_row", FINISH_STEP, num_steps, self.place)
@@ -222,7 +222,7 @@ class SimulatedSequence:
     def _rollout(self, work: Work, num_unread: int) -> Steps | None:
         """A whole window, after so many tokens to read before the last committed one."""
         if self._guesses is not None:
-            return self._guessed(work, num_unread, 0)
+            return self._guessed(work, 0, num_unread)
         costs, place = self.costs, self.place
         seconds = costs.rollout_s[num_unread][place]
         if not self.has_spans:
@@ -231,13 +231,19 @@ class SimulatedSequence:
         rows = (costs.plan.first_rows[num_unread], *costs.plan.later_rows)
         return Steps("one_row", work, seconds, steps_s, rows)
 
-    def _guessed(self, work: Work, num_unread: int, num_done: int) -> Steps | None:
-        """The steps of a window after so many: the first one of all has no guesses. None if there are no others."""
+    def _guessed(self, work: Work, num_done: int, num_unread: int | None = None) -> Steps | None:
+        """The steps of a window after so many: the first one of all has no guesses. None if there are no others.
+
+        A rollout has tokens `num_unread` in it before the last one. That of a branch has one row, and finds the draft
+        at work.
+        """
         assert self._guesses is not None, "a draft without streams guesses nothing"
         place, seconds = self.place, self.costs.guessing_s
         rows = self._guesses(len(self._sequence.tokens))[max(0, num_done - 1) :]
         steps_s, guesses = [seconds[count - 1][place] for count in rows], tuple(count - 1 for count in rows)
         if not num_done:
-            rows, steps_s = (num_unread + 1, *rows), [self.costs.catch_up_s[num_unread][place], *steps_s]
+            more = num_unread or 0
+            first_s = seconds[0] if num_unread is None else self.costs.catch_up_s[more]
+            rows, steps_s = (more + 1, *rows), [first_s[place], *steps_s]
             guesses = 0, *guesses
         return Steps("one_row", work, sum(steps_s), tuple(steps_s), rows, guesses) if rows else None
