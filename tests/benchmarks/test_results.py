@@ -17,7 +17,6 @@ KNOWN_STALE = {
     "acceptance-shipped",
     "acceptance-spec_bench_dev",
     "draft-streams",
-    "exactness",
     "exit-coverage-shipped",
     "exit-coverage-spec_bench_dev",
     "exit-features",
