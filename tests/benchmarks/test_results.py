@@ -20,7 +20,6 @@ KNOWN_STALE = {
     "exit-coverage-shipped",
     "exit-coverage-spec_bench_dev",
     "exit-features",
-    "runtime_overhead",
     "simulator_speed",
     "training-curves",
     "tree_verification",
