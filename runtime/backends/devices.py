@@ -33,6 +33,8 @@ EAGER: Final = "cpu"
 """The device of lanes whose names have no colon."""
 OPENVINO: Final = "openvino:"
 CUDA: Final = "cuda:"
+COMPILED_ARCHITECTURES: Final = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+"""Those that have a graph for OpenVINO (`runtime.backends.openvino.graph`)."""
 _RULE: Final = re.compile(r"(openvino:[A-Z]+(?:\.\d+)?|cuda:\d+)(?:[@#]\d+(?:\+\d+)*)?")
 
 
@@ -90,6 +92,11 @@ def computes(device: str, dtype: str) -> bool:
     """Whether a device is there, and computes with a form of weights."""
     found = (_eager(),) if device == EAGER else devices()
     return any(one.name == device and dtype in one.forms for one in found)
+
+
+def knows(device: str, architecture: str) -> bool:
+    """Whether a device computes an architecture, by its name in Hugging Face's configuration; torch does all of ours."""
+    return device == EAGER or device.startswith(CUDA) or architecture in COMPILED_ARCHITECTURES
 
 
 def runs_streams(device: str) -> bool:
