@@ -7,8 +7,6 @@ from typing import Any
 from hwprofiles.profile import LaneProfile, LatencyTable, Profile
 
 NUM_LAYERS = 10
-
-
 EXIT_LAYERS = (4, 7)
 
 

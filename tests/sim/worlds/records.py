@@ -11,19 +11,11 @@ from decoding.tree_shape import cut
 from tests.sim.worlds.machines import EXIT_LAYERS
 
 MAX_WINDOW = 4
-
-
 NUM_STREAMS = 2
-
-
 WRONG = 0
 """A token that stands in no text."""
-
-
 PATHS = ((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (2,))
 """A static tree, three levels deep."""
-
-
 TREES = (
     RecordedTree(method="medusa", drafter="head", depth=3, paths=PATHS),
     RecordedTree(method="hydra", drafter="head", depth=3, paths=PATHS),
@@ -33,8 +25,6 @@ TREES = (
     RecordedTree(method="eagle3", drafter="other", depth=1, top_k=2),
     RecordedTree(method="speculative_streaming", drafter="streams", depth=3, paths=PATHS),
 )
-
-
 LOOKUP = RecordedChain(method="prompt_lookup", drafter="lookup")
 
 
