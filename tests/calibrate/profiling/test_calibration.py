@@ -22,8 +22,9 @@ from runtime.drafters.language_model.folder import DrafterFolderConfig, StreamFi
 from runtime.models.config import ModelConfig
 from runtime.storage.weight_folder import SpeculatorsConfig, TargetShape, Verifier
 from sim.evaluator import predict
-from tests.calibrate.profiling.fake_heads import LEVEL, STREAMS_S, HeadEngine
-from tests.calibrate.profiling.fake_machine import GAP_S, GUESS_S, LANES, NUM_LAYERS, FakeEngine, Laws
+from tests.calibrate.profiling.fake_machine.engine import LANES, FakeEngine
+from tests.calibrate.profiling.fake_machine.heads import LEVEL, STREAMS_S, HeadEngine
+from tests.calibrate.profiling.fake_machine.laws import GAP_S, GUESS_S, NUM_LAYERS, Laws
 from tests.planner.synthetic import acceptance_record
 from tests.tiny_models import tiny_config
 
@@ -277,7 +278,7 @@ def test_heads_streams_and_wide_trees_follow_their_laws_on_every_lane(quick: boo
 
 
 def test_streams_that_seem_to_cost_nothing_are_left_out_with_a_note(monkeypatch) -> None:
-    monkeypatch.setattr("tests.calibrate.profiling.fake_heads.STREAMS_S", -1e-3)
+    monkeypatch.setattr("tests.calibrate.profiling.fake_machine.heads.STREAMS_S", -1e-3)
     engine = HeadEngine({name: Laws(speed=speed) for name, speed in SPEEDS.items()})
     profile = calibrate(engine, task(heads=HEADS))
     assert all(lane.streams == {} for lane in profile.lanes)
