@@ -2,10 +2,9 @@
 
 What was tried for that (OpenVINO 2026.4, CPU, resident memory): compiled graphs of fixed sizes each repack the weights
 for themselves, however their constants are shared, mapped or cached without weights; one graph of open rows and slots
-repacks them once at its first call, says the same bits for any number of rows, and costs up to 17 % of a step more.
-Such a graph is compiled in every process, and not kept on disk: for the 30 layers of the embedded target that takes
-0.60 s of one core in bfloat16, reading it 0.17 s, but also 213 MB of the disk for every way to cut the layers, and as
-much memory while it is read.
+repacks them once at its first call, says the same bits for any number of rows, and has steps that cost somewhat more.
+Such a graph is compiled in every process, and not kept on disk: reading it would be faster, but every way to cut the
+layers would keep another copy of their weights there, and take as much memory again while it is read.
 
 Hidden states cross as float32 and are rounded to the type of arithmetic on both sides of a cut, as between two layers.
 The embedding is looked up here: a graph of it would hold a copy.
