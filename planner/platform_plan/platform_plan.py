@@ -27,6 +27,7 @@ from planner.wording import factor
 from sim.cost.assumption import Assumption
 from sim.cost.derived_profile import Demand, derived_profile
 from sim.cost.roofline import growth_error
+from sim.error_shares import interval
 from sim.evaluator import Evaluator
 from sim.prediction import Prediction
 
@@ -72,12 +73,12 @@ class PlannedSchedule:
     @property
     def tpot_s_low(self) -> float:
         """Lower end of its interval."""
-        return self.tpot_s * max(0.0, 1 - self.relative_error)
+        return interval(self.tpot_s, self.relative_error)[0]
 
     @property
     def tpot_s_high(self) -> float:
         """Upper end of its interval."""
-        return self.tpot_s * (1 + self.relative_error)
+        return interval(self.tpot_s, self.relative_error)[1]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
