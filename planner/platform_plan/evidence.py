@@ -24,6 +24,8 @@ from sim.cost.fair_shares import stretches
 from sim.cost.roofline import StoredModel
 from sim.evaluator import evaluate
 
+Unit = Literal["tokens/s", "times", "share"]
+
 _FILE = Path(__file__).parent / "evidence.yaml"
 _TEXTS = Texts(num_texts=16, num_tokens=128, prompt_length=128)
 
@@ -131,7 +133,7 @@ class Evidence:
     measured: float
     predicted: float
     tolerance: float
-    unit: Literal["tokens/s", "times", "share"]
+    unit: Unit
     note: str
 
     @property
@@ -171,15 +173,9 @@ def _speed(one: MeasuredSpeed) -> Evidence:
     plain_s, *drafting_s = (
         prediction.tpot_s for prediction in evaluate(list(_schedules(one, demand)), profile, acceptance)
     )
-    return Evidence(
-        case=one.case,
-        source=one.source,
-        measured=one.measured,
-        predicted=plain_s / drafting_s[0] if drafting_s else 1 / plain_s,
-        tolerance=one.tolerance,
-        unit="times" if drafting_s else "tokens/s",
-        note=one.note,
-    )
+    if not drafting_s:
+        return _evidence(one, 1 / plain_s, "tokens/s")
+    return _evidence(one, plain_s / drafting_s[0], "times")
 
 
 def _overlap(one: MeasuredOverlap) -> Evidence:
@@ -199,15 +195,7 @@ def _overlap(one: MeasuredOverlap) -> Evidence:
         costs = {name: lane_cost(platform, demand, name) for name in demand.lanes}
         together = predict_batch(at_once, profile, record, batch_size=one.sequences, costs=costs)
         predicted = together.tokens_per_s * alone.tpot_s
-    return Evidence(
-        case=one.case,
-        source=one.source,
-        measured=one.measured,
-        predicted=predicted,
-        tolerance=one.tolerance,
-        unit="times",
-        note=one.note,
-    )
+    return _evidence(one, predicted, "times")
 
 
 def _demand(one: MeasuredSpeed | MeasuredOverlap) -> Demand:
@@ -241,12 +229,16 @@ def _loss(one: MeasuredContention) -> Evidence:
     else:
         assert one.share_of_device is not None, "a contention of nothing"
         predicted = -one.share_of_device
+    return _evidence(one, predicted, "share")
+
+
+def _evidence(one: MeasuredSpeed | MeasuredOverlap | MeasuredContention, predicted: float, unit: Unit) -> Evidence:
     return Evidence(
         case=one.case,
         source=one.source,
         measured=one.measured,
         predicted=predicted,
         tolerance=one.tolerance,
-        unit="share",
+        unit=unit,
         note=one.note,
     )

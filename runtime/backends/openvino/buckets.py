@@ -3,7 +3,8 @@
 A graph is compiled for one number of rows and one of slots, and holds the weights packed for its rows: so there are
 few. A sequence names the numbers of rows that its windows have (`runtime.backends.backend.Plan`), which are served as
 they are up to 9: on CPUs each further row costs some percent of a step. Slots double, for attention over empty slots
-costs little next to the weights.
+costs little next to the weights, and begin with so many that short texts never change their size, nor anchors next to
+them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 _ROWS: Final = (*range(1, 10), 12, 16, 24, 32, 48, 64, 96, 128)
-_LEAST_SLOTS: Final = 128
+_LEAST_SLOTS: Final = 256
 _SMALL: Final = 16
 PROMPT_ROWS: Final = (16, 64)
 """Rows of a prompt in one call, beyond those of windows."""
