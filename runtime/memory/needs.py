@@ -19,7 +19,6 @@ from decoding.files import parse_json
 from decoding.schedule import Schedule
 from runtime.backends.devices import OPENVINO
 from runtime.backends.openvino.buckets import slot_buckets
-from runtime.backends.openvino.copies import copies_bytes
 from runtime.models.config import ModelConfig
 from runtime.models.hf_config import read_object
 

@@ -3,7 +3,7 @@
 What was tried for that (OpenVINO 2026.4, CPU, resident memory): compiled graphs of fixed sizes each repack the weights
 for themselves, however their constants are shared, mapped or cached without weights; one graph of open rows and slots
 repacks them once at its first call and says the same bits for any number of rows. It costs some percent of a step more,
-and much more where the number of rows changes from call to call, which is why small decoders have copies (`copies`).
+and much more where the number of rows changes from call to call, which is why small decoders have copies (`buckets`).
 Such a graph is compiled in every process, and not kept on disk: reading it is faster than compiling, but takes the
 weights once more on the disk for every way to cut the layers, and as much memory while it is read.
 

@@ -5,7 +5,7 @@ verified whole, up to an exit and from there on holds every weight once, and a c
 
 Where a device takes graphs of open sizes, one serves any number of rows and slots. Every size that it has not seen
 costs some milliseconds, and every call of another size than the last some more: so calls are filled up to few sizes,
-and small decoders have copies (`copies`), which compute the same bits, since they are the same graph.
+and small decoders have copies (`buckets`), which compute the same bits, since they are the same graph.
 Elsewhere there is a graph for every size, with weights of its own, and only so many are held as there is room for.
 """
 
@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from runtime.backends.backend import Segment
+from runtime.backends.openvino.buckets import COPIES_BYTES, SINGLE_ROW, Size, own_size
 from runtime.backends.openvino.calls import RowInputs, SegmentCall
 from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.constants import Constants
-from runtime.backends.openvino.copies import COPIES_BYTES, SINGLE_ROW, Size, own_size
 from runtime.backends.openvino.graph import SegmentShape, segment_graph
 from runtime.backends.openvino.layer_weights import LayersTaken
 from runtime.backends.openvino.limits import Limits

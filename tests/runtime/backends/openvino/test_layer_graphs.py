@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from runtime.backends.backend import Plan, segments_between
+from runtime.backends.openvino.buckets import SINGLE_ROW
 from runtime.backends.openvino.compiled_decoder import OpenVinoBackend
 from runtime.backends.openvino.compiler import Compiler
-from runtime.backends.openvino.copies import SINGLE_ROW
 from tests.runtime.backends.openvino.test_compiled_decoder import read
 from tests.tiny_models import tiny_target
 
@@ -48,7 +48,7 @@ def copies(monkeypatch):
     """Sets of how many bytes copies of graphs may be; of none to begin with."""
 
     def of(num_bytes):
-        monkeypatch.setattr("runtime.backends.openvino.copies.COPIES_BYTES", num_bytes)
+        monkeypatch.setattr("runtime.backends.openvino.buckets.COPIES_BYTES", num_bytes)
         monkeypatch.setattr("runtime.backends.openvino.layer_graphs.COPIES_BYTES", num_bytes)
 
     of(0)
