@@ -18,7 +18,7 @@ from decoding.errors import ModelFormatError
 from decoding.files import parse_json
 from decoding.schedule import Schedule
 from runtime.backends.devices import OPENVINO
-from runtime.backends.openvino.buckets import slot_buckets
+from runtime.backends.openvino.buckets import copies_bytes, slot_buckets
 from runtime.models.config import ModelConfig
 from runtime.models.hf_config import read_object
 
