@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +16,8 @@ from runtime.backends.openvino.library import ov
 from runtime.backends.openvino.texts import Rows, Slots
 from runtime.models.config import ModelConfig
 
+Rotation = tuple[Tensor, Tensor]
+"""Cosines and sines of rows."""
 _MOST_REQUESTS: Final = 4
 """That a graph holds at once; what was not used for longest goes."""
 
@@ -43,11 +46,19 @@ class RowInputs:
         self._places = places[..., 2]
         self.tensors = {name: ov.Tensor(own, shared_memory=True) for name, own in (memory | {PLACES: places}).items()}
 
-    def fill(self, x_BTD: Tensor, rotation: tuple[Tensor, Tensor], rows: Rows) -> None:
-        """Put rows of some texts in, fewer than there is memory for or as many."""
+        self._filled: Rows | None = None
+
+    def fill(self, x_BTD: Tensor, rotation: Callable[[], Rotation], rows: Rows) -> None:
+        """Put rows of some texts in, fewer than there is memory for or as many.
+
+        Rows that have passed some layers already differ in `x_BTD` alone.
+        """
         num_texts, num_rows, _ = x_BTD.shape
         self.x[:num_texts, :num_rows] = x_BTD.float().numpy()
-        for given, own in zip(rotation, self._rotation, strict=True):
+        if rows is self._filled:
+            return
+        self._filled = rows
+        for given, own in zip(rotation(), self._rotation, strict=True):
             own[:num_texts, :num_rows] = given.float().numpy()
         self._mask[:num_texts, :num_rows] = rows.mask
         self._places[...] = self.size[-1] - 1

@@ -12,7 +12,7 @@ Elsewhere there is a graph for every size, with weights of its own, and only so 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from runtime.backends.backend import Segment
 from runtime.backends.openvino.buckets import COPIES_BYTES, SINGLE_ROW, Size, own_size
-from runtime.backends.openvino.calls import RowInputs, SegmentCall
+from runtime.backends.openvino.calls import Rotation, RowInputs, SegmentCall
 from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.constants import Constants
 from runtime.backends.openvino.graph import SegmentShape, segment_graph
@@ -57,7 +57,7 @@ class LayerGraphs:
         self._inputs: dict[tuple[int, int, int], RowInputs] = {}
         self._called: dict[GraphKey, set[tuple[int, int, int]]] = {}
 
-    def run(self, x_BTD: Tensor, segment: Segment, size: Size, rotation: tuple[Tensor, Tensor], rows: Rows) -> Tensor:
+    def run(self, x_BTD: Tensor, segment: Segment, size: Size, rotation: Callable[[], Rotation], rows: Rows) -> Tensor:
         """Hidden states [B, T, D] in float32 after a segment, by calls over so many texts and rows."""
         inputs = self._inputs_of(*size, rows.slots.shape[-2])
         inputs.fill(x_BTD, rotation, rows)
