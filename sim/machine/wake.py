@@ -12,9 +12,14 @@ from simpy.events import NORMAL
 class Wake(Event):
     """A `simpy.Timeout` with its only callback."""
 
-    def __init__(self, env: Environment, delay: float, callback: Callable[[Event], Any]) -> None:
+    def __init__(self, env: Environment, delay: float, callback: Callable[[Event], Any], value: Any = None) -> None:
         self.env = env
-        self.callbacks = [callback]
-        self._value = None
+        self.callbacks = self._kept = [callback]
+        self._value = value
         self._ok = True
         env.schedule(self, NORMAL, delay)
+
+    def again(self, delay: float) -> None:
+        """Once more, after it has come: cheaper than a new event, and the same to everybody who did not keep it."""
+        self.callbacks = self._kept
+        self.env.schedule(self, NORMAL, delay)
