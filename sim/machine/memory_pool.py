@@ -7,6 +7,7 @@ next end is scheduled. An end that was scheduled before stays in SimPy's queue a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from math import ceil, inf
 from operator import attrgetter
 from typing import Protocol
@@ -100,7 +101,7 @@ class MemoryPool:
         """An idle device is asked for a run later; those of the same time share an event and are re-timed once."""
         if time_s != self._asked_s:
             self._asked_s, self._asked = time_s, []
-            Wake(self.env, time_s - self.env.now, self._ask, self._asked)
+            Wake(self.env, time_s - self.env.now, partial(self._ask, self._asked))
         self._asked.append(place)
 
     def cut(self, run: Run, step_s: float) -> int:
@@ -121,11 +122,11 @@ class MemoryPool:
         for run, slowdown in zip(active, self._slowed[wanted], strict=True):
             run.slowdown = slowdown
 
-    def _ask(self, event: Event) -> None:
+    def _ask(self, places: Sequence[int], _: Event) -> None:
         """The time has come for some devices."""
         active = self._active
         num_active = len(active)
-        for place in event.value:
+        for place in places:
             run = self._sharers[place].next_run()
             if run is not None:
                 self._take_up(place, run)

@@ -12,10 +12,10 @@ from simpy.events import NORMAL
 class Wake(Event):
     """A `simpy.Timeout` with its only callback."""
 
-    def __init__(self, env: Environment, delay: float, callback: Callable[[Event], Any], value: Any = None) -> None:
+    def __init__(self, env: Environment, delay: float, callback: Callable[[Event], Any]) -> None:
         self.env = env
         self.callbacks = self._kept = [callback]
-        self._value = value
+        self._value = None
         self._ok = True
         env.schedule(self, NORMAL, delay)
 
