@@ -216,6 +216,8 @@ def _is_there(cost: RooflineCost, part: Part, rows: int) -> bool:
 
 def _rows(device: DeviceSpeed) -> Iterable[int]:
     """Rows between which times are straight enough: all of the few, then some; both sides of a bucket's end."""
+    if device.feeds_single_rows:
+        return 1, MAX_ROWS
     if device.row_buckets:
         ends = [end for end in device.row_buckets if end <= MAX_ROWS]
         return sorted({1, *ends, *(end + 1 for end in ends[:-1])})
