@@ -74,6 +74,8 @@ def _what_to_do(plan: PlatformPlan) -> Iterator[str]:
             return
         yield f"The best that speculates is {_named(best)} with the {_places(plan, best.pair)}."
         return
+    if plain.pair.target in (best.pair.target, best.pair.draft):
+        alone = f"plain decoding of {question.target} on {plain.pair.target}"
     start = "Put the" if plan.pays == "yes" else "If it does, then with the"
     yield (
         f"{start} {_places(plan, best.pair)}: {settings(best.schedule, plan.profile)}, "
