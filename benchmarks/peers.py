@@ -124,7 +124,7 @@ def _contenders(
     if schedule is not None:
         dtype: Dtype = options.dtype
         names = dict.fromkeys(filter(None, (schedule.target_lane, schedule.draft_lane)))
-        lanes = [replace(spec, dtype=dtype) for spec in chosen_lanes(None, ",".join(names), dtype)]
+        lanes = [replace(spec, dtype=dtype) for spec in chosen_lanes(None, ",".join(names), replace(pair, dtype=dtype))]
         found[f"{SCHEDULED}, {_backend(schedule.target_lane)}, {dtype}"] = scheduled(schedule, lanes)
     return found
 

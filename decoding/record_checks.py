@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from decoding.errors import RecordError
+from decoding.recorded.prompt_record import missing_trees
 from decoding.schedule import MAX_TREE, MAX_WINDOW, Method, Schedule
 from decoding.tree_shape import Path as TreePath
 from decoding.tree_shape import parents_of
@@ -115,9 +116,8 @@ def missing_for(schedule: Schedule, record: AcceptanceRecord) -> Iterator[str]:
     if record.temperature and (rule := schedule.verification) in ("greedy", "typical"):
         yield f"the texts were sampled at temperature {record.temperature:g}: verification {rule} writes others"
     if schedule.traits.is_tree:
-        if not any(tree.answers(schedule) for tree in record.trees):
-            known = "; ".join(f"{tree.method} of {tree.drafter}, {tree.depth} deep" for tree in record.trees) or "none"
-            wanted = f"{schedule.method} of {schedule.drafter}, {schedule.num_speculative_tokens} deep"
+        if (missing := missing_trees(schedule, record.trees)) is not None:
+            wanted, known = missing
             yield f"the record holds no trees of {wanted}; trees it holds: {known}"
     elif schedule.traits.has_draft_model:
         if record.drafter is None:

@@ -63,13 +63,13 @@ def calibrate(
         ModelError: a model cannot be loaded.
     """
     from calibrate.profiling.calibration import calibrate as measure
-    from mirrorsd.lane_choice import device_lanes
+    from mirrorsd.lane_choice import device_lanes, usual_device
     from mirrorsd.text_engine import new_engine
 
     if Path(path).is_dir():
         msg = f"{path}: is a folder; name the file that the profile goes to"
         raise ConfigError(msg)
-    lanes = device_lanes(device, pair.dtype) if lanes is None else lanes
+    lanes = device_lanes(device or usual_device(pair), pair.dtype) if lanes is None else lanes
     with new_engine(pair, lanes) as engine:
         calibration = measure(engine, calibration_task(engine, pair, lanes, **settings), progress)
     return calibration.save(Path(path))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from decoding.errors import ConfigError
 from decoding.methods import METHODS
 from hwprofiles.host import lanes_of
-from runtime.backends.devices import computes, device_of, devices, require_device, require_form, runs_streams
+from runtime.backends.devices import computes, device_of, devices, knows, require_device, require_form, runs_streams
 from runtime.lanes.lane import LaneSpec
 from runtime.models.hf_config import read_object
 
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     from hwprofiles.profile import Profile
     from mirrorsd.model_pair import Dtype, ModelPair
 
-USUAL_DEVICES: Final = ("cpu", "openvino:CPU")
-"""Lanes are those of the first of them that is there and computes with the weights; compiled ones once it is the other
-way round."""
+USUAL_DEVICES: Final = ("openvino:CPU", "cpu")
+"""Lanes are those of the first of them that is there and computes with the weights: compiled graphs, or torch as it
+comes."""
 
 
-def usual_device(dtype: Dtype) -> str:
-    """The device of lanes that nobody names, for a form of weights; one that is missing is refused when a lane is."""
-    return next((device for device in USUAL_DEVICES if computes(device, dtype)), USUAL_DEVICES[-1])
+def usual_device(pair: ModelPair) -> str:
+    """The device of lanes that nobody names, for a pair; one that is missing is refused when a lane is."""
+    there = (device for device in USUAL_DEVICES if computes(device, pair.dtype) and _knows(device, pair))
+    return next(there, USUAL_DEVICES[-1])
 
 
-def device_lanes(device: str | None, dtype: Dtype) -> tuple[LaneSpec, ...]:
-    """The lanes of a device, or of the usual one.
+def device_lanes(device: str, dtype: Dtype) -> tuple[LaneSpec, ...]:
+    """The lanes of a device.
 
     Raises:
         ConfigError: the device is not there, or does not compute with this form.
     """
-    name = usual_device(dtype) if device is None else device
-    require_device(name)
-    require_form(name, name, dtype)
-    return specs_of(lanes_of(name))
+    require_device(device)
+    require_form(device, device, dtype)
+    return specs_of(lanes_of(device))
 
 
 def profile_lanes(profile: Profile) -> tuple[LaneSpec, ...]:
@@ -53,20 +53,20 @@ def profile_lanes(profile: Profile) -> tuple[LaneSpec, ...]:
     return specs_of(profile.lanes)
 
 
-def chosen_lanes(device: str | None, names: str | None, dtype: Dtype) -> tuple[LaneSpec, ...]:
-    """The lanes that a comma-separated list names, of any devices; else all of a device.
+def chosen_lanes(device: str | None, names: str | None, pair: ModelPair) -> tuple[LaneSpec, ...]:
+    """The lanes that a comma-separated list names, of any devices; else all of a device, or of the usual one.
 
     Raises:
         ConfigError: a device is not there or does not compute with this form, or has no such lane; or both are given.
     """
     if names is None:
-        return device_lanes(device, dtype)
+        return device_lanes(device or usual_device(pair), pair.dtype)
     if device is not None:
         raise ConfigError("give a device, or lanes, whose names say theirs, and not both")
     wanted = dict.fromkeys(filter(None, (name.strip() for name in names.split(","))))
     if not wanted:
         raise ConfigError("no lane is named; `mirrorsd devices` lists them")
-    return tuple(_named(name, dtype) for name in wanted)
+    return tuple(_named(name, pair.dtype) for name in wanted)
 
 
 def specs_of(lanes: Iterable[PlacedLane]) -> tuple[LaneSpec, ...]:
@@ -99,6 +99,13 @@ def _named(name: str, dtype: Dtype) -> LaneSpec:
     if name not in specs:
         raise ConfigError(f"there is no lane {name!r} here; those of {device} are {', '.join(specs)}")
     return specs[name]
+
+
+def _knows(device: str, pair: ModelPair) -> bool:
+    """Whether a device computes the architectures of a pair's models."""
+    folders = [pair.target_folder, *([] if pair.drafter is None else [pair.drafter.folder])]
+    read = (read_object(folder / "config.json", holds="a model's folder holds one") for folder in folders)
+    return all(knows(device, name) for config in read for name in config.get("architectures") or ())
 
 
 def _has_streams(pair: ModelPair) -> bool:

@@ -76,7 +76,7 @@ def record(
 
     if has_random_weights(pair.target_folder):
         raise RecordError(f"{pair.target} has random weights: what it would accept means nothing, and is not recorded")
-    device = device or usual_device(pair.dtype)
+    device = device or usual_device(pair)
     pair, _ = fitted_to(pair, [device])
     encoded = encode(prompts, pair.target_folder)
     progress("loading the models", 0.0)

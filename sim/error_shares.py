@@ -55,6 +55,11 @@ def relative_error(errors: Errors) -> float:
     return hypot(*(one.half_width for one in errors.values()))
 
 
+def interval(seconds: float, relative_error: float) -> tuple[float, float]:
+    """Ends of a time that may be off by so much; where it may be off by all of itself, nothing is known from below."""
+    return seconds * max(0.0, 1 - relative_error), seconds * (1 + relative_error)
+
+
 def ratio_error(one: Errors, other: Errors) -> float:
     """Half-width (90 %) of the logarithm of the ratio of two times: of every cause only the difference is left."""
     return hypot(

@@ -14,7 +14,7 @@ from hwprofiles.profile import Profile
 from sim.acceptance.walk import Walk
 from sim.cost.cost_model import Floats
 from sim.cost.durations import Durations
-from sim.error_shares import DRAWS, Errors, ErrorShare, error_shares, relative_error
+from sim.error_shares import DRAWS, Errors, ErrorShare, error_shares, interval, relative_error
 
 
 class Bottlenecks(NamedTuple):
@@ -113,12 +113,12 @@ class Prediction:
     @property
     def tpot_s_low(self) -> float:
         """Lower end of that interval."""
-        return self.tpot_s * max(0.0, 1 - self.relative_error)
+        return interval(self.tpot_s, self.relative_error)[0]
 
     @property
     def tpot_s_high(self) -> float:
         """Upper end of that interval."""
-        return self.tpot_s * (1 + self.relative_error)
+        return interval(self.tpot_s, self.relative_error)[1]
 
     def e2e_at(self, num_tokens: float) -> float | None:
         """Mean time of a request for so many new tokens: prefill, and as long per token as here."""

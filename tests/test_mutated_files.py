@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from decoding.errors import ConfigError
 from hwprofiles.lint import lint_file
-from tests import mutated_files
-from tests.mutated_files import ANSWERED, KINDS, REFUSED, Kind, UntoldError, make_sound, outcome, read_outcome
-from tests.mutations import damage
+from tests.mutated_files.kind import Kind
+from tests.mutated_files.kinds import KINDS
+from tests.mutated_files.mutations import damage
+from tests.mutated_files.outcome import ANSWERED, REFUSED, UntoldError, make_sound, outcome, read_outcome
 
 NUM_CASES = {False: 45, True: 3}
 """By whether a kind is slow: about a thousand in all."""
@@ -54,7 +55,7 @@ def test_what_is_damaged_is_refused_or_answered(kind, sound, tmp_path_factory) -
     ],
 )
 def test_an_end_that_is_none_of_the_two_is_found(monkeypatch, tmp_path, read, complaint) -> None:
-    monkeypatch.setitem(mutated_files.KINDS, "test", Kind(make=lambda at: [], read=read))
+    monkeypatch.setitem(KINDS, "test", Kind(make=lambda at: [], read=read))
     with pytest.raises(UntoldError, match=complaint):
         read_outcome("test", tmp_path)
 
@@ -67,7 +68,7 @@ def test_a_message_nobody_can_read_is_found(monkeypatch, tmp_path) -> None:
     def refuse(_):
         raise LongError
 
-    monkeypatch.setitem(mutated_files.KINDS, "test", Kind(make=lambda at: [], read=refuse))
+    monkeypatch.setitem(KINDS, "test", Kind(make=lambda at: [], read=refuse))
     with pytest.raises(UntoldError, match="a message of 501 characters"):
         read_outcome("test", tmp_path)
 

@@ -57,7 +57,7 @@ class Effort:
 def quick_effort(
     max_window: int, contexts: tuple[int, int], max_tree: int = 0, max_step: int = USUAL_BRANCHES
 ) -> Effort:
-    """As often as time allows: three times in 130 s for a 135M-parameter target on two quiet cores.
+    """Few sizes, as often as time allows.
 
     `max_tree` are nodes of the largest tree, if any; `max_step` are rows of the widest draft step.
     """
@@ -82,7 +82,7 @@ def quick_effort(
 def full_effort(
     max_window: int, contexts: tuple[int, int], max_tree: int = 0, max_step: int = USUAL_BRANCHES
 ) -> Effort:
-    """A few minutes for the same."""
+    """More sizes, and as many passes in any case."""
     target_rows = _within(tuple(range(1, max_window + 2)), max_window + 1)
     draft_rows = _within((1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64), max(max_step, _LEAST_STEP))
     return Effort(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from decoding.recorded.prompt_record import missing_trees
 from decoding.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -15,9 +16,8 @@ def missing_assumptions(schedule: Schedule, record: AcceptanceRecord) -> Iterato
     """What a schedule needs that was not assumed for the texts of `record`, each with what was."""
     traits, window = schedule.traits, schedule.num_speculative_tokens
     if traits.is_tree:
-        if not any(tree.answers(schedule) for tree in record.trees):
-            known = "; ".join(f"{tree.method} of {tree.drafter}, {tree.depth} deep" for tree in record.trees) or "none"
-            wanted = f"{schedule.method} of {schedule.drafter}, {window} deep"
+        if (missing := missing_trees(schedule, record.trees)) is not None:
+            wanted, known = missing
             yield f"acceptance is assumed, and {wanted} is none of the assumed trees; trees: {known}"
         return
     if traits.finds_text:

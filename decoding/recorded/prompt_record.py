@@ -57,6 +57,18 @@ class RecordedTree:
         return asked == (self.method, self.drafter, self.depth, self.top_k)
 
 
+def missing_trees(schedule: Schedule, trees: Sequence[RecordedTree]) -> tuple[str, str] | None:
+    """What the schedule's trees are and what `trees` are, in words; None if some of these are the schedule's."""
+    if any(tree.answers(schedule) for tree in trees):
+        return None
+    known = "; ".join(_trees_in_words(tree.method, tree.drafter, tree.depth) for tree in trees)
+    return _trees_in_words(schedule.method, schedule.drafter, schedule.num_speculative_tokens), known or "none"
+
+
+def _trees_in_words(method: Method, drafter: str | None, depth: int) -> str:
+    return f"{method} of {drafter}, {depth} deep"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordedChain:
     """Chains of a drafter that is not the pair's own draft model, such as prompt lookup.

@@ -6,13 +6,16 @@ A pace of 1.3 is a machine that takes 1.3 times as long for everything as it did
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
+from statistics import fmean, median
+from typing import Final
 
 from decoding.schedule import Schedule
 from hwprofiles.profile import LaneProfile, Profile
 from mirrorsd.compare.runs import Run
 from sim.prediction import Prediction
 
+_MOST_OF_MEDIAN: Final = 1.5
+"""What an anchor counts at most, over the median of its run: lanes' two speeds were 1.2 to 1.9 apart."""
 LEAST_CONTEXT = 64
 """Cached tokens of anchors on lanes that were calibrated before there were any."""
 
@@ -52,7 +55,14 @@ def pace(run: Run, schedule: Schedule, prediction: Prediction, profile: Profile)
 
 
 def _pace(taken: Sequence[float], expected_s: float) -> float | None:
-    return fmean(taken) / expected_s if taken else None
+    """By the mean; an anchor in which the machine stood still counts as little more than the others.
+
+    An anchor is a small part of the time that it speaks for: a pause of half a second in one of six is no pace of six.
+    """
+    if not taken:
+        return None
+    most = _MOST_OF_MEDIAN * median(taken)
+    return fmean(min(one, most) for one in taken) / expected_s
 
 
 def _anchor_s(lane: LaneProfile, profile: Profile) -> float:

@@ -33,7 +33,7 @@ from mirrorsd.demo.demo_plan import (
     what_fits,
 )
 from mirrorsd.demo.stages import StageReport, Stages
-from mirrorsd.lane_choice import device_lanes
+from mirrorsd.lane_choice import device_lanes, usual_device
 from mirrorsd.model_pair import ModelPair
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.record_pair import Reach, record
@@ -123,7 +123,7 @@ class Demo:
         """
         self.saved: list[str] = []
         self._settings = settings
-        self._lanes = device_lanes(settings.device, settings.pair.dtype)
+        self._lanes = device_lanes(settings.device or usual_device(settings.pair), settings.pair.dtype)
         self._stages = Stages(expected_stages(settings.time_s), show, limit_s=settings.time_s, clock=clock)
         self._others = OtherUse()
         self._prompts = take_turns(settings.prompts)[: settings.max_prompts]

@@ -14,9 +14,8 @@ from math import ceil
 from decoding.errors import ProfileError
 from decoding.record import AcceptanceRecord
 from planner.platform_plan.device_pairs import LanePair
-from planner.platform_plan.memory_fit import memory_needs
+from planner.platform_plan.memory_fit import needs_of
 from planner.platform_plan.platform_plan import PlannedSchedule, PlatformPlan
-from planner.platform_plan.schedules import most_branch_tokens
 from planner.wording import counted, listing, schedule_name
 from sim.batch.batch_prediction import BatchPrediction, predict_batch, switch_off_at
 from sim.cost.derived_profile import Demand, lane_cost
@@ -159,15 +158,7 @@ def _asked(plan: PlatformPlan) -> list[PlannedSchedule]:
 
 def _fits(plan: PlatformPlan, pair: LanePair, size: int, left_out: dict[str, None]) -> bool:
     """Whether the models and the caches of so many sequences fit into the memories of a placement."""
-    question = plan.question
-    needs = memory_needs(
-        question.platform,
-        pair,
-        question.target,
-        question.draft,
-        num_tokens=size * question.num_tokens,
-        num_branches=size * most_branch_tokens(),
-    )
+    needs = needs_of(plan.question, pair, num_sequences=size)
     misfits: Sequence[str] = [need.in_words for need in needs if not need.fits]
     left_out.update((f"batches of {size}: {reason.rstrip('.')}", None) for reason in misfits)
     return not misfits

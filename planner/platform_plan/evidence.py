@@ -32,6 +32,8 @@ from sim.cost.fair_shares import stretches
 from sim.cost.roofline import RooflineCost, StoredModel
 from sim.evaluator import evaluate
 
+Unit = Literal["tokens/s", "times", "share"]
+
 _FILE = Path(__file__).parent / "evidence.yaml"
 _ROUNDS_TO_SETTLE = 200
 _TEXTS = Texts(num_texts=16, num_tokens=128, prompt_length=128)
@@ -46,7 +48,7 @@ class Evidence:
     measured: float
     predicted: float
     tolerance: float
-    unit: Literal["tokens/s", "times", "share"]
+    unit: Unit
     note: str
 
     @property
@@ -127,15 +129,7 @@ def _speed(one: MeasuredSpeed) -> Evidence:
         rounds_s = sum(share * each.decode_s / each.num_rounds for share, each in zip(often, found, strict=True))
         tokens = sum(share * each.num_tokens / each.num_rounds for share, each in zip(often, found, strict=True))
         predicted = alone.tpot_s * tokens / rounds_s
-    return Evidence(
-        case=one.case,
-        source=one.source,
-        measured=one.measured,
-        predicted=predicted,
-        tolerance=one.tolerance,
-        unit="times" if found else "tokens/s",
-        note=one.note,
-    )
+    return _evidence(one, predicted, "times" if found else "tokens/s")
 
 
 def _handover(one: MeasuredHandover) -> Evidence:
@@ -149,15 +143,7 @@ def _handover(one: MeasuredHandover) -> Evidence:
     reading, decoding = cost(one.read_on, one.read_weights), cost(one.decode_on, one.weights)
     prefill_s = reading.one(Part("prefill"), one.prompt, 0.0) + reading.device.graph_s
     step_s = shape.num_layers * decoding.one(Part("layer"), 1, one.prompt) + decoding.one(Part("lm_head"), 1, 0.0)
-    return Evidence(
-        case=one.case,
-        source=one.source,
-        measured=one.measured,
-        predicted=one.tokens * step_s / (prefill_s + one.tokens * step_s),
-        tolerance=one.tolerance,
-        unit="times",
-        note=one.note,
-    )
+    return _evidence(one, one.tokens * step_s / (prefill_s + one.tokens * step_s), "times")
 
 
 def _platform(found: str | dict[str, Any], changes: dict[str, str | float]) -> Platform:
@@ -182,15 +168,7 @@ def _overlap(one: MeasuredOverlap) -> Evidence:
         costs = {name: lane_cost(platform, demand, name) for name in demand.lanes}
         together = predict_batch(at_once, profile, record, batch_size=one.sequences, costs=costs)
         predicted = together.tokens_per_s * alone.tpot_s
-    return Evidence(
-        case=one.case,
-        source=one.source,
-        measured=one.measured,
-        predicted=predicted,
-        tolerance=one.tolerance,
-        unit="times",
-        note=one.note,
-    )
+    return _evidence(one, predicted, "times")
 
 
 def _demand(one: MeasuredSpeed | MeasuredOverlap) -> Demand:
@@ -224,12 +202,18 @@ def _loss(one: MeasuredContention) -> Evidence:
     else:
         assert one.share_of_device is not None, "a contention of nothing"
         predicted = -one.share_of_device
+    return _evidence(one, predicted, "share")
+
+
+def _evidence(
+    one: MeasuredSpeed | MeasuredHandover | MeasuredOverlap | MeasuredContention, predicted: float, unit: Unit
+) -> Evidence:
     return Evidence(
         case=one.case,
         source=one.source,
         measured=one.measured,
         predicted=predicted,
         tolerance=one.tolerance,
-        unit="share",
+        unit=unit,
         note=one.note,
     )

@@ -8,6 +8,8 @@ from typing import Final
 
 from hwprofiles.platform import Platform
 from planner.platform_plan.device_pairs import LanePair
+from planner.platform_plan.question import Question
+from planner.platform_plan.schedules import most_branch_tokens
 from sim.cost.assumption import Assumption
 from sim.cost.roofline import StoredModel
 
@@ -59,6 +61,18 @@ class MemoryNeed:
         if self.capacity_bytes is None:
             return f"{need}; nobody says how much it holds."
         return f"{need}; {self.capacity_bytes / 1e9:.1f} GB are usable{'' if self.fits else ': too little'}."
+
+
+def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1) -> list[MemoryNeed]:
+    """What each memory of a placement has to hold for so many sequences at once, each with all branches it may have."""
+    return memory_needs(
+        question.platform,
+        pair,
+        question.target,
+        question.draft,
+        num_tokens=num_sequences * question.num_tokens,
+        num_branches=num_sequences * most_branch_tokens(),
+    )
 
 
 def memory_needs(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from jinja2 import FileSystemLoader, StrictUndefined
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
 from decoding.yaml_file import write_atomically
+from planner.page_template import page_template
 from planner.platform_plan.advice import advice, headline, interval, schedule_names_of
 from planner.platform_plan.batches import BatchPlan, names_of
 from planner.platform_plan.evidence import Evidence, public_evidence
@@ -26,12 +25,14 @@ def write_page(plan: PlatformPlan, path: Path, batches: BatchPlan | None = None)
 
 def render_page(plan: PlatformPlan, batches: BatchPlan | None = None) -> str:
     """The page as text; of batches too, where that was asked."""
-    environment = ImmutableSandboxedEnvironment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
-    )
-    environment.filters |= {"milliseconds": milliseconds, "factor": factor, "interval": interval, "in_unit": in_unit}
+    filters: dict[str, Callable[..., str]] = {
+        "milliseconds": milliseconds,
+        "factor": factor,
+        "interval": interval,
+        "in_unit": in_unit,
+    }
     leaders = plan.leaders()[:_MOST_ROWS]
-    return environment.get_template("page.html").render(
+    return page_template(Path(__file__).with_name("page.html"), filters).render(
         plan=plan,
         headline=headline(plan),
         paragraphs=list(advice(plan))[1:],

@@ -17,16 +17,17 @@ from planner.measured_verdict import PAYS, Pays
 from planner.paired_ratio import Ratio
 from planner.platform_plan.acceptance_needed import AcceptanceNeeded, acceptance_needed
 from planner.platform_plan.device_pairs import LanePair, lane_pairs, usable_lanes
-from planner.platform_plan.memory_fit import MemoryNeed, memory_needs
+from planner.platform_plan.memory_fit import MemoryNeed, needs_of
 from planner.platform_plan.most_speedup import most_speedup
 from planner.platform_plan.question import Question
 from planner.platform_plan.running_cost import energy_j_per_token, usd_per_million_tokens
-from planner.platform_plan.schedules import most_branch_tokens, schedules_on
+from planner.platform_plan.schedules import schedules_on
 from planner.search.comparison import comparer
 from planner.wording import factor
 from sim.cost.assumption import Assumption
 from sim.cost.derived_profile import Demand, derived_profile
 from sim.cost.roofline import growth_error
+from sim.error_shares import interval
 from sim.evaluator import Evaluator
 from sim.prediction import Prediction
 
@@ -72,12 +73,12 @@ class PlannedSchedule:
     @property
     def tpot_s_low(self) -> float:
         """Lower end of its interval."""
-        return self.tpot_s * max(0.0, 1 - self.relative_error)
+        return interval(self.tpot_s, self.relative_error)[0]
 
     @property
     def tpot_s_high(self) -> float:
         """Upper end of its interval."""
-        return self.tpot_s * (1 + self.relative_error)
+        return interval(self.tpot_s, self.relative_error)[1]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -206,14 +207,7 @@ def _fitting(question: Question) -> tuple[list[LanePair], list[MemoryNeed], list
     lanes, left_out = usable_lanes(question.platform, longest)
     pairs, needs = [], []
     for pair in lane_pairs(question.platform, lanes):
-        found = memory_needs(
-            question.platform,
-            pair,
-            question.target,
-            question.draft,
-            num_tokens=question.num_tokens,
-            num_branches=most_branch_tokens(),
-        )
+        found = needs_of(question, pair)
         needs += found
         misfits = [need.in_words for need in found if not need.fits]
         left_out += misfits

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import FileSystemLoader, StrictUndefined
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from decoding.yaml_file import write_atomically
 from planner.kinds import Kind
+from planner.page_template import page_template
 from planner.report.acceptance_figure import acceptance, acceptance_keys, longest_windows
 from planner.report.answer import answer_of, recommended_name, tiles
 from planner.report.break_even_figure import break_even_figure
@@ -45,14 +44,10 @@ def write_report(data: ReportData, path: Path) -> None:
 
 def render_report(data: ReportData) -> str:
     """The page as text. `data` has at least one result."""
-    environment = ImmutableSandboxedEnvironment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
-    )
     shown = (figure_json, milliseconds, signed_percent, factor, interval, time_range, unbroken, Explainer().explained)
     # What is folded away must explain its words anew: whoever does not open it meets them further down.
-    environment.filters["explained_apart"] = Explainer().explained
-    environment.filters |= {filter_.__name__: filter_ for filter_ in shown}
-    return environment.get_template("template.html").render(
+    filters = {filter_.__name__: filter_ for filter_ in shown} | {"explained_apart": Explainer().explained}
+    return page_template(Path(__file__).with_name("template.html"), filters).render(
         data=data,
         plotly_js=Markup(get_plotlyjs()),  # noqa: S704
         notes=list(notes(data)),

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from jinja2 import FileSystemLoader, StrictUndefined
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
 from decoding.yaml_file import write_atomically
+from planner.page_template import page_template
 from planner.reproduce.in_words import ARM_NAMES, amount, sentences, signed
 from planner.reproduce.reproduction import Reproduction
 from planner.wording import factor
@@ -32,12 +30,9 @@ def write_page(found: Reproduction, origin: str, path: Path) -> None:
 
 def render_page(found: Reproduction, origin: str) -> str:
     """The page as text."""
-    environment = ImmutableSandboxedEnvironment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
-    )
-    environment.filters |= {"factor": factor, "signed": signed}
     top = _top(found)
-    return environment.get_template("page.html").render(
+    template = page_template(Path(__file__).with_name("page.html"), {"factor": factor, "signed": signed})
+    return template.render(
         found=found,
         origin=origin,
         paragraphs=list(sentences(found)),

@@ -33,6 +33,8 @@ EAGER: Final = "cpu"
 """The device of lanes whose names have no colon."""
 OPENVINO: Final = "openvino:"
 CUDA: Final = "cuda:"
+COMPILED_ARCHITECTURES: Final = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+"""Those that have a graph for OpenVINO (`runtime.backends.openvino.graph`)."""
 _RULE: Final = re.compile(r"(openvino:[A-Z]+(?:\.\d+)?|cuda:\d+)(?:[@#]\d+(?:\+\d+)*)?")
 
 
@@ -92,11 +94,16 @@ def computes(device: str, dtype: str) -> bool:
     return any(one.name == device and dtype in one.forms for one in found)
 
 
+def knows(device: str, architecture: str) -> bool:
+    """Whether a device computes an architecture, named as in a Hugging Face configuration; torch does all of ours."""
+    return device == EAGER or device.startswith(CUDA) or architecture in COMPILED_ARCHITECTURES
+
+
 def runs_streams(device: str) -> bool:
     """Whether torch modules on a device may look at a text's keys: streams do (`Backend.has_open_keys`).
 
-    A draft of four layers would gain nothing by it elsewhere: with guesses of its two upper layers and the head a step
-    reads 1.6 times the weights, for 1.15 to 1.23 times the tokens (docs/training.md).
+    A draft of four layers would gain nothing by it elsewhere: guesses run its two upper layers and the head again, and
+    where they were measured a step costs more plain ones than it brings tokens (benchmarks/results/draft-streams.json).
     """
     return backend_of(device) == "torch"
 

@@ -44,7 +44,10 @@ class EagerBackend:
     ) -> Tensor:
         """Hidden states after layer `stop`."""
         places = None if cache is None else self._places(x_BTD, start, positions, mask, cache)
-        return self._decoder.run_layers(x_BTD, start, stop, positions=positions, mask=mask, cache=cache, places=places)
+        x_BTD = self._decoder.run_layers(x_BTD, start, stop, positions=positions, mask=mask, cache=cache, places=places)
+        if stop == self.config.num_layers:
+            self._under_way = None  # it would keep the text's memory taken
+        return x_BTD
 
     def _places(self, x_BTD: Tensor, start: int, positions: Tensor, mask: Tensor | None, cache: Any) -> RowPlaces:
         """Where rows are: what was worked out for their first layers, if these are the rows under way."""

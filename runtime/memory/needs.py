@@ -18,7 +18,7 @@ from decoding.errors import ModelFormatError
 from decoding.files import parse_json
 from decoding.schedule import Schedule
 from runtime.backends.devices import OPENVINO
-from runtime.backends.openvino.buckets import slot_buckets
+from runtime.backends.openvino.buckets import copies_bytes, slot_buckets
 from runtime.models.config import ModelConfig
 from runtime.models.hf_config import read_object
 
@@ -103,13 +103,11 @@ def weight_bytes(config: ModelConfig, dtype: Dtype) -> int:
     tables = 2 * config.max_position * config.head_dim * 4
     if dtype not in ("int8", "int4"):
         return num_parameters(config) * ITEM_BYTES[dtype] + tables
-    matrices = _layer_matrices(config)
-    layers = config.num_layers * sum(matrix_bytes(*shape, dtype) for shape in matrices)
-    joined = 0 if config.random_seed is not None else config.num_layers * prod(matrices[0])
+    joined = 0 if config.random_seed is not None else config.num_layers * prod(_layer_matrices(config)[0])
     others = num_parameters(config) - config.num_layers * config.num_layer_parameters
     # the head costs most to round: it is int8 in both
     head = matrix_bytes(config.vocab_size, config.hidden_size, "int8")
-    return layers + head + (joined + others) * ITEM_BYTES[dtype] + tables
+    return _matrices_bytes(config, dtype) + head + (joined + others) * ITEM_BYTES[dtype] + tables
 
 
 def matrix_bytes(outputs: int, inputs: int, dtype: Dtype) -> int:
@@ -120,6 +118,10 @@ def matrix_bytes(outputs: int, inputs: int, dtype: Dtype) -> int:
         groups = inputs // _INT4_GROUP if inputs % _INT4_GROUP == 0 else 1
         return outputs * inputs // 2 + outputs * groups * _SCALE_BYTES
     return outputs * inputs * ITEM_BYTES[dtype]
+
+
+def _matrices_bytes(config: ModelConfig, dtype: Dtype) -> int:
+    return config.num_layers * sum(matrix_bytes(*shape, dtype) for shape in _layer_matrices(config))
 
 
 def _layer_matrices(config: ModelConfig) -> tuple[tuple[int, int], ...]:
@@ -151,7 +153,7 @@ def memory_needed(
     rows = schedule.num_rows
     needs = {
         schedule.target_lane: LaneNeed(
-            weights=weight_bytes(target, dtype),
+            weights=weight_bytes(target, dtype) + _copies_bytes(schedule.target_lane, target, dtype),
             keys_values=keys_values_bytes(target, _held_slots(schedule.target_lane, num_tokens + rows), dtype),
             working=_working_bytes(target, rows, target.vocab_size, num_tokens, dtype),
             process=PROCESS_BYTES,
@@ -164,7 +166,7 @@ def memory_needed(
         branches *= 2  # calls over some of them are filled up
     text = keys_values_bytes(draft.layers, _held_slots(schedule.draft_lane, num_tokens + 2 * rows), dtype)
     own = LaneNeed(
-        weights=draft.weights,
+        weights=draft.weights + _copies_bytes(schedule.draft_lane, draft.layers, dtype),
         keys_values=text,
         branches=branches * text,
         working=_working_bytes(draft.layers, max(branches, 1), draft.num_outputs, num_tokens, dtype),
@@ -177,6 +179,13 @@ def memory_needed(
 def _held_slots(lane: str, num_slots: int) -> int:
     """Slots that a lane holds for a text of so many: buffers of compiled lanes stay when a text moves to the next."""
     return sum(slot_buckets(num_slots)) if _is_compiled(lane) else num_slots
+
+
+def _copies_bytes(lane: str, config: ModelConfig, dtype: Dtype) -> int:
+    """Bytes of copies of graphs, where lanes have open ones."""
+    return (
+        copies_bytes(_matrices_bytes(config, dtype)) if lane.startswith(f"{OPENVINO}CPU") and config.num_layers else 0
+    )
 
 
 def _is_compiled(lane: str) -> bool:

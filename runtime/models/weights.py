@@ -89,7 +89,9 @@ def load_decoder(
     if not with_layers:
         decoder.layers = nn.ModuleList()
     if config.random_seed is None:
-        _read_into(decoder, folder, dtype, decoder_tensors(config if with_layers else replace(config, num_layers=0)))
+        wanted = decoder_tensors(config if with_layers else replace(config, num_layers=0))
+        found = read_tensors(folder, {name for names in wanted.values() for name in names})
+        fill(decoder, wanted, found, dtype, folder=folder)
     else:
         fill_at_random(decoder, config.random_seed, dtype, is_shared=shares_random)
     if config.tie_embeddings:
@@ -98,9 +100,28 @@ def load_decoder(
     return decoder.eval().requires_grad_(requires_grad=False)
 
 
-def _read_into(decoder: Decoder, folder: Path, dtype: torch.dtype, wanted: Mapping[str, tuple[str, ...]]) -> None:
-    """Give a decoder on the meta device its weights: for each of ours the tensors that go into it."""
-    found = read_tensors(folder, {name for names in wanted.values() for name in names})
+def fill(
+    decoder: nn.Module,
+    wanted: Mapping[str, tuple[str, ...]],
+    found: Mapping[str, Tensor],
+    dtype: torch.dtype,
+    *,
+    folder: Path,
+    device: str = "cpu",
+) -> None:
+    """Give a decoder on the meta device its weights.
+
+    Args:
+        decoder: whole, or one rank's share.
+        wanted: for each of its parameters the tensors that go into it, in their order.
+        found: those tensors, by name.
+        dtype: of the weights.
+        folder: where they are from.
+        device: where the weights are wanted.
+
+    Raises:
+        ModelError: a tensor is missing, or as in `stacked`.
+    """
     shapes = {name: tuple(parameter.shape) for name, parameter in decoder.named_parameters(remove_duplicate=False)}
     state = {}
     for ours, theirs in wanted.items():
@@ -108,7 +129,7 @@ def _read_into(decoder: Decoder, folder: Path, dtype: torch.dtype, wanted: Mappi
         if missing:
             raise ModelError(f"{folder}: the tensor {missing[0]} is missing from its safetensors files")
         parts = {name: found[name] for name in theirs}
-        state[ours] = stacked(parts, shapes[ours], dtype, source=str(folder))
+        state[ours] = stacked(parts, shapes[ours], dtype, source=str(folder)).to(device)
     decoder.load_state_dict(state, strict=False, assign=True)
 
 

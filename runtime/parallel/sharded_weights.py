@@ -14,7 +14,7 @@ from decoding.errors import ModelError
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Rotary
 from runtime.models.random_weights import fill_at_random
-from runtime.models.weights import decoder_tensors, stacked, weight_files
+from runtime.models.weights import decoder_tensors, fill, weight_files
 from runtime.parallel.group import Group
 from runtime.parallel.sharded_decoder import ShardedDecoder
 from runtime.parallel.shares import Run, Share
@@ -43,28 +43,15 @@ def load_sharded_decoder(
     with torch.device("meta"):
         decoder = ShardedDecoder(config, group)
     if config.random_seed is None:
-        _read_into(decoder, folder, dtype)
+        held = {name for name, _ in decoder.named_parameters(remove_duplicate=False)}
+        wanted = {ours: theirs for ours, theirs in decoder_tensors(config).items() if ours in held}
+        found = read_shares(folder, cuts(config, decoder.share, wanted))
+        fill(decoder, wanted, found, dtype, folder=folder, device=group.device)
     else:
         fill_at_random(decoder, config.random_seed, dtype, group.device)
     decoder.tie()
     decoder.rotary = Rotary(config, max_position or config.max_position).to(group.device)
     return decoder.eval().requires_grad_(requires_grad=False)
-
-
-def _read_into(decoder: ShardedDecoder, folder: Path, dtype: torch.dtype) -> None:
-    """Give a decoder on the meta device this rank's weights."""
-    config = decoder.whole_config
-    shapes = {name: tuple(parameter.shape) for name, parameter in decoder.named_parameters(remove_duplicate=False)}
-    wanted = {ours: theirs for ours, theirs in decoder_tensors(config).items() if ours in shapes}
-    found = read_shares(folder, cuts(config, decoder.share, wanted))
-    state = {}
-    for ours, theirs in wanted.items():
-        missing = [name for name in theirs if name not in found]
-        if missing:
-            raise ModelError(f"{folder}: the tensor {missing[0]} is missing from its safetensors files")
-        whole = stacked({name: found[name] for name in theirs}, shapes[ours], dtype, source=str(folder))
-        state[ours] = whole.to(decoder.group.device)
-    decoder.load_state_dict(state, strict=False, assign=True)
 
 
 def cuts(config: ModelConfig, share: Share, wanted: Mapping[str, tuple[str, ...]]) -> dict[str, Cut | None]:

@@ -10,8 +10,7 @@ from calibrate.profiling.model_sizes import ModelSizes
 from decoding.errors import ConfigError
 from hwprofiles.host import lanes_of
 from hwprofiles.profile import load_profile
-from mirrorsd import lane_choice
-from mirrorsd.lane_choice import all_lane_specs, chosen_lanes, device_lanes, fitted_to, profile_lanes, usual_device
+from mirrorsd.lane_choice import all_lane_specs, chosen_lanes, fitted_to, profile_lanes, usual_device
 from mirrorsd.model_pair import find_pair
 from runtime.drafters.language_model.folder import add_streams, load_draft
 from runtime.drafters.shipped import named_drafter
@@ -37,23 +36,36 @@ def test_a_profile_of_a_device_never_runs_on_another_one():
         profile_lanes(on("cuda:7", name="cuda:7"))
 
 
-def test_the_order_of_usual_devices_is_all_that_makes_compiled_lanes_the_default(monkeypatch):
-    assert (usual_device("bfloat16"), usual_device("float32"), usual_device("int8")) == ("cpu", "cpu", "openvino:CPU")
-    monkeypatch.setattr(lane_choice, "USUAL_DEVICES", ("openvino:CPU", "cpu"))
-    assert usual_device("bfloat16") == "openvino:CPU"
-    assert {spec.device for spec in device_lanes(None, "bfloat16")} == {"openvino:CPU"}
+@pytest.fixture
+def pair(tiny_folders, head_folders):
+    heads = [head_folders[name] for name in ("medusa", "streams")]
+    return find_pair(tiny_folders.target, drafter=tiny_folders.drafter, exits=tiny_folders.exits, heads=heads)
+
+
+def test_lanes_are_compiled_where_that_is_possible_and_torchs_elsewhere(pair, monkeypatch):
+    forms = ("bfloat16", "float32", "int8", "int4")
+    assert {usual_device(replace(pair, dtype=form)) for form in forms} == {"openvino:CPU"}
+    assert {spec.device for spec in chosen_lanes(None, None, pair)} == {"openvino:CPU"}
     monkeypatch.setattr("runtime.backends.devices.devices", lambda: ())
-    assert usual_device("bfloat16") == "cpu"
+    assert usual_device(pair) == "cpu"
+
+
+@pytest.mark.parametrize("which", ["target_folder", "drafter"])
+def test_a_pair_with_an_architecture_that_has_no_graph_is_torchs(pair, which, tmp_path):
+    (tmp_path / "config.json").write_text('{"architectures": ["OPTForCausalLM"]}')
+    other = {"target_folder": tmp_path, "drafter": pair.drafter._replace(folder=tmp_path)}
+    assert usual_device(replace(pair, **{which: other[which]})) == "cpu"
+    assert usual_device(replace(pair, drafter=None)) == "openvino:CPU"
 
 
 @pytest.mark.skipif(len(lanes_of("cpu")) < 3, reason="lanes of parts need two cores, and this machine has one")
-def test_lanes_may_be_named_one_by_one_and_of_several_devices():
-    found = chosen_lanes(None, "openvino:CPU@1, cpu0", "bfloat16")
+def test_lanes_may_be_named_one_by_one_and_of_several_devices(pair):
+    found = chosen_lanes(None, "openvino:CPU@1, cpu0", pair)
     assert [(spec.name, spec.cores) for spec in found] == [
         (name, next(lane.cores for lane in lanes_of(device) if lane.name == name))
         for name, device in (("openvino:CPU@1", "openvino:CPU"), ("cpu0", "cpu"))
     ]
-    assert [spec.name for spec in chosen_lanes("openvino:CPU", None, "int8")] == [
+    assert [spec.name for spec in chosen_lanes("openvino:CPU", None, replace(pair, dtype="int8"))] == [
         lane.name for lane in lanes_of("openvino:CPU")
     ]
 
@@ -69,15 +81,10 @@ def test_lanes_may_be_named_one_by_one_and_of_several_devices():
         ("cpu", None, "lane 'cpu' does not compute with int8; it does with bfloat16, float32"),
     ],
 )
-def test_what_is_no_lane_here_is_refused(device, names, message):
+def test_what_is_no_lane_here_is_refused(pair, device, names, message):
+    dtype = "int8" if (device, names) == ("cpu", None) else "bfloat16"
     with pytest.raises(ConfigError, match=message):
-        chosen_lanes(device, names, "int8" if (device, names) == ("cpu", None) else "bfloat16")
-
-
-@pytest.fixture
-def pair(tiny_folders, head_folders):
-    heads = [head_folders[name] for name in ("medusa", "streams")]
-    return find_pair(tiny_folders.target, drafter=tiny_folders.drafter, exits=tiny_folders.exits, heads=heads)
+        chosen_lanes(device, names, replace(pair, dtype=dtype))
 
 
 def test_streams_stay_behind_where_keys_are_not_open_and_are_named_with_the_reason(pair, head_folders):
@@ -99,11 +106,6 @@ def test_a_draft_drafts_there_without_its_own_streams(pair, tmp_path, tiny_folde
     assert ModelSizes.of(model.decoder.config, tmp_path / "draft", None, "int8").num_draft_streams == 2
     whole = ModelSizes.of(model.decoder.config, tmp_path / "draft", None, "int8")
     assert whole.without_draft_streams().num_draft_streams == 0
-
-
-def test_lanes_by_default_are_those_that_compute_with_the_form_of_weights():
-    assert {spec.device for spec in device_lanes(None, "bfloat16")} == {"cpu"}
-    assert {spec.device for spec in device_lanes(None, "int8")} == {"openvino:CPU"}
 
 
 def test_a_schedule_may_name_a_lane_of_any_device_that_is_there():

@@ -128,6 +128,7 @@ def test_a_second_text_compiles_nothing(tmp_path, monkeypatch) -> None:
         return compile_graph(self, model)
 
     monkeypatch.setattr(Compiler, "compiled", counted)
+    monkeypatch.setattr("runtime.backends.openvino.buckets.COPIES_BYTES", 0)
     schedule = SCHEDULES["mirror with features"].model_copy(update={"drafter": str(drafter)})
     with thread_engine(folder, dtype="bfloat16", lanes=(TARGET, DRAFT), exits_folder=exits) as engine:
         engine.generate(schedule, PROMPT, max_new_tokens=24, eos_token_ids=())

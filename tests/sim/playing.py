@@ -7,7 +7,8 @@ from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import LatencyTable, Profile
 from sim.world import simulate
-from tests.sim.worlds import lane, machine, prompt, record
+from tests.sim.worlds.machines import lane, machine
+from tests.sim.worlds.records import prompt, record
 
 HIT_MISS_END = record(prompt(draft="1010111", exit_="0100000", alternatives="0100000"))
 """With windows of two: one of two accepted and a hit, the same and a miss, and a last round with all accepted."""

@@ -16,7 +16,12 @@ from sim.evaluator import evaluate, predict
 from sim.prediction import Prediction
 from sim.world import simulate
 from tests.sim.playing import by_rows
-from tests.sim.worlds import LOOKUP, TREES, lane, machine, mirror, profiles, random_prompt, record, records, schedules
+from tests.sim.worlds.machines import lane, machine
+from tests.sim.worlds.random_profiles import profiles
+from tests.sim.worlds.random_records import random_prompt, records
+from tests.sim.worlds.random_schedules import schedules
+from tests.sim.worlds.records import LOOKUP, TREES, record
+from tests.sim.worlds.schedules import mirror
 
 TOLERANCE_S = 1e-9
 

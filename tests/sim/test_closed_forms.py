@@ -7,7 +7,8 @@ import pytest
 from hwprofiles.profile import Profile
 from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.evaluator import predict
-from tests.sim.worlds import AUTOREGRESSIVE, lane, machine, mirror, speculative
+from tests.sim.worlds.machines import lane, machine
+from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative
 
 VERIFY_S = 11.0
 

@@ -17,21 +17,12 @@ from hwprofiles.profile import Contention, Profile
 from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.error_shares import ALL_TIMES, ErrorShare, ratio_error, relative_error
 from sim.evaluator import predict
-from tests.sim.worlds import (
-    AUTOREGRESSIVE,
-    MAX_WINDOW,
-    TREES,
-    lane,
-    machine,
-    mirror,
-    profiles,
-    prompt,
-    record,
-    records,
-    schedules,
-    speculative,
-    tree,
-)
+from tests.sim.worlds.machines import lane, machine
+from tests.sim.worlds.random_profiles import profiles
+from tests.sim.worlds.random_records import records
+from tests.sim.worlds.random_schedules import schedules
+from tests.sim.worlds.records import MAX_WINDOW, TREES, prompt, record
+from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative, tree
 
 TEXTS = record(prompt("1010111", "0100000"))
 ERRORS = st.dictionaries(st.sampled_from("abcd"), st.builds(ErrorShare, st.floats(0, 1), st.floats(0, 2)))

@@ -13,7 +13,9 @@ import pytest
 
 from hwprofiles.profile import Contention, LatencyTable, LinkProfile, Profile
 from sim.world import simulate
-from tests.sim.worlds import lane, machine, mirror, prompt, record
+from tests.sim.worlds.machines import lane, machine
+from tests.sim.worlds.records import prompt, record
+from tests.sim.worlds.schedules import mirror
 
 GOLDEN = Path(__file__).with_name("golden_trace.json")
 

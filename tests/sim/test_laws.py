@@ -14,7 +14,10 @@ from hwprofiles.profile import Contention, LaneProfile, LinkProfile, Profile
 from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.evaluator import predict
 from sim.world import simulate
-from tests.sim.worlds import lane, machine, profiles, records, schedules
+from tests.sim.worlds.machines import lane, machine
+from tests.sim.worlds.random_profiles import profiles
+from tests.sim.worlds.random_records import records
+from tests.sim.worlds.random_schedules import schedules
 
 SECONDS = st.floats(0, 10)
 RATE = st.floats(0, 1)

@@ -17,19 +17,12 @@ from sim.acceptance.acceptance_model import Acceptance, DrawnAcceptance
 from sim.evaluator import predict
 from sim.world import simulate
 from tests.sim.playing import HIT_MISS_END
-from tests.sim.worlds import (
-    TREES,
-    lane,
-    lookup,
-    machine,
-    mirror,
-    profiles,
-    prompt,
-    records,
-    schedules,
-    speculative,
-    tree,
-)
+from tests.sim.worlds.machines import lane, machine
+from tests.sim.worlds.random_profiles import profiles
+from tests.sim.worlds.random_records import records
+from tests.sim.worlds.random_schedules import schedules
+from tests.sim.worlds.records import TREES, prompt
+from tests.sim.worlds.schedules import lookup, mirror, speculative, tree
 
 STATE_BYTES = 100
 TOLERANCE_S = 1e-9

@@ -6,7 +6,9 @@ import pytest
 
 from hwprofiles.profile import Contention, LinkProfile
 from tests.sim.playing import HIT_MISS_END, by_rows, drafting, play, rounds, spans, with_draft_step
-from tests.sim.worlds import lane, machine, mirror, prompt, record
+from tests.sim.worlds.machines import lane, machine
+from tests.sim.worlds.records import prompt, record
+from tests.sim.worlds.schedules import mirror
 
 
 def test_mirror_from_the_exit() -> None:

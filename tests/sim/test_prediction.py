@@ -9,7 +9,9 @@ from hwprofiles.profile import LatencyTable, LinkProfile
 from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.evaluator import Evaluator, predict
 from sim.prediction import Bottlenecks
-from tests.sim.worlds import AUTOREGRESSIVE, TREES, lane, machine, mirror, prompt, reading, record, speculative, tree
+from tests.sim.worlds.machines import lane, machine, reading
+from tests.sim.worlds.records import TREES, prompt, record
+from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative, tree
 
 TEXTS = record(prompt("1010111", "0100000"))
 

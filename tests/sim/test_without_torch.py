@@ -11,7 +11,9 @@ import sys
 sys.modules["torch"] = None
 from sim.evaluator import predict
 from sim.world import simulate
-from tests.sim.worlds import machine, mirror, prompt, record
+from tests.sim.worlds.machines import machine
+from tests.sim.worlds.records import prompt, record
+from tests.sim.worlds.schedules import mirror
 texts = record(prompt("1010111", "0100000"))
 [trace] = simulate(mirror("exit"), machine(), texts)
 assert trace.decode_s == predict(mirror("exit"), machine(), texts).decode_s

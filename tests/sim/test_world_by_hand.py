@@ -10,7 +10,9 @@ from decoding.record import AcceptanceRecord, RecordedTree
 from hwprofiles.profile import Contention
 from sim.world import simulate
 from tests.sim.playing import HIT_MISS_END, by_rows, drafting, play, rounds, spans
-from tests.sim.worlds import AUTOREGRESSIVE, PATHS, lane, machine, mirror, prompt, record, speculative, tree
+from tests.sim.worlds.machines import lane, machine
+from tests.sim.worlds.records import PATHS, prompt, record
+from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative, tree
 
 
 def test_plain_decoding_is_one_verification_after_another() -> None:

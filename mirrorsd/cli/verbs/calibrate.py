@@ -15,6 +15,7 @@ from mirrorsd.cli.progress_bar import task
 
 if TYPE_CHECKING:
     from hwprofiles.profile import Profile
+    from mirrorsd.model_pair import ModelPair
 
 EXAMPLE = "mirrorsd calibrate --quick --out profile.yaml"
 
@@ -67,7 +68,7 @@ def calibrate(
         profile = measure(
             pair,
             out,
-            lanes=chosen_lanes(device, lanes, pair.dtype),
+            lanes=chosen_lanes(device, lanes, pair),
             contexts=contexts,
             max_window=max_window,
             max_branches=max_branches,
@@ -78,13 +79,16 @@ def calibrate(
     if write_json({"path": str(out), "profile": profile.model_dump(mode="json", exclude_defaults=True)}, json):
         show(_in_words(profile, out))
         given = () if prompts is None else ("--prompts", prompts)
-        say_next("record", *names.words, *_device_of(profile), *given, "--out", "record.npz")
+        say_next("record", *names.words, *_device_of(profile, pair), *given, "--out", "record.npz")
 
 
-def _device_of(profile: Profile) -> tuple[str, ...]:
+def _device_of(profile: Profile, pair: ModelPair) -> tuple[str, ...]:
     """The option of `mirrorsd record` for a record that holds for the profile's lanes, by the first of these."""
-    device = profile.lanes[0].device
-    return ("--device", device) if ":" in device else ()
+    from mirrorsd.lane_choice import usual_device
+    from runtime.backends.devices import device_of
+
+    device = device_of(profile.lanes[0].name)
+    return () if device == usual_device(pair) else ("--device", device)
 
 
 def _in_words(profile: Profile, out: Path) -> str:

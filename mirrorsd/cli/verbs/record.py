@@ -73,8 +73,9 @@ def record(
     saved = [f"Finished prompts are kept next to {out}; the same command goes on from there."]
     with telling_what_was_saved(saved), task("Recording") as report, watching_others(effect=_EFFECT) as others:
         progress = others.on(report)
-        computing = device or usual_device(names.dtype.value)
-        pair, left_out = fitted_to(names.find(report), [computing])
+        whole = names.find(report)
+        computing = device or usual_device(whole)
+        pair, left_out = fitted_to(whole, [computing])
         made = make(pair, wanted, out, reach=reach, device=computing, num_threads=threads, progress=progress)
     result = _summary(made, out) | {"left_out": list(left_out)}
     if write_json(result, json):

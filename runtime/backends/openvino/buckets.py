@@ -3,7 +3,13 @@
 A graph is compiled for one number of rows and one of slots, and holds the weights packed for its rows: so there are
 few. A sequence names the numbers of rows that its windows have (`runtime.backends.backend.Plan`), which are served as
 they are up to 9: on CPUs each further row costs some percent of a step. Slots double, for attention over empty slots
-costs little next to the weights.
+costs little next to the weights, and begin with so many that short texts never change their size, nor anchors next to
+them.
+
+Where a graph takes any size, a call of another one than the last has to be laid out again, layer by layer, whatever
+their weights. That takes a good part of a small decoder's pass and little of a large one's; a copy takes the weights
+once more, which is little for a small one. So a small decoder has a copy for every size, a middling one for single
+rows, which plain decoding, anchors and prompt lookup without a match have in turn with windows, and a large one none.
 """
 
 from __future__ import annotations
@@ -13,10 +19,19 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 _ROWS: Final = (*range(1, 10), 12, 16, 24, 32, 48, 64, 96, 128)
-_LEAST_SLOTS: Final = 128
+_LEAST_SLOTS: Final = 256
 _SMALL: Final = 16
 PROMPT_ROWS: Final = (16, 64)
 """Rows of a prompt in one call, beyond those of windows."""
+
+Size = tuple[int, int]
+"""Texts, and rows of each."""
+
+SINGLE_ROW: Final[Size] = (1, 1)
+COPIES_BYTES: Final = 512_000_000
+"""Of weights that copies may hold besides the first."""
+_SMALL_COPIES: Final = 8
+"""A decoder of which so many copies fit is a small one."""
 
 
 def row_bucket(num_rows: int) -> int:
@@ -51,3 +66,15 @@ def pieces(num_rows: int, sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
         stop = start + full if is_cut else num_rows
         yield start, stop
         start = stop
+
+
+def own_size(size: Size, num_bytes: int) -> Size | None:
+    """The size, if its calls have a copy in a decoder of so many bytes; None if they share a graph with all others."""
+    return size if COPIES_BYTES // num_bytes >= (1 if size == SINGLE_ROW else _SMALL_COPIES) else None
+
+
+def copies_bytes(num_bytes: int) -> int:
+    """Bytes that copies of a decoder of so many bytes take at most."""
+    if COPIES_BYTES // num_bytes >= _SMALL_COPIES:
+        return COPIES_BYTES
+    return num_bytes if num_bytes <= COPIES_BYTES else 0

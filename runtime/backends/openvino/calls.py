@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -10,6 +14,9 @@ from runtime.backends.openvino.graph import ANY, COS, MASK, OUT, PLACES, SIN, Se
 from runtime.backends.openvino.library import ov
 from runtime.backends.openvino.texts import Rows, Slots
 from runtime.models.config import ModelConfig
+
+_MOST_REQUESTS: Final = 4
+"""That a graph holds at once; what was not used for longest goes."""
 
 
 class RowInputs:
@@ -48,36 +55,58 @@ class RowInputs:
 
 
 class SegmentCall:
-    """Layers over the rows of some texts."""
+    """Layers over the rows of some texts.
+
+    Telling a request where the keys of all layers are takes as long as some layers: so every memory that a graph is
+    called with in turn, such as that of a text and that of the text that anchors read, has a request of its own.
+    """
 
     def __init__(self, compiled: ov.CompiledModel, shape: SegmentShape, key_type: ov.Type) -> None:
-        self._request = compiled.create_infer_request()
-        self._shape, self._type = shape, key_type
-        self._inputs: RowInputs | None = None
-        self._bound: tuple[Slots, int, int] | None = None
+        self._compiled, self._shape, self._type = compiled, shape, key_type
+        self._requests: OrderedDict[tuple[int, int, int], _BoundRequest] = OrderedDict()
 
     def __call__(self, inputs: RowInputs, rows: Rows) -> None:
         """From `inputs.x` to `inputs.out`."""
-        if self._inputs is not inputs:
+        bound = self._bound(rows, inputs.size[0])
+        if bound.inputs is not inputs:
             for name, tensor in inputs.tensors.items():
-                self._request.set_tensor(name, tensor)
-            self._inputs = inputs
-        self._bind(rows, inputs.size[0])
-        _run(self._request)
+                bound.request.set_tensor(name, tensor)
+            bound.inputs = inputs
+        _run(bound.request)
 
-    def _bind(self, rows: Rows, num_texts: int) -> None:
-        """Tell the graph where the keys of these texts are."""
-        bound = self._bound
-        if bound is not None and bound[0] is rows.slots and bound[1:] == (rows.first, num_texts):
-            return
+    def _bound(self, rows: Rows, num_texts: int) -> _BoundRequest:
+        """The request that knows where the keys of these texts are."""
+        key = id(rows.slots), rows.first, num_texts
+        if key in self._requests:
+            self._requests.move_to_end(key)
+            return self._requests[key]
+        if len(self._requests) == _MOST_REQUESTS:
+            self._requests.popitem(last=False)
+        request = self._compiled.create_infer_request()
         texts = slice(rows.first, rows.first + num_texts)
         for layer in range(self._shape.start, self._shape.stop):
             for part in (0, 1):
                 memory = rows.slots[layer, part, texts]
                 tensor = ov.Tensor(memory, ov.Shape(list(memory.shape)), self._type)
-                self._request.set_tensor(key_name(layer, part), tensor)
-                self._request.set_tensor(key_name(layer, part, updated=True), tensor)
-        self._bound = rows.slots, rows.first, num_texts
+                request.set_tensor(key_name(layer, part), tensor)
+                request.set_tensor(key_name(layer, part, updated=True), tensor)
+        self._requests[key] = _BoundRequest(request, rows.slots)
+        return self._requests[key]
+
+
+@dataclass(slots=True)
+class _BoundRequest:
+    """A request, and what it was told.
+
+    Attributes:
+        request: of a graph.
+        slots: where keys are, held so that nothing else gets its identity.
+        inputs: what else it reads and writes; None before its first call.
+    """
+
+    request: ov.InferRequest
+    slots: Slots
+    inputs: RowInputs | None = None
 
 
 class HeadCall:

@@ -2,10 +2,10 @@
 
 What was tried for that (OpenVINO 2026.4, CPU, resident memory): compiled graphs of fixed sizes each repack the weights
 for themselves, however their constants are shared, mapped or cached without weights; one graph of open rows and slots
-repacks them once at its first call, says the same bits for any number of rows, and costs up to 17 % of a step more.
-Such a graph is compiled in every process, and not kept on disk: for the 30 layers of the embedded target that takes
-0.60 s of one core in bfloat16, reading it 0.17 s, but also 213 MB of the disk for every way to cut the layers, and as
-much memory while it is read.
+repacks them once at its first call and says the same bits for any number of rows. It costs some percent of a step more,
+and much more where the number of rows changes from call to call, which is why small decoders have copies (`buckets`).
+Such a graph is compiled in every process, and not kept on disk: reading it is faster than compiling, but takes the
+weights once more on the disk for every way to cut the layers, and as much memory while it is read.
 
 Hidden states cross as float32 and are rounded to the type of arithmetic on both sides of a cut, as between two layers.
 The embedding is looked up here: a graph of it would hold a copy.
@@ -87,7 +87,7 @@ class OpenVinoBackend:
         sizes = [size for size in slot_buckets(plan.num_slots) if size > plan.least_slots]
         self._graphs.cut([*plan.segments, *plan.prompt_segments])
         for segment in plan.segments:
-            self._make_ready(segment, [(1, count) for count in self._rows], sizes)
+            self._make_ready(segment, [(1, count) for count in self._rows | self._single], sizes)
             self._make_ready(segment, [(count, 1) for count in self._num_texts], sizes)
         if not self._limits.has_open_sizes:
             for segment in plan.prompt_segments:
@@ -204,8 +204,16 @@ class OpenVinoBackend:
         return self._limits.bucket(max(count, self._floor))
 
     def _size(self, count: int, planned: Iterable[int]) -> int:
-        """The least of the sizes planned that is large enough; without one, that of any graph."""
-        return min((size for size in planned if size >= count), default=self._bucket(count))
+        """The least of the sizes planned that is large enough; without one, that of any graph.
+
+        Open graphs never fill a single row up: what is timed next to a sequence is not planned, nor need be.
+        """
+        return min((size for size in self._single.union(planned) if size >= count), default=self._bucket(count))
+
+    @property
+    def _single(self) -> set[int]:
+        """The size of single rows, if they are never filled up further."""
+        return {self._bucket(1)} if self._limits.has_open_sizes else set()
 
     def _new_head(self, rows_VD: Tensor) -> Head:
         form: Form = "int8" if self._form == "int4" else self._form  # what int4 would cost most

@@ -19,6 +19,7 @@ import numpy as np
 from torch import Tensor
 
 from decoding.errors import ModelError
+from runtime.backends.devices import COMPILED_ARCHITECTURES
 from runtime.backends.openvino.constants import Constants
 from runtime.backends.openvino.layer_weights import LayerWeights, Linear
 from runtime.backends.openvino.library import Node, op, ov
@@ -27,7 +28,6 @@ from runtime.models.config import ModelConfig
 
 GRAPH_VERSION: Final = 2
 """Raised whenever a graph of the same weights computes otherwise, so that what was compiled before is not used."""
-ARCHITECTURES: Final = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 
 X, COS, SIN, MASK, PLACES, OUT = "x", "cos", "sin", "mask", "places", "out"
 ANY: Final = -1
@@ -59,12 +59,11 @@ def require_architecture(config: ModelConfig) -> None:
     """Refuse a decoder that has no graph.
 
     Raises:
-        ModelError: the architecture is none of `ARCHITECTURES`.
+        ModelError: the architecture is none of `COMPILED_ARCHITECTURES`.
     """
-    if config.architecture not in ARCHITECTURES:
-        raise ModelError(
-            f"architecture {config.architecture} has no OpenVINO graph; those of {', '.join(ARCHITECTURES)} have"
-        )
+    if config.architecture not in COMPILED_ARCHITECTURES:
+        known = ", ".join(COMPILED_ARCHITECTURES)
+        raise ModelError(f"architecture {config.architecture} has no OpenVINO graph; those of {known} have")
 
 
 def segment_graph(

@@ -4,7 +4,8 @@ Layers are cut where a segment begins or ends, and a segment is computed by the 
 verified whole, up to an exit and from there on holds every weight once, and a cut changes no bit.
 
 Where a device takes graphs of open sizes, one serves any number of rows and slots. Every size that it has not seen
-costs some milliseconds, and every call of another size than the last some more, so calls are filled up to few sizes.
+costs some milliseconds, and every call of another size than the last some more: so calls are filled up to few sizes,
+and small decoders have copies (`buckets`), which compute the same bits, since they are the same graph.
 Elsewhere there is a graph for every size, with weights of its own, and only so many are held as there is room for.
 """
 
@@ -12,13 +13,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from functools import cached_property
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 
 from runtime.backends.backend import Segment
+from runtime.backends.openvino.buckets import COPIES_BYTES, SINGLE_ROW, Size, own_size
 from runtime.backends.openvino.calls import RowInputs, SegmentCall
 from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.constants import Constants
@@ -34,6 +37,13 @@ few."""
 _FEWEST_GRAPHS: Final = 6
 
 
+class GraphKey(NamedTuple):
+    """A graph: its layers and the sizes that it is compiled for, and the one of its calls, None for any."""
+
+    shape: SegmentShape
+    size: Size | None = None
+
+
 class LayerGraphs:
     """The layers of a decoder on a device."""
 
@@ -43,18 +53,16 @@ class LayerGraphs:
         self._config, self._layers, self._compiler, self._limits = config, layers, compiler, limits
         self._constants = constants
         self._cuts: set[int] = set()
-        self._calls: OrderedDict[SegmentShape, SegmentCall] = OrderedDict()
+        self._calls: OrderedDict[GraphKey, SegmentCall] = OrderedDict()
         self._inputs: dict[tuple[int, int, int], RowInputs] = {}
-        self._ready: set[tuple[SegmentShape, int, int, int]] = set()
+        self._called: dict[GraphKey, set[tuple[int, int, int]]] = {}
 
-    def run(
-        self, x_BTD: Tensor, segment: Segment, size: tuple[int, int], rotation: tuple[Tensor, Tensor], rows: Rows
-    ) -> Tensor:
+    def run(self, x_BTD: Tensor, segment: Segment, size: Size, rotation: tuple[Tensor, Tensor], rows: Rows) -> Tensor:
         """Hidden states [B, T, D] in float32 after a segment, by calls over so many texts and rows."""
         inputs = self._inputs_of(*size, rows.slots.shape[-2])
         inputs.fill(x_BTD, rotation, rows)
-        for shape in self._shapes(segment, inputs):
-            self._call(shape)(inputs, rows)
+        for key in self._keys(segment, inputs):
+            self._call(key)(inputs, rows)
             inputs.x[...] = inputs.out
         return torch.from_numpy(inputs.out[: x_BTD.shape[0], : x_BTD.shape[1]].copy())
 
@@ -62,49 +70,62 @@ class LayerGraphs:
         """Let graphs begin and end where segments do."""
         new = {cut for segment in segments for cut in segment} - self._cuts
         self._cuts |= new
-        for shape in list(self._calls):
-            if any(shape.start < cut < shape.stop for cut in new):
-                del self._calls[shape]
+        for key in list(self._calls):
+            if any(key.shape.start < cut < key.shape.stop for cut in new):
+                self._drop(key)
 
     def make_ready(self, segment: Segment, num_texts: int, num_rows: int, num_slots: int) -> None:
         """Have the graphs of a segment, and have them called once with so many texts, rows and slots."""
         inputs = self._inputs_of(num_texts, num_rows, num_slots)
-        for shape in self._shapes(segment, inputs):
-            call = self._call(shape)
-            if not self._limits.has_open_sizes or (shape, num_texts, num_rows, num_slots) in self._ready:
+        for key in self._keys(segment, inputs):
+            call = self._call(key)
+            if not self._limits.has_open_sizes or inputs.size in self._called.setdefault(key, set()):
                 continue
             call(inputs, scratch_rows(self._config, *inputs.size, self._constants.dtype))
-            self._ready.add((shape, num_texts, num_rows, num_slots))
-            for layer in range(shape.start, shape.stop):
+            self._called[key].add(inputs.size)
+            for layer in range(key.shape.start, key.shape.stop):
                 self._layers[layer].give_back()
 
-    def _shapes(self, segment: Segment, inputs: RowInputs) -> Iterable[SegmentShape]:
+    def _keys(self, segment: Segment, inputs: RowInputs) -> Iterable[GraphKey]:
         """The graphs of a segment, first to last."""
         self.cut([segment])
         start, stop = segment
-        size = () if self._limits.has_open_sizes else inputs.size
-        return [SegmentShape(*part, *size) for part in pairwise(sorted(c for c in self._cuts if start <= c <= stop))]
+        is_open = self._limits.has_open_sizes
+        own = own_size(inputs.size[:2], self._num_bytes) if is_open else None
+        parts = pairwise(sorted(cut for cut in self._cuts if start <= cut <= stop))
+        return [GraphKey(SegmentShape(*part, *(() if is_open else inputs.size)), own) for part in parts]
 
-    def _call(self, shape: SegmentShape) -> SegmentCall:
-        """The graph of a shape, compiled when it is first asked for."""
-        if shape in self._calls:
-            self._calls.move_to_end(shape)
-            return self._calls[shape]
+    @cached_property
+    def _num_bytes(self) -> int:
+        """Of the matrices of all layers, which are alike."""
+        return self._config.num_layers * self._layers[0].num_bytes
+
+    def _call(self, key: GraphKey) -> SegmentCall:
+        """A graph, compiled when it is first asked for."""
+        if key in self._calls:
+            self._calls.move_to_end(key)
+            return self._calls[key]
+        shape, config, constants = key.shape, self._config, self._constants
         layers = [self._layers[index] for index in range(shape.start, shape.stop)]
-        config, constants = self._config, self._constants
+        num_bytes = sum(layer.num_bytes for layer in layers)
         if self._limits.has_open_sizes:
+            if key.size not in (None, SINGLE_ROW):
+                self._make_room(COPIES_BYTES // num_bytes)
             compiled = self._compiler.compiled(segment_graph(config, layers, shape, constants))
         else:
-            self._make_room(sum(layer.num_bytes for layer in layers))
-            key = {"segment": shape, "config": config, "weights": [layer.digest() for layer in layers]}
-            compiled = self._compiler.kept(key, lambda: segment_graph(config, layers, shape, constants))
-        self._calls[shape] = SegmentCall(compiled, shape, self._constants.type)
-        return self._calls[shape]
+            self._make_room(max(_FEWEST_GRAPHS, _MOST_BYTES // num_bytes))
+            known_by = {"segment": shape, "config": config, "weights": [layer.digest() for layer in layers]}
+            compiled = self._compiler.kept(known_by, lambda: segment_graph(config, layers, shape, constants))
+        self._calls[key] = SegmentCall(compiled, shape, self._constants.type)
+        return self._calls[key]
 
-    def _make_room(self, num_bytes: int) -> None:
-        most = max(_FEWEST_GRAPHS, _MOST_BYTES // num_bytes)
+    def _make_room(self, most: int) -> None:
         while len(self._calls) >= most:
-            self._calls.popitem(last=False)
+            self._drop(next(iter(self._calls)))
+
+    def _drop(self, key: GraphKey) -> None:
+        del self._calls[key]
+        self._called.pop(key, None)
 
     def _inputs_of(self, num_texts: int, num_rows: int, num_slots: int) -> RowInputs:
         size = num_texts, num_rows, num_slots

@@ -16,8 +16,10 @@ import pytest
 
 from calibrate.profiling.calibration import calibrate
 from hwprofiles.profile import Profile
-from tests.calibrate.profiling.fake_machine import LANES, NUM_LAYERS, FakeEngine, Laws, Weather
-from tests.calibrate.profiling.test_calibration import CONTEXTS, SPEEDS, task
+from tests.calibrate.profiling.calibration.asked import CONTEXTS, SPEEDS, task
+from tests.calibrate.profiling.fake_machine.engine import LANES, FakeEngine
+from tests.calibrate.profiling.fake_machine.laws import NUM_LAYERS, Laws
+from tests.calibrate.profiling.fake_machine.weather import Weather
 
 SEEDS = range(40)
 ROWS, CONTEXT = 5, sum(CONTEXTS) // 2

@@ -5,7 +5,9 @@ import pytest
 from calibrate.profiling.anchors import Anchors, AnchorSample
 from runtime.wire.measurement import Measurement
 from runtime.wire.operations import Answer, Measure
-from tests.calibrate.profiling.fake_machine import Done, FakeEngine, Laws
+from tests.calibrate.profiling.fake_machine.engine import FakeEngine
+from tests.calibrate.profiling.fake_machine.lanes import Done
+from tests.calibrate.profiling.fake_machine.laws import Laws
 
 STEP = Measurement(part="draft_step", rows=3, context=10, repeats=2)
 

@@ -18,7 +18,9 @@ from decoding.errors import OutOfRangeError
 from decoding.schedule import Schedule
 from decoding.trace import Span, Trace, Work
 from hwprofiles.profile import Anchor, Contention, Profile
-from tests.calibrate.profiling.fake_machine import GAP_S, NUM_LAYERS, FakeEngine, Laws, Weather
+from tests.calibrate.profiling.fake_machine.engine import FakeEngine
+from tests.calibrate.profiling.fake_machine.laws import GAP_S, NUM_LAYERS, Laws
+from tests.calibrate.profiling.fake_machine.weather import Weather
 
 CONTEXTS = (20, 220)
 PLAIN = Schedule(method="autoregressive", target_lane="cpu0")

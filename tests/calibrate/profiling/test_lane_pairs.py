@@ -12,7 +12,9 @@ from calibrate.profiling.samples import Samples, Together
 from decoding.errors import LaneDiedError
 from hwprofiles.profile import Contention
 from runtime.wire.operations import Measure
-from tests.calibrate.profiling.fake_machine import Done, FakeEngine, FakeLane, Laws
+from tests.calibrate.profiling.fake_machine.engine import FakeEngine
+from tests.calibrate.profiling.fake_machine.lanes import Done, FakeLane
+from tests.calibrate.profiling.fake_machine.laws import Laws
 
 PAIRS = [("cpu0", "cpu1"), ("cpu1", "cpu0")]
 NUM_PASSES = 3

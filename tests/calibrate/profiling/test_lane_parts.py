@@ -13,7 +13,9 @@ from calibrate.profiling.lane_parts import LaneParts, prefill
 from hwprofiles.host import LaneCores
 from hwprofiles.profile import Anchor, LaneProfile
 from runtime.wire.measurement import Measurement
-from tests.calibrate.profiling.fake_machine import DRAFT_PREFILL, NUM_LAYERS, FakeEngine, FakeLane, Laws
+from tests.calibrate.profiling.fake_machine.engine import FakeEngine
+from tests.calibrate.profiling.fake_machine.lanes import FakeLane
+from tests.calibrate.profiling.fake_machine.laws import DRAFT_PREFILL, NUM_LAYERS, Laws
 
 CONTEXTS = (20, 220)
 STEPS = ("draft_step", "draft_step_features", "draft_start")

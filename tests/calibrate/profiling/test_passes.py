@@ -17,9 +17,11 @@ from calibrate.profiling.samples import Cell, Samples
 from calibrate.profiling.task import CalibrationTask
 from decoding.errors import ProfileError
 from hwprofiles.profile import Profile
-from tests.calibrate.profiling.fake_heads import HeadEngine
-from tests.calibrate.profiling.fake_machine import NUM_LAYERS, FakeEngine, Laws, Weather
-from tests.calibrate.profiling.test_calibration import CONTEXTS, HEADS, SPEEDS, machine, task
+from tests.calibrate.profiling.calibration.asked import CONTEXTS, HEADS, SPEEDS, machine, task
+from tests.calibrate.profiling.fake_machine.engine import FakeEngine
+from tests.calibrate.profiling.fake_machine.heads import HeadEngine
+from tests.calibrate.profiling.fake_machine.laws import NUM_LAYERS, Laws
+from tests.calibrate.profiling.fake_machine.weather import Weather
 
 ANCHOR_CONTEXT = sum(CONTEXTS) // 2
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrate.profiling.placements import check_schedules, fit_schedules
-from tests.calibrate.profiling.fake_machine import LANES
+from tests.calibrate.profiling.fake_machine.engine import LANES
 
 BOTH_STEPS = ("draft_step", "draft_step_features", "draft_start")
 

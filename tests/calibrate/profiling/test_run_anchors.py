@@ -10,7 +10,8 @@ from calibrate.profiling.run_anchors import RunAnchors, decode_with_anchors, lan
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Contention
-from tests.calibrate.profiling.fake_machine import FakeEngine, Laws
+from tests.calibrate.profiling.fake_machine.engine import FakeEngine
+from tests.calibrate.profiling.fake_machine.laws import Laws
 from tests.planner.synthetic import DRAFT_MIRROR, machine
 
 PLAIN = Schedule(method="autoregressive", target_lane="cpu0")

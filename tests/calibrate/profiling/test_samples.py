@@ -15,9 +15,11 @@ from calibrate.profiling.samples import Cell, Samples, Visit, load_samples, save
 from decoding.errors import ProfileError
 from hwprofiles.profile import load_profile
 from runtime.wire.measurement import Measurement
-from tests.calibrate.profiling.fake_heads import HeadEngine
-from tests.calibrate.profiling.fake_machine import LANES, Laws, Weather
-from tests.calibrate.profiling.test_calibration import HEADS, SPEEDS, task
+from tests.calibrate.profiling.calibration.asked import HEADS, SPEEDS, task
+from tests.calibrate.profiling.fake_machine.engine import LANES
+from tests.calibrate.profiling.fake_machine.heads import HeadEngine
+from tests.calibrate.profiling.fake_machine.laws import Laws
+from tests.calibrate.profiling.fake_machine.weather import Weather
 
 TASK = task(exit_features=(1, 3), num_streams=1, heads=HEADS, time_s=200.0)
 

@@ -13,7 +13,10 @@ from calibrate.profiling.visits import message_costs, visit_in_turn
 from decoding.errors import LaneDiedError
 from runtime.wire.measurement import Measurement
 from runtime.wire.operations import Answer, Ping
-from tests.calibrate.profiling.fake_machine import Done, FakeEngine, Laws, Weather
+from tests.calibrate.profiling.fake_machine.engine import FakeEngine
+from tests.calibrate.profiling.fake_machine.lanes import Done
+from tests.calibrate.profiling.fake_machine.laws import Laws
+from tests.calibrate.profiling.fake_machine.weather import Weather
 
 LANE_NAMES = ("cpu0", "cpu1", "cpu0+1")
 FEW = settings(max_examples=25)

@@ -25,7 +25,7 @@ from tests.runtime.drafters.language_model.test_branch_streams import Foretellin
 from tests.runtime.drafters.language_model.test_draft_streams import with_streams
 from tests.runtime.drafters.language_model.test_drafter import run
 from tests.sim.test_both_simulators import assert_same
-from tests.sim.worlds import EXIT_LAYERS, lane, machine
+from tests.sim.worlds.machines import EXIT_LAYERS, lane, machine
 
 PROMPTS = ALL_PROMPTS[:2]
 WINDOW = 4

@@ -1,5 +1,7 @@
 """The reference back end works out where rows are once for all their layers, and never takes other rows for them."""
 
+import weakref
+
 import pytest
 import torch
 
@@ -64,3 +66,13 @@ def test_rows_that_wait_between_slices_are_not_taken_for_others(decoder) -> None
     passed(backend, other, (8, 8, 8), torch.arange(4, 7))
     found = backend.run_layers(x_BTD, 2, backend.config.num_layers, positions=positions, cache=text)
     assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("cuts", [(), (2,)])
+def test_a_text_is_let_go_once_its_rows_have_passed_all_layers(decoder, cuts) -> None:
+    backend = EagerBackend(decoder)
+    text = text_of(backend, 3)
+    passed(backend, text, (1, 2), torch.arange(3, 5), cuts=cuts)
+    is_kept = weakref.ref(text)
+    del text
+    assert is_kept() is None

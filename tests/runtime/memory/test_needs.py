@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from decoding.schedule import Schedule
+from runtime.backends.openvino.buckets import COPIES_BYTES, copies_bytes
 from runtime.backends.openvino.layer_weights import LayersTaken
 from runtime.backends.openvino.packing import packed
 from runtime.backends.openvino.texts import StaticText
@@ -203,3 +204,19 @@ def test_a_compiled_lane_holds_every_buffer_that_a_text_passed_through_and_room_
     held = sum(buffer.nbytes for buffer in text.memory._buffers.values())
     assert needs["openvino:CPU@0"].keys_values == needs["openvino:CPU@1"].keys_values == held
     assert needs["openvino:CPU@1"].branches == 2 * num_roots(MIRROR) * held
+
+
+def test_a_compiled_lane_holds_copies_of_a_small_decoders_graphs() -> None:
+    config = tiny_config(num_layers=2)
+
+    def weights(lane, **schedule):
+        plain = Schedule(method="autoregressive", target_lane=lane, **schedule)
+        return memory_needed(config, plain, dtype="bfloat16", num_tokens=300)[lane].weights
+
+    assert weights("openvino:CPU@0") - weights("cpu0") == COPIES_BYTES
+    assert weights("openvino:NPU") == weights("cpu0")
+    assert [copies_bytes(num_bytes) for num_bytes in (1, COPIES_BYTES // 2, COPIES_BYTES + 1)] == [
+        COPIES_BYTES,
+        COPIES_BYTES // 2,
+        0,
+    ]

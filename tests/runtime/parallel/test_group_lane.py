@@ -25,8 +25,8 @@ from runtime.models.tokenizer import Tokenizer
 from runtime.verification.replayed_text import ReplayedText
 from runtime.wire.measurement import Measurement
 from tests.runtime import plain
+from tests.runtime.engine.schedules import AUTOREGRESSIVE, NEAR_TIE, PROMPT, SCHEDULES, for_folders
 from tests.runtime.parallel.ranks import ROOT
-from tests.runtime.test_engine import AUTOREGRESSIVE, NEAR_TIE, PROMPT, SCHEDULES, for_folders
 from tests.tiny_models import EOS, VOCAB_SIZE
 
 DEADLINE_S = 60.0

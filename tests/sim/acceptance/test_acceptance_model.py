@@ -6,7 +6,7 @@ import pytest
 from decoding.errors import ConfigError
 from decoding.record import RecordedTree
 from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT, MISS, DrawnAcceptance
-from tests.sim.worlds import mirror, speculative, tree
+from tests.sim.worlds.schedules import mirror, speculative, tree
 
 
 def accepted(acceptance: DrawnAcceptance, num_tokens: int) -> list[list[int]]:

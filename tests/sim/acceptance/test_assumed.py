@@ -17,7 +17,9 @@ from sim.acceptance.assumed import AssumedAcceptance, Bernoulli, ByTask, Positio
 from sim.acceptance.rates import AssumedTree, TaskRates, Texts
 from sim.evaluator import predict
 from tests.sim.test_both_simulators import check
-from tests.sim.worlds import AUTOREGRESSIVE, lane, lookup, machine, mirror, profiles, speculative, tree
+from tests.sim.worlds.machines import lane, machine
+from tests.sim.worlds.random_profiles import profiles
+from tests.sim.worlds.schedules import AUTOREGRESSIVE, lookup, mirror, speculative, tree
 
 RATE = st.floats(0, 1)
 LONG = Texts(num_texts=4, num_tokens=100_000)

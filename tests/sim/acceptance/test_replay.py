@@ -19,20 +19,12 @@ from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT, MISS, NO_TOKE
 from sim.acceptance.replay import Replay
 from sim.cost.round_plan import step_rows
 from sim.world import simulate
-from tests.sim.worlds import (
-    AUTOREGRESSIVE,
-    TREES,
-    WRONG,
-    machine,
-    mirror,
-    profiles,
-    prompt,
-    record,
-    records,
-    schedules,
-    speculative,
-    tree,
-)
+from tests.sim.worlds.machines import machine
+from tests.sim.worlds.random_profiles import profiles
+from tests.sim.worlds.random_records import records
+from tests.sim.worlds.random_schedules import schedules
+from tests.sim.worlds.records import TREES, WRONG, prompt, record
+from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative, tree
 
 
 class Expected(NamedTuple):

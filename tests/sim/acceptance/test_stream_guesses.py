@@ -15,7 +15,9 @@ from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.acceptance.stream_guesses import Guessing
 from sim.evaluator import predict
 from sim.world import simulate
-from tests.sim.worlds import AUTOREGRESSIVE, MAX_WINDOW, lane, machine, mirror, prompt, record, speculative
+from tests.sim.worlds.machines import lane, machine
+from tests.sim.worlds.records import MAX_WINDOW, prompt, record
+from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative
 
 STARTS = np.array([0, 2])
 ALWAYS, NEVER = (np.full((4, 6), hits) for hits in (9, 0))

@@ -15,7 +15,7 @@ from sim.cost.crossings import Messages
 from sim.cost.round_plan import DRAFT_START, DRAFT_STEP, DRAFT_STREAMS, LAYER, LM_HEAD, Part
 from sim.ticks import TICK_S
 from sim.ticks import one_in_ticks as ticks
-from tests.sim.worlds import NUM_LAYERS
+from tests.sim.worlds.machines import NUM_LAYERS
 
 Rows = list[tuple[int, int]]
 """Rows and context of every sequence of a pass."""

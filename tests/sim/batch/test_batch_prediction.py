@@ -21,17 +21,11 @@ from sim.batch.batch_prediction import best_by_batch, predict_batch, switch_off_
 from sim.evaluator import predict
 from tests.sim.batch.by_hand import ByHand
 from tests.sim.test_block_drafters import block
-from tests.sim.worlds import (
-    AUTOREGRESSIVE,
-    NUM_LAYERS,
-    lane,
-    machine,
-    mirror,
-    profiles,
-    records,
-    schedules,
-    speculative,
-)
+from tests.sim.worlds.machines import NUM_LAYERS, lane, machine
+from tests.sim.worlds.random_profiles import profiles
+from tests.sim.worlds.random_records import records
+from tests.sim.worlds.random_schedules import schedules
+from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative
 
 TOLERANCE_S = 1e-8
 PARTS = ("layer", "lm_head", "draft_step", "draft_step_features", "draft_streams")

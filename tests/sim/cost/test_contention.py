@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from hwprofiles.profile import Contention
 from sim.cost.contention import PairContention
-from tests.sim.worlds import machine
+from tests.sim.worlds.machines import machine
 
 POSITIVE = st.floats(0.01, 100)
 

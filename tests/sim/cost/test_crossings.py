@@ -6,7 +6,9 @@ import pytest
 from decoding.errors import ProfileError
 from hwprofiles.profile import LinkProfile, Profile
 from sim.cost.crossings import Hop, Messages, crossing_s, second_arrival_s, way_of
-from tests.sim.worlds import AUTOREGRESSIVE, TREES, lane, lookup, machine, mirror, speculative, tree
+from tests.sim.worlds.machines import lane, machine
+from tests.sim.worlds.records import TREES
+from tests.sim.worlds.schedules import AUTOREGRESSIVE, lookup, mirror, speculative, tree
 
 LINK = LinkProfile(lanes=("draft", "target"), latency_s=0.5, bytes_per_s=16, source="by hand")
 LINKED = machine(links=(LINK,), features_bytes_per_row=100)

@@ -15,7 +15,9 @@ from sim.evaluator import predict
 from sim.ticks import TICK_S, in_ticks, one_in_ticks
 from sim.world import simulate
 from tests.sim.playing import by_rows
-from tests.sim.worlds import AUTOREGRESSIVE, TREES, constant, lane, machine, mirror, prompt, record, speculative, tree
+from tests.sim.worlds.machines import constant, lane, machine
+from tests.sim.worlds.records import TREES, prompt, record
+from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative, tree
 
 LINK = LinkProfile(lanes=("draft", "target"), latency_s=0.5, bytes_per_s=16, source="by hand")
 

@@ -13,21 +13,10 @@ from sim.cost.cost_model import Part
 from sim.evaluator import predict
 from sim.world import simulate
 from tests.sim.playing import HIT_MISS_END, play
-from tests.sim.worlds import (
-    AUTOREGRESSIVE,
-    LOOKUP,
-    NUM_LAYERS,
-    NUM_STREAMS,
-    TREES,
-    lane,
-    machine,
-    mirror,
-    prompt,
-    random_prompt,
-    reading,
-    record,
-    speculative,
-)
+from tests.sim.worlds.machines import NUM_LAYERS, lane, machine, reading
+from tests.sim.worlds.random_records import random_prompt
+from tests.sim.worlds.records import LOOKUP, NUM_STREAMS, TREES, prompt, record
+from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative
 
 RING = DeviceGroup(
     num_devices=8,

@@ -13,19 +13,9 @@ from sim.cost.cost_model import ConstantCost
 from sim.cost.prefill import PrefillTimes
 from sim.evaluator import Evaluator, predict
 from sim.world import simulate
-from tests.sim.worlds import (
-    AUTOREGRESSIVE,
-    TREES,
-    lane,
-    lookup,
-    machine,
-    mirror,
-    prompt,
-    reading,
-    record,
-    speculative,
-    tree,
-)
+from tests.sim.worlds.machines import lane, machine, reading
+from tests.sim.worlds.records import TREES, prompt, record
+from tests.sim.worlds.schedules import AUTOREGRESSIVE, lookup, mirror, speculative, tree
 
 DISPATCH_S = 0.5
 EAGLE, STREAMS = TREES[3], TREES[-1]

@@ -7,7 +7,8 @@ import pytest
 from decoding.record import RecordedTree
 from decoding.schedule import Schedule
 from sim.cost.round_plan import RoundShape, tree_shape
-from tests.sim.worlds import PATHS, tree
+from tests.sim.worlds.records import PATHS
+from tests.sim.worlds.schedules import tree
 
 
 def drafted(method: str, size: int, *, depth: int = 3, top_k: int = 0) -> Schedule:

@@ -18,7 +18,7 @@ def test_a_graph_has_the_rows_asked_for_and_the_slots_with_one_to_spare(count) -
 @given(st.integers(0, 5000))
 def test_a_text_passes_through_every_doubling(count) -> None:
     sizes = slot_buckets(count)
-    assert (sizes[0], sizes[-1]) == (128, slot_bucket(count))
+    assert (sizes[0], sizes[-1]) == (256, slot_bucket(count))
     assert all(after == 2 * before for before, after in pairwise(sizes))
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from runtime.backends.backend import Plan, segments_between
+from runtime.backends.openvino.buckets import SINGLE_ROW
 from runtime.backends.openvino.compiled_decoder import OpenVinoBackend
 from runtime.backends.openvino.compiler import Compiler
 from tests.runtime.backends.openvino.test_compiled_decoder import read
@@ -20,7 +21,7 @@ ROOT = Path(__file__).parents[4]
 
 
 def graphs_of(backend):
-    return sorted(shape[:2] for shape in backend._graphs._calls)
+    return sorted({key.shape[:2] for key in backend._graphs._calls})
 
 
 def plan(*cuts, num_layers=4, rows=(3,), num_slots=100):
@@ -42,6 +43,19 @@ def compiled(monkeypatch):
     return names
 
 
+@pytest.fixture
+def copies(monkeypatch):
+    """Sets of how many bytes copies of graphs may be; of none to begin with."""
+
+    def of(num_bytes):
+        monkeypatch.setattr("runtime.backends.openvino.buckets.COPIES_BYTES", num_bytes)
+        monkeypatch.setattr("runtime.backends.openvino.layer_graphs.COPIES_BYTES", num_bytes)
+
+    of(0)
+    return of
+
+
+@pytest.mark.usefixtures("copies")
 def test_a_graph_is_compiled_once_for_all_sizes_and_again_where_it_is_cut(compiled) -> None:
     backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
     backend.prepare(plan(2))
@@ -55,6 +69,7 @@ def test_a_graph_is_compiled_once_for_all_sizes_and_again_where_it_is_cut(compil
     assert sorted(compiled) == ["layers 3 to 3", "layers 4 to 4"]
 
 
+@pytest.mark.usefixtures("copies")
 def test_a_layer_is_in_one_graph_whatever_was_asked_for() -> None:
     backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
     expected = read(backend, [4] * 40)
@@ -70,14 +85,61 @@ def test_a_layer_is_in_one_graph_whatever_was_asked_for() -> None:
         assert torch.equal(read(backend, [4] * 40, cuts=cuts), expected)
 
 
+@pytest.mark.usefixtures("copies")
 def test_one_graph_has_all_sizes_that_were_prepared() -> None:
-    backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="int8", num_threads=1)
+    backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
     backend.prepare(plan(2, rows=(8, 16), num_slots=300))
-    sizes = {(*shape[:2], *size) for shape, *size in backend._graphs._ready}
+    sizes = {(*key.shape[:2], *size) for key, called in backend._graphs._called.items() for size in called}
     assert sizes == {
-        (*part, 1, rows, slots) for part in pairwise((0, 2, 4)) for rows in (8, 16) for slots in (128, 256, 512)
+        (*part, 1, rows, slots) for part in pairwise((0, 2, 4)) for rows in (1, 8, 16) for slots in (256, 512)
     }
     assert graphs_of(backend) == [(0, 2), (2, 4)]
+
+
+def sizes_of(backend):
+    """Sizes that have a copy of their own; None for all others."""
+    return {key.size for key in backend._graphs._calls}
+
+
+def weights_of(backend):
+    return sum(backend._layers[index].num_bytes for index in range(4))
+
+
+@pytest.mark.parametrize(
+    ("num_copies", "sizes"),
+    [(0, {None}), (1, {SINGLE_ROW, None}), (7, {SINGLE_ROW, None}), (9, {(1, 1), (1, 3), (1, 5)})],
+)
+def test_calls_of_a_small_decoder_have_copies_by_their_size_which_write_the_same_bits(copies, num_copies, sizes):
+    backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
+    expected = read(backend, [40, *[3, 5, 1] * 10])
+    copies(num_copies * weights_of(backend))
+    backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
+    backend.prepare(plan(rows=(3, 5)))
+    assert sizes_of(backend) == sizes
+    assert torch.equal(read(backend, [40, *[3, 5, 1] * 10]), expected)
+
+
+def test_copies_that_were_not_used_for_longest_make_room(copies, compiled) -> None:
+    backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
+    copies(9 * weights_of(backend))
+    for rows in (2, 3, 4, 5, 6, 7, 8, 9, 12):
+        backend.prepare(plan(rows=(rows,)))
+    assert sizes_of(backend) == {(1, rows) for rows in (1, 3, 4, 5, 6, 7, 8, 9, 12)}
+    compiled.clear()
+    backend.prepare(plan(rows=(1, 3, 12)))
+    assert compiled == []
+    backend.prepare(plan(rows=(2,)))
+    assert compiled == ["layers 1 to 4"]
+
+
+def test_a_single_row_is_never_filled_up_to_what_a_sequence_planned(copies) -> None:
+    backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
+    copies(weights_of(backend))
+    backend.prepare(plan(rows=(8,)))
+    called = {key.size: {size[1] for size in sizes} for key, sizes in backend._graphs._called.items()}
+    assert called == {SINGLE_ROW: {1}, None: {8}}
+    read(backend, [40, 1, 3, 1, 8])
+    assert {size[1] for size in backend._graphs._inputs} == {1, 8, 64}
 
 
 @pytest.mark.parametrize("form", ["int8", "int4"])

@@ -7,7 +7,10 @@ from decoding.messages import Verdict, Window
 from decoding.trace import Trace, Work
 from runtime.lanes.sequence_lanes import Listener
 from runtime.wire.measurement import Measurement
-from tests.calibrate.profiling.fake_machine import GAP_S, FakeEngine, FakeLane, FakeRun
+from tests.calibrate.profiling.fake_machine.engine import FakeEngine
+from tests.calibrate.profiling.fake_machine.lanes import FakeLane
+from tests.calibrate.profiling.fake_machine.laws import GAP_S
+from tests.calibrate.profiling.fake_machine.runs import FakeRun
 
 STREAMS_S = 4e-3
 LEVEL = 1.5

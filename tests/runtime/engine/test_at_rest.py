@@ -7,7 +7,7 @@ from runtime.lanes import trace_writer
 from runtime.lanes.sequence_lanes import Listener
 from runtime.lanes.trace_writer import TraceWriter
 from runtime.wire.measurement import Measurement
-from tests.runtime.test_engine import PROMPT, SCHEDULES, for_folders, new_engine
+from tests.runtime.engine.schedules import PROMPT, SCHEDULES, for_folders, new_engine
 
 NUM_TOKENS = 20
 ANCHOR = Measurement(part="verify", rows=1, context=12, repeats=1, warm_up=0, is_aside=True)

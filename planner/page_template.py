@@ -1,0 +1,18 @@
+"""Templates of pages: sandboxed, with all that they show escaped, and no name that is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from jinja2 import FileSystemLoader, StrictUndefined, Template
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+
+def page_template(path: Path, filters: Mapping[str, Callable[..., str]]) -> Template:
+    """The template of a file, which may include others of its folder; `filters` by the names that it calls them."""
+    environment = ImmutableSandboxedEnvironment(
+        loader=FileSystemLoader(path.parent), autoescape=True, undefined=StrictUndefined
+    )
+    environment.filters |= filters
+    return environment.get_template(path.name)

@@ -1,0 +1,77 @@
+"""What a calibration covers and says of itself: models, lanes, texts, progress, file."""
+
+from pathlib import Path
+
+import pytest
+
+from calibrate.profiling.grid import full_effort, quick_effort
+from calibrate.profiling.model_sizes import ModelSizes
+from decoding.errors import ConfigError
+from hwprofiles.profile import load_profile, save_profile
+from tests.calibrate.profiling.calibration.asked import CONTEXTS, calibrate, machine, target_config, task
+from tests.calibrate.profiling.fake_machine.engine import LANES
+
+
+def test_a_plain_target_is_calibrated_without_a_draft() -> None:
+    sizes = ModelSizes(config=target_config(), draft=None, exits=None, dtype="float32")
+    engine = machine(target_in_run=1.1)
+    profile = calibrate(engine, task(drafter=None, sizes=sizes, exit_layers=()))
+    assert profile.drafter is None
+    assert {model for _, model in engine.loaded} == {"target"}
+    assert all(lane.draft_step is None and lane.exit == {} for lane in profile.lanes)
+    assert profile.links == profile.contention == ()
+    assert profile.lane("cpu1").layer.at(9, 220) == pytest.approx(1.1 * engine.laws["cpu1"].layer_s(9, 220))
+    assert profile.relative_error == pytest.approx(0, abs=1e-6)
+
+
+def test_one_core_is_one_lane_that_runs_both_models() -> None:
+    profile = calibrate(machine(), task(lanes=LANES[:1]))
+    assert [lane.name for lane in profile.lanes] == ["cpu0"]
+    assert profile.links == profile.contention == ()
+    assert profile.lane("cpu0").draft_step is not None
+
+
+def test_texts_for_calibration_stay_within_the_contexts_that_were_measured() -> None:
+    engine = machine()
+    calibrate(engine, task(contexts=(3, 9)))
+    assert all(length - 1 >= 3 and length - 1 + tokens - 1 <= 9 for _, length, tokens in engine.decoded)
+
+
+def test_the_profile_says_where_it_is_from_and_survives_its_file(tmp_path: Path) -> None:
+    profile = calibrate(machine(), task(exit_features=(1, 3)))
+    assert (profile.target, profile.drafter, profile.dtype, profile.num_layers) == ("t", "d", "bfloat16", 10)
+    assert profile.host["fingerprint"]
+    assert profile.calibration_s > 0
+    assert profile.lane("cpu0").layer.bytes_per_call > 0
+    assert [link.lanes for link in profile.links] == [("cpu0", "cpu1")]
+    save_profile(profile, tmp_path / "p.yaml")
+    assert load_profile(tmp_path / "p.yaml") == profile
+
+
+def test_progress_only_rises_and_ends_at_one() -> None:
+    shares: list[float] = []
+    calibrate(machine(), task(), lambda _step, share: shares.append(share))
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kinds"),
+    [
+        ({}, ("draft_step",)),
+        ({"exit_features": (1, 3)}, ("draft_step", "draft_step_features", "draft_start")),
+        ({"drafter": None}, ()),
+    ],
+)
+def test_steps_are_measured_in_every_kind_the_draft_has(changes: dict, kinds: tuple[str, ...]) -> None:
+    assert task(**changes).draft_steps == kinds
+
+
+def test_a_task_makes_the_effort_it_is_asked_for() -> None:
+    assert task(quick=True, max_window=3).effort == quick_effort(3, CONTEXTS)
+    assert task(quick=False, max_window=3).effort == full_effort(3, CONTEXTS)
+
+
+def test_contexts_that_are_no_range_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"contexts are 50\.\.50"):
+        calibrate(machine(), task(contexts=(50, 50)))

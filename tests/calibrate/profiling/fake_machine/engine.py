@@ -1,0 +1,74 @@
+"""The machine made of laws as calibration sees it: an engine that loads lanes and decodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+from decoding.schedule import Schedule
+from hwprofiles.host import split_lanes
+from runtime.lanes.sequence_lanes import NOBODY, Listener
+from runtime.wire.measurement import Measurement
+from tests.calibrate.profiling.fake_machine.lanes import FakeLane, FakeRequest
+from tests.calibrate.profiling.fake_machine.laws import NUM_LAYERS, Laws
+from tests.calibrate.profiling.fake_machine.runs import FakeRun
+from tests.calibrate.profiling.fake_machine.weather import Weather
+
+LANES = split_lanes((0, 1))
+
+
+@dataclass
+class FakeEngine:
+    """An engine whose draft is right about every other token."""
+
+    laws: dict[str, Laws]
+    surprise: float = 1.0
+    """Factor on all work of schedules with windows of two: those that calibration checks itself with."""
+    config: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(num_layers=NUM_LAYERS, vocab_size=100))
+    visits: list[tuple[str, Measurement]] = field(default_factory=list)
+    busy_lanes: set[str] = field(default_factory=set)
+    under_way: list[FakeRequest] = field(default_factory=list)
+    loaded: set[tuple[str, str]] = field(default_factory=set)
+    decoded: list[tuple[Schedule, int, int]] = field(default_factory=list)
+    weather: Weather = field(default_factory=Weather)
+    now_s: float = 0.0
+    timed_s: float = 0.0
+    """What all that was timed has taken; the rest was decoded."""
+
+    def clock(self) -> float:
+        return self.now_s
+
+    def work(self, lane: str, law_s: float) -> float:
+        """Seconds of work that by its law takes `law_s`; the time passes."""
+        seconds = law_s * self.factor(lane, self.now_s) + self.weather.spike()
+        self.now_s += seconds
+        return seconds
+
+    def factor(self, lane: str, now_s: float) -> float:
+        return self.weather.factor(next(one.cores for one in LANES if one.name == lane), now_s)
+
+    def is_row_invariant(self, lane: str) -> bool:
+        return (lane, "target") in self.loaded
+
+    def load_target(self, lane: str) -> FakeLane:
+        self.loaded.add((lane, "target"))
+        return FakeLane(lane, self.laws[lane], self)
+
+    def load_draft(self, lane: str) -> FakeLane:
+        self.loaded.add((lane, "draft"))
+        return FakeLane(lane, self.laws[lane], self)
+
+    def generate(
+        self,
+        schedule: Schedule,
+        prompt: Sequence[int],
+        *,
+        max_new_tokens: int,
+        eos_token_ids: Sequence[int],
+        listener: Listener = NOBODY,
+    ) -> SimpleNamespace:
+        assert tuple(eos_token_ids) == ()
+        self.decoded.append((schedule, len(prompt), max_new_tokens))
+        trace = FakeRun(self, schedule, len(prompt), listener).decode(max_new_tokens)
+        return SimpleNamespace(trace=trace)

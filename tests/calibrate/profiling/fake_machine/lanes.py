@@ -1,0 +1,88 @@
+"""Lanes of the machine made of laws: what a measurement takes, alone and next to another one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from runtime.wire.measurement import Measurement
+from runtime.wire.operations import Answer, Ping
+from tests.calibrate.profiling.fake_machine.laws import DRAFT_PREFILL, GUESS_S, Laws
+
+if TYPE_CHECKING:
+    from tests.calibrate.profiling.fake_machine.engine import FakeEngine
+
+
+class Done:
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+
+    def result(self) -> Answer:
+        return self.answer
+
+
+class FakeRequest:
+    """A measurement that starts now; it is slowed if another lane's is under way."""
+
+    def __init__(self, lane: FakeLane, measurement: Measurement) -> None:
+        self.lane, self.measurement, self.contended = lane, measurement, False
+        self.start_s = lane.machine.now_s
+
+    def result(self) -> Answer:
+        self.lane.machine.under_way.remove(self)
+        return self.lane.measured(self.measurement, contended=self.contended, start_s=self.start_s)
+
+
+@dataclass
+class FakeLane:
+    """Notes every visit in the machine's `visits`; slowed while another lane is `busy`."""
+
+    name: str
+    laws: Laws
+    machine: FakeEngine
+
+    def request(self, operation) -> Done | FakeRequest:
+        if isinstance(operation, Ping):
+            return Done(Answer(None, 0.0, 0.0))
+        self.machine.visits.append((self.name, operation.measurement))
+        request = FakeRequest(self, operation.measurement)
+        for other in self.machine.under_way:
+            other.contended = request.contended = True
+        self.machine.under_way.append(request)
+        return request
+
+    def measured(self, measurement: Measurement, *, contended: bool, start_s: float) -> Answer:
+        """What it took from `start_s` on; the machine's time is at least that of its end."""
+        machine = self.machine
+        law_s = self.seconds(measurement, contended=contended or bool(machine.busy_lanes - {self.name}))
+        end_s, machine.now_s = machine.now_s, start_s
+        taken = [machine.work(self.name, law_s) for _ in range(measurement.warm_up + measurement.repeats)]
+        machine.timed_s += max(0.0, machine.now_s - end_s)
+        machine.now_s = max(end_s, machine.now_s)
+        now_s = time.perf_counter()
+        return Answer(taken[measurement.warm_up :], now_s, now_s)
+
+    @contextmanager
+    def busy(self, measurement: Measurement) -> Iterator[list[float]]:
+        self.machine.busy_lanes.add(self.name)
+        yield []
+        self.machine.busy_lanes.remove(self.name)
+
+    def seconds(self, m: Measurement, *, contended: bool) -> float:
+        if m.part == "draft_streams":
+            return GUESS_S * (1 + m.rows) / self.laws.speed
+        if m.part == "prefill":
+            return self.laws.prefill_s(m.rows)
+        if m.part == "draft_prefill":
+            return DRAFT_PREFILL * self.laws.prefill_s(m.rows)
+        if m.part == "draft_start":
+            return self.laws.start_s(m.rows, m.context)
+        if m.part == "draft_step":
+            factor = self.laws.step_contended if contended else 1.0
+            return factor * self.laws.step_s(m.rows, m.context, with_features=m.with_features)
+        return (self.laws.target_contended if contended else 1.0) * self.laws.target_s(
+            m.part, m.rows, m.context, m.exit_layer
+        )

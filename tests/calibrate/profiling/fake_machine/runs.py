@@ -1,0 +1,88 @@
+"""Decodings on the machine made of laws: traces as lanes would leave them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from decoding.messages import Verdict, Window
+from decoding.schedule import Schedule
+from decoding.trace import Span, Trace, Work
+from runtime.lanes.sequence_lanes import Listener
+from tests.calibrate.profiling.fake_machine.laws import GAP_S
+
+if TYPE_CHECKING:
+    from tests.calibrate.profiling.fake_machine.engine import FakeEngine
+
+
+class FakeRun:
+    """Writes the trace of one decoding, lane work strictly in turn except for mirror's branches."""
+
+    def __init__(self, engine: FakeEngine, schedule: Schedule, prompt_length: int, listener: Listener) -> None:
+        self.engine, self.start_s = engine, engine.now_s
+        self.at_rest = listener.at_rest or (lambda: None)
+        self.schedule = schedule
+        self.target = engine.laws[schedule.target_lane]
+        self.draft = engine.laws[schedule.draft_lane or schedule.target_lane]
+        self.surprise = engine.surprise if schedule.num_speculative_tokens == 2 else 1.0
+        self.context = prompt_length - 1
+        self.trace = Trace(world="measured")
+        self.now_s = 0.0
+
+    def decode(self, max_new_tokens: int) -> Trace:
+        left, index = max_new_tokens, 0
+        while left:
+            committed = min(left, 1 + (index % 2) * min(2, self.schedule.num_speculative_tokens))
+            window = Window((1,) * self.schedule.num_speculative_tokens)
+            self.play_round(index, len(window.tokens) + 1)
+            self.trace.begin_round(self.now_s)
+            self.trace.end_round(self.now_s, window, Verdict(committed - 1, 1), committed)
+            self.context += committed
+            self.now_s += GAP_S
+            left, index = left - committed, index + 1
+            self.rest()
+        self.trace.decode_s = self.now_s
+        return self.trace
+
+    def rest(self) -> None:
+        """Lanes have no work; what is done now takes the machine's time, and none of the trace's."""
+        self.engine.now_s = self.start_s + self.now_s
+        self.at_rest()
+        self.start_s = self.engine.now_s - self.now_s
+
+    def play_round(self, index: int, rows: int) -> None:
+        schedule = self.schedule
+        if schedule.method != "mirror":
+            for step in range(schedule.num_speculative_tokens):
+                step_rows = 3 if schedule.exit_features and step == 0 else 1
+                features = step_rows > 1
+                seconds = self.draft.step_in_run * self.draft.step_s(step_rows, self.context, with_features=features)
+                seconds += self.draft.draft_wake_s if step == 0 else 0.0
+                self.span(schedule.draft_lane, Work.ROLLOUT_STEP, seconds, index, step_rows)
+            self.span(schedule.target_lane, Work.VERIFY, self.alone_s("verify", rows), index, rows)
+            return
+        self.span(schedule.target_lane, Work.PREFIX, self.alone_s("prefix", rows), index, rows)
+        # one step of the draft begins with the suffix; while it lasts, the suffix advances more slowly
+        start_s = self.now_s
+        step_s = self.draft.step_contended * self.draft.branch_in_run * self.draft.step_s(8, self.context)
+        step_s *= self.factor(schedule.draft_lane)
+        suffix_s = self.factor(schedule.target_lane) * self.alone_s("suffix", rows)
+        suffix_s += step_s * (1 - 1 / self.target.target_contended)
+        self.span(schedule.target_lane, Work.SUFFIX, suffix_s, index, rows, factor=1.0)
+        end_s = start_s + self.surprise * step_s
+        assert end_s < self.now_s, "the step must end first, or its own slowdown would end too"
+        self.trace.spans.append(Span(schedule.draft_lane, Work.BRANCH_STEP, start_s, end_s, index, 8))
+
+    def alone_s(self, part: str, rows: int) -> float:
+        return self.target.target_in_run * self.target.target_s(part, rows, self.context, self.schedule.exit_layer)
+
+    def factor(self, lane: str) -> float:
+        return self.engine.factor(lane, self.start_s + self.now_s)
+
+    def span(
+        self, lane: str, work: Work, seconds: float, index: int, rows: int, *, factor: float | None = None
+    ) -> None:
+        spike_s = self.engine.weather.spike() if factor is None else 0.0
+        slower = self.factor(lane) if factor is None else factor
+        end_s = self.now_s + self.surprise * slower * seconds + spike_s
+        self.trace.spans.append(Span(lane, work, self.now_s, end_s, index, rows))
+        self.now_s = end_s

@@ -1,0 +1,139 @@
+"""Folders of models: targets, tokenizers, drafters of every kind, exits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors.torch import save_file
+
+from runtime.drafters.eagle.folder import save_eagle
+from runtime.drafters.hydra.folder import save_hydra
+from runtime.drafters.medusa.folder import save_medusa
+from runtime.drafters.registry import DrafterContext, load_drafter, require_streams
+from runtime.drafters.streams.folder import load_streams, save_streams
+from runtime.models.config import ModelConfig
+from runtime.models.tokenizer import Tokenizer
+from runtime.models.weights import load_decoder
+from runtime.target.exit_folder import load_exits
+from tests.mutated_files.kind import Kind
+from tests.runtime.drafters.eagle.test_published import checkpoint_config, checkpoint_tensors
+from tests.runtime.drafters.medusa.test_published import checkpoint
+from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
+from tests.tiny_eagle import tiny_eagle1, tiny_eagle3
+from tests.tiny_heads import KEPT, PATHS, tiny_hydra, tiny_medusa
+from tests.tiny_models import tiny_streams, tiny_target
+
+
+@cache
+def _target() -> Any:
+    return tiny_target(num_layers=6)
+
+
+def _make_target(folder: Path) -> list[str]:
+    save_target(_target(), folder)
+    return ["config.json", "model.safetensors"]
+
+
+def _read_target(folder: Path) -> Iterable[float]:
+    config = ModelConfig.from_folder(folder)
+    with torch.inference_mode():
+        decoder = load_decoder(folder, dtype=torch.bfloat16, max_position=16)
+    return [config.norm_eps, config.rope_theta, *_sums(decoder)]
+
+
+def _make_tokenizer(folder: Path) -> list[str]:
+    from tokenizers import Tokenizer as Backend
+    from tokenizers import models
+
+    Backend(models.WordLevel({"a": 0, "b": 1}, unk_token="a")).save(str(folder / "tokenizer.json"))
+    template = "{% for m in messages %}{{ bos_token }}{{ m['content'] | trim }}{% endfor %}"
+    settings = {"chat_template": template, "bos_token": {"content": "a"}, "eos_token": "b"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return ["tokenizer_config.json", "tokenizer.json"]
+
+
+def _read_tokenizer(folder: Path) -> Iterable[float]:
+    tokenizer = Tokenizer.from_folder(folder)
+    if not tokenizer.has_chat_template:
+        return tokenizer.encode("a b")
+    return tokenizer.encode_chat([{"role": "user", "content": "a b"}])
+
+
+def _sums(module: torch.nn.Module) -> Iterable[float]:
+    return [float(weight.double().sum()) for weight in module.parameters() if not weight.is_meta]
+
+
+def _read_drafter(folder: Path) -> Iterable[float]:
+    context = DrafterContext(target_folder=folder, dtype=torch.bfloat16, load_target=_target)
+    drafter = load_drafter(folder, context)
+    modules = [value for value in vars(drafter).values() if isinstance(value, torch.nn.Module)]
+    return [total for module in modules for total in _sums(module)]
+
+
+def _head(save: Callable[[Path, Any], object]) -> Kind:
+    def make(folder: Path) -> list[str]:
+        save(folder, _target())
+        return ["config.json", "model.safetensors"]
+
+    return Kind(make=make, read=_read_drafter)
+
+
+FACTS: Final[Mapping[str, Any]] = {"target_name": "tiny", "metadata": {}}
+
+
+def _save_published_eagle3(folder: Path, _: Any) -> None:
+    layers = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 2, 5]}}
+    (folder / "config.json").write_text(json.dumps(checkpoint_config(**layers)))
+    save_file(checkpoint_tensors(), folder / "model.safetensors")
+
+
+def _save_published_medusa(folder: Path, _: Any) -> None:
+    (folder / "config.json").write_text(json.dumps({"medusa_num_heads": 3, "medusa_num_layers": 2}))
+    save_file(checkpoint(), folder / "model.safetensors")
+
+
+def _save_exits(folder: Path, target: Any) -> None:
+    save_exits_of(target, folder)
+
+
+def _read_exits(folder: Path) -> Iterable[float]:
+    exits = load_exits(folder, _target(), dtype=torch.bfloat16)
+    return [total for adapter in exits.adapters.values() for total in _sums(adapter)]
+
+
+def _save_streams(folder: Path, target: Any) -> None:
+    paths = tuple(path for path in PATHS if len(path) <= 3)
+    save_streams(tiny_streams(target), paths, folder, kept_ids=KEPT, target=target, **FACTS)
+
+
+def _read_streams(folder: Path) -> Iterable[float]:
+    require_streams(folder)
+    return _sums(load_streams(folder, _target()).model)
+
+
+def _make_lookup(folder: Path) -> list[str]:
+    config = {"speculators_model_type": "mirrorsd_prompt_lookup", "min_ngram": 1, "max_ngram": 3}
+    (folder / "config.json").write_text(json.dumps(config))
+    return ["config.json"]
+
+
+MODEL_FOLDERS: Final[dict[str, Kind]] = {
+    "target": Kind(make=_make_target, read=_read_target),
+    "tokenizer": Kind(make=_make_tokenizer, read=_read_tokenizer),
+    "draft model": _head(lambda at, target: save_draft_of(target, at)),
+    "medusa": _head(lambda at, target: save_medusa(tiny_medusa(target), PATHS, at, target=target, **FACTS)),
+    "hydra": _head(lambda at, target: save_hydra(tiny_hydra(target), PATHS, at, target=target, **FACTS)),
+    "eagle1": _head(lambda at, target: save_eagle(tiny_eagle1(target), at, feature_layers=(), **FACTS)),
+    "eagle3": _head(lambda at, target: save_eagle(tiny_eagle3(target), at, feature_layers=(1, 3, 5), **FACTS)),
+    "published eagle3": _head(_save_published_eagle3),
+    "published medusa": _head(_save_published_medusa),
+    "streams": replace(_head(_save_streams), read=_read_streams),
+    "prompt lookup": Kind(make=_make_lookup, read=_read_drafter),
+    "exits": replace(_head(_save_exits), read=_read_exits),
+}

@@ -1,0 +1,50 @@
+"""Graphs are told once where the keys of a text are, however often texts take turns."""
+
+import pytest
+import torch
+
+from runtime.backends.openvino.calls import _MOST_REQUESTS
+from runtime.backends.openvino.compiled_decoder import OpenVinoBackend
+from tests.runtime.backends.openvino.test_compiled_decoder import read
+from tests.tiny_models import tiny_target
+
+
+@pytest.fixture(scope="module")
+def backend():
+    return OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
+
+
+def requests_of(backend):
+    return [call._requests for call in backend._graphs._calls.values()]
+
+
+def taking_turns(backend, texts, ids_KT):
+    """Logits [K, T, V] of texts that are read one token each in turn."""
+    found = [[] for _ in texts]
+    for text in texts:
+        text.start(ids_KT.shape[1])
+    for place in range(ids_KT.shape[1]):
+        for text, ids_T, own in zip(texts, ids_KT, found, strict=True):
+            x = backend.embedding(ids_T[None, place : place + 1])
+            x = backend.run_layers(x, 0, 4, positions=torch.arange(place, place + 1), cache=text)
+            text.set_length(place + 1)
+            own.append(backend.logits(x)[0])
+    return [torch.cat(own).float() for own in found]
+
+
+@pytest.mark.parametrize("num_texts", [2, _MOST_REQUESTS + 1])
+def test_texts_that_take_turns_say_what_they_say_alone(backend, num_texts):
+    ids_KT = torch.randint(backend.config.vocab_size, (num_texts, 12), generator=torch.Generator().manual_seed(0))
+    alone = [read(backend, [1] * 12, ids=ids_T) for ids_T in ids_KT]
+    found = taking_turns(backend, [backend.new_text() for _ in range(num_texts)], ids_KT)
+    assert all(torch.equal(one, other) for one, other in zip(found, alone, strict=True))
+    assert max(map(len, requests_of(backend))) <= _MOST_REQUESTS
+
+
+def test_every_text_keeps_its_request_while_others_are_read(backend):
+    texts, ids_KT = [backend.new_text() for _ in range(2)], torch.arange(8).view(2, 4)
+    taking_turns(backend, texts, ids_KT)
+    before = [list(requests.values()) for requests in requests_of(backend)]
+    taking_turns(backend, texts, ids_KT)
+    after = [list(requests.values()) for requests in requests_of(backend)]
+    assert [[*map(id, own)] for own in before] == [[*map(id, own)] for own in after]

@@ -1,0 +1,19 @@
+"""An engine of tiny models on real processes."""
+
+import pytest
+
+from tests.runtime.engine.schedules import PROMPT, for_folders, new_engine
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_folders):
+    with new_engine(tiny_folders, draft_deadline_s=60.0) as engine:
+        yield engine
+
+
+@pytest.fixture
+def run(engine, tiny_folders):
+    def run(schedule, prompt=PROMPT, max_new_tokens=24, **options):
+        return engine.generate(for_folders(schedule, tiny_folders), prompt, max_new_tokens=max_new_tokens, **options)
+
+    return run

@@ -1,0 +1,95 @@
+"""A draft that is lost: it dies, hangs or is too slow, and the target goes on alone with the same text."""
+
+import os
+import random
+import signal
+from contextlib import suppress
+from threading import Timer
+
+import pytest
+
+from runtime.lanes.sequence_lanes import Listener
+from tests.runtime import plain
+from tests.runtime.engine.schedules import AUTOREGRESSIVE, PROMPT, SCHEDULES, for_folders, new_engine, speculative
+
+
+@pytest.mark.parametrize(
+    ("name", "rounds_before"),
+    [
+        ("speculative", 0),
+        ("speculative with features", 2),
+        ("mirror from the draft", 1),
+        ("mirror from the exit", 3),
+        ("hybrid mirror", 0),
+        ("mirror with features", 1),
+    ],
+)
+def test_a_dead_draft_leaves_the_text_as_it_was(run, engine, name, rounds_before) -> None:
+    expected = run(SCHEDULES[name], max_new_tokens=24, eos_token_ids=()).tokens
+    kill = Countdown(rounds_before, lambda: os.kill(engine.lane("small").process_id, signal.SIGKILL))
+    found = run(SCHEDULES[name], max_new_tokens=24, eos_token_ids=(), listener=Listener(on_tokens=kill))
+    assert found.tokens == expected
+    (event,) = found.trace.events
+    assert event.lane == "small"
+    assert "the target goes on alone" in event.text
+    assert found.trace.rounds[-1].num_drafted == 0
+    assert run(SCHEDULES[name], max_new_tokens=24, eos_token_ids=()).trace.events == []  # the lane is there again
+
+
+def test_a_draft_killed_at_any_moment_leaves_a_text_in_bfloat16_as_it_was(tiny_folders) -> None:
+    """To the last token: a target that goes on alone computes its rows as it did among others."""
+    moments = random.Random(0)
+    with new_engine(tiny_folders, dtype="bfloat16", draft_deadline_s=60.0) as engine:
+        expected = engine.generate(AUTOREGRESSIVE, PROMPT, max_new_tokens=60, eos_token_ids=()).tokens
+        for name in ("speculative", "mirror from the draft", "hybrid mirror", "mirror with features"):
+            schedule = for_folders(SCHEDULES[name], tiny_folders)
+            process_id = engine.load_draft("small", schedule.drafter).process_id
+            kill = Timer(moments.uniform(0.0, 0.2), kill_if_there, (process_id,))
+            kill.start()
+            assert engine.generate(schedule, PROMPT, max_new_tokens=60, eos_token_ids=()).tokens == expected
+            kill.join()
+
+
+def kill_if_there(process_id):
+    with suppress(ProcessLookupError):
+        os.kill(process_id, signal.SIGKILL)
+
+
+class Countdown:
+    """Does something once, after so many commits."""
+
+    def __init__(self, count, act):
+        self.count = count
+        self.act = act
+
+    def __call__(self, _):
+        if self.count == 0:
+            self.act()
+        self.count -= 1
+
+
+@pytest.mark.parametrize("name", ["speculative", "mirror from the exit"])
+def test_a_draft_that_hangs_is_given_up(tiny_folders, name) -> None:
+    schedule = for_folders(SCHEDULES[name], tiny_folders)
+    with new_engine(tiny_folders, draft_deadline_s=0.5) as engine:
+        expected = engine.generate(AUTOREGRESSIVE, PROMPT, max_new_tokens=20, eos_token_ids=()).tokens
+        engine.load_draft("small", schedule.drafter)
+        process_id = engine.lane("small").process_id
+        stop = Countdown(1, lambda: os.kill(process_id, signal.SIGSTOP))
+        found = engine.generate(
+            schedule, PROMPT, max_new_tokens=20, eos_token_ids=(), listener=Listener(on_tokens=stop)
+        )
+        assert found.tokens == expected
+        (event,) = found.trace.events
+        assert "has not answered for 0.5 s" in event.text
+        with pytest.raises(ProcessLookupError):
+            os.kill(process_id, 0)
+
+
+def test_a_draft_that_is_too_slow_is_given_up(tiny_folders) -> None:
+    with new_engine(tiny_folders, draft_deadline_s=0.0) as engine:
+        schedule = for_folders(speculative(), tiny_folders)
+        found = engine.generate(schedule, PROMPT, max_new_tokens=20, eos_token_ids=())
+        assert list(found.tokens) == plain.continue_text(tiny_folders.decoder, PROMPT, 20)
+        (event,) = found.trace.events
+        assert event.lane == "small"
