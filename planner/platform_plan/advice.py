@@ -74,6 +74,8 @@ def _what_to_do(plan: PlatformPlan) -> Iterator[str]:
             return
         yield f"The best that speculates is {_named(best)} with the {_places(plan, best.pair)}."
         return
+    if plain.pair.target in (best.pair.target, best.pair.draft):
+        alone = f"plain decoding of {question.target} on {plain.pair.target}"
     start = "Put the" if plan.pays == "yes" else "If it does, then with the"
     yield (
         f"{start} {_places(plan, best.pair)}: {settings(best.schedule, plan.profile)}, "
@@ -84,18 +86,20 @@ def _what_to_do(plan: PlatformPlan) -> Iterator[str]:
 
 
 def _other_places(plan: PlatformPlan) -> Iterator[str]:
-    """The best on every other placement next to plain decoding."""
+    """The best on every other placement next to plain decoding; what has been named before is not described again."""
     best = plan.drafting
     seen: set[LanePair] = set() if best is None else {best.pair}
+    named = {plan.plain.pair.target} if best is None else {plan.plain.pair.target, best.pair.target, best.pair.draft}
     for one in plan.ranking:
         if not one.schedule.num_speculative_tokens or one.pair in seen:
             continue
         seen.add(one.pair)
         found = plan.compared(one)
-        yield (
-            f"With the {_places(plan, one.pair)} the best is {_named(one)}: it {_SLOWER[found.outcome]} than plain "
-            f"decoding, {in_words(found)}."
-        )
+        target, draft = (lane if lane in named else _device(plan, lane) for lane in (one.pair.target, one.pair.draft))
+        named |= {one.pair.target, one.pair.draft}
+        where = f"both on {target}" if one.pair.is_pooled else f"the target on {target} and the draft on {draft}"
+        how = f"it {_SLOWER[found.outcome]} than plain decoding, {in_words(found)}"
+        yield f"With {where} the best is {_named(one)}: {how}."
 
 
 def _limits(plan: PlatformPlan) -> Iterator[str]:

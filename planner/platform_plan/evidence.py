@@ -6,122 +6,37 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field
 
 from decoding.schedule import Schedule
-from decoding.yaml_file import StrictModel, load_yaml
+from decoding.yaml_file import load_yaml
 from hwprofiles.model_shape import WeightFormat, model_shape
 from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import Platform, load_platform
+from planner.platform_plan.evidence_file import (
+    EvidenceFile,
+    MeasuredContention,
+    MeasuredHandover,
+    MeasuredOverlap,
+    MeasuredSpeed,
+)
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
 from sim.batch.batch_prediction import predict_batch
-from sim.cost.derived_profile import POOL_EFFICIENCY, Demand, derived_profile, lane_cost
+from sim.cost.cost_model import Part
+from sim.cost.derived_contention import POOL_EFFICIENCY
+from sim.cost.derived_profile import Demand, derived_profile, lane_cost
 from sim.cost.fair_shares import stretches
-from sim.cost.roofline import StoredModel
+from sim.cost.roofline import RooflineCost, StoredModel
 from sim.evaluator import evaluate
 
 Unit = Literal["tokens/s", "times", "share"]
 
 _FILE = Path(__file__).parent / "evidence.yaml"
+_ROUNDS_TO_SETTLE = 200
 _TEXTS = Texts(num_texts=16, num_tokens=128, prompt_length=128)
-
-
-class MeasuredSpeed(StrictModel):
-    """A speed, or a ratio of two, of a draft and a target in turn.
-
-    Attributes:
-        case, source, note: what it is, whose it is, and what has to be said of it.
-        platform: a shipped one, or its data.
-        set: changes of it, as in `with_overrides`.
-        target, draft, weights, draft_weights: the models.
-        target_on, draft_on: lanes; without the latter plain decoding is meant, in tokens/s.
-        window, share: drafted tokens, and the share of them that is accepted.
-        measured: tokens/s, or times plain decoding.
-        tolerance: relative.
-    """
-
-    case: str
-    source: str
-    platform: str | dict[str, Any]
-    set: dict[str, str | float] = Field(default={})
-    target: str
-    draft: str
-    weights: WeightFormat
-    draft_weights: WeightFormat | None = None
-    target_on: str
-    draft_on: str | None = None
-    window: int = 0
-    share: float = 0.0
-    measured: float
-    tolerance: float
-    note: str = ""
-
-
-class MeasuredContention(StrictModel):
-    """What a device loses while another one works: of two on one memory, or of two that take turns on one device.
-
-    Attributes:
-        case, source, note: as in `MeasuredSpeed`.
-        pool_bytes_per_s: bandwidth of the memory by its data sheet.
-        wanted_bytes_per_s: what either draws alone; None where they share the device.
-        share_of_device: of the device's time that the other one takes.
-        measured: share of its speed, negative.
-        tolerance: in shares.
-    """
-
-    case: str
-    source: str
-    pool_bytes_per_s: float
-    wanted_bytes_per_s: tuple[float, float] | None = None
-    share_of_device: float | None = None
-    measured: float
-    tolerance: float
-    note: str = ""
-
-
-class MeasuredOverlap(StrictModel):
-    """Drafting next to verifying (mirror, roots of the draft) of a pair that was measured in turn too.
-
-    What was accepted is not published: it is taken to be what makes drafting in turn as fast as it was measured.
-
-    Attributes:
-        case, source, note, platform, target, draft, weights, target_on, draft_on, window, tolerance: as in
-            `MeasuredSpeed`.
-        top_k: roots for every drafted token.
-        hits: how often the target's own token is assumed to be among them, where it refuses the drafted one.
-        in_turn: measured times plain decoding, of one sequence.
-        sequences: at once.
-        measured: of one sequence times drafting in turn; of several, tokens/s of all over those of one.
-    """
-
-    case: str
-    source: str
-    platform: str
-    target: str
-    draft: str
-    weights: WeightFormat
-    target_on: str
-    draft_on: str
-    window: int
-    top_k: int
-    hits: float
-    in_turn: float
-    sequences: int = 1
-    measured: float
-    tolerance: float
-    note: str = ""
-
-
-class EvidenceFile(StrictModel):
-    """All of it."""
-
-    speeds: Annotated[tuple[MeasuredSpeed, ...], Field(min_length=1)]
-    overlaps: tuple[MeasuredOverlap, ...]
-    contention: tuple[MeasuredContention, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,7 +62,12 @@ class Evidence:
 def public_evidence() -> tuple[Evidence, ...]:
     """Predict everything of the file."""
     found = load_yaml(_FILE, EvidenceFile)
-    return (*map(_speed, found.speeds), *map(_overlap, found.overlaps), *map(_loss, found.contention))
+    return (
+        *map(_speed, found.speeds),
+        *map(_handover, found.handovers),
+        *map(_overlap, found.overlaps),
+        *map(_loss, found.contention),
+    )
 
 
 def rate_of_length(length: float, window: int) -> float:
@@ -164,18 +84,71 @@ def rate_of_share(share: float, window: int) -> float:
     return rate
 
 
+def window_shares(rate: float, window: int) -> list[float]:
+    """How often a loop drafts 1, 2, .. tokens whose window follows what is accepted, at that rate of every place.
+
+    After a window that was accepted whole it drafts two more, at most twice `window`, else one fewer, at least one:
+    that of OpenVINO GenAI with an NPU (`StatefulSpeculativeLLMPipeline`), whatever number of tokens is asked for.
+    """
+    most = 2 * window
+    shares = [1 / most] * most
+    for _ in range(_ROUNDS_TO_SETTLE):
+        following = [0.0] * most
+        for drafted, share in enumerate(shares, 1):
+            whole = rate**drafted
+            following[min(drafted + 2, most) - 1] += whole * share
+            following[max(drafted - 1, 1) - 1] += (1 - whole) * share
+        shares = following
+    return shares
+
+
+def rate_of_adaptive_share(share: float, window: int) -> float:
+    """`rate_of_share` where the window follows what is accepted."""
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        rate = (low + high) / 2
+        drafting = list(enumerate(window_shares(rate, window), 1))
+        accepted = sum(often * sum(rate**place for place in range(1, drafted + 1)) for drafted, often in drafting)
+        low, high = (
+            (rate, high) if accepted / sum(drafted * often for drafted, often in drafting) < share else (low, rate)
+        )
+    return rate
+
+
 def _speed(one: MeasuredSpeed) -> Evidence:
-    platform = load_platform(one.platform) if isinstance(one.platform, str) else Platform.model_validate(one.platform)
-    platform = with_overrides(platform, one.set) if one.set else platform
-    demand = _demand(one)
+    platform, demand = _platform(one.platform, one.set), _demand(one)
     profile = derived_profile(platform, demand).profile
-    acceptance = Bernoulli(rate_of_share(one.share, one.window) if one.window else 0.0, texts=_TEXTS)
-    plain_s, *drafting_s = (
-        prediction.tpot_s for prediction in evaluate(list(_schedules(one, demand)), profile, acceptance)
-    )
-    if not drafting_s:
-        return _evidence(one, 1 / plain_s, "tokens/s")
-    return _evidence(one, plain_s / drafting_s[0], "times")
+    rate = (rate_of_adaptive_share if one.adapts else rate_of_share)(one.share, one.window) if one.window else 0.0
+    often = window_shares(rate, one.window) if one.adapts else [1.0]
+    plain, *drafting = _schedules(one, demand)
+    widths = range(1, len(often) + 1) if one.adapts else (one.window,)
+    schedules = [base.model_copy(update={"num_speculative_tokens": width}) for base in drafting for width in widths]
+    alone, *found = evaluate([plain, *schedules], profile, Bernoulli(rate, texts=_TEXTS))
+    predicted = 1 / alone.tpot_s
+    if found:
+        rounds_s = sum(share * each.decode_s / each.num_rounds for share, each in zip(often, found, strict=True))
+        tokens = sum(share * each.num_tokens / each.num_rounds for share, each in zip(often, found, strict=True))
+        predicted = alone.tpot_s * tokens / rounds_s
+    return _evidence(one, predicted, "times" if found else "tokens/s")
+
+
+def _handover(one: MeasuredHandover) -> Evidence:
+    platform, shape = _platform(one.platform, {}), model_shape(one.target)
+
+    def cost(lane: str, weights: WeightFormat) -> RooflineCost:
+        model = StoredModel(shape=shape, weights=weights)
+        longest = one.prompt + one.tokens
+        return lane_cost(platform, Demand(target=model, draft=model, lanes=[lane], exits=(), max_context=longest), lane)
+
+    reading, decoding = cost(one.read_on, one.read_weights), cost(one.decode_on, one.weights)
+    prefill_s = reading.one(Part("prefill"), one.prompt, 0.0) + reading.device.graph_s
+    step_s = shape.num_layers * decoding.one(Part("layer"), 1, one.prompt) + decoding.one(Part("lm_head"), 1, 0.0)
+    return _evidence(one, one.tokens * step_s / (prefill_s + one.tokens * step_s), "times")
+
+
+def _platform(found: str | dict[str, Any], changes: dict[str, str | float]) -> Platform:
+    platform = load_platform(found) if isinstance(found, str) else Platform.model_validate(found)
+    return with_overrides(platform, changes) if changes else platform
 
 
 def _overlap(one: MeasuredOverlap) -> Evidence:
@@ -232,7 +205,9 @@ def _loss(one: MeasuredContention) -> Evidence:
     return _evidence(one, predicted, "share")
 
 
-def _evidence(one: MeasuredSpeed | MeasuredOverlap | MeasuredContention, predicted: float, unit: Unit) -> Evidence:
+def _evidence(
+    one: MeasuredSpeed | MeasuredHandover | MeasuredOverlap | MeasuredContention, predicted: float, unit: Unit
+) -> Evidence:
     return Evidence(
         case=one.case,
         source=one.source,

@@ -17,29 +17,20 @@ from hwprofiles.device_group import DeviceGroup
 from hwprofiles.latency_table import LatencyTable
 from hwprofiles.placed import MemoryPool
 from hwprofiles.platform import Platform
-from hwprofiles.profile import BYTES_PER_CANDIDATE, Contention, LaneProfile, LinkProfile, Profile
+from hwprofiles.profile import BYTES_PER_CANDIDATE, LaneProfile, LinkProfile, Profile
 from sim.cost.assumption import Assumption
-from sim.cost.cost_model import LaneCost, Part, PartKind
+from sim.cost.cost_model import Part
+from sim.cost.derived_contention import POOL_EFFICIENCY, contentions
 from sim.cost.device_speed import DeviceSpeed, device_speed
-from sim.cost.fair_shares import stretches
-from sim.cost.group_cost import GroupCost
 from sim.cost.roofline import (
     DRAFT_PARTS,
     GROWTH_PER_ROW,
     STREAM_LAYERS,
     TARGET_PARTS,
-    TYPICAL_CONTEXT,
     RooflineCost,
     StoredModel,
 )
 
-POOL_EFFICIENCY: Final = Assumption.of(
-    "memory_pool.efficiency",
-    0.9,
-    "guessed",
-    "a copy on one H200 reached 0.90; a GPU and an NPU together draw more than either alone",
-    span=(0.8, 1.0),
-)
 ROUND_OVERHEAD: Final = Assumption.of(
     "host.round_overhead_s", 1.5e-4, "measured", "this project's own driver on two CPU cores", span=(5e-5, 5e-4)
 )
@@ -88,6 +79,7 @@ def derived_profile(platform: Platform, demand: Demand) -> DerivedProfile:
     pairs = [pair for pair in combinations(demand.lanes, 2) if not _overlap(platform, *pair)]
     assumptions = [one for cost in costs.values() for one in cost.device.assumptions]
     pool = _one_pool(platform, demand.lanes)
+    groups = {name: device_group(platform, demand, name) for name in demand.lanes}
     profile = Profile(
         host={"platform": platform.name},
         target=demand.target.shape.name,
@@ -96,7 +88,7 @@ def derived_profile(platform: Platform, demand: Demand) -> DerivedProfile:
         num_layers=demand.target.shape.num_layers,
         lanes=lanes,
         links=tuple(_link(platform, *pair) for pair in pairs),
-        contention=tuple(_contentions(platform, demand, costs, pairs)),
+        contention=tuple(contentions(platform, costs, groups, pairs, is_one_pool=pool is not None)),
         memory_pool_bytes_per_s=None if pool is None else POOL_EFFICIENCY.value * pool.bytes_per_s.value,
         round_overhead_s=ROUND_OVERHEAD.value,
         notes=("Nothing of this profile was measured: it was worked out from data sheets.",),
@@ -216,6 +208,8 @@ def _is_there(cost: RooflineCost, part: Part, rows: int) -> bool:
 
 def _rows(device: DeviceSpeed) -> Iterable[int]:
     """Rows between which times are straight enough: all of the few, then some; both sides of a bucket's end."""
+    if device.feeds_single_rows:
+        return 1, MAX_ROWS
     if device.row_buckets:
         ends = [end for end in device.row_buckets if end <= MAX_ROWS]
         return sorted({1, *ends, *(end + 1 for end in ends[:-1])})
@@ -262,43 +256,3 @@ def _one_pool(platform: Platform, lanes: Iterable[str]) -> MemoryPool | None:
     if len(pools) > 1 or len(members) == 1 or any(len(own) > 1 for own in members):
         return None
     return platform.pool_of(members[0][0])[1]
-
-
-def _contentions(
-    platform: Platform, demand: Demand, costs: dict[str, RooflineCost], pairs: Iterable[tuple[str, str]]
-) -> Iterable[Contention]:
-    """What lanes on one memory cost each other, both ways round: max-min fair shares of what it delivers.
-
-    Where all lanes share one memory the simulator works the shares out, operation by operation; an entry then says how
-    sure they are.
-    """
-    is_one = _one_pool(platform, costs) is not None
-    groups = {name: device_group(platform, demand, name) for name in costs}
-    whole: dict[str, LaneCost] = {
-        name: cost if (group := groups[name]) is None else GroupCost(cost, group) for name, cost in costs.items()
-    }
-    for pair in pairs:
-        pools = [[platform.pool_of(member)[0] for member in platform.members(name)] for name in pair]
-        shared = sorted(set(pools[0]) & set(pools[1]))
-        if not shared:
-            continue
-        capacity = POOL_EFFICIENCY.value * min(platform.memory_pools[pool].bytes_per_s.value for pool in shared)
-        num_members = dict(zip(pair, (max(own.count(pool) for pool in shared) for own in pools), strict=True))
-        for target, draft in (pair, pair[::-1]):
-            wants = (
-                num_members[target] * _traffic(whole[target], "layer"),
-                num_members[draft] * _traffic(whole[draft], "draft_step", costs[draft].device.graph_s),
-            )
-            slowdown = stretches([np.array([want]) for want in wants], capacity)
-            yield Contention(
-                lanes=(target, draft),
-                slowdown=(1.0, 1.0) if is_one else (float(slowdown[0][0]), float(slowdown[1][0])),
-                relative_error=POOL_EFFICIENCY.relative_error,
-                source=f"fair shares of {' and '.join(shared)}",
-            )
-
-
-def _traffic(cost: LaneCost, kind: PartKind, dispatch_s: float = 0.0) -> float:
-    """Bytes per second that a member draws while its lane runs a part; a layer is one of many of its operation."""
-    busy_s = float(cost.seconds(Part(kind), 1, np.array([float(TYPICAL_CONTEXT)]))[0])
-    return cost.facts(Part(kind)).bytes_per_call / (busy_s + dispatch_s)

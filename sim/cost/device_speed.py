@@ -80,7 +80,8 @@ class DeviceSpeed:
         kernel_s: dispatch of one kernel; 0 where whole graphs are dispatched.
         graph_s: dispatch of one compiled graph, which is one operation; 0 where kernels are dispatched.
         queues_kernels: whether kernels are dispatched while earlier ones compute, so that the longer of both counts.
-        row_buckets: rows that graphs are compiled for, ascending; a pass of fewer is padded. Empty: any number.
+        row_buckets: rows that graphs are compiled for, ascending; a pass of fewer is padded. Empty: any number. Where
+            the only graph is of one row, rows are fed to it one after the other.
         context_step: keys and values are padded to a multiple of this.
         max_prompt: longest prompt; None for any.
         assumptions: what all of it stands on.
@@ -104,12 +105,17 @@ class DeviceSpeed:
         Raises:
             OutOfRangeError: no graph is that wide.
         """
-        if not self.row_buckets:
+        if not self.row_buckets or self.feeds_single_rows:
             return rows
         if rows > self.row_buckets[-1]:
             msg = f"{self.name} is compiled for at most {self.row_buckets[-1]} rows, not for {rows:g}"
             raise OutOfRangeError(msg)
         return self.row_buckets[bisect_left(self.row_buckets, rows)]
+
+    @property
+    def feeds_single_rows(self) -> bool:
+        """Whether its only graph is of one row, as that of OpenVINO GenAI's draft on an NPU (its pull request 2544)."""
+        return self.row_buckets == (1,)
 
     def padded_context(self, context: float) -> float:
         """Tokens whose keys and values are read for a context."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +19,7 @@ from hwprofiles.profile import Profile
 from sim.cost.contention import PairContention, Slowdown
 from sim.cost.cost_model import Floats, LaneCost, MeasuredCost, Part, PartFacts
 from sim.cost.crossings import Messages
-from sim.cost.group_cost import GroupCost
+from sim.cost.group_cost import Collectives, GroupCost
 from sim.cost.prefill import PrefillTimes
 from sim.cost.round_plan import DRAFT_STEP, DRAFT_STREAMS, Operation, RoundPlan, RoundShape, StepKind
 from sim.ticks import one_in_ticks, work_in_ticks
@@ -75,28 +73,6 @@ class Durations:
     target_relative_error: float
     draft_relative_error: float
     sources: tuple[str, ...]
-
-
-class Collectives(NamedTuple):
-    """Collectives within the operations of a schedule; none on lanes of one device."""
-
-    plan: RoundPlan
-    of_target: GroupCost | None
-    of_draft: GroupCost | None
-
-    def of_segment_s(self, segment: int) -> tuple[float, ...]:
-        """How long each one of a segment of the target takes, in order."""
-        if self.of_target is None:
-            return ()
-        operation, streams = self.plan.segments[segment], self.plan.streams
-        calls = [*operation.calls.items(), *([(streams, 1)] if streams else [])]
-        return tuple(chain(*(self.of_target.collectives_s(part, operation.rows) * count for part, count in calls)))
-
-    def of_step_s(self, kind: StepKind, rows: int) -> tuple[float, ...]:
-        """The same of a step of whatever drafts."""
-        if self.of_draft is None:
-            return ()
-        return tuple(chain(*(self.of_draft.collectives_s(*call) for call in self.plan.calls_of(kind, rows))))
 
 
 class DurationTables:

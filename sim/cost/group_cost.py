@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import chain
+from typing import NamedTuple
+
 from hwprofiles.device_group import DeviceGroup
 from hwprofiles.profile import LaneProfile
 from sim.cost.collectives import Algorithm, all_gather_s, all_reduce_s
 from sim.cost.cost_model import Floats, LaneCost, MeasuredCost, Part, PartFacts
+from sim.cost.round_plan import RoundPlan, StepKind
 
 _ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree")
 
@@ -40,6 +44,28 @@ class GroupCost:
         )
         gather_s = all_gather_s(gathered_bytes, group.num_devices, algorithm="tree", **speed)
         return (reduce_s,) * group.all_reduces.get(part.kind, 0) + (gather_s,) * group.all_gathers.get(part.kind, 0)
+
+
+class Collectives(NamedTuple):
+    """Collectives within the operations of a schedule; none on lanes of one device."""
+
+    plan: RoundPlan
+    of_target: GroupCost | None
+    of_draft: GroupCost | None
+
+    def of_segment_s(self, segment: int) -> tuple[float, ...]:
+        """How long each one of a segment of the target takes, in order."""
+        if self.of_target is None:
+            return ()
+        operation, streams = self.plan.segments[segment], self.plan.streams
+        calls = [*operation.calls.items(), *([(streams, 1)] if streams else [])]
+        return tuple(chain(*(self.of_target.collectives_s(part, operation.rows) * count for part, count in calls)))
+
+    def of_step_s(self, kind: StepKind, rows: int) -> tuple[float, ...]:
+        """The same of a step of whatever drafts."""
+        if self.of_draft is None:
+            return ()
+        return tuple(chain(*(self.of_draft.collectives_s(*call) for call in self.plan.calls_of(kind, rows))))
 
 
 def cost_of(lane: LaneProfile) -> LaneCost:

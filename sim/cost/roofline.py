@@ -39,6 +39,7 @@ DRAFT_PARTS: Final[tuple[PartKind, ...]] = ("draft_step", "draft_streams", "draf
 STREAM_LAYERS: Final = 4
 """Layers of a draft, its last ones, that streams run through (Speculative Streaming, arXiv 2402.11131, section 3)."""
 _WITH_HEAD: Final = ("lm_head", "exit", "draft_step", "draft_streams")
+_PROMPTS: Final = ("prefill", "draft_prefill")
 _TYPICAL_ROWS: Final = 4
 TYPICAL_CONTEXT: Final = 512
 """At which a part's traffic and errors are told."""
@@ -136,9 +137,16 @@ class RooflineCost:
         if key not in self._seconds:
             model = self._model(part)
             assert model is not None, "asked for what is missing"
-            num_bytes, flops, num_kernels = self._work(part, model, key[1], key[2])
-            self._seconds[key] = self._roofline_s(num_bytes * growth(key[1]), flops, num_kernels)
+            num_passes = key[1] if self._feeds_single_rows(part) else 1
+            rows_at_once = key[1] / num_passes
+            num_bytes, flops, num_kernels = self._work(part, model, rows_at_once, key[2])
+            pass_s = self._roofline_s(num_bytes * growth(rows_at_once), flops, num_kernels)
+            self._seconds[key] = num_passes * pass_s + (num_passes - 1) * self.device.graph_s
         return self._seconds[key]
+
+    def _feeds_single_rows(self, part: Part) -> bool:
+        """Prompts are read in graphs of their own."""
+        return self.device.feeds_single_rows and part.kind not in _PROMPTS
 
     def _roofline_s(self, num_bytes: float, flops: float, num_kernels: float) -> float:
         device = self.device
@@ -176,7 +184,7 @@ class RooflineCost:
     def _padded(self, part: Part, rows: float) -> float:
         """Rows that are computed. Prompts are read in graphs of their own, of whole steps of the context."""
         device = self.device
-        if part.kind not in ("prefill", "draft_prefill"):
+        if part.kind not in _PROMPTS:
             return device.padded_rows(rows)
         if device.max_prompt is not None and rows > device.max_prompt:
             msg = f"{device.name} reads prompts of at most {device.max_prompt} tokens, not of {rows:g}"

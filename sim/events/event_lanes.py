@@ -87,7 +87,7 @@ class SimulatedTargetLane:
     def _segment(self, segment: int, reply: Reply, value: Any, *, is_verdict: bool) -> Runs:
         """A segment of the round; the driver acts on a verdict when the host has handled it."""
         sequence, costs = self._sequence, self._sequence.costs
-        run = Run(costs.segments_s[segment][sequence.place], what=segment)
+        run = Run(costs.segments_s[segment][sequence.place], segment)
         yield run
         if sequence.has_spans:
             sequence.write_segment(segment, run)
@@ -124,19 +124,15 @@ class SimulatedDraftLane:
 
     def tell(self, verdict: Verdict) -> float:
         """Send a verdict to the lane: after how long it has crossed."""
-        num_bytes = self.sequence.costs.messages.verdict_bytes[verdict.num_accepted]
-        return self.send(num_bytes, verdict.num_accepted + 1)
-
-    def send(self, num_bytes: float, rows: int) -> float:
-        """Send a message to the lane now: after how long it has crossed."""
-        now_s = self.sequence.env.now
-        return self.sequence.send(self.room.to_draft, num_bytes, now_s, rows) - now_s
+        sequence, num_accepted = self.sequence, verdict.num_accepted
+        num_bytes, now_s = sequence.costs.messages.verdict_bytes[num_accepted], sequence.env.now
+        return sequence.send(self.room.to_draft, num_bytes, now_s, num_accepted + 1) - now_s
 
     def window(self, steps: Steps | None, reply: Reply) -> Runs:
         """The steps that the next window still needs, after which it is replied."""
         sequence, costs = self.sequence, self.sequence.costs
         if steps is not None:
-            run = Run(steps.seconds, what=steps.kind)
+            run = Run(steps.seconds, steps.kind)
             yield run
             if sequence.has_spans:
                 sequence.write_steps(steps, run)
@@ -176,10 +172,10 @@ class SimulatedBranches:
 
     def join(self, signal: ExitSignal) -> None:  # noqa: ARG002
         """See `decoding.lanes.Branches`."""
-        sequence = self._lane.sequence
-        costs = sequence.costs
-        crossed_in_s = self._lane.send(costs.messages.exit_bytes, sequence.schedule.num_rows)
-        Wake(sequence.env, crossed_in_s + costs.draft_half_s, self._join)
+        lane, sequence = self._lane, self._lane.sequence
+        costs, now_s = sequence.costs, sequence.env.now
+        arrives_s = sequence.send(lane.room.to_draft, costs.messages.exit_bytes, now_s, self._plan.segments[0].rows)
+        Wake(sequence.env, arrives_s - now_s + costs.draft_half_s, self._join)
 
     def take(self, verdict: Verdict) -> Event:
         """See `decoding.lanes.Branches`."""
@@ -217,7 +213,7 @@ class SimulatedBranches:
             if not self._num_steps:
                 yield None
                 continue
-            run = self._run = Run(self._num_steps * step_s[kind][place], what=kind)
+            run = self._run = Run(self._num_steps * step_s[kind][place], kind)
             yield run
             self._run, num_steps = None, self._num_steps
             if not num_steps:
@@ -239,18 +235,16 @@ class SimulatedBranches:
         """What the next steps compute, and how many such steps there are; none if nothing can be done."""
         if self._reads_last:
             return "one_row", 1
+        kind: StepKind
         if not self._has_joined:
-            return self._of_roots("draft_roots", self._draft_left)
-        if self._draft_left:
-            return self._of_roots("all_roots", self._draft_left)
-        if not self._is_read:
+            kind, left = "draft_roots", self._draft_left
+        elif self._draft_left:
+            kind, left = "all_roots", self._draft_left
+        elif self._is_read:
+            kind, left = "exit_roots", self._exit_left
+        else:
             return "window_and_roots", 1
-        return self._of_roots("exit_roots", self._exit_left)
-
-    def _of_roots(self, kind: StepKind, left: int) -> tuple[StepKind, int]:
-        """Equal steps: the first one alone where only those after it have guesses."""
-        plan = self._plan
-        if not plan.branch_guesses:
+        if not self._plan.branch_guesses:
             return kind, left
-        is_first = left == self._most
-        return plan.in_step(kind, is_first=is_first), 1 if is_first else left
+        is_first = left == self._most  # it has no guesses yet, and goes alone
+        return self._plan.in_step(kind, is_first=is_first), 1 if is_first else left

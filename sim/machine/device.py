@@ -9,7 +9,6 @@ from simpy import Event
 
 from sim.machine.memory_pool import MemoryPool, Run, Runs
 from sim.machine.reply import Reply
-from sim.machine.wake import Wake
 from sim.ticks import one_in_ticks
 
 _END = Run(0.0)
@@ -48,16 +47,19 @@ class Device:
 
     def submit(self, runs: Runs, *, after_s: float = 0.0) -> None:
         """Queue an operation that is sent `after_s` from now: operations are sent in the order of calls."""
-        self._queue.append((self._env.now + after_s + self.half_s, runs))
-        if len(self._queue) == 1 and not self._under_way:
-            self.resume()
+        now_s = self._env.now
+        arrives_s = now_s + after_s + self.half_s
+        self._queue.append((arrives_s, runs))
+        if len(self._queue) == 1 and self._under_way is None:
+            if arrives_s > now_s:
+                self._pool.begin_at(self.place, arrives_s)
+            else:
+                self._go_on()
 
-    def resume(self, _: Event | None = None) -> None:
-        """Go on if idle: an operation has arrived, or no longer waits."""
-        if not self._computes:
-            run = self.next_run()
-            if run is not None:
-                self._pool.begin(self.place, run)
+    def resume(self) -> None:
+        """Go on if idle: an operation under way no longer waits."""
+        if self._under_way is not None and not self._computes:
+            self._go_on()
 
     def cut(self, run: Run, step_s: float) -> int:
         """See `MemoryPool.cut`."""
@@ -76,12 +78,17 @@ class Device:
             if not queue:
                 self._computes = False
                 return None
-            wait_s = queue[0][0] - self._env.now
-            if wait_s > 0:
+            arrives_s = queue[0][0]
+            if arrives_s > self._env.now:
                 self._computes = False
-                Wake(self._env, wait_s, self.resume)
+                self._pool.begin_at(self.place, arrives_s)
                 return None
             self._under_way = queue.popleft()[1]
+
+    def _go_on(self) -> None:
+        run = self.next_run()
+        if run is not None:
+            self._pool.begin(self.place, run)
 
     def _single(self, run: Run, reply: Reply) -> Runs:
         yield run

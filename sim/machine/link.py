@@ -36,9 +36,10 @@ class Link:
 
     def arrival_s(self, num_bytes: float, sent_s: float) -> float:
         """Send a message at a time that is known already, after all others: when it arrives."""
-        if num_bytes not in self._occupied_s:
-            self._occupied_s[num_bytes] = one_in_ticks(num_bytes / self.bytes_per_s)
-        self.free_s = max(self.free_s, sent_s) + self._occupied_s[num_bytes]
+        occupied_s = self._occupied_s.get(num_bytes)
+        if occupied_s is None:
+            occupied_s = self._occupied_s[num_bytes] = one_in_ticks(num_bytes / self.bytes_per_s)
+        self.free_s = max(self.free_s, sent_s) + occupied_s
         return self.free_s + self.latency_s
 
 

@@ -7,6 +7,7 @@ next end is scheduled. An end that was scheduled before stays in SimPy's queue a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from math import ceil, inf
 from operator import attrgetter
 from typing import Protocol
@@ -36,7 +37,7 @@ class Run:
     place: int
     slowdown: float
 
-    def __init__(self, work_s: float, *, bytes_per_s: float = 0.0, what: int | str = "") -> None:
+    def __init__(self, work_s: float, what: int | str = "", *, bytes_per_s: float = 0.0) -> None:
         self.work_s = work_s
         self.bytes_per_s = bytes_per_s
         self.what = what
@@ -68,7 +69,8 @@ class MemoryPool:
     """
 
     __slots__ = (
-        "_active", "_ends_s", "_first", "_settled_s", "_sharers", "_slowed", "_wake", "bytes_per_s", "env", "has_marks",
+        "_active", "_asked", "_asked_s", "_ends_s", "_first", "_settled_s", "_sharers", "_slowed", "_wake",
+        "bytes_per_s", "env", "has_marks",
     )  # fmt: skip
 
     def __init__(self, env: Environment, bytes_per_s: float = inf, *, has_marks: bool = False) -> None:
@@ -81,7 +83,9 @@ class MemoryPool:
         self._first: Run | None = None  # of these, to end
         self._slowed: dict[tuple[float, ...], list[float]] = {}
         self._settled_s = self._ends_s = env.now
-        self._wake: Event | None = None
+        self._wake: Wake | None = None
+        self._asked_s = env.now
+        self._asked: list[int] = []  # devices that are asked then, if that is yet to come
 
     def join(self, sharer: Sharer) -> int:
         """Take a device in; its place in this pool."""
@@ -90,15 +94,15 @@ class MemoryPool:
 
     def begin(self, place: int, run: Run) -> None:
         """An idle device starts to compute."""
-        self._settle(self.env.now)
-        run.place = place
-        active = self._active
-        active.append(run)
-        if len(active) > 1:
-            active.sort(key=_place)
-        if self.has_marks:
-            run.marks = [(self._settled_s, 0.0)]
+        self._take_up(place, run)
         self._set_pace()
+
+    def begin_at(self, place: int, time_s: float) -> None:
+        """An idle device is asked for a run later; those of the same time share an event and are re-timed once."""
+        if time_s != self._asked_s:
+            self._asked_s, self._asked = time_s, []
+            Wake(self.env, time_s - self.env.now, partial(self._ask, self._asked))
+        self._asked.append(place)
 
     def cut(self, run: Run, step_s: float) -> int:
         """Let a run of equal steps end at its next boundary; the number of steps until there."""
@@ -118,6 +122,27 @@ class MemoryPool:
         for run, slowdown in zip(active, self._slowed[wanted], strict=True):
             run.slowdown = slowdown
 
+    def _ask(self, places: Sequence[int], _: Event) -> None:
+        """The time has come for some devices."""
+        active = self._active
+        num_active = len(active)
+        for place in places:
+            run = self._sharers[place].next_run()
+            if run is not None:
+                self._take_up(place, run)
+        if len(active) > num_active:
+            self._set_pace()
+
+    def _take_up(self, place: int, run: Run) -> None:
+        self._settle(self.env.now)
+        run.place = place
+        active = self._active
+        active.append(run)
+        if len(active) > 1:
+            active.sort(key=_place)
+        if self.has_marks:
+            run.marks = [(self._settled_s, 0.0)]
+
     def _settle(self, now_s: float) -> None:
         """Count what has been done since the last time."""
         elapsed_s = now_s - self._settled_s
@@ -134,8 +159,9 @@ class MemoryPool:
         active = self._active
         if not active:
             return
-        first, first_s = active[0], inf
+        first = active[0]
         if len(active) > 1:
+            first_s = inf
             self.slow(active)
             for run in active:
                 left_s = (run.work_s - run.done_s) * run.slowdown
@@ -146,7 +172,10 @@ class MemoryPool:
         if first_s < 0:
             first_s = 0.0
         self._first, self._ends_s = first, self._settled_s + first_s
-        self._wake = Wake(self.env, first_s, self._end)
+        if self._wake is not None and self._wake.callbacks is None:
+            self._wake.again(first_s)
+        else:
+            self._wake = Wake(self.env, first_s, self._end)
 
     def _end(self, event: Event) -> None:
         if event is not self._wake:

@@ -14,7 +14,12 @@ class Wake(Event):
 
     def __init__(self, env: Environment, delay: float, callback: Callable[[Event], Any]) -> None:
         self.env = env
-        self.callbacks = [callback]
+        self.callbacks = self._kept = [callback]
         self._value = None
         self._ok = True
         env.schedule(self, NORMAL, delay)
+
+    def again(self, delay: float) -> None:
+        """Once more, after it has come: cheaper than a new event, and the same to everybody who did not keep it."""
+        self.callbacks = self._kept
+        self.env.schedule(self, NORMAL, delay)

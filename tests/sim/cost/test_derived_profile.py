@@ -14,7 +14,8 @@ from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
 from sim.cost.collectives import all_gather_s, all_reduce_s
 from sim.cost.cost_model import Part
-from sim.cost.derived_profile import POOL_EFFICIENCY, Demand, derived_profile, device_group, lane_cost
+from sim.cost.derived_contention import POOL_EFFICIENCY
+from sim.cost.derived_profile import Demand, derived_profile, device_group, lane_cost
 from sim.cost.group_cost import cost_of
 from sim.cost.roofline import StoredModel
 from sim.evaluator import predict

@@ -86,6 +86,14 @@ def test_static_shapes_cost_what_their_bucket_costs():
     assert "prompts of at most 1024" in here.missing(Part("prefill"), 1025, np.zeros(1))
 
 
+def test_a_graph_of_one_row_is_run_once_for_every_row_and_dispatched_each_time():
+    single = cost(replace(STATIC, row_buckets=(1,), graph_s=1e-3))
+    one_s = at(single, "draft_step", 1, 100)
+    assert at(single, "draft_step", 3, 100) == pytest.approx(3 * one_s + 2 * 1e-3, abs=1e-12)
+    assert at(single, "draft_prefill", 300, 0) == at(cost(STATIC), "draft_prefill", 300, 0)
+    assert single.missing(Part("draft_step"), 65, np.zeros(1)) is None
+
+
 def test_what_a_lane_does_not_have_is_said_and_refused():
     here = RooflineCost(device=SLOW_MEMORY, draft=DRAFT)
     assert here.missing(Part("layer"), 1, np.zeros(1)) == "lane 'gpu' has no layer"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 from simpy import Environment
 
@@ -100,3 +102,37 @@ def test_a_device_is_as_slow_as_the_slower_of_computing_and_reading() -> None:
     assert env.now == 3.0
     env.run(device.execute(3.0, num_bytes=20.0))
     assert env.now == 13.0
+
+
+def test_what_arrives_at_the_same_time_begins_at_once_whoever_was_asked_in_between() -> None:
+    """Four devices read 4 bytes each of a memory of 4 bytes/s, three from second 1 on and one from second 2 on."""
+    env = Environment()
+    pool = MemoryPool(env, 4.0)
+    ends_s = {}
+
+    def read(dispatch_s: float, place: int):
+        yield Device(pool, dispatch_s=dispatch_s, most_bytes_per_s=4.0).execute(0.0, num_bytes=4.0)
+        ends_s[place] = env.now - dispatch_s / 2
+
+    for place, dispatch_s in enumerate((2.0, 2.0, 4.0, 2.0)):
+        env.process(read(dispatch_s, place))
+    env.run()
+    # a third each for a second, then a quarter until the three have the rest of theirs, then all of it for the last
+    assert ends_s == pytest.approx({0: 14 / 3, 1: 14 / 3, 3: 14 / 3, 2: 5.0}, abs=1e-9)
+
+
+def test_devices_that_begin_at_the_same_time_take_one_event_to_do_so() -> None:
+    def events(*dispatches_s: float) -> int:
+        env = Environment()
+        pool = MemoryPool(env, 4.0)
+        for dispatch_s in dispatches_s:
+            Device(pool, dispatch_s=dispatch_s).submit(iter([Run(1.0)]))
+        count = 0
+        while env.peek() < inf:
+            env.step()
+            count += 1
+        return count
+
+    assert events(2.0) == 2  # it begins, and it ends
+    assert events(2.0, 2.0) == 3
+    assert events(2.0, 3.0) == 5  # the end that was foreseen before the other one began is ignored

@@ -1,0 +1,68 @@
+"""What lanes on one memory cost each other by their data sheets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import numpy as np
+
+from hwprofiles.device_group import DeviceGroup
+from hwprofiles.platform import Platform
+from hwprofiles.profile import Contention
+from sim.cost.assumption import Assumption
+from sim.cost.cost_model import LaneCost, Part, PartKind
+from sim.cost.fair_shares import stretches
+from sim.cost.group_cost import GroupCost
+from sim.cost.roofline import TYPICAL_CONTEXT, RooflineCost
+
+POOL_EFFICIENCY: Final = Assumption.of(
+    "memory_pool.efficiency",
+    0.9,
+    "guessed",
+    "a copy on one H200 reached 0.90; a GPU and an NPU together draw more than either alone",
+    span=(0.8, 1.0),
+)
+
+
+def contentions(
+    platform: Platform,
+    costs: Mapping[str, RooflineCost],
+    groups: Mapping[str, DeviceGroup | None],
+    pairs: Iterable[tuple[str, str]],
+    *,
+    is_one_pool: bool,
+) -> Iterator[Contention]:
+    """What lanes on one memory cost each other, both ways round: max-min fair shares of what it delivers.
+
+    Where all lanes share one memory the simulator works the shares out, operation by operation; an entry then says how
+    sure they are.
+    """
+    whole: dict[str, LaneCost] = {
+        name: cost if (group := groups[name]) is None else GroupCost(cost, group) for name, cost in costs.items()
+    }
+    for pair in pairs:
+        pools = [[platform.pool_of(member)[0] for member in platform.members(name)] for name in pair]
+        shared = sorted(set(pools[0]) & set(pools[1]))
+        if not shared:
+            continue
+        capacity = POOL_EFFICIENCY.value * min(platform.memory_pools[pool].bytes_per_s.value for pool in shared)
+        num_members = dict(zip(pair, (max(own.count(pool) for pool in shared) for own in pools), strict=True))
+        for target, draft in (pair, pair[::-1]):
+            wants = (
+                num_members[target] * _traffic(whole[target], "layer"),
+                num_members[draft] * _traffic(whole[draft], "draft_step", costs[draft].device.graph_s),
+            )
+            slowdown = stretches([np.array([want]) for want in wants], capacity)
+            yield Contention(
+                lanes=(target, draft),
+                slowdown=(1.0, 1.0) if is_one_pool else (float(slowdown[0][0]), float(slowdown[1][0])),
+                relative_error=POOL_EFFICIENCY.relative_error,
+                source=f"fair shares of {' and '.join(shared)}",
+            )
+
+
+def _traffic(cost: LaneCost, kind: PartKind, dispatch_s: float = 0.0) -> float:
+    """Bytes per second that a member draws while its lane runs a part; a layer is one of many of its operation."""
+    busy_s = float(cost.seconds(Part(kind), 1, np.array([float(TYPICAL_CONTEXT)]))[0])
+    return cost.facts(Part(kind)).bytes_per_call / (busy_s + dispatch_s)
