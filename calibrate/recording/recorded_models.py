@@ -13,7 +13,7 @@ from calibrate.recording.recorder import RecordedModels
 from decoding.errors import ModelFormatError
 from runtime.backends.backend import Backend
 from runtime.backends.devices import EAGER, backend_of
-from runtime.backends.opening import arithmetic, backend_opener
+from runtime.backends.opening import arithmetic, backend_opener, torch_threads
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.hydra.drafter import HydraDrafter
 from runtime.drafters.language_model.drafter import Drafter
@@ -48,15 +48,15 @@ def load_models(
         heads: the target's heads and streams, and prompt lookup.
         dtype: form of all weights.
         device: what computes, as in a lane of it; heads are torch's everywhere.
-        num_threads: torch's in this process, from now on; None leaves them alone.
+        num_threads: of the device in this process, from now on; None takes as many as torch has.
 
     Raises:
         ConfigError: the device is not there, or does not compute with this form.
         ModelError: a folder is missing, damaged, or does not fit the target.
     """
-    if num_threads is not None:
-        torch.set_num_threads(num_threads)
-    new_backend = backend_opener(device, dtype, num_threads=num_threads or torch.get_num_threads())
+    num_threads = num_threads or torch.get_num_threads()
+    torch.set_num_threads(torch_threads(device, num_threads))
+    new_backend = backend_opener(device, dtype, num_threads=num_threads)
     decoder = load_decoder(target.folder, dtype=arithmetic(dtype))
     backend = new_backend(decoder)  # it may move the weights, and exits go where they are
 

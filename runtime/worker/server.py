@@ -10,10 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import torch
+
 from decoding.errors import LaneError
 from runtime.backends.backend import Backend
 from runtime.backends.devices import EAGER
-from runtime.backends.opening import arithmetic, backend_opener
+from runtime.backends.opening import arithmetic, backend_opener, torch_threads
 from runtime.drafters.registry import DrafterContext, load_drafter, require_streams
 from runtime.drafters.streams.folder import load_streams
 from runtime.models.decoder import Decoder
@@ -142,6 +144,7 @@ class LaneServer:
         self._handle(*target_handlers(model), IsRowInvariant.handled_by(lambda _: is_row_invariant(model.backend)))
 
     def _open(self, operation: LoadTarget | LoadDraft) -> Callable[[Decoder], Backend]:
+        torch.set_num_threads(torch_threads(operation.device, self._num_threads))
         return backend_opener(operation.device, operation.dtype, num_threads=self._num_threads)
 
     def _load_draft(self, operation: LoadDraft) -> DrafterTraits:

@@ -68,13 +68,14 @@ def test_exits_may_be_left_out(folders) -> None:
     assert load_models(target, drafter, None, dtype="float32").exits is None
 
 
-def test_threads_are_set_only_where_a_number_is_given(folders, monkeypatch) -> None:
+def test_torch_keeps_its_threads_unless_a_number_is_given_and_has_one_next_to_graphs(folders, monkeypatch) -> None:
     asked: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
     load_models(*folders, dtype="float32")
-    assert asked == []
     load_models(*folders, dtype="float32", num_threads=3)
-    assert asked == [3]
+    load_models(*folders, dtype="float32", num_threads=3, device="openvino:CPU")
+    assert asked == [5, 3, 1]
 
 
 def test_a_draft_of_another_target_is_refused(folders, tmp_path) -> None:
