@@ -17,6 +17,7 @@ from runtime.lanes.lane_set import LaneSet
 from runtime.lanes.sequence_lanes import NOBODY, Listener, RuntimeLanes, drive
 from runtime.lanes.target_lane import Deadline, TargetVerbs
 from runtime.lanes.trace_writer import TraceWriter
+from runtime.memory.collection import no_collection
 from runtime.memory.needs import LaneNeed, draft_size, memory_needed, on_ranks
 from runtime.memory.room import Room
 from runtime.models.config import ModelConfig
@@ -200,8 +201,9 @@ class Engine:
         self._take_room(schedule, len(prompt) + max_new_tokens)
         lanes, traits = self._lanes_of(schedule, sequence, listener)
         try:
-            lanes.prefill(start, traits)
-            drive(schedule.traits.flow(lanes, schedule), lanes.rest)
+            with no_collection():
+                lanes.prefill(start, traits)
+                drive(schedule.traits.flow(lanes, schedule), lanes.rest)
         except LaneError as error:
             raise type(error)(error, tokens=sequence.tokens) from error
         finally:

@@ -67,10 +67,12 @@ def serve(end: socket.socket, options: argparse.Namespace) -> None:
     """Load torch, which takes seconds, and answer until the parent is gone."""
     import torch
 
+    from runtime.memory.collection import leave_imports_alone
     from runtime.wire.channel import Channel
     from runtime.worker.server import LaneServer
 
     torch.set_num_threads(options.threads)
+    leave_imports_alone()
     if options.ranks > 1:
         from runtime.parallel.local_group import lead
 

@@ -7,6 +7,7 @@ processes of a machine).
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 
@@ -164,6 +165,7 @@ class LaneServer:
         drafter.run_on(self._open(operation))
         self._draft = DraftRole(drafter)
         self._handle(*self._draft.handlers)
+        gc.collect()  # the draft before it goes now, and not in the middle of a text
         return DrafterTraits(
             folder=operation.drafter,
             feature_layers=drafter.feature_layers,

@@ -1,0 +1,29 @@
+"""Python's garbage collection, kept out of what is timed.
+
+A collection looks at every object that there is: of a process that has imported torch that takes as long as some
+passes of a small target, and it frees what was dropped before, such as a compiled graph, which takes as long again.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+def leave_imports_alone() -> None:
+    """Let no collection look again at what has been imported: it stays as long as the process."""
+    gc.collect()
+    gc.freeze()
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Nothing is collected meanwhile; what is freed at once, which is nearly everything, is freed."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
