@@ -14,8 +14,8 @@ from hwprofiles.profile import LaneProfile, Profile
 from mirrorsd.compare.runs import Run
 from sim.prediction import Prediction
 
-_MOST_OF_MEDIAN: Final = 1.5
-"""What an anchor counts at most, over the median of its run: lanes' two speeds were 1.2 to 1.9 apart."""
+_MOST_OF_MEDIAN: Final = 2.0
+"""What an anchor counts at most, over the median of its run: the two speeds of lanes were at most 1.9 apart."""
 LEAST_CONTEXT = 64
 """Cached tokens of anchors on lanes that were calibrated before there were any."""
 

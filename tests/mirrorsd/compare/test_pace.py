@@ -50,13 +50,13 @@ def test_lanes_count_by_their_share_of_the_predicted_work(target, draft):
 
 
 def test_all_anchors_of_a_run_count_alike():
-    assert paced(target=[1.0, 2.0, 3.0, 3.5]) == pytest.approx(2.375)
+    assert paced(target=[1.0, 2.0, 3.0, 4.0]) == pytest.approx(2.5)
 
 
 def test_an_anchor_in_which_the_machine_stood_still_counts_as_little_more_than_the_others():
-    assert paced(target=[1, 1, 1, 1, 40], draft=[1]) == pytest.approx(paced(target=[1, 1, 1, 1, 1.5], draft=[1]))
-    slow_for_a_while = [1, 1, 1, 1.4, 1.4]
-    assert paced(target=slow_for_a_while, draft=slow_for_a_while) == pytest.approx(1.16)
+    assert paced(target=[1, 1, 1, 1, 40], draft=[1]) == pytest.approx(paced(target=[1, 1, 1, 1, 2], draft=[1]))
+    slow_for_a_while = [1, 1, 1, 1.9, 1.9]
+    assert paced(target=slow_for_a_while, draft=slow_for_a_while) == pytest.approx(1.36)
 
 
 def test_another_lane_says_nothing_and_neither_does_a_lane_without_anchors():
