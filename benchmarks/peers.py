@@ -80,10 +80,9 @@ def main() -> None:
 
 
 def _pair_for(schedule: Schedule | None) -> ModelPair:
-    """The embedded model, and what a schedule drafts with."""
+    """The embedded model, and what a schedule drafts with: a draft model, or one of the heads that ship, as found."""
     drafter = None if schedule is None else schedule.drafter
-    if schedule is not None and schedule.is_tree:
-        assert drafter is not None, "a tree without a drafter"
+    if drafter in {head.name for head in find_pair(EMBEDDED).heads}:
         return find_pair(EMBEDDED, heads=(drafter,), dtype="bfloat16")
     return find_pair(EMBEDDED, drafter=drafter, heads=(), dtype="bfloat16")
 
