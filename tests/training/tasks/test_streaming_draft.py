@@ -38,7 +38,9 @@ def states(target, data_path, tmp_path):
 
 @pytest.fixture
 def recipe(drafter):
-    return lambda **changes: StreamingDraftRecipe(**{"drafter": str(drafter), "windows": (2,)} | SIZES | COMMON | changes)
+    return lambda **changes: StreamingDraftRecipe(
+        **{"drafter": str(drafter), "windows": (2,)} | SIZES | COMMON | changes
+    )
 
 
 def blur(task):
