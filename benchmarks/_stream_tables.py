@@ -46,7 +46,7 @@ def _price(result: Mapping[str, Any]) -> str:
     cost = result["step_cost"]
     quartiles = f"{cost['lower_quartile']:.2f} to {cost['upper_quartile']:.2f}"
     price = f"{cost['median']:.2f} plain ones (quartiles {quartiles})"
-    return f"A step that verifies guesses and makes new ones costs {price} on a core of the machine of the demos.\n"
+    return f"A step that verifies guesses and makes new ones, of streams of these sizes, costs {price} on one core.\n"
 
 
 def _machine(result: Mapping[str, Any]) -> str:
@@ -54,7 +54,7 @@ def _machine(result: Mapping[str, Any]) -> str:
     of = {one["trained"]: one["this_machine"]["tpot_s"] for one in result["drafters"].values() if "this_machine" in one}
     rows = [[trained, *(_change(*found[method].values()) for method in METHODS)] for trained, found in of.items()]
     header = ["streams trained", "synchronous, ms per token", "mirror, ms per token"]
-    said = "Predicted there, by a demo's profile and this price, without streams → with them, in the fastest schedules:"
+    said = "Predicted by a demo's profile and this price, without streams → with them, in the fastest schedules:"
     return f"{said}\n\n{markdown_table(header, rows)}"
 
 
@@ -72,9 +72,9 @@ def _platforms(result: Mapping[str, Any]) -> str:
     ]
     header = ["platform", *(f"{trained}, ms per token" for trained in of), "plain steps that one costs"]
     said = (
-        "Planned for platforms (`mirrorsd plan`, from data sheets; streams are priced as a pass through all layers of the\n"
-        "draft), the fastest speculation likewise. And the least that a step costs on any lane there, by the weights and\n"
-        "kernels of the layers that streams do run through:"
+        "Planned for platforms (`mirrorsd plan`, from data sheets; streams are priced as a pass through all layers\n"
+        "of the draft), the fastest speculation likewise. And the least that a step costs on any lane there, by the\n"
+        "weights and kernels of the layers that streams do run through:"
     )
     return f"{said}\n\n{markdown_table(header, rows)}"
 
