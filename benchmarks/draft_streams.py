@@ -1,121 +1,172 @@
-"""Tokens per step of a draft with streams, by kind of task, on the shipped prompts at temperature 0, and a step's cost.
+"""What streams inside a draft bring, by how they were trained: right guesses, tokens per step, and whether that pays.
 
-    python benchmarks/draft_streams.py --drafter FOLDER                       figures to benchmarks/results
-    python benchmarks/draft_streams.py --drafter FOLDER --card                and onto the drafter's card
-    python benchmarks/draft_streams.py --drafter FOLDER --cost                only what a step costs, anew
-    python benchmarks/draft_streams.py --page                                 writes the table of docs/training.md
+    python benchmarks/draft_streams.py --drafter FOLDER                          the shipped prompts
+    python benchmarks/draft_streams.py --drafter FOLDER --prompts question.jsonl --every 4     Spec-Bench's questions
+    python benchmarks/draft_streams.py --drafter FOLDER --cost                   what a step costs, on a quiet core
+    python benchmarks/draft_streams.py --page                                    writes the tables of docs/training.md
 
-Target and draft run in this process, round after round, each prompt once for every window length. A draft without
-streams makes one token a step. Counts do not depend on time. Costs are ratios of steps that take turns (A B A B), on
-one core: drafting is faster with streams if a step brings more tokens than it costs plain steps.
+Target and draft are recorded at every position of the target's greedy text, and rounds are replayed from there, with
+exit features where the draft reads them (`mirrorsd record`; counts do not depend on time). Costs are ratios of steps
+that take turns (A B A B): streams make drafting faster if a step brings more tokens than it costs plain steps. With
+the shipped prompts schedules are predicted too, see `_stream_costs`. Figures of other drafters and prompts are kept.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from _common import (
+    EMBEDDED,
     RESULTS,
-    arguments,
-    markdown_table,
+    chosen_prompts,
     measured,
+    prompt_arguments,
     quartiles,
     read_result,
     rewrite_page,
-    with_section,
     write_result,
 )
+from _stream_costs import on_platforms, on_this_machine
+from _stream_tables import with_tables
 
-from calibrate.prompts import bundled_prompts, encode_prompts
-from decoding.messages import Window
+from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
+from mirrorsd.model_pair import find_pair
+from mirrorsd.record_pair import Reach, record
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.folder import load_draft
 from runtime.drafters.shipped import find_drafter
-from runtime.drafters.window_drafter import Steps
 from runtime.models.embedded import embedded_folder
-from runtime.models.tokenizer import Tokenizer
 from runtime.models.weights import load_decoder
-from runtime.target.target_model import TargetModel
 from runtime.wire.measurement import Measurement
-from training.judging.card import add_benchmark
+from sim.acceptance.replay import Replay
+from sim.acceptance.stream_guesses import Guessing
+from sim.acceptance.walk import Walk
+from training.judging.card import Card, add_benchmark, read_card
 
 RESULT = RESULTS / "draft-streams.json"
 WINDOWS = (4, 5, 8)
 CONTEXT, TURNS = 200, 200
 
 
-class Count(NamedTuple):
-    """What was drafted for one prompt: tokens, and the steps it took."""
-
-    tokens: int
-    steps: int
-
-
 def main() -> None:
-    """Measure every window length on every prompt."""
+    """Measure one drafter on one set of prompts, or only what its steps cost, or write the page."""
     options = _options()
     if options.page:
-        rewrite_page(lambda page: with_table(page, read_result(RESULT)))
+        rewrite_page(lambda page: with_tables(page, read_result(RESULT)))
         return
     torch.set_num_threads(1)
     folder = find_drafter(options.drafter)
+    drafter = Path(options.drafter).name
+    if options.cost:
+        write_result(RESULT, read_result(RESULT) | {"step_cost": measured_cost(folder) | {"drafter": drafter}})
+        return
+    name, prompts = chosen_prompts(options)
+    path = options.records / f"{drafter}-{name}.npz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    reach = Reach(max_new_tokens=options.max_new_tokens, max_window=max(WINDOWS))
+    pair = find_pair(EMBEDDED, drafter=folder, heads=())
+    found = record(pair, prompts, path, reach=reach, num_threads=1, progress=_show)
+    result = read_result(RESULT)
+    drafters = result.get("drafters", {})
+    own = drafters.get(drafter, {}) | trained(read_card(folder)) | {name: figures(found)}
+    if name == "shipped":
+        own["this_machine"] = on_this_machine(found, result["step_cost"]["median"])
+        own["platforms"] = on_platforms(found, json.loads((folder / "config.json").read_bytes()))
+    weights = {file.replace(f"{folder.name}/", f"{drafter}/"): digest for file, digest in measured(folder).items()}
+    weights = result.get("measured", {}) | measured(embedded_folder()) | weights
+    kept = {"step_cost": result["step_cost"], "measured": weights, "max_new_tokens": options.max_new_tokens}
+    write_result(RESULT, kept | {"drafters": drafters | {drafter: own}})
+    if options.card:
+        add_benchmark(folder, f"streams on the {name} prompts", _flat(own[name]))
+
+
+def trained(card: Card) -> dict[str, Any]:
+    """How the streams on a card were trained, and on how many answer tokens."""
+    if card.kind == "streaming_draft":
+        return {"trained": "with the draft", "num_training_tokens": card.num_training_tokens}
+    count = card.benchmarks["draft_streams, held out"]["training_tokens"]
+    return {"trained": "after the draft", "num_training_tokens": int(count)}
+
+
+def figures(found: AcceptanceRecord) -> dict[str, Any]:
+    """What becomes of drafted tokens and of guesses, by window: in all, and of tokens per step by kind of task."""
+    replay = Replay(found)
+    lengths, per_step = {}, {}
+    for window in WINDOWS:
+        schedule = _schedule(found, window)
+        walk, guessing = replay.walk(schedule, None), replay.guessing(schedule)
+        assert guessing is not None, "a schedule with streams"
+        label = f"windows of {window}"
+        lengths[label] = round(float(walk.num_committed.sum() / len(walk.prompt)), 3)
+        per_step[label] = tokens_per_step(found, walk, guessing)
+    return {
+        "num_prompts": len(found.prompts),
+        "mean_acceptance_length": lengths,
+        "right_guesses": right_guesses(found),
+        "tokens_per_draft_step": per_step,
+    }
+
+
+def tokens_per_step(found: AcceptanceRecord, walk: Walk, guessing: Guessing) -> dict[str, float]:
+    """Drafted tokens over the steps that they took, in all rounds, by kind of task."""
+    num_steps = 1 + (guessing.rows_by_step(walk.prompt, walk.position) > 0).sum(axis=0)
+    tokens, steps = Counter[str](), Counter[str]()
+    for prompt, drafted, taken in zip(walk.prompt.tolist(), walk.num_drafted.tolist(), num_steps.tolist(), strict=True):
+        for kind in ("all", found.prompts[prompt].category):
+            tokens[kind] += drafted
+            steps[kind] += taken
+    return {kind: round(tokens[kind] / steps[kind], 3) for kind in tokens}
+
+
+def right_guesses(found: AcceptanceRecord) -> list[float]:
+    """The share of each stream's guesses that are right, given that those before it are, after every drafted token.
+
+    Only where the recorded window has room for all guesses.
+    """
+    guessing = Replay(found).guessing(_schedule(found, found.max_window))
+    assert guessing is not None, "a schedule with streams"
+    hits = guessing.hits_TW[:, : found.max_window - found.num_streams]
+    reached = [int((hits >= count).sum()) for count in range(found.num_streams + 1)]
+    return [round(now / max(before, 1), 3) for before, now in pairwise(reached)]
+
+
+def _schedule(found: AcceptanceRecord, window: int) -> Schedule:
+    return Schedule(
+        method="speculative",
+        target_lane="target",
+        draft_lane="draft",
+        num_speculative_tokens=window,
+        draft_streams=found.num_streams,
+        exit_features=bool(found.feature_layers),
+    )
+
+
+def _flat(own: Mapping[str, Any]) -> dict[str, float]:
+    """Figures as a card has them."""
+    flat = {f"right guesses of stream {stream}": share for stream, share in enumerate(own["right_guesses"], 1)}
+    flat |= {f"tokens per round, {windows}": length for windows, length in own["mean_acceptance_length"].items()}
+    tokens = {
+        f"{windows}, {kind}": one for windows, row in own["tokens_per_draft_step"].items() for kind, one in row.items()
+    }
+    return flat | {f"tokens per step, {name}": one for name, one in tokens.items()}
+
+
+def measured_cost(folder: Path) -> dict[str, float]:
+    """`step_cost` of the draft in a folder."""
     decoder = load_decoder(embedded_folder(), dtype=torch.bfloat16)
     draft = load_draft(folder, decoder, dtype=torch.bfloat16)
     if draft.config.streams is None:
         raise SystemExit(f"{folder}: a draft without streams makes one token a step")
-    target, drafter = TargetModel(decoder), Drafter(draft)
-    cost = step_cost(drafter, draft.config.streams.num_streams)
-    print(cost, flush=True)
-    if options.cost:
-        write_result(RESULT, read_result(RESULT) | {"step_cost": cost})
-        return
-    prompts = encode_prompts(bundled_prompts(), Tokenizer.from_folder(embedded_folder()))[:: options.every]
-    figures = {}
-    for num_tokens in WINDOWS:
-        schedule = Schedule(
-            method="speculative",
-            target_lane="target",
-            draft_lane="draft",
-            num_speculative_tokens=num_tokens,
-            draft_streams=draft.config.streams.num_streams,
-            exit_features=bool(draft.config.exit_features),
-        )
-        tokens, steps = Counter[str](), Counter[str]()
-        for prompt in prompts:
-            count = decode(target, drafter, prompt.ids, schedule, options.max_new_tokens)
-            for kind in ("all", prompt.category):
-                tokens[kind] += count.tokens
-                steps[kind] += count.steps
-        figures[f"windows of {num_tokens}"] = {kind: round(tokens[kind] / steps[kind], 3) for kind in tokens}
-        print(num_tokens, figures[f"windows of {num_tokens}"], flush=True)
-    shared = {
-        "drafter": Path(options.drafter).name,
-        "num_prompts": len(prompts),
-        "max_new_tokens": options.max_new_tokens,
-        "measured": measured(embedded_folder(), folder),
-    }
-    write_result(RESULT, shared | {"tokens_per_draft_step": figures, "step_cost": cost})
-    if options.card:
-        flat = {f"{windows}, {kind}": value for windows, row in figures.items() for kind, value in row.items()}
-        add_benchmark(folder, "tokens per draft step on the shipped prompts", flat)
-
-
-def with_table(page: str, result: Mapping[str, Any]) -> str:
-    """The page with tokens per step between its markers, and what a step costs below."""
-    found, cost = result["tokens_per_draft_step"], result["step_cost"]
-    tasks = list(next(iter(found.values())))
-    rows = [[windows, *(f"{row[task]:.2f}" for task in tasks)] for windows, row in found.items()]
-    table = markdown_table(["tokens per step", *tasks], rows)
-    price = f"A step costs {cost['median']:.2f} plain ones (quartiles {cost['lower_quartile']:.2f} to "
-    price += f"{cost['upper_quartile']:.2f}).\n"
-    return with_section(page, "streams", f"{table}\n{price}")
+    return step_cost(Drafter(draft), draft.config.streams.num_streams)
 
 
 def step_cost(drafter: Drafter, num_streams: int) -> dict[str, float]:
@@ -137,42 +188,14 @@ def _seconds(run: Callable[[], object]) -> float:
     return time.perf_counter() - start_s
 
 
-def decode(
-    target: TargetModel, drafter: Drafter, prompt: tuple[int, ...], schedule: Schedule, max_new_tokens: int
-) -> Count:
-    """Speculative decoding of one prompt; what was drafted on the way."""
-    layers = drafter.feature_layers if schedule.exit_features else ()
-    length = len(prompt) + max_new_tokens + schedule.num_rows
-    features = target.prefill(prompt, capacity=length, feature_layers=layers)
-    drafter.prefill(prompt, schedule=schedule, capacity=length, features_TE=features)
-    window, num_steps = finished(drafter.rollout())
-    num_tokens, num_new = len(window.tokens), 0
-    while True:
-        verdict = target.verify(window)
-        committed = (*window.accepted(verdict), verdict.next_token)
-        num_new += len(committed)
-        if num_new >= max_new_tokens or set(committed) & set(target.decoder.config.eos_token_ids):
-            return Count(num_tokens, num_steps)
-        window, more = finished(drafter.rollout(committed, verdict.features))
-        num_tokens, num_steps = num_tokens + len(window.tokens), num_steps + more
-
-
-def finished(steps: Steps) -> tuple[Window, int]:
-    """A window, and how many steps it took."""
-    num_steps = 0
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            return stop.value, num_steps
-        num_steps += 1
+def _show(step: str, share: float) -> None:
+    print(f"recording {step}: {share:.0%}", flush=True)
 
 
 def _options() -> argparse.Namespace:
-    parser = arguments(__doc__)
+    parser = prompt_arguments(__doc__)
     parser.add_argument("--drafter", help="name or folder of a draft with streams")
-    parser.add_argument("--max-new-tokens", type=int, default=64)
-    parser.add_argument("--every", type=int, default=1, help="take one prompt of so many, to be done sooner")
+    parser.add_argument("--records", type=Path, default=Path("out/records"), help="where records are kept")
     parser.add_argument("--card", action="store_true", help="put the figures on the drafter's card")
     parser.add_argument("--cost", action="store_true", help="only measure what a step costs, on quiet cores")
     parser.add_argument("--page", action="store_true", help="measure nothing, write docs/training.md anew")

@@ -15,6 +15,7 @@ MOST: Final = 10**12
 """More of anything that is counted is a slip of the hand."""
 Layer = Annotated[int, Field(ge=1, le=MOST)]
 TokenId = Annotated[int, Field(ge=0, le=MOST)]
+Windows = Annotated[tuple[Annotated[int, Field(ge=1, le=16)], ...], Field(min_length=1)]
 
 
 class Strict(BaseModel):
@@ -95,7 +96,7 @@ class DraftRecipe(_Common):
     exit_features: tuple[Layer, ...] = ()
     feature_layer: Annotated[int, Field(ge=0, le=MOST)] = 0
     featureless_share: Annotated[float, Field(ge=0, le=1)] = 0.25
-    windows: Annotated[tuple[Annotated[int, Field(ge=1, le=16)], ...], Field(min_length=1)] = (4, 5)
+    windows: Windows = (4, 5)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -148,21 +149,41 @@ class StreamRecipe(StreamSizes):
     tree_sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(min_length=1)] = (63, 16, 8)
 
 
-class DraftStreamRecipe(StreamSizes):
-    """Speculative streams inside a draft that is trained already.
+class _StreamsOfDraft(StreamSizes):
+    """Attributes of streams inside a draft.
 
     Attributes:
-        drafter: a shipped draft, or the folder of one.
+        drafter: a shipped draft, or the folder of one: what training begins with.
         exit_features: target layers whose states it reads.
         featureless_share: share of conversations trained without any feature.
     """
 
     layer_fields = {"exit_features": True}
 
-    kind: Literal["draft_streams"] = "draft_streams"
     drafter: str
     exit_features: tuple[Layer, ...] = ()
     featureless_share: Annotated[float, Field(ge=0, le=1)] = 0.25
+
+
+class DraftStreamRecipe(_StreamsOfDraft):
+    """Speculative streams inside a draft that stays what it is."""
+
+    kind: Literal["draft_streams"] = "draft_streams"
+
+
+class StreamingDraftRecipe(_StreamsOfDraft):
+    """A draft and its streams, trained together.
+
+    Attributes:
+        stream_weight: weight of the streams' mean loss, relative to the draft's own.
+        draft_rate_share: share of the learning rate at which the draft's own weights go on.
+        windows: drafted tokens per round that the trained draft is judged at.
+    """
+
+    kind: Literal["streaming_draft"] = "streaming_draft"
+    stream_weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.3
+    draft_rate_share: Annotated[float, Field(gt=0, le=1)] = 0.1
+    windows: Windows = (4, 5)
 
 
 class _EagleRecipe(_Common):
@@ -262,6 +283,7 @@ TrainingRecipe = (
     | Eagle3Recipe
     | StreamRecipe
     | DraftStreamRecipe
+    | StreamingDraftRecipe
 )
 """Whatever is trained on the target's states."""
 

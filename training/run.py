@@ -21,11 +21,12 @@ from training.data.states import TargetStates
 from training.judging.card import AcceptanceCard, Card, DataCard, add_benchmark, read_card, write_card
 from training.recipe import TrainingRecipe
 from training.tasks.chain_draft import DraftTask
+from training.tasks.draft_streams import DraftStreamTask, StreamingDraftTask
 from training.tasks.eagle import EagleTask
 from training.tasks.exits import ExitTask
 from training.tasks.heads import HydraTask, MedusaTask
 from training.tasks.states_task import Judgement, StatesTask
-from training.tasks.streams import DraftStreamTask, StreamTask
+from training.tasks.streams import StreamTask
 from training.trainer import Report, read_curve, train
 
 RUN_FILE = "run.json"
@@ -141,6 +142,7 @@ _TASKS: Mapping[str, type[StatesTask[Any]]] = {
     "hydra": HydraTask,
     "streams": StreamTask,
     "draft_streams": DraftStreamTask,
+    "streaming_draft": StreamingDraftTask,
     "eagle1": EagleTask,
     "eagle3": EagleTask,
 }

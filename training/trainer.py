@@ -96,8 +96,14 @@ class _State:
     def __init__(self, task: StatesTask[Any], settings: Optimisation, folder: Path) -> None:
         self.task, self.settings, self.path = task, settings, folder / CHECKPOINT_FILE
         self.parameters = {name: p for name, p in task.module.named_parameters() if p.requires_grad}
+        shares: dict[float, list[nn.Parameter]] = {}
+        for name, parameter in self.parameters.items():
+            shares.setdefault(task.rate_share(name), []).append(parameter)
         self.optimizer = torch.optim.AdamW(
-            self.parameters.values(), betas=(0.9, 0.95), weight_decay=settings.weight_decay, lr=settings.learning_rate
+            [{"params": parameters, "rate_share": share} for share, parameters in shares.items()],
+            betas=(0.9, 0.95),
+            weight_decay=settings.weight_decay,
+            lr=settings.learning_rate,
         )
         self.generator = torch.Generator().manual_seed(settings.seed)
         self.step = self.num_tokens = 0
@@ -137,7 +143,7 @@ class _State:
         """One optimiser step; `loss` is the mean loss before it."""
         rate = learning_rate(self.settings, self.step, self.num_tokens)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["rate_share"]
         loss, num_tokens = self.task.loss(batch, self.generator)
         self.loss = float(loss.detach())
         self._require_finite("loss", self.loss)

@@ -16,7 +16,6 @@ RAW = sorted(path for path in RESULTS.glob("*/*/*") if path.suffix in (".json", 
 KNOWN_STALE = {
     "acceptance-shipped",
     "acceptance-spec_bench_dev",
-    "draft-streams",
     "exit-coverage-shipped",
     "exit-coverage-spec_bench_dev",
     "exit-features",

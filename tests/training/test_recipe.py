@@ -29,6 +29,7 @@ def test_a_shipped_recipe_is_valid(path) -> None:
 def test_every_kind_and_a_draft_without_features_are_shipped() -> None:
     names = {path.stem.removeprefix("smollm2-135m-") for path in SHIPPED}
     assert names >= {"draft4", "draft4-tokens", "exits", "medusa", "hydra", "eagle1", "eagle3", "streams"}
+    assert names >= {"draft4-streams", "draft4-streaming"}
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,9 @@ class NoisyLine:
     def conversation_length(self, index):
         return 1 + index % 5
 
+    def rate_share(self, name):
+        return 1.0
+
     def loss(self, batch, generator):
         self.batches.append(batch)
         x = torch.tensor([[float(index)] for index in batch]) / 20 + 0.01 * torch.randn(1, generator=generator)
@@ -73,6 +76,15 @@ def test_the_run_ends_with_the_first_batch_that_reaches_the_tokens_asked_for(uni
     assert sum(sizes[:-1]) < 200 <= sum(sizes) == report.num_tokens
     assert report.step == len(sizes)
     assert report.scores == task.evaluate()
+
+
+def test_every_parameter_learns_at_its_share_of_the_rate(tmp_path) -> None:
+    task, start = NoisyLine(), NoisyLine()
+    task.rate_share = {"weight": 1.0, "bias": 0.25}.__getitem__
+    train(task, Optimisation(num_tokens=1, warmup_steps=0, decay_fraction=0, weight_decay=0), tmp_path)
+    # a first step of Adam is as long as the rate, whatever the gradient
+    moved = [abs(getattr(task.module, name).item() - getattr(start.module, name).item()) for name in ("weight", "bias")]
+    assert moved[1] == pytest.approx(0.25 * moved[0], rel=1e-3)
 
 
 def test_every_epoch_sees_every_conversation_once_in_a_new_order(uninterrupted) -> None:

@@ -121,7 +121,7 @@ class Card(_Strict):
     """
 
     name: str
-    kind: Literal["draft", "exit", "medusa", "hydra", "eagle1", "eagle3", "streams"]
+    kind: Literal["draft", "exit", "medusa", "hydra", "eagle1", "eagle3", "streams", "streaming_draft"]
     target: str
     recipe: dict[str, Any]
     data: DataCard
@@ -216,6 +216,7 @@ _TITLES = {
     "eagle1": "EAGLE head",
     "eagle3": "EAGLE-3 head",
     "streams": "Speculative streams",
+    "streaming_draft": "Draft model with streams",
 }
 
 

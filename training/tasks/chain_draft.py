@@ -7,20 +7,20 @@ Shapes: legend of `training.data.batch`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from decoding.progress import ReportCount
-from runtime.drafters.language_model.folder import load_draft, save_draft
+from runtime.drafters.language_model.folder import save_draft
 from runtime.drafters.language_model.model import DraftConfig, DraftModel
 from runtime.models.decoder import Decoder
-from training.data.batch import Batch, exit_features, make_batch, shifted_features, soft_cross_entropy
+from training.data.batch import make_batch, shifted_features, soft_cross_entropy
 from training.data.states import TargetStates
-from training.judging.drafter_acceptance import Acceptance, judge_draft
 from training.recipe import DraftRecipe
+from training.tasks.draft_on_answers import answer_logits, held_out_agreement, judge_folder
 from training.tasks.states_task import Judgement, Metadata, StatesTask
 
 _LONGEST_RUN_WITHOUT = 4
@@ -41,49 +41,18 @@ class DraftTask(StatesTask[DraftRecipe]):
         """Soft cross-entropy at the answer positions, features dropped at random."""
         rows = make_batch(self.states, batch)
         present = random_presence(rows.ids.shape, self.recipe.featureless_share, generator)
-        student = self._logits(rows, batch, present)
-        return soft_cross_entropy(student, self._teacher(rows)), len(rows.final_MD)
+        features = shifted_features(self.states, batch, self.recipe.exit_features, present)
+        student = answer_logits(self.module, rows, features)
+        return soft_cross_entropy(student, rows.final_MD @ self._head_VD.T), len(rows.final_MD)
 
-    @torch.no_grad()
     def evaluate(self) -> Mapping[str, float]:
-        """Held-out top-1 agreement with the target: without features, with all, with every second."""
-        patterns = {"agreement_without_features": 0}
-        if self.recipe.exit_features:
-            patterns |= {"agreement_with_features": 1, "agreement_alternating_features": 2}
-        hits = dict.fromkeys(patterns, 0)
-        total = 0
-        for batch in self.held_out_batches():
-            rows = make_batch(self.states, batch)
-            wanted = self._teacher(rows).argmax(-1)
-            total += len(wanted)
-            for name, period in patterns.items():
-                present = periodic_presence(rows.ids.shape, period)
-                hits[name] += int((self._logits(rows, batch, present).argmax(-1) == wanted).sum())
-        return {name: count / total for name, count in hits.items()}
+        """Held-out top-1 agreement with the target."""
+        return held_out_agreement(self, self.module)
 
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
         """Save the draft, load it again, and simulate rounds on the held-out greedy answers."""
-        states, layers = self.states, self.recipe.exit_features
         save_draft(self.module, folder, target_name=target_name, metadata=metadata)
-        draft = load_draft(folder, states.target, dtype=torch.float32)
-        greedy = self.greedy(self.held_out)
-        sources = [None, lambda index: exit_features(states, [index], layers)[0]] if layers else [None]
-        results: list[Acceptance] = []
-        for done, source in enumerate(sources):
-            progress(done, len(sources))
-            results += judge_draft(draft, states.conversations, greedy, windows=self.recipe.windows, features=source)
-        return Judgement(acceptance=tuple(results) if greedy else ())
-
-    def _teacher(self, rows: Batch) -> Tensor:
-        """The target's logits over the kept vocabulary, [M, V]."""
-        return rows.final_MD @ self._head_VD.T
-
-    def _logits(self, rows: Batch, batch: Sequence[int], present: Tensor) -> Tensor:
-        """The draft's logits at the answer positions, [M, V]."""
-        features = shifted_features(self.states, batch, self.recipe.exit_features, present)
-        with torch.autocast(rows.ids.device.type, dtype=torch.bfloat16):
-            x_BTD = self.module(rows.ids, positions=rows.positions, mask=rows.mask, features_BTE=features)
-            return self.module.decoder.lm_head(x_BTD[rows.predicting])  # type: ignore[no-any-return]
+        return judge_folder(self, folder, self.recipe.windows, progress)
 
 
 def initial_draft(recipe: DraftRecipe, target: Decoder, kept_ids: Tensor) -> DraftModel:
@@ -105,14 +74,6 @@ def initial_draft(recipe: DraftRecipe, target: Decoder, kept_ids: Tensor) -> Dra
     for rows in (draft.decoder.embedding, draft.decoder.lm_head):
         rows.weight = nn.Parameter(rows.weight.float(), requires_grad=False)
     return draft
-
-
-def periodic_presence(shape: torch.Size, period: int) -> Tensor:
-    """Every `period`-th position with features; none at all for 0."""
-    present = torch.zeros(shape, dtype=torch.bool)
-    if period:
-        present[:, ::period] = True
-    return present
 
 
 def random_presence(shape: torch.Size, featureless_share: float, generator: torch.Generator) -> Tensor:

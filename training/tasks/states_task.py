@@ -76,6 +76,10 @@ class StatesTask(ABC, Generic[R]):
         """Tokens of the conversation: batches are made of neighbours in length."""
         return len(self.states.conversations[index].ids)
 
+    def rate_share(self, name: str) -> float:  # noqa: ARG002
+        """The share of the learning rate at which a parameter of `module` learns."""
+        return 1.0
+
     @property
     def held_out(self) -> range:
         """Indices of the conversations that are never trained on."""

@@ -1,8 +1,9 @@
-"""Train streams (`runtime.drafters.streams.model`) of the target, or of a draft.
+"""Train streams (`runtime.drafters.streams.model`) of the target; what streams of a draft learn, they learn here too.
 
 The streams of some positions of a text learn the decoder's own softmax at the positions they look ahead to (soft
-cross-entropy; the paper takes the text's tokens). The decoder's own loss has no weight, because its weights are not
-trained: the paper's lossless mode. Its top layers are run again, frozen, for their keys.
+cross-entropy; the paper takes the text's tokens). The target's own loss has no weight, because its weights are not
+trained: the paper's lossless mode. Its top layers are run again, frozen, for their keys. For streams of a draft see
+`training.tasks.draft_streams`.
 
 Shapes: legend of `training.data.batch`, plus R rows per conversation that have streams, J streams of each.
 """
@@ -12,7 +13,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -22,25 +22,20 @@ from torch import Tensor
 
 from decoding.errors import TrainingError
 from decoding.progress import ReportCount
-from runtime.drafters.language_model.folder import add_streams, load_draft
-from runtime.drafters.language_model.model import DraftModel
-from runtime.drafters.shipped import find_drafter
 from runtime.drafters.streams.drafter import StreamTree
 from runtime.drafters.streams.folder import load_streams, save_streams
 from runtime.drafters.streams.model import Borrowed, Keys, StreamConfig, StreamModel, run_along, stream_mask
 from runtime.models.decoder import Decoder
 from runtime.trees.static_tree import Ranks
-from training.data.batch import Batch, make_batch, shifted_features
+from training.data.batch import Batch, make_batch
 from training.data.states import TargetStates
 from training.judging.agreement import AgreementCount
-from training.judging.card import read_card
-from training.recipe import DraftStreamRecipe, StreamRecipe, StreamSizes
-from training.tasks.chain_draft import periodic_presence, random_presence
+from training.recipe import DraftStreamRecipe, StreamingDraftRecipe, StreamRecipe, StreamSizes
 from training.tasks.distillation import cross_entropy_to_mean_rows, decayed_mean, mean_rows
 from training.tasks.states_task import Judgement, Metadata, StatesTask
 from training.tasks.tree_growth import TreeAnswers
 
-R = TypeVar("R", bound=StreamRecipe | DraftStreamRecipe)
+R = TypeVar("R", bound=StreamRecipe | DraftStreamRecipe | StreamingDraftRecipe)
 
 
 class StreamTexts(NamedTuple):
@@ -68,8 +63,9 @@ class StreamRows(NamedTuple):
 class StreamsTask(StatesTask[R]):
     """Trains the streams of a decoder."""
 
-    module: StreamModel
-    _head_VD: Tensor
+    streams: StreamModel
+    """Of a module that is trained, all of it or a part."""
+    head_VD: Tensor
     """What reads the streams, bfloat16."""
 
     @abstractmethod
@@ -77,23 +73,29 @@ class StreamsTask(StatesTask[R]):
         """What the decoder computes for a batch: without a generator the same every time."""
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
-        """Soft cross-entropy of every stream, farther ones weighing less; counts the rows that had streams."""
-        texts = self.texts(batch, generator)
+        """Soft cross-entropy of every stream; counts the rows that had streams."""
+        return self.stream_loss(self.texts(batch, generator), generator)
+
+    def stream_loss(self, texts: StreamTexts, generator: torch.Generator) -> tuple[Tensor, int]:
+        """The mean of all streams' losses, farther ones weighing less, and the rows that had streams.
+
+        What is to be foreseen learns nothing from it.
+        """
         rows, hidden_BRJD = self._run(texts, generator)
-        mean_MD = mean_rows(texts.batch.final_MD, self._head_VD)
+        mean_MD = mean_rows(texts.batch.final_MD, self.head_VD)
         predicting = texts.batch.predicting
         place_BT = (predicting.flatten().cumsum(0) - 1).view_as(predicting)
         losses = []
         for stream, chosen_BR in enumerate(rows.has_target.unbind(-1)):
             places_N = place_BT.gather(1, rows.ahead[:, :, stream])[chosen_BR]
             student_ND = hidden_BRJD[:, :, stream][chosen_BR]
-            losses.append(cross_entropy_to_mean_rows(student_ND, mean_MD[places_N], self._head_VD))
+            losses.append(cross_entropy_to_mean_rows(student_ND, mean_MD[places_N], self.head_VD))
         return decayed_mean(losses, self.recipe.stream_decay), int(rows.has_target[:, :, 0].sum())
 
     @torch.no_grad()
     def evaluate(self) -> Mapping[str, float]:
         """Share of held-out positions where the decoder's own token is among each stream's k best."""
-        count, head_VD = AgreementCount(), self._head_VD
+        count, head_VD = AgreementCount(), self.head_VD
         for batch in self.held_out_batches():
             texts = self.texts(batch, None)
             rows, hidden_BRJD = self._run(texts, None)
@@ -114,7 +116,7 @@ class StreamsTask(StatesTask[R]):
         visible_BRS = torch.zeros(past_BRS.shape, dtype=x_BTD.dtype, device=x_BTD.device)
         visible_BRS.masked_fill_(~past_BRS, float("-inf"))
         with torch.autocast(x_BTD.device.type, dtype=torch.bfloat16):
-            hidden_BRJD = self.module(
+            hidden_BRJD = self.streams(
                 x_BTD.gather(1, rows.positions[..., None].expand(-1, -1, x_BTD.shape[-1])),
                 positions=rows.positions,
                 cache=Borrowed(texts.keys),
@@ -126,11 +128,12 @@ class StreamsTask(StatesTask[R]):
 class StreamTask(StreamsTask[StreamRecipe]):
     """Trains the target's streams."""
 
+    module: StreamModel
+
     def __init__(self, recipe: StreamRecipe, kept_ids: Tensor, states: TargetStates) -> None:
         super().__init__(recipe, kept_ids, states)
-        self.module = StreamModel(self.target, _config(recipe)).to(states.device)
-        _start(self.module, self.target, recipe.optimisation.seed)
-        self._head_VD = self.target.lm_head.weight[self.kept_ids].to(torch.bfloat16)
+        self.streams = self.module = new_streams(self.target, recipe).to(states.device)
+        self.head_VD = self.target.lm_head.weight[self.kept_ids].to(torch.bfloat16)
 
     @classmethod
     def require_fit(cls, recipe: StreamRecipe, target: Decoder) -> None:
@@ -173,72 +176,19 @@ class StreamTask(StreamsTask[StreamRecipe]):
         return StreamTexts(make_batch(self.states, batch), x_BTD, keys)
 
 
-class DraftStreamTask(StreamsTask[DraftStreamRecipe]):
-    """Trains streams inside a draft that is trained already, to foresee the draft's own tokens.
-
-    The paper (arXiv 2402.11131) trains streams and draft together; here the draft is frozen, so that its tokens stay
-    the same, and so that streams can be trained in minutes whenever there is a better draft.
-    """
-
-    def __init__(self, recipe: DraftStreamRecipe, kept_ids: Tensor, states: TargetStates) -> None:
-        super().__init__(recipe, kept_ids, states)
-        self.draft = _draft_of(recipe, self.target)
-        self.module = self.draft.add_streams().to(states.device)
-        _start(self.module, self.draft.decoder, recipe.optimisation.seed)
-        self._head_VD = self.draft.decoder.lm_head.weight.to(torch.bfloat16)
-
-    @classmethod
-    def require_fit(cls, recipe: DraftStreamRecipe, target: Decoder) -> None:
-        """The same, and a draft that can be loaded, has a card, and reads the features that the recipe names."""
-        super().require_fit(recipe, target)
-        _draft_of(recipe, target)
-
-    def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:  # noqa: ARG002
-        """Write the draft again, with its streams."""
-        source = find_drafter(self.recipe.drafter)
-        add_streams(source, self.module, folder, training=metadata)
-        progress(1, 1)
-        return Judgement(extends=source)
-
-    @torch.no_grad()
-    def texts(self, batch: Sequence[int], generator: torch.Generator | None) -> StreamTexts:
-        """What the draft computes: with features dropped at random, or at every second position."""
-        rows = make_batch(self.states, batch)
-        if generator is None:
-            present = periodic_presence(rows.ids.shape, 2)
-        else:
-            present = random_presence(rows.ids.shape, self.recipe.featureless_share, generator)
-        features = shifted_features(self.states, batch, self.draft.config.exit_features, present)
-        with torch.autocast(rows.ids.device.type, dtype=torch.bfloat16):
-            x_BTD = self.draft.lower_half(rows.ids, positions=rows.positions, mask=rows.mask, features_BTE=features)
-            final_BTD, keys = run_along(self.draft.decoder, x_BTD, self.draft.half_layer)
-        final_MD = self.draft.decoder.normalise(final_BTD[rows.predicting])
-        return StreamTexts(replace(rows, final_MD=final_MD), x_BTD, keys)
-
-
-def _draft_of(recipe: DraftStreamRecipe, target: Decoder) -> DraftModel:
-    """The draft in bfloat16, with the sizes of the streams that it has none of yet."""
-    folder = find_drafter(recipe.drafter)
-    read_card(folder)  # it is written again in the end: better to miss it now
-    draft = load_draft(folder, target, dtype=torch.bfloat16)
-    if draft.config.exit_features != recipe.exit_features:
-        own, wanted = list(draft.config.exit_features), list(recipe.exit_features)
-        msg = f"exit_features {wanted}: {recipe.drafter} reads the target's layers {own}"
-        raise TrainingError(msg)
-    draft.config = replace(draft.config, streams=_config(recipe))
-    return draft
-
-
-def _config(sizes: StreamSizes) -> StreamConfig:
+def stream_config(sizes: StreamSizes) -> StreamConfig:
+    """What a recipe says of its streams."""
     return StreamConfig(num_streams=sizes.num_streams, start_layer=sizes.start_layer, rank=sizes.rank)
 
 
-def _start(streams: StreamModel, decoder: Decoder, seed: int) -> None:
+def new_streams(decoder: Decoder, recipe: StreamRecipe | DraftStreamRecipe | StreamingDraftRecipe) -> StreamModel:
     """Seeded low-rank changes, which do nothing yet; all other weights of the streams are zero."""
-    generator = torch.Generator().manual_seed(seed)
+    streams = StreamModel(decoder, stream_config(recipe))
+    generator = torch.Generator().manual_seed(recipe.optimisation.seed)
     for name, weight in streams.trained.items():
         if name.endswith(".narrow.weight"):
             torch.nn.init.normal_(weight, std=decoder.config.hidden_size**-0.5, generator=generator)
+    return streams
 
 
 def choose_rows(predicting: Tensor, count: int, num_streams: int, generator: torch.Generator | None) -> StreamRows:

@@ -216,7 +216,7 @@ def _show_card(card: Card, folder: Path) -> None:
 
 def _next_command(kind: str, target: str, folder: Path) -> str:
     """How to run with what was trained."""
-    option = {"draft": "--drafter", "exit": "--exits"}.get(kind, "--heads")
+    option = {"draft": "--drafter", "streaming_draft": "--drafter", "exit": "--exits"}.get(kind, "--heads")
     return shlex.join(["mirrorsd", "demo", *_unless_default(target), option, str(folder)])
 
 

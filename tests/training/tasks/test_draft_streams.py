@@ -12,7 +12,7 @@ from training.data.states import TargetStates
 from training.judging.card import read_card
 from training.recipe import DraftRecipe, DraftStreamRecipe, Optimisation
 from training.run import run_recipe
-from training.tasks.streams import DraftStreamTask
+from training.tasks.draft_streams import DraftStreamTask
 
 SHORT = Optimisation(num_tokens=60, conversations_per_step=3, learning_rate=3e-3, warmup_steps=2)
 COMMON = {"vocab_size": 32, "num_held_out": 4, "optimisation": SHORT}

@@ -50,6 +50,16 @@ def test_training_ends_with_a_folder_and_its_card(mirrorsd, words, recipe, verb,
     assert (card.name, card.kind) == ("mine", kind)
 
 
+def test_a_draft_trained_with_its_streams_is_used_as_a_draft(mirrorsd, words, recipe, tmp_path):
+    mirrorsd("train", "recipe", recipe("draft"), *words)
+    sizes = "start_layer: 1\nnum_streams: 1\nrank: 2\nwindows: [2]"
+    path = tmp_path / "streaming.yaml"
+    path.write_text(f"kind: streaming_draft\ndrafter: {words[-1]}\n{sizes}\n{COMMON}")
+    result = mirrorsd("train", "recipe", path, *words[:-1], tmp_path / "streaming")
+    assert result.exit_code == 0, result.stderr
+    assert f"--drafter {tmp_path / 'streaming' / 'drafter'}" in result.stdout
+
+
 @pytest.mark.parametrize(("kind", "option"), [("draft", "--drafter"), ("exit", "--exits"), ("medusa", "--heads")])
 def test_training_ends_with_the_command_that_uses_the_result(mirrorsd, words, recipe, kind, option):
     result = mirrorsd("train", "recipe", recipe(kind), *words)

@@ -1,0 +1,177 @@
+"""A draft and its streams learn together: each from its own loss, and neither at the other's expense."""
+
+import pytest
+import torch
+
+from runtime.drafters.language_model.folder import load_draft
+from training.data.batch import make_batch, shifted_features, soft_cross_entropy
+from training.data.conversations import read_conversations
+from training.data.states import TargetStates
+from training.judging.card import read_card
+from training.recipe import DraftRecipe, DraftStreamRecipe, Optimisation, StreamingDraftRecipe
+from training.run import run_recipe
+from training.tasks import draft_streams
+from training.tasks.draft_on_answers import answer_logits, periodic_presence
+from training.tasks.draft_streams import DraftStreamTask, StreamingDraftTask
+from training.trainer import train
+
+SHORT = Optimisation(num_tokens=60, conversations_per_step=3, learning_rate=3e-3, warmup_steps=2)
+COMMON = {"vocab_size": 32, "num_held_out": 4, "optimisation": SHORT}
+SIZES = {"start_layer": 1, "num_streams": 2, "rank": 2, "rows_per_conversation": 99, "exit_features": (1, 3)}
+KEPT = torch.arange(32)
+BATCH = [0, 1, 2, 3]
+
+
+@pytest.fixture(scope="module")
+def drafter(target_folder, data_path, tmp_path_factory):
+    """Folder of a draft that was trained without streams."""
+    recipe = DraftRecipe(source_layers=(1, 2, 4), exit_features=(1, 3), windows=(2,), **COMMON)
+    return run_recipe(recipe, target_folder, [data_path], tmp_path_factory.mktemp("drafters") / "plain")
+
+
+@pytest.fixture
+def states(target, data_path, tmp_path):
+    states = TargetStates(tmp_path / "states", target, read_conversations([data_path], vocab_size=61), (1, 3))
+    states.fill()
+    return states
+
+
+@pytest.fixture
+def recipe(drafter):
+    return lambda **changes: StreamingDraftRecipe(
+        **{"drafter": str(drafter), "windows": (2,)} | SIZES | COMMON | changes
+    )
+
+
+def blur(task):
+    """Give streams that do nothing yet something to say."""
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for weight in task.streams.trained.values():
+            weight.copy_(0.1 * torch.randn(weight.shape, generator=generator))
+    return task
+
+
+def loss_of(task):
+    return float(task.loss(BATCH, torch.Generator().manual_seed(0))[0].detach())
+
+
+def own_loss(task):
+    """The cross-entropy of the draft to the target, features at every second position."""
+    rows = make_batch(task.states, BATCH)
+    features = shifted_features(task.states, BATCH, (1, 3), periodic_presence(rows.ids.shape, 2))
+    with torch.no_grad():
+        logits = answer_logits(task.draft, rows, features)
+    return float(soft_cross_entropy(logits, rows.final_MD @ task.head_VD.T))
+
+
+def learn(task, num_steps, without_own=False):
+    optimizer = torch.optim.AdamW([p for p in task.module.parameters() if p.requires_grad], lr=1e-2)
+    for step in range(num_steps):
+        generator = torch.Generator().manual_seed(step % 2)
+        if without_own:
+            loss, _ = task.stream_loss(task.texts(BATCH, generator), generator)
+        else:
+            loss, _ = task.loss(BATCH, generator)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def test_the_loss_is_the_drafts_own_and_the_weighted_one_of_its_streams(recipe, states, drafter, monkeypatch) -> None:
+    monkeypatch.setattr(draft_streams, "random_presence", lambda shape, *_: periodic_presence(shape, 2))
+    light, heavy = (blur(StreamingDraftTask(recipe(stream_weight=weight), KEPT, states)) for weight in (0.25, 1.25))
+    frozen = DraftStreamRecipe(drafter=str(drafter), **SIZES | COMMON)
+    of_streams = loss_of(blur(DraftStreamTask(frozen, KEPT, states)))
+    assert loss_of(heavy) - loss_of(light) == pytest.approx(of_streams, rel=0.03)
+    assert loss_of(light) == pytest.approx(own_loss(light) + 0.25 * of_streams, rel=0.03)
+
+
+def test_answer_tokens_are_what_a_step_counts(recipe, states) -> None:
+    _, num_tokens = StreamingDraftTask(recipe(), KEPT, states).loss(BATCH, torch.Generator())
+    assert num_tokens == sum(len(states.conversations[index].answer) for index in BATCH)
+
+
+def test_gradients_reach_the_whole_draft_and_its_streams_but_not_what_is_the_targets(recipe, states) -> None:
+    task = blur(StreamingDraftTask(recipe(featureless_share=0), KEPT, states))
+    task.loss(BATCH, torch.Generator())[0].backward()
+    frozen = {"draft.decoder.embedding.weight", "draft.decoder.lm_head.weight"}
+    for name, weight in task.module.named_parameters():
+        assert weight.requires_grad == (name not in frozen), name
+        assert (weight.grad is not None and bool(weight.grad.any())) == (name not in frozen), name
+
+
+def test_streams_move_the_draft_too_but_not_through_what_they_are_to_foresee(recipe, states) -> None:
+    task = blur(StreamingDraftTask(recipe(), KEPT, states))
+    generator = torch.Generator().manual_seed(0)
+    texts = task.texts(BATCH, generator)
+    texts.batch.final_MD.retain_grad()
+    task.stream_loss(texts, generator)[0].backward()
+    assert texts.batch.final_MD.grad is None
+    assert all(layer.qkv.weight.grad.any() for layer in task.draft.decoder.layers)
+
+
+def test_its_own_loss_is_what_keeps_a_draft_from_forgetting(recipe, states) -> None:
+    together, alone = (StreamingDraftTask(recipe(), KEPT, states) for _ in range(2))
+    before = own_loss(together)
+    learn(together, 12)
+    learn(alone, 12, without_own=True)
+    assert own_loss(together) < before < own_loss(alone)
+
+
+def test_streams_of_a_draft_that_learns_too_come_to_foresee_it(recipe, states) -> None:
+    task = StreamingDraftTask(recipe(), KEPT, states)
+    generator = torch.Generator().manual_seed(0)
+    before = float(task.stream_loss(task.texts(BATCH, generator), generator)[0].detach())
+    learn(task, 20)
+    generator.manual_seed(0)
+    assert float(task.stream_loss(task.texts(BATCH, generator), generator)[0].detach()) < 0.95 * before
+
+
+def test_the_draft_goes_on_at_a_share_of_the_rate_that_its_streams_begin_with(recipe, states) -> None:
+    task = StreamingDraftTask(recipe(draft_rate_share=0.2), KEPT, states)
+    shares = {name: task.rate_share(name) for name, _ in task.module.named_parameters()}
+    assert {share for name, share in shares.items() if name.startswith("draft.")} == {0.2}
+    assert {
+        name.removeprefix("streams.") for name, share in shares.items() if share == 1
+    } == task.streams.trained.keys()
+
+
+def test_a_run_that_was_cut_off_ends_with_the_same_draft_and_streams(recipe, states, tmp_path) -> None:
+    def weights(task):
+        return {name: weight.tolist() for name, weight in task.module.named_parameters()}
+
+    def cut_off(report):
+        if report.step == 1:
+            raise KeyboardInterrupt
+
+    whole, first, second = (StreamingDraftTask(recipe(), KEPT, states) for _ in range(3))
+    start = weights(whole)
+    train(whole, SHORT, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        train(first, SHORT, tmp_path / "cut", progress=cut_off, report_every_s=0, save_every_s=0)
+    train(second, SHORT, tmp_path / "cut")
+    assert weights(second) == weights(whole)
+    assert weights(whole) != start
+
+
+def test_a_run_ends_with_a_new_draft_its_streams_and_a_card_of_their_own(
+    recipe, target, target_folder, data_path, drafter, tmp_path
+) -> None:
+    folder = run_recipe(recipe(), target_folder, [data_path], tmp_path / "run")
+    draft, earlier = load_draft(folder, target, dtype=torch.float32), load_draft(drafter, target, dtype=torch.float32)
+    assert draft.config.streams.num_streams == 2
+    assert draft.streams.embedding.any()
+    assert not torch.equal(draft.decoder.layers[0].qkv.weight, earlier.decoder.layers[0].qkv.weight)
+    assert torch.equal(draft.decoder.embedding.weight, earlier.decoder.embedding.weight)
+    card = read_card(folder)
+    assert (card.name, card.kind) == ("run", "streaming_draft")
+    assert card.held_out.keys() >= {"agreement_with_features", "agreement_stream2_top1"}
+    assert [(one.num_tokens, one.with_features) for one in card.acceptance] == [(2, False), (2, True)]
+    assert "Draft model with streams" in (folder / "card.md").read_text(encoding="utf-8")
+
+
+def test_training_goes_on_with_a_draft_that_had_streams_before(recipe, target_folder, data_path, tmp_path) -> None:
+    first = run_recipe(recipe(), target_folder, [data_path], tmp_path / "first")
+    again = run_recipe(recipe(drafter=str(first), num_streams=1), target_folder, [data_path], tmp_path / "again")
+    assert read_card(again).num_parameters < read_card(first).num_parameters
