@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Final
 from decoding.errors import ConfigError
 from decoding.methods import METHODS
 from hwprofiles.host import lanes_of
-from runtime.backends.devices import computes, device_of, devices, knows, require_device, require_form, runs_streams
+from runtime.backends.devices import (
+    EAGER,
+    computes,
+    device_of,
+    devices,
+    knows,
+    require_device,
+    require_form,
+    runs_streams,
+)
 from runtime.lanes.lane import LaneSpec
 from runtime.models.hf_config import read_object
 
@@ -104,6 +113,8 @@ def _named(name: str, dtype: Dtype) -> LaneSpec:
 
 def _knows(device: str, pair: ModelPair) -> bool:
     """Whether a device computes the architectures of a pair's models."""
+    if device == EAGER:
+        return True
     folders = [pair.target_folder, *([] if pair.drafter is None else [pair.drafter.folder])]
     read = (read_object(folder / "config.json", holds="a model's folder holds one") for folder in folders)
     return all(knows(device, name) for config in read for name in config.get("architectures") or ())
