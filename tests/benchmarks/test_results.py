@@ -19,7 +19,6 @@ KNOWN_STALE = {
     "exit-coverage-shipped",
     "exit-coverage-spec_bench_dev",
     "exit-features",
-    "simulator_speed",
     "training-curves",
     "tree_verification",
     "vocabulary-shipped",
