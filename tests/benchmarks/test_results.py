@@ -20,7 +20,6 @@ KNOWN_STALE = {
     "exit-coverage-spec_bench_dev",
     "exit-features",
     "training-curves",
-    "tree_verification",
     "vocabulary-shipped",
     "vocabulary-spec_bench_dev",
 }
