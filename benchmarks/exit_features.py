@@ -94,7 +94,7 @@ def _measured(options: argparse.Namespace) -> dict[str, Any]:
         reach = Reach(max_new_tokens=options.max_new_tokens, max_window=max(WINDOWS))
         record(pair, prompts, path, reach=reach, num_threads=2)
         outcome = validate(list(schedules()), Evidence.load(options.profile, path), prompts, progress=_show)
-    entries = schedule_entries(outcome.results, outcome.comparisons)
+    entries = schedule_entries(outcome.judged)
     return outcome.facts | {"measured": measured_pair(pair), "schedules": entries}
 
 
@@ -117,7 +117,7 @@ def _show(step: str, share: float) -> None:
 def _options() -> argparse.Namespace:
     parser = arguments(__doc__)
     parser.add_argument("--profile", type=Path, default=Path("out/demo/profile.yaml"), help="of this machine")
-    parser.add_argument("--max-new-tokens", type=int, default=48)
+    parser.add_argument("--max-new-tokens", type=int, default=32)
     parser.add_argument("--table", action="store_true", help="only write the table again")
     return parser.parse_args()
 

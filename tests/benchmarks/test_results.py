@@ -18,7 +18,6 @@ KNOWN_STALE = {
     "acceptance-spec_bench_dev",
     "exit-coverage-shipped",
     "exit-coverage-spec_bench_dev",
-    "exit-features",
     "training-curves",
     "vocabulary-shipped",
     "vocabulary-spec_bench_dev",
