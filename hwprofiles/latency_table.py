@@ -87,7 +87,7 @@ class LatencyTable(StrictModel):
 
 
 class Anchor(StrictModel):
-    """The work that all other times of a lane were compared with: a verification of one row.
+    """Work that other times of a lane were compared with, of one row: a verification, or a step of the draft model.
 
     Attributes:
         context: cached tokens.

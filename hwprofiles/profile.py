@@ -81,8 +81,9 @@ class LaneProfile(StrictModel):
     of one operation: half of it before it starts, half after it ends. `wake_s` is what the target's first operation
     takes more after the lane has waited for another one; `draft_wake_s` what the first step of a rollout of the draft
     takes more than later ones of as many rows, since the target has read its weights meanwhile, and `head_wake_s` the
-    same of heads, by the drafter's name. `branch_wake_s` is what every step of branches takes more, whatever its rows, and `features_s` what a pass of the
-    target takes more that replies its states, by the name of the drafter that reads them. `group` is what its devices exchange where it is several.
+    same of heads, by the drafter's name. `branch_wake_s` is what every step of branches takes more, whatever its rows,
+    and `features_s` what a pass of the target takes more that replies its states, by the name of the drafter that reads
+    them. `group` is what its devices exchange where it is several.
 
     `device` is what computes: cores under torch, or a device as `mirrorsd devices` lists it, such as `openvino:CPU`.
     Acceptance holds for the lanes of the back end that it was recorded on.
@@ -90,7 +91,8 @@ class LaneProfile(StrictModel):
     `devices` are those of a platform that the lane occupies, several for a tensor-parallel group; empty where the lane
     is a part of this machine.
 
-    `anchor` is what times were compared with; None in a profile that nobody measured. `relative_error` is what all
+    `anchor` is what times were compared with, and `step_anchor` what those of the draft model in runs were: a step of
+    one row; None in a profile that nobody measured. `relative_error` is what all
     times of this lane may be off by together (half-width, 90 %), beyond what all lanes share.
     """
 
@@ -119,6 +121,7 @@ class LaneProfile(StrictModel):
     head_prefill: dict[str, LatencyTable] = Field(default={})
     group: DeviceGroup | None = None
     anchor: Anchor | None = None
+    step_anchor: Anchor | None = None
     relative_error: RelativeError = 0.0
 
     def verify_s(self, num_layers: int, rows: float, context: float) -> float:
@@ -272,9 +275,9 @@ class Profile(StrictModel):
             return None
         return _by_role(entry, entry.anchor_slowdown, target_lane)
 
-    def features_s(self, lane: str, drafter: str) -> float:
-        """What a pass on a lane takes more that replies its states to a drafter; "" is the draft model."""
-        return self.lane(lane).features_s.get(drafter or self.drafter, 0.0)
+    def features_s(self, lane: str, drafter: str | None) -> float:
+        """What a pass on a lane takes more that replies its states to a drafter; None is the draft model."""
+        return self.lane(lane).features_s.get(drafter or self.drafter or "", 0.0)
 
     def contention_of(self, target_lane: str, draft_lane: str) -> Contention | None:
         """What was measured of two lanes at once, the other way round only where that is all there is."""

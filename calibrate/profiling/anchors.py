@@ -2,6 +2,10 @@
 
 A shared machine changes its speed within seconds, and no model of it can foresee that. What is timed between two
 anchors of its lane is known relative to them, whatever the machine did before and after.
+
+It may change its speed for some work and not for other: the weights of a draft model may lie in a processor's cache,
+and what its neighbours leave of that says nothing of a target that is read from memory. So a draft model has anchors of
+its own, steps of one row, in and after the runs that it drafts in.
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ from runtime.wire.operations import Measure
 _REPEATS: Final = 2
 _WARM_UP: Final = 1
 """What a lane does first after another one has worked takes longer."""
+_STEP_REPEATS: Final = 3
+"""A draft's steps are short, and the first finds its caches used by others, as that of a rollout does."""
 _FRESH_S: Final = 0.3
 """An anchor that was taken so long ago may begin what comes next, if its lane has done nothing since."""
 
@@ -45,6 +51,7 @@ class Anchors:
 
     Attributes:
         samples: all that was taken, in that order; `at_s` counts from when this was made.
+        steps: the same of draft models.
         shared: all that was taken on two lanes at once.
         dispatch_s: by lane, what every visit took beyond the lane's own time.
     """
@@ -52,12 +59,14 @@ class Anchors:
     def __init__(self, lanes: Mapping[str, Lane], *, context: int, clock: Callable[[], float] = time.monotonic) -> None:
         """Take them on lanes that hold the target; `context` is the number of cached tokens of the work."""
         self.samples: list[AnchorSample] = []
+        self.steps: list[AnchorSample] = []
         self.shared: list[SharedAnchor] = []
         self.dispatch_s: defaultdict[str, list[float]] = defaultdict(list)
         self._lanes = lanes
         self._work = Measurement(part="verify", rows=1, context=context, repeats=_REPEATS, warm_up=0, is_aside=True)
         self._once = replace(self._work, repeats=1)
         self._after_others = replace(self._work, warm_up=_WARM_UP)
+        self._step = replace(self._work, part="draft_step", repeats=_STEP_REPEATS)
         self._clock = clock
         self._start_s = clock()
         self._fresh: dict[str, tuple[float, float]] = {}
@@ -86,6 +95,16 @@ class Anchors:
     def take_one(self, lane: str) -> float:
         """The work once, in the middle of something else; errors as in `take`."""
         return self._take(lane, self._once)
+
+    def take_step(self, lane: str) -> float:
+        """Mean seconds of steps of the draft model on a lane, now, the first of which follows other work.
+
+        Raises:
+            LaneError: the lane was lost, or has no draft model.
+        """
+        at_s = self.now_s
+        self.steps.append(AnchorSample(at_s, lane, fmean(self.visit(lane, self._step))))
+        return self.steps[-1].seconds
 
     def take_shared(self, lanes: tuple[str, str]) -> tuple[float, float]:
         """The work once on two lanes at the same time; errors as in `take`.

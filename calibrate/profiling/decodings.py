@@ -68,8 +68,10 @@ def level(run: Run, lane: str, works: Collection[Work], profile: Profile, *, lea
     expected_s = sum(seconds for _, seconds in steps)
     if not expected_s:
         return None
-    taken = run.against_anchors(lane, sum(span.end_s - span.start_s for span, _ in steps))
-    return taken.over(expected_s / _anchor_s(profile, lane))
+    seconds, own = sum(span.end_s - span.start_s for span, _ in steps), profile.lane(lane).step_anchor
+    if own is not None and len(run.anchors.steps) > 1 and DRAFT_WORK.issuperset(works):
+        return run.against_steps(seconds).over(expected_s / own.seconds)
+    return run.against_anchors(lane, seconds).over(expected_s / _anchor_s(profile, lane))
 
 
 def alone_s(run: Run, lane: str, works: Collection[Work], profile: Profile) -> list[float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import hypot
 from statistics import fmean
 from typing import Final
@@ -86,6 +87,22 @@ class _Fit:
             for name in self._names
         }
 
+    @cached_property
+    def _step_anchors(self) -> dict[str, Anchor]:
+        """Of the lanes on which a draft model drafted."""
+        taken = defaultdict[str, list[tuple[float, float]]](list)
+        for sample in self._samples.step_anchors:
+            taken[sample.lane].append((sample.at_s, sample.seconds))
+        errors, context = anchor_errors(taken), self._task.lane_parts.anchor_context
+        return {
+            name: Anchor(
+                context=context,
+                seconds=fmean(seconds for _, seconds in own),
+                relative_error=hypot(errors.common, errors.own[name]),
+            )
+            for name, own in taken.items()
+        }
+
     def profile(self) -> Profile:
         left_out: list[str] = []
         profile = self._in_a_loop(left_out)
@@ -94,7 +111,8 @@ class _Fit:
         levels = self._levels(profile)
         profile = self._at_level(profile, levels)
         profile = with_branch_waking(profile, runs, self._threads)
-        profile = with_features(profile, runs, self._task.drafter)
+        if self._task.drafter is not None:
+            profile = with_features(profile, runs, self._task.drafter)
         profile = self._with_heads_at_level(profile)
         _require_times(profile)
         return self._with_errors(profile, levels, left_out)
@@ -141,7 +159,15 @@ class _Fit:
             if prefill is not None:
                 prefills[head.drafter] = prefill
         wake_s = max(0.0, self._waking[name].factor - 1) * anchor.seconds
-        return lane.model_copy(update={"heads": heads, "streams": streams, "head_prefill": prefills, "wake_s": wake_s})
+        return lane.model_copy(
+            update={
+                "heads": heads,
+                "streams": streams,
+                "head_prefill": prefills,
+                "wake_s": wake_s,
+                "step_anchor": self._step_anchors.get(name),
+            }
+        )
 
     def _levels(self, profile: Profile) -> _Levels:
         fits = [run for run in self._samples.runs if not run.is_check]

@@ -31,10 +31,12 @@ class RunAnchors:
     Attributes:
         alone: by lane, in the order of time, while the others had no work.
         shared: on the lanes of target and draft at once, where the schedule has both work at once.
+        steps: of the draft model on its lane, if there is one.
     """
 
     alone: dict[str, tuple[float, ...]] = field(default_factory=dict)
     shared: tuple[tuple[float, float], ...] = ()
+    steps: tuple[float, ...] = ()
 
     def slowdown(self, schedule: Schedule) -> tuple[float, float] | None:
         """Mean time of anchors at once over that of those alone, for (target, draft); None without any of either."""
@@ -59,6 +61,7 @@ def decode_with_anchors(
     taking.around(anchors.recent)
     trace = generate(Listener(at_rest=taking.rest))
     taking.around(anchors.take)
+    taking.step()  # before the sequence another drafter may be loaded
     return trace, taking.taken
 
 
@@ -74,6 +77,8 @@ class _Taking:
         self._anchors = anchors
         self._alone: dict[str, list[float]] = {lane: [] for lane in lanes_of(schedule)}
         self._shared: list[tuple[float, float]] = []
+        self._steps: list[float] = []
+        self._drafts_on = schedule.draft_lane if schedule.traits.has_draft_model else None
         self._pair: tuple[str, str] | None = None
         if schedule.traits.overlaps and schedule.draft_lane not in (None, schedule.target_lane):
             assert schedule.draft_lane is not None, "looked at"
@@ -83,7 +88,8 @@ class _Taking:
     @property
     def taken(self) -> RunAnchors:
         """All of them."""
-        return RunAnchors({lane: tuple(own) for lane, own in self._alone.items()}, tuple(self._shared))
+        alone = {lane: tuple(own) for lane, own in self._alone.items()}
+        return RunAnchors(alone, tuple(self._shared), tuple(self._steps))
 
     def around(self, take: Callable[[str], float]) -> None:
         """Before the sequence, or after it: those of every lane alone are the nearest to what else is done there."""
@@ -92,11 +98,18 @@ class _Taking:
         if self._pair is not None:
             self._shared.append(self._anchors.take_shared(self._pair))
 
+    def step(self) -> float:
+        """Steps of the draft model, which are short: whenever anything else is taken."""
+        if self._drafts_on is None:
+            return 0.0
+        self._steps.append(self._anchors.take_step(self._drafts_on))
+        return self._steps[-1]
+
     def rest(self) -> None:
         """The sequence rests."""
         if self._anchors.now_s < self._next_s:
             return
-        took_s = next(self._turns)()
+        took_s = next(self._turns)() + self.step()
         self._next_s = self._anchors.now_s + max(_EVERY_S, _EVERY_ANCHORS * took_s)
 
     def _order(self) -> Iterator[Callable[[], float]]:

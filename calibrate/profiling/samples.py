@@ -74,6 +74,10 @@ class Run:
         """A time taken on a lane over its anchors around and in this run."""
         return among(seconds, self.anchors.alone[lane])
 
+    def against_steps(self, seconds: float) -> Ratio:
+        """A time taken by the draft model over its anchors in and after this run, of which there are some."""
+        return among(seconds, self.anchors.steps)
+
 
 @dataclass(frozen=True, slots=True)
 class Together:
@@ -101,6 +105,7 @@ class Samples:
 
     Attributes:
         anchors: every anchor of every lane.
+        step_anchors: every anchor of the draft model on every lane.
         visits: every visit.
         runs: every text decoded.
         together: lanes alone and side by side.
@@ -111,6 +116,7 @@ class Samples:
     """
 
     anchors: list[AnchorSample] = field(default_factory=list)
+    step_anchors: list[AnchorSample] = field(default_factory=list)
     visits: list[Visit] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     together: list[Together] = field(default_factory=list)

@@ -43,7 +43,7 @@ def pace(run: Run, schedule: Schedule, prediction: Prediction, profile: Profile)
     alone, expected = run.anchors.alone, expected_anchors(profile)
     overlap_s = min(prediction.hidden_draft_s, prediction.target_busy_s)
     parts = [(_pace(alone.get(target, ()), expected[target]), prediction.target_busy_s)]
-    parts.append((_pace(alone.get(draft, ()), expected[draft]), prediction.exposed_draft_s))
+    parts.append((_draft_pace(run, draft, expected[draft], profile), prediction.exposed_draft_s))
     then = profile.anchor_slowdown(target, draft)
     if run.anchors.shared and then is not None:
         at_once = _pace([first for first, _ in run.anchors.shared], expected[target] * then[0])
@@ -52,6 +52,14 @@ def pace(run: Run, schedule: Schedule, prediction: Prediction, profile: Profile)
     known = [(one, weight) for one, weight in parts if one is not None]
     total = sum(weight for _, weight in known)
     return sum(one * weight for one, weight in known) / total if total else 1.0
+
+
+def _draft_pace(run: Run, lane: str, anchor_s: float, profile: Profile) -> float | None:
+    """That of the draft model's own anchors where there are any; of the target's on its lane elsewhere."""
+    own = profile.lane(lane).step_anchor
+    if own is not None and run.anchors.steps:
+        return _pace(run.anchors.steps, own.seconds)
+    return _pace(run.anchors.alone.get(lane, ()), anchor_s)
 
 
 def _pace(taken: Sequence[float], expected_s: float) -> float | None:

@@ -47,8 +47,8 @@ class Measurement:
         num_alternatives: ids that each of them keeps, 0 for its token alone.
         with_features: whether the rows of a draft step carry exit features.
         pause_s: how long the lane rests before each run, as one does that waits for another.
-        is_aside: whether a verification is one of a text of its own, kept from one time to the next: a sequence
-            under way goes on as if nothing had been timed.
+        is_aside: whether a verification, or a draft's step of one row, is one of a text of its own, kept from one time
+            to the next: a sequence under way goes on as if nothing had been timed.
     """
 
     part: Part

@@ -29,7 +29,7 @@ class MeasureRole:
         self._channel = channel
         self.target: TargetModel | None = None
         self.drafter: WindowDrafter | None = None
-        self._aside: tuple[TargetModel, Measurement, Prepared] | None = None
+        self._aside: dict[Part, tuple[TargetModel | WindowDrafter, Measurement, Prepared]] = {}
 
     @property
     def handlers(self) -> tuple[Handler, ...]:
@@ -84,20 +84,30 @@ class MeasureRole:
                 raise LaneError(
                     f"{measurement.part} cannot be timed: the drafter of this lane is a head, its part is {own}"
                 )
-            return Prepared(self.drafter.timed_step(measurement))
+            return self._prepare_step(self.drafter, measurement)
         if measurement.part not in get_args(Part):
             raise LaneError(f"part {measurement.part!r} is unknown; known: {', '.join(get_args(Part))}")
         if self.target is None:
             raise LaneError(f"{measurement.part} cannot be timed: this lane has loaded no target")
         if measurement.is_aside:
-            return self._prepare_aside(self.target, replace(measurement, repeats=1, warm_up=0))
+            return self._kept(self.target, measurement, TargetParts(self.target, measurement).prepare)
         return TargetParts(self.target, measurement).prepare()
 
-    def _prepare_aside(self, target: TargetModel, measurement: Measurement) -> Prepared:
-        """The one that was prepared before, if it was for the same target and size."""
-        if self._aside is None or self._aside[0] is not target or self._aside[1] != measurement:
-            self._aside = target, measurement, TargetParts(target, measurement).prepare()
-        return self._aside[2]
+    def _prepare_step(self, drafter: WindowDrafter, measurement: Measurement) -> Prepared:
+        def prepare() -> Prepared:
+            return Prepared(drafter.timed_step(measurement))
+
+        return self._kept(drafter, measurement, prepare) if measurement.is_aside else prepare()
+
+    def _kept(
+        self, model: TargetModel | WindowDrafter, measurement: Measurement, prepare: Callable[[], Prepared]
+    ) -> Prepared:
+        """What was prepared aside before, if it was for the same model and size, however often it is timed."""
+        size = replace(measurement, repeats=1, warm_up=0)
+        kept = self._aside.get(measurement.part)
+        if kept is None or kept[0] is not model or kept[1] != size:
+            kept = self._aside[measurement.part] = model, size, prepare()
+        return kept[2]
 
     def _prepare_prefill(self, drafter: WindowDrafter, rows: int) -> Prepared:
         """Reading a random prompt, with the target's features if the drafter reads any."""

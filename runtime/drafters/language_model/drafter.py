@@ -42,7 +42,6 @@ from runtime.models.masks import prefill_pieces
 from runtime.verification.rules import GREEDY, Sampling
 from runtime.wire.measurement import Measurement
 
-
 _FEW_BRANCHES = 2
 """Of those that draft and exit name together, in one step: which of them they share, the text decides."""
 

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
 
 def timed_step(drafter: Drafter, measurement: Measurement) -> Callable[[], object]:
-    """One step after a random text, to be run again and again; the sequence under way is lost.
+    """One step after a random text, to be run again and again; the sequence under way is lost, but for a step aside.
 
     Raises:
         LaneError: the draft lacks what the step needs.
     """
+    if measurement.is_aside:
+        return _aside(drafter, measurement.context)
     if measurement.part == "draft_streams":
         return _guesses(drafter, measurement)
     rows, context = measurement.rows, measurement.context
@@ -47,6 +49,22 @@ def timed_step(drafter: Drafter, measurement: Measurement) -> Callable[[], objec
     if not num_branches:
         return _text(drafter, ids, context, features_TE)
     return _branches(drafter, torch.tensor(ids).view(num_branches, -1).tolist(), context, features_TE)
+
+
+def _aside(drafter: Drafter, context: int) -> Callable[[], object]:
+    """A row after a text of its own. Nothing is prepared: a plan would end that of the sequence under way."""
+    model, text, propose = drafter.model, drafter.backend.new_text(), Proposer(drafter.model.output)
+    text.start(context + 1)
+    text.fill_random(context)
+    ids_T, positions = torch.randint(model.decoder.config.vocab_size, (1,)), torch.tensor([context])
+
+    @torch.inference_mode()
+    def run() -> None:
+        text.set_length(context)
+        states = model.step(ids_T, positions=positions, cache=text)
+        propose(states.hidden_TD, [context])
+
+    return run
 
 
 def _text(drafter: Drafter, ids: list[int], context: int, features_TE: Tensor | None) -> Callable[[], object]:
