@@ -98,21 +98,22 @@ class _Taking:
         if self._pair is not None:
             self._shared.append(self._anchors.take_shared(self._pair))
 
-    def step(self) -> float:
+    def step(self) -> None:
         """Steps of the draft model, which are short: whenever anything else is taken."""
-        if self._drafts_on is None:
-            return 0.0
-        self._steps.append(self._anchors.take_step(self._drafts_on))
-        return self._steps[-1]
+        if self._drafts_on is not None:
+            self._steps.append(self._anchors.take_step(self._drafts_on))
 
     def rest(self) -> None:
         """The sequence rests."""
-        if self._anchors.now_s < self._next_s:
+        start_s = self._anchors.now_s
+        if start_s < self._next_s:
             return
-        took_s = next(self._turns)() + self.step()
-        self._next_s = self._anchors.now_s + max(_EVERY_S, _EVERY_ANCHORS * took_s)
+        next(self._turns)()
+        self.step()
+        now_s = self._anchors.now_s
+        self._next_s = now_s + max(_EVERY_S, _EVERY_ANCHORS * (now_s - start_s))
 
-    def _order(self) -> Iterator[Callable[[], float]]:
+    def _order(self) -> Iterator[Callable[[], object]]:
         """Every lane alone, and before each of them both at once."""
         for lane in self._alone:
             if self._pair is not None:
