@@ -19,6 +19,7 @@ from runtime.backends.devices import EAGER
 from runtime.backends.opening import arithmetic, backend_opener, torch_threads
 from runtime.drafters.registry import DrafterContext, load_drafter, require_streams
 from runtime.drafters.streams.folder import load_streams
+from runtime.drafters.window_drafter import WindowDrafter
 from runtime.models.decoder import Decoder
 from runtime.models.self_test import is_row_invariant
 from runtime.models.weights import load_decoder
@@ -38,6 +39,7 @@ from runtime.wire.operations import (
     LoadTarget,
     Ping,
 )
+from runtime.worker.kept_drafters import KeptDrafters
 from runtime.worker.roles import DraftRole, target_handlers
 from runtime.worker.timing import MeasureRole
 
@@ -51,6 +53,7 @@ class LaneServer:
         self._decoder: Decoder | None = None
         self._heads: ExitHeads | None = None
         self._draft: DraftRole | None = None
+        self._kept = KeptDrafters()
         self._measure = MeasureRole(channel)
         self._failure: Exception | None = None
         self._handlers: dict[str, Handler] = {}
@@ -122,6 +125,7 @@ class LaneServer:
                 raise LaneError(f"a target on several ranks is computed by torch, not by {operation.device}")
             self._run_target(load_sharded_target(operation, self._group, dtype=dtype))
             return
+        self._kept = KeptDrafters()  # they share the embedding of the target before
         self._decoder = decoder = load_decoder(
             operation.target, dtype=dtype, shares_random=operation.dtype in ("int8", "int4")
         )
@@ -150,6 +154,23 @@ class LaneServer:
 
     def _load_draft(self, operation: LoadDraft) -> DrafterTraits:
         """Replies what the drafter reads of the target, and which methods it is for."""
+        drafter = self._kept.get(operation)
+        if drafter is None:
+            drafter = self._loaded_drafter(operation)
+            if self._group.world_size == 1:
+                self._kept.add(operation, drafter)
+            gc.collect()  # a draft before it goes now, and not in the middle of a text
+        self._measure.drafter = drafter
+        self._draft = DraftRole(drafter)
+        self._handle(*self._draft.handlers)
+        return DrafterTraits(
+            folder=operation.drafter,
+            feature_layers=drafter.feature_layers,
+            raw_features=drafter.raw_features,
+            methods=drafter.methods,
+        )
+
+    def _loaded_drafter(self, operation: LoadDraft) -> WindowDrafter:
         dtype = arithmetic(operation.dtype)
 
         def load_target() -> Decoder:
@@ -161,14 +182,6 @@ class LaneServer:
         context = DrafterContext(
             target_folder=operation.target, dtype=dtype, load_target=load_target, group=self._group
         )
-        self._measure.drafter = drafter = self._group.all_do(lambda: load_drafter(operation.drafter, context))
+        drafter = self._group.all_do(lambda: load_drafter(operation.drafter, context))
         drafter.run_on(self._open(operation))
-        self._draft = DraftRole(drafter)
-        self._handle(*self._draft.handlers)
-        gc.collect()  # the draft before it goes now, and not in the middle of a text
-        return DrafterTraits(
-            folder=operation.drafter,
-            feature_layers=drafter.feature_layers,
-            raw_features=drafter.raw_features,
-            methods=drafter.methods,
-        )
+        return drafter

@@ -62,7 +62,8 @@ class LayerGraphs:
         inputs = self._inputs_of(*size, rows.slots.shape[-2])
         inputs.fill(x_BTD, rotation, rows)
         for key in self._keys(segment, inputs):
-            self._call(key)(inputs, rows)
+            # a copy takes as long to make as many calls: one that nobody asked to have ready shares the first graph
+            self._call(key if key in self._calls else GraphKey(key.shape))(inputs, rows)
             inputs.x[...] = inputs.out
         return torch.from_numpy(inputs.out[: x_BTD.shape[0], : x_BTD.shape[1]].copy())
 
@@ -107,10 +108,10 @@ class LayerGraphs:
             return self._calls[key]
         shape, config, constants = key.shape, self._config, self._constants
         layers = [self._layers[index] for index in range(shape.start, shape.stop)]
-        num_bytes = sum(layer.num_bytes for layer in layers)
+        num_bytes = self._bytes_of(key)
         if self._limits.has_open_sizes:
             if key.size not in (None, SINGLE_ROW):
-                self._make_room(COPIES_BYTES // num_bytes)
+                self._make_room_for_copy(num_bytes)
             compiled = self._compiler.compiled(segment_graph(config, layers, shape, constants))
         else:
             self._make_room(max(_FEWEST_GRAPHS, _MOST_BYTES // num_bytes))
@@ -118,6 +119,20 @@ class LayerGraphs:
             compiled = self._compiler.kept(known_by, lambda: segment_graph(config, layers, shape, constants))
         self._calls[key] = SegmentCall(compiled, shape, self._constants.type)
         return self._calls[key]
+
+    def _bytes_of(self, key: GraphKey) -> int:
+        return sum(self._layers[index].num_bytes for index in range(key.shape.start, key.shape.stop))
+
+    def _make_room_for_copy(self, num_bytes: int) -> None:
+        """Let copies go that were not called for longest; that of single rows stays."""
+        copies = [key for key in self._calls if key.size is not None]
+        held = sum(map(self._bytes_of, copies))
+        for key in copies:
+            if held + num_bytes <= COPIES_BYTES:
+                return
+            if key.size != SINGLE_ROW:
+                held -= self._bytes_of(key)
+                self._drop(key)
 
     def _make_room(self, most: int) -> None:
         while len(self._calls) >= most:
