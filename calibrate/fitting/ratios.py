@@ -19,6 +19,8 @@ _STEADY = 0.03
 """Relative scatter of a short work between equal anchors: what is left on a machine that keeps its speed."""
 _MOST_AWAY = 1.5
 """Ratios further from their median than by this factor are moved to it: a few spikes must not decide a mean."""
+_MOST_OF_MEDIAN = 2.0
+"""What an anchor counts at most, over the median: the two speeds of lanes were at most 1.9 apart."""
 NORMAL_90 = 1.645
 """Standard deviations on either side that hold 90 % of a normal distribution."""
 
@@ -85,6 +87,15 @@ def noise_of(estimates: Iterable[Estimate]) -> float:
     repeated = [one for one in estimates if one.num > 1]
     freedom = sum(one.num - 1 for one in repeated)
     return sum(one.scatter for one in repeated) / freedom if freedom else 1.0
+
+
+def mean_pace(taken: Sequence[float]) -> float:
+    """The mean of at least one anchor, none of which counts as more than twice their median.
+
+    An anchor is a small part of the time that it speaks for: a pause of half a second in one of six is no pace of six.
+    """
+    most = _MOST_OF_MEDIAN * median(taken)
+    return fmean(min(one, most) for one in taken)
 
 
 def trimmed_mean(values: Sequence[float], share: float = 0.05) -> float:

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import hypot
-from statistics import fmean
 from typing import Final
 
 from calibrate.fitting.anchor_errors import anchor_errors
@@ -15,7 +14,7 @@ from calibrate.fitting.checks import Check, CheckErrors, check_errors, check_of,
 from calibrate.fitting.fit import WorkLevels, levelled
 from calibrate.fitting.levels import Level, Prior, grouped_levels, shared_levels
 from calibrate.fitting.links import link_of
-from calibrate.fitting.ratios import Ratio, estimate, trimmed_mean
+from calibrate.fitting.ratios import Ratio, estimate, mean_pace, trimmed_mean
 from calibrate.fitting.table_errors import with_check_errors, with_head_level, with_step_errors
 from calibrate.profiling.decodings import compare, gaps_s, level
 from calibrate.profiling.extra_seconds import with_branch_waking, with_draft_waking, with_features
@@ -81,7 +80,7 @@ class _Fit:
         self._anchors = {
             name: Anchor(
                 context=task.lane_parts.anchor_context,
-                seconds=fmean(seconds for _, seconds in taken[name]),
+                seconds=mean_pace([seconds for _, seconds in taken[name]]),
                 relative_error=hypot(self._anchor_errors.common, self._anchor_errors.own[name]),
             )
             for name in self._names
@@ -93,11 +92,13 @@ class _Fit:
         taken = defaultdict[str, list[tuple[float, float]]](list)
         for sample in self._samples.step_anchors:
             taken[sample.lane].append((sample.at_s, sample.seconds))
+        if not taken:
+            return {}
         errors, context = anchor_errors(taken), self._task.lane_parts.anchor_context
         return {
             name: Anchor(
                 context=context,
-                seconds=fmean(seconds for _, seconds in own),
+                seconds=mean_pace([seconds for _, seconds in own]),
                 relative_error=hypot(errors.common, errors.own[name]),
             )
             for name, own in taken.items()

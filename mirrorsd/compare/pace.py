@@ -6,16 +6,13 @@ A pace of 1.3 is a machine that takes 1.3 times as long for everything as it did
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean, median
-from typing import Final
 
+from calibrate.fitting.ratios import mean_pace
 from decoding.schedule import Schedule
 from hwprofiles.profile import LaneProfile, Profile
 from mirrorsd.compare.runs import Run
 from sim.prediction import Prediction
 
-_MOST_OF_MEDIAN: Final = 2.0
-"""What an anchor counts at most, over the median of its run: the two speeds of lanes were at most 1.9 apart."""
 LEAST_CONTEXT = 64
 """Cached tokens of anchors on lanes that were calibrated before there were any."""
 
@@ -63,14 +60,7 @@ def _draft_pace(run: Run, lane: str, anchor_s: float, profile: Profile) -> float
 
 
 def _pace(taken: Sequence[float], expected_s: float) -> float | None:
-    """By the mean; an anchor in which the machine stood still counts as little more than the others.
-
-    An anchor is a small part of the time that it speaks for: a pause of half a second in one of six is no pace of six.
-    """
-    if not taken:
-        return None
-    most = _MOST_OF_MEDIAN * median(taken)
-    return fmean(min(one, most) for one in taken) / expected_s
+    return mean_pace(taken) / expected_s if taken else None
 
 
 def _anchor_s(lane: LaneProfile, profile: Profile) -> float:
