@@ -19,7 +19,8 @@ from runtime.models.config import ModelConfig
 SPARE_BYTES: Final = 3_000_000_000
 """That lanes leave free, for whoever reads the files that weights are mapped from, and for this process."""
 EXIT_TOP_K, DRAFT_TOP_K = 4, 2
-_SAME: Final = {"target_lane": "both", "draft_lane": "both"}
+_KEPT_BRANCHES: Final = 4
+"""Memories of branches that a graph keeps, one for each of its requests (`runtime.backends.openvino.calls`)."""
 _STATUS: Final = {"VmHWM": "most_resident_bytes", "VmRSS": "resident_bytes", "RssAnon": "own_bytes"}
 
 
@@ -39,19 +40,16 @@ class ChosenLanes(NamedTuple):
     left_out: str | None
 
 
-def lanes_that_fit(lanes: Sequence[LaneSpec], pair: ModelPair, widest: Schedule, num_tokens: int) -> ChosenLanes:
+def lanes_that_fit(lanes: Sequence[LaneSpec], pair: ModelPair, num_branches: int, num_tokens: int) -> ChosenLanes:
     """The most of some lanes that fit in memory together: all, those that are parts of others, a whole one.
 
-    Each has both models, as all have that are calibrated. `widest` is the schedule with the most branches, which only
-    lanes have that work at the same time as another.
+    Each has both models and the branches, as all have that are calibrated.
 
     Raises:
         SystemExit: not even one fits.
     """
-    drafting = {name for names in split_pairs(lanes) for name in names}
-    pooled = Schedule(method="speculative", num_speculative_tokens=widest.num_speculative_tokens, **_SAME)
-    wanted = {lane.name: widest if lane.name in drafting else pooled for lane in lanes}
-    available, needs = available_bytes(), {name: _need(name, pair, one, num_tokens) for name, one in wanted.items()}
+    available = available_bytes()
+    needs = {lane.name: _need(lane.name, pair, num_branches, num_tokens) for lane in lanes}
     for chosen in _choices(lanes):
         own = {lane.name: needs[lane.name] for lane in chosen}
         if available is None or _total(own) + SPARE_BYTES <= available:
@@ -121,14 +119,16 @@ def _resident(process: int | None) -> dict[str, int]:
     return {ours: 1024 * int(fields[name].split()[0]) for name, ours in _STATUS.items() if name in fields}
 
 
-def _need(lane: str, pair: ModelPair, widest: Schedule, num_tokens: int) -> LaneNeed:
-    """Of a lane that has a schedule's target and its draft."""
+def _need(lane: str, pair: ModelPair, num_branches: int, num_tokens: int) -> LaneNeed:
+    """Of a lane that has a target, a draft, and as many memories of branches as its graphs keep."""
     target, other = ModelConfig.from_folder(pair.target_folder), f"{lane}'"
     assert pair.drafter is not None, "a pair"
     draft = draft_size(pair.drafter.folder, target, pair.dtype, shares_lane=True)
-    split = widest.model_copy(update={"target_lane": lane, "draft_lane": other})
-    needs = memory_needed(target, split, dtype=pair.dtype, num_tokens=num_tokens, draft=draft)
-    return replace(needs[lane] + needs[other], process=needs[lane].process)
+    (mirror, _) = mirrors((lane, other), 1, 1)
+    widest = mirror.model_copy(update={"exit_top_k": -(-num_branches // 2)})
+    needs = memory_needed(target, widest, dtype=pair.dtype, num_tokens=num_tokens, draft=draft)
+    both = needs[lane] + needs[other]
+    return replace(both, process=needs[lane].process, branches=_KEPT_BRANCHES * both.branches)
 
 
 def _choices(lanes: Sequence[LaneSpec]) -> Iterator[tuple[LaneSpec, ...]]:

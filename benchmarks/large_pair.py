@@ -18,14 +18,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from _common import RESULTS, arguments, formats, measured_pair, read_result, write_result
-from _large_lanes import ChosenLanes, MemoryWatch, lanes_that_fit, mirrors, schedules_of
+from _large_lanes import ChosenLanes, MemoryWatch, lanes_that_fit, schedules_of
 
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
@@ -57,12 +57,12 @@ WINDOWS: Final = (2, 4)
 LIMITS: Final = {"median_error_at_anchor": 0.04, "worst_error_at_anchor": 0.10}
 """Of times at the anchors' speed, absolute and relative."""
 _PROMPT_LENGTH: Final = 16
-_SETTINGS: Final = ("target", "draft", "form", "tokens", "prompts", "lanes")
+_NUM_BRANCHES: Final = 16
+"""Of a round, at most: calibration times a step of so many rows in any case."""
 _DIGITS: Final = 6
 
 
-@dataclass(kw_only=True)
-class Session:
+class Session(NamedTuple):
     """One way through: what is known so far."""
 
     options: argparse.Namespace
@@ -104,7 +104,7 @@ def main() -> None:
         seconds={},
         start_s=start_s,
     )
-    _require_same_settings(options)
+    _require_same_settings(options.folder, _settings(options, chosen))
     session.say(f"lanes {', '.join(lane.name for lane in chosen.lanes)}; left out: {chosen.left_out or 'none'}")
     with ReplayingEngine(pair, chosen.lanes, session.record) as engine:
         session.timed("preparing", lambda: prepare(session, engine))
@@ -125,7 +125,8 @@ def assumed_record(exit_layer: int, *, num_texts: int, num_tokens: int) -> Accep
 def prepare(session: Session, engine: ReplayingEngine) -> None:
     """Make the weights, load them on all lanes at once, and compile what calibration would wait for.
 
-    Graphs are cut at the exit before anything is compiled: so each is compiled once.
+    The draft first, whose weights take most before they are rounded. The target's graphs are cut at the exit before any
+    other is compiled: so each is compiled once.
     """
     session.say("making, loading and compiling the models")
     task = _task(session, engine)
@@ -134,7 +135,7 @@ def prepare(session: Session, engine: ReplayingEngine) -> None:
         engine.load_target(lane)
         engine.load_draft(lane)
         cells = [cell.measurement for cell in task.lane_parts.cells(lane)]
-        for one in sorted(cells, key=lambda cell: cell.part != "exit"):
+        for one in sorted(cells, key=lambda cell: (not cell.part.startswith("draft"), cell.part != "exit")):
             engine.lane(lane).request(Measure(measurement=replace(one, repeats=1, warm_up=0))).result()
 
     with ThreadPoolExecutor() as pool:
@@ -197,7 +198,7 @@ def result(
         "platform": platform_entry(profile.host, session.pair) | {"drafter": options.draft},
         "measured": measured_pair(session.pair),
         "formats": formats(),
-        "settings": _settings(options) | {"minutes": options.minutes, "prompt_length": _PROMPT_LENGTH},
+        "settings": _settings(options, session.chosen) | {"minutes": options.minutes, "prompt_length": _PROMPT_LENGTH},
         "num_prompts": judged.measured.num_prompts,
         "num_prompts_of_an_earlier_session": num_before,
         "num_runs": sum(map(len, judged.measured.runs)),
@@ -243,7 +244,7 @@ def _task(session: Session, engine: ReplayingEngine) -> Any:
         session.chosen.lanes,
         contexts=contexts,
         max_window=max(WINDOWS),
-        max_branches=_PROMPT_LENGTH,
+        max_branches=_NUM_BRANCHES,
         quick=True,
         time_s=60 * session.options.minutes,
     )
@@ -251,24 +252,24 @@ def _task(session: Session, engine: ReplayingEngine) -> Any:
 
 def _chosen(pair: ModelPair, options: argparse.Namespace) -> ChosenLanes:
     lanes = chosen_lanes(None if options.lanes else DEVICE, options.lanes, pair)
-    (widest, _) = mirrors(("target", "draft"), 1, min(WINDOWS))
-    found = lanes_that_fit(lanes, pair, widest, _PROMPT_LENGTH + options.tokens)
+    found = lanes_that_fit(lanes, pair, _NUM_BRANCHES, _PROMPT_LENGTH + options.tokens)
     if options.lanes and found.left_out:
         raise SystemExit(f"these lanes do not fit; without {found.left_out}")
     return found
 
 
-def _require_same_settings(options: argparse.Namespace) -> None:
+def _require_same_settings(folder: Path, settings: Mapping[str, Any]) -> None:
     """Go on with nothing that was made for something else."""
-    path = options.folder / "settings.json"
-    options.folder.mkdir(parents=True, exist_ok=True)
-    if path.exists() and read_result(path) != _settings(options):
-        raise SystemExit(f"{options.folder} is of {read_result(path)}: remove it, or name another --folder")
-    write_result(path, _settings(options))
+    path = folder / "settings.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    if path.exists() and read_result(path) != settings:
+        raise SystemExit(f"{folder} is of {read_result(path)}, not of {settings}: remove it, or name another --folder")
+    write_result(path, settings)
 
 
-def _settings(options: argparse.Namespace) -> dict[str, Any]:
-    return {name: getattr(options, name) for name in _SETTINGS}
+def _settings(options: argparse.Namespace, chosen: ChosenLanes) -> dict[str, Any]:
+    own = {name: getattr(options, name) for name in ("target", "draft", "form", "tokens", "prompts")}
+    return own | {"lanes": [lane.name for lane in chosen.lanes]}
 
 
 def _kept(folder: Path, schedules: Sequence[Schedule]) -> list[list[Run]]:
