@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from decoding.errors import ModelError
+
 if TYPE_CHECKING:
     from calibrate.prompts import EncodedPrompt, Prompt
     from runtime.models.tokenizer import Tokenizer
@@ -32,10 +34,17 @@ def encode(prompts: Sequence[Prompt], target_folder: str | Path) -> tuple[Encode
     """The first turn of each prompt, as token ids of the target.
 
     Raises:
+        ModelError: the target has random weights, and no tokenizer.
         ModelFormatError: the target's tokenizer is missing or damaged.
     """
     from runtime.models.tokenizer import Tokenizer
+    from runtime.storage.shape_folder import has_random_weights
 
+    if has_random_weights(Path(target_folder)):
+        raise ModelError(
+            f"{Path(target_folder).name} has random weights and reads no prompts: `mirrorsd calibrate` measures it, "
+            "`search` and `simulate` assume what it accepts (--acceptance), and `run` replays that (--rates, --replay)"
+        )
     return encode_with(Tokenizer.from_folder(Path(target_folder)), prompts)
 
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _STRIDE: Final = 7919
 """Prime, so that the ids of an arbitrary text visit the whole vocabulary."""
+_DRAFT_DEADLINE_S: Final = 20.0
+"""A lane of a large pair takes minutes to load again: it is not given up for a pause of the machine."""
 _PROMPT_LENGTH: Final = 128
 """Tokens of a prompt that nobody wrote."""
 
@@ -125,6 +127,7 @@ class ReplayingEngine(Engine):
             drafter_folder=folder_of(pair.drafter),
             exits_folder=folder_of(pair.exits),
             dtype=pair.dtype,
+            draft_deadline_s=_DRAFT_DEADLINE_S,
         )
         self._acceptance, self._vocab_size = acceptance, _vocab_size(pair)
         self._texts: dict[Schedule, list[ReplayedText]] = {}

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from calibrate.prompts import Prompt, bundled_prompts
-from decoding.errors import ModelFormatError
+from decoding.errors import ModelError, ModelFormatError
 from mirrorsd.model_pair import find_pair
 from mirrorsd.prompt_tokens import encode, num_tokens
 
@@ -22,6 +22,8 @@ def test_random_weights_have_no_tokenizer_and_no_prompt_is_empty(tmp_path, monke
     monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path))
     pair = find_pair("shape:smollm2-135m", drafter="none", heads=())
     assert num_tokens(PROMPTS, pair.target_folder) == (2, 1, 1)
+    with pytest.raises(ModelError, match=r"shape-smollm2-135m-\w+ has random weights and reads no prompts: .*--rates"):
+        encode(PROMPTS, pair.target_folder)
 
 
 def test_characters_tell_about_as_much_as_the_embedded_models_tokenizer(embedded_model_folder) -> None:
