@@ -19,6 +19,8 @@ from runtime.models.config import ModelConfig
 SPARE_BYTES: Final = 3_000_000_000
 """That lanes leave free, for whoever reads the files that weights are mapped from, and for this process."""
 EXIT_TOP_K, DRAFT_TOP_K = 4, 2
+LEAST_BYTES: Final = 1_000_000_000
+"""With less available the work ends."""
 _KEPT_BRANCHES: Final = 4
 """Memories of branches that a graph keeps, one for each of its requests (`runtime.backends.openvino.calls`)."""
 _STATUS: Final = {"VmHWM": "most_resident_bytes", "VmRSS": "resident_bytes", "RssAnon": "own_bytes"}
@@ -89,10 +91,17 @@ class MemoryWatch:
         self.start_bytes = self.least_bytes = available_bytes()
 
     def look(self) -> None:
-        """Now."""
+        """Now.
+
+        Raises:
+            SystemExit: next to none is left, since something else takes it; it is better to end than to be ended.
+        """
         now = available_bytes()
-        if now is not None and self.least_bytes is not None:
-            self.least_bytes = min(now, self.least_bytes)
+        if now is None or self.least_bytes is None:
+            return
+        self.least_bytes = min(now, self.least_bytes)
+        if now < LEAST_BYTES:
+            raise SystemExit(f"{gigabytes(now)} of memory are left; the same command goes on when there is more")
 
     def entry(self, engine: Engine, chosen: ChosenLanes) -> dict[str, Any]:
         """All of it, next to what was worked out before."""

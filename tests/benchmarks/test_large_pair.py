@@ -64,11 +64,22 @@ def test_where_no_lane_fits_nothing_is_loaded(lanes, pair, monkeypatch) -> None:
         lanes.lanes_that_fit(LANES, pair, 16, 28)
 
 
+def test_work_ends_before_there_is_no_memory_left(lanes, monkeypatch) -> None:
+    left = iter([20_000_000_000, 5_000_000_000, 9_000_000_000, 900_000_000])
+    monkeypatch.setattr(lanes, "available_bytes", lambda: next(left))
+    watch = lanes.MemoryWatch()
+    watch.look()
+    watch.look()
+    assert (watch.start_bytes, watch.least_bytes) == (20_000_000_000, 5_000_000_000)
+    with pytest.raises(SystemExit, match=r"0\.9 GB of memory are left; the same command goes on"):
+        watch.look()
+
+
 def test_a_lane_needs_both_models_and_all_branches_that_are_kept(lanes, pair) -> None:
     few, many = (lanes._need("openvino:CPU@0", pair, count, 28) for count in (8, 16))
     assert many.branches == 2 * few.branches
-    # measured: 9.5 GB of its own after all that calibration times
-    assert many.total == pytest.approx(9.4e9, rel=0.03)
+    # measured: 9.5 GB of its own after all parts that calibration times, 9.8 GB during its decodings
+    assert many.total == pytest.approx(9.65e9, rel=0.05)
 
 
 @pytest.mark.parametrize(
