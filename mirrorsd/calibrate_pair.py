@@ -12,7 +12,6 @@ from mirrorsd.model_pair import ModelPair, Progress, folder_of, name_of
 if TYPE_CHECKING:
     from calibrate.profiling.model_sizes import ModelSizes
     from calibrate.profiling.task import CalibrationTask
-    from calibrate.prompts import EncodedPrompt
     from hwprofiles.profile import Profile
     from runtime.engine import Engine
     from runtime.lanes.lane import LaneSpec
@@ -105,7 +104,6 @@ def exit_layers_of(sizes: ModelSizes) -> tuple[int, ...]:
     return sizes.exits.exit_layers if sizes.exits is not None else (sizes.config.num_layers // 2,)
 
 
-def contexts_of(prompts: Sequence[EncodedPrompt], max_new_tokens: int) -> tuple[int, int]:
-    """The fewest and the most cached tokens at which a round of these prompts can start."""
-    lengths = [len(prompt.ids) for prompt in prompts]
+def contexts_of(lengths: Sequence[int], max_new_tokens: int) -> tuple[int, int]:
+    """The fewest and the most cached tokens at which a round of prompts of so many tokens can start."""
     return max(0, min(lengths) - 1), max(lengths) + max_new_tokens

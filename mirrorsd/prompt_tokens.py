@@ -4,21 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from decoding.errors import ModelError
 
 if TYPE_CHECKING:
     from calibrate.prompts import EncodedPrompt, Prompt
     from runtime.models.tokenizer import Tokenizer
 
 
+_CHARACTERS_PER_TOKEN: Final = 3
+"""Of the prompts that ship, in the chat template of SmolLM2: 14,900 characters are 5,002 tokens."""
+
+
+def num_tokens(prompts: Sequence[Prompt], target_folder: str | Path) -> tuple[int, ...]:
+    """How long each prompt is for the target; for one with random weights, which has no tokenizer, by its characters.
+
+    Raises:
+        ModelFormatError: the tokenizer of a target that has weights is missing or damaged.
+    """
+    from runtime.storage.shape_folder import has_random_weights
+
+    if has_random_weights(Path(target_folder)):
+        return tuple(max(1, len(prompt.text) // _CHARACTERS_PER_TOKEN) for prompt in prompts)
+    return tuple(len(prompt.ids) for prompt in encode(prompts, target_folder))
+
+
 def encode(prompts: Sequence[Prompt], target_folder: str | Path) -> tuple[EncodedPrompt, ...]:
     """The first turn of each prompt, as token ids of the target.
 
     Raises:
+        ModelError: the target has random weights, and no tokenizer.
         ModelFormatError: the target's tokenizer is missing or damaged.
     """
     from runtime.models.tokenizer import Tokenizer
+    from runtime.storage.shape_folder import has_random_weights
 
+    if has_random_weights(Path(target_folder)):
+        raise ModelError(
+            f"{Path(target_folder).name} has random weights and reads no prompts: `mirrorsd calibrate` measures it, "
+            "`search` and `simulate` assume what it accepts (--acceptance), and `run` replays that (--rates, --replay)"
+        )
     return encode_with(Tokenizer.from_folder(Path(target_folder)), prompts)
 
 

@@ -151,7 +151,8 @@ class Demo:
 
         settings, progress = self._settings, self._stages.begin(CALIBRATE)
         progress("loading the models", 0.0)
-        contexts = contexts_of(self._encoded, settings.max_new_tokens)
+        lengths = [len(prompt.ids) for prompt in self._encoded]
+        contexts = contexts_of(lengths, settings.max_new_tokens)
         task = calibration_task(
             engine,
             settings.pair,

@@ -75,11 +75,13 @@ class DraftSize:
         layers: shape of the layers that have keys and values.
         num_outputs: ids that it may propose.
         weights: bytes, once loaded.
+        made: bytes of weights while they are loaded, before there is a text; 0 for no more than later.
     """
 
     layers: ModelConfig
     num_outputs: int
     weights: int
+    made: int = 0
 
 
 def num_parameters(config: ModelConfig) -> int:
@@ -89,25 +91,33 @@ def num_parameters(config: ModelConfig) -> int:
     norm = hidden * (2 if config.norm == "layer" else 1)
     layer = config.num_layer_parameters + 2 * norm + 2 * config.head_dim * config.qk_norm
     layer += head_width * config.attention_bias + hidden * config.attention_out_bias + (wide + hidden) * config.mlp_bias
-    tables = config.vocab_size * (1 if config.tie_embeddings else 2)
-    tables += config.max_position + 2 if config.positions == "learned" else 0
-    return config.num_layers * layer + tables * hidden + norm
+    return config.num_layers * layer + _table_parameters(config) + norm
 
 
-def weight_bytes(config: ModelConfig, dtype: Dtype) -> int:
+def weight_bytes(config: ModelConfig, dtype: Dtype, *, shares_random: bool = True) -> int:
     """Bytes of a decoder's parameters, and of its table of rotations in float32.
 
     Of matrices in int8 and int4 those are counted that graphs hold, next to the embedding, the head that they are made
-    of, and the matrices of queries, keys and values, which are joined in memory before they are rounded.
+    of, and the matrices of queries, keys and values, which are joined in memory before they are rounded. Of random
+    weights none of these takes any where they stay windows onto one block (`shares_random`, as a target's do).
     """
     tables = 2 * config.max_position * config.head_dim * 4
     if dtype not in ("int8", "int4"):
         return num_parameters(config) * ITEM_BYTES[dtype] + tables
-    joined = 0 if config.random_seed is not None else config.num_layers * prod(_layer_matrices(config)[0])
+    joined = config.num_layers * prod(_layer_matrices(config)[0])
     others = num_parameters(config) - config.num_layers * config.num_layer_parameters
+    if config.random_seed is not None:
+        joined, others = 0, others - (_table_parameters(config) if shares_random else 0)
     # the head costs most to round: it is int8 in both
     head = matrix_bytes(config.vocab_size, config.hidden_size, "int8")
     return _matrices_bytes(config, dtype) + head + (joined + others) * ITEM_BYTES[dtype] + tables
+
+
+def _table_parameters(config: ModelConfig) -> int:
+    """Of embedding, head and learned positions."""
+    rows = config.vocab_size * (1 if config.tie_embeddings else 2)
+    rows += config.max_position + 2 if config.positions == "learned" else 0
+    return rows * config.hidden_size
 
 
 def matrix_bytes(outputs: int, inputs: int, dtype: Dtype) -> int:
@@ -165,8 +175,10 @@ def memory_needed(
     if _is_compiled(schedule.draft_lane):
         branches *= 2  # calls over some of them are filled up
     text = keys_values_bytes(draft.layers, _held_slots(schedule.draft_lane, num_tokens + 2 * rows), dtype)
+    weights = draft.weights + _copies_bytes(schedule.draft_lane, draft.layers, dtype)
     own = LaneNeed(
-        weights=draft.weights + _copies_bytes(schedule.draft_lane, draft.layers, dtype),
+        # what is made first has gone when there are branches
+        weights=max(weights, draft.made - (1 + branches) * text),
         keys_values=text,
         branches=branches * text,
         working=_working_bytes(draft.layers, max(branches, 1), draft.num_outputs, num_tokens, dtype),
@@ -220,8 +232,9 @@ def draft_size(folder: Path, target: ModelConfig, dtype: Dtype, *, shares_lane: 
     if "speculators_model_type" not in raw and "architectures" in raw and "eagle3" not in str(raw).lower():
         config = ModelConfig.from_folder(folder)
         # random ones are all made before the first is rounded
-        made = weight_bytes(config, "bfloat16") if config.random_seed is not None and dtype != "float32" else 0
-        return DraftSize(layers=config, num_outputs=config.vocab_size, weights=max(made, weight_bytes(config, dtype)))
+        made = weight_bytes(config, "bfloat16") if config.random_seed is not None and dtype in ("int8", "int4") else 0
+        weights = weight_bytes(config, dtype, shares_random=False)
+        return DraftSize(layers=config, num_outputs=config.vocab_size, weights=weights, made=made)
     return _trained(folder, raw, target, dtype, shares_lane=shares_lane)
 
 

@@ -11,7 +11,7 @@ Models with random weights are run like this, with the acceptance of a record of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, count, islice
 
 from decoding.errors import ConfigError
@@ -39,6 +39,11 @@ class ReplayedText:
     def __post_init__(self) -> None:
         lengths = {len(self.text), len(self.drafted), len(self.in_draft), len(self.in_exit)}
         assert len(lengths) == 1, f"parts of a replayed text have lengths {sorted(lengths)}"
+
+    def cut(self, num_tokens: int) -> ReplayedText:
+        """Its first tokens, so many at most."""
+        parts = {name: getattr(self, name)[:num_tokens] for name in ("text", "drafted", "in_draft", "in_exit")}
+        return replace(self, **parts)
 
     def target_token(self, position: int, own: int) -> int:
         """What the target says at a place of prompt and text, in place of its own word."""

@@ -10,13 +10,17 @@ from hypothesis import strategies as st
 from decoding.errors import ConfigError
 from decoding.schedule import Schedule
 from decoding.trace import NOT_COMMITTED
-from mirrorsd.replayed_run import arbitrary_prompt, replayed_texts
+from mirrorsd.model_pair import ModelPair
+from mirrorsd.replayed_run import ReplayingEngine, arbitrary_prompt, replayed_texts
+from runtime.lanes import lane_set
+from runtime.lanes.lane import LaneSpec
+from runtime.models.model_folder import NamedFolder
 from runtime.storage.shape_folder import save_shape
 from sim.acceptance.acceptance_model import DrawnAcceptance
 from sim.cost.cost_model import ConstantCost, PartKind
 from sim.world import simulate
 from tests.planner.synthetic import VOCABULARY, acceptance_record, machine
-from tests.runtime.thread_lanes import thread_engine
+from tests.runtime.thread_lanes import ThreadLane, thread_engine
 
 SHAPE = {
     "architectures": ["LlamaForCausalLM"],
@@ -166,3 +170,37 @@ def test_a_text_that_does_not_fit_is_refused(engine) -> None:
     beyond = replace(text, text=(VOCABULARY, *text.text[1:]))
     with pytest.raises(ConfigError, match="tokens outside of the target's 0..999"):
         engine.replay(asked, [1] * text.prompt_length, beyond)
+
+
+@pytest.fixture
+def replaying(folders, monkeypatch):
+    """An engine that knows the record's prompts."""
+    monkeypatch.setattr(lane_set, "Lane", ThreadLane)
+    draft = NamedFolder("draft", folders[1])
+    pair = ModelPair(target="target", target_folder=folders[0], drafter=draft, exits=None, dtype="bfloat16")
+    with ReplayingEngine(pair, [LaneSpec(name="big"), LaneSpec(name="small")], RECORD) as engine:
+        yield engine
+
+
+@pytest.mark.parametrize("name", ["speculative", "mirror from the exit"])
+def test_an_engine_that_knows_prompts_replays_them_by_any_schedule(replaying, name) -> None:
+    asked = Schedule(**SCHEDULES[name], num_speculative_tokens=2, target_lane="target", draft_lane="draft")
+    simulated = simulate(asked, machine(), RECORD, costs=COSTS)
+    here = asked.model_copy(update={"target_lane": "big", "draft_lane": "small"})
+    assert [prompt.name for prompt in replaying.prompts] == [prompt.name for prompt in RECORD.prompts]
+    for prompt, recorded, trace in zip(replaying.prompts, RECORD.prompts, simulated, strict=True):
+        made = replaying.generate(here, prompt.ids, max_new_tokens=40)
+        assert rounds(made.trace) == rounds(trace)
+        assert made.tokens == tuple(recorded.text.tolist())
+        assert "replayed acceptance" in made.label
+
+
+def test_an_engine_that_knows_prompts_cuts_their_texts_and_decodes_others_itself(replaying) -> None:
+    plain = Schedule(method="autoregressive", target_lane="big")
+    first, second = replaying.prompts
+    assert first.ids != second.ids
+    made = replaying.generate(plain, first.ids, max_new_tokens=5)
+    assert made.tokens == tuple(RECORD.prompts[0].text[:5].tolist())
+    own = replaying.generate(plain, arbitrary_prompt(len(first.ids), VOCABULARY), max_new_tokens=5, eos_token_ids=())
+    assert own.label == "random weights"
+    assert len(own.tokens) == 5

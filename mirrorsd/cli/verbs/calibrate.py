@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from hwprofiles.profile import Profile
     from mirrorsd.model_pair import ModelPair
 
+_RATE = 0.6
+"""An acceptance to go on with where none can be recorded."""
+
 EXAMPLE = "mirrorsd calibrate --quick --out profile.yaml"
 
 
@@ -58,13 +61,14 @@ def calibrate(
     from mirrorsd.calibrate_pair import calibrate as measure
     from mirrorsd.calibrate_pair import contexts_of
     from mirrorsd.lane_choice import chosen_lanes
-    from mirrorsd.prompt_tokens import encode
+    from mirrorsd.prompt_tokens import num_tokens
+    from runtime.storage.shape_folder import has_random_weights
 
     wanted = options.chosen_prompts(prompts)
     names = options.ModelNames(target, drafter, exits, heads, dtype)
     with telling_what_was_saved([]), task("Calibrating") as report, watching_others() as others:
         pair = names.find(report)
-        contexts = contexts_of(encode(wanted, pair.target_folder), max_new_tokens)
+        contexts = contexts_of(num_tokens(wanted, pair.target_folder), max_new_tokens)
         profile = measure(
             pair,
             out,
@@ -79,7 +83,10 @@ def calibrate(
     if write_json({"path": str(out), "profile": profile.model_dump(mode="json", exclude_defaults=True)}, json):
         show(_in_words(profile, out))
         given = () if prompts is None else ("--prompts", prompts)
-        say_next("record", *names.words, *_device_of(profile, pair), *given, "--out", "record.npz")
+        if has_random_weights(pair.target_folder):
+            say_next("search", "--profile", out, "--acceptance", _RATE, "--out", "best.yaml")
+        else:
+            say_next("record", *names.words, *_device_of(profile, pair), *given, "--out", "record.npz")
 
 
 def _device_of(profile: Profile, pair: ModelPair) -> tuple[str, ...]:

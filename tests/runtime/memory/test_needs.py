@@ -1,5 +1,6 @@
 """What is worked out before loading is what is taken: parameters, caches and branches, to the byte."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -25,7 +26,10 @@ from runtime.memory.needs import (
 )
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder
+from runtime.models.hf_config import MARK
 from runtime.models.kv_cache import KVCache
+from runtime.models.weights import load_decoder
+from runtime.storage.shape_folder import save_shape
 from tests.tiny_models import OPT, tiny_config
 
 SHAPES = {
@@ -96,13 +100,33 @@ def test_rounded_weights_are_those_of_the_graphs(name, form, tmp_path, monkeypat
     left = sum(parameter.nbytes for parameter in decoder.parameters() if not parameter.is_meta)
     tables = 2 * config.max_position * config.head_dim * 4
     assert weight_bytes(config, form) == graphs + left + joined + tables
-    assert weight_bytes(replace(config, random_seed=0), form) == graphs + left + tables
+    assert weight_bytes(replace(config, random_seed=0), form, shares_random=False) == graphs + left + tables
+
+
+@pytest.mark.parametrize("raw", [QWEN3_8B | {"tie_word_embeddings": False}, QWEN3_8B, OPT_66B])
+@pytest.mark.parametrize("form", ["int8", "int4"])
+def test_random_weights_take_no_more_than_the_graphs_and_blocks_that_all_matrices_share(
+    raw, form, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
+    small = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 8, "vocab_size": 211}
+    folder = save_shape(raw | small | {"intermediate_size": 192, "ffn_dim": 192}, "small", source="small")
+    config = ModelConfig.from_folder(folder)
+    decoder = load_decoder(folder, dtype=torch.bfloat16, shares_random=True)
+    matrices = [one for one in decoder.parameters() if one.dim() == 2]
+    assert len({one.untyped_storage().data_ptr() for one in matrices}) == len({one.shape[1] for one in matrices})
+    vectors = sum(one.nbytes for one in decoder.parameters() if one.dim() == 1)
+    head = packed(decoder.lm_head.weight, "int8", torch.bfloat16).num_bytes
+    layers = LayersTaken(decoder, form, torch.bfloat16)
+    graphs = sum(layers[index].num_bytes for index in range(config.num_layers))
+    tables = sum(buffer.nbytes for buffer in decoder.buffers())
+    assert weight_bytes(config, form) == graphs + head + vectors + tables
 
 
 def test_a_model_of_8_billion_weights_fits_where_it_does_in_16_bits_not() -> None:
     config = replace(ModelConfig.from_hf(QWEN3_8B), random_seed=0)
     sizes = {form: weight_bytes(config, form) / 1e9 for form in ("bfloat16", "int8", "int4")}
-    assert sizes == pytest.approx({"bfloat16": 16.42, "int8": 10.12, "int4": 6.83}, abs=0.05)
+    assert sizes == pytest.approx({"bfloat16": 16.42, "int8": 7.63, "int4": 4.35}, abs=0.05)
 
 
 def test_parameters_of_models_that_people_know() -> None:
@@ -184,6 +208,25 @@ def test_what_drafts_without_weights_takes_nothing(tmp_path) -> None:
     size = draft_size(tmp_path, tiny_config(), "float32", shares_lane=False)
     assert size.weights == 0
     assert keys_values_bytes(size.layers, 100, "float32") == 0
+
+
+def test_random_weights_of_a_draft_are_made_before_they_are_rounded_and_gone_before_there_are_branches(
+    tmp_path,
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(QWEN3_8B | {MARK: 0}))
+    config = ModelConfig.from_folder(tmp_path)
+    size = draft_size(tmp_path, config, "int4", shares_lane=False)
+    assert size.made == weight_bytes(config, "bfloat16") > size.weights > weight_bytes(config, "int4")
+    assert draft_size(tmp_path, config, "bfloat16", shares_lane=False).made == 0
+
+    def need(num_roots):
+        schedule = MIRROR.model_copy(update={"exit_top_k": num_roots})
+        return memory_needed(config, schedule, dtype="int4", num_tokens=70, draft=size)["small"]
+
+    few, many = need(1), need(256)
+    assert few.weights + few.keys_values + few.branches == size.made
+    assert many.weights == size.weights
+    assert many.keys_values + many.branches > size.made - size.weights
 
 
 def test_needs_add_up() -> None:

@@ -99,3 +99,23 @@ def test_what_is_no_draft_is_refused_before_anything_is_measured(mirrorsd, tiny_
     result = mirrorsd("calibrate", *words)
     assert result.exit_code == 2
     assert "is not a draft model" in result.stderr
+
+
+def test_a_shape_is_calibrated_by_its_name_and_its_acceptance_is_assumed_next(
+    mirrorsd, prompt_file, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
+    asked = []
+
+    def measure(_pair, _path, **options):
+        asked.append(options["contexts"])
+        return machine()
+
+    monkeypatch.setattr("mirrorsd.calibrate_pair.calibrate", measure)
+    models = ("--target", "shape:smollm2-360m", "--drafter", "shape:smollm2-135m", "--heads", "none")
+    sizes = ("--prompts", prompt_file("x" * 30, "x" * 90), "--max-new-tokens", 20)
+    result = mirrorsd("calibrate", *models, *sizes, "--out", tmp_path / "profile.yaml")
+    assert result.exit_code == 0, result.stderr
+    assert asked == [(9, 50)]
+    assert "Next: mirrorsd search --profile" in result.stderr
+    assert "--acceptance 0.6" in result.stderr

@@ -1,0 +1,303 @@
+"""A target of a size that people use, end to end: calibrated, predicted, run for real, and compared.
+
+    python benchmarks/large_pair.py                          Qwen3-8B with Qwen3-0.6B, both in int4: 35 minutes
+    python benchmarks/large_pair.py --target shape:smollm2-360m --draft shape:smollm2-135m --minutes 1
+
+The models have random weights and the shapes of those that are named: times are those of such models, texts mean
+nothing. What is accepted is assumed, by the rates that `mirrorsd plan` assumes, and the runs replay it. Compiled lanes
+are calibrated, as many of them as fit in memory with both models; a handful of schedules is predicted, and run in turn
+on every prompt with anchors of the machine's speed around the runs and in them, as `mirrorsd demo` does.
+
+After every prompt benchmarks/results/large-pair.json is written anew, so that Ctrl-C keeps what is there; `--folder`
+(out/large-pair) keeps profile and runs, and the same command goes on after them. Nothing else should run on the
+machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from _common import RESULTS, arguments, formats, measured_pair, read_result, write_result
+from _large_lanes import ChosenLanes, MemoryWatch, lanes_that_fit, schedules_of
+
+from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule
+from hwprofiles.other_use import OtherUse
+from hwprofiles.profile import Profile, load_profile
+from mirrorsd.calibrate_pair import calibration_task
+from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs, ratio_entry
+from mirrorsd.compare.outcome import accuracy_entry, changed_slowdowns, lost_lanes, platform_entry, schedule_entries
+from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
+from mirrorsd.compare.runs import Measured, Run
+from mirrorsd.compare.runs_file import load_runs, save_runs
+from mirrorsd.compare.trace_file import load_traces, save_traces
+from mirrorsd.lane_choice import chosen_lanes
+from mirrorsd.model_pair import ModelPair, find_pair
+from mirrorsd.replayed_run import ReplayingEngine
+from mirrorsd.simulation import in_words, make_plan
+from planner.plan import Plan
+from planner.platform_plan.default_acceptance import ALTERNATIVES, COVERAGE, default_rates, mean_rate
+from planner.search.search import rank
+from planner.search.space import SearchSpace
+from runtime.models.config import ModelConfig
+from runtime.wire.operations import Measure
+from sim.acceptance.assumed import Bernoulli
+from sim.acceptance.rates import Texts
+
+RESULT: Final = RESULTS / "large-pair.json"
+DEVICE: Final = "openvino:CPU"
+WINDOWS: Final = (2, 4)
+LIMITS: Final = {"median_error_at_anchor": 0.04, "worst_error_at_anchor": 0.10}
+"""Of times at the anchors' speed, absolute and relative."""
+_PROMPT_LENGTH: Final = 16
+_NUM_BRANCHES: Final = 16
+"""Of a round, at most: calibration times a step of so many rows in any case."""
+_DIGITS: Final = 6
+
+
+class Session(NamedTuple):
+    """One way through: what is known so far."""
+
+    options: argparse.Namespace
+    pair: ModelPair
+    chosen: ChosenLanes
+    record: AcceptanceRecord
+    memory: MemoryWatch
+    others: OtherUse
+    seconds: dict[str, float]
+    start_s: float
+
+    def say(self, step: str) -> None:
+        """What is under way."""
+        self.memory.look()
+        print(f"{time.monotonic() - self.start_s:6.0f} s  {step}", file=sys.stderr, flush=True)
+
+    def timed(self, name: str, work: Callable[[], Any]) -> Any:
+        """What some work gives; how long it takes is kept."""
+        start_s = time.monotonic()
+        found = work()
+        self.seconds[name] = time.monotonic() - start_s
+        return found
+
+
+def main() -> None:
+    """Go the whole way, or go on with it."""
+    options = _options()
+    memory, others, start_s = MemoryWatch(), OtherUse(), time.monotonic()
+    pair = find_pair(options.target, drafter=options.draft, heads=(), dtype=options.form)
+    chosen = _chosen(pair, options)
+    exit_layer = ModelConfig.from_folder(pair.target_folder).num_layers // 2
+    session = Session(
+        options=options,
+        pair=pair,
+        chosen=chosen,
+        record=assumed_record(exit_layer, num_texts=options.prompts, num_tokens=options.tokens),
+        memory=memory,
+        others=others,
+        seconds={},
+        start_s=start_s,
+    )
+    _require_same_settings(options.folder, _settings(options, chosen))
+    session.say(f"lanes {', '.join(lane.name for lane in chosen.lanes)}; left out: {chosen.left_out or 'none'}")
+    with ReplayingEngine(pair, chosen.lanes, session.record) as engine:
+        session.timed("preparing", lambda: prepare(session, engine))
+        profile = session.timed("calibrating", lambda: calibrated(session, engine))
+        session.say("predicting")
+        plan = make_plan(SearchSpace(), profile, session.record)
+        run_and_write(session, engine, plan, schedules_of(chosen.lanes, exit_layer, WINDOWS))
+
+
+def assumed_record(exit_layer: int, *, num_texts: int, num_tokens: int) -> AcceptanceRecord:
+    """Texts drawn from the mean of the rates that `mirrorsd plan` assumes, with an exit halfway."""
+    rate = mean_rate(default_rates(2))
+    texts = Texts(num_texts=num_texts, num_tokens=num_tokens, prompt_length=_PROMPT_LENGTH)
+    coverage = {exit_layer: tuple(COVERAGE[0.5])}
+    return Bernoulli(round(rate, 2), texts=texts, alternative_rates=ALTERNATIVES, exit_coverage=coverage).record
+
+
+def prepare(session: Session, engine: ReplayingEngine) -> None:
+    """Make the weights, load them on all lanes at once, and compile what calibration would wait for.
+
+    The draft first, whose weights take most before they are rounded. The target's graphs are cut at the exit before any
+    other is compiled: so each is compiled once.
+    """
+    session.say("making, loading and compiling the models")
+    task = _task(session, engine)
+
+    def ready(lane: str) -> None:
+        engine.load_target(lane)
+        engine.load_draft(lane)
+        cells = [cell.measurement for cell in task.lane_parts.cells(lane)]
+        for one in sorted(cells, key=lambda cell: (not cell.part.startswith("draft"), cell.part != "exit")):
+            engine.lane(lane).request(Measure(measurement=replace(one, repeats=1, warm_up=0))).result()
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(ready, [lane.name for lane in session.chosen.lanes]))
+
+
+def calibrated(session: Session, engine: ReplayingEngine) -> Profile:
+    """The profile of these lanes, from the folder if it is there."""
+    path = session.options.folder / "profile.yaml"
+    if path.exists():
+        session.say(f"profile from {path}")
+        return load_profile(path)
+    from calibrate.profiling.calibration import calibrate
+
+    def report(step: str, share: float, /) -> None:
+        session.say(f"calibrating, {share:.0%}: {step}")
+
+    return calibrate(engine, _task(session, engine), report).save(path)
+
+
+def run_and_write(session: Session, engine: ReplayingEngine, plan: Plan, schedules: Sequence[Schedule]) -> None:
+    """Run the schedules on one prompt after the other, and write the result after each."""
+    candidates = {one.schedule: one for one in rank(schedules, plan.profile, plan.record).candidates}
+    rows = _kept(session.options.folder, schedules)
+    num_before = len(rows[0])
+    while True:
+        if rows[0]:
+            measured = Measured(runs=tuple(map(tuple, rows)))
+            _keep(measured, session.options.folder)
+            judged = judge_runs([candidates[schedule] for schedule in schedules], measured, plan)
+            content = result(session, engine, plan, judged, num_before)
+            write_result(session.options.out, content)
+            session.say(f"{measured.num_prompts} prompts: {content['accuracy']}")
+        if len(rows[0]) >= len(engine.prompts):
+            return
+        place = len(rows[0])
+        order = [*schedules[place % len(schedules) :], *schedules[: place % len(schedules)]]
+        made = run_in_turn(
+            engine,
+            order,
+            engine.prompts[place : place + 1],
+            anchors_of(engine, plan.profile),
+            max_new_tokens=session.options.tokens,
+            progress=lambda step, _share: session.say(f"prompt {place + 1}, {step}"),  # noqa: B023
+        )
+        by_schedule = dict(zip(order, made.runs, strict=True))
+        for schedule, row in zip(schedules, rows, strict=True):
+            row.extend(by_schedule[schedule])
+
+
+def result(
+    session: Session, engine: ReplayingEngine, plan: Plan, judged: JudgedRuns, num_before: int
+) -> dict[str, Any]:
+    """The content of the result file."""
+    options, profile, used = session.options, plan.profile, session.others.so_far()
+    accuracy = accuracy_entry(judged.comparisons)
+    labels = {run.trace.label for row in judged.measured.runs for run in row}
+    return {
+        "label": f"{', '.join(sorted(labels))}. {in_words(plan.record)}",
+        "platform": platform_entry(profile.host, session.pair) | {"drafter": options.draft},
+        "measured": measured_pair(session.pair),
+        "formats": formats(),
+        "settings": _settings(options, session.chosen) | {"minutes": options.minutes, "prompt_length": _PROMPT_LENGTH},
+        "num_prompts": judged.measured.num_prompts,
+        "num_prompts_of_an_earlier_session": num_before,
+        "num_runs": sum(map(len, judged.measured.runs)),
+        "seconds": {name: round(taken, 1) for name, taken in session.seconds.items()}
+        | {"calibration": profile.calibration_s, "all": round(time.monotonic() - session.start_s, 1)},
+        "busy": None if used is None else used.share,
+        "memory": session.memory.entry(engine, session.chosen),
+        "accuracy": accuracy,
+        "limits": LIMITS,
+        "is_within_limits": all(accuracy[name] <= most for name, most in LIMITS.items()),
+        "pays": judged.verdict.pays,
+        "speedup": ratio_entry(judged.verdict.speedup),
+        "verdict_measured": judged.verdict.text,
+        "verdict_predicted": plan.verdict.text,
+        "notes": [*lost_lanes(judged), *changed_slowdowns(judged, profile), *profile.notes],
+        "schedules": [
+            entry | {"runs": [_raw(run) for run in runs]}
+            for entry, runs in zip(schedule_entries(judged), judged.measured.runs, strict=True)
+        ],
+    }
+
+
+def _raw(run: Run) -> dict[str, Any]:
+    """All that was timed of a run, in seconds."""
+    return {
+        "decode_s": round(run.trace.decode_s, _DIGITS),
+        "prefill_s": round(run.trace.prefill_s, _DIGITS),
+        "committed": " ".join(str(entry.num_committed) for entry in run.trace.rounds),
+        "anchors_alone_s": {lane: _in_a_line(taken) for lane, taken in run.anchors.alone.items()},
+        "anchors_at_once_s": [_in_a_line(pair) for pair in run.anchors.shared],
+    }
+
+
+def _in_a_line(seconds: Sequence[float]) -> str:
+    return " ".join(f"{one:.{_DIGITS}f}" for one in seconds)
+
+
+def _task(session: Session, engine: ReplayingEngine) -> Any:
+    contexts = (_PROMPT_LENGTH - 1, _PROMPT_LENGTH + session.options.tokens)
+    return calibration_task(
+        engine,
+        session.pair,
+        session.chosen.lanes,
+        contexts=contexts,
+        max_window=max(WINDOWS),
+        max_branches=_NUM_BRANCHES,
+        quick=True,
+        time_s=60 * session.options.minutes,
+    )
+
+
+def _chosen(pair: ModelPair, options: argparse.Namespace) -> ChosenLanes:
+    lanes = chosen_lanes(None if options.lanes else DEVICE, options.lanes, pair)
+    found = lanes_that_fit(lanes, pair, _NUM_BRANCHES, _PROMPT_LENGTH + options.tokens)
+    if options.lanes and found.left_out:
+        raise SystemExit(f"these lanes do not fit; without {found.left_out}")
+    return found
+
+
+def _require_same_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Go on with nothing that was made for something else."""
+    path = folder / "settings.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    if path.exists() and read_result(path) != settings:
+        raise SystemExit(f"{folder} is of {read_result(path)}, not of {settings}: remove it, or name another --folder")
+    write_result(path, settings)
+
+
+def _settings(options: argparse.Namespace, chosen: ChosenLanes) -> dict[str, Any]:
+    own = {name: getattr(options, name) for name in ("target", "draft", "form", "tokens", "prompts")}
+    return own | {"lanes": [lane.name for lane in chosen.lanes]}
+
+
+def _kept(folder: Path, schedules: Sequence[Schedule]) -> list[list[Run]]:
+    """Runs of an earlier session by schedule, none to begin with."""
+    if not (folder / "runs.json.gz").exists():
+        return [[] for _ in schedules]
+    measured = load_runs(folder / "runs.json.gz", load_traces(folder / "traces.json.gz"))
+    return [list(row) for row in measured.runs]
+
+
+def _keep(measured: Measured, folder: Path) -> None:
+    save_traces(measured.traces, folder / "traces.json.gz")
+    save_runs(measured, folder / "runs.json.gz")
+
+
+def _options() -> argparse.Namespace:
+    parser = arguments(__doc__)
+    parser.add_argument("--target", default="shape:qwen3-8b")
+    parser.add_argument("--draft", default="shape:qwen3-0.6b")
+    parser.add_argument("--form", default="int4", choices=["int4", "int8", "bfloat16"], help="of all weights")
+    parser.add_argument("--lanes", help="in place of all compiled ones that fit, separated by commas")
+    parser.add_argument("--minutes", type=float, default=15.0, help="of calibration")
+    parser.add_argument("--tokens", type=int, default=12, help="new ones of every prompt")
+    parser.add_argument("--prompts", type=int, default=8)
+    parser.add_argument("--folder", type=Path, default=Path("out/large-pair"))
+    parser.add_argument("--out", type=Path, default=RESULT)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
