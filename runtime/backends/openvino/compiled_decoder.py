@@ -71,8 +71,9 @@ class OpenVinoBackend:
 
     def new_branches(self, num_branches: int) -> StaticBranches:
         """Room for branches of a text."""
-        most = self._bucket(num_branches) if num_branches else 0
-        return StaticBranches(self.config, num_branches, self._kept_dtype, room=num_branches + most)
+        filled_up = self._floor - 1 if self._limits.has_open_sizes else self._bucket(max(1, num_branches))
+        room = num_branches + filled_up if num_branches else 0
+        return StaticBranches(self.config, num_branches, self._kept_dtype, room=room)
 
     def prepare(self, plan: Plan) -> None:
         """Compile, or read, the graphs of a sequence.
