@@ -172,7 +172,7 @@ def memory_needed(
     if draft is None or schedule.draft_lane is None:
         return needs
     branches = sum(schedule.draft_roots_per_row) + sum(schedule.exit_roots_per_row)
-    if _is_compiled(schedule.draft_lane):
+    if _is_compiled(schedule.draft_lane) and not _has_open_sizes(schedule.draft_lane):
         branches *= 2  # calls over some of them are filled up
     text = keys_values_bytes(draft.layers, _held_slots(schedule.draft_lane, num_tokens + 2 * rows), dtype)
     weights = draft.weights + _copies_bytes(schedule.draft_lane, draft.layers, dtype)
@@ -195,13 +195,15 @@ def _held_slots(lane: str, num_slots: int) -> int:
 
 def _copies_bytes(lane: str, config: ModelConfig, dtype: Dtype) -> int:
     """Bytes of copies of graphs, where lanes have open ones."""
-    return (
-        copies_bytes(_matrices_bytes(config, dtype)) if lane.startswith(f"{OPENVINO}CPU") and config.num_layers else 0
-    )
+    return copies_bytes(_matrices_bytes(config, dtype)) if _has_open_sizes(lane) and config.num_layers else 0
 
 
 def _is_compiled(lane: str) -> bool:
     return lane.startswith(OPENVINO)
+
+
+def _has_open_sizes(lane: str) -> bool:
+    return lane.startswith(f"{OPENVINO}CPU")
 
 
 def on_ranks(need: LaneNeed, num_ranks: int, target: ModelConfig, dtype: Dtype) -> LaneNeed:

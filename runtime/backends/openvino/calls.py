@@ -48,6 +48,10 @@ class RowInputs:
 
         self._filled: Rows | None = None
 
+    def forget(self) -> None:
+        """Let go of the rows that were put in last."""
+        self._filled = None
+
     def fill(self, x_BTD: Tensor, rotation: Callable[[], Rotation], rows: Rows) -> None:
         """Put rows of some texts in, fewer than there is memory for or as many.
 
@@ -84,6 +88,10 @@ class SegmentCall:
                 bound.request.set_tensor(name, tensor)
             bound.inputs = inputs
         _run(bound.request)
+
+    def forget_branches(self) -> None:
+        """Let go of the memory of several texts: those that come now have their own."""
+        self._requests = OrderedDict((key, one) for key, one in self._requests.items() if key[-1] == 1)
 
     def _bound(self, rows: Rows, num_texts: int) -> _BoundRequest:
         """The request that knows where the keys of these texts are."""

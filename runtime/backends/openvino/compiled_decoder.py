@@ -70,7 +70,8 @@ class OpenVinoBackend:
         return StaticText(self.config, self._kept_dtype)
 
     def new_branches(self, num_branches: int) -> StaticBranches:
-        """Room for branches of a text."""
+        """Room for branches of a text, in place of those before."""
+        self._graphs.forget_branches()
         filled_up = self._floor - 1 if self._limits.has_open_sizes else self._bucket(max(1, num_branches))
         room = num_branches + filled_up if num_branches else 0
         return StaticBranches(self.config, num_branches, self._kept_dtype, room=room)

@@ -87,6 +87,13 @@ class LayerGraphs:
             for layer in range(key.shape.start, key.shape.stop):
                 self._layers[layer].give_back()
 
+    def forget_branches(self) -> None:
+        """Let go of the memory of branches that others are to follow."""
+        for call in self._calls.values():
+            call.forget_branches()
+        for inputs in self._inputs.values():
+            inputs.forget()
+
     def _keys(self, segment: Segment, inputs: RowInputs) -> Iterable[GraphKey]:
         """The graphs of a segment, first to last."""
         self.cut([segment])

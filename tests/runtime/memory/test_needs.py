@@ -235,18 +235,21 @@ def test_needs_add_up() -> None:
     assert (one + other).total == 21
 
 
-def test_a_compiled_lane_holds_every_buffer_that_a_text_passed_through_and_room_for_calls_that_are_filled_up() -> None:
-    lanes = {"target_lane": "openvino:CPU@0", "draft_lane": "openvino:CPU@1"}
+def test_a_compiled_lane_holds_every_buffer_that_a_text_passed_through_and_room_where_calls_are_filled_up() -> None:
     config = tiny_config(num_layers=2)
     draft = DraftSize(layers=config, num_outputs=61, weights=1000)
-    needs = memory_needed(config, MIRROR.model_copy(update=lanes), dtype="bfloat16", num_tokens=300, draft=draft)
+    needs = {}
+    for lane in ("openvino:CPU@1", "openvino:NPU"):
+        schedule = MIRROR.model_copy(update={"target_lane": "openvino:CPU@0", "draft_lane": lane})
+        needs |= memory_needed(config, schedule, dtype="bfloat16", num_tokens=300, draft=draft)
     text = StaticText(config, torch.bfloat16)
     text.start(300)
     for length in (100, 200, 300):
         text.slots(length)
     held = sum(buffer.nbytes for buffer in text.memory._buffers.values())
     assert needs["openvino:CPU@0"].keys_values == needs["openvino:CPU@1"].keys_values == held
-    assert needs["openvino:CPU@1"].branches == 2 * num_roots(MIRROR) * held
+    assert needs["openvino:CPU@1"].branches == num_roots(MIRROR) * held
+    assert needs["openvino:NPU"].branches == 2 * num_roots(MIRROR) * held
 
 
 def test_a_compiled_lane_holds_copies_of_a_small_decoders_graphs() -> None:
