@@ -1,5 +1,7 @@
 """Compiled lanes: every schedule's text is that of plain decoding in the same lane, to the last token."""
 
+from dataclasses import replace
+
 import pytest
 
 from decoding.errors import LaneError
@@ -150,12 +152,13 @@ def test_work_aside_in_every_rest_leaves_the_text_as_it_is(engine_and_drafts) ->
     def at_rest() -> None:
         for lane in (TARGET, DRAFT):
             rests.extend(engine.load_target(lane).measure(anchor))
+        rests.extend(engine.load_draft(DRAFT, schedule.drafter).measure(replace(anchor, part="draft_step")))
 
     expected = engine.generate(schedule, PROMPT, max_new_tokens=40, eos_token_ids=())
     found = engine.generate(schedule, PROMPT, max_new_tokens=40, eos_token_ids=(), listener=Listener(at_rest=at_rest))
     assert found.tokens == expected.tokens
     assert [one.outcome for one in found.trace.rounds] == [one.outcome for one in expected.trace.rounds]
-    assert len(rests) == 2 * len(found.trace.rounds)
+    assert len(rests) == 3 * len(found.trace.rounds)
 
 
 def test_a_draft_that_dies_over_its_preparation_leaves_the_text_as_it_is(engine_and_drafts, monkeypatch) -> None:

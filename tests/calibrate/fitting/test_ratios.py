@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.fitting.ratios import NORMAL_90, Ratio, among, estimate, noise_of, trimmed_mean
+from calibrate.fitting.ratios import NORMAL_90, Ratio, among, estimate, mean_pace, noise_of, trimmed_mean
 
 SECONDS = st.floats(1e-4, 10.0)
 RATIOS = st.lists(st.builds(Ratio, st.floats(0.9, 1.1), st.floats(0.01, 0.3)), min_size=1, max_size=9)
@@ -120,3 +120,8 @@ def test_of_few_values_nothing_is_left_out(values: list[float]) -> None:
 def test_of_many_the_ends_are_left_out() -> None:
     assert trimmed_mean([*[1.0] * 38, 1e9, 0.0]) == 1.0
     assert trimmed_mean([0.0, 1.0, 2.0, 1e9], share=0.25) == 1.5
+
+
+def test_an_anchor_in_which_the_machine_stood_still_counts_as_two() -> None:
+    assert mean_pace([1.0, 1.0, 1.0, 50.0]) == mean_pace([1.0, 1.0, 1.0, 2.0]) == 1.25
+    assert mean_pace([1.0, 1.9]) == 1.45, "a lane that changes its speed is no lane that stands still"

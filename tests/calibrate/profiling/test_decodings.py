@@ -253,6 +253,23 @@ def test_a_machine_that_was_slower_all_the_time_changes_no_level(schedule: Sched
     assert found == (pytest.approx(1.04), 0.03)
 
 
+def test_steps_of_a_draft_model_are_compared_with_its_own_anchors_where_calibration_had_some() -> None:
+    """Its anchors took 1.5 times as long around this run as in calibration, and those of the target no longer."""
+    run, profile = run_of(SPECULATIVE, step_in_run=1.2)
+    known = with_step_anchor(profile, 2e-3)
+    slower = replace(run, anchors=replace(run.anchors, steps=(3e-3, 3e-3)))
+    step = (Work.ROLLOUT_STEP,)
+    assert value_of(level(slower, "cpu1", step, known)) == pytest.approx(1.2 / 1.5)
+    assert value_of(level(slower, "cpu1", step, profile)) == pytest.approx(1.2)
+    assert value_of(level(run, "cpu1", step, known)) == pytest.approx(1.2)
+    assert level(slower, "cpu0", (Work.VERIFY,), known) == level(run, "cpu0", (Work.VERIFY,), profile)
+
+
+def with_step_anchor(profile: Profile, seconds: float) -> Profile:
+    own = {"step_anchor": Anchor(context=50, seconds=seconds)}
+    return profile.model_copy(update={"lanes": tuple(lane.model_copy(update=own) for lane in profile.lanes)})
+
+
 def test_a_machine_that_changed_meanwhile_leaves_a_doubt() -> None:
     run, profile = run_of(PLAIN)
     before_s = run.anchors.alone["cpu0"][0]

@@ -56,6 +56,20 @@ def test_lanes_at_work_at_once_have_anchors_at_once_as_often_as_alone() -> None:
     assert {one.lanes for one in anchors.shared} == {("cpu0", "cpu1")}
 
 
+@pytest.mark.parametrize(("schedule", "lane"), [(SPLIT, "cpu1"), (POOLED, "cpu0"), (MIRROR, "cpu1")])
+def test_a_draft_model_has_anchors_of_its_own_with_every_other_and_none_before_it_is_loaded(schedule, lane) -> None:
+    found, anchors, _ = taken(schedule, rests=8, round_s=0.2)
+    assert [one.seconds for one in anchors.steps] == list(found.steps)
+    assert {one.lane for one in anchors.steps} == {lane}
+    assert len(found.steps) == 8 + 1
+    assert anchors.steps[0].at_s > 0.2, "another drafter may be loaded before the sequence"
+
+
+def test_nobody_else_has_any() -> None:
+    head = SPLIT.model_copy(update={"method": "medusa", "tree_size": 2, "drafter": "a head"})
+    assert [taken(schedule, rests=4, round_s=0.2)[0].steps for schedule in (PLAIN, head)] == [(), ()]
+
+
 def test_short_rounds_do_not_rest_every_time() -> None:
     found, _, _ = taken(PLAIN, rests=100, round_s=0.01)
     assert 2 + 5 <= len(found.alone["cpu0"]) <= 2 + 9, "a second, and an anchor every 0.12 s"

@@ -18,11 +18,12 @@ PREDICTION = predict(SPLIT, PROFILE, RECORD)
 paces = st.floats(0.2, 5.0)
 
 
-def paced(schedule=SPLIT, prediction=PREDICTION, *, shared=(), profile=PROFILE, **factors):
-    """The pace of a run whose anchors took so many times what is expected of them alone."""
+def paced(schedule=SPLIT, prediction=PREDICTION, *, shared=(), steps=(), profile=PROFILE, **factors):
+    """The pace of a run whose anchors took so many times what is expected of them alone; `steps` are those of 2 ms."""
     alone = {lane: tuple(factor * EXPECTED[lane] for factor in own) for lane, own in factors.items()}
     at_once = tuple((EXPECTED["target"] * target, EXPECTED["draft"] * draft) for target, draft in shared)
-    run = Run(trace=Trace(world="measured"), anchors=RunAnchors(alone, at_once))
+    own = tuple(2e-3 * factor for factor in steps)
+    run = Run(trace=Trace(world="measured"), anchors=RunAnchors(alone, at_once, own))
     return pace(run, schedule, prediction, profile)
 
 
@@ -47,6 +48,18 @@ def test_lanes_count_by_their_share_of_the_predicted_work(target, draft):
     share = PREDICTION.target_busy_s / (PREDICTION.target_busy_s + PREDICTION.exposed_draft_s)
     assert paced(target=[target] * 4, draft=[draft]) == pytest.approx(share * target + (1 - share) * draft)
     assert 0.5 < share < 1
+
+
+@given(paces, paces)
+def test_the_draft_models_own_anchors_tell_its_pace_where_calibration_had_some(target, draft):
+    own = PROFILE.lane("draft").model_copy(update={"step_anchor": Anchor(context=70, seconds=2e-3)})
+    lanes = tuple(own if lane.name == "draft" else lane for lane in PROFILE.lanes)
+    known = PROFILE.model_copy(update={"lanes": lanes})
+    share = PREDICTION.target_busy_s / (PREDICTION.target_busy_s + PREDICTION.exposed_draft_s)
+    found = paced(target=[target], draft=[target], steps=[draft] * 3, profile=known)
+    assert found == pytest.approx(share * target + (1 - share) * draft)
+    assert paced(target=[target], draft=[target], steps=[draft] * 3) == pytest.approx(target)
+    assert paced(target=[target], draft=[target], profile=known) == pytest.approx(target)
 
 
 def test_all_anchors_of_a_run_count_alike():

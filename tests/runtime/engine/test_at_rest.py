@@ -1,5 +1,7 @@
 """Between rounds a sequence may rest: lanes can be asked for something else, and neither text nor trace know of it."""
 
+from dataclasses import replace
+
 import pytest
 
 from decoding.trace import Trace
@@ -11,6 +13,7 @@ from tests.runtime.engine.schedules import PROMPT, SCHEDULES, for_folders, new_e
 
 NUM_TOKENS = 20
 ANCHOR = Measurement(part="verify", rows=1, context=12, repeats=1, warm_up=0, is_aside=True)
+STEP = replace(ANCHOR, part="draft_step", repeats=2)
 
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16"])
@@ -27,6 +30,8 @@ def test_work_aside_in_every_rest_leaves_text_and_rounds_as_they_are(engine, tin
 
     def at_rest() -> None:
         rests.append([second for lane in lanes for second in engine.load_target(lane).measure(ANCHOR)])
+        if schedule.traits.has_draft_model:
+            rests[-1] += engine.load_draft(schedule.draft_lane, schedule.drafter).measure(STEP)
 
     def made(listener: Listener) -> tuple[tuple[int, ...], list[tuple[object, ...]]]:
         found = engine.generate(schedule, PROMPT, max_new_tokens=NUM_TOKENS, eos_token_ids=(), listener=listener)

@@ -1,8 +1,12 @@
 """Graphs are told once where the keys of a text are, however often texts take turns."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 
+from runtime.backends.backend import Plan
 from runtime.backends.openvino.calls import _MOST_REQUESTS
 from runtime.backends.openvino.compiled_decoder import OpenVinoBackend
 from tests.runtime.backends.openvino.test_compiled_decoder import read
@@ -48,3 +52,22 @@ def test_every_text_keeps_its_request_while_others_are_read(backend):
     taking_turns(backend, texts, ids_KT)
     after = [list(requests.values()) for requests in requests_of(backend)]
     assert [[*map(id, own)] for own in before] == [[*map(id, own)] for own in after]
+
+
+def test_branches_let_go_of_the_memory_of_those_before_them():
+    backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
+    backend.prepare(Plan(num_slots=60, num_prompt=1, rows=(1,), segments=((0, 4),), prompt_segments=(), num_branches=3))
+
+    def called():
+        """Slots of branches that have been called."""
+        branches = backend.new_branches(3)
+        branches.start(60)
+        rows = branches.rows(slice(3), [[5]] * 3)
+        x = backend.embedding(torch.tensor([[1], [2], [3]]))
+        backend.run_layers(x, 0, 4, positions=rows.positions_RT, cache=rows)
+        return weakref.ref(rows.rows.slots)
+
+    first, second = called(), called()
+    gc.collect()
+    assert first() is None
+    assert second() is not None, "the next call is likely to be of these"

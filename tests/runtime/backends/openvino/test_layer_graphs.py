@@ -119,6 +119,17 @@ def test_calls_of_a_small_decoder_have_copies_by_their_size_which_write_the_same
     assert torch.equal(read(backend, [40, *[3, 5, 1] * 10]), expected)
 
 
+def test_what_nobody_prepared_such_as_a_prompt_makes_no_copy(copies, compiled) -> None:
+    backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
+    copies(9 * weights_of(backend))
+    backend.prepare(plan(rows=(3,)))
+    prepared = sizes_of(backend)
+    compiled.clear()
+    read(backend, [40, 3, 1, 16, 40, 5])
+    assert sizes_of(backend) - prepared == {None}
+    assert compiled == ["layers 1 to 4"]
+
+
 def test_copies_that_were_not_used_for_longest_make_room(copies, compiled) -> None:
     backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
     copies(9 * weights_of(backend))
