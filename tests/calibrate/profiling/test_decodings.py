@@ -113,7 +113,9 @@ def test_a_run_stands_between_anchors_of_all_its_lanes(schedule: Schedule) -> No
     assert [one.lane for one in during] == [lane for lane, _ in zip(cycle(lanes), during, strict=False)]
     assert len(during) >= 1
     alone = {lane: tuple(one.seconds for one in samples if one.lane == lane) for lane in lanes}
-    assert run.anchors == RunAnchors(alone, tuple(one.seconds for one in anchors.shared))
+    steps = tuple(one.seconds for one in anchors.steps)
+    assert run.anchors == RunAnchors(alone, tuple(one.seconds for one in anchors.shared), steps)
+    assert bool(steps) == schedule.traits.has_draft_model
     assert {one.lanes for one in anchors.shared} == ({tuple(lanes)} if schedule is MIRROR else set())
     if schedule is MIRROR:
         assert len(anchors.shared) == 2 + len(during) + 1, "before, after, and before every other in between"
@@ -261,7 +263,8 @@ def test_steps_of_a_draft_model_are_compared_with_its_own_anchors_where_calibrat
     step = (Work.ROLLOUT_STEP,)
     assert value_of(level(slower, "cpu1", step, known)) == pytest.approx(1.2 / 1.5)
     assert value_of(level(slower, "cpu1", step, profile)) == pytest.approx(1.2)
-    assert value_of(level(run, "cpu1", step, known)) == pytest.approx(1.2)
+    without = replace(run, anchors=replace(run.anchors, steps=()))
+    assert value_of(level(without, "cpu1", step, known)) == pytest.approx(1.2)
     assert level(slower, "cpu0", (Work.VERIFY,), known) == level(run, "cpu0", (Work.VERIFY,), profile)
 
 
