@@ -145,7 +145,8 @@ def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup |
 
 def speed_on(platform: Platform, device: str) -> DeviceSpeed:
     """What a device of a platform achieves alone; errors as in `device_speed`, and where no memory's speed is known."""
-    return device_speed(device, platform.device(device), platform.pool_of(device)[1].bytes_per_s)
+    speed = device_speed(device, platform.device(device), platform.reading_peak(device))
+    return replace(speed, bytes_per_s=min(speed.bytes_per_s, platform.pool_of(device)[1].bytes_per_s.value))
 
 
 def _ring(platform: Platform, members: Sequence[str]) -> tuple[float, float]:
