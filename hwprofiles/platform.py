@@ -131,7 +131,7 @@ class Platform(Priced):
         return device, own
 
     def reading_peak(self, device: str) -> Quantity:
-        """The bandwidth that a device's efficiency is a share of: what the platform itself says of it, else its memory's.
+        """What a device's efficiency is a share of: its own bandwidth where the platform gives one, else its memory's.
 
         A shipped sheet's number is of the memory that its chip shares, and here a pool describes that memory.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from planner.claim import in_words
@@ -20,8 +21,15 @@ from planner.wording import (
     schedule_names,
     tokens_per_second,
 )
+from sim.cost.assumption import Status
 
 _MOST_SHAKY: Final = 5
+_KNOWN: Final[Mapping[Status, str]] = {
+    "measured": "measured",
+    "datasheet": "from data sheets",
+    "derived": "derived from others",
+    "guessed": "guessed",
+}
 _SLOWER: Final = {"faster": "is faster", "slower": "is slower", "cannot tell": "may be faster or slower"}
 
 
@@ -40,17 +48,18 @@ def headline(plan: PlatformPlan) -> str:
         return "No: nothing that drafts can be predicted on this platform."
     speed = f"{in_words(plan.comparison)} the speed of plain decoding"
     known = "recorded" if plan.question.record.assumed is None else "assumed"
+    basis = f"by the platform's numbers and {known} acceptance"
     if plan.pays == "yes":
-        return f"Yes, speculation pays here, by data sheets and {known} acceptance: {speed}."
+        return f"Yes, speculation pays here, {basis}: {speed}."
     if plan.pays == "no":
-        return f"No, speculation does not pay here, by data sheets and {known} acceptance: its best has {speed}."
+        return f"No, speculation does not pay here, {basis}: its best has {speed}."
     if plan.turns_on_acceptance:
         rate = plan.question.acceptance
         return (
             f"Cannot tell whether speculation pays here: its best has {speed} by the {known} acceptance of "
             f"{percent(rate.value)}, which may be {percent(rate.low)} to {percent(rate.high)}. Measure it, or give it."
         )
-    return f"Cannot tell from data sheets whether speculation pays here: its best has {speed}."
+    return f"Cannot tell from the platform's numbers whether speculation pays here: its best has {speed}."
 
 
 def schedule_names_of(ranked: Sequence[PlannedSchedule]) -> tuple[str, ...]:
@@ -143,14 +152,12 @@ def _costs(plan: PlatformPlan) -> Iterator[str]:
 
 
 def _trust(plan: PlatformPlan) -> Iterator[str]:
-    guessed = [one for one in plan.assumptions if one.status == "guessed"]
-    shaky = sorted(guessed, key=lambda one: -one.relative_error)[:_MOST_SHAKY]
-    yield (
-        f"Nothing was measured on this machine: {counted(len(plan.assumptions), 'number')} come from elsewhere, "
-        f"{len(guessed)} of them are guessed."
-    )
-    if shaky:
-        yield f"The least certain: {listing([f'{one.field} {one.value:.3g}' for one in shaky])}."
+    counts = Counter(one.status for one in plan.assumptions)
+    known = [f"{counts[status]} {how}" for status, how in _KNOWN.items() if counts[status]]
+    yield f"Nothing was run for this plan. It rests on {counted(len(plan.assumptions), 'number')}: {listing(known)}."
+    shaky = sorted(plan.assumptions, key=lambda one: -one.relative_error)[:_MOST_SHAKY]
+    named = [f"{one.field} {one.value:.3g} ({one.low:.3g} to {one.high:.3g})" for one in shaky if one.relative_error]
+    yield f"The least certain: {listing(named)}."
 
 
 def _named(one: PlannedSchedule) -> str:

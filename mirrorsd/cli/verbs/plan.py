@@ -77,6 +77,7 @@ def plan(
     from mirrorsd.pair_on_platform import plan_pair
     from planner.platform_plan.advice import advice
     from planner.platform_plan.batches import plan_batches
+    from planner.platform_plan.evidence import evidence_in_words
     from planner.platform_plan.page import write_page
 
     sizes = _batch_sizes(batch)
@@ -95,7 +96,7 @@ def plan(
         say(f"Wrote {out}")
     if write_json(_result(found) | ({} if batches is None else {"batches": _batches(batches)}), json):
         show(_ranking(found, top))
-        show_paragraphs(*advice(found))
+        show_paragraphs(*advice(found), f"{evidence_in_words()} The page (--out) shows each, and why some were missed.")
         if batches is not None:
             show(_batch_table(batches))
             show_paragraphs(batches.in_words, " ".join(f"Left out: {reason}." for reason in batches.left_out))
