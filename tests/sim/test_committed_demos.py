@@ -4,8 +4,8 @@ A measured `dispatch_s` holds the way of a message without arrays, a measured li
 windows and verdicts, which are no arrays in the runtime, pay the latency of a measured link once too often: tens of
 microseconds of a round of tens of milliseconds, far less than what the real runs can tell.
 
-The five demos of before the machine room (commit 751071c) erred by 5.4, 1.3, 3.2, 5.2 and 8.1 % in the median; their own
-profiles and records, predicted after it (commit dd88535), give 5.4, 1.2, 3.2, 5.2 and 8.1 %.
+The five demos of before the machine room (commit 751071c) erred by 5.4, 1.3, 3.2, 5.2 and 8.1 % in the median; their
+own profiles and records, predicted after it (commit dd88535), give 5.4, 1.2, 3.2, 5.2 and 8.1 %.
 """
 
 from __future__ import annotations
