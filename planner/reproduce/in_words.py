@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isclose
 from statistics import fmean
+from typing import Final
 
 from planner.reproduce.machine import ConstantName, Unknown
 from planner.reproduce.own_steps import own_steps
@@ -13,6 +14,8 @@ from planner.reproduce.setup import WINDOW
 from planner.reproduce.streaming_draft import TOKENS_PER_HIDDEN_STEP
 from planner.wording import counted, error_percent, factor, listing, milliseconds
 
+_FEWEST_MS_S: Final = 1e-5
+"""Two decimals of a millisecond tell nothing below."""
 ARM_NAMES = ("SD", "SD + streams", "Mirror-SD, plain draft", "Mirror-SD + streams")
 
 
@@ -30,7 +33,9 @@ def signed(error: float | None) -> str:
 
 def amount(name: ConstantName, value: float) -> str:
     """A constant as people write it."""
-    return milliseconds(value) if name.endswith("_s") else f"{value:.2f}"
+    if not name.endswith("_s"):
+        return f"{value:.2f}"
+    return milliseconds(value) if value >= _FEWEST_MS_S else f"{value * 1e6:.1f} µs"
 
 
 def at_bounds(found: Reproduction) -> list[Unknown]:
