@@ -19,11 +19,11 @@ _FEWEST_MS_S: Final = 1e-5
 ARM_NAMES = ("SD", "SD + streams", "Mirror-SD, plain draft", "Mirror-SD + streams")
 
 
-def sentences(found: Reproduction) -> Iterator[str]:
-    """Paragraphs, the answer first."""
+def sentences(found: Reproduction, origin: str = "") -> Iterator[str]:
+    """Paragraphs, the answer first; `origin` says where the constants are from."""
     yield " ".join((*_accuracy(found), *_leads(found)))
     yield " ".join((_arms(found), *_unreached(found)))
-    yield " ".join(_caution(found))
+    yield " ".join(_caution(found, origin))
 
 
 def signed(error: float | None) -> str:
@@ -87,12 +87,14 @@ def _unreached(found: Reproduction) -> Iterator[str]:
         )
 
 
-def _caution(found: Reproduction) -> Iterator[str]:
+def _caution(found: Reproduction, origin: str) -> Iterator[str]:
     if found.fitted:
         yield (
             f"Fitted to these very cells: the error says how well {counted(len(found.fitted), 'constant')} can explain "
             "the table, not how well they predict another one; predict that with --no-fit."
         )
+    elif origin.startswith(f"fitted to {found.table.source},"):
+        yield "The constants were fitted to this very table before: its errors are those of a fit, not of a prediction."
     if ends := at_bounds(found):
         names = listing([one.name for one in ends])
         yield f"At an end of what is taken as physical: {names}; the fit would have gone on beyond."

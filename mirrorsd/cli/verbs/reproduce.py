@@ -90,7 +90,7 @@ def reproduce(
         show(_cells(found))
         show("")
         show(_constants(found, origin))
-        show_paragraphs(*sentences(found))
+        show_paragraphs(*sentences(found, origin))
 
 
 def _cells(found: Reproduction) -> Any:
