@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from math import log
 from typing import Final
 
 from planner.claim import in_words
@@ -40,6 +41,32 @@ def advice(plan: PlatformPlan) -> Iterator[str]:
     yield " ".join([*_other_places(plan), *_limits(plan)])
     yield " ".join([*_acceptance(plan), *_costs(plan)])
     yield " ".join(_trust(plan))
+
+
+def what_if(changed: PlatformPlan, before: PlatformPlan, changes: Sequence[str]) -> str:
+    """What some changes of a platform's numbers bring, such as `npu.memory_efficiency=0.5`."""
+    what = f"What if {listing(list(changes))}"
+    plans = changed, before
+    if len({tuple((one.pair, one.schedule, one.tpot_s) for one in plan.ranking) for plan in plans}) == 1:
+        return f"{what}: no schedule is predicted to be any faster or slower."
+    told = [f"plain decoding takes {_instead(changed.plain, before.plain)}"]
+    if changed.drafting is not None and before.drafting is not None:
+        told.append(f"the best speculation takes {_instead(changed.drafting, before.drafting)}")
+    now, then = (_best_by_place(plan) for plan in plans)
+    both = [pair for pair in now if pair in then]
+    moved = max(both, key=lambda pair: abs(log(now[pair].tpot_s / then[pair].tpot_s)), default=None)
+    most = "" if moved is None else f" Of all places it moves {moved} the most: {_instead(now[moved], then[moved])}."
+    return f"{what}: {listing(told)}.{most}"
+
+
+def _best_by_place(plan: PlatformPlan) -> dict[LanePair, PlannedSchedule]:
+    """The fastest speculation of every placement."""
+    return {one.pair: one for one in reversed(plan.ranking) if one.schedule.num_speculative_tokens}
+
+
+def _instead(now: PlannedSchedule, then: PlannedSchedule) -> str:
+    time, before = milliseconds(now.tpot_s), milliseconds(then.tpot_s)
+    return f"{time} per token as before" if time == before else f"{time} per token instead of {before}"
 
 
 def headline(plan: PlatformPlan) -> str:
