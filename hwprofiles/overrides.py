@@ -28,7 +28,8 @@ _FIXED: Final = ("name", "sheet", "between", "one_way", "devices", "memory_pool"
 def with_overrides(platform: Platform, overrides: Mapping[str, str | float]) -> Platform:
     """The platform with some of its numbers changed; they count as guessed then, and their sources say what changed.
 
-    A device in a memory pool still draws at most what the pool delivers: to change that, name the pool.
+    The bandwidth of a device in a memory pool is then its own: its efficiency is a share of it, and it still draws at
+    most what the pool delivers. To change it for all that share the memory, name the pool.
 
     Raises:
         ConfigError: no part or field is called so (lists those there are), or the value is wrong.

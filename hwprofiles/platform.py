@@ -35,8 +35,8 @@ from pydantic import Field, model_validator
 from decoding.errors import ProfileError
 from decoding.yaml_file import load_yaml
 from hwprofiles.placed import MemoryPool, Name, PlacedDevice, PlacedLink
-from hwprofiles.quantity import with_quantities
-from hwprofiles.sheets import Priced, shipped_file, shipped_names
+from hwprofiles.quantity import Quantity, with_quantities
+from hwprofiles.sheets import Priced, device_sheet, shipped_file, shipped_names
 
 
 class Platform(Priced):
@@ -129,6 +129,19 @@ class Platform(Priced):
             raise ProfileError(msg)
         own = MemoryPool(devices=(device,), bytes_per_s=sheet.memory_bytes_per_s, memory_bytes=sheet.memory_bytes)
         return device, own
+
+    def reading_peak(self, device: str) -> Quantity:
+        """What a device's efficiency is a share of: its own bandwidth where the platform gives one, else its memory's.
+
+        A shipped sheet's number is of the memory that its chip shares, and here a pool describes that memory.
+
+        Raises:
+            ProfileError: as in `pool_of`.
+        """
+        placed, (_, pool) = self.device(device), self.pool_of(device)
+        own = placed.memory_bytes_per_s
+        of_sheet = None if placed.sheet is None else device_sheet(placed.sheet).memory_bytes_per_s
+        return pool.bytes_per_s if own is None or own == of_sheet else own
 
     def link(self, start: str, end: str) -> PlacedLink:
         """The link that leads straight from one device to another.

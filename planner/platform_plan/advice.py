@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from math import log
 from typing import Final
 
 from planner.claim import in_words
@@ -20,8 +22,15 @@ from planner.wording import (
     schedule_names,
     tokens_per_second,
 )
+from sim.cost.assumption import Status
 
 _MOST_SHAKY: Final = 5
+_KNOWN: Final[Mapping[Status, str]] = {
+    "measured": "measured",
+    "datasheet": "from data sheets",
+    "derived": "derived from others",
+    "guessed": "guessed",
+}
 _SLOWER: Final = {"faster": "is faster", "slower": "is slower", "cannot tell": "may be faster or slower"}
 
 
@@ -34,23 +43,50 @@ def advice(plan: PlatformPlan) -> Iterator[str]:
     yield " ".join(_trust(plan))
 
 
+def what_if(changed: PlatformPlan, before: PlatformPlan, changes: Sequence[str]) -> str:
+    """What some changes of a platform's numbers bring, such as `npu.memory_efficiency=0.5`."""
+    what = f"What if {listing(list(changes))}"
+    plans = changed, before
+    if len({tuple((one.pair, one.schedule, one.tpot_s) for one in plan.ranking) for plan in plans}) == 1:
+        return f"{what}: no schedule is predicted to be any faster or slower."
+    told = [f"plain decoding takes {_instead(changed.plain, before.plain)}"]
+    if changed.drafting is not None and before.drafting is not None:
+        told.append(f"the best speculation takes {_instead(changed.drafting, before.drafting)}")
+    now, then = (_best_by_place(plan) for plan in plans)
+    both = [pair for pair in now if pair in then]
+    moved = max(both, key=lambda pair: abs(log(now[pair].tpot_s / then[pair].tpot_s)), default=None)
+    most = "" if moved is None else f" Of all places it moves {moved} the most: {_instead(now[moved], then[moved])}."
+    return f"{what}: {listing(told)}.{most}"
+
+
+def _best_by_place(plan: PlatformPlan) -> dict[LanePair, PlannedSchedule]:
+    """The fastest speculation of every placement."""
+    return {one.pair: one for one in reversed(plan.ranking) if one.schedule.num_speculative_tokens}
+
+
+def _instead(now: PlannedSchedule, then: PlannedSchedule) -> str:
+    time, before = milliseconds(now.tpot_s), milliseconds(then.tpot_s)
+    return f"{time} per token as before" if time == before else f"{time} per token instead of {before}"
+
+
 def headline(plan: PlatformPlan) -> str:
     """The answer in a sentence."""
     if plan.comparison is None:
         return "No: nothing that drafts can be predicted on this platform."
     speed = f"{in_words(plan.comparison)} the speed of plain decoding"
     known = "recorded" if plan.question.record.assumed is None else "assumed"
+    basis = f"by the platform's numbers and {known} acceptance"
     if plan.pays == "yes":
-        return f"Yes, speculation pays here, by data sheets and {known} acceptance: {speed}."
+        return f"Yes, speculation pays here, {basis}: {speed}."
     if plan.pays == "no":
-        return f"No, speculation does not pay here, by data sheets and {known} acceptance: its best has {speed}."
+        return f"No, speculation does not pay here, {basis}: its best has {speed}."
     if plan.turns_on_acceptance:
         rate = plan.question.acceptance
         return (
             f"Cannot tell whether speculation pays here: its best has {speed} by the {known} acceptance of "
             f"{percent(rate.value)}, which may be {percent(rate.low)} to {percent(rate.high)}. Measure it, or give it."
         )
-    return f"Cannot tell from data sheets whether speculation pays here: its best has {speed}."
+    return f"Cannot tell from the platform's numbers whether speculation pays here: its best has {speed}."
 
 
 def schedule_names_of(ranked: Sequence[PlannedSchedule]) -> tuple[str, ...]:
@@ -143,14 +179,12 @@ def _costs(plan: PlatformPlan) -> Iterator[str]:
 
 
 def _trust(plan: PlatformPlan) -> Iterator[str]:
-    guessed = [one for one in plan.assumptions if one.status == "guessed"]
-    shaky = sorted(guessed, key=lambda one: -one.relative_error)[:_MOST_SHAKY]
-    yield (
-        f"Nothing was measured on this machine: {counted(len(plan.assumptions), 'number')} come from elsewhere, "
-        f"{len(guessed)} of them are guessed."
-    )
-    if shaky:
-        yield f"The least certain: {listing([f'{one.field} {one.value:.3g}' for one in shaky])}."
+    counts = Counter(one.status for one in plan.assumptions)
+    known = [f"{counts[status]} {how}" for status, how in _KNOWN.items() if counts[status]]
+    yield f"Nothing was run for this plan. It rests on {counted(len(plan.assumptions), 'number')}: {listing(known)}."
+    shaky = sorted(plan.assumptions, key=lambda one: -one.relative_error)[:_MOST_SHAKY]
+    named = [f"{one.field} {one.value:.3g} ({one.low:.3g} to {one.high:.3g})" for one in shaky if one.relative_error]
+    yield f"The least certain: {listing(named)}."
 
 
 def _named(one: PlannedSchedule) -> str:

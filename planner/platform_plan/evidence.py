@@ -22,6 +22,7 @@ from planner.platform_plan.evidence_file import (
     MeasuredOverlap,
     MeasuredSpeed,
 )
+from planner.wording import counted, factor
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
 from sim.batch.batch_prediction import predict_batch
@@ -57,6 +58,12 @@ class Evidence:
         error = self.predicted - self.measured
         return abs(error if self.unit == "share" else error / self.measured) <= self.tolerance
 
+    @property
+    def outcome(self) -> str:
+        """`within 15 %` of what was measured, or `missed`."""
+        unit = "points" if self.unit == "share" else "%"
+        return f"within {100 * self.tolerance:.0f} {unit}" if self.is_met else "missed"
+
 
 @cache
 def public_evidence() -> tuple[Evidence, ...]:
@@ -68,6 +75,33 @@ def public_evidence() -> tuple[Evidence, ...]:
         *map(_overlap, found.overlaps),
         *map(_loss, found.contention),
     )
+
+
+def evidence_in_words() -> str:
+    """How many of all are met."""
+    found = public_evidence()
+    missed = sum(not one.is_met for one in found)
+    return (
+        f"Such predictions were held against {counted(len(found), 'public measurement')} of machines that nobody here "
+        f"has: {len(found) - missed} are met within their tolerance, {missed} missed."
+    )
+
+
+def evidence_table() -> str:
+    """All of it in Markdown."""
+    rows = [
+        (f"{one.case} ({one.source})", in_unit(one.measured, one), in_unit(one.predicted, one), one.outcome, one.note)
+        for one in public_evidence()
+    ]
+    lines = [("case and source", "measured", "predicted", "", "note"), ("---", "---:", "---:", "---", "---"), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def in_unit(value: float, evidence: Evidence) -> str:
+    """A number of some evidence as people write it."""
+    if evidence.unit == "tokens/s":
+        return f"{value:.1f} tokens/s"
+    return factor(value) if evidence.unit == "times" else f"{value * 100:+.0f} %".replace("-", "\u2212")
 
 
 def rate_of_length(length: float, window: int) -> float:

@@ -97,7 +97,7 @@ def memory_needs(
             memory, _ = platform.pool_of(member)
             weights[memory] += model.shape.weight_bytes(model.weights) / len(members)
             kv[memory] += num_tokens * model.shape.kv_bytes_per_token() / len(members)
-            if model is draft and not pair.is_pooled:
+            if model is draft and not pair.in_turn:
                 branches[memory] += num_branches * model.shape.kv_bytes_per_token() / len(members)
     return [
         MemoryNeed(

@@ -10,7 +10,7 @@ from decoding.yaml_file import write_atomically
 from planner.page_template import page_template
 from planner.platform_plan.advice import advice, headline, interval, schedule_names_of
 from planner.platform_plan.batches import BatchPlan, names_of
-from planner.platform_plan.evidence import Evidence, public_evidence
+from planner.platform_plan.evidence import in_unit, public_evidence
 from planner.platform_plan.four_arms import STREAMS_SOURCE, Arm, four_arms
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.wording import factor, milliseconds, schedule_names
@@ -60,10 +60,3 @@ def _streams(plan: PlatformPlan) -> str:
     if question.record.num_streams:
         return "as often right as " + ("assumed below" if question.record.assumed else "recorded")
     return "not known: the record has none" if question.record_with_streams is None else STREAMS_SOURCE
-
-
-def in_unit(value: float, evidence: Evidence) -> str:
-    """A number of some evidence as people write it."""
-    if evidence.unit == "tokens/s":
-        return f"{value:.1f} tokens/s"
-    return factor(value) if evidence.unit == "times" else f"{value * 100:+.0f} %".replace("-", "\u2212")

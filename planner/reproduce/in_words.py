@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isclose
 from statistics import fmean
+from typing import Final
 
 from planner.reproduce.machine import ConstantName, Unknown
 from planner.reproduce.own_steps import own_steps
@@ -13,14 +14,16 @@ from planner.reproduce.setup import WINDOW
 from planner.reproduce.streaming_draft import TOKENS_PER_HIDDEN_STEP
 from planner.wording import counted, error_percent, factor, listing, milliseconds
 
+_FEWEST_MS_S: Final = 1e-5
+"""Two decimals of a millisecond tell nothing below."""
 ARM_NAMES = ("SD", "SD + streams", "Mirror-SD, plain draft", "Mirror-SD + streams")
 
 
-def sentences(found: Reproduction) -> Iterator[str]:
-    """Paragraphs, the answer first."""
+def sentences(found: Reproduction, origin: str = "") -> Iterator[str]:
+    """Paragraphs, the answer first; `origin` says where the constants are from."""
     yield " ".join((*_accuracy(found), *_leads(found)))
     yield " ".join((_arms(found), *_unreached(found)))
-    yield " ".join(_caution(found))
+    yield " ".join(_caution(found, origin))
 
 
 def signed(error: float | None) -> str:
@@ -30,7 +33,9 @@ def signed(error: float | None) -> str:
 
 def amount(name: ConstantName, value: float) -> str:
     """A constant as people write it."""
-    return milliseconds(value) if name.endswith("_s") else f"{value:.2f}"
+    if not name.endswith("_s"):
+        return f"{value:.2f}"
+    return milliseconds(value) if value >= _FEWEST_MS_S else f"{value * 1e6:.1f} µs"
 
 
 def at_bounds(found: Reproduction) -> list[Unknown]:
@@ -82,12 +87,14 @@ def _unreached(found: Reproduction) -> Iterator[str]:
         )
 
 
-def _caution(found: Reproduction) -> Iterator[str]:
+def _caution(found: Reproduction, origin: str) -> Iterator[str]:
     if found.fitted:
         yield (
             f"Fitted to these very cells: the error says how well {counted(len(found.fitted), 'constant')} can explain "
             "the table, not how well they predict another one; predict that with --no-fit."
         )
+    elif origin.startswith(f"fitted to {found.table.source},"):
+        yield "The constants were fitted to this very table before: its errors are those of a fit, not of a prediction."
     if ends := at_bounds(found):
         names = listing([one.name for one in ends])
         yield f"At an end of what is taken as physical: {names}; the fit would have gone on beyond."

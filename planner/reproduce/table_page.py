@@ -35,7 +35,7 @@ def render_page(found: Reproduction, origin: str) -> str:
     return template.render(
         found=found,
         origin=origin,
-        paragraphs=list(sentences(found)),
+        paragraphs=list(sentences(found, origin)),
         arm_names=ARM_NAMES,
         arms=list(zip(ARM_NAMES, found.mean_arms, strict=True)),
         fastest=max(found.mean_arms),

@@ -91,7 +91,7 @@ def derived_profile(platform: Platform, demand: Demand) -> DerivedProfile:
         contention=tuple(contentions(platform, costs, groups, pairs, is_one_pool=pool is not None)),
         memory_pool_bytes_per_s=None if pool is None else POOL_EFFICIENCY.value * pool.bytes_per_s.value,
         round_overhead_s=ROUND_OVERHEAD.value,
-        notes=("Nothing of this profile was measured: it was worked out from data sheets.",),
+        notes=("Worked out from the numbers of a platform: nothing was timed for this profile.",),
     )
     used = (*assumptions, *_of_links(platform, pairs), POOL_EFFICIENCY, ROUND_OVERHEAD, GROWTH_PER_ROW)
     return DerivedProfile(profile=profile, assumptions=tuple(dict.fromkeys(used)))
@@ -145,7 +145,8 @@ def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup |
 
 def speed_on(platform: Platform, device: str) -> DeviceSpeed:
     """What a device of a platform achieves alone; errors as in `device_speed`, and where no memory's speed is known."""
-    return device_speed(device, platform.device(device), platform.pool_of(device)[1].bytes_per_s)
+    speed = device_speed(device, platform.device(device), platform.reading_peak(device))
+    return replace(speed, bytes_per_s=min(speed.bytes_per_s, platform.pool_of(device)[1].bytes_per_s.value))
 
 
 def _ring(platform: Platform, members: Sequence[str]) -> tuple[float, float]:

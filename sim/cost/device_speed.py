@@ -141,16 +141,16 @@ class DeviceSpeed:
         return self.error_of("dispatch_s")
 
 
-def device_speed(name: str, sheet: DeviceSheet, pool_bytes_per_s: Quantity) -> DeviceSpeed:
-    """The speed of a device that reads a memory of so many bytes per second.
+def device_speed(name: str, sheet: DeviceSheet, peak_bytes_per_s: Quantity) -> DeviceSpeed:
+    """The speed of a device that could read so many bytes per second.
 
-    Reading is the device's own cap where that is known, else the memory's bandwidth times an efficiency.
+    Reading is the device's own cap where that is known, else that bandwidth times an efficiency.
 
     Raises:
         ProfileError: nothing says what it computes.
     """
     found = _Numbers(name, sheet)
-    peak = found.known("memory_bytes_per_s", pool_bytes_per_s)
+    peak = found.known("memory_bytes_per_s", peak_bytes_per_s)
     if sheet.memory_cap_bytes_per_s is None:
         reading = peak * found.take("memory_efficiency")
     else:

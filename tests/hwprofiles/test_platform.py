@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from decoding.errors import ConfigError, ProfileError
 from decoding.yaml_file import load_yaml
 from hwprofiles.lint import lint_file
+from hwprofiles.overrides import with_overrides
 from hwprofiles.placed import PlacedDevice, PlacedLink
 from hwprofiles.platform import Platform, load_platform
 from hwprofiles.quantity import UNSOURCED
@@ -183,3 +184,13 @@ def test_the_example_of_the_page_is_a_sound_platform(tmp_path: Path) -> None:
 def test_the_code_of_the_page_runs(capsys) -> None:
     exec(compile(code_of("python"), "platforms.md", "exec"), {})
     assert capsys.readouterr().out.startswith("what if: +50% of 0.064 (Qwen3-0.6B")
+
+
+def test_a_device_reads_the_memory_it_shares_unless_the_platform_gives_it_a_bandwidth_of_its_own() -> None:
+    lunar_lake = load_platform("lunar-lake")
+    wider = with_overrides(lunar_lake, {"memory.bytes_per_s": 2e11})
+    own = with_overrides(wider, {"npu.memory_bytes_per_s": "-50%"})
+    assert [lunar_lake.reading_peak(name).value for name in ("gpu", "npu")] == [136.5e9, 136.5e9]
+    assert [wider.reading_peak(name).value for name in ("gpu", "npu")] == [2e11, 2e11]
+    assert [own.reading_peak(name).value for name in ("gpu", "npu")] == [2e11, 136.5e9 / 2]
+    assert load_platform("h200").reading_peak("gpu") == device_sheet("h200-sxm").memory_bytes_per_s

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,25 +79,31 @@ def plan(
     from mirrorsd.pair_on_platform import plan_pair
     from planner.platform_plan.advice import advice
     from planner.platform_plan.batches import plan_batches
+    from planner.platform_plan.evidence import evidence_in_words
     from planner.platform_plan.page import write_page
 
     sizes = _batch_sizes(batch)
-    found = plan_pair(
+    asked = partial(
+        plan_pair,
         target,
         draft,
         platform,
         acceptance=_acceptance(acceptance),
         lengths=(context, new_tokens),
         weights=(None if weights is None else weights.value, None if draft_weights is None else draft_weights.value),
-        changes=_changes(set_ or []),
     )
+    found = asked(changes=_changes(set_ or []))
+    changed = _what_if(found, asked, set_) if set_ else None
     batches = plan_batches(found, sizes) if sizes else None
     if out is not None:
         write_page(found, out, batches)
         say(f"Wrote {out}")
-    if write_json(_result(found) | ({} if batches is None else {"batches": _batches(batches)}), json):
+    result = _result(found) | {"what_if": changed} | ({} if batches is None else {"batches": _batches(batches)})
+    if write_json(result, json):
         show(_ranking(found, top))
-        show_paragraphs(*advice(found))
+        said = [] if changed is None else [changed]
+        evidence = f"{evidence_in_words()} The page (--out) shows each, and why some were missed."
+        show_paragraphs(*said, *advice(found), evidence)
         if batches is not None:
             show(_batch_table(batches))
             show_paragraphs(batches.in_words, " ".join(f"Left out: {reason}." for reason in batches.left_out))
@@ -124,6 +132,17 @@ def _changes(settings: list[str]) -> dict[str, str]:
             raise ConfigError(f"--set {setting!r}: write PART.FIELD=VALUE, such as npu.memory_efficiency=0.5")
         changes[part.strip()] = value.strip()
     return changes
+
+
+def _what_if(found: PlatformPlan, asked: Callable[[], PlatformPlan], settings: list[str]) -> str:
+    """What `--set` changes, said next to the plan without it."""
+    from decoding.errors import MirrorsdError
+    from planner.platform_plan.advice import what_if
+
+    try:
+        return what_if(found, asked(), settings)
+    except MirrorsdError as error:
+        return f"Without what was set nothing can be said: {error}"
 
 
 def _acceptance(text: str | None) -> AssumedAcceptance | AcceptanceRecord | None:

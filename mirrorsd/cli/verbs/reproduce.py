@@ -90,7 +90,7 @@ def reproduce(
         show(_cells(found))
         show("")
         show(_constants(found, origin))
-        show_paragraphs(*sentences(found))
+        show_paragraphs(*sentences(found, origin))
 
 
 def _cells(found: Reproduction) -> Any:
@@ -128,7 +128,7 @@ def _constants(found: Reproduction, origin: str) -> Any:
     for heading in ("constant", "value", "bounds", "data sheet", "status"):
         table.add_column(heading, no_wrap=True)
     for one in found.setup.machine.unknowns():
-        bounds = f"{amount(one.name, one.low).removesuffix(' ms')}-{amount(one.name, one.high)}"
+        bounds = f"{amount(one.name, one.low)} to {amount(one.name, one.high)}"
         status = "fitted" if one.name in found.fitted else "given"
         values = amount(one.name, found.constants[one.name]), bounds, amount(one.name, one.datasheet)
         table.add_row(one.name, *values, status)

@@ -40,6 +40,9 @@ def test_a_misfit_is_said_with_its_numbers():
 def test_models_that_take_turns_prepare_no_branches():
     (need,) = needs("lunar-lake", LanePair("gpu", "gpu", in_turn=True))
     assert need.branches_bytes == 0
+    of_group, alone = needs("h100x2", LanePair("gpus", "gpu0", in_turn=True))
+    assert (of_group.memory, of_group.branches_bytes, alone.branches_bytes) == ("gpu0", 0, 0)
+    assert of_group.kv_bytes == 1000 * (TARGET.kv_bytes_per_token() / 2 + DRAFT.kv_bytes_per_token())
 
 
 def test_devices_with_memories_of_their_own_hold_one_model_each():

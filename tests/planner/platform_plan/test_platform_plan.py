@@ -107,6 +107,23 @@ def test_the_advice_says_what_the_chosen_place_has_to_hold(lunar_lake):
     assert re.search(r"Both on gpu: memory has to hold 9\.\d GB \(.*\); 28\.8 GB are usable\.", text)
 
 
+@pytest.mark.parametrize("platform", ["lunar-lake", "cpu-2core"])
+def test_the_advice_counts_what_is_measured_and_what_is_guessed_and_names_the_least_certain(platform):
+    """Of this project's own machine most numbers are measured, and of no other."""
+    plan = plan_platform(question(platform))
+    text = "\n".join(advice(plan))
+    statuses = [one.status for one in plan.assumptions]
+    found = re.search(r"It rests on (\d+) numbers: (\d+) measured, .*?(\d+) guessed\.", text)
+    assert [int(count) for count in found.groups()] == [
+        len(statuses),
+        statuses.count("measured"),
+        statuses.count("guessed"),
+    ]
+    assert (statuses.count("measured") > len(statuses) / 2) == (platform == "cpu-2core")
+    least = max(plan.assumptions, key=lambda one: one.relative_error)
+    assert f"The least certain: {least.field} {least.value:.3g} ({least.low:.3g} to {least.high:.3g})" in text
+
+
 def test_a_draft_that_is_never_right_does_not_pay_and_the_advice_is_to_leave_it_out():
     plan = plan_platform(question(rate=0.0001))
     assert plan.pays == "no"

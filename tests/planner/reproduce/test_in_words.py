@@ -1,6 +1,8 @@
 from dataclasses import replace
 
-from planner.reproduce.in_words import at_bounds, sentences
+import pytest
+
+from planner.reproduce.in_words import amount, at_bounds, sentences
 from planner.reproduce.published_table import parse_table
 from planner.reproduce.reproduction import predict_table
 
@@ -39,3 +41,16 @@ def test_what_no_acceptance_gives_is_said(setup, machine):
 def test_another_order_of_the_arms_is_said(table, setup, machine):
     rare = machine.datasheet() | {"exit_coverage": 0.3, "handover_s": 4e-4}
     assert "not in the order" in words(predict_table(table, setup, rare))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("link_latency_s", 1.5e-6, "1.5 µs"),
+        ("handover_s", 1e-5, "0.01 ms"),
+        ("handover_s", 4e-4, "0.40 ms"),
+        ("exit_coverage", 0.954, "0.95"),
+    ],
+)
+def test_the_latency_of_a_fast_link_is_not_shown_as_nothing(name, value, text):
+    assert amount(name, value) == text

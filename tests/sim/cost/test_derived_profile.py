@@ -15,7 +15,7 @@ from sim.acceptance.rates import Texts
 from sim.cost.collectives import all_gather_s, all_reduce_s
 from sim.cost.cost_model import Part
 from sim.cost.derived_contention import POOL_EFFICIENCY
-from sim.cost.derived_profile import Demand, derived_profile, device_group, lane_cost
+from sim.cost.derived_profile import Demand, derived_profile, device_group, lane_cost, speed_on
 from sim.cost.group_cost import cost_of
 from sim.cost.roofline import StoredModel
 from sim.evaluator import predict
@@ -196,10 +196,26 @@ def test_a_device_without_a_memory_is_refused():
         derived_profile(bare, demand(["gpu0"]))
 
 
+@pytest.mark.parametrize("change", ["+10%", "-50%", "1e11"])
+def test_a_bandwidth_set_for_one_device_moves_that_device_alone_and_in_proportion(change):
+    before = load_platform("lunar-lake")
+    after = with_overrides(before, {"npu.memory_bytes_per_s": change})
+    share = after.device("npu").memory_bytes_per_s.value / before.device("npu").memory_bytes_per_s.value
+    assert share != 1
+    speeds = {name: (speed_on(before, name).bytes_per_s, speed_on(after, name).bytes_per_s) for name in ("gpu", "npu")}
+    assert speeds["gpu"][1] == speeds["gpu"][0]
+    assert speeds["npu"][1] == pytest.approx(share * speeds["npu"][0], rel=1e-12)
+
+
+def test_no_device_reads_faster_alone_than_the_memory_it_shares():
+    wide = with_overrides(load_platform("lunar-lake"), {"gpu.memory_bytes_per_s": 1e12})
+    assert speed_on(wide, "gpu").bytes_per_s == wide.memory_pools["memory"].bytes_per_s.value
+
+
 BETTER = {
-    "gpu": ("memory_efficiency", "bf16_flops"),
+    "gpu": ("memory_efficiency", "memory_bytes_per_s", "bf16_flops"),
     "cpu": ("memory_efficiency",),
-    "npu": ("memory_efficiency", "bf16_flops"),
+    "npu": ("memory_efficiency", "memory_bytes_per_s", "bf16_flops"),
     "memory": ("bytes_per_s",),
 }
 

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -52,6 +53,43 @@ def test_another_number_gives_another_answer_and_says_that_it_is_a_what_if():
     there, found = fastest_s("--set", "memory.bytes_per_s=+50%")
     assert there < here
     assert any("what if: +50%" in one["source"] for one in found["assumptions"])
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("memory.bytes_per_s=+50%", r"plain decoding takes \S+ ms per token instead of \S+ ms and the best"),
+        (
+            "npu.memory_bytes_per_s=+10%",
+            r"plain .* as before and .* as before\. Of all places it moves target on gpu, draft on npu the most",
+        ),
+        ("npu.int8_ops=+50%", "no schedule is predicted to be any faster or slower"),
+        ("memory.memory_bytes=1e13", "no schedule is predicted to be any faster or slower"),
+    ],
+)
+def test_what_a_changed_number_brings_is_said_and_that_it_brings_nothing_too(setting, said):
+    found = json.loads(run("--platform", "lunar-lake", "--set", setting, "--json").stdout)["what_if"]
+    assert re.search(f"^What if {re.escape(setting)}: {said}", found)
+    assert found in " ".join(run("--platform", "lunar-lake", "--set", setting).stdout.split())
+
+
+def test_the_issues_own_what_if_moves_the_npu_and_nothing_else():
+    """More bandwidth for the NPU alone."""
+
+    def times(*words):
+        rows = json.loads(run("--platform", "lunar-lake", *words, "--json").stdout)["ranking"]
+        return {json.dumps(row["schedule"]): (row["placement"]["draft"], row["tpot_s"]) for row in rows}
+
+    here, there = times(), times("--set", "npu.memory_bytes_per_s=+10%")
+    drafts = {here[key][0] for key in here if there[key][1] != here[key][1]}
+    assert drafts == {"npu"}
+
+
+def test_a_plan_that_is_possible_only_with_what_was_set_is_said():
+    words = ("--platform", "lunar-lake", "--target", "llama-3.1-70b", "--draft", "llama-3.2-1b")
+    found = json.loads(run(*words, "--set", "memory.memory_bytes=1e11", "--json").stdout)["what_if"]
+    assert found.startswith("Without what was set nothing can be said: ")
+    assert "fits nowhere" in found
 
 
 def test_rates_are_taken_as_given():

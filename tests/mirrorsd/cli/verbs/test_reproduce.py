@@ -74,6 +74,18 @@ def test_without_a_fit_the_shipped_constants_are_taken_and_data_sheets_if_asked_
     assert sheets["mean_abs_error"] > shipped["mean_abs_error"]
 
 
+def test_errors_of_a_table_that_the_constants_were_fitted_to_are_not_passed_off_as_predicted(tmp_path):
+    said = "fitted to this very table before: its errors are those of a fit"
+    page, other = tmp_path / "page.html", tmp_path / "other.csv"
+    other.write_text(TABLE.read_text())
+    found = run("--published", "mirror-sd-qwen3-14b", "--no-fit", "--out", page)
+    assert said in " ".join(found.stdout.split())
+    assert said in page.read_text()
+    assert said not in " ".join(run("--published", other, "--no-fit").stdout.split())
+    sheets = run("--published", "mirror-sd-qwen3-14b", "--no-fit", "--constants", "datasheet")
+    assert said not in " ".join(sheets.stdout.split())
+
+
 def test_what_is_wrong_in_the_file_is_one_message(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("temperature,task,Vanilla SD,Mirror-SD\n0,qa,much,3\n")
