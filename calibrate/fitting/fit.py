@@ -63,26 +63,15 @@ class WorkLevels:
         target: all of the target's parts.
         step: steps of a rollout.
         features_step: steps of a rollout with exit features.
-        branch_step: steps of several branches, of `branch_rows` rows on average.
     """
 
     target: float = 1.0
     step: float = 1.0
     features_step: float = 1.0
-    branch_step: float = 1.0
-    branch_rows: float = 1.0
 
 
 def levelled(lane: LaneProfile, level: WorkLevels) -> LaneProfile:
-    """The lane with all times multiplied by the factors that belong to them; steps of heads stay.
-
-    What steps of branches take more in a run (waking up, taking over the text) is the same for any number of branches:
-    it is added, not multiplied.
-    """
-    added_s = 0.0
-    if lane.draft_step is not None:
-        rows = min(max(level.branch_rows, lane.draft_step.rows[0]), lane.draft_step.rows[-1])
-        added_s = (level.branch_step - 1) * lane.draft_step.at(rows, lane.draft_step.contexts[0])
+    """The lane with all times multiplied by the factors that belong to them; steps of heads stay."""
     lane = lane.model_copy(update={"draft_wake_s": lane.draft_wake_s * level.step})
     return lane.scaled(
         {
@@ -90,9 +79,9 @@ def levelled(lane: LaneProfile, level: WorkLevels) -> LaneProfile:
             "lm_head": level.target,
             "exit": level.target,
             "streams": level.target,
-            "draft_step": _step_factors(lane.draft_step, ROLLOUT_ROWS, level.step, added_s),
+            "draft_step": level.step,
             "draft_step_features": level.features_step,
-            "draft_start": _step_factors(lane.draft_start, 0, level.step, added_s),
+            "draft_start": level.step,
             "draft_streams": level.step,
         }
     )
@@ -187,16 +176,6 @@ def _straight(points: Mapping[int, float], rows: Sequence[int]) -> dict[int, flo
     elif start < 0:
         slope, start = max(0.0, middle / fmean(points)), 0.0
     return {count: start + slope * count for count in rows}
-
-
-def _step_factors(table: LatencyTable | None, last_rows: int, rollout: float, added_s: float) -> list[float]:
-    """Steps of more than `last_rows` rows are branches, which take so much more."""
-    if table is None:
-        return []
-    return [
-        rollout if rows <= last_rows else max(_LEAST_LEVEL, 1 + added_s / line[0])
-        for rows, line in zip(table.rows, table.seconds, strict=True)
-    ]
 
 
 def _growth(added: Mapping[Size, float]) -> tuple[float, float]:

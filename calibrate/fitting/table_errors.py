@@ -25,13 +25,13 @@ def less_certain(table: LatencyTable | None, half_width: float) -> LatencyTable 
     return table.model_copy(update={"relative_error": hypot(table.relative_error, half_width)})
 
 
-def with_step_errors(lane: LaneProfile, step: Level, features_step: Level, branch_step: Level) -> LaneProfile:
+def with_step_errors(lane: LaneProfile, step: Level, features_step: Level) -> LaneProfile:
     """Steps of the draft may be off by what their levels may; that of the target is no table's own."""
     return lane.model_copy(
         update={
-            "draft_step": less_certain(lane.draft_step, max(step.half_width, branch_step.half_width)),
+            "draft_step": less_certain(lane.draft_step, step.half_width),
             "draft_step_features": less_certain(lane.draft_step_features, features_step.half_width),
-            "draft_start": less_certain(lane.draft_start, max(step.half_width, branch_step.half_width)),
+            "draft_start": less_certain(lane.draft_start, step.half_width),
             "draft_streams": less_certain(lane.draft_streams, step.half_width),
         }
     )

@@ -72,6 +72,12 @@ def level(run: Run, lane: str, works: Collection[Work], profile: Profile, *, lea
     return taken.over(expected_s / _anchor_s(profile, lane))
 
 
+def alone_s(run: Run, lane: str, works: Collection[Work], profile: Profile) -> list[float]:
+    """What the profile has for every span of some kinds of work on a lane in a run, while other lanes do nothing."""
+    settled = _settled_spans(run, lane, works)
+    return [span_seconds(run.schedule, span, context, profile) for span, context in settled]
+
+
 def whole(run: Run, profile: Profile) -> tuple[Ratio, dict[str, float]] | None:
     """`level` of all work of a run, and the shares of its expected time by lane and model.
 
@@ -101,12 +107,6 @@ def compare(runs: Iterable[Run], profile: Profile) -> dict[Schedule, list[tuple[
         if compared is not None:
             found[run.schedule].append(compared)
     return found
-
-
-def mean_rows(runs: Sequence[Run], work: Work, *, least_rows: int) -> float:
-    """Mean rows of some kind of work in all runs; `least_rows` where there is none."""
-    rows = [span.rows for run in runs for span in run.trace.spans if span.work is work and span.rows >= least_rows]
-    return fmean(rows) if rows else float(least_rows)
 
 
 def gaps_s(run: Run) -> list[float]:
@@ -142,10 +142,14 @@ def span_seconds(
     if span.work in DRAFT_WORK:
         head = None if schedule.traits.has_draft_model else schedule.drafter or ""
         wake_s = lane.rollout_wake_s(head) if starts_rollout else 0.0
+        if span.work is Work.BRANCH_STEP:
+            wake_s = lane.branch_wake_s
         if head is None:
             return _draft_seconds(schedule, span, context, lane) + wake_s
         return lane.heads[head].at(span.rows, context) + wake_s
     wake_s = lane.wake_s if schedule.draft_lane not in (None, schedule.target_lane) else 0.0
+    if schedule.reads_features:
+        wake_s += profile.features_s(lane.name, schedule.drafter)
     verify_s = lane.verify_s(profile.num_layers, span.rows, context)
     if span.work is Work.VERIFY:
         return verify_s + wake_s

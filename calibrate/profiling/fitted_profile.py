@@ -16,8 +16,8 @@ from calibrate.fitting.levels import Level, Prior, grouped_levels, shared_levels
 from calibrate.fitting.links import link_of
 from calibrate.fitting.ratios import Ratio, estimate, trimmed_mean
 from calibrate.fitting.table_errors import with_check_errors, with_head_level, with_step_errors
-from calibrate.profiling.decodings import compare, gaps_s, level, mean_rows
-from calibrate.profiling.draft_waking import with_draft_waking
+from calibrate.profiling.decodings import compare, gaps_s, level
+from calibrate.profiling.extra_seconds import with_branch_waking, with_draft_waking, with_features
 from calibrate.profiling.lane_pairs import contention_of
 from calibrate.profiling.model_sizes import PartBytes
 from calibrate.profiling.samples import Cell, Run, Samples
@@ -31,14 +31,11 @@ from runtime.backends.devices import device_of
 from runtime.wire.measurement import Measurement
 
 _TARGET: Final = Prior(spread=0.02)
-_BRANCH_STEP: Final = Prior(spread=0.3)
 _WAKING: Final = Prior(spread=0.03)
 _STEP: Final = Prior(spread=0.15)
 """A draft's steps are short: what the target left of the caches tells."""
 _STALLS: Final = 0.25
 """Share of the gaps between operations, of either end, that are left out: one stall is longer than all others."""
-_BRANCHES = 2
-"""Least rows of a step of branches: one of a single branch costs what a rollout's does."""
 
 
 def fitted_profile(task: CalibrationTask, samples: Samples) -> Profile:
@@ -57,16 +54,12 @@ class _Levels:
     target: Mapping[str, Level]
     step: Mapping[str, Level]
     features_step: Mapping[str, Level]
-    branch_step: Mapping[str, Level]
-    branch_rows: float
 
     def of(self, lane: str) -> WorkLevels:
         return WorkLevels(
             target=self.target[lane].factor,
             step=self.step[lane].factor,
             features_step=self.features_step[lane].factor,
-            branch_step=self.branch_step[lane].factor,
-            branch_rows=self.branch_rows,
         )
 
 
@@ -96,9 +89,12 @@ class _Fit:
     def profile(self) -> Profile:
         left_out: list[str] = []
         profile = self._in_a_loop(left_out)
-        profile = with_draft_waking(profile, list(self._samples.runs_of(None, is_check=False)), None, self._threads)
+        runs = list(self._samples.runs_of(None, is_check=False))
+        profile = with_draft_waking(profile, runs, None, self._threads)
         levels = self._levels(profile)
         profile = self._at_level(profile, levels)
+        profile = with_branch_waking(profile, runs, self._threads)
+        profile = with_features(profile, runs, self._task.drafter)
         profile = self._with_heads_at_level(profile)
         _require_times(profile)
         return self._with_errors(profile, levels, left_out)
@@ -152,18 +148,15 @@ class _Fit:
         runs = [run for run in fits if run.schedule.drafter is None]
         plain = [run for run in runs if not run.schedule.exit_features]
         featured = [run for run in runs if run.schedule.exit_features]
+        alone = [run for run in fits if not run.schedule.reads_features]
         step = self._draft_levels(plain, Work.ROLLOUT_STEP, profile)
         # slowdowns are relative to what steps take in runs: known once these are
         profile = profile.model_copy(update={"contention": self._contention(step)})
         target_work = (Work.VERIFY, Work.PREFIX, Work.SUFFIX)
         return _Levels(
-            target=shared_levels(self._levels_by_lane(fits, target_work, profile), _TARGET),
+            target=shared_levels(self._levels_by_lane(alone, target_work, profile), _TARGET),
             step=step,
             features_step=self._draft_levels(featured, Work.ROLLOUT_STEP, profile, around=step),
-            branch_step=self._draft_levels(
-                runs, Work.BRANCH_STEP, profile, least_rows=_BRANCHES, around=step, prior=_BRANCH_STEP
-            ),
-            branch_rows=mean_rows(runs, Work.BRANCH_STEP, least_rows=_BRANCHES),
         )
 
     def _draft_levels(
@@ -203,7 +196,6 @@ class _Fit:
                 levelled(lane, levels.of(lane.name)),
                 levels.step[lane.name],
                 levels.features_step[lane.name],
-                levels.branch_step[lane.name],
             )
             for lane in profile.lanes
         )
@@ -215,6 +207,7 @@ class _Fit:
             if head.has_streams:
                 continue
             runs = list(self._samples.runs_of(head.drafter, is_check=False))
+            profile = with_features(profile, runs, head.drafter)
             profile = with_draft_waking(profile, runs, head.drafter, self._threads)
             found = self._draft_levels(runs, Work.ROLLOUT_STEP, profile)
             lanes = tuple(with_head_level(lane, head.drafter, found[lane.name]) for lane in profile.lanes)

@@ -91,6 +91,7 @@ class Plan:
         segments: layers that such calls run over.
         prompt_segments: the same of the prompt's calls.
         num_branches: texts that rows of branches are of in one call, at most.
+        least_branches: fewest of them, where their number varies; all numbers between may come.
         least_slots: slots of the text at its beginning.
     """
 
@@ -100,6 +101,7 @@ class Plan:
     segments: tuple[Segment, ...]
     prompt_segments: tuple[Segment, ...]
     num_branches: int = 0
+    least_branches: int | None = None
     least_slots: int = 0
 
 

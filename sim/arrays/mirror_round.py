@@ -14,7 +14,7 @@ takes for the exit's roots 2 s each, the message 1 s, and dispatching none; at o
     seconds    0           2           5           6           8           9           11
     target     | prefix    | prefix    | suffix    | suffix    |
                  1 s done    3 s alone   1 s alone   1 s done
-    draft      | one_row   | idle      | message   | roots     | roots     | (roots)   |
+    draft      | last row  | idle      | message   | roots     | roots     | (roots)   |
                  1 s done                            1 s done    1 s alone   2 s alone
 
 The request for a window comes at 8, within the first of the two steps, and is noticed at 9. If nothing stopped them the
@@ -113,7 +113,7 @@ def _branch(lanes: _TwoLanes, schedule: Schedule, message_s: float) -> Floats | 
     """
     num_steps = lanes.durations.plan.branch_steps
     if not schedule.exit_features:
-        lanes.run("one_row", 1)
+        lanes.run("last_drafted", 1)
     if schedule.root_source == "draft":
         for kind, count in _in_order("draft_roots", num_steps, lanes):
             lanes.run(kind, count)

@@ -86,7 +86,8 @@ def predict_batch(
     first, pass_of, num_passes = _passes(batch, rounds.number)
     passes = Passes(pass_of, rounds.context, num_passes)
     plan = RoundPlan.of(schedule, replay.shape(schedule), profile.num_layers)
-    drafting = Drafting(plan, tables.cost(plan.draft_lane), replay.guessing(schedule))
+    branch_wake_s = tables.branch_waking_s(plan)
+    drafting = Drafting(plan, tables.cost(plan.draft_lane), replay.guessing(schedule), branch_wake_s)
     if schedule.traits.overlaps:
         seconds = mirror_seconds(schedule, tables, drafting, replay, rounds, passes)
     else:
@@ -180,8 +181,7 @@ def _seconds_in_turn(
     rows = rounds.num_drafted + 1
     seconds = passes.seconds(cost, plan.segments[-1].calls, rows)
     seconds += target.dispatch_s + profile.round_overhead_s
-    if plan.waits_for_draft:
-        seconds += target.wake_s
+    seconds += tables.pass_more_s(schedule)
     if plan.streams:
         return seconds + passes.seconds(cost, {plan.streams: 1}, rows)
     if plan.step is None:

@@ -59,10 +59,11 @@ class BranchSteps(NamedTuple):
         def seconds_of(kind: StepKind, rows_each: int, more_rows: Ints | int = 0) -> Floats:
             roots = draft_roots * (kind in DRAFT_STEPS) + exit_roots * (kind in EXIT_STEPS) + more_rows
             calls = plan.calls_of(kind, rows_each)
-            return sum(
+            seconds = sum(
                 (passes.seconds(drafting.cost, {part: 1}, rows * roots) for part, rows in calls),
                 start=np.zeros(passes.num_passes),
             )
+            return np.where(seconds > 0, seconds + drafting.branch_wake_s, 0.0)
 
         known = [kind for kind in _ALL_ROOTS.values() if kind in plan.step_rows]
         seconds = {kind: seconds_of(kind, 1) for kind in known}

@@ -24,11 +24,12 @@ from sim.cost.round_plan import DRAFT_STEP, DRAFT_STREAMS, RoundPlan
 
 
 class Drafting(NamedTuple):
-    """What drafts: how much each step takes and what it costs."""
+    """What drafts: how much each step takes and what it costs, and what one of branches does more."""
 
     plan: RoundPlan
     cost: LaneCost
     guessing: Guessing | None
+    branch_wake_s: float = 0.0
 
     def windows(self, unread_S: Ints, prompt_S: Ints, position_S: Ints) -> WindowSteps:
         """The steps of windows from positions of prompts; the first one reads so many tokens before the last one."""

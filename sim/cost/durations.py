@@ -136,10 +136,9 @@ class DurationTables:
             self._work_s(target, operation.calls, operation.rows) + more
             for operation, more in zip(plan.segments, streams_s, strict=True)
         ]
-        if plan.waits_for_draft:
-            wake_s = self.profile.lane(target).wake_s
+        if more_s := self.pass_more_s(schedule):
             segments_s = [
-                seconds if operation.work is Work.SUFFIX else work_in_ticks(seconds + wake_s)
+                seconds if operation.work is Work.SUFFIX else work_in_ticks(seconds + more_s)
                 for operation, seconds in zip(plan.segments, segments_s, strict=True)
             ]
         parts = [(target, part) for operation in plan.segments for part in operation.calls]
@@ -172,6 +171,12 @@ class DurationTables:
             sources=tuple(dict.fromkeys(one.source for one in [*(self._facts(*part) for part in parts), *drafting])),
         )
 
+    def pass_more_s(self, schedule: Schedule) -> float:
+        """What a pass of the target takes more: after it has waited for another lane, and with states to be replied."""
+        lane, has_waited = schedule.target_lane, schedule.draft_lane not in (None, schedule.target_lane)
+        wake_s = self.profile.lane(lane).wake_s if has_waited else 0.0
+        return wake_s + (self.profile.features_s(lane, schedule.drafter) if schedule.reads_features else 0.0)
+
     def _step_s(self, plan: RoundPlan, rows: int) -> Floats:
         """A step of whatever drafts in a lane."""
         assert plan.step is not None, "a step of a draft that is not there"
@@ -197,7 +202,12 @@ class DurationTables:
     def _branch_s(self, plan: RoundPlan, kind: StepKind, rows: int) -> Floats:
         """A step of branches, or one that drafts a token for one."""
         first, *others = (self._work_s(plan.draft_lane, {part: 1}, count) for part, count in plan.calls_of(kind, rows))
-        return sum(others, start=first)
+        seconds = sum(others, start=first)
+        return seconds if kind == "one_row" else work_in_ticks(seconds + self.branch_waking_s(plan))
+
+    def branch_waking_s(self, plan: RoundPlan) -> float:
+        """What a step of branches takes more than one of a rollout of as many rows."""
+        return self.profile.lane(plan.draft_lane).branch_wake_s
 
     def _guessing_s(self, plan: RoundPlan) -> Floats:
         """Steps of drafted tokens, which have no features: one row of the draft for each guess and one more."""

@@ -27,6 +27,7 @@ from sim.cost.cost_model import Part
 
 StepKind = Literal[
     "one_row",
+    "last_drafted",
     "draft_roots",
     "all_roots",
     "exit_roots",
@@ -35,8 +36,9 @@ StepKind = Literal[
     "all_guesses",
     "exit_guesses",
 ]
-"""Steps of a branch operation by what they compute; `one_row` also serves rollouts and finishing. Those with guesses
-are the steps of the same roots after the first one, where a draft has streams; else all steps are alike."""
+"""Steps of a draft by what they compute; `one_row` is one of a rollout, or finishes a branch, and all others are of
+branches: `last_drafted` is their first one, which reads the window's last token. Those with guesses are the steps of
+the same roots after the first one, where a draft has streams; else all steps are alike."""
 
 DRAFT_STEPS: tuple[StepKind, ...] = ("draft_roots", "all_roots", "draft_guesses", "all_guesses")
 """Steps that take the branches of draft-sourced roots further."""
@@ -232,6 +234,8 @@ def step_rows(schedule: Schedule, num_exit_roots: int) -> dict[StepKind, int]:
         return {}
     num_draft_roots = sum(schedule.draft_roots_per_row)
     rows: dict[StepKind, int] = {"one_row": 1}
+    if schedule.traits.overlaps and not schedule.exit_features:
+        rows["last_drafted"] = 1
     if schedule.root_source in ("draft", "hybrid"):
         rows["draft_roots"] = num_draft_roots
     if schedule.root_source == "hybrid":

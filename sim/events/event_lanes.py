@@ -200,7 +200,7 @@ class SimulatedBranches:
         lane, run = self._lane, self._run
         if run is None:
             lane.room.draft.resume()
-        elif run.what != "one_row":
+        elif run.what != "last_drafted":
             step_s = lane.sequence.costs.step_s[run.what][self._place]
             self._num_steps = lane.room.draft.cut(run, step_s)
 
@@ -234,7 +234,7 @@ class SimulatedBranches:
     def _next_steps(self) -> tuple[StepKind, int]:
         """What the next steps compute, and how many such steps there are; none if nothing can be done."""
         if self._reads_last:
-            return "one_row", 1
+            return "last_drafted", 1
         kind: StepKind
         if not self._has_joined:
             kind, left = "draft_roots", self._draft_left

@@ -28,6 +28,8 @@ Size = tuple[int, int]
 """Texts, and rows of each."""
 
 SINGLE_ROW: Final[Size] = (1, 1)
+SEVERAL_TEXTS: Final[Size] = (0, 1)
+"""The one of calls over any number of texts but one."""
 COPIES_BYTES: Final = 512_000_000
 """Of weights that copies may hold besides the first."""
 _SMALL_COPIES: Final = 8
@@ -69,8 +71,17 @@ def pieces(num_rows: int, sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def own_size(size: Size, num_bytes: int) -> Size | None:
-    """The size, if its calls have a copy in a decoder of so many bytes; None if they share a graph with all others."""
-    return size if COPIES_BYTES // num_bytes >= (1 if size == SINGLE_ROW else _SMALL_COPIES) else None
+    """The size, if its calls have a copy in a decoder of so many bytes; None if they share a graph with all others.
+
+    Calls over several texts share a copy among them: a sequence has one number of branches, or some that follow each
+    other, and what laying out takes again is then less than rows that fill up.
+    """
+    num_copies = COPIES_BYTES // num_bytes
+    if size == SINGLE_ROW:
+        return size if num_copies else None
+    if num_copies < _SMALL_COPIES:
+        return None
+    return size if size[0] == 1 else SEVERAL_TEXTS
 
 
 def copies_bytes(num_bytes: int) -> int:

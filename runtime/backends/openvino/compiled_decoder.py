@@ -85,7 +85,7 @@ class OpenVinoBackend:
         if self._limits.is_probed:
             self._floor = self._probed_floor
         self._rows = {self._bucket(count) for count in plan.rows}
-        self._num_texts = {self._bucket(plan.num_branches)} if plan.num_branches else set()
+        self._num_texts = self._numbers_of_texts(plan)
         sizes = [size for size in slot_buckets(plan.num_slots) if size > plan.least_slots]
         self._graphs.cut([*plan.segments, *plan.prompt_segments])
         for segment in plan.segments:
@@ -189,6 +189,15 @@ class OpenVinoBackend:
         for num_texts, num_rows in counts:
             for num_slots in slots:
                 self._graphs.make_ready(segment, num_texts, num_rows, num_slots)
+
+    def _numbers_of_texts(self, plan: Plan) -> set[int]:
+        """Those of calls over branches: exact ones where sizes are open, since each text more costs as much as a row."""
+        if not plan.num_branches:
+            return set()
+        if not self._limits.has_open_sizes:
+            return {self._bucket(plan.num_branches)}
+        counts = range(plan.least_branches or plan.num_branches, plan.num_branches + 1)
+        return {max(count, self._floor) for count in counts}
 
     def _new_graphs(self) -> LayerGraphs:
         return LayerGraphs(self.config, self._layers, self._compiler, self._limits, self._constants)

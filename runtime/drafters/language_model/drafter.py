@@ -43,6 +43,10 @@ from runtime.verification.rules import GREEDY, Sampling
 from runtime.wire.measurement import Measurement
 
 
+_FEW_BRANCHES = 2
+"""Of those that draft and exit name together, in one step: which of them they share, the text decides."""
+
+
 class Drafter(WindowDrafter):
     """A draft model and the state of the sequence it drafts for.
 
@@ -90,6 +94,7 @@ class Drafter(WindowDrafter):
                 segments=tuple({*whole, *segments_between(*cut, layers)}),
                 prompt_segments=segments_between(*cut, layers) if num_prompt > 1 else (),
                 num_branches=num_roots(schedule),
+                least_branches=_FEW_BRANCHES if schedule.root_source == "hybrid" else None,
             )
         )
         return True

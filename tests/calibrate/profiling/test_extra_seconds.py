@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from calibrate.profiling.draft_waking import with_draft_waking
+from calibrate.profiling.extra_seconds import with_draft_waking
 from tests.calibrate.profiling.test_decodings import MIRROR, PLAIN, SPECULATIVE, WITH_FEATURES, run_of
 
 WAKE_S = 2e-3

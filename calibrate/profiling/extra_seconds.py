@@ -1,0 +1,122 @@
+"""What the first step of a rollout takes more than later ones: what the target reads takes the draft's place in caches.
+
+A part that is timed in a loop meets warm caches, and so do later steps of a rollout. It takes the same time whatever
+the rows of the step, so it counts most for the shortest windows. Levels of steps are settled with it (`decodings`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any, Final
+
+from calibrate.fitting.levels import Level, Prior, grouped_levels, shared_levels
+from calibrate.fitting.ratios import Ratio
+from calibrate.fitting.table_errors import less_certain
+from calibrate.profiling.decodings import TARGET_WORK, alone_s, first_step, level
+from calibrate.profiling.samples import Run
+from decoding.trace import Work
+from hwprofiles.latency_table import LatencyTable
+from hwprofiles.profile import LaneProfile, Profile
+
+_FIRST: Final = Prior(spread=0.3)
+_OF_BRANCHES: Final = Prior(spread=0.3)
+_OF_FEATURES: Final = Prior(spread=0.03)
+_SHORTEST = 2
+"""Steps of a rollout that has a first one and a later one: what is not known of the first counts for so many."""
+
+
+def with_draft_waking(profile: Profile, runs: Sequence[Run], head: str | None, threads: Mapping[str, int]) -> Profile:
+    """The profile with what first steps take more, by runs of a head, or of the draft model.
+
+    Lanes of as many `threads` share what no run tells apart.
+    """
+    tables = {lane.name: _table(lane, head) for lane in profile.lanes}
+    found = {
+        name: [] if table is None else list(_ratios(runs, name, profile, _step_s(table)))
+        for name, table in tables.items()
+    }
+    levels = grouped_levels(found, threads, dict.fromkeys(threads, _FIRST))
+    return profile.model_copy(update={"lanes": tuple(_waking(lane, head, levels[lane.name]) for lane in profile.lanes)})
+
+
+def with_branch_waking(profile: Profile, runs: Sequence[Run], threads: Mapping[str, int]) -> Profile:
+    """The profile with what steps of branches take more than its tables have, by runs of the draft model."""
+    found = {lane.name: list(_branch_ratios(runs, lane.name, profile)) for lane in profile.lanes}
+    levels = grouped_levels(found, threads, dict.fromkeys(threads, _OF_BRANCHES))
+    return profile.model_copy(
+        update={"lanes": tuple(_waking_in_branches(lane, levels[lane.name], runs, profile) for lane in profile.lanes)}
+    )
+
+
+def with_features(profile: Profile, runs: Sequence[Run], drafter: str) -> Profile:
+    """The profile with what passes take more that reply their states to a drafter, by its runs."""
+    featured = [run for run in runs if run.schedule.reads_features]
+    found = {lane.name: list(_pass_ratios(featured, lane.name, profile)) for lane in profile.lanes}
+    levels = shared_levels(found, _OF_FEATURES)
+    lanes = tuple(_replying(lane, drafter, levels[lane.name], featured, profile) for lane in profile.lanes)
+    return profile.model_copy(update={"lanes": lanes})
+
+
+def _pass_ratios(runs: Sequence[Run], lane: str, profile: Profile) -> Iterator[Ratio]:
+    for run in runs:
+        if run.schedule.target_lane == lane and (ratio := level(run, lane, TARGET_WORK, profile)):
+            yield ratio
+
+
+def _replying(lane: LaneProfile, drafter: str, found: Level, runs: Sequence[Run], profile: Profile) -> LaneProfile:
+    seconds, num_passes = 0.0, 0
+    for run in runs:
+        spans_s = alone_s(run, lane.name, TARGET_WORK, profile)
+        seconds, num_passes = seconds + sum(spans_s), num_passes + len(spans_s) // (1 + run.schedule.uses_exit)
+    if not num_passes:
+        return lane
+    more_s = max(0.0, found.factor - 1) * seconds / num_passes
+    return lane.model_copy(update={"features_s": lane.features_s | {drafter: more_s}})
+
+
+def _branch_ratios(runs: Sequence[Run], lane: str, profile: Profile) -> Iterator[Ratio]:
+    for run in runs:
+        if run.schedule.draft_lane == lane and (ratio := level(run, lane, (Work.BRANCH_STEP,), profile)):
+            yield ratio
+
+
+def _waking_in_branches(lane: LaneProfile, found: Level, runs: Sequence[Run], profile: Profile) -> LaneProfile:
+    steps_s = [seconds for run in runs for seconds in alone_s(run, lane.name, (Work.BRANCH_STEP,), profile)]
+    if not steps_s:
+        return lane
+    update: dict[str, Any] = {"branch_wake_s": max(0.0, found.factor - 1) * fmean(steps_s)} | {
+        name: less_certain(getattr(lane, name), found.half_width / _SHORTEST) for name in ("draft_step", "draft_start")
+    }
+    return lane.model_copy(update=update)
+
+
+def _ratios(runs: Sequence[Run], lane: str, profile: Profile, step_s: float) -> Iterator[Ratio]:
+    for run in runs:
+        if run.schedule.draft_lane == lane and (ratio := first_step(run, lane, profile, step_s)):
+            yield ratio
+
+
+def _waking(lane: LaneProfile, head: str | None, first: Level) -> LaneProfile:
+    table = _table(lane, head)
+    if table is None:
+        return lane
+    wake_s = max(0.0, first.factor - 1) * _step_s(table)
+    doubt = first.factor * first.half_width / _SHORTEST if wake_s else 0.0
+    update: dict[str, Any] = {"draft_wake_s": wake_s} | {
+        name: less_certain(getattr(lane, name), doubt) for name in ("draft_step", "draft_step_features")
+    }
+    if head is not None:
+        update = {
+            "head_wake_s": lane.head_wake_s | {head: wake_s},
+            "heads": lane.heads | {head: less_certain(table, doubt)},
+        }
+    return lane.model_copy(update=update)
+
+
+def _table(lane: LaneProfile, head: str | None) -> LatencyTable | None:
+    return lane.draft_step if head is None else lane.heads.get(head)
+
+
+def _step_s(table: LatencyTable) -> float:
+    return table.seconds[0][0]
