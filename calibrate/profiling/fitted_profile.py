@@ -94,7 +94,8 @@ class _Fit:
         levels = self._levels(profile)
         profile = self._at_level(profile, levels)
         profile = with_branch_waking(profile, runs, self._threads)
-        profile = with_features(profile, runs, self._task.drafter)
+        if self._task.drafter is not None:
+            profile = with_features(profile, runs, self._task.drafter)
         profile = self._with_heads_at_level(profile)
         _require_times(profile)
         return self._with_errors(profile, levels, left_out)
@@ -165,21 +166,17 @@ class _Fit:
         work: Work,
         profile: Profile,
         *,
-        least_rows: int = 1,
         around: Mapping[str, Level] | None = None,
-        prior: Prior = _STEP,
     ) -> dict[str, Level]:
         """Levels of a kind of step, taken to be `around` others before any run."""
-        found = self._levels_by_lane(runs, (work,), profile, least_rows=least_rows)
-        priors = {name: prior._replace(around=around[name]) if around else prior for name in self._names}
+        found = self._levels_by_lane(runs, (work,), profile)
+        priors = {name: _STEP._replace(around=around[name]) if around else _STEP for name in self._names}
         return grouped_levels(found, self._threads, priors)
 
-    def _levels_by_lane(
-        self, runs: Sequence[Run], works: Collection[Work], profile: Profile, *, least_rows: int = 1
-    ) -> dict[str, list[Ratio]]:
+    def _levels_by_lane(self, runs: Sequence[Run], works: Collection[Work], profile: Profile) -> dict[str, list[Ratio]]:
         found = {
             name: [
-                level(run, name, works, profile, least_rows=least_rows)
+                level(run, name, works, profile)
                 for run in runs
                 if name in (run.schedule.target_lane, run.schedule.draft_lane)
             ]

@@ -191,7 +191,7 @@ class OpenVinoBackend:
                 self._graphs.make_ready(segment, num_texts, num_rows, num_slots)
 
     def _numbers_of_texts(self, plan: Plan) -> set[int]:
-        """Those of calls over branches: exact ones where sizes are open, since each text more costs as much as a row."""
+        """Those of calls over branches: exact ones where sizes are open, since a text more costs as much as a row."""
         if not plan.num_branches:
             return set()
         if not self._limits.has_open_sizes:
