@@ -38,7 +38,7 @@ def test_what_steps_of_branches_take_more_in_runs_is_added_whatever_their_number
     profile = calibrate(engine, task(exit_features=(1, 3)))
     for lane in profile.lanes:
         laws = engine.laws[lane.name]
-        for rows in (2, 8, 32):
+        for rows in (4, 8, 32):
             assert lane.draft_step.at(rows, 100) == pytest.approx(1.2 * laws.step_s(rows, 100), **TOLERANCE)
             assert lane.draft_start.at(rows, 100) == pytest.approx(1.2 * laws.start_s(rows, 100), **TOLERANCE)
         wake_s = 0 if lane.name == "cpu0+1" else 3e-3 / laws.speed
