@@ -83,7 +83,9 @@ class LaneProfile(StrictModel):
     takes more than later ones of as many rows, since the target has read its weights meanwhile, and `head_wake_s` the
     same of heads, by the drafter's name. `branch_wake_s` is what every step of branches takes more, whatever its rows,
     and `features_s` what a pass of the target takes more that replies its states, by the name of the drafter that reads
-    them. `group` is what its devices exchange where it is several.
+    them (a draft model's as the profile has it); `branch_error` is what steps of branches may be off by on their own
+    (half-width, 90 %), and `features_error` passes that reply states. `group` is what its devices exchange where it is
+    several.
 
     `device` is what computes: cores under torch, or a device as `mirrorsd devices` lists it, such as `openvino:CPU`.
     Acceptance holds for the lanes of the back end that it was recorded on.
@@ -105,7 +107,9 @@ class LaneProfile(StrictModel):
     wake_s: Seconds = 0.0
     draft_wake_s: Seconds = 0.0
     branch_wake_s: Seconds = 0.0
-    features_s: dict[str, Seconds] = Field(default_factory=dict)
+    branch_error: RelativeError = 0.0
+    features_s: dict[str, Seconds] = Field(default={})
+    features_error: dict[str, RelativeError] = Field(default={})
     head_wake_s: dict[str, Seconds] = Field(default={})
     layer: LatencyTable | None = None
     lm_head: LatencyTable | None = None
@@ -163,6 +167,11 @@ class LaneProfile(StrictModel):
         heads = {name: seconds * factor for name, seconds in self.head_wake_s.items()}
         own = {name: getattr(self, name) * factor for name in ("draft_wake_s", "branch_wake_s")}
         return self.model_copy(update={**own, "head_wake_s": heads})
+
+    def with_features_scaled(self, factor: float) -> Self:
+        """The same lane with what passes take more that reply their states multiplied."""
+        features_s = {drafter: seconds * factor for drafter, seconds in self.features_s.items()}
+        return self.model_copy(update={"features_s": features_s})
 
     def _part_s(self, part: LanePart, rows: float, context: float) -> float:
         return self._seconds_of(getattr(self, part), part, rows, context)
@@ -278,6 +287,10 @@ class Profile(StrictModel):
     def features_s(self, lane: str, drafter: str | None) -> float:
         """What a pass on a lane takes more that replies its states to a drafter; None is the draft model."""
         return self.lane(lane).features_s.get(drafter or self.drafter or "", 0.0)
+
+    def features_error(self, lane: str, drafter: str | None) -> float:
+        """What such passes may be off by on their own (half-width, 90 %)."""
+        return self.lane(lane).features_error.get(drafter or self.drafter or "", 0.0)
 
     def contention_of(self, target_lane: str, draft_lane: str) -> Contention | None:
         """What was measured of two lanes at once, the other way round only where that is all there is."""

@@ -89,6 +89,10 @@ def error_shares(
     if plan.step is not None:
         used[plan.draft_lane] = used.get(plan.draft_lane, 0.0) + draft_s
         shares[f"{plan.step} on {plan.draft_lane}"] = ErrorShare(draft_s / total_s, durations.draft_relative_error)
+    if error := durations.features_relative_error:
+        shares[f"states for {plan.step} from {plan.target_lane}"] = ErrorShare(target_s / total_s, error)
+    if error := durations.branch_relative_error:
+        shares[f"branches of {plan.draft_lane}"] = ErrorShare(draft_s / total_s, error)
     for name, seconds in used.items():
         shares[f"lane {name}"] = ErrorShare(seconds / total_s, profile.lane(name).relative_error)
     entry = profile.contention_of(plan.target_lane, plan.draft_lane)

@@ -19,13 +19,6 @@ from hwprofiles.profile import LaneProfile, LatencyTable
 Size = tuple[int, int]
 """(rows, context)."""
 
-ROLLOUT_ROWS = 2
-"""Most rows of a rollout's step: one, or two after a window that was accepted whole. More are branches."""
-
-
-_LEAST_LEVEL = 0.5
-"""No step takes less than half of its loop's time in a run: anything else is noise."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetTimes:

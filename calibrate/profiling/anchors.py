@@ -51,7 +51,6 @@ class Anchors:
 
     Attributes:
         samples: all that was taken, in that order; `at_s` counts from when this was made.
-        steps: the same of draft models.
         shared: all that was taken on two lanes at once.
         dispatch_s: by lane, what every visit took beyond the lane's own time.
     """
@@ -59,7 +58,6 @@ class Anchors:
     def __init__(self, lanes: Mapping[str, Lane], *, context: int, clock: Callable[[], float] = time.monotonic) -> None:
         """Take them on lanes that hold the target; `context` is the number of cached tokens of the work."""
         self.samples: list[AnchorSample] = []
-        self.steps: list[AnchorSample] = []
         self.shared: list[SharedAnchor] = []
         self.dispatch_s: defaultdict[str, list[float]] = defaultdict(list)
         self._lanes = lanes
@@ -102,9 +100,7 @@ class Anchors:
         Raises:
             LaneError: the lane was lost, or has no draft model.
         """
-        at_s = self.now_s
-        self.steps.append(AnchorSample(at_s, lane, fmean(self.visit(lane, self._step))))
-        return self.steps[-1].seconds
+        return fmean(self.visit(lane, self._step))
 
     def take_shared(self, lanes: tuple[str, str]) -> tuple[float, float]:
         """The work once on two lanes at the same time; errors as in `take`.

@@ -59,12 +59,12 @@ def decode(
     return Run(schedule, length, trace, taken, is_check=is_check, at_s=at_s)
 
 
-def level(run: Run, lane: str, works: Collection[Work], profile: Profile, *, least_rows: int = 1) -> Ratio | None:
+def level(run: Run, lane: str, works: Collection[Work], profile: Profile) -> Ratio | None:
     """Time of some kinds of work on a lane in a run, over what the profile has for it at the speed of the anchors.
 
-    None if there is none. Only spans of `least_rows` rows or more count.
+    None if there is none.
     """
-    steps = [step for step in _expected(run, lane, works, profile) if step[0].rows >= least_rows]
+    steps = list(_expected(run, lane, works, profile))
     expected_s = sum(seconds for _, seconds in steps)
     if not expected_s:
         return None

@@ -1,12 +1,16 @@
-"""What the first step of a rollout takes more than later ones: what the target reads takes the draft's place in caches.
+"""What work takes in runs beyond what its tables have, whatever its rows: three prices that runs tell and no loop does.
 
-A part that is timed in a loop meets warm caches, and so do later steps of a rollout. It takes the same time whatever
-the rows of the step, so it counts most for the shortest windows. Levels of steps are settled with it (`decodings`).
+- The first step of a rollout takes more than later ones: what the target has read took the draft's place in caches.
+  Levels of steps are settled with it (`decodings`).
+- Every step of branches takes more than one of a rollout: it is short, and comes while another lane works.
+- A pass of the target takes more if it replies its states to a drafter.
+
+A part that is timed in a loop meets warm caches and replies to nobody. What comes out as less than nothing is noise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, Final
 
@@ -22,6 +26,7 @@ from hwprofiles.profile import LaneProfile, Profile
 _FIRST: Final = Prior(spread=0.3)
 _OF_BRANCHES: Final = Prior(spread=0.3)
 _OF_FEATURES: Final = Prior(spread=0.03)
+_BRANCHING: Final = frozenset({Work.BRANCH_STEP})
 _SHORTEST = 2
 """Steps of a rollout that has a first one and a later one: what is not known of the first counts for so many."""
 
@@ -33,7 +38,7 @@ def with_draft_waking(profile: Profile, runs: Sequence[Run], head: str | None, t
     """
     tables = {lane.name: _table(lane, head) for lane in profile.lanes}
     found = {
-        name: [] if table is None else list(_ratios(runs, name, profile, _step_s(table)))
+        name: [] if table is None else list(_of_first_steps(runs, name, profile, _step_s(table)))
         for name, table in tables.items()
     }
     levels = grouped_levels(found, threads, dict.fromkeys(threads, _FIRST))
@@ -41,57 +46,56 @@ def with_draft_waking(profile: Profile, runs: Sequence[Run], head: str | None, t
 
 
 def with_branch_waking(profile: Profile, runs: Sequence[Run], threads: Mapping[str, int]) -> Profile:
-    """The profile with what steps of branches take more than its tables have, by runs of the draft model."""
-    found = {lane.name: list(_branch_ratios(runs, lane.name, profile)) for lane in profile.lanes}
-    levels = grouped_levels(found, threads, dict.fromkeys(threads, _OF_BRANCHES))
-    return profile.model_copy(
-        update={"lanes": tuple(_waking_in_branches(lane, levels[lane.name], runs, profile) for lane in profile.lanes)}
-    )
+    """The profile with what steps of branches take more than its tables have, by runs of the draft model.
 
-
-def with_features(profile: Profile, runs: Sequence[Run], drafter: str) -> Profile:
-    """The profile with what passes take more that reply their states to a drafter, by its runs."""
-    featured = [run for run in runs if run.schedule.reads_features]
-    found = {lane.name: list(_pass_ratios(featured, lane.name, profile)) for lane in profile.lanes}
-    levels = shared_levels(found, _OF_FEATURES)
-    lanes = tuple(_replying(lane, drafter, levels[lane.name], featured, profile) for lane in profile.lanes)
+    Lanes of as many `threads` share what no run tells apart, relative to their own steps; a lane that has no branches
+    in any run has none at all.
+    """
+    levels = grouped_levels(_levels(profile, runs, _BRANCHING), threads, dict.fromkeys(threads, _OF_BRANCHES))
+    lanes = tuple(_branching(lane, levels[lane.name], runs, profile) for lane in profile.lanes)
     return profile.model_copy(update={"lanes": lanes})
 
 
-def _pass_ratios(runs: Sequence[Run], lane: str, profile: Profile) -> Iterator[Ratio]:
-    for run in runs:
-        if run.schedule.target_lane == lane and (ratio := level(run, lane, TARGET_WORK, profile)):
-            yield ratio
+def with_features(profile: Profile, runs: Sequence[Run], drafter: str) -> Profile:
+    """The profile with what passes take more that reply their states to a drafter, by its runs.
+
+    Lanes share what no run tells apart, relative to their own passes; a lane that replied to nobody has none at all.
+    """
+    replying = [run for run in runs if run.schedule.reads_features]
+    levels = shared_levels(_levels(profile, replying, TARGET_WORK), _OF_FEATURES)
+    lanes = tuple(_replying(lane, drafter, levels[lane.name], replying, profile) for lane in profile.lanes)
+    return profile.model_copy(update={"lanes": lanes})
+
+
+def _levels(profile: Profile, runs: Sequence[Run], works: Collection[Work]) -> dict[str, list[Ratio]]:
+    """`level` of every run that has such work on a lane, by lane."""
+    found = {lane.name: [level(run, lane.name, works, profile) for run in runs] for lane in profile.lanes}
+    return {name: [ratio for ratio in ratios if ratio is not None] for name, ratios in found.items()}
+
+
+def _branching(lane: LaneProfile, found: Level, runs: Sequence[Run], profile: Profile) -> LaneProfile:
+    steps_s = [seconds for run in runs for seconds in alone_s(run, lane.name, _BRANCHING, profile)]
+    if not steps_s:
+        return lane
+    more_s = max(0.0, found.factor - 1) * fmean(steps_s)
+    return lane.model_copy(update={"branch_wake_s": more_s, "branch_error": found.half_width})
 
 
 def _replying(lane: LaneProfile, drafter: str, found: Level, runs: Sequence[Run], profile: Profile) -> LaneProfile:
-    seconds, num_passes = 0.0, 0
-    for run in runs:
-        spans_s = alone_s(run, lane.name, TARGET_WORK, profile)
-        seconds, num_passes = seconds + sum(spans_s), num_passes + len(spans_s) // (1 + run.schedule.uses_exit)
+    seconds = sum(one for run in runs for one in alone_s(run, lane.name, TARGET_WORK, profile))
+    num_passes = sum(len(alone_s(run, lane.name, TARGET_WORK - {Work.SUFFIX}, profile)) for run in runs)
     if not num_passes:
         return lane
     more_s = max(0.0, found.factor - 1) * seconds / num_passes
-    return lane.model_copy(update={"features_s": lane.features_s | {drafter: more_s}})
+    return lane.model_copy(
+        update={
+            "features_s": lane.features_s | {drafter: more_s},
+            "features_error": lane.features_error | {drafter: found.half_width},
+        }
+    )
 
 
-def _branch_ratios(runs: Sequence[Run], lane: str, profile: Profile) -> Iterator[Ratio]:
-    for run in runs:
-        if run.schedule.draft_lane == lane and (ratio := level(run, lane, (Work.BRANCH_STEP,), profile)):
-            yield ratio
-
-
-def _waking_in_branches(lane: LaneProfile, found: Level, runs: Sequence[Run], profile: Profile) -> LaneProfile:
-    steps_s = [seconds for run in runs for seconds in alone_s(run, lane.name, (Work.BRANCH_STEP,), profile)]
-    if not steps_s:
-        return lane
-    update: dict[str, Any] = {"branch_wake_s": max(0.0, found.factor - 1) * fmean(steps_s)} | {
-        name: less_certain(getattr(lane, name), found.half_width / _SHORTEST) for name in ("draft_step", "draft_start")
-    }
-    return lane.model_copy(update=update)
-
-
-def _ratios(runs: Sequence[Run], lane: str, profile: Profile, step_s: float) -> Iterator[Ratio]:
+def _of_first_steps(runs: Sequence[Run], lane: str, profile: Profile, step_s: float) -> Iterator[Ratio]:
     for run in runs:
         if run.schedule.draft_lane == lane and (ratio := first_step(run, lane, profile, step_s)):
             yield ratio

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import hypot
+from math import expm1, hypot
 from typing import Final
 
 from calibrate.fitting.anchor_errors import anchor_errors
@@ -14,7 +14,7 @@ from calibrate.fitting.checks import Check, CheckErrors, check_errors, check_of,
 from calibrate.fitting.fit import WorkLevels, levelled
 from calibrate.fitting.levels import Level, Prior, grouped_levels, shared_levels
 from calibrate.fitting.links import link_of
-from calibrate.fitting.ratios import Ratio, estimate, mean_pace, trimmed_mean
+from calibrate.fitting.ratios import Estimate, Ratio, estimate, mean_pace, trimmed_mean
 from calibrate.fitting.table_errors import with_check_errors, with_head_level, with_step_errors
 from calibrate.profiling.decodings import compare, gaps_s, level
 from calibrate.profiling.extra_seconds import with_branch_waking, with_draft_waking, with_features
@@ -88,21 +88,16 @@ class _Fit:
 
     @cached_property
     def _step_anchors(self) -> dict[str, Anchor]:
-        """Of the lanes on which a draft model drafted."""
-        taken = defaultdict[str, list[tuple[float, float]]](list)
-        for sample in self._samples.step_anchors:
-            taken[sample.lane].append((sample.at_s, sample.seconds))
-        if not taken:
-            return {}
-        errors, context = anchor_errors(taken), self._task.lane_parts.anchor_context
-        return {
-            name: Anchor(
-                context=context,
-                seconds=mean_pace([seconds for _, seconds in own]),
-                relative_error=hypot(errors.common, errors.own[name]),
-            )
-            for name, own in taken.items()
-        }
+        """Of the lanes on which a draft model drafted: relative to those of the target in the same runs."""
+        found = defaultdict[str, list[Ratio]](list)
+        for run in self._samples.runs:
+            if (lane := run.schedule.draft_lane) is not None and run.anchors.steps:
+                found[lane].append(run.against_anchors(lane, mean_pace(run.anchors.steps)))
+        return {lane: self._step_anchor(self._anchors[lane], estimate(ratios)) for lane, ratios in found.items()}
+
+    def _step_anchor(self, anchor: Anchor, over_it: Estimate) -> Anchor:
+        error = hypot(anchor.relative_error, expm1(over_it.log_half_width))
+        return Anchor(context=anchor.context, seconds=over_it.value * anchor.seconds, relative_error=error)
 
     def profile(self) -> Profile:
         left_out: list[str] = []
@@ -192,21 +187,17 @@ class _Fit:
         work: Work,
         profile: Profile,
         *,
-        least_rows: int = 1,
         around: Mapping[str, Level] | None = None,
-        prior: Prior = _STEP,
     ) -> dict[str, Level]:
         """Levels of a kind of step, taken to be `around` others before any run."""
-        found = self._levels_by_lane(runs, (work,), profile, least_rows=least_rows)
-        priors = {name: prior._replace(around=around[name]) if around else prior for name in self._names}
+        found = self._levels_by_lane(runs, (work,), profile)
+        priors = {name: _STEP._replace(around=around[name]) if around else _STEP for name in self._names}
         return grouped_levels(found, self._threads, priors)
 
-    def _levels_by_lane(
-        self, runs: Sequence[Run], works: Collection[Work], profile: Profile, *, least_rows: int = 1
-    ) -> dict[str, list[Ratio]]:
+    def _levels_by_lane(self, runs: Sequence[Run], works: Collection[Work], profile: Profile) -> dict[str, list[Ratio]]:
         found = {
             name: [
-                level(run, name, works, profile, least_rows=least_rows)
+                level(run, name, works, profile)
                 for run in runs
                 if name in (run.schedule.target_lane, run.schedule.draft_lane)
             ]

@@ -78,7 +78,6 @@ class Measuring:
             lanes = dict(zip(names, pool.map(self.engine.load_target, names), strict=True))
         self._anchors = Anchors(lanes, context=self.task.lane_parts.anchor_context, clock=self.clock)
         self.samples.anchors = self._anchors.samples
-        self.samples.step_anchors = self._anchors.steps
         self.samples.shared_anchors = self._anchors.shared
         self.samples.dispatch_s = self._anchors.dispatch_s
 

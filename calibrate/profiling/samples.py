@@ -105,7 +105,6 @@ class Samples:
 
     Attributes:
         anchors: every anchor of every lane.
-        step_anchors: every anchor of the draft model on every lane.
         visits: every visit.
         runs: every text decoded.
         together: lanes alone and side by side.
@@ -116,7 +115,6 @@ class Samples:
     """
 
     anchors: list[AnchorSample] = field(default_factory=list)
-    step_anchors: list[AnchorSample] = field(default_factory=list)
     visits: list[Visit] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     together: list[Together] = field(default_factory=list)

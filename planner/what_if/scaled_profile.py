@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from hwprofiles.profile import LanePart, Profile
+from hwprofiles.profile import LanePart, LaneProfile, Profile
 
 Part = Literal["target", "draft", "link"]
 
@@ -24,9 +24,9 @@ _DRAFT: Final[tuple[LanePart, ...]] = (
 def with_speed(profile: Profile, part: Part, factor: float) -> Profile:
     """`profile` with one part `factor` times as fast, on all lanes or links.
 
-    `target` is its layers, output head, exits and reading of prompts; `draft` steps of whatever drafts, its reading of
-    prompts, and what streams add to the target's pass; `link` latency and bandwidth. Dispatch and the driver's own time
-    stay.
+    `target` is its layers, output head, exits, reading of prompts and replying of states; `draft` steps of whatever
+    drafts, its reading of prompts, and what streams add to the target's pass; `link` latency and bandwidth. Dispatch
+    and the driver's own time stay.
     """
     if part == "link":
         links = tuple(
@@ -36,6 +36,6 @@ def with_speed(profile: Profile, part: Part, factor: float) -> Profile:
         return profile.model_copy(update={"links": links})
     factors = dict.fromkeys(_TARGET if part == "target" else _DRAFT, 1 / factor)
     lanes = [lane.scaled(factors) for lane in profile.lanes]
-    if part == "draft":
-        lanes = [lane.with_wakes_scaled(1 / factor) for lane in lanes]
+    scaled = LaneProfile.with_features_scaled if part == "target" else LaneProfile.with_wakes_scaled
+    lanes = [scaled(lane, 1 / factor) for lane in lanes]
     return profile.model_copy(update={"lanes": tuple(lanes)})

@@ -8,8 +8,9 @@ The draft's work comes in runs of equal steps. Each run is laid next to what is 
 both advance at their own slowdown until one of them ends, then the other goes on alone. Times are seconds from
 the moment when the driver issues the round's operations; arrays are over contexts.
 
-An example. Alone, prefix and suffix take 4 s and 2 s, the first step of the draft 1 s, the two steps that its window
-takes for the exit's roots 2 s each, the message 1 s, and dispatching none; at once, all takes twice as long ::
+An example. Alone, prefix and suffix take 4 s and 2 s, the draft's first step, which reads the window's last token, 1 s,
+the two steps that its window takes for the exit's roots 2 s each (waking up for every step of branches included), the
+message 1 s, and dispatching none; at once, all takes twice as long ::
 
     seconds    0           2           5           6           8           9           11
     target     | prefix    | prefix    | suffix    | suffix    |

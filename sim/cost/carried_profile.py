@@ -21,7 +21,8 @@ from sim.cost.roofline import DRAFT_PARTS, ROOFLINE_ERROR, TARGET_PARTS, Rooflin
 def carried_lane(lane: LaneProfile, measured_on: RooflineCost, to: RooflineCost, *, name: str) -> LaneProfile:
     """The lane as it would be on another device.
 
-    Parts that no roofline knows (heads, streams, features) are left out.
+    Parts that no roofline knows (heads, streams, features) are left out. What passes take more that reply their states
+    goes with the target's layers, and what the draft finds cold with its steps.
 
     Args:
         lane: measured.
@@ -36,8 +37,7 @@ def carried_lane(lane: LaneProfile, measured_on: RooflineCost, to: RooflineCost,
         msg = f"lane {lane.name!r} is carried with the models it was measured with, not with others"
         raise ProfileError(msg)
     tables: dict[str, Any] = {kind: _carried(table, Part(kind), measured_on, to) for kind, table in _measured(lane)}
-    steps, carried_steps = lane.draft_step, tables.get("draft_step")
-    colder = carried_steps.seconds[0][0] / steps.seconds[0][0] if steps and carried_steps else 0.0
+    colder, slower = (_ratio(getattr(lane, kind), tables.get(kind)) for kind in ("draft_step", "layer"))
     exits = {layer: _carried(table, Part("exit", layer), measured_on, to) for layer, table in lane.exit.items()}
     return LaneProfile(
         name=name,
@@ -45,10 +45,18 @@ def carried_lane(lane: LaneProfile, measured_on: RooflineCost, to: RooflineCost,
         dispatch_s=to.device.graph_s or lane.dispatch_s,
         draft_wake_s=lane.draft_wake_s * colder,
         branch_wake_s=lane.branch_wake_s * colder,
+        branch_error=lane.branch_error,
+        features_s={drafter: seconds * slower for drafter, seconds in lane.features_s.items()},
+        features_error=lane.features_error,
         exit=exits,
         relative_error=hypot(lane.relative_error, measured_on.device.reading_error, to.device.reading_error),
         **tables,
     )
+
+
+def _ratio(here: LatencyTable | None, there: LatencyTable | None) -> float:
+    """Of two tables' first times; 0 without them, where nothing can be called either."""
+    return there.seconds[0][0] / here.seconds[0][0] if here and there else 0.0
 
 
 def _measured(lane: LaneProfile) -> Iterator[tuple[PartKind, LatencyTable]]:

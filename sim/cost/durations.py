@@ -52,6 +52,8 @@ class Durations:
         collectives: what of these times the devices of a lane wait for each other.
         target_relative_error, draft_relative_error: what the tables of either may be off by together (half-width,
             90 %); those of the target's parts are taken to err the same way, and count by their time.
+        features_relative_error, branch_relative_error: what passes that reply states, and steps of branches, may be off
+            by on their own; 0 for schedules without.
         sources: where the numbers come from.
     """
 
@@ -72,6 +74,8 @@ class Durations:
     collectives: Collectives
     target_relative_error: float
     draft_relative_error: float
+    features_relative_error: float
+    branch_relative_error: float
     sources: tuple[str, ...]
 
 
@@ -168,6 +172,10 @@ class DurationTables:
             collectives=Collectives(plan, self._groups.get(target), self._groups.get(draft)),
             target_relative_error=self._spread(target, plan.segments),
             draft_relative_error=max((one.relative_error for one in drafting), default=0.0),
+            features_relative_error=(
+                self.profile.features_error(target, schedule.drafter) if schedule.reads_features else 0.0
+            ),
+            branch_relative_error=self.profile.lane(draft).branch_error if schedule.traits.overlaps else 0.0,
             sources=tuple(dict.fromkeys(one.source for one in [*(self._facts(*part) for part in parts), *drafting])),
         )
 

@@ -145,11 +145,6 @@ class RoundPlan:
         )
 
     @property
-    def waits_for_draft(self) -> bool:
-        """Whether the target's lane does nothing until a window comes from another one."""
-        return self.draft_lane != self.target_lane
-
-    @property
     def most_to_read(self) -> int:
         """Rows of the longest first step of a rollout; 0 without a draft lane."""
         return max(self.unread, default=-1) + 1

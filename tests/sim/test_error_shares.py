@@ -93,6 +93,31 @@ def test_a_table_that_one_alone_uses_does_not() -> None:
     assert ratio_error(shorter, other) == pytest.approx(0.3 * (2 / 13 - 1 / 12))
 
 
+def test_passes_that_reply_states_are_as_wrong_on_their_own_as_their_drafters_price() -> None:
+    """So the error is left in the ratio to a schedule that reads none, and cancels where both read the same."""
+    profile = wrong(machine(), features_error={"d": 0.3, "head": 0.2})
+    reads, plain = (predict(speculative(exit_features=has), profile, TEXTS) for has in (True, False))
+    assert plain.relative_error == 0
+    assert reads.relative_error == pytest.approx(0.3 * reads.target_busy_s / reads.decode_s)
+    assert ratio_error(reads.errors, plain.errors) == reads.relative_error
+    shorter = predict(speculative(1, exit_features=True), profile, TEXTS)
+    assert ratio_error(reads.errors, shorter.errors) == pytest.approx(0.3 * (11 / 12 - 11 / 13))
+    texts = record(
+        replace(prompt("1010"), tree_ranks=(np.zeros((4, TREES[4].depth), dtype=np.int32),)), trees=TREES[4:5]
+    )
+    head = predict(tree(TREES[4], 4), profile, texts)
+    assert head.relative_error == pytest.approx(0.2 * head.target_busy_s / head.decode_s)
+
+
+def test_branches_are_as_wrong_as_what_waits_for_them() -> None:
+    profile = wrong(machine(lane("target"), lane("draft", draft_step=8)), branch_error=0.3)
+    found = predict(mirror("draft"), profile, TEXTS)
+    waits = found.bottlenecks
+    assert waits.draft + waits.fallback > 0
+    assert found.relative_error == pytest.approx(0.3 * (waits.draft + waits.fallback) / found.decode_s)
+    assert predict(speculative(), profile, TEXTS).relative_error == 0
+
+
 def test_guesses_are_as_wrong_as_the_worst_of_the_tables_they_need() -> None:
     hits = np.zeros((4, MAX_WINDOW), dtype=np.int32)
     guessing = record(replace(prompt("1010"), stream_hits=hits, feature_stream_hits=hits), num_streams=2)

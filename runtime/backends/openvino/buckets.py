@@ -8,8 +8,9 @@ them.
 
 Where a graph takes any size, a call of another one than the last has to be laid out again, layer by layer, whatever
 their weights. That takes a good part of a small decoder's pass and little of a large one's; a copy takes the weights
-once more, which is little for a small one. So a small decoder has a copy for every size, a middling one for single
-rows, which plain decoding, anchors and prompt lookup without a match have in turn with windows, and a large one none.
+once more, which is little for a small one. So a small decoder has a copy for every number of rows and one for all calls
+over several texts, a middling one for single rows, which plain decoding, anchors and prompt lookup without a match have
+in turn with windows, and a large one none.
 """
 
 from __future__ import annotations

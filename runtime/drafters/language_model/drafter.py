@@ -23,7 +23,7 @@ Shapes: legend of `runtime.models.decoder`; E width of all features.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -42,7 +42,7 @@ from runtime.models.masks import prefill_pieces
 from runtime.verification.rules import GREEDY, Sampling
 from runtime.wire.measurement import Measurement
 
-_FEW_BRANCHES = 2
+_FEW_BRANCHES: Final = 2
 """Of those that draft and exit name together, in one step: which of them they share, the text decides."""
 
 

@@ -3,7 +3,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrate.fitting.fit import (
-    ROLLOUT_ROWS,
     TargetTimes,
     WorkLevels,
     fit_target,
@@ -130,16 +129,14 @@ def lane(**tables) -> LaneProfile:
     return LaneProfile(name="a", device="test", dispatch_s=1e-4, **fields)
 
 
-@given(SECONDS, SECONDS, SECONDS, SECONDS)
-def test_every_table_is_brought_to_the_level_of_its_work(
-    target: float, step: float, features_step: float, branch_step: float
-) -> None:
-    """Steps of more rows than a rollout ever feeds are branches; with features these have a part of their own."""
-    rows = tuple(range(1, ROLLOUT_ROWS + 4))
+@given(SECONDS, SECONDS, SECONDS)
+def test_every_table_is_brought_to_the_level_of_its_work(target: float, step: float, features_step: float) -> None:
+    """Steps of branches are at the level of rollouts: what they take more is no matter of their rows."""
+    rows = tuple(range(1, 6))
     parts = lane(draft_step=flat(rows), draft_step_features=flat(rows), draft_streams=flat(rows))
     parts = parts.model_copy(update={"draft_start": flat(rows)})
     parts = parts.model_copy(update={"heads": {"medusa": flat(rows)}, "streams": {"streams": flat(rows)}})
-    level = WorkLevels(target=target, step=step, features_step=features_step, branch_step=branch_step)
+    level = WorkLevels(target=target, step=step, features_step=features_step)
     changed = levelled(parts, level)
     assert changed.layer.at(4, 50) == pytest.approx(target * parts.layer.at(4, 50))
     assert changed.lm_head.at(2, 10) == pytest.approx(target * parts.lm_head.at(2, 10))
@@ -147,16 +144,16 @@ def test_every_table_is_brought_to_the_level_of_its_work(
     for count in rows:
         assert changed.draft_streams.at(count, 10) == step
         assert changed.streams["streams"].at(count, 10) == target
-        assert changed.draft_step.at(count, 10) == (step if count <= ROLLOUT_ROWS else max(0.5, branch_step))
+        assert changed.draft_step.at(count, 10) == step
         assert changed.draft_step_features.at(count, 10) == features_step
-        assert changed.draft_start.at(count, 10) == max(0.5, branch_step)
+        assert changed.draft_start.at(count, 10) == step
     assert changed.draft_step.relative_error == 0.01
     assert changed.draft_step.source == "test"
     assert (changed.heads, changed.dispatch_s) == (parts.heads, parts.dispatch_s)
 
 
 def test_a_lane_without_a_draft_stays_without() -> None:
-    changed = levelled(lane(), WorkLevels(step=2.0, branch_step=3.0))
+    changed = levelled(lane(), WorkLevels(step=2.0))
     assert changed.draft_step is changed.draft_step_features is changed.draft_streams is None
 
 

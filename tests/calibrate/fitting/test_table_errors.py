@@ -24,12 +24,13 @@ def test_errors_of_two_causes_add_up_as_squares() -> None:
 
 
 def test_steps_are_as_uncertain_as_their_levels_and_the_target_stays() -> None:
-    found = with_step_errors(lane(), Level(1.0, 0.04), Level(1.0, 0.0), Level(1.0, 0.01))
+    found = with_step_errors(lane(), Level(1.0, 0.04), Level(1.0, 0.0))
     assert found.draft_step.relative_error == found.draft_streams.relative_error == pytest.approx(0.05)
     assert found.draft_step_features.relative_error == found.layer.relative_error == 0.03
-    branches = with_step_errors(lane(), Level(1.0, 0.0), Level(1.0, 0.04), Level(1.0, 0.04))
-    assert branches.draft_step.relative_error == branches.draft_step_features.relative_error == pytest.approx(0.05)
-    without = with_step_errors(lane(draft_step=None), Level(), Level(), Level())
+    features = with_step_errors(lane(), Level(1.0, 0.0), Level(1.0, 0.04))
+    assert features.draft_step_features.relative_error == pytest.approx(0.05)
+    assert features.draft_step.relative_error == 0.03
+    without = with_step_errors(lane(draft_step=None), Level(), Level())
     assert without.draft_step is None
 
 

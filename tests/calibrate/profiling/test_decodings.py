@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from calibrate.fitting.ratios import Ratio
 from calibrate.profiling.anchors import Anchors
-from calibrate.profiling.decodings import compare, decode, first_step, gaps_s, level, span_seconds, whole
+from calibrate.profiling.decodings import alone_s, compare, decode, first_step, gaps_s, level, span_seconds, whole
 from calibrate.profiling.run_anchors import RunAnchors
 from calibrate.profiling.samples import Run
 from decoding.errors import OutOfRangeError
@@ -113,9 +113,9 @@ def test_a_run_stands_between_anchors_of_all_its_lanes(schedule: Schedule) -> No
     assert [one.lane for one in during] == [lane for lane, _ in zip(cycle(lanes), during, strict=False)]
     assert len(during) >= 1
     alone = {lane: tuple(one.seconds for one in samples if one.lane == lane) for lane in lanes}
-    steps = tuple(one.seconds for one in anchors.steps)
+    steps = run.anchors.steps
     assert run.anchors == RunAnchors(alone, tuple(one.seconds for one in anchors.shared), steps)
-    assert bool(steps) == schedule.traits.has_draft_model
+    assert len(steps) == (len(during) + len(anchors.shared[1:-1]) + 1) * schedule.traits.has_draft_model
     assert {one.lanes for one in anchors.shared} == ({tuple(lanes)} if schedule is MIRROR else set())
     if schedule is MIRROR:
         assert len(anchors.shared) - 2 - len(during) in (0, 1), "before, after, and before every other in between"
@@ -188,6 +188,49 @@ def test_only_the_first_step_of_a_rollout_takes_what_waking_up_takes_more() -> N
     for schedule, wake_s in ((SPECULATIVE, 2e-3), (WITH_FEATURES, 2e-3), (eagle, 3e-3)):
         assert more_s(schedule, starts=True) == pytest.approx(wake_s)
         assert more_s(schedule, starts=False) == 0
+
+
+@pytest.mark.parametrize("schedule", [MIRROR, MIRROR.model_copy(update={"exit_features": True})])
+def test_steps_of_branches_take_what_they_take_more_whatever_their_rows_and_no_other_step_does(schedule) -> None:
+    profile = profile_of({"cpu0": Laws(), "cpu1": Laws()})
+    lanes = tuple(lane.model_copy(update={"branch_wake_s": 7e-3}) for lane in profile.lanes)
+
+    def more_s(work: Work, rows: int, *, starts: bool = False) -> float:
+        span = Span("cpu1", work, 0, 1, 1, rows)
+        waking = profile.model_copy(update={"lanes": lanes})
+        first, second = (span_seconds(schedule, span, 100, one, starts_rollout=starts) for one in (waking, profile))
+        return first - second
+
+    assert [more_s(Work.BRANCH_STEP, rows) for rows in (1, 2, 9)] == pytest.approx([7e-3] * 3)
+    assert [more_s(work, 1) for work in (Work.ROLLOUT_STEP, Work.FINISH_STEP)] == [0, 0]
+    assert more_s(Work.ROLLOUT_STEP, 1, starts=True) == 0
+
+
+def test_passes_that_reply_states_take_what_it_takes_more_for_their_drafter_alone() -> None:
+    profile = profile_of({"cpu0": Laws(), "cpu1": Laws()})
+    lane = profile.lanes[0].model_copy(update={"features_s": {"d": 7e-3, "mine": 3e-3}})
+    replying = profile.model_copy(update={"lanes": (lane, *profile.lanes[1:])})
+    eagle = Schedule(**DRAFTING, method="eagle2", drafter="mine", tree_size=4, tree_top_k=4)
+
+    def more_s(schedule: Schedule, work: Work) -> float:
+        span = Span("cpu0", work, 0, 1, 1, 2)
+        return span_seconds(schedule, span, 100, replying) - span_seconds(schedule, span, 100, profile)
+
+    with_features = MIRROR.model_copy(update={"exit_features": True})
+    assert more_s(WITH_FEATURES, Work.VERIFY) == more_s(with_features, Work.PREFIX) == pytest.approx(7e-3)
+    assert more_s(with_features, Work.SUFFIX) == 0
+    assert more_s(eagle, Work.VERIFY) == pytest.approx(3e-3)
+    assert more_s(eagle.model_copy(update={"drafter": "other"}), Work.VERIFY) == 0
+    assert more_s(PLAIN, Work.VERIFY) == more_s(SPECULATIVE, Work.VERIFY) == more_s(MIRROR, Work.PREFIX) == 0
+
+
+def test_what_is_expected_alone_is_that_of_every_span_but_those_of_the_first_round() -> None:
+    run, profile = run_of(MIRROR, 1.1, 1.3, target_contended=1.1, step_contended=1.3)
+    spans = [span for span in run.trace.spans if span.work is Work.BRANCH_STEP and span.round > 0]
+    contexts = run.contexts()
+    expected_s = [Laws(speed=0.8).step_s(8, contexts[span.round]) for span in spans]
+    assert alone_s(run, "cpu1", (Work.BRANCH_STEP,), profile) == pytest.approx(expected_s)
+    assert alone_s(run, "cpu0", (Work.BRANCH_STEP,), profile) == []
 
 
 @pytest.mark.parametrize(("rows", "context"), [(10, 100), (1, 221)])
@@ -303,13 +346,6 @@ def test_work_while_another_lane_works_is_levelled_by_what_the_lanes_cost_each_o
     for lane, work in (("cpu0", Work.SUFFIX), ("cpu1", Work.BRANCH_STEP)):
         assert value_of(level(run, lane, (work,), profile)) == pytest.approx(1.0)
         assert value_of(level(run, lane, (work,), free)) > 1.01
-
-
-def test_a_branch_alone_is_no_step_of_branches() -> None:
-    run, profile = run_of(MIRROR)
-    assert level(run, "cpu1", (Work.BRANCH_STEP,), profile, least_rows=2) is not None
-    run.trace.spans[:] = [span._replace(rows=1) if span.work is Work.BRANCH_STEP else span for span in run.trace.spans]
-    assert level(run, "cpu1", (Work.BRANCH_STEP,), profile, least_rows=2) is None
 
 
 # What is left

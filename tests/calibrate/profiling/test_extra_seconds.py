@@ -1,14 +1,21 @@
-"""What first steps of rollouts take more is found on a machine of laws, by lane and drafter, and is priced once."""
+"""What work takes beyond its tables is found on a machine of laws, by lane and drafter, and is priced once."""
 
 from dataclasses import replace
 
 import pytest
 
-from calibrate.profiling.extra_seconds import with_draft_waking
-from tests.calibrate.profiling.test_decodings import MIRROR, PLAIN, SPECULATIVE, WITH_FEATURES, run_of
+from calibrate.profiling.decodings import level
+from calibrate.profiling.extra_seconds import with_branch_waking, with_draft_waking, with_features
+from decoding.trace import Work
+from hwprofiles.profile import Profile
+from tests.calibrate.profiling.test_decodings import MIRROR, PLAIN, SPECULATIVE, WITH_FEATURES, run_of, value_of
 
 WAKE_S = 2e-3
 THREADS = {"cpu0": 1, "cpu1": 1}
+
+
+MIRROR_WITH_FEATURES = MIRROR.model_copy(update={"exit_features": True})
+BACK = {"target_lane": "cpu1", "draft_lane": "cpu0"}
 
 
 def waking(*schedules, head=None, wake_s=WAKE_S, drop=(), **laws):
@@ -73,3 +80,113 @@ def test_a_head_has_its_own() -> None:
 def test_a_lane_without_the_drafter_has_none() -> None:
     profile = waking(*[SPECULATIVE] * 6, drop=("draft_step", "draft_step_features", "draft_start"), head="nobody")
     assert [lane.head_wake_s for lane in profile.lanes] == [{}, {}]
+
+
+# Steps of branches
+
+
+def branching(*schedules, threads=THREADS, **laws) -> Profile:
+    """The profile with what steps of branches take more in runs of some schedules."""
+    runs, profiles = zip(*(run_of(one, **laws) for one in schedules), strict=True)
+    return with_branch_waking(profiles[0], runs, threads)
+
+
+def test_what_steps_of_branches_take_more_is_a_time_and_no_factor() -> None:
+    """The second lane has 0.8 of the speed of the first; in its tables nothing changes."""
+    profile = branching(*[MIRROR] * 6, branch_wake_s=WAKE_S)
+    lane = profile.lane("cpu1")
+    assert lane.branch_wake_s == pytest.approx(WAKE_S / 0.8, rel=0.02)
+    _, before = run_of(MIRROR)
+    assert lane.draft_step == before.lane("cpu1").draft_step
+    assert lane.draft_wake_s == 0
+
+
+def test_with_it_steps_of_branches_take_what_they_took() -> None:
+    run, _ = run_of(MIRROR, branch_wake_s=WAKE_S)
+    profile = branching(*[MIRROR] * 6, branch_wake_s=WAKE_S)
+    assert value_of(level(run, "cpu1", (Work.BRANCH_STEP,), profile)) == pytest.approx(1)
+
+
+def test_lanes_of_as_many_threads_share_it_relative_to_their_own_steps() -> None:
+    schedules = [MIRROR, MIRROR.model_copy(update=BACK)]
+    together = branching(*schedules * 6, branch_wake_s=WAKE_S)
+    shares = [lane.branch_wake_s / lane.draft_step.at(8, 100) for lane in together.lanes]
+    assert shares[0] == pytest.approx(shares[1], rel=0.01)
+    apart = branching(*[MIRROR] * 6, *schedules[1:], branch_wake_s=WAKE_S, threads={"cpu0": 1, "cpu1": 2})
+    errors = [lane.branch_error for lane in apart.lanes]
+    assert errors[0] > errors[1], "a single run of its own says less than six"
+
+
+@pytest.mark.parametrize("schedule", [PLAIN, SPECULATIVE])
+def test_runs_without_branches_say_nothing_of_them(schedule) -> None:
+    profile = branching(schedule, draft_wake_s=WAKE_S)
+    assert [(lane.branch_wake_s, lane.branch_error) for lane in profile.lanes] == [(0, 0), (0, 0)]
+
+
+def test_branches_that_take_less_than_their_tables_are_noise() -> None:
+    lane = branching(*[MIRROR] * 6, branch_wake_s=-5e-4).lane("cpu1")
+    assert lane.branch_wake_s == 0
+
+
+def test_what_is_not_known_of_branches_is_an_error_of_their_own() -> None:
+    once, often = (branching(*[MIRROR] * count, branch_wake_s=WAKE_S).lane("cpu1") for count in (1, 20))
+    assert once.branch_error > often.branch_error == pytest.approx(0), "runs of laws do not scatter"
+    assert once.draft_step.relative_error == 0
+
+
+# Features
+
+
+def replying(*schedules, drafter="d", **laws) -> Profile:
+    """The profile with what passes take more whose states a drafter reads, in runs of some schedules."""
+    runs, profiles = zip(*(run_of(one, **laws) for one in schedules), strict=True)
+    return with_features(profiles[0], runs, drafter)
+
+
+@pytest.mark.parametrize("schedule", [WITH_FEATURES, MIRROR_WITH_FEATURES])
+def test_what_passes_take_more_that_reply_states_is_found_once_a_pass(schedule) -> None:
+    lane = replying(*[schedule] * 6, features_s=WAKE_S).lane("cpu0")
+    assert lane.features_s == {"d": pytest.approx(WAKE_S, rel=1e-3)}
+    _, before = run_of(schedule)
+    assert lane.layer == before.lane("cpu0").layer
+
+
+def test_runs_that_reply_no_states_say_nothing_of_it() -> None:
+    """A target that takes longer in all of its passes is a matter of levels."""
+    profile = replying(PLAIN, SPECULATIVE, MIRROR, *[WITH_FEATURES] * 6, features_s=WAKE_S)
+    assert profile.lane("cpu0").features_s == {"d": pytest.approx(WAKE_S, rel=1e-3)}
+    none = replying(PLAIN, SPECULATIVE, MIRROR, target_in_run=1.2)
+    assert [(lane.features_s, lane.features_error) for lane in none.lanes] == [({}, {})] * 2
+
+
+def test_lanes_share_it_relative_to_their_own_passes() -> None:
+    """Three runs of one lane and one of the other: what the other has alone is not told apart."""
+    back = WITH_FEATURES.model_copy(update=BACK)
+    profile = replying(*[WITH_FEATURES] * 3, back, features_s=WAKE_S)
+    first, second = (lane.features_s["d"] for lane in profile.lanes)
+    assert first == pytest.approx(WAKE_S, rel=1e-3)
+    assert second == pytest.approx(WAKE_S / 0.8, rel=1e-3)
+    assert profile.lanes[0].features_error == profile.lanes[1].features_error
+
+
+def test_a_lane_that_replied_to_nobody_has_no_price_for_it() -> None:
+    profile = replying(*[WITH_FEATURES] * 6, features_s=WAKE_S)
+    assert profile.lane("cpu1").features_s == {}
+
+
+def test_every_drafter_has_its_own_and_leaves_the_others() -> None:
+    runs, profiles = zip(*(run_of(WITH_FEATURES, features_s=WAKE_S) for _ in range(6)), strict=True)
+    lanes = tuple(lane.model_copy(update={"features_s": {"mine": 1.0}}) for lane in profiles[0].lanes)
+    profile = with_features(profiles[0].model_copy(update={"lanes": lanes}), runs, "d")
+    assert profile.lane("cpu0").features_s == {"mine": 1.0, "d": pytest.approx(WAKE_S, rel=1e-3)}
+
+
+def test_passes_that_reply_states_in_less_time_are_noise() -> None:
+    lane = replying(*[WITH_FEATURES] * 6, features_s=-5e-4).lane("cpu0")
+    assert lane.features_s == {"d": 0}
+
+
+def test_what_is_not_known_of_replying_is_an_error_of_its_own() -> None:
+    once, often = (replying(*[WITH_FEATURES] * count, features_s=WAKE_S).lane("cpu0") for count in (1, 20))
+    assert once.features_error["d"] > often.features_error["d"] == pytest.approx(0), "runs of laws do not scatter"
+    assert once.layer.relative_error == 0

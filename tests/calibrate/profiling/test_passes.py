@@ -132,7 +132,7 @@ def test_until_time_is_up() -> None:
 
     (least, _), (some, at_s), (most, _) = count(0.0), count(60.0), count(inf)
     assert least < some < most
-    assert at_s < 61.5  # the last runs, once begun, are ended
+    assert at_s < 61.7  # the last runs, once begun, are ended, with their anchors
 
 
 def test_nothing_is_decoded_again_once_the_checks_are_right() -> None:

@@ -20,9 +20,11 @@ POOLED = Schedule(method="speculative", target_lane="cpu0", draft_lane="cpu0", n
 MIRROR = DRAFT_MIRROR.model_copy(update={"target_lane": "cpu0", "draft_lane": "cpu1"})
 
 
-def taken(schedule: Schedule, *, rests: int, round_s: float, speed: float = 1.0) -> tuple[RunAnchors, Anchors, float]:
+def taken(
+    schedule: Schedule, *, rests: int, round_s: float, speed: float = 1.0, other_speed: float = 1.0
+) -> tuple[RunAnchors, Anchors, float]:
     """Of a sequence with so many rests; and how much time the anchors in it took."""
-    engine = FakeEngine({"cpu0": Laws(speed=speed), "cpu1": Laws(speed=speed)})
+    engine = FakeEngine({"cpu0": Laws(speed=speed), "cpu1": Laws(speed=other_speed * speed)})
     anchors = Anchors({lane: engine.load_target(lane) for lane in engine.laws}, context=10, clock=engine.clock)
     in_it_s = 0.0
 
@@ -58,11 +60,10 @@ def test_lanes_at_work_at_once_have_anchors_at_once_as_often_as_alone() -> None:
 
 @pytest.mark.parametrize(("schedule", "lane"), [(SPLIT, "cpu1"), (POOLED, "cpu0"), (MIRROR, "cpu1")])
 def test_a_draft_model_has_anchors_of_its_own_with_every_other_and_none_before_it_is_loaded(schedule, lane) -> None:
-    found, anchors, _ = taken(schedule, rests=8, round_s=0.2)
-    assert [one.seconds for one in anchors.steps] == list(found.steps)
-    assert {one.lane for one in anchors.steps} == {lane}
-    assert len(found.steps) == 8 + 1
-    assert anchors.steps[0].at_s > 0.2, "another drafter may be loaded before the sequence"
+    """Before the sequence another drafter may be loaded."""
+    found, _, _ = taken(schedule, rests=8, round_s=0.3, other_speed=0.5)
+    step_s = Laws(speed=0.5 if lane == "cpu1" else 1.0).step_s(1, 10)
+    assert found.steps == (pytest.approx(step_s),) * (8 + 1)
 
 
 def test_nobody_else_has_any() -> None:

@@ -42,6 +42,14 @@ def test_what_a_draft_finds_cold_is_the_draft_too(record):
     assert with_speed(profile, "target", 2.0).lanes[0].draft_wake_s == 3e-3
 
 
+def test_branches_belong_to_the_draft_and_replied_states_to_the_target():
+    lanes = [lane.model_copy(update={"branch_wake_s": 3e-3, "features_s": {"d": 2e-3}}) for lane in machine().lanes]
+    profile = machine().model_copy(update={"lanes": tuple(lanes)})
+    for part, wake_s, features_s in (("draft", 1.5e-3, 2e-3), ("target", 3e-3, 1e-3), ("link", 3e-3, 2e-3)):
+        for lane in with_speed(profile, part, 2.0).lanes:
+            assert (lane.branch_wake_s, lane.features_s) == (wake_s, {"d": features_s})
+
+
 def test_streams_of_the_draft_are_the_draft_too():
     record = acceptance_record(num_prompts=2, num_streams=2)
     schedule = SYNCHRONOUS.model_copy(update={"draft_streams": 2})

@@ -141,7 +141,7 @@ def test_every_schedule_commits_the_text(schedule: Schedule, texts: AcceptanceRe
 def test_budgets_are_always_filled() -> None:
     shape = Replay(record(prompt("0"))).shape(mirror("exit"))
     rows = step_rows(mirror("exit", exit_top_k=1, num_tokens=3), shape.num_exit_roots)
-    assert rows == {"one_row": 1, "exit_roots": 3}
+    assert rows == {"one_row": 1, "last_drafted": 1, "exit_roots": 3}
 
 
 def test_roots_that_both_sources_name_are_counted_once() -> None:

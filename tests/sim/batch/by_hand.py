@@ -176,13 +176,20 @@ class ByHand:
             if going[0]["number"] == 0:
                 before_s = 2 * ticks(profile.lane(schedule.draft_lane).dispatch_s / 2) + self.rollout_s(going)
             return before_s + self.mirror_round_s(going, rows)
-        seconds = target.dispatch_s + profile.round_overhead_s
-        seconds += target.wake_s if schedule.draft_lane not in (None, schedule.target_lane) else 0.0
+        seconds = target.dispatch_s + profile.round_overhead_s + self.pass_more_s()
         seconds += self.target_s({LAYER: NUM_LAYERS, LM_HEAD: 1}, rows)
         if schedule.traits.drafts_itself:
             seconds += self.target_s({Part("streams", drafter=schedule.drafter): 1}, rows)
         if schedule.draft_lane is not None:
             seconds += profile.lane(schedule.draft_lane).dispatch_s + self.rollout_s(going)
+        return seconds
+
+    def pass_more_s(self) -> float:
+        """What the target takes more once a round: for waking up, and for states that the drafter reads."""
+        schedule, target = self.schedule, self.profile.lane(self.schedule.target_lane)
+        seconds = target.wake_s if schedule.draft_lane not in (None, schedule.target_lane) else 0.0
+        if schedule.reads_features:
+            seconds += target.features_s.get(schedule.drafter or self.profile.drafter or "", 0.0)
         return seconds
 
     def mirror_round_s(self, going, rows: Rows) -> float:
@@ -199,11 +206,11 @@ class ByHand:
         told = sum(messages.verdict_bytes[one["accepted"]] for one in going if not one["ends"])
         arrival_s = None
         if exit_layer is None:
-            verified = half_t + segment_s({LAYER: NUM_LAYERS, LM_HEAD: 1}) + ticks(target.wake_s)
+            verified = half_t + segment_s({LAYER: NUM_LAYERS, LM_HEAD: 1}) + ticks(self.pass_more_s())
             told_s = commit_s = verified + half_t + ticks(profile.round_overhead_s)
             told_s += crossing_s(messages.to_draft, told)
         else:
-            prefix = half_t + segment_s({LAYER: exit_layer, Part("exit", exit_layer): 1}) + ticks(target.wake_s)
+            prefix = half_t + segment_s({LAYER: exit_layer, Part("exit", exit_layer): 1}) + ticks(self.pass_more_s())
             verified = prefix + segment_s({LAYER: NUM_LAYERS - exit_layer, LM_HEAD: 1})
             told_s = commit_s = verified + half_t + ticks(profile.round_overhead_s)
             exit_s = prefix + half_t
@@ -216,7 +223,8 @@ class ByHand:
         if all(one["ends"] for one in going):
             return commit_s
         reads = [one["unread"] if schedule.exit_features else 1 for one in going]
-        now_s = half_d + ticks(slow_d * self.step_s([(count, 0) for count in reads], contexts))
+        read_s = self.step_s([(count, 0) for count in reads], contexts)
+        now_s = half_d + ticks(slow_d * (read_s + self.branch_wake_s if any(reads) else read_s))
         now_s, done = self.branches(going, slow_d, now_s, arrival_s, told_s + half_d)
         hits = [one for one in going if one["branch"] != MISS]
         steps: list[Rows] = []
@@ -243,10 +251,15 @@ class ByHand:
                 continue
             # of both sources those of the draft are the further ones: once they are done, the exit's go on alone
             is_first = done[takes[0]] == 0
-            now_s += ticks(slow_d * self.branch_step_s(going, takes, is_first=is_first))
+            step_s = self.branch_step_s(going, takes, is_first=is_first)
+            now_s += ticks(slow_d * (step_s + self.branch_wake_s if step_s else 0.0))  # nobody may have a root
             for one in takes:
                 done[one] += 1
         return now_s, done
+
+    @property
+    def branch_wake_s(self) -> float:
+        return self.profile.lane(self.schedule.draft_lane).branch_wake_s
 
     def branch_step_s(self, going, takes, *, is_first: bool) -> float:
         schedule = self.schedule

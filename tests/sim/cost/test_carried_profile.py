@@ -35,6 +35,10 @@ LANE = LaneProfile(
     lm_head=table(1e-3, 1e-3),
     exit={18: table(2e-3, 2e-3)},
     draft_wake_s=2e-3,
+    branch_wake_s=3e-3,
+    branch_error=0.2,
+    features_s={"d": 4e-3, "eagle": 1e-3},
+    features_error={"d": 0.1},
     draft_step=table(5e-3, 6e-3),
     heads={"eagle": table(1e-3, 1e-3)},
     relative_error=0.03,
@@ -50,6 +54,24 @@ def test_a_device_twice_as_fast_halves_every_time_and_keeps_what_the_measurement
     assert carried.dispatch_s == LANE.dispatch_s
     assert carried.draft_wake_s == pytest.approx(LANE.draft_wake_s / 2)
     assert "carried from small to large" in carried.layer.source
+
+
+def test_what_work_takes_beyond_its_tables_goes_with_the_tables_of_who_does_it():
+    """Waking up for branches is the draft's, replying states the target's."""
+    carried = carried_lane(LANE, HERE, TWICE, name="large")
+    assert carried.branch_wake_s == pytest.approx(LANE.branch_wake_s / 2)
+    assert carried.features_s == pytest.approx({"d": 2e-3, "eagle": 5e-4})
+    assert (carried.branch_error, carried.features_error) == (LANE.branch_error, LANE.features_error)
+    faster_reading = replace(HERE, draft=replace(HERE.draft, weights="int8"), _seconds={})
+    other = replace(faster_reading, device=replace(HERE.device, flops=2e15), _seconds={})
+    apart = carried_lane(LANE, faster_reading, other, name="large")
+    assert apart.features_s["d"] / LANE.features_s["d"] == apart.layer.seconds[0][0] / LANE.layer.seconds[0][0]
+
+
+def test_a_lane_without_a_draft_or_a_target_is_carried_too():
+    for part, price in (("draft_step", "branch_wake_s"), ("layer", "features_s")):
+        bare = LANE.model_copy(update={part: None, price: LaneProfile.model_fields[price].get_default()})
+        assert not getattr(carried_lane(bare, HERE, TWICE, name="large"), price)
 
 
 def test_the_same_device_changes_nothing_but_how_sure_one_is():

@@ -46,13 +46,13 @@ def test_costs_follow_rows_and_context() -> None:
     [
         (AUTOREGRESSIVE, {}),
         (speculative(3), {"one_row": 1}),
-        (mirror("draft", num_tokens=3, draft_top_k=2), {"one_row": 1, "draft_roots": 8}),
-        (mirror("draft", num_tokens=3, roots_per_row=(4, 1)), {"one_row": 1, "draft_roots": 5}),
-        (mirror("exit", num_tokens=3), {"one_row": 1, "exit_roots": 4}),
+        (mirror("draft", num_tokens=3, draft_top_k=2), {"one_row": 1, "last_drafted": 1, "draft_roots": 8}),
+        (mirror("draft", num_tokens=3, roots_per_row=(4, 1)), {"one_row": 1, "last_drafted": 1, "draft_roots": 5}),
+        (mirror("exit", num_tokens=3), {"one_row": 1, "last_drafted": 1, "exit_roots": 4}),
         (mirror("exit", num_tokens=3, exit_features=True), {"one_row": 1, "exit_roots": 4, "window_and_roots": 7}),
         (
             mirror("hybrid", num_tokens=3),
-            {"one_row": 1, "draft_roots": 4, "all_roots": 8, "exit_roots": 4},
+            {"one_row": 1, "last_drafted": 1, "draft_roots": 4, "all_roots": 8, "exit_roots": 4},
         ),
     ],
 )
@@ -119,6 +119,81 @@ def test_a_rollout_wakes_up_once_by_the_drafters_own_time() -> None:
     assert (found.catch_up_s == durations(tree(TREES[4], 4), asleep).catch_up_s).all()
 
 
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        mirror("draft", num_tokens=4),
+        mirror("draft", num_tokens=4, draft_streams=2),
+        mirror("exit"),
+        mirror("exit", exit_features=True),
+        mirror("hybrid"),
+        mirror("hybrid", num_tokens=4, draft_streams=2),
+    ],
+)
+def test_every_step_of_branches_wakes_up_and_neither_rollouts_nor_finishing_do(schedule: Schedule) -> None:
+    draft = lane("draft").model_copy(update={"branch_wake_s": 8.0, "draft_start": constant(1.0)})
+    asleep = machine(lane("target"), draft.model_copy(update={"branch_wake_s": 0.0}))
+    more, less = (
+        durations(schedule, profile, num_exit_roots=3) for profile in (machine(lane("target"), draft), asleep)
+    )
+    added = {kind: set((more.step_s[kind] - less.step_s[kind]).tolist()) for kind in less.step_s}
+    assert added.pop("one_row") == {0.0}
+    assert len(added) > 1
+    assert set(map(frozenset, added.values())) == {frozenset({8.0})}
+    assert (more.rollout_s == less.rollout_s).all()
+    assert (more.guessing_s == less.guessing_s).all()
+
+
+HEADS = [tree(TREES[4], 4), tree(TREES[4], 4).model_copy(update={"drafter": "other"})]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "added"),
+    [
+        (speculative(3, exit_features=True), [8]),
+        (speculative(3, exit_features=True, draft_lane="target"), [8]),
+        (mirror("exit", exit_features=True), [8, 0]),
+        (HEADS[0], [16]),
+        (HEADS[0].model_copy(update={"draft_lane": "target"}), [16]),
+        (HEADS[1], [0]),
+        (AUTOREGRESSIVE, [0]),
+        (speculative(3), [0]),
+        (mirror("exit"), [0, 0]),
+        (mirror("draft"), [0]),
+        (mirror("hybrid"), [0, 0]),
+    ],
+)
+def test_a_pass_replies_its_states_once_a_round_at_the_price_of_who_reads_them(
+    schedule: Schedule, added: list[int]
+) -> None:
+    """The draft model is `d`; the lane that drafts has prices for its own passes, which nobody asks for."""
+    replying = lane("target").model_copy(update={"features_s": {"d": 8.0, "head": 16.0}})
+    draft = lane("draft").model_copy(update={"draft_start": constant(1.0)})
+    other = draft.model_copy(update={"features_s": {"d": 64.0, "head": 64.0, "other": 64.0}})
+    more, less = (
+        durations(schedule, machine(*lanes), num_exit_roots=2) for lanes in ((replying, other), (lane("target"), draft))
+    )
+    pairs = zip(more.segments_s, less.segments_s, strict=True)
+    assert [(after - before).tolist() for after, before in pairs] == [[seconds] * 3 for seconds in added]
+    assert {kind: step.tolist() for kind, step in more.step_s.items()} == {
+        kind: step.tolist() for kind, step in less.step_s.items()
+    }
+
+
+def test_what_both_may_be_off_by_is_known_for_the_schedules_that_pay_them() -> None:
+    errors = {"features_error": {"d": 0.1, "head": 0.2}, "branch_error": 0.3}
+    profile = machine(*(lane(name).model_copy(update=errors) for name in ("target", "draft")))
+
+    def errors_of(schedule: Schedule) -> tuple[float, float]:
+        found = durations(schedule, profile, num_exit_roots=2)
+        return found.features_relative_error, found.branch_relative_error
+
+    assert errors_of(AUTOREGRESSIVE) == errors_of(speculative(3)) == (0.0, 0.0)
+    assert errors_of(speculative(3, exit_features=True)) == (0.1, 0.0)
+    assert errors_of(HEADS[0]) == (0.2, 0.0)
+    assert errors_of(mirror("exit")) == (0.0, 0.3)
+
+
 def test_a_step_with_guesses_has_a_row_for_each_and_pays_for_guessing_them() -> None:
     parts = {"draft_step": by_rows(1.0, 2.0, 4.0), "draft_streams": by_rows(8.0, 16.0)}
     profile = machine(lane("target"), lane("draft").model_copy(update=parts))
@@ -134,6 +209,7 @@ def test_so_has_a_step_of_all_branches() -> None:
     found = durations(mirror("draft", num_tokens=4, draft_streams=2), profile).step_s
     assert {kind: step[0] for kind, step in found.items()} == {
         "one_row": 1,
+        "last_drafted": 1,
         "draft_roots": 5,
         "draft_guesses": 15 + 1000,
     }

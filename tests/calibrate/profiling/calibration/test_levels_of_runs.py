@@ -33,18 +33,29 @@ def test_first_steps_of_rollouts_are_priced_by_what_they_find_cold() -> None:
 
 
 def test_what_steps_of_branches_take_more_in_runs_is_added_whatever_their_number() -> None:
-    """The runs have steps of eight branches."""
-    engine = machine(step_in_run=1.2, branch_in_run=1.1, step_contended=1.3)
+    """Tables are at the level of rollouts for any number of rows. Both cores together have nobody to branch next to."""
+    engine = machine(step_in_run=1.2, branch_wake_s=3e-3, step_contended=1.3)
     profile = calibrate(engine, task(exit_features=(1, 3)))
-    for name in ("cpu0", "cpu1"):
-        lane, laws = profile.lane(name), engine.laws[name]
-        assert lane.draft_step.at(2, 100) == pytest.approx(1.2 * laws.step_s(2, 100), **TOLERANCE)
-        added_s = (1.2 * 1.1 - 1) * laws.step_s(8, 20)
+    for lane in profile.lanes:
+        laws = engine.laws[lane.name]
         for rows in (4, 8, 32):
-            assert lane.draft_step.at(rows, 100) == pytest.approx(laws.step_s(rows, 100) + added_s, rel=1e-2)
-            assert lane.draft_start.at(rows, 100) == pytest.approx(laws.start_s(rows, 100) + added_s, rel=1e-2)
-    pooled = profile.lane("cpu0+1").draft_step.at(8, 100)
-    assert pooled == pytest.approx(1.2 * engine.laws["cpu0+1"].step_s(8, 100), **TOLERANCE)
+            assert lane.draft_step.at(rows, 100) == pytest.approx(1.2 * laws.step_s(rows, 100), **TOLERANCE)
+            assert lane.draft_start.at(rows, 100) == pytest.approx(1.2 * laws.start_s(rows, 100), **TOLERANCE)
+        wake_s = 0 if lane.name == "cpu0+1" else 3e-3 / laws.speed
+        assert lane.branch_wake_s == pytest.approx(wake_s, rel=1e-2)
+
+
+def test_what_passes_take_more_that_reply_states_is_no_matter_of_the_targets_level() -> None:
+    engine = machine(target_in_run=1.04, features_s=4e-3)
+    profile = calibrate(engine, task(exit_features=(1, 3)))
+    for lane in profile.lanes:
+        laws = engine.laws[lane.name]
+        assert lane.layer.at(3, 100) == pytest.approx(1.04 * laws.layer_s(3, 100), **TOLERANCE)
+        assert lane.features_s == {"d": pytest.approx(4e-3 / laws.speed, rel=0.05)}
+
+
+def test_a_draft_without_features_has_no_price_for_them() -> None:
+    assert [lane.features_s for lane in calibrate(machine(features_s=4e-3), task()).lanes] == [{}] * 3
 
 
 def test_slowdowns_are_measured_both_ways_round_and_relative_to_the_level_of_runs() -> None:
@@ -79,9 +90,9 @@ def test_a_machine_that_keeps_its_laws_leaves_no_error() -> None:
         "step_in_run": 1.2,
         "target_contended": 1.1,
         "step_contended": 1.3,
-        "branch_in_run": 1.1,
+        "branch_wake_s": 2e-3,
     }
-    assert calibrate(machine(**laws), task()).relative_error == pytest.approx(0, abs=1e-6)
+    assert calibrate(machine(**laws), task()).relative_error == pytest.approx(0, abs=1e-3)
 
 
 def test_the_error_is_that_of_runs_which_were_not_fitted() -> None:

@@ -92,7 +92,7 @@ class TreeRun(FakeRun):
             work, added_s = Work.VERIFY, 0.0
             if schedule.draft_lane is None:
                 work, added_s = Work.STREAM, self.target.target_in_run * STREAMS_S / self.target.speed
-            self.span(schedule.target_lane, work, self.alone_s("verify", rows) + added_s, index, rows)
+            self.span(schedule.target_lane, work, self.first_s("verify", rows) + added_s, index, rows)
             self.trace.begin_round(self.now_s)
             self.trace.end_round(self.now_s, window, Verdict(0, 1), 1)
             self.context += 1

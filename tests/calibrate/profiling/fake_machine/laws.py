@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from decoding.schedule import Schedule
 from hwprofiles.profile import LaneProfile, LatencyTable
 
 NUM_LAYERS = 10
@@ -26,8 +27,9 @@ class Laws:
 
     In a run the target takes `target_in_run` times as long as in a loop, and `target_contended` times that while a
     draft works. The draft takes `step_in_run` times a loop's time in a run, and `step_contended` times the loop's
-    while a target works: its cache is lost only once. Steps of branches take `branch_in_run` times that. The first step
-    of a rollout takes `draft_wake_s` more in a run.
+    while a target works: its cache is lost only once. The first step of a rollout takes `draft_wake_s` more in a run,
+    whatever its speed; every step of branches takes `branch_wake_s` more there, and a pass of the target whose states
+    the drafter reads `features_s`.
     """
 
     speed: float = 1.0
@@ -35,8 +37,9 @@ class Laws:
     step_in_run: float = 1.0
     target_contended: float = 1.0
     step_contended: float = 1.0
-    branch_in_run: float = 1.0
     draft_wake_s: float = 0.0
+    branch_wake_s: float = 0.0
+    features_s: float = 0.0
 
     def layer_s(self, rows: int, context: int) -> float:
         return (1e-3 + 1e-4 * rows + 1e-6 * rows * context) / self.speed
@@ -53,6 +56,15 @@ class Laws:
 
     def start_s(self, rows: int, context: int) -> float:
         return self.step_s(rows, context, with_features=True) + 2e-3 / self.speed
+
+    def branch_s(self, rows: int, context: int) -> float:
+        """A step of branches next to a target, in a run."""
+        wake_s = self.branch_wake_s / self.speed / self.step_in_run
+        return self.step_contended * (self.step_s(rows, context) + wake_s)
+
+    def replying_s(self, schedule: Schedule) -> float:
+        """What the first operation of a pass takes more in a run."""
+        return self.features_s / self.speed if schedule.reads_features else 0.0
 
     def prefill_s(self, rows: int) -> float:
         return 2e-3 * rows / self.speed

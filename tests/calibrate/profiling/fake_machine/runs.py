@@ -58,19 +58,21 @@ class FakeRun:
                 seconds = self.draft.step_in_run * self.draft.step_s(step_rows, self.context, with_features=features)
                 seconds += self.draft.draft_wake_s if step == 0 else 0.0
                 self.span(schedule.draft_lane, Work.ROLLOUT_STEP, seconds, index, step_rows)
-            self.span(schedule.target_lane, Work.VERIFY, self.alone_s("verify", rows), index, rows)
+            self.span(schedule.target_lane, Work.VERIFY, self.first_s("verify", rows), index, rows)
             return
-        self.span(schedule.target_lane, Work.PREFIX, self.alone_s("prefix", rows), index, rows)
+        self.span(schedule.target_lane, Work.PREFIX, self.first_s("prefix", rows), index, rows)
         # one step of the draft begins with the suffix; while it lasts, the suffix advances more slowly
         start_s = self.now_s
-        step_s = self.draft.step_contended * self.draft.branch_in_run * self.draft.step_s(8, self.context)
-        step_s *= self.factor(schedule.draft_lane)
+        step_s = self.factor(schedule.draft_lane) * self.draft.branch_s(8, self.context)
         suffix_s = self.factor(schedule.target_lane) * self.alone_s("suffix", rows)
         suffix_s += step_s * (1 - 1 / self.target.target_contended)
         self.span(schedule.target_lane, Work.SUFFIX, suffix_s, index, rows, factor=1.0)
         end_s = start_s + self.surprise * step_s
         assert end_s < self.now_s, "the step must end first, or its own slowdown would end too"
         self.trace.spans.append(Span(schedule.draft_lane, Work.BRANCH_STEP, start_s, end_s, index, 8))
+
+    def first_s(self, part: str, rows: int) -> float:
+        return self.alone_s(part, rows) + self.target.replying_s(self.schedule)
 
     def alone_s(self, part: str, rows: int) -> float:
         return self.target.target_in_run * self.target.target_s(part, rows, self.context, self.schedule.exit_layer)

@@ -5,7 +5,16 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.backends.openvino.buckets import pieces, row_bucket, slot_bucket, slot_buckets
+from runtime.backends.openvino.buckets import (
+    COPIES_BYTES,
+    SEVERAL_TEXTS,
+    SINGLE_ROW,
+    own_size,
+    pieces,
+    row_bucket,
+    slot_bucket,
+    slot_buckets,
+)
 
 
 @given(st.integers(1, 2000))
@@ -20,6 +29,23 @@ def test_a_text_passes_through_every_doubling(count) -> None:
     sizes = slot_buckets(count)
     assert (sizes[0], sizes[-1]) == (256, slot_bucket(count))
     assert all(after == 2 * before for before, after in pairwise(sizes))
+
+
+@given(st.integers(2, 200), st.integers(2, 200))
+def test_a_small_decoder_has_a_copy_for_every_number_of_rows_and_one_for_any_number_of_texts(rows, texts) -> None:
+    small = COPIES_BYTES // 8
+    assert own_size(SINGLE_ROW, small) == SINGLE_ROW
+    assert own_size((1, rows), small) == (1, rows)
+    assert own_size((texts, 1), small) == SEVERAL_TEXTS
+    assert len({SINGLE_ROW, (1, rows), (texts, 1), SEVERAL_TEXTS}) == 4
+
+
+@given(st.sampled_from([(1, 2), (1, 9), (2, 1), (30, 1)]))
+def test_a_middling_decoder_has_one_for_single_rows_alone_and_a_large_one_none(size) -> None:
+    for num_bytes in (COPIES_BYTES // 8 + 1, COPIES_BYTES):
+        assert own_size(size, num_bytes) is None
+        assert own_size(SINGLE_ROW, num_bytes) == SINGLE_ROW
+    assert own_size(size, COPIES_BYTES + 1) is own_size(SINGLE_ROW, COPIES_BYTES + 1) is None
 
 
 @given(st.integers(0, 700), st.sets(st.integers(1, 80), min_size=1, max_size=5))

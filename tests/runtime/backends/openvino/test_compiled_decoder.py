@@ -189,6 +189,50 @@ def test_a_row_of_a_branch_has_the_bits_of_the_text_that_it_continues(form) -> N
     assert torch.equal(again[0, 0], feed([[*IDS[:21].tolist(), 7, 8, 9]], fresh, torch.arange(24))[0, -1])
 
 
+PLANNED = {"those of a sequence": (7, None), "any up to those of a sequence": (7, 2), "none": (0, None)}
+"""Branches of a call, at most and at least."""
+
+
+@pytest.mark.parametrize("planned", PLANNED)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_row_of_a_branch_has_the_same_bits_next_to_any_number_of_others(form, planned) -> None:
+    decoder = decoder_of("grouped queries")
+    if form != "float32":
+        decoder = tiny_target(max_position=400).to(torch.bfloat16)
+    backend = OpenVinoBackend(decoder, device="CPU", form=form, num_threads=1)
+    whole, (most, least) = segments_between(4), PLANNED[planned]
+    backend.prepare(
+        Plan(
+            num_slots=127,
+            num_prompt=60,
+            rows=SIZES,
+            segments=whole,
+            prompt_segments=whole,
+            num_branches=most,
+            least_branches=least,
+        )
+    )
+
+    def first_of(count):
+        """States and logits of the first row of so many of seven branches, in one call."""
+        text, branches = backend.new_text(), backend.new_branches(7)
+        text.start(100)
+        branches.start(100)
+        x = backend.embedding(IDS[None, :22])
+        backend.run_layers(x, 0, 4, positions=torch.arange(22), cache=text)
+        text.advance(22)
+        branches.follow(text, num_final=22, stop=22)
+        rows = branches.rows(slice(0, count), [[22]] * count)
+        ids = torch.arange(3, 3 + count)[:, None]
+        found = backend.run_layers(backend.embedding(ids), 0, 4, positions=rows.positions_RT, cache=rows)
+        return found, backend.logits(found)
+
+    together = first_of(7)
+    for count in range(1, 7):
+        for some, every in zip(first_of(count), together, strict=True):
+            assert torch.equal(some, every[:count])
+
+
 def test_branches_after_a_window_see_it() -> None:
     backend, layers = backend_of("grouped queries", "bfloat16"), 4
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from runtime.backends.backend import Plan, segments_between
-from runtime.backends.openvino.buckets import SINGLE_ROW
+from runtime.backends.openvino.buckets import SEVERAL_TEXTS, SINGLE_ROW
 from runtime.backends.openvino.compiled_decoder import OpenVinoBackend
 from runtime.backends.openvino.compiler import Compiler
 from tests.runtime.backends.openvino.test_compiled_decoder import read
@@ -128,6 +129,38 @@ def test_what_nobody_prepared_such_as_a_prompt_makes_no_copy(copies, compiled) -
     read(backend, [40, 3, 1, 16, 40, 5])
     assert sizes_of(backend) - prepared == {None}
     assert compiled == ["layers 1 to 4"]
+
+
+def test_calls_over_any_number_of_branches_share_one_copy_and_have_their_exact_sizes(copies) -> None:
+    """The draft and the exit may name the same roots, so such calls have any number of texts up to all."""
+    backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
+    copies(9 * weights_of(backend))
+    backend._floor = backend._probed_floor
+    assert backend._floor <= 2, "else this test says less"
+    for fewest, numbers in ((None, {11}), (2, set(range(2, 12)))):
+        backend.prepare(replace(plan(), num_branches=11, least_branches=fewest))
+        assert sizes_of(backend) == {SINGLE_ROW, (1, 3), SEVERAL_TEXTS}
+        called = {size[0] for key, sizes in backend._graphs._called.items() for size in sizes if key.size[0] != 1}
+        assert called == numbers
+        backend.prepare(plan())
+
+
+@pytest.mark.parametrize(
+    ("floor", "most", "fewest", "numbers"),
+    [
+        (1, 11, None, {11}),
+        (1, 5, 2, {2, 3, 4, 5}),
+        (4, 6, 2, {4, 5, 6}),
+        (8, 6, 2, {8}),
+        (8, 6, None, {8}),
+        (4, 0, None, set()),
+    ],
+)
+def test_no_call_over_branches_has_fewer_than_rows_keep_their_bits_from(floor, most, fewest, numbers) -> None:
+    backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
+    backend.__dict__["_probed_floor"] = floor
+    backend.prepare(replace(plan(), num_branches=most, least_branches=fewest))
+    assert backend._num_texts == numbers
 
 
 def test_copies_that_were_not_used_for_longest_make_room(copies, compiled) -> None:

@@ -1,5 +1,6 @@
 """The NPU's path, on the CPU: what it computes, what it refuses before it compiles, and a compiler that ends itself."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -118,6 +119,15 @@ def test_branches_go_on_from_their_places() -> None:
                 eager.embedding(ids[None]), 0, NUM_LAYERS, positions=torch.arange(start + 1), cache=alone
             )
         assert torch.allclose(found[branch, 0], expected[0, -1], atol=1e-3)
+
+
+@pytest.mark.parametrize("fewest", [None, 2])
+def test_graphs_of_branches_have_the_sizes_of_all_graphs(fewest) -> None:
+    """One for each of many numbers would be compiled, and held, with weights of its own."""
+    backend = OpenVinoBackend(decoder_of(), device="NPU", form="float32", num_threads=1)
+    plan = Plan(num_slots=100, num_prompt=0, rows=(1,), segments=WHOLE, prompt_segments=())
+    backend.prepare(replace(plan, num_branches=5, least_branches=fewest))
+    assert backend._num_texts == {limits_of("NPU").bucket(5)} != {5}
 
 
 def test_a_step_has_the_rows_of_the_next_graph() -> None:

@@ -296,3 +296,20 @@ def test_every_step_proposes_before_it_is_over(num_tokens, monkeypatch) -> None:
     propose = drafter.propose
     monkeypatch.setattr(drafter, "propose", lambda *given: proposed.append(given) or propose(*given))
     assert [len(proposed) for _ in drafter.rollout()] == [1, 2, 3][:num_tokens]
+
+
+@pytest.mark.parametrize(
+    ("roots", "most", "fewest"),
+    [
+        ({"root_source": "draft", "draft_top_k": 2}, 8, None),
+        ({"root_source": "exit", "exit_layer": 2, "exit_top_k": 3}, 12, None),
+        ({"root_source": "hybrid", "exit_layer": 2, "exit_top_k": 3, "draft_top_k": 2}, 20, 2),
+    ],
+)
+def test_a_sequence_names_all_its_branches_and_with_both_sources_any_number_from_two(roots, most, fewest) -> None:
+    """Draft and exit may name the same roots, so how many there are the text decides."""
+    drafter, plans = Drafter(draft_model()), []
+    drafter.backend.prepare = plans.append
+    drafter.prepare(mirror(3, **roots), num_prompt=5, capacity=40)
+    [plan] = plans
+    assert (plan.num_branches, plan.least_branches) == (most, fewest)
