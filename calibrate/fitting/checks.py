@@ -104,7 +104,10 @@ def _error_parts(profile: Profile, schedule: Schedule, shares: Mapping[str, floa
     for name, share in shares.items():
         role, _, lane = name.partition(" ")
         yield share * _table_error(profile.lane(lane), role, schedule)
+        if role == "target" and schedule.reads_features:
+            yield share * profile.features_error(lane, schedule.drafter)
         if role == "draft" and schedule.traits.overlaps:
+            yield share * profile.lane(lane).branch_error
             yield share * max((entry.relative_error for entry in profile.contention), default=0.0)
 
 

@@ -107,6 +107,7 @@ def test_passes_that_reply_states_are_as_wrong_on_their_own_as_their_drafters_pr
     )
     head = predict(tree(TREES[4], 4), profile, texts)
     assert head.relative_error == pytest.approx(0.2 * head.target_busy_s / head.decode_s)
+    assert ratio_error(reads.errors, head.errors) == pytest.approx(hypot(reads.relative_error, head.relative_error))
 
 
 def test_branches_are_as_wrong_as_what_waits_for_them() -> None:

@@ -81,6 +81,27 @@ def test_a_prediction_may_be_off_by_its_tables_as_far_as_they_share_in_it(schedu
     assert found.model == pytest.approx(expected / NORMAL_90)
 
 
+@pytest.mark.parametrize(
+    ("schedule", "known"),
+    [
+        (PLAIN, 0.0),
+        (SPECULATIVE, 0.0),
+        (WITH_FEATURES, 0.75 * 0.6),
+        (MEDUSA, 0.75 * 0.7),
+        (MIRROR, 0.25 * 0.8),
+    ],
+)
+def test_what_prices_beyond_tables_may_be_off_by_is_known_for_the_schedules_that_pay_them(schedule, known) -> None:
+    shares = {"target a": 0.75, "draft b": 0.25}
+    prices = {"a": {"features_error": {"d": 0.6, "m": 0.7}}, "b": {"branch_error": 0.8}}
+    priced = tuple(lane.model_copy(update=prices[lane.name]) for lane in profile().lanes)
+    without, found = (
+        check_of(schedule, [(Ratio(1.0, 0.03), shares)], one)
+        for one in (profile(), profile().model_copy(update={"lanes": priced}))
+    )
+    assert found.model == pytest.approx(sqrt(without.model**2 + (known / NORMAL_90) ** 2))
+
+
 @pytest.mark.parametrize(("predicted", "is_doubtful"), [(1.14, False), (1.16, True), (0.86, False), (0.84, True)])
 def test_a_check_is_doubtful_from_fifteen_percent_on(predicted: float, is_doubtful: bool) -> None:
     assert check(log(predicted)).is_doubtful is is_doubtful

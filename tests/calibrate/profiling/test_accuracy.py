@@ -125,3 +125,63 @@ def test_about_nine_intervals_of_ten_hold_a_lane_beside_the_others(name: str) ->
 def test_about_nine_intervals_of_ten_hold_the_speed_of_the_machine(name: str) -> None:
     """At least: forty draws of one number say no more."""
     assert fmean(abs(one.common) <= one.profile.relative_error for one in outcomes(name)) >= 0.8
+
+
+# What runs alone can tell
+
+BRANCHES, WAKE_S, FEATURES_S = 8, 2e-3, 4e-3
+
+
+@dataclass(frozen=True)
+class Error:
+    """The logarithm of what a calibration has over the truth, both over the anchor, and the error that it states."""
+
+    value: float
+    stated: float
+
+    @property
+    def is_held(self) -> bool:
+        return abs(self.value) <= self.stated
+
+
+def priced(seed: int, **changes: float) -> tuple[list[Error], list[Error]]:
+    """Of steps of branches, and of passes that reply states, on every lane that has some."""
+    laws = {name: Laws(speed=speed, branch_wake_s=WAKE_S, features_s=FEATURES_S) for name, speed in SPEEDS.items()}
+    engine = FakeEngine(laws, weather=Weather(seed=seed, **changes))
+    profile = calibrate(engine, task(time_s=100.0, exit_features=(1, 3)), clock=engine.clock).profile
+    branches, passes = list[Error](), list[Error]()
+    for name, law in laws.items():
+        lane, one_s = profile.lane(name), law.target_s("verify", 1, CONTEXT, None)
+        pass_s = lane.verify_s(NUM_LAYERS, ROWS, CONTEXT) + lane.features_s["d"]
+        true_s = law.target_s("verify", ROWS, CONTEXT, None) + FEATURES_S / law.speed
+        stated = hypot(lane.layer.relative_error, lane.features_error["d"])
+        passes.append(Error(log(pass_s / lane.anchor.seconds * one_s / true_s), stated))
+        slowed = [entry.relative_error for entry in profile.contention if entry.lanes[1] == name]
+        if slowed:  # branches are next to a target
+            step_s = lane.draft_step.at(BRANCHES, CONTEXT) + lane.branch_wake_s
+            true_s = law.step_s(BRANCHES, CONTEXT) + WAKE_S / law.speed
+            stated = hypot(lane.draft_step.relative_error, lane.branch_error, max(slowed))
+            branches.append(Error(log(step_s / lane.anchor.seconds * one_s / true_s), stated))
+    return branches, passes
+
+
+@cache
+def prices(name: str) -> tuple[list[Error], list[Error]]:
+    found = [priced(seed, **WEATHERS[name]) for seed in SEEDS]
+    return [one for branches, _ in found for one in branches], [one for _, passes in found for one in passes]
+
+
+@pytest.mark.parametrize("name", ["two speeds", "quick changes"])
+def test_branches_and_passes_that_reply_states_are_right_to_some_percent(name: str) -> None:
+    """Without their prices they would be off by a fourth and by a tenth."""
+    branches, passes = prices(name)
+    assert abs(median(one.value for one in branches)) < 0.02
+    assert np.quantile([abs(one.value) for one in branches], 0.9) < 0.06
+    assert abs(median(one.value for one in passes)) < 0.01
+    assert np.quantile([abs(one.value) for one in passes], 0.9) < 0.03
+
+
+@pytest.mark.parametrize("name", ["two speeds", "quick changes"])
+def test_about_nine_intervals_of_ten_hold_them(name: str) -> None:
+    for errors in prices(name):
+        assert 0.8 <= fmean(one.is_held for one in errors) <= 0.98
