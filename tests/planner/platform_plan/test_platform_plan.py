@@ -125,6 +125,17 @@ def test_the_advice_counts_what_is_measured_and_what_is_guessed_and_names_the_le
     assert f"The least certain: {least.field} {least.value:.3g} ({least.low:.3g} to {least.high:.3g})" in text
 
 
+@pytest.mark.parametrize(
+    ("always", "never", "said"),
+    [(True, False, "faster at every"), (False, True, "slower at every"), (False, False, None)],
+)
+def test_what_holds_at_every_acceptance_is_said_and_nothing_where_it_changes(lunar_lake, always, never, said):
+    needed = replace(lunar_lake.needed, at=None, low=None, high=None, always=always, never=never)
+    text = "\n".join(advice(replace(lunar_lake, needed=needed)))
+    assert ("at every acceptance asked about" in text) == (said is not None)
+    assert said is None or said in text
+
+
 def test_a_draft_that_is_never_right_does_not_pay_and_the_advice_is_to_leave_it_out():
     plan = plan_platform(question(rate=0.0001))
     assert plan.pays == "no"
