@@ -25,7 +25,7 @@ class AcceptanceNeeded:
         at: where the best speculation is predicted as fast as plain decoding; None where no rate makes it so.
         low: below it predictions tell that speculation is slower; None where they never do.
         high: above it they tell that it is faster; None where they never do.
-        always: whether speculation is predicted to be faster at every rate asked about.
+        always, never: whether speculation is predicted to be faster, or slower, at every rate asked about.
     """
 
     now: float
@@ -33,6 +33,7 @@ class AcceptanceNeeded:
     low: float | None
     high: float | None
     always: bool = False
+    never: bool = False
 
 
 def acceptance_needed(
@@ -59,6 +60,7 @@ def acceptance_needed(
         low=_crossing([(rate, one.high) for rate, one in found.items()]),
         high=_crossing([(rate, one.low) for rate, one in found.items()]),
         always=all(one.value > 1 for one in found.values()),
+        never=all(one.value < 1 for one in found.values()),
     )
 
 

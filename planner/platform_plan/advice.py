@@ -160,10 +160,9 @@ def _acceptance(plan: PlatformPlan) -> Iterator[str]:
             "" if needed.low is None or needed.high is None else f" ({percent(needed.low)} to {percent(needed.high)})"
         )
         yield f"Speculation breaks even where {percent(needed.at)}{ends} of drafted tokens are accepted; {now}."
-    elif needed.always:
-        yield f"Speculation is predicted to be faster at every acceptance asked about, from 5 % to 95 %; {now}."
-    else:
-        yield f"Speculation is predicted to be slower at every acceptance asked about, from 5 % to 95 %; {now}."
+    elif needed.always or needed.never:
+        how = "faster" if needed.always else "slower"
+        yield f"Speculation is predicted to be {how} at every acceptance asked about, from 5 % to 95 %; {now}."
 
 
 def _costs(plan: PlatformPlan) -> Iterator[str]:

@@ -23,7 +23,7 @@ from planner.platform_plan.question import Question
 from planner.platform_plan.running_cost import energy_j_per_token, usd_per_million_tokens
 from planner.platform_plan.schedules import schedules_on
 from planner.search.comparison import comparer
-from planner.wording import factor
+from planner.wording import counted, factor
 from sim.cost.assumption import Assumption
 from sim.cost.derived_profile import Demand, derived_profile
 from sim.cost.roofline import growth_error
@@ -214,7 +214,8 @@ def _fitting(question: Question) -> tuple[list[LanePair], list[MemoryNeed], list
         if not misfits:
             pairs.append(pair)
     if not any(pair.is_pooled for pair in pairs):
-        msg = f"{question.target} with {question.draft} fits nowhere on {question.platform.name}: " + " ".join(left_out)
+        reasons = " ".join(f"{reason.rstrip('.')}." for reason in left_out)
+        msg = f"{question.target} with {question.draft} fits nowhere on {question.platform.name}: {reasons}"
         raise PlanError(msg)
     return pairs, needs, left_out
 
@@ -236,8 +237,8 @@ def _predicted(
             if reason is None:
                 yield schedule, pair, evaluator.predict(schedule)
             else:
-                reasons[f"{pair}: {reason}"] = reasons.get(f"{pair}: {reason}", 0) + 1
-    left_out += [f"{reason} ({count} schedules)" for reason, count in reasons.items()]
+                reasons[reason] = reasons.get(reason, 0) + 1
+    left_out += [f"{counted(count, 'schedule')}: {reason}" for reason, count in reasons.items()]
 
 
 def _priced(

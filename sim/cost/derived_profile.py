@@ -238,11 +238,12 @@ def _link(platform: Platform, one: str, other: str) -> LinkProfile:
 
 
 def _of_links(platform: Platform, pairs: Iterable[tuple[str, str]]) -> Iterable[Assumption]:
-    """What is known of the links between lanes."""
+    """What is known of the links between lanes, each by its own name whichever way it is used."""
     for one, other in pairs:
         for hop in pairwise(platform.path(platform.members(one)[0], platform.members(other)[0])):
-            for name, found in platform.link(*hop).quantities.items():
-                field = f"{hop[0]}-{hop[1]}.{name}"
+            link = platform.link(*hop)
+            for name, found in link.quantities.items():
+                field = f"{'-'.join(link.between)}.{name}"
                 yield Assumption.of(field, found.value, found.status, found.source, span=found.span)
 
 

@@ -92,6 +92,9 @@ def _in_words(prediction: Prediction, label: str | None) -> str:
         f"{speed}, {tokens_per_second(prediction.tpot_s)}",
         f"{tokens}, {prediction.mean_acceptance_length:.2f} per round",
     ]
+    if prediction.ttft_s is not None and prediction.e2e_s is not None:
+        first, last = milliseconds(prediction.ttft_s), milliseconds(prediction.e2e_s)
+        lines.append(f"A request's first token comes after {first} and its last after {last}, in the mean")
     if not isnan(prediction.reuse_rate):
         lines.append(f"{percent(prediction.reuse_rate)} of the windows were ready in time")
     return "\n".join(lines if label is None else [*lines, escaped(label)])

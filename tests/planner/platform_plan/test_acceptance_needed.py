@@ -42,8 +42,13 @@ def test_the_best_schedule_counts_at_every_rate(asked):
 
 def test_where_it_always_or_never_pays_there_is_no_break_even(asked):
     always, never = asked(lambda one, rate: 1.2), asked(lambda one, rate: 0.8)
-    assert (always.at, always.always) == (None, True)
-    assert (never.at, never.always) == (None, False)
+    assert (always.at, always.always, always.never) == (None, True, False)
+    assert (never.at, never.always, never.never) == (None, False, True)
+
+
+def test_what_is_faster_at_some_rates_only_is_neither(asked):
+    found = asked(lambda one, rate: 1.5 - rate)
+    assert (found.at, found.always, found.never) == (None, False, False)
 
 
 def test_rates_cover_rare_and_sure():

@@ -12,7 +12,8 @@ from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.page import render_page
 from planner.platform_plan.platform_plan import TOO_SLOW, plan_platform
 from planner.platform_plan.question import assumed_question
-from sim.acceptance.assumed import Bernoulli
+from planner.platform_plan.schedules import schedules_on
+from sim.acceptance.assumed import Bernoulli, PositionRates
 from sim.cost.roofline import StoredModel
 from sim.evaluator import predict
 
@@ -124,6 +125,17 @@ def test_the_advice_counts_what_is_measured_and_what_is_guessed_and_names_the_le
     assert f"The least certain: {least.field} {least.value:.3g} ({least.low:.3g} to {least.high:.3g})" in text
 
 
+@pytest.mark.parametrize(
+    ("always", "never", "said"),
+    [(True, False, "faster at every"), (False, True, "slower at every"), (False, False, None)],
+)
+def test_what_holds_at_every_acceptance_is_said_and_nothing_where_it_changes(lunar_lake, always, never, said):
+    needed = replace(lunar_lake.needed, at=None, low=None, high=None, always=always, never=never)
+    text = "\n".join(advice(replace(lunar_lake, needed=needed)))
+    assert ("at every acceptance asked about" in text) == (said is not None)
+    assert said is None or said in text
+
+
 def test_a_draft_that_is_never_right_does_not_pay_and_the_advice_is_to_leave_it_out():
     plan = plan_platform(question(rate=0.0001))
     assert plan.pays == "no"
@@ -155,6 +167,19 @@ def test_an_npu_as_fast_as_the_gpu_on_a_memory_that_serves_both_becomes_the_plac
 def test_models_that_do_not_fit_are_an_error_with_numbers():
     with pytest.raises(PlanError, match=r"fits nowhere.*memory has to hold 142\.4 GB .*28\.8 GB are usable"):
         plan_platform(question(target="llama-3.1-70b", weights="bf16"))
+
+
+def test_reasons_why_nothing_fits_are_sentences_of_their_own():
+    with pytest.raises(PlanError, match=r"cpu: .*or give it\. both on gpu: gpu has to hold .* usable: too little\.$"):
+        plan_platform(question("h200", weights="bf16", changes={"gpu.memory_bytes": 2e10}))
+
+
+def test_a_reason_to_leave_schedules_out_is_given_once_with_their_number():
+    plan = plan_platform(question(given=PositionRates((0.9, 0.5, 0.5, 0.5, 0.5))))
+    (reason,) = (reason for reason in plan.left_out if "num_speculative_tokens" in reason)
+    exits, pairs = plan.question.record.exit_layers, {one.pair for one in plan.ranking}
+    count = sum(one.num_speculative_tokens == 7 for pair in pairs for one in schedules_on(pair, "x", exits))
+    assert reason == f"{count} schedules: num_speculative_tokens is 7, but acceptance is assumed for 5 drafted places"
 
 
 def test_a_memory_too_small_for_both_models_leaves_out_only_the_places_that_share_it():

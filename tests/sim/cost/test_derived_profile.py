@@ -190,6 +190,16 @@ def test_every_number_names_its_source_and_what_nobody_published_is_called_guess
     assert {"gpu0-gpu1.latency_s", "kernels.growth_per_row", "memory_pool.efficiency"} <= set(fields)
 
 
+def test_a_link_that_is_crossed_both_ways_counts_once_and_under_the_name_that_settings_give_it():
+    line = load_platform("lunar-lake").model_dump(exclude_none=True)
+    line["links"] = [{"between": list(ends), "sheet": "unified-memory"} for ends in (("npu", "gpu"), ("cpu", "npu"))]
+    machine = Platform.model_validate(line)
+    used = derived_profile(machine, demand(["gpu", "cpu", "npu"])).assumptions
+    names = [one.field for one in used if one.field.endswith(".latency_s")]
+    assert names == ["npu-gpu.latency_s", "cpu-npu.latency_s"]
+    assert all(with_overrides(machine, {name: 1e-3}) for name in names)
+
+
 def test_a_device_without_a_memory_is_refused():
     bare = platform(memory_pools={})
     with pytest.raises(ProfileError, match="no memory pool"):

@@ -3,11 +3,13 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, save_schedule
+from planner.wording import milliseconds
 from tests.planner.synthetic import EXIT_MIRROR, TREES, acceptance_record
 
 
@@ -36,6 +38,19 @@ def test_figures_and_rows_are_those_of_the_recorded_texts(mirrorsd, words, recor
     assert result["tpot_s_low"] <= result["tpot_s"] <= result["tpot_s_high"]
     assert 0 < result["reuse_rate"] < 1
     assert sum(result["bottlenecks_s"].values()) == pytest.approx(result["decode_s"])
+
+
+def test_whole_requests_are_told_where_reading_prompts_was_measured_and_else_not(mirrorsd, words, tmp_path):
+    demo = Path("benchmarks/results/demos/1")
+    save_schedule(Schedule(method="autoregressive", target_lane="cpu0"), tmp_path / "plain.yaml")
+    asked = ("simulate", "--schedule", tmp_path / "plain.yaml", "--profile", demo / "profile.yaml")
+    asked += ("--record", demo / "record.npz")
+    found = json.loads(mirrorsd(*asked, "--json").stdout)
+    assert 0 < found["prefill_s"] < found["ttft_s"] < found["e2e_s"]
+    first, last = milliseconds(found["ttft_s"]), milliseconds(found["e2e_s"])
+    assert f"first token comes after {first} and its last after {last}" in mirrorsd(*asked).stdout
+    assert json.loads(mirrorsd(*words, "--json").stdout)["ttft_s"] is None
+    assert "first token" not in mirrorsd(*words).stdout
 
 
 @pytest.mark.parametrize("place", range(len(TREES)))
