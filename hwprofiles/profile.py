@@ -81,11 +81,13 @@ class LaneProfile(StrictModel):
     of one operation: half of it before it starts, half after it ends. `wake_s` is what the target's first operation
     takes more after the lane has waited for another one; `draft_wake_s` what the first step of a rollout of the draft
     takes more than later ones of as many rows, since the target has read its weights meanwhile, and `head_wake_s` the
-    same of heads, by the drafter's name. `branch_wake_s` is what every step of branches takes more, whatever its rows,
-    and `features_s` what a pass of the target takes more that replies its states, by the name of the drafter that reads
-    them (a draft model's as the profile has it); `branch_error` is what steps of branches may be off by on their own
-    (half-width, 90 %), and `features_error` passes that reply states. `group` is what its devices exchange where it is
-    several.
+    same of heads, by the drafter's name. `resize_s` is what a step of a rollout or of finishing
+    takes more after one of other rows. `branch_wake_s` is what every step of branches takes more, whatever its rows,
+    and `start_wake_s` what one takes beyond that that reads the window too. `turn_s` is what a round takes more outside
+    of lanes where this one drafts. `features_s` is what a pass of the target takes more that replies its states, by the
+    name of the drafter that reads them (a draft model's as the profile has it); `branch_error` is what steps of
+    branches may be off by on their own (half-width, 90 %), and `features_error` passes that reply states. `group` is
+    what its devices exchange where it is several.
 
     `device` is what computes: cores under torch, or a device as `mirrorsd devices` lists it, such as `openvino:CPU`.
     Acceptance holds for the lanes of the back end that it was recorded on.
@@ -106,7 +108,10 @@ class LaneProfile(StrictModel):
     dispatch_s: Seconds
     wake_s: Seconds = 0.0
     draft_wake_s: Seconds = 0.0
+    resize_s: Seconds = 0.0
     branch_wake_s: Seconds = 0.0
+    start_wake_s: Seconds = 0.0
+    turn_s: Seconds = 0.0
     branch_error: RelativeError = 0.0
     features_s: dict[str, Seconds] = Field(default={})
     features_error: dict[str, RelativeError] = Field(default={})
@@ -165,7 +170,8 @@ class LaneProfile(StrictModel):
     def with_wakes_scaled(self, factor: float) -> Self:
         """The same lane with what the first steps of rollouts, and those of branches, take more multiplied."""
         heads = {name: seconds * factor for name, seconds in self.head_wake_s.items()}
-        own = {name: getattr(self, name) * factor for name in ("draft_wake_s", "branch_wake_s")}
+        names = ("draft_wake_s", "resize_s", "branch_wake_s", "start_wake_s")
+        own = {name: getattr(self, name) * factor for name in names}
         return self.model_copy(update={**own, "head_wake_s": heads})
 
     def with_features_scaled(self, factor: float) -> Self:

@@ -24,6 +24,7 @@ from runtime.lanes.sequence_lanes import Listener
 
 TARGET_WORK = frozenset({Work.VERIFY, Work.PREFIX, Work.SUFFIX, Work.STREAM})
 DRAFT_WORK = frozenset({Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP})
+_IN_A_ROW = frozenset({Work.ROLLOUT_STEP, Work.FINISH_STEP})
 _LEAST_FIRST = 0.1
 """Of a step: nothing takes less, and levels are ratios, which are above zero."""
 _STRIDE = 7919
@@ -131,8 +132,30 @@ def first_step(run: Run, lane: str, profile: Profile, step_s: float) -> Ratio | 
     return Ratio(max(_LEAST_FIRST, 1 + fmean(more_s) / step_s), run.against_anchors(lane, step_s).doubt)
 
 
+def resized_step(run: Run, lane: str, profile: Profile, step_s: float) -> Ratio | None:
+    """Steps of a draft model after ones of other rows, at the pace of those after as many: like `first_step`.
+
+    None for a run that has not both.
+    """
+    starts, resized = _rollout_starts(run.trace), _resized(run.trace)
+    steps = [step for step in _expected(run, lane, _IN_A_ROW, profile) if step[0].start_s not in starts]
+    after_others = [step for step in steps if step[0].start_s in resized]
+    if not after_others or len(after_others) == len(steps):
+        return None
+    alike = [step for step in steps if step[0].start_s not in resized]
+    pace = sum(span.end_s - span.start_s for span, _ in alike) / sum(expected_s for _, expected_s in alike)
+    more_s = [(span.end_s - span.start_s) / pace - expected_s for span, expected_s in after_others]
+    return Ratio(max(_LEAST_FIRST, 1 + fmean(more_s) / step_s), run.against_anchors(lane, step_s).doubt)
+
+
 def span_seconds(
-    schedule: Schedule, span: Span, context: int, profile: Profile, *, starts_rollout: bool = False
+    schedule: Schedule,
+    span: Span,
+    context: int,
+    profile: Profile,
+    *,
+    starts_rollout: bool = False,
+    is_resized: bool = False,
 ) -> float:
     """Seconds of one span by the profile, while the other lane does nothing.
 
@@ -145,7 +168,9 @@ def span_seconds(
         head = None if schedule.traits.has_draft_model else schedule.drafter or ""
         wake_s = lane.rollout_wake_s(head) if starts_rollout else 0.0
         if span.work is Work.BRANCH_STEP:
-            wake_s = lane.branch_wake_s
+            wake_s = lane.branch_wake_s + (lane.start_wake_s if starts_branches(schedule, span) else 0.0)
+        elif is_resized and head is None:
+            wake_s += lane.resize_s
         if head is None:
             return _draft_seconds(schedule, span, context, lane) + wake_s
         return lane.heads[head].at(span.rows, context) + wake_s
@@ -172,11 +197,26 @@ def slowdowns_in(anchors: RunAnchors, schedule: Schedule, profile: Profile) -> t
     return known[0] * now[0] / then[0], known[1] * now[1] / then[1]
 
 
+def starts_branches(schedule: Schedule, span: Span) -> bool:
+    """Whether a step of branches reads the window with features too: then it has more rows than there are roots."""
+    is_branching = span.work is Work.BRANCH_STEP and schedule.exit_features
+    return is_branching and span.rows > sum(schedule.exit_roots_per_row)
+
+
+def outside_s(run: Run) -> list[float]:
+    """What rounds took outside of lanes, for a run in which target and draft take turns; but for the first."""
+    inside = defaultdict[int, float](float)
+    for span in run.trace.spans:
+        inside[span.round] += span.end_s - span.start_s
+    ends = [one.end_s for one in run.trace.rounds]
+    return [end_s - start_s - inside[number] for number, (start_s, end_s) in enumerate(pairwise(ends), 1)]
+
+
 def _draft_seconds(schedule: Schedule, span: Span, context: int, lane: LaneProfile) -> float:
     """A step of a draft model: of a text, or of branches, the first of which with features reads the window too."""
     if span.work is not Work.BRANCH_STEP:
         return lane.draft_s(span.rows, context, with_features=schedule.exit_features)
-    if schedule.exit_features and span.rows > sum(schedule.exit_roots_per_row):
+    if starts_branches(schedule, span):
         return lane.start_s(span.rows, context)
     return lane.draft_s(span.rows, context)
 
@@ -192,10 +232,12 @@ def _expected(run: Run, lane: str, works: Collection[Work], profile: Profile) ->
     schedule = run.schedule
     factor = slowdowns_in(run.anchors, schedule, profile)[0 if lane == schedule.target_lane else 1]
     others = [span for span in run.trace.spans if span.lane != lane and span.work in TARGET_WORK | DRAFT_WORK]
-    starts = _rollout_starts(run.trace)
+    starts, resized = _rollout_starts(run.trace), _resized(run.trace)
     for span, context in _settled_spans(run, lane, works):
         share = _shared_s(span, others) / (span.end_s - span.start_s)
-        alone_s = span_seconds(schedule, span, context, profile, starts_rollout=span.start_s in starts)
+        alone_s = span_seconds(
+            schedule, span, context, profile, starts_rollout=span.start_s in starts, is_resized=span.start_s in resized
+        )
         yield span, alone_s / (1 - share + share / factor)
 
 
@@ -214,6 +256,16 @@ def _rollout_starts(trace: Trace) -> set[float]:
         if span.work is Work.ROLLOUT_STEP:
             starts.setdefault(span.round, span.start_s)
     return set(starts.values())
+
+
+def _resized(trace: Trace) -> set[float]:
+    """When steps of rollouts and of finishing began that follow ones of other rows; a rollout's first is none."""
+    starts, resized = _rollout_starts(trace), set[float]()
+    drafting = [span for span in trace.spans if span.work in DRAFT_WORK]
+    for before, span in pairwise(sorted(drafting, key=lambda one: one.start_s)):
+        if span.work in _IN_A_ROW and span.start_s not in starts and span.rows != before.rows:
+            resized.add(span.start_s)
+    return resized
 
 
 def _shared_s(span: Span, others: Sequence[Span]) -> float:

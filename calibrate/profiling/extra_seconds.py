@@ -15,20 +15,55 @@ from statistics import fmean
 from typing import Any, Final
 
 from calibrate.fitting.levels import Level, Prior, grouped_levels, shared_levels
-from calibrate.fitting.ratios import Ratio
+from calibrate.fitting.ratios import Ratio, trimmed_mean
 from calibrate.fitting.table_errors import less_certain
-from calibrate.profiling.decodings import TARGET_WORK, alone_s, first_step, level
+from calibrate.profiling.decodings import (
+    TARGET_WORK,
+    alone_s,
+    first_step,
+    level,
+    outside_s,
+    resized_step,
+    starts_branches,
+)
 from calibrate.profiling.samples import Run
 from decoding.trace import Work
 from hwprofiles.latency_table import LatencyTable
 from hwprofiles.profile import LaneProfile, Profile
 
 _FIRST: Final = Prior(spread=0.3)
+_RESIZED: Final = Prior(spread=0.15)
 _OF_BRANCHES: Final = Prior(spread=0.3)
 _OF_FEATURES: Final = Prior(spread=0.03)
 _BRANCHING: Final = frozenset({Work.BRANCH_STEP})
+_STALLS: Final = 0.25
+"""Share of the times between operations, of either end, that are left out: one stall is longer than all others."""
 _SHORTEST = 2
 """Steps of a rollout that has a first one and a later one: what is not known of the first counts for so many."""
+
+
+def with_resizing(profile: Profile, runs: Sequence[Run], threads: Mapping[str, int]) -> Profile:
+    """The profile with what steps take more after ones of other rows, by runs of the draft model."""
+    found = {
+        lane.name: []
+        if lane.draft_step is None
+        else list(_of_resized_steps(runs, lane.name, profile, _step_s(lane.draft_step)))
+        for lane in profile.lanes
+    }
+    levels = grouped_levels(found, threads, dict.fromkeys(threads, _RESIZED))
+    lanes = tuple(
+        lane
+        if lane.draft_step is None
+        else lane.model_copy(update={"resize_s": max(0.0, levels[lane.name].factor - 1) * _step_s(lane.draft_step)})
+        for lane in profile.lanes
+    )
+    return profile.model_copy(update={"lanes": lanes})
+
+
+def _of_resized_steps(runs: Sequence[Run], lane: str, profile: Profile, step_s: float) -> Iterator[Ratio]:
+    for run in runs:
+        if run.schedule.draft_lane == lane and (ratio := resized_step(run, lane, profile, step_s)):
+            yield ratio
 
 
 def with_draft_waking(profile: Profile, runs: Sequence[Run], head: str | None, threads: Mapping[str, int]) -> Profile:
@@ -45,14 +80,68 @@ def with_draft_waking(profile: Profile, runs: Sequence[Run], head: str | None, t
     return profile.model_copy(update={"lanes": tuple(_waking(lane, head, levels[lane.name]) for lane in profile.lanes)})
 
 
+def with_turns(profile: Profile, runs: Sequence[Run], threads: Mapping[str, int]) -> Profile:
+    """The profile with what rounds take more outside of lanes where these draft, by runs in which lanes take turns.
+
+    Lanes of as many `threads` share it where a lane had no such run. What features cost on their way is the link's.
+    """
+    found = {lane.name: [one for run in runs for one in _turns(run, lane.name, profile)] for lane in profile.lanes}
+    alike = {
+        count: [one for name, own in found.items() if threads[name] == count for one in own]
+        for count in threads.values()
+    }
+    lanes = []
+    for lane in profile.lanes:
+        known = found[lane.name] or alike[threads[lane.name]]
+        turn_s = max(0.0, trimmed_mean(known, _STALLS)) if known else 0.0
+        lanes.append(lane.model_copy(update={"turn_s": turn_s}))
+    return profile.model_copy(update={"lanes": tuple(lanes)})
+
+
+def _turns(run: Run, lane: str, profile: Profile) -> list[float]:
+    schedule = run.schedule
+    crosses = schedule.reads_features and not schedule.is_pooled
+    if schedule.draft_lane != lane or schedule.traits.overlaps or crosses:
+        return []
+    link = None if schedule.is_pooled else profile.link(schedule.target_lane, lane)
+    known_s = profile.lane(schedule.target_lane).dispatch_s + profile.lane(lane).dispatch_s + profile.round_overhead_s
+    known_s += 2 * link.latency_s if link is not None else 0.0
+    return [seconds - known_s for seconds in outside_s(run)]
+
+
+def with_start_waking(profile: Profile, runs: Sequence[Run], threads: Mapping[str, int]) -> Profile:
+    """The profile with what steps take more that read the window with features and start branches."""
+    featured = [run for run in runs if run.schedule.exit_features]
+    levels = grouped_levels(_levels(profile, featured, _BRANCHING), threads, dict.fromkeys(threads, _OF_BRANCHES))
+    lanes = tuple(_starting(lane, levels[lane.name], featured, profile) for lane in profile.lanes)
+    return profile.model_copy(update={"lanes": lanes})
+
+
+def _starting(lane: LaneProfile, found: Level, runs: Sequence[Run], profile: Profile) -> LaneProfile:
+    """What all steps of these branches take more is that of their first ones: the others are priced already."""
+    seconds = sum(one for run in runs for one in alone_s(run, lane.name, _BRANCHING, profile))
+    num_starts = sum(
+        starts_branches(run.schedule, span)
+        for run in runs
+        for span in run.trace.spans
+        if span.lane == lane.name and span.round
+    )
+    if not num_starts:
+        return lane
+    more_s = max(0.0, found.factor - 1) * seconds / num_starts
+    table = less_certain(lane.draft_start, found.half_width)
+    return lane.model_copy(update={"start_wake_s": more_s, "draft_start": table})
+
+
 def with_branch_waking(profile: Profile, runs: Sequence[Run], threads: Mapping[str, int]) -> Profile:
     """The profile with what steps of branches take more than its tables have, by runs of the draft model.
 
     Lanes of as many `threads` share what no run tells apart, relative to their own steps; a lane that has no branches
     in any run has none at all.
     """
-    levels = grouped_levels(_levels(profile, runs, _BRANCHING), threads, dict.fromkeys(threads, _OF_BRANCHES))
-    lanes = tuple(_branching(lane, levels[lane.name], runs, profile) for lane in profile.lanes)
+    plain = [run for run in runs if not run.schedule.exit_features]
+    levels = grouped_levels(_levels(profile, plain, _BRANCHING), threads, dict.fromkeys(threads, _OF_BRANCHES))
+    lanes = tuple(_branching(lane, levels[lane.name], plain, profile) for lane in profile.lanes)
     return profile.model_copy(update={"lanes": lanes})
 
 

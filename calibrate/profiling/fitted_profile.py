@@ -17,7 +17,14 @@ from calibrate.fitting.links import link_of
 from calibrate.fitting.ratios import Estimate, Ratio, estimate, mean_pace, trimmed_mean
 from calibrate.fitting.table_errors import with_check_errors, with_head_level, with_step_errors
 from calibrate.profiling.decodings import compare, gaps_s, level
-from calibrate.profiling.extra_seconds import with_branch_waking, with_draft_waking, with_features
+from calibrate.profiling.extra_seconds import (
+    with_branch_waking,
+    with_draft_waking,
+    with_features,
+    with_resizing,
+    with_start_waking,
+    with_turns,
+)
 from calibrate.profiling.lane_pairs import contention_of
 from calibrate.profiling.model_sizes import PartBytes
 from calibrate.profiling.samples import Cell, Run, Samples
@@ -103,10 +110,13 @@ class _Fit:
         left_out: list[str] = []
         profile = self._in_a_loop(left_out)
         runs = list(self._samples.runs_of(None, is_check=False))
+        profile = with_resizing(profile, runs, self._threads)
         profile = with_draft_waking(profile, runs, None, self._threads)
         levels = self._levels(profile)
         profile = self._at_level(profile, levels)
         profile = with_branch_waking(profile, runs, self._threads)
+        profile = with_start_waking(profile, runs, self._threads)
+        profile = with_turns(profile, self._samples.runs, self._threads)
         if self._task.drafter is not None:
             profile = with_features(profile, runs, self._task.drafter)
         profile = self._with_heads_at_level(profile)

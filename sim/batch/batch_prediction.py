@@ -86,8 +86,9 @@ def predict_batch(
     first, pass_of, num_passes = _passes(batch, rounds.number)
     passes = Passes(pass_of, rounds.context, num_passes)
     plan = RoundPlan.of(schedule, replay.shape(schedule), profile.num_layers)
-    branch_wake_s = tables.branch_waking_s(plan)
-    drafting = Drafting(plan, tables.cost(plan.draft_lane), replay.guessing(schedule), branch_wake_s)
+    lane = tables.profile.lane(plan.draft_lane)
+    more_s = lane.branch_wake_s, lane.start_wake_s, tables.finish_more_s(plan), tables.resize_s(plan)
+    drafting = Drafting(plan, tables.cost(plan.draft_lane), replay.guessing(schedule), *more_s)
     if schedule.traits.overlaps:
         seconds = mirror_seconds(schedule, tables, drafting, replay, rounds, passes)
     else:
@@ -180,7 +181,7 @@ def _seconds_in_turn(
     target, cost = profile.lane(plan.target_lane), tables.cost(plan.target_lane)
     rows = rounds.num_drafted + 1
     seconds = passes.seconds(cost, plan.segments[-1].calls, rows)
-    seconds += target.dispatch_s + profile.round_overhead_s
+    seconds += target.dispatch_s + tables.round_overhead_s(schedule)
     seconds += tables.pass_more_s(schedule)
     if plan.streams:
         return seconds + passes.seconds(cost, {plan.streams: 1}, rows)

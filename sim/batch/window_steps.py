@@ -24,12 +24,19 @@ from sim.cost.round_plan import DRAFT_STEP, DRAFT_STREAMS, RoundPlan
 
 
 class Drafting(NamedTuple):
-    """What drafts: how much each step takes and what it costs, and what one of branches does more."""
+    """What drafts: how much each step takes and what it costs, and what it does more.
+
+    `branch_wake_s` is that of a step of branches, `start_wake_s` of one that reads the window too beyond that,
+    `finish_more_s` of the first one that finishes branches, and `resize_s` of later ones after steps of other rows.
+    """
 
     plan: RoundPlan
     cost: LaneCost
     guessing: Guessing | None
     branch_wake_s: float = 0.0
+    start_wake_s: float = 0.0
+    finish_more_s: float = 0.0
+    resize_s: float = 0.0
 
     def windows(self, unread_S: Ints, prompt_S: Ints, position_S: Ints) -> WindowSteps:
         """The steps of windows from positions of prompts; the first one reads so many tokens before the last one."""
@@ -63,12 +70,15 @@ class WindowSteps(NamedTuple):
 
     def seconds(self, drafting: Drafting, passes: Passes, done_S: Ints) -> Floats:
         """What is left of the windows after so many steps of each, [N]."""
-        seconds, sequences = np.zeros(passes.num_passes), np.arange(len(done_S))
+        seconds, sequences, before = np.zeros(passes.num_passes), np.arange(len(done_S)), np.zeros(passes.num_passes)
         for number in range(len(self.rows)):
             step = np.minimum(done_S + number, len(self.rows) - 1)
             is_left = done_S + number < len(self.rows)
             rows_S, guesses_S = (np.where(is_left, of[step, sequences], 0) for of in (self.rows, self.guesses))
-            seconds = seconds + drafting.step_s(passes, rows_S, guesses_S)
+            num_rows = passes.sums(rows_S)
+            is_resized = (num_rows > 0) & (before > 0) & (num_rows != before)
+            seconds = seconds + drafting.step_s(passes, rows_S, guesses_S) + drafting.resize_s * is_resized
+            before = num_rows
         return seconds
 
 

@@ -41,6 +41,7 @@ class Durations:
         catch_up_s: at [n] the first step of a rollout that has n committed tokens to read before the last one, [most
             tokens, contexts].
         later_s: the steps of a rollout after its first one.
+        finish_more_s: what the first step takes more that finishes a branch, after one of other rows.
         rollout_s: whole rollouts, at [n] with n committed tokens to read before the last one, [most tokens, contexts].
         guessing_s: steps that verify 0, 1, ... guesses of the draft's streams, made in them too, [guesses, contexts];
             none without streams.
@@ -64,6 +65,7 @@ class Durations:
     step_s: Mapping[StepKind, Floats]
     catch_up_s: Floats
     later_s: tuple[Floats, ...]
+    finish_more_s: float
     rollout_s: Floats
     guessing_s: Floats
     slowdowns: tuple[Mapping[StepKind, Slowdown], ...]
@@ -160,6 +162,7 @@ class DurationTables:
             step_s=step_s,
             catch_up_s=catch_up_s,
             later_s=later_s,
+            finish_more_s=self.finish_more_s(plan),
             rollout_s=rollout_s,
             guessing_s=self._guessing_s(plan),
             slowdowns=tuple(
@@ -167,7 +170,7 @@ class DurationTables:
             ),
             target_half_s=self._half_dispatch_s(target),
             draft_half_s=self._half_dispatch_s(draft),
-            round_overhead_s=one_in_ticks(self.profile.round_overhead_s),
+            round_overhead_s=one_in_ticks(self.round_overhead_s(schedule)),
             messages=self._messages_of(schedule),
             collectives=Collectives(plan, self._groups.get(target), self._groups.get(draft)),
             target_relative_error=self._spread(target, plan.segments),
@@ -195,10 +198,29 @@ class DurationTables:
         key = plan.draft_lane, plan.step, plan.first_rows, plan.later_rows
         if key not in self._rollouts:
             wake_s = self.waking_s(plan)
-            first_s = np.array([work_in_ticks(self._step_s(plan, count) + wake_s) for count in plan.first_rows])
+            first_s = np.array(
+                [
+                    work_in_ticks(self._step_s(plan, count) + wake_s + self._resized_s(plan, count))
+                    for count in plan.first_rows
+                ]
+            )
             later_s = tuple(self._step_s(plan, count) for count in plan.later_rows)
             self._rollouts[key] = first_s, later_s, first_s + sum(later_s)
         return self._rollouts[key]
+
+    def _resized_s(self, plan: RoundPlan, first_rows: int) -> float:
+        """What the step after a rollout's first one takes more, if that had other rows."""
+        return 0.0 if not plan.later_rows or plan.later_rows[0] == first_rows else self.resize_s(plan)
+
+    def resize_s(self, plan: RoundPlan) -> float:
+        """What a step of a rollout takes more after one of other rows; of heads and of streams nobody knows."""
+        is_known = plan.step is not None and plan.step.kind != "head_step" and not plan.num_streams
+        return self.profile.lane(plan.draft_lane).resize_s if is_known else 0.0
+
+    def finish_more_s(self, plan: RoundPlan) -> float:
+        """What the first step takes more that finishes a branch, whose steps had a row of every other one too."""
+        is_alike = max(plan.step_rows.values(), default=1) == 1
+        return 0.0 if is_alike else one_in_ticks(self.resize_s(plan))
 
     def waking_s(self, plan: RoundPlan) -> float:
         """What the first step of a rollout takes more than later ones of as many rows."""
@@ -211,11 +233,17 @@ class DurationTables:
         """A step of branches, or one that drafts a token for one."""
         first, *others = (self._work_s(plan.draft_lane, {part: 1}, count) for part, count in plan.calls_of(kind, rows))
         seconds = sum(others, start=first)
-        return seconds if kind == "one_row" else work_in_ticks(seconds + self.branch_waking_s(plan))
+        return seconds if kind == "one_row" else work_in_ticks(seconds + self.branch_waking_s(plan, kind))
 
-    def branch_waking_s(self, plan: RoundPlan) -> float:
+    def branch_waking_s(self, plan: RoundPlan, kind: StepKind) -> float:
         """What a step of branches takes more than one of a rollout of as many rows."""
-        return self.profile.lane(plan.draft_lane).branch_wake_s
+        lane = self.profile.lane(plan.draft_lane)
+        return lane.branch_wake_s + (lane.start_wake_s if kind == "window_and_roots" else 0.0)
+
+    def round_overhead_s(self, schedule: Schedule) -> float:
+        """What a round takes outside of lanes beyond dispatching."""
+        drafts = schedule.draft_lane is not None and not schedule.traits.finds_text
+        return self.profile.round_overhead_s + (self.profile.lane(schedule.draft_lane or "").turn_s if drafts else 0.0)
 
     def _guessing_s(self, plan: RoundPlan) -> Floats:
         """Steps of drafted tokens, which have no features: one row of the draft for each guess and one more."""

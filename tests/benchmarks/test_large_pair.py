@@ -60,7 +60,7 @@ def test_as_many_lanes_are_taken_as_fit_and_the_others_are_named_with_the_number
 
 def test_where_no_lane_fits_nothing_is_loaded(lanes, pair, monkeypatch) -> None:
     monkeypatch.setattr(lanes, "available_bytes", lambda: 5_000_000_000)
-    with pytest.raises(SystemExit, match=r"one lane takes 9\.\d GB and 3\.0 GB are to be left free; .* 5\.0 GB"):
+    with pytest.raises(SystemExit, match=r"one lane takes 7\.\d GB and 3\.0 GB are to be left free; .* 5\.0 GB"):
         lanes.lanes_that_fit(LANES, pair, 16, 28)
 
 
@@ -78,8 +78,8 @@ def test_work_ends_before_there_is_no_memory_left(lanes, monkeypatch) -> None:
 def test_a_lane_needs_both_models_and_all_branches_that_are_kept(lanes, pair) -> None:
     few, many = (lanes._need("openvino:CPU@0", pair, count, 28) for count in (8, 16))
     assert many.branches == 2 * few.branches
-    # measured: 9.5 GB of its own after all parts that calibration times, 9.8 GB during its decodings
-    assert many.total == pytest.approx(9.65e9, rel=0.05)
+    # 9.5 to 9.8 GB were measured when calls were filled up, and the memory of branches before these stayed
+    assert many.total < 9.5e9
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from calibrate.profiling.decodings import level
-from calibrate.profiling.extra_seconds import with_branch_waking, with_draft_waking, with_features
-from decoding.trace import Work
-from hwprofiles.profile import Profile
+from calibrate.profiling.decodings import level, outside_s
+from calibrate.profiling.extra_seconds import (
+    with_branch_waking,
+    with_draft_waking,
+    with_features,
+    with_resizing,
+    with_start_waking,
+    with_turns,
+)
+from calibrate.profiling.run_anchors import RunAnchors
+from calibrate.profiling.samples import Run
+from decoding.messages import Verdict, Window
+from decoding.schedule import Schedule
+from decoding.trace import Span, Trace, Work
+from hwprofiles.profile import LatencyTable, Profile
 from tests.calibrate.profiling.test_decodings import MIRROR, PLAIN, SPECULATIVE, WITH_FEATURES, run_of, value_of
 
 WAKE_S = 2e-3
@@ -191,3 +202,99 @@ def test_what_is_not_known_of_replying_is_an_error_of_its_own() -> None:
     once, often = (replying(*[WITH_FEATURES] * count, features_s=WAKE_S).lane("cpu0") for count in (1, 20))
     assert once.features_error["d"] > often.features_error["d"] == pytest.approx(0), "runs of laws do not scatter"
     assert once.layer.relative_error == 0
+
+
+# Steps after ones of other rows, starts of branches, and turns
+
+
+def with_spans(schedule: Schedule, *spans: tuple[str, Work, float, float, int, int], ends=(1.0, 2.0, 3.0)) -> Run:
+    """A run of some spans (lane, work, start, end, round, rows), whose anchors took what they did in calibration."""
+    run, profile = run_of(schedule)
+    trace = Trace(world="measured")
+    trace.spans += [Span(*one) for one in spans]
+    for end_s in ends:
+        trace.begin_round(end_s - 1)
+        trace.end_round(end_s, Window((1,)), Verdict(0, 1), 1)
+    anchors = RunAnchors({lane.name: (lane.anchor.seconds,) * 2 for lane in profile.lanes})
+    return replace(run, trace=trace, anchors=anchors)
+
+
+def rollouts(first_rows: int, more_s: float) -> Run:
+    """Two rollouts of three steps, of one millisecond each; `more_s` is what the second one takes more."""
+    spans = []
+    for number in (1, 2):
+        start_s = float(number)
+        for place in range(3):
+            seconds = 1e-3 + (more_s if place == 1 else 0.0)
+            rows = first_rows if place == 0 else 1
+            spans.append(("cpu1", Work.ROLLOUT_STEP, start_s, start_s + seconds, number, rows))
+            start_s += seconds
+    return with_spans(SPECULATIVE, *spans)
+
+
+def constant_steps(profile: Profile, seconds: float = 1e-3) -> Profile:
+    """A profile whose draft takes as long whatever its rows."""
+    table = LatencyTable(rows=(1, 99), contexts=(0, 300), seconds=((seconds,) * 2,) * 2, source="a test")
+    lanes = (lane.model_copy(update={"draft_step": table, "step_anchor": None}) for lane in profile.lanes)
+    return profile.model_copy(update={"lanes": tuple(lanes)})
+
+
+@pytest.mark.parametrize(("first_rows", "found_s"), [(2, 5e-4), (1, 0.0)])
+def test_a_step_takes_more_after_one_of_other_rows_and_after_one_of_as_many_nothing_is_said(
+    first_rows, found_s
+) -> None:
+    profile = constant_steps(run_of(SPECULATIVE)[1])
+    lane = with_resizing(profile, [rollouts(first_rows, 5e-4)] * 40, THREADS).lane("cpu1")
+    assert lane.resize_s == pytest.approx(found_s, rel=0.05)
+
+
+def test_steps_that_take_less_after_ones_of_other_rows_are_noise() -> None:
+    profile = constant_steps(run_of(SPECULATIVE)[1])
+    assert with_resizing(profile, [rollouts(2, -2e-4)] * 20, THREADS).lane("cpu1").resize_s == 0
+
+
+def test_with_its_price_a_step_after_one_of_other_rows_takes_what_it_took() -> None:
+    profile = constant_steps(run_of(SPECULATIVE)[1])
+    runs = [rollouts(2, 5e-4)] * 40
+    priced = with_resizing(profile, runs, THREADS)
+    ratios = [value_of(level(runs[0], "cpu1", (Work.ROLLOUT_STEP,), one)) for one in (profile, priced)]
+    assert ratios[1] / ratios[0] == pytest.approx(3 / 3.5, rel=0.01)
+
+
+def test_what_starts_of_branches_take_more_is_told_by_runs_with_features_alone() -> None:
+    schedule = MIRROR_WITH_FEATURES
+    roots = sum(schedule.exit_roots_per_row)
+    steps = [(number + 0.1 * place, roots + 2 if place == 0 else roots) for number in (1, 2) for place in range(3)]
+    profile = constant_steps(run_of(schedule)[1])
+    lanes = tuple(lane.model_copy(update={"draft_start": lane.draft_step}) for lane in profile.lanes)
+    profile = profile.model_copy(update={"lanes": lanes})
+    run = with_spans(
+        schedule,
+        *(
+            ("cpu1", Work.BRANCH_STEP, at_s, at_s + 1e-3 + (4e-4 if rows > roots else 0.0), int(at_s), rows)
+            for at_s, rows in steps
+        ),
+    )
+    lane = with_start_waking(profile, [run] * 40, THREADS).lane("cpu1")
+    assert lane.start_wake_s == pytest.approx(4e-4, rel=0.05)
+    assert lane.branch_wake_s == 0
+    plain = replace(run, schedule=run.schedule.model_copy(update={"exit_features": False}))
+    assert with_start_waking(profile, [plain] * 40, THREADS).lane("cpu1").start_wake_s == 0
+
+
+def test_what_a_round_takes_outside_of_lanes_is_told_where_they_take_turns() -> None:
+    """Rounds of a second have work for half of it; dispatching and the driver take 0.3 s of the rest."""
+    _, profile = run_of(SPECULATIVE)
+    lanes = tuple(lane.model_copy(update={"dispatch_s": 0.1}) for lane in profile.lanes)
+    profile = profile.model_copy(update={"lanes": lanes, "round_overhead_s": 0.1})
+    spans = [("cpu0", Work.VERIFY, number + 0.0, number + 0.4, number, 3) for number in (1, 2)]
+    spans += [("cpu1", Work.ROLLOUT_STEP, number + 0.6, number + 0.7, number, 1) for number in (1, 2)]
+    run = with_spans(SPECULATIVE, *spans)
+    assert outside_s(run) == pytest.approx([0.5, 0.5])
+    found = with_turns(profile, [run], {"cpu0": 1, "cpu1": 1})
+    assert [lane.turn_s for lane in found.lanes] == pytest.approx([0.2, 0.2]), "lanes of as many threads share it"
+    apart = with_turns(profile, [run], {"cpu0": 1, "cpu1": 2})
+    assert [lane.turn_s for lane in apart.lanes] == pytest.approx([0, 0.2])
+    for schedule in (MIRROR, WITH_FEATURES):
+        nothing = with_turns(profile, [replace(run, schedule=schedule)], {"cpu0": 1, "cpu1": 1})
+        assert [lane.turn_s for lane in nothing.lanes] == [0, 0], "lanes at once, or states on their way"

@@ -87,22 +87,29 @@ def test_schedules_of_the_same_lanes_follow_each_other_and_come_back_in_the_orde
 
 
 def test_a_run_has_anchors_of_its_own_lanes_before_in_between_and_after():
+    """With those of a draft every second rest is long enough after the last."""
     machine = Machine()
     ((plain,), (split,), (pooled,)) = run(machine, [PLAIN, SPLIT, POOLED], PROMPTS[:1]).runs
     assert {lane: len(taken) for lane, taken in plain.anchors.alone.items()} == {"target": 4}
-    assert {lane: len(taken) for lane, taken in split.anchors.alone.items()} == {"target": 3, "draft": 3}
-    assert {lane: len(taken) for lane, taken in pooled.anchors.alone.items()} == {"both": 4}
+    assert {lane: len(taken) for lane, taken in split.anchors.alone.items()} == {"target": 3, "draft": 2}
+    assert {lane: len(taken) for lane, taken in pooled.anchors.alone.items()} == {"both": 3}
+    assert [len(one.anchors.steps) for one in (plain, split, pooled)] == [0, 2, 2]
     for one in (plain, split, pooled):
-        for taken in one.anchors.alone.values():
+        for taken in (*one.anchors.alone.values(), one.anchors.steps):
             assert list(taken) == sorted(set(taken)), "in the order of time, none twice"
 
 
-def test_the_anchors_after_a_run_are_those_before_the_next_on_the_same_lanes():
+def test_the_anchors_after_a_run_are_those_before_the_next_where_nothing_was_done_since():
+    """The last that is done on a draft's lane are its own steps."""
     machine = Machine()
     ((first,), (second,)) = run(machine, [SPLIT, OTHER], PROMPTS[:1]).runs
-    for lane in ("target", "draft"):
-        assert first.anchors.alone[lane][-1] == second.anchors.alone[lane][0]
-        assert machine.done.count(("anchor", lane)) == 3 + 2
+    after, before = (
+        {lane: taken[end] for lane, taken in one.anchors.alone.items()} for one, end in ((first, -1), (second, 0))
+    )
+    assert after["target"] == before["target"]
+    assert after["draft"] < first.anchors.steps[-1] < before["draft"]
+    assert machine.done.count(("anchor", "target")) == (1 + 1 + 1) + (1 + 1)
+    assert machine.done.count(("anchor", "draft")) == 2 * (1 + 2 + 1), "two of each run are steps of the draft"
 
 
 def test_a_run_that_loses_its_draft_is_made_once_more_and_both_are_kept():
@@ -138,8 +145,9 @@ def test_when_it_is_enough_every_schedule_has_done_the_same_prompts():
     measured = run(Machine(), [PLAIN, SPLIT], enough=enough)
     assert [num_prompts for num_prompts, _ in asked] == [1, 2]
     assert (measured.num_prompts, [len(row) for row in measured.runs]) == (2, [2, 2])
-    # two runs with two rests each, three anchors of the target's lane around them and two of the draft's
-    assert asked[0][1] == pytest.approx(2 * (1.0 + 2 * 0.1) + 5 * 0.1)
+    # plain: anchors before, in two rests and after; split: before on the draft's lane alone, in one rest with a step of
+    # the draft, and after on both lanes with another
+    assert asked[0][1] == pytest.approx((1.0 + 4 * 0.1) + (1.0 + (1 + 2 + 3) * 0.1))
 
 
 def test_progress_never_runs_backwards():

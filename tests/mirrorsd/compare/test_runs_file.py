@@ -32,7 +32,7 @@ def test_the_file_alone_tells_every_time_that_was_taken(measured, tmp_path):
     save_runs(measured, tmp_path / "runs.json.gz")
     text = gzip.decompress((tmp_path / "runs.json.gz").read_bytes()).decode()
     assert '"decode_s":2.5' in text
-    assert '"anchors":{"alone":{"cpu0":[0.041,0.043],"cpu1":[0.052]},"shared":[[0.06,0.07]]}' in text
+    assert '"anchors":{"alone":{"cpu0":[0.041,0.043],"cpu1":[0.052]},"shared":[[0.06,0.07]],"steps":[]}' in text
 
 
 @pytest.mark.parametrize(

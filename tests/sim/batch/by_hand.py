@@ -151,9 +151,25 @@ class ByHand:
     def drafting_s(self, steps: list[Rows], contexts: list[int]) -> float:
         """Every sequence goes through its own steps, the next ones of all at once, until the last one is done."""
         seconds = 0.0
+        before = 0
         for number in range(max(map(len, steps))):
-            seconds += self.step_s([own[number] if number < len(own) else (0, 0) for own in steps], contexts)
+            rows = [own[number] if number < len(own) else (0, 0) for own in steps]
+            seconds += self.step_s(rows, contexts)
+            num_rows = sum(count for count, _ in rows)
+            seconds += self.resize_s if before and num_rows not in (0, before) else 0.0
+            before = num_rows
         return seconds
+
+    @property
+    def resize_s(self) -> float:
+        is_known = self.schedule.traits.has_draft_model and not self.schedule.draft_streams
+        return self.profile.lane(self.schedule.draft_lane).resize_s if is_known else 0.0
+
+    @property
+    def overhead_s(self) -> float:
+        schedule = self.schedule
+        drafts = schedule.draft_lane is not None and not schedule.traits.finds_text
+        return self.profile.round_overhead_s + (self.profile.lane(schedule.draft_lane).turn_s if drafts else 0.0)
 
     def rollout_s(self, going) -> float:
         """Windows of all sequences, what was committed before them and their way to the target's lane."""
@@ -176,7 +192,7 @@ class ByHand:
             if going[0]["number"] == 0:
                 before_s = 2 * ticks(profile.lane(schedule.draft_lane).dispatch_s / 2) + self.rollout_s(going)
             return before_s + self.mirror_round_s(going, rows)
-        seconds = target.dispatch_s + profile.round_overhead_s + self.pass_more_s()
+        seconds = target.dispatch_s + self.overhead_s + self.pass_more_s()
         seconds += self.target_s({LAYER: NUM_LAYERS, LM_HEAD: 1}, rows)
         if schedule.traits.drafts_itself:
             seconds += self.target_s({Part("streams", drafter=schedule.drafter): 1}, rows)
@@ -207,12 +223,12 @@ class ByHand:
         arrival_s = None
         if exit_layer is None:
             verified = half_t + segment_s({LAYER: NUM_LAYERS, LM_HEAD: 1}) + ticks(self.pass_more_s())
-            told_s = commit_s = verified + half_t + ticks(profile.round_overhead_s)
+            told_s = commit_s = verified + half_t + ticks(self.overhead_s)
             told_s += crossing_s(messages.to_draft, told)
         else:
             prefix = half_t + segment_s({LAYER: exit_layer, Part("exit", exit_layer): 1}) + ticks(self.pass_more_s())
             verified = prefix + segment_s({LAYER: NUM_LAYERS - exit_layer, LM_HEAD: 1})
-            told_s = commit_s = verified + half_t + ticks(profile.round_overhead_s)
+            told_s = commit_s = verified + half_t + ticks(self.overhead_s)
             exit_s = prefix + half_t
             num_bytes = messages.exit_bytes / schedule.num_rows * sum(count for count, _ in rows)
             for hop in messages.to_draft:
@@ -233,11 +249,15 @@ class ByHand:
             window = [(1 + reads, 0), *self.later_steps(one["prompt"], one["next"]["position"])] if one in hits else []
             steps.append(window[done.get(one["branch"], 0) :])
         now_s += self.drafting_s(steps, [one["next"]["context"] for one in going])
+        is_alone = sum(self.schedule.draft_roots_per_row) + sum(self.schedule.exit_roots_per_row) == 1
+        if any(own and done.get(one["branch"], 0) for one, own in zip(going, steps, strict=True)) and not is_alone:
+            now_s += ticks(self.resize_s)
         return now_s + half_d + crossing_s(messages.to_target, messages.window_bytes[-1] * len(hits))
 
     def branches(self, going, slow_d: float, now_s: float, arrival_s, asked_s: float):
         """Steps of all roots until the verdicts come: when the draft notices them, and the steps done by source."""
-        source, done, most = self.schedule.root_source, {FROM_DRAFT: 0, FROM_EXIT: 0}, self.shape.branch_steps
+        schedule = self.schedule
+        source, done, most = schedule.root_source, {FROM_DRAFT: 0, FROM_EXIT: 0}, self.shape.branch_steps
         most = most or self.schedule.num_speculative_tokens
         while now_s < asked_s:
             has_joined = arrival_s is not None and arrival_s <= now_s
@@ -252,7 +272,10 @@ class ByHand:
             # of both sources those of the draft are the further ones: once they are done, the exit's go on alone
             is_first = done[takes[0]] == 0
             step_s = self.branch_step_s(going, takes, is_first=is_first)
-            now_s += ticks(slow_d * (step_s + self.branch_wake_s if step_s else 0.0))  # nobody may have a root
+            more_s = self.branch_wake_s
+            if is_first and schedule.exit_features:
+                more_s += self.profile.lane(schedule.draft_lane).start_wake_s
+            now_s += ticks(slow_d * (step_s + more_s if step_s else 0.0))  # nobody may have a root
             for one in takes:
                 done[one] += 1
         return now_s, done

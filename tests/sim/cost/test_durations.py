@@ -144,6 +144,55 @@ def test_every_step_of_branches_wakes_up_and_neither_rollouts_nor_finishing_do(s
     assert (more.guessing_s == less.guessing_s).all()
 
 
+@pytest.mark.parametrize(
+    ("schedule", "added", "finishing"),
+    [
+        (speculative(3), [0, 8], 0),
+        (speculative(3, exit_features=True), [0, 8, 8, 8], 0),
+        (speculative(3, draft_streams=1), [0, 0], 0),
+        (speculative(1, exit_features=True), [0, 0], 0),
+        (tree(TREES[4], 4), [0] * 3, 0),
+        (mirror("draft", num_tokens=3), [0], 8),
+        (mirror("draft", num_tokens=1, roots_per_row=(1, 0)), [0], 0),
+        (mirror("exit", exit_features=True), [0, 8, 8], 8),
+    ],
+)
+def test_a_step_after_one_of_other_rows_takes_more(schedule: Schedule, added: list[float], finishing: float) -> None:
+    """The second of a rollout, by the rows of its first one, and the first that finishes a branch."""
+    draft = lane("draft").model_copy(update={"draft_start": constant(1.0)})
+    resized = draft.model_copy(update={"resize_s": 8.0})
+    more, less = (durations(schedule, machine(lane("target"), one), num_exit_roots=3) for one in (resized, draft))
+    assert (more.rollout_s - less.rollout_s)[:, 0].tolist() == added[: len(less.rollout_s)]
+    assert len(added) == len(less.rollout_s)
+    assert (more.finish_more_s, less.finish_more_s) == (finishing, 0)
+    assert all((more.step_s[kind] == less.step_s[kind]).all() for kind in less.step_s)
+
+
+def test_a_step_that_starts_branches_and_reads_the_window_takes_more_than_others_of_branches() -> None:
+    draft = lane("draft").model_copy(update={"draft_start": constant(1.0), "start_wake_s": 8.0})
+    found = durations(mirror("exit", exit_features=True), machine(lane("target"), draft), num_exit_roots=3)
+    assert {kind: step_s[0] for kind, step_s in found.step_s.items()} == {
+        "one_row": 1,
+        "exit_roots": 1,
+        "window_and_roots": 1 + 8,
+    }
+
+
+@pytest.mark.parametrize(
+    ("schedule", "seconds"),
+    [
+        (AUTOREGRESSIVE, 2),
+        (speculative(3), 2 + 8),
+        (speculative(3, draft_lane="target"), 2 + 16),
+        (mirror("draft"), 2 + 8),
+        (tree(TREES[4], 4), 2 + 8),
+    ],
+)
+def test_a_round_takes_more_outside_of_lanes_where_something_drafts(schedule: Schedule, seconds: float) -> None:
+    lanes = (lane("target").model_copy(update={"turn_s": 16.0}), lane("draft").model_copy(update={"turn_s": 8.0}))
+    assert durations(schedule, machine(*lanes, round_overhead_s=2)).round_overhead_s == seconds
+
+
 HEADS = [tree(TREES[4], 4), tree(TREES[4], 4).model_copy(update={"drafter": "other"})]
 
 

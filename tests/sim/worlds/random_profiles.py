@@ -52,6 +52,7 @@ def profiles(draw: st.DrawFn, *, contended: bool | None = None) -> Profile:
             head_wake_s={"head": random.choice([0.0, seconds(draft_share)])},
             branch_wake_s=random.choice([0.0, seconds(draft_share)]),
             branch_error=random.uniform(0, 0.1),
+            **{name: random.choice([0.0, seconds(draft_share)]) for name in ("resize_s", "start_wake_s", "turn_s")},
             features_s={name: random.choice([0.0, seconds(0.5)]) for name in ("d", "head", "other", "streams")},
             features_error={"d": random.uniform(0, 0.1), "head": random.uniform(0, 0.1)},
             layer=table(1.0),
