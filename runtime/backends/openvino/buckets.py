@@ -8,9 +8,9 @@ them.
 
 Where a graph takes any size, a call of another one than the last has to be laid out again, layer by layer, whatever
 their weights. That takes a good part of a small decoder's pass and little of a large one's; a copy takes the weights
-once more, which is little for a small one. So a small decoder has a copy for every number of rows and one for all calls
-over several texts, a middling one for single rows, which plain decoding, anchors and prompt lookup without a match have
-in turn with windows, and a large one none.
+once more, which is little for a small one. So a small decoder has a copy for every number of rows and for every few
+texts, and one for all calls over more; a middling one for single rows, which plain decoding, anchors and prompt lookup
+without a match have in turn with windows, and a large one none.
 """
 
 from __future__ import annotations
@@ -30,11 +30,14 @@ Size = tuple[int, int]
 
 SINGLE_ROW: Final[Size] = (1, 1)
 SEVERAL_TEXTS: Final[Size] = (0, 1)
-"""The one of calls over any number of texts but one."""
+"""The one of calls over any number of texts that has no copy of its own."""
 COPIES_BYTES: Final = 512_000_000
 """Of weights that copies may hold besides the first."""
 _SMALL_COPIES: Final = 8
 """A decoder of which so many copies fit is a small one."""
+_FEW_TEXTS: Final = 8
+"""That calls may have a copy for, one for each number: it saves a third of a small draft's step over two texts in turn
+with ones over others, and hardly anything of one over many."""
 
 
 def row_bucket(num_rows: int) -> int:
@@ -74,15 +77,16 @@ def pieces(num_rows: int, sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
 def own_size(size: Size, num_bytes: int) -> Size | None:
     """The size, if its calls have a copy in a decoder of so many bytes; None if they share a graph with all others.
 
-    Calls over several texts share a copy among them: a sequence has one number of branches, or some that follow each
-    other, and what laying out takes again is then less than rows that fill up.
+    Calls over many texts share a copy among them: a sequence has one number of branches, or some that follow each
+    other, and what laying out takes again is then less than rows that fill up. Those over few take half of all copies
+    at most.
     """
     num_copies = COPIES_BYTES // num_bytes
     if size == SINGLE_ROW:
         return size if num_copies else None
     if num_copies < _SMALL_COPIES:
         return None
-    return size if size[0] == 1 else SEVERAL_TEXTS
+    return size if size[0] <= min(_FEW_TEXTS, num_copies // 2) else SEVERAL_TEXTS
 
 
 def copies_bytes(num_bytes: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -18,8 +18,8 @@ from runtime.models.config import ModelConfig
 
 Rotation = tuple[Tensor, Tensor]
 """Cosines and sines of rows."""
-_MOST_REQUESTS: Final = 4
-"""That a graph holds at once; what was not used for longest goes."""
+_MOST_MEMORIES: Final = 4
+"""That a graph has requests for at once; what was not used for longest goes."""
 
 
 class RowInputs:
@@ -73,12 +73,13 @@ class SegmentCall:
     """Layers over the rows of some texts.
 
     Telling a request where the keys of all layers are takes as long as some layers: so every memory that a graph is
-    called with in turn, such as that of a text and that of the text that anchors read, has a request of its own.
+    called with in turn, such as that of a text and that of the text that anchors read, has requests of its own: one for
+    every part of it, since branches are called for some of them at a time.
     """
 
     def __init__(self, compiled: ov.CompiledModel, shape: SegmentShape, key_type: ov.Type) -> None:
         self._compiled, self._shape, self._type = compiled, shape, key_type
-        self._requests: OrderedDict[tuple[int, int, int], _BoundRequest] = OrderedDict()
+        self._memories: OrderedDict[int, _BoundMemory] = OrderedDict()
 
     def __call__(self, inputs: RowInputs, rows: Rows) -> None:
         """From `inputs.x` to `inputs.out`."""
@@ -91,41 +92,48 @@ class SegmentCall:
 
     def forget_branches(self) -> None:
         """Let go of the memory of several texts: those that come now have their own."""
-        self._requests = OrderedDict((key, one) for key, one in self._requests.items() if key[-1] == 1)
+        self._memories = OrderedDict((key, one) for key, one in self._memories.items() if one.slots.shape[2] == 1)
 
     def _bound(self, rows: Rows, num_texts: int) -> _BoundRequest:
         """The request that knows where the keys of these texts are."""
-        key = id(rows.slots), rows.first, num_texts
-        if key in self._requests:
-            self._requests.move_to_end(key)
-            return self._requests[key]
-        if len(self._requests) == _MOST_REQUESTS:
-            self._requests.popitem(last=False)
+        key = id(rows.slots)
+        if key in self._memories:
+            self._memories.move_to_end(key)
+        else:
+            if len(self._memories) == _MOST_MEMORIES:
+                self._memories.popitem(last=False)
+            self._memories[key] = _BoundMemory(rows.slots)
+        texts, requests = slice(rows.first, rows.first + num_texts), self._memories[key].requests
+        part = texts.start, texts.stop
+        if part not in requests:
+            requests[part] = _BoundRequest(self._new_request(rows.slots, texts))
+        return requests[part]
+
+    def _new_request(self, slots: Slots, texts: slice) -> ov.InferRequest:
         request = self._compiled.create_infer_request()
-        texts = slice(rows.first, rows.first + num_texts)
         for layer in range(self._shape.start, self._shape.stop):
             for part in (0, 1):
-                memory = rows.slots[layer, part, texts]
+                memory = slots[layer, part, texts]
                 tensor = ov.Tensor(memory, ov.Shape(list(memory.shape)), self._type)
                 request.set_tensor(key_name(layer, part), tensor)
                 request.set_tensor(key_name(layer, part, updated=True), tensor)
-        self._requests[key] = _BoundRequest(request, rows.slots)
-        return self._requests[key]
+        return request
 
 
 @dataclass(slots=True)
 class _BoundRequest:
-    """A request, and what it was told.
-
-    Attributes:
-        request: of a graph.
-        slots: where keys are, held so that nothing else gets its identity.
-        inputs: what else it reads and writes; None before its first call.
-    """
+    """A request, and what else than keys it reads and writes; None before its first call."""
 
     request: ov.InferRequest
-    slots: Slots
     inputs: RowInputs | None = None
+
+
+@dataclass(slots=True)
+class _BoundMemory:
+    """Where keys are, held so that nothing else gets its identity, and requests for parts: from and to which text."""
+
+    slots: Slots
+    requests: dict[tuple[int, int], _BoundRequest] = field(default_factory=dict)
 
 
 class HeadCall:

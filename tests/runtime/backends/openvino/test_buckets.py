@@ -32,11 +32,12 @@ def test_a_text_passes_through_every_doubling(count) -> None:
 
 
 @given(st.integers(2, 200), st.integers(2, 200))
-def test_a_small_decoder_has_a_copy_for_every_number_of_rows_and_one_for_any_number_of_texts(rows, texts) -> None:
-    small = COPIES_BYTES // 8
-    assert own_size(SINGLE_ROW, small) == SINGLE_ROW
-    assert own_size((1, rows), small) == (1, rows)
-    assert own_size((texts, 1), small) == SEVERAL_TEXTS
+def test_a_small_decoder_has_a_copy_for_every_number_of_rows_and_of_few_texts_and_one_for_more(rows, texts) -> None:
+    for num_copies, few in ((8, 4), (16, 8), (100, 8)):
+        small = COPIES_BYTES // num_copies
+        assert own_size(SINGLE_ROW, small) == SINGLE_ROW
+        assert own_size((1, rows), small) == (1, rows)
+        assert own_size((texts, 1), small) == ((texts, 1) if texts <= few else SEVERAL_TEXTS)
     assert len({SINGLE_ROW, (1, rows), (texts, 1), SEVERAL_TEXTS}) == 4
 
 

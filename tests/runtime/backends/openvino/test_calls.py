@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from runtime.backends.backend import Plan
-from runtime.backends.openvino.calls import _MOST_REQUESTS
+from runtime.backends.openvino.calls import _MOST_MEMORIES
 from runtime.backends.openvino.compiled_decoder import OpenVinoBackend
 from tests.runtime.backends.openvino.test_compiled_decoder import read
 from tests.tiny_models import tiny_target
@@ -18,8 +18,14 @@ def backend():
     return OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
 
 
+def memories_of(backend):
+    return [call._memories for call in backend._graphs._calls.values()]
+
+
 def requests_of(backend):
-    return [call._requests for call in backend._graphs._calls.values()]
+    """All requests, of every graph."""
+    calls = memories_of(backend)
+    return [one.request for memories in calls for memory in memories.values() for one in memory.requests.values()]
 
 
 def taking_turns(backend, texts, ids_KT):
@@ -36,22 +42,53 @@ def taking_turns(backend, texts, ids_KT):
     return [torch.cat(own).float() for own in found]
 
 
-@pytest.mark.parametrize("num_texts", [2, _MOST_REQUESTS + 1])
+@pytest.mark.parametrize("num_texts", [2, _MOST_MEMORIES + 1])
 def test_texts_that_take_turns_say_what_they_say_alone(backend, num_texts):
     ids_KT = torch.randint(backend.config.vocab_size, (num_texts, 12), generator=torch.Generator().manual_seed(0))
     alone = [read(backend, [1] * 12, ids=ids_T) for ids_T in ids_KT]
     found = taking_turns(backend, [backend.new_text() for _ in range(num_texts)], ids_KT)
     assert all(torch.equal(one, other) for one, other in zip(found, alone, strict=True))
-    assert max(map(len, requests_of(backend))) <= _MOST_REQUESTS
+    assert max(map(len, memories_of(backend))) <= _MOST_MEMORIES
 
 
 def test_every_text_keeps_its_request_while_others_are_read(backend):
     texts, ids_KT = [backend.new_text() for _ in range(2)], torch.arange(8).view(2, 4)
     taking_turns(backend, texts, ids_KT)
-    before = [list(requests.values()) for requests in requests_of(backend)]
+    before = requests_of(backend)
     taking_turns(backend, texts, ids_KT)
-    after = [list(requests.values()) for requests in requests_of(backend)]
-    assert [[*map(id, own)] for own in before] == [[*map(id, own)] for own in after]
+    assert [*map(id, requests_of(backend))] == [*map(id, before)]
+
+
+def test_every_part_of_branches_keeps_its_request_while_others_are_called():
+    backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
+    num_branches = 2 * _MOST_MEMORIES
+    backend.prepare(
+        Plan(
+            num_slots=60,
+            num_prompt=1,
+            rows=(1,),
+            segments=((0, 4),),
+            prompt_segments=(),
+            num_branches=num_branches,
+            least_branches=2,
+        )
+    )
+    branches = backend.new_branches(num_branches)
+    branches.start(60)
+    parts = [slice(first, num_branches) for first in range(num_branches - 1)]
+
+    def call_all():
+        for part in parts:
+            count = part.stop - part.start
+            rows = branches.rows(part, [[5]] * count)
+            x = backend.embedding(torch.arange(count)[:, None])
+            backend.run_layers(x, 0, 4, positions=rows.positions_RT, cache=rows)
+
+    call_all()
+    before = requests_of(backend)
+    assert len(before) >= len(parts)
+    call_all()
+    assert [*map(id, requests_of(backend))] == [*map(id, before)]
 
 
 def test_branches_let_go_of_the_memory_of_those_before_them():

@@ -131,15 +131,16 @@ def test_what_nobody_prepared_such_as_a_prompt_makes_no_copy(copies, compiled) -
     assert compiled == ["layers 1 to 4"]
 
 
-def test_calls_over_any_number_of_branches_share_one_copy_and_have_their_exact_sizes(copies) -> None:
+def test_calls_over_many_branches_share_one_copy_and_all_have_their_exact_sizes(copies) -> None:
     """The draft and the exit may name the same roots, so such calls have any number of texts up to all."""
     backend = OpenVinoBackend(tiny_target(max_position=400), device="CPU", form="bfloat16", num_threads=1)
     copies(9 * weights_of(backend))
     backend._floor = backend._probed_floor
     assert backend._floor <= 2, "else this test says less"
-    for fewest, numbers in ((None, {11}), (2, set(range(2, 12)))):
+    few = {(2, 1), (3, 1), (4, 1)}
+    for fewest, numbers, own in ((None, {11}, set()), (2, set(range(2, 12)), few)):
         backend.prepare(replace(plan(), num_branches=11, least_branches=fewest))
-        assert sizes_of(backend) == {SINGLE_ROW, (1, 3), SEVERAL_TEXTS}
+        assert sizes_of(backend) == {SINGLE_ROW, (1, 3), SEVERAL_TEXTS, *own}
         called = {size[0] for key, sizes in backend._graphs._called.items() for size in sizes if key.size[0] != 1}
         assert called == numbers
         backend.prepare(plan())
