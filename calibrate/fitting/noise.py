@@ -24,20 +24,22 @@ class Noise:
 
     Attributes:
         variance: relative variance of one of them.
+        bends: relative standard deviation of single sizes from their line, as far as noise hides it.
     """
 
     variance: float
+    bends: float = 0.0
 
     @classmethod
-    def of(cls, estimates: Sequence[Estimate]) -> Self:
+    def of(cls, estimates: Sequence[Estimate], *, bends: float = 0.0) -> Self:
         """What they have in common; none are exact."""
         if not estimates:
-            return cls(variance=0.0)
-        return cls(variance=noise_of(estimates) * fmean(one.variance for one in estimates))
+            return cls(variance=0.0, bends=bends)
+        return cls(variance=noise_of(estimates) * fmean(one.variance for one in estimates), bends=bends)
 
     def half_width(self, num_points: int) -> float:
-        """What a table of so many points may be off by as a whole (90 %), once it is smoothed."""
-        return NORMAL_90 * sqrt(self.variance * min(1.0, _LINE / max(1, num_points)))
+        """What a table of so many points may be off by (90 %), once it is smoothed: as a whole, or at one size."""
+        return NORMAL_90 * sqrt(self.variance * min(1.0, _LINE / max(1, num_points)) + self.bends**2)
 
     def smoothed(self, seconds: Mapping[int, float], *, known: int | None = None) -> dict[int, float]:
         """Times by rows, moved towards their straight line as far as noise explains their distance from it.

@@ -11,6 +11,7 @@ A part that is timed in a loop meets warm caches and replies to nobody. What com
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import hypot
 from statistics import fmean
 from typing import Any, Final
 
@@ -149,9 +150,20 @@ def with_features(profile: Profile, runs: Sequence[Run], drafter: str) -> Profil
     """The profile with what passes take more that reply their states to a drafter, by its runs.
 
     Lanes share what no run tells apart, relative to their own passes; a lane that replied to nobody has none at all.
+    Runs that differ in nothing else are compared with each other: a table may be off at just their rows.
     """
     replying = [run for run in runs if run.schedule.reads_features]
-    levels = shared_levels(_levels(profile, replying, TARGET_WORK), _OF_FEATURES)
+    alike = {run.schedule.model_copy(update={"exit_features": False}) for run in replying}
+    silent = [run for run in runs if run.schedule in alike and not run.schedule.reads_features]
+    found = _levels(profile, replying, TARGET_WORK)
+    known = (
+        shared_levels(_levels(profile, silent, TARGET_WORK), _OF_FEATURES) if silent else dict.fromkeys(found, Level())
+    )
+    relative = {name: [one.over(known[name].factor) for one in ratios] for name, ratios in found.items()}
+    levels = {
+        name: own._replace(half_width=hypot(own.half_width, known[name].half_width))
+        for name, own in shared_levels(relative, _OF_FEATURES).items()
+    }
     lanes = tuple(_replying(lane, drafter, levels[lane.name], replying, profile) for lane in profile.lanes)
     return profile.model_copy(update={"lanes": lanes})
 

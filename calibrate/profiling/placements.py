@@ -12,6 +12,9 @@ from decoding.schedule import Method, Schedule
 from hwprofiles.placement import PlacedLane, split_pairs, whole_lanes
 
 _FIT_WINDOW, _FIT_TOP_K = 4, 2
+_FIT_WINDOW_OF_FEATURES = 2
+"""Of mirror with features: the step that starts branches has few rows then, as where it pays. What it takes in runs
+beyond its tables shrinks with its rows, for it is the reading of weights that the target drove out of caches."""
 _CHECK_WINDOW, _CHECK_TOP_K = 2, 4
 _FIT_TREE, _CHECK_TREE = (3, 8, 4), (2, 5, 3)
 """(depth, nodes, nodes expanded per level)."""
@@ -33,7 +36,11 @@ def fit_schedules(
     speculative = [
         _speculative(placement, window, exit_features=has) for placement, has in product(_placements(lanes), steps)
     ]
-    mirrors = [_mirrors(lanes, window, exit_layers, _FIT_TOP_K, exit_features=has) for has in steps]
+    windows = [min(_FIT_WINDOW_OF_FEATURES, max_window) if has else window for has in steps]
+    mirrors = [
+        _mirrors(lanes, window, exit_layers, _FIT_TOP_K, exit_features=has)
+        for has, window in zip(steps, windows, strict=True)
+    ]
     return [*plain, *speculative, *chain.from_iterable(mirrors)]
 
 

@@ -1,7 +1,7 @@
 """What noise explains is taken out of times by rows, and no more than that."""
 
 import random
-from math import sqrt
+from math import hypot, sqrt
 from statistics import fmean
 
 import pytest
@@ -36,6 +36,13 @@ def test_a_table_is_as_uncertain_as_the_line_that_its_points_share() -> None:
     noise = Noise(variance=0.1**2)
     assert noise.half_width(1) == noise.half_width(2) == pytest.approx(NORMAL_90 * 0.1)
     assert noise.half_width(8) == pytest.approx(NORMAL_90 * 0.1 / 2)
+
+
+def test_bends_that_noise_hides_stay_however_many_points_there_are() -> None:
+    for num_points in (1, 8, 1000):
+        straight, bent = (Noise(variance=0.1**2, bends=bends).half_width(num_points) for bends in (0.0, 0.03))
+        assert bent == pytest.approx(hypot(straight, NORMAL_90 * 0.03))
+    assert Noise.of([], bends=0.03).half_width(8) == pytest.approx(NORMAL_90 * 0.03)
 
 
 def test_the_width_of_a_table_holds_nine_means_of_ten() -> None:

@@ -171,6 +171,16 @@ def test_runs_that_reply_no_states_say_nothing_of_it() -> None:
     assert [(lane.features_s, lane.features_error) for lane in none.lanes] == [({}, {})] * 2
 
 
+def test_a_table_that_is_off_at_just_their_rows_does_not_hide_it() -> None:
+    """Runs that differ in nothing else are off by as much."""
+    runs, profiles = zip(*(run_of(one, features_s=WAKE_S) for one in [SPECULATIVE, WITH_FEATURES] * 6), strict=True)
+    lanes = tuple(lane.scaled({"layer": 1.05, "lm_head": 1.05}) for lane in profiles[0].lanes)
+    off = profiles[0].model_copy(update={"lanes": lanes})
+    compared, alone = with_features(off, runs, "d"), with_features(off, runs[1::2], "d")
+    assert compared.lane("cpu0").features_s == {"d": pytest.approx(1.05 * WAKE_S, rel=1e-2)}
+    assert alone.lane("cpu0").features_s["d"] < 0.8 * WAKE_S
+
+
 def test_lanes_share_it_relative_to_their_own_passes() -> None:
     """Three runs of one lane and one of the other: what the other has alone is not told apart."""
     back = WITH_FEATURES.model_copy(update=BACK)

@@ -1,6 +1,7 @@
 """Which parts are timed, and that tables are made of exactly these."""
 
 from dataclasses import replace
+from math import hypot
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from calibrate.fitting.ratios import NORMAL_90, Estimate, Ratio, estimate
 from calibrate.profiling.grid import full_effort, quick_effort
-from calibrate.profiling.lane_parts import LaneParts, prefill
+from calibrate.profiling.lane_parts import _BENDS, LaneParts, prefill
 from hwprofiles.host import LaneCores
 from hwprofiles.profile import Anchor, LaneProfile
 from runtime.wire.measurement import Measurement
@@ -210,3 +211,16 @@ def test_on_an_npu_lines_between_the_rows_timed_are_the_steps_of_its_graphs(fiel
 
 def _is(measurement, part):
     return measurement.part == part and measurement.num_proposals is None
+
+
+def test_tables_of_compiled_lanes_are_less_certain_for_kernels_do_better_at_some_rows() -> None:
+    eager, compiled = (
+        LaneCores(name="a", cores=(3,), num_threads=1),
+        LaneCores(name="openvino:CPU@3", cores=(3,), num_threads=1),
+    )
+    estimates = estimates_of(PARTS, Laws(), 0.9, 1.1)
+    lanes = [PARTS.profile(lane, estimates, ANCHOR, 2e-4) for lane in (eager, compiled)]
+    for part in ("layer", "lm_head", "draft_step", "draft_start", "prefill"):
+        known, less = (getattr(lane, part).relative_error for lane in lanes)
+        assert less == pytest.approx(hypot(known, NORMAL_90 * _BENDS))
+        assert getattr(lanes[0], part).seconds == getattr(lanes[1], part).seconds
