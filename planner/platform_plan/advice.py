@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import log
 from typing import Final
 
+from hwprofiles.model_shape import WeightFormat
 from planner.claim import in_words
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.platform_plan import PlannedSchedule, PlatformPlan
@@ -31,6 +32,7 @@ _KNOWN: Final[Mapping[Status, str]] = {
     "derived": "derived from others",
     "guessed": "guessed",
 }
+_AS_WIDE: Final[Mapping[WeightFormat, str]] = {"bf16": "fp16"}
 _SLOWER: Final = {"faster": "is faster", "slower": "is slower", "cannot tell": "may be faster or slower"}
 
 
@@ -147,7 +149,25 @@ def _limits(plan: PlatformPlan) -> Iterator[str]:
         )
     chosen = plan.plain.pair if best is None or plan.pays == "no" else best.pair
     yield from (capital(need.in_words) for need in plan.needs if need.pair == chosen)
+    yield from _other_formats(plan)
     yield from (f"Left out: {reason.rstrip('.')}." for reason in plan.left_out)
+
+
+def _other_formats(plan: PlatformPlan) -> Iterator[str]:
+    """Lanes of the ranking whose sheets name the types of weights that they run, and not the model's."""
+    question = plan.question
+    used = dict.fromkeys(
+        held
+        for one in plan.ranking
+        for held in ((one.pair.target, question.target.weights), (one.pair.draft, question.draft.weights))
+    )
+    for lane, weights in used:
+        formats = question.platform.device(question.platform.members(lane)[0]).weight_formats
+        if formats and not {weights, _AS_WIDE.get(weights, weights)} & set(formats):
+            yield (
+                f"By its sheet {lane} runs weights in {listing(list(formats), 'or')}, not in {weights}: it is "
+                "predicted as if it did."
+            )
 
 
 def _acceptance(plan: PlatformPlan) -> Iterator[str]:

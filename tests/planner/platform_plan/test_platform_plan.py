@@ -136,6 +136,24 @@ def test_what_holds_at_every_acceptance_is_said_and_nothing_where_it_changes(lun
     assert said is None or said in text
 
 
+@pytest.mark.parametrize(
+    ("platform", "weights", "said"),
+    [
+        ("lunar-lake", "int4", False),
+        (
+            "lunar-lake",
+            "bf16",
+            "By its sheet npu runs weights in int4 or nf4, not in bf16: it is predicted as if it did.",
+        ),
+        ("m4-max", "int4", "By its sheet npu runs weights in fp16 or int8, not in int4: it is predicted as if it did."),
+        ("m4-max", "bf16", False),
+    ],
+)
+def test_weights_that_a_device_does_not_run_by_its_sheet_are_named(platform, weights, said):
+    text = "\n".join(advice(plan_platform(question(platform, weights=weights, target="qwen3-4b"))))
+    assert said in text if said else "By its sheet" not in text
+
+
 def test_a_draft_that_is_never_right_does_not_pay_and_the_advice_is_to_leave_it_out():
     plan = plan_platform(question(rate=0.0001))
     assert plan.pays == "no"
