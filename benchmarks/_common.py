@@ -24,6 +24,7 @@ from calibrate.prompts import Prompt, bundled_prompts, load_prompts
 from decoding.record import FORMAT
 from decoding.yaml_file import write_atomically
 from hwprofiles.profile import Profile
+from mirrorsd.json_text import json_text
 from mirrorsd.model_pair import ModelPair
 from runtime.drafters.shipped import SHIPPED_FOLDER
 
@@ -72,8 +73,8 @@ def read_result(path: Path) -> dict[str, Any]:
 
 
 def write_result(path: Path, content: object) -> None:
-    """Write a result file at once or not at all."""
-    write_atomically(path, json.dumps(content, indent=2, default=str) + "\n")
+    """Write a result file at once or not at all: strict JSON, in which what is no number is null."""
+    write_atomically(path, json_text(json.loads(json.dumps(content, default=str))))
 
 
 def measured(*folders: Path) -> dict[str, str]:

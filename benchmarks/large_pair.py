@@ -1,6 +1,6 @@
 """A target of a size that people use, end to end: calibrated, predicted, run for real, and compared.
 
-    python benchmarks/large_pair.py                          Qwen3-8B with Qwen3-0.6B, both in int4: 35 minutes
+    python benchmarks/large_pair.py                          Qwen3-8B with Qwen3-0.6B, both in int4: 23 minutes
     python benchmarks/large_pair.py --target shape:smollm2-360m --draft shape:smollm2-135m --minutes 1
 
 The models have random weights and the shapes of those that are named: times are those of such models, texts mean

@@ -1,11 +1,12 @@
 """Whether two lanes work at the same time, and what mirror gains from it over the synchronous method.
 
     python benchmarks/overlap.py
+    python benchmarks/overlap.py --lanes openvino:CPU@0 openvino:CPU@1 --out benchmarks/results/overlap-compiled.json
 
 First both lanes are given as much work of their own as fills the same time, alone and side by side in turns:
 `overlap_efficiency` = (T_target + T_draft - T_parallel) / min(T_target, T_draft). Then the schedules predicted fastest
 on these very lanes, one `speculative` and one `mirror`, decode a demo's prompts in turns. Writes
-benchmarks/results/overlap.json. Needs quiet cores, and a run of `mirrorsd demo` for its profile and record.
+benchmarks/results/overlap.json, or `--out`. Needs quiet cores, and a run of `mirrorsd demo` for its profile and record.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def main() -> None:
         "overlap": overlap,
         "methods": methods,
     }
-    write_result(RESULT, content)
+    write_result(options.out, content)
 
 
 def _overlap(engine: Engine, target_name: str, draft_name: str, *, turns: int, seconds: float) -> dict[str, Any]:
@@ -143,6 +144,7 @@ def _options() -> argparse.Namespace:
     parser = arguments(__doc__)
     parser.add_argument("--folder", type=Path, default=Path("out/demo"), help="of a demo run on this machine")
     parser.add_argument("--lanes", nargs=2, default=("cpu0", "cpu1"), metavar=("TARGET", "DRAFT"))
+    parser.add_argument("--out", type=Path, default=RESULT)
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=1.5)
     return parser.parse_args()
