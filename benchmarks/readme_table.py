@@ -4,7 +4,8 @@
     python benchmarks/readme_table.py --write                         puts the committed demos into README.md
 
 The first of benchmarks/results/demos/ is shown in full, with all that it says of its rounds and of the circumstances,
-and each of them in a line. Nothing is typed by hand: a test compares README.md with the committed files.
+and each of them in a line; then the series on compiled lanes, and the pair of benchmarks/results/large-pair.json.
+Nothing is typed by hand: a test compares README.md with the committed files.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def committed() -> str:
     sources = (
         "`benchmarks/demos.py`, which keeps all that the tables are worked out from in `benchmarks/results/demos/`"
     )
-    return results(shown) + all_demos(summary) + _made_from(sources)
+    large = large_pair(read_result(RESULTS / "large-pair.json"))
+    compiled = compiled_demos(read_result(RESULTS / "demos-compiled.json"))
+    return results(shown) + all_demos(summary) + _made_from(sources) + compiled + large
 
 
 def results(demo: Json) -> str:
@@ -70,6 +73,37 @@ def all_demos(summary: Json) -> str:
         *([_listed([f"{note} (demo {', '.join(names)})" for note, names in told.items()])] if told else []),
     ]
     return "\n\n".join(paragraphs) + "\n\n"
+
+
+def compiled_demos(summary: Json) -> str:
+    """The same series on compiled lanes, a line for each."""
+    rows = [_line(name, demo) for name, demo in summary["demos"].items()]
+    rows.append(_line("all", summary["all"] | {"pays": None}))
+    paragraphs = [
+        "### On compiled lanes",
+        f"`mirrorsd demo --device openvino:CPU`, {len(summary['demos'])} times in a row, none left out:",
+        _table(rows),
+        _made_from("`benchmarks/demos.py`, told to use compiled lanes").rstrip(),
+    ]
+    return "\n" + "\n\n".join(paragraphs) + "\n"
+
+
+def large_pair(result: Json) -> str:
+    """A pair of a size that people use, on the same machine: what was real of it, the table, and the verdict."""
+    host, settings, accuracy = result["platform"], result["settings"], result["accuracy"]
+    models = f"{host['target']} with {host['drafter']}, {host['dtype']}"
+    counts = f"{result['num_prompts']} prompts, {settings['tokens']} new tokens each"
+    middle, worst = accuracy["median_error_at_anchor"], accuracy["worst_error_at_anchor"]
+    paragraphs = [
+        "### A size that people use",
+        f"{models}, on lanes {', '.join(settings['lanes'])};\n{counts}.",
+        f"{result['label'][0].upper()}{result['label'][1:]}",
+        _table([_row(entry, is_winner=False) for entry in result["schedules"]]),
+        result["verdict_measured"].strip(),
+        f"At the anchors' speed errors are {middle:.1%} in the median and {worst:.1%} at most.",
+        _made_from("`benchmarks/large_pair.py`").rstrip(),
+    ]
+    return "\n" + "\n\n".join(paragraphs) + "\n"
 
 
 def with_results(readme: str, section: str) -> str:
@@ -112,7 +146,7 @@ def _line(name: str, figures: Json) -> dict[str, str]:
     covered, rounds = figures["interval_coverage"], figures["rounds_equal"]
     return {
         "demo": name,
-        "speculation pays": figures["pays"] or "",
+        "speculation pays": (figures["pays"] or "").replace("_", " "),
         "winner, times plain decoding": _interval(figures.get("winner_speedup")),
         "error as calibrated": _spread(figures["error"]),
         "at the anchors' speed": _spread(figures["error_at_anchor"]),

@@ -106,8 +106,22 @@ def test_the_first_of_the_committed_demos_is_shown_in_full_and_all_in_a_line(rea
     (tmp_path / "demos" / "1").mkdir(parents=True)
     (tmp_path / "demos" / "1" / "demo.json").write_text(json.dumps(first))
     summary = {"all": figures(0.05), "demos": {"1": figures(0.05, notes=[])}}
-    (tmp_path / "demos.json").write_text(json.dumps(summary))
-    assert readme_table.committed().startswith(readme_table.results(first) + readme_table.all_demos(summary))
+    for name in ("demos", "demos-compiled"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(summary))
+    (tmp_path / "large-pair.json").write_text(json.dumps(LARGE))
+    text = readme_table.committed()
+    assert text.startswith(readme_table.results(first) + readme_table.all_demos(summary))
+    assert text.endswith(readme_table.compiled_demos(summary) + readme_table.large_pair(LARGE))
+
+
+def test_the_series_on_compiled_lanes_is_a_line_for_each(readme_table):
+    text = readme_table.compiled_demos({"all": figures(0.05), "demos": {"1": figures(0.04), "2": figures(0.06)}})
+    assert "2 times in a row, none left out" in text
+    assert [line[:7] for line in text.splitlines() if line.startswith(("| 1", "| 2", "| all"))] == [
+        "| 1 | y",
+        "| 2 | y",
+        "| all |",
+    ]
 
 
 def test_only_what_lies_between_the_markers_changes(readme_table):
@@ -118,3 +132,22 @@ def test_only_what_lies_between_the_markers_changes(readme_table):
 def test_the_readme_shows_the_committed_results_and_nothing_else(readme_table):
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert readme_table.with_results(readme, readme_table.committed()) == readme
+
+
+LARGE = {
+    "label": "random weights, replayed acceptance.",
+    "platform": DEMO["platform"],
+    "settings": {"lanes": ["here", "there"], "tokens": 12},
+    "num_prompts": 8,
+    "schedules": DEMO["schedules"],
+    "verdict_measured": "Yes.\n",
+    "accuracy": {"median_error_at_anchor": 0.011, "worst_error_at_anchor": 0.065},
+}
+
+
+def test_a_large_pair_says_first_what_is_not_real_about_it(readme_table):
+    lines = readme_table.large_pair(LARGE).splitlines()
+    assert lines.index("Random weights, replayed acceptance.") < lines.index("Yes.")
+    assert "big with small, bfloat16, on lanes here, there;" in lines
+    assert "| mirror | 19.0 | 20.0 | -5.0% | 2.13 | 61% |" in lines
+    assert "At the anchors' speed errors are 1.1% in the median and 6.5% at most." in lines

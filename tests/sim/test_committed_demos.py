@@ -24,8 +24,8 @@ from hwprofiles.profile import Profile, load_profile
 from sim.evaluator import Evaluator, predict
 from sim.world import simulate
 
-DEMOS = Path(__file__).parents[2] / "benchmarks" / "results" / "demos"
-NAMES = sorted(path.name for path in DEMOS.iterdir())
+DEMOS = Path(__file__).parents[2] / "benchmarks" / "results"
+NAMES = sorted(f"{kind}/{path.name}" for kind in ("demos", "demos-compiled") for path in (DEMOS / kind).iterdir())
 
 
 class Told(NamedTuple):
