@@ -4,7 +4,8 @@
     python benchmarks/overlap.py --lanes openvino:CPU@0 openvino:CPU@1 --out benchmarks/results/overlap-compiled.json
 
 First both lanes are given as much work of their own as fills the same time, alone and side by side in turns:
-`overlap_efficiency` = (T_target + T_draft - T_parallel) / min(T_target, T_draft). Then the schedules predicted fastest
+`overlap_efficiency` = (T_target + T_draft - T_parallel) / min(T_target, T_draft); next to it stands that of cores that
+do nothing but read memory, which lanes come close to that do little else. Then the schedules predicted fastest
 on these very lanes, one `speculative` and one `mirror`, decode a demo's prompts in turns. Writes
 benchmarks/results/overlap.json, or `--out`. Needs quiet cores, and a run of `mirrorsd demo` for its profile and record.
 """
@@ -21,6 +22,7 @@ from statistics import median
 from typing import Any, Final
 
 from _common import EMBEDDED, RESULTS, arguments, formats, measured_pair, quartiles, write_result
+from _readers import readers
 
 from calibrate.profiling.anchors import Anchors
 from calibrate.prompts import bundled_prompts
@@ -57,6 +59,7 @@ def main() -> None:
     prompts = matching_prompts(encode(bundled_prompts(), pair.target_folder), record)
     with new_engine(pair, profile_lanes(profile)) as engine:
         overlap = _overlap(engine, *options.lanes, turns=options.turns, seconds=options.seconds)
+        overlap["readers"] = readers([profile.lane(name).cores[0] for name in options.lanes], turns=options.turns)
         print(json.dumps(overlap, indent=2), flush=True)
         anchors = anchors_of(engine, profile)
         schedules = best_on(options.lanes, profile, record)
