@@ -18,6 +18,9 @@ LONGEST_S: Final = 3600.0
 MOST_SLOWDOWN: Final = 1000.0
 """No two lanes slow each other more."""
 
+MOST_PACE_SPREAD: Final = 0.5
+"""What differs by more from round to round is not one machine's."""
+
 Seconds = Annotated[float, Field(ge=0, le=LONGEST_S, allow_inf_nan=False)]
 """A latency."""
 

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from decoding.errors import ProfileError
 from decoding.yaml_file import StrictModel, load_yaml, save_yaml
-from hwprofiles.bounds import Bytes, BytesPerSecond, Factor, RelativeError, Seconds
+from hwprofiles.bounds import MOST_PACE_SPREAD, Bytes, BytesPerSecond, Factor, RelativeError, Seconds
 from hwprofiles.device_group import DeviceGroup
 from hwprofiles.latency_table import Anchor, LatencyTable
 from hwprofiles.placement import split_pairs, whole_lanes
@@ -71,23 +71,24 @@ class LaneProfile(StrictModel):
     """One lane: where it runs and what each model part costs on it.
 
     Parts: `layer` (one target layer), `lm_head` (all that follows the last layer of a verification), `exit` per
-    exit layer, `draft_step` (a whole step of the draft, selection included: a row, or one of each of several branches
-    and as many more as they have guesses), `draft_step_features` (the next rows of a text, with exit features),
-    `draft_start` (the window's rows with exit features and the first row of every branch, in one step),
+    exit layer, `draft_step` (a whole step of the draft, selection included: a row, or one of each of several
+    branches and as many more as they have guesses), `draft_step_features` (the next rows of a text, with exit
+    features), `draft_start` (the window's rows with exit features and the first row of every branch, in one step),
     `draft_streams` (the streams of one row of the draft, or of one of each branch, if it has any; their rows are
-    guesses), `heads` (a whole step of a head, by the drafter's name), `streams` (what the
-    target's streams add to a verification, by their name), `prefill`, `draft_prefill` and `head_prefill` (reading a
-    whole prompt of so many rows: by the target, by the draft, by a head of that name). `dispatch_s` is the fixed cost
-    of one operation: half of it before it starts, half after it ends. `wake_s` is what the target's first operation
-    takes more after the lane has waited for another one; `draft_wake_s` what the first step of a rollout of the draft
-    takes more than later ones of as many rows, since the target has read its weights meanwhile, and `head_wake_s` the
-    same of heads, by the drafter's name. `resize_s` is what a step of a rollout or of finishing
-    takes more after one of other rows. `branch_wake_s` is what every step of branches takes more, whatever its rows,
-    and `start_wake_s` what one takes beyond that that reads the window too. `turn_s` is what a round takes more outside
-    of lanes where this one drafts. `features_s` is what a pass of the target takes more that replies its states, by the
-    name of the drafter that reads them (a draft model's as the profile has it); `branch_error` is what steps of
-    branches may be off by on their own (half-width, 90 %), and `features_error` passes that reply states. `group` is
-    what its devices exchange where it is several.
+    guesses), `heads` (a whole step of a head, by the drafter's name), `streams` (what the target's streams add to a
+    verification, by their name), `prefill`, `draft_prefill` and `head_prefill` (reading a whole prompt of so many
+    rows: by the target, by the draft, by a head of that name). `dispatch_s` is the fixed cost of one operation:
+    half of it before it starts, half after it ends. `wake_s` is what the target's first operation takes more after
+    the lane has waited for another one; `draft_wake_s` what the first step of a rollout of the draft takes more
+    than later ones of as many rows, since the target has read its weights meanwhile, and `head_wake_s` the same of
+    heads, by the drafter's name. `resize_s` is what a step of a rollout or of finishing takes more after one of
+    other rows. `branch_wake_s` is what every step of branches takes more, whatever its rows, and `start_wake_s`
+    what one takes beyond that that reads the window too. `turn_s` is what a round takes more outside of lanes where
+    this one drafts. `pace_spread` is how much the pace of its steps differs from round to round, next to that of a
+    target's pass at the same time (standard deviation, relative). `features_s` is what a pass of the target takes
+    more that replies its states, by the name of the drafter that reads them (a draft model's as the profile has
+    it); `branch_error` is what steps of branches may be off by on their own (half-width, 90 %), and
+    `features_error` passes that reply states. `group` is what its devices exchange where it is several.
 
     `device` is what computes: cores under torch, or a device as `mirrorsd devices` lists it, such as `openvino:CPU`.
     Acceptance holds for the lanes of the back end that it was recorded on.
@@ -112,6 +113,7 @@ class LaneProfile(StrictModel):
     branch_wake_s: Seconds = 0.0
     start_wake_s: Seconds = 0.0
     turn_s: Seconds = 0.0
+    pace_spread: Annotated[float, Field(ge=0, le=MOST_PACE_SPREAD, allow_inf_nan=False)] = 0.0
     branch_error: RelativeError = 0.0
     features_s: dict[str, Seconds] = Field(default={})
     features_error: dict[str, RelativeError] = Field(default={})

@@ -45,7 +45,7 @@ def simulate(
     for prompt, answers in enumerate(prompts):
         guesses = None if guessing is None else partial(guessing.rows, prompt)
         env = Environment()
-        sequence = SimulatedSequence(env, schedule, lists, answers, guesses=guesses, has_spans=trace)
+        sequence = SimulatedSequence(env, schedule, lists, answers, prompt=prompt, guesses=guesses, has_spans=trace)
         flow = schedule.traits.flow(SimulatedLanes(sequence), schedule)
         env.process(cast("Generator[Event, Any, None]", flow))
         env.run()

@@ -24,6 +24,7 @@ from runtime.lanes.sequence_lanes import Listener
 
 TARGET_WORK = frozenset({Work.VERIFY, Work.PREFIX, Work.SUFFIX, Work.STREAM})
 DRAFT_WORK = frozenset({Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP})
+_BRANCHING = frozenset({Work.BRANCH_STEP})
 _IN_A_ROW = frozenset({Work.ROLLOUT_STEP, Work.FINISH_STEP})
 _LEAST_FIRST = 0.1
 """Of a step: nothing takes less, and levels are ratios, which are above zero."""
@@ -73,6 +74,23 @@ def level(run: Run, lane: str, works: Collection[Work], profile: Profile) -> Rat
     if own is not None and len(run.anchors.steps) > 1 and DRAFT_WORK.issuperset(works):
         return run.against_steps(seconds).over(expected_s / own.seconds)
     return run.against_anchors(lane, seconds).over(expected_s / _anchor_s(profile, lane))
+
+
+def draft_over_target(run: Run, profile: Profile) -> list[float]:
+    """Of every round of a run in which both lanes work at once: what steps of branches took, next to the target's pass.
+
+    Both over what the profile has for them; but for the first round, and for ones without any such step.
+    """
+    paces = []
+    for lane, works in ((run.schedule.draft_lane, _BRANCHING), (run.schedule.target_lane, TARGET_WORK)):
+        spans = list(_expected(run, lane, works, profile)) if lane is not None else []
+        taken, expected = defaultdict[int, float](float), defaultdict[int, float](float)
+        for span, seconds in spans:
+            taken[span.round] += span.end_s - span.start_s
+            expected[span.round] += seconds
+        paces.append({number: taken[number] / seconds for number, seconds in expected.items()})
+    draft, target = paces
+    return [pace / target[number] for number, pace in draft.items() if number in target]
 
 
 def alone_s(run: Run, lane: str, works: Collection[Work], profile: Profile) -> list[float]:

@@ -1,26 +1,31 @@
-"""What work takes in runs beyond what its tables have, whatever its rows: three prices that runs tell and no loop does.
+"""What work takes in runs beyond what its tables have, whatever its rows: what runs tell and no loop does.
 
 - The first step of a rollout takes more than later ones: what the target has read took the draft's place in caches.
   Levels of steps are settled with it (`decodings`).
 - Every step of branches takes more than one of a rollout: it is short, and comes while another lane works.
 - A pass of the target takes more if it replies its states to a drafter.
+- Where lanes work at once, the pace of the draft's steps next to the target's pass differs from round to round.
 
 A part that is timed in a loop meets warm caches and replies to nobody. What comes out as less than nothing is noise.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import hypot
 from statistics import fmean
 from typing import Any, Final
 
+import numpy as np
+
 from calibrate.fitting.levels import Level, Prior, grouped_levels, shared_levels
-from calibrate.fitting.ratios import Ratio, trimmed_mean
+from calibrate.fitting.ratios import NORMAL_90, Ratio, trimmed_mean
 from calibrate.fitting.table_errors import less_certain
 from calibrate.profiling.decodings import (
     TARGET_WORK,
     alone_s,
+    draft_over_target,
     first_step,
     level,
     outside_s,
@@ -29,6 +34,7 @@ from calibrate.profiling.decodings import (
 )
 from calibrate.profiling.samples import Run
 from decoding.trace import Work
+from hwprofiles.bounds import MOST_PACE_SPREAD
 from hwprofiles.latency_table import LatencyTable
 from hwprofiles.profile import LaneProfile, Profile
 
@@ -97,6 +103,31 @@ def with_turns(profile: Profile, runs: Sequence[Run], threads: Mapping[str, int]
         turn_s = max(0.0, trimmed_mean(known, _STALLS)) if known else 0.0
         lanes.append(lane.model_copy(update={"turn_s": turn_s}))
     return profile.model_copy(update={"lanes": tuple(lanes)})
+
+
+def with_pace_spread(profile: Profile, runs: Sequence[Run], threads: Mapping[str, int]) -> Profile:
+    """The profile with how much the pace of branches' steps differs from round to round: alike on as many `threads`."""
+    found = defaultdict[int, list[float]](list)
+    for lane in profile.lanes:
+        found[threads[lane.name]] += _pace_changes(runs, lane.name, profile)
+    lanes = tuple(lane.model_copy(update={"pace_spread": _spread(found[threads[lane.name]])}) for lane in profile.lanes)
+    return profile.model_copy(update={"lanes": lanes})
+
+
+def _pace_changes(runs: Sequence[Run], lane: str, profile: Profile) -> Iterator[float]:
+    """Logarithms of the pace of every round over that of its run."""
+    for run in runs:
+        if run.schedule.traits.overlaps and run.schedule.draft_lane == lane:
+            paces = np.log(draft_over_target(run, profile))
+            yield from (paces - np.median(paces)).tolist() if len(paces) else ()
+
+
+def _spread(changes: Sequence[float]) -> float:
+    """Standard deviation of what nine of ten rounds show: the others hold stalls."""
+    if not changes:
+        return 0.0
+    low, high = np.percentile(changes, (5, 95))
+    return min(MOST_PACE_SPREAD, float(high - low) / (2 * NORMAL_90))
 
 
 def _turns(run: Run, lane: str, profile: Profile) -> list[float]:

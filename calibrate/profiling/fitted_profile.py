@@ -21,6 +21,7 @@ from calibrate.profiling.extra_seconds import (
     with_branch_waking,
     with_draft_waking,
     with_features,
+    with_pace_spread,
     with_resizing,
     with_start_waking,
     with_turns,
@@ -120,6 +121,7 @@ class _Fit:
         profile = with_turns(profile, self._samples.runs, self._threads)
         if self._task.drafter is not None:
             profile = with_features(profile, runs, self._task.drafter)
+        profile = with_pace_spread(profile, self._samples.runs, self._threads)
         profile = self._with_heads_at_level(profile)
         _require_times(profile)
         return self._with_errors(profile, levels, left_out)

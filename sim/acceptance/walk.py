@@ -2,18 +2,19 @@
 
 What depends on the texts and the window alone is worked out here once, for all schedules that share both.
 
-Shape legend: R rounds of a walk, G of a group, C contexts, P prompts.
+Shape legend: R rounds of a walk, G of a group, C contexts (at every pace), P prompts.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.cost.cost_model import Floats, Ints
+from sim.cost.paces import NUM_PACES, pace_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,7 @@ class Walk:
         contexts: all in which a round may start, of this walk or another one of the same texts.
         num_prompts: prompts walked through; each has a round at least.
         is_drawn: whether the texts were drawn, so that other draws would take other times.
+        num_paces: rounds go through so many in turn, see `sim.cost.paces`.
     """
 
     prompt: Ints
@@ -44,11 +46,28 @@ class Walk:
     contexts: range
     num_prompts: int
     is_drawn: bool = False
+    num_paces: int = 1
+
+    @cached_property
+    def paced(self) -> Walk:
+        """The same rounds at several paces."""
+        return replace(self, num_paces=NUM_PACES)
+
+    def at_paces(self, num_paces: int) -> Walk:
+        """The same rounds at as many paces as durations have."""
+        return self if num_paces == self.num_paces else self.paced
+
+    @property
+    def num_places(self) -> int:
+        """Contexts at every pace."""
+        return len(self.contexts) * self.num_paces
 
     @cached_property
     def place(self) -> Ints:
-        """Of every round's context among `contexts`."""
-        place: Ints = self.context - self.contexts.start
+        """Of every round's context among `contexts`, and of its pace."""
+        number = np.arange(len(self.prompt)) - np.flatnonzero(self.is_first)[self.prompt]
+        pace = pace_of(self.prompt, number, self.num_paces)
+        place: Ints = self.context - self.contexts.start + pace * len(self.contexts)
         return place
 
     @cached_property
@@ -100,13 +119,13 @@ class Rounds:
 
     @cached_property
     def place(self) -> Ints:
-        """Of each one's context among all contexts, [G]."""
+        """Of each one's context and pace, [G]."""
         return self._walk.place[self.index]
 
     @cached_property
     def num_at_place(self) -> Floats:
-        """How many there are at every context, [C]."""
-        return np.bincount(self.place, minlength=len(self._walk.contexts)).astype(np.float64)
+        """How many there are at every place, [C]."""
+        return np.bincount(self.place, minlength=self._walk.num_places).astype(np.float64)
 
     @cached_property
     def ending(self) -> Rounds:

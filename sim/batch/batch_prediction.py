@@ -5,7 +5,7 @@ take no rows any more. One message carries what crosses for all of them. Prefill
 
 With branches (`mirror`), the draft prepares for all sequences at once and answers at the end of its step under way;
 sequences without a branch for their outcome go on without a window (`sim.batch.sequences`). Where both lanes compute
-in a round they slow each other for all of it.
+in a round they slow each other for all of it. All rounds have the mean pace (`sim.cost.paces`).
 
 Nothing here runs for real yet: the runtime decodes one sequence at a time.
 """

@@ -20,6 +20,7 @@ from sim.cost.contention import PairContention, Slowdown
 from sim.cost.cost_model import Floats, LaneCost, MeasuredCost, Part, PartFacts
 from sim.cost.crossings import Messages
 from sim.cost.group_cost import Collectives, GroupCost
+from sim.cost.paces import paced
 from sim.cost.prefill import PrefillTimes
 from sim.cost.round_plan import DRAFT_STEP, DRAFT_STREAMS, Operation, RoundPlan, RoundShape, StepKind
 from sim.ticks import one_in_ticks, work_in_ticks
@@ -30,11 +31,12 @@ MOST_PAIRS = 2048
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Durations:
-    """All times that a schedule needs, over consecutive contexts.
+    """All times that a schedule needs, over consecutive contexts, and over paces where there are several.
 
     Attributes:
         plan: what is timed.
         first_context: context of the first entry of every array.
+        num_paces: so many times are all contexts gone through, see `sim.cost.paces`.
         segments_s: the target's operations, in the plan's order.
         streams_s: the share of each that drafts; zero without streams.
         step_s: steps of a draft model by kind.
@@ -60,6 +62,7 @@ class Durations:
 
     plan: RoundPlan
     first_context: int
+    num_paces: int = 1
     segments_s: tuple[Floats, ...]
     streams_s: tuple[Floats, ...]
     step_s: Mapping[StepKind, Floats]
@@ -154,7 +157,7 @@ class DurationTables:
                 self._branch_s(plan, kind, count)  # refused where it was not measured, whatever texts come to
         step_s = {kind: self._branch_s(plan, kind, count) for kind, count in plan.step_rows.items()}
         catch_up_s, later_s, rollout_s = self._rollout_s(plan)
-        return Durations(
+        durations = Durations(
             plan=plan,
             first_context=self._first_context,
             segments_s=tuple(segments_s),
@@ -181,6 +184,8 @@ class DurationTables:
             branch_relative_error=self.profile.lane(draft).branch_error if schedule.traits.overlaps else 0.0,
             sources=tuple(dict.fromkeys(one.source for one in [*(self._facts(*part) for part in parts), *drafting])),
         )
+        spread = self.profile.lane(draft).pace_spread if schedule.traits.overlaps else 0.0
+        return paced(durations, spread) if spread else durations
 
     def pass_more_s(self, schedule: Schedule) -> float:
         """What a pass of the target takes more: after it has waited for another lane, and with states to be replied."""

@@ -15,6 +15,7 @@ from decoding.sequence import DecodedSequence
 from decoding.trace import Span, Trace, Work
 from sim.acceptance.acceptance_model import MISS, NO_TOKEN, Answers
 from sim.cost.durations import Durations
+from sim.cost.paces import pace_of
 from sim.cost.round_plan import DRAFT_STEP, DRAFT_STREAMS, StepKind
 from sim.machine.link import Path
 from sim.machine.memory_pool import Run
@@ -26,14 +27,15 @@ ROLLOUT_STEP, FINISH_STEP = Work.ROLLOUT_STEP, Work.FINISH_STEP  # a member is s
 
 
 class RoundCosts:
-    """`Durations` as lists over contexts, from which single values are read faster than from arrays.
+    """`Durations` as lists over contexts and paces, from which single values are read faster than from arrays.
 
     Names are those of `Durations`; contexts come last.
     """
 
     def __init__(self, durations: Durations) -> None:
         self.plan = durations.plan
-        self.first_context = durations.first_context
+        self._first_context, self._num_paces = durations.first_context, durations.num_paces
+        self._num_contexts = len(durations.segments_s[0]) // durations.num_paces
         self.segments_s: list[list[float]] = [segment.tolist() for segment in durations.segments_s]
         self.step_s: dict[int | str, list[float]] = {kind: step.tolist() for kind, step in durations.step_s.items()}
         self.catch_up_s: list[list[float]] = durations.catch_up_s.tolist()
@@ -53,6 +55,11 @@ class RoundCosts:
         self.round_overhead_s = durations.round_overhead_s
         self.messages = durations.messages
         self.collectives = durations.collectives
+
+    def place(self, context: int, prompt: int, number: int) -> int:
+        """Of a round of a prompt's text, by their numbers, in a context: index in the lists."""
+        pace = pace_of(prompt, number, self._num_paces)
+        return context - self._first_context + pace * self._num_contexts
 
 
 class Steps(NamedTuple):
@@ -84,14 +91,14 @@ class SimulatedSequence:
     """A sequence under one schedule; its lanes share it.
 
     Attributes:
-        place: index of the round's context in the lists of `costs`.
+        place: index of the round's context and pace in the lists of `costs`.
         window, verdict: of the round under way, as the models decide it.
         has_spans: whether work is written to the trace, and not only rounds.
     """
 
     __slots__ = (
-        "_guesses", "_last_branch", "_next_branch", "_rounds", "_sequence", "costs", "env", "has_spans", "place",
-        "schedule", "trace", "unfinished", "verdict", "window",
+        "_context", "_guesses", "_last_branch", "_next_branch", "_prompt", "_rounds", "_sequence", "costs", "env",
+        "has_spans", "place", "schedule", "trace", "unfinished", "verdict", "window",
     )  # fmt: skip
 
     def __init__(
@@ -101,6 +108,7 @@ class SimulatedSequence:
         costs: RoundCosts,
         answers: Answers,
         *,
+        prompt: int = 0,
         guesses: GuessRows | None,
         has_spans: bool,
     ) -> None:
@@ -110,13 +118,14 @@ class SimulatedSequence:
         self.has_spans = has_spans
         self.trace = Trace(world="simulated")
         self.unfinished = True
-        self.place = answers.prompt_length - 1 - costs.first_context
+        self._context, self._prompt = answers.prompt_length - 1, prompt
+        self.place = costs.place(self._context, prompt, 0)
         self._rounds = iter(answers.rounds)
         self.window, self.verdict, self._next_branch = next(self._rounds)
         self._guesses = guesses
         self._last_branch = MISS
-        prompt = (NO_TOKEN,) * answers.prompt_length
-        self._sequence = DecodedSequence(prompt, max_new_tokens=answers.num_tokens, eos_token_ids=())
+        tokens = (NO_TOKEN,) * answers.prompt_length
+        self._sequence = DecodedSequence(tokens, max_new_tokens=answers.num_tokens, eos_token_ids=())
 
     def commit(self, window: Window, verdict: Verdict) -> None:
         """End the round and go on to the next."""
@@ -125,7 +134,8 @@ class SimulatedSequence:
         trace.end_round(now_s, window, verdict, num_committed)
         self._last_branch = self._next_branch
         if sequence.unfinished:
-            self.place += num_committed
+            self._context += num_committed
+            self.place = self.costs.place(self._context, self._prompt, len(trace.rounds))
             self.window, self.verdict, self._next_branch = next(self._rounds)
         else:
             self.unfinished = False

@@ -2,13 +2,15 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from calibrate.profiling.decodings import level, outside_s
+from calibrate.profiling.decodings import draft_over_target, level, outside_s
 from calibrate.profiling.extra_seconds import (
     with_branch_waking,
     with_draft_waking,
     with_features,
+    with_pace_spread,
     with_resizing,
     with_start_waking,
     with_turns,
@@ -308,3 +310,52 @@ def test_what_a_round_takes_outside_of_lanes_is_told_where_they_take_turns() -> 
     for schedule in (MIRROR, WITH_FEATURES):
         nothing = with_turns(profile, [replace(run, schedule=schedule)], {"cpu0": 1, "cpu1": 1})
         assert [lane.turn_s for lane in nothing.lanes] == [0, 0], "lanes at once, or states on their way"
+
+
+# Paces
+
+
+def changed(run: Run, pace) -> Run:
+    """The same run, but that steps of branches of every round take `pace` of its number times as long."""
+    spans = [
+        span._replace(end_s=span.start_s + (span.end_s - span.start_s) * pace(span.round))
+        if span.work is Work.BRANCH_STEP
+        else span
+        for span in run.trace.spans
+    ]
+    return replace(run, trace=replace(run.trace, spans=spans))
+
+
+def test_the_draft_beside_the_target_is_told_round_by_round() -> None:
+    run, profile = run_of(MIRROR)
+    paces = draft_over_target(run, profile)
+    assert paces == pytest.approx([1.0] * len(paces), rel=1e-6)
+    rounds = sorted({span.round for span in run.trace.spans if span.work is Work.BRANCH_STEP and span.round})
+    slower = draft_over_target(changed(run, lambda number: 1 + number / 100), profile)
+    assert slower == pytest.approx([1 + number / 100 for number in rounds])
+    assert draft_over_target(run_of(SPECULATIVE)[0], profile) == []
+
+
+def test_how_much_paces_differ_is_that_of_rounds_and_no_stall() -> None:
+    random = np.random.default_rng(1)
+    run, profile = run_of(MIRROR)
+    drawn = random.lognormal(0, 0.08, (40, 100))
+    runs = [changed(run, own.__getitem__) for own in drawn]
+    steady = with_pace_spread(profile, [run] * 40, THREADS)
+    assert [lane.pace_spread for lane in steady.lanes] == pytest.approx([0, 0], abs=1e-6)
+    found = with_pace_spread(profile, runs, THREADS)
+    first, second = (lane.pace_spread for lane in found.lanes)
+    assert first == second, "lanes of as many threads share it"
+    assert second == pytest.approx(0.08, rel=0.15)
+    stalled = [*runs, changed(run, lambda number: 50.0 if number == 2 else 1.0)]
+    assert with_pace_spread(profile, stalled, THREADS).lane("cpu1").pace_spread == pytest.approx(second, rel=0.1)
+    apart = with_pace_spread(profile, runs, {"cpu0": 1, "cpu1": 2})
+    assert [lane.pace_spread for lane in apart.lanes] == [0, second]
+
+
+def test_a_slow_run_is_no_slow_round() -> None:
+    run, profile = run_of(MIRROR)
+    runs = [changed(run, lambda _, factor=factor: factor) for factor in (0.8, 1.0, 1.5)]
+    assert [lane.pace_spread for lane in with_pace_spread(profile, runs, THREADS).lanes] == pytest.approx(
+        [0, 0], abs=1e-6
+    )

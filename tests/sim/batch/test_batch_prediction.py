@@ -105,7 +105,7 @@ def test_a_batch_of_one_is_a_sequence(schedule: Schedule, profile: Profile, reco
 
 
 @pytest.mark.parametrize("source", ["exit", "draft", "hybrid"])
-@given(profiles(contended=False), st.floats(0, 1), st.integers(1, 4), st.booleans(), st.integers(0, 2))
+@given(profiles(contended=False, paced=False), st.floats(0, 1), st.integers(1, 4), st.booleans(), st.integers(0, 2))
 @settings(max_examples=60, deadline=None)
 def test_so_it_is_with_branches_that_are_always_hit(
     source: str, profile: Profile, rate: float, width: int, of_exit: bool, num_streams: int

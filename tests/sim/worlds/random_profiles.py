@@ -13,7 +13,7 @@ from tests.sim.worlds.machines import EXIT_LAYERS, lane, machine
 
 
 @st.composite
-def profiles(draw: st.DrawFn, *, contended: bool | None = None) -> Profile:
+def profiles(draw: st.DrawFn, *, contended: bool | None = None, paced: bool = True) -> Profile:
     """Random tables over rows and contexts. Whole seconds make both lanes reach boundaries at the same time."""
     random = np.random.default_rng(draw(st.integers(0, 2**20)))
     whole_seconds = draw(st.booleans())
@@ -52,6 +52,7 @@ def profiles(draw: st.DrawFn, *, contended: bool | None = None) -> Profile:
             head_wake_s={"head": random.choice([0.0, seconds(draft_share)])},
             branch_wake_s=random.choice([0.0, seconds(draft_share)]),
             branch_error=random.uniform(0, 0.1),
+            pace_spread=random.choice([0.0, random.uniform(0, 0.3)]) if paced else 0.0,
             **{name: random.choice([0.0, seconds(draft_share)]) for name in ("resize_s", "start_wake_s", "turn_s")},
             features_s={name: random.choice([0.0, seconds(0.5)]) for name in ("d", "head", "other", "streams")},
             features_error={"d": random.uniform(0, 0.1), "head": random.uniform(0, 0.1)},
