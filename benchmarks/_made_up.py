@@ -8,7 +8,7 @@ import numpy as np
 
 from decoding.record import AcceptanceRecord, PromptRecord
 from decoding.schedule import Schedule
-from hwprofiles.device_group import DeviceGroup
+from hwprofiles.lane_profile import DeviceGroup
 from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
 
 NUM_PROMPTS, NUM_TOKENS, MAX_WINDOW, VOCABULARY = 40, 128, 8, 64

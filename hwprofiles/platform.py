@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Final, Self
 
 import networkx as nx
 from pydantic import Field, model_validator
@@ -37,6 +37,9 @@ from decoding.yaml_file import load_yaml
 from hwprofiles.placed import MemoryPool, Name, PlacedDevice, PlacedLink
 from hwprofiles.quantity import Quantity, with_quantities
 from hwprofiles.sheets import Priced, device_sheet, shipped_file, shipped_names
+
+SECOND_STREAM: Final = "#2"
+"""After a device's name: the lane is a second stream of work on it, next to another lane's."""
 
 
 class Platform(Priced):
@@ -104,13 +107,14 @@ class Platform(Priced):
         return self.devices[name]
 
     def members(self, name: str) -> tuple[str, ...]:
-        """The devices of a group; of a device, itself.
+        """The devices of a group; of a device, or of a second stream on it, the device.
 
         Raises:
             ProfileError: neither a group nor a device is called so.
         """
         if name in self.groups:
             return self.groups[name]
+        name = name.removesuffix(SECOND_STREAM)
         self.device(name)
         return (name,)
 

@@ -20,7 +20,7 @@ from sim.acceptance.acceptance_model import Acceptance
 from sim.acceptance.replay import as_acceptance
 from sim.arrays.array_lanes import Decided, time_rounds
 from sim.cost.cost_model import LaneCost
-from sim.cost.durations import DurationTables
+from sim.cost.duration_tables import DurationTables
 from sim.prediction import Prediction, summarise
 
 

@@ -15,7 +15,7 @@ from hwprofiles.profile import Profile
 from sim.acceptance.acceptance_model import Acceptance
 from sim.acceptance.replay import as_acceptance
 from sim.cost.cost_model import LaneCost
-from sim.cost.durations import DurationTables
+from sim.cost.duration_tables import DurationTables
 from sim.events.event_lanes import SimulatedLanes
 from sim.events.simulated_sequence import RoundCosts, SimulatedSequence
 

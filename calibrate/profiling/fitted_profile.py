@@ -14,6 +14,7 @@ from calibrate.fitting.checks import Check, CheckErrors, check_errors, check_of,
 from calibrate.fitting.fit import WorkLevels, levelled
 from calibrate.fitting.levels import Level, Prior, grouped_levels, shared_levels
 from calibrate.fitting.links import link_of
+from calibrate.fitting.plausible_times import require_times
 from calibrate.fitting.ratios import Estimate, Ratio, estimate, mean_pace, trimmed_mean
 from calibrate.fitting.table_errors import with_check_errors, with_head_level, with_step_errors
 from calibrate.profiling.decodings import compare, gaps_s, level
@@ -27,10 +28,8 @@ from calibrate.profiling.extra_seconds import (
     with_turns,
 )
 from calibrate.profiling.lane_pairs import contention_of
-from calibrate.profiling.model_sizes import PartBytes
 from calibrate.profiling.samples import Cell, Run, Samples
 from calibrate.profiling.task import CalibrationTask
-from decoding.errors import ProfileError
 from decoding.schedule import Schedule
 from decoding.trace import Work
 from hwprofiles.host import describe_host
@@ -123,7 +122,7 @@ class _Fit:
             profile = with_features(profile, runs, self._task.drafter)
         profile = with_pace_spread(profile, self._samples.runs, self._threads)
         profile = self._with_heads_at_level(profile)
-        _require_times(profile)
+        require_times(profile)
         return self._with_errors(profile, levels, left_out)
 
     def _in_a_loop(self, left_out: list[str]) -> Profile:
@@ -136,7 +135,7 @@ class _Fit:
             drafter=task.drafter,
             dtype=task.sizes.dtype,
             num_layers=task.sizes.config.num_layers,
-            lanes=tuple(_with_traffic(self._lane(lane.name, left_out), traffic) for lane in task.lanes),
+            lanes=tuple(traffic.told_of(self._lane(lane.name, left_out)) for lane in task.lanes),
             links=tuple(
                 link_of(pair, self._samples.messages_s[pair[1]], task.sizes.feature_width, task.source)
                 for pair in task.pairs
@@ -302,34 +301,3 @@ def _by_lane(ratios: Mapping[Cell, list[Ratio]]) -> dict[tuple[str, str | None],
     for cell, own in ratios.items():
         found[cell.lane, cell.drafter][cell.measurement] = own
     return found
-
-
-def _with_traffic(lane: LaneProfile, traffic: PartBytes) -> LaneProfile:
-    def reading(table: LatencyTable | None, num_bytes: float) -> LatencyTable | None:
-        return None if table is None else table.model_copy(update={"bytes_per_call": num_bytes})
-
-    return lane.model_copy(
-        update={
-            "layer": reading(lane.layer, traffic.layer),
-            "lm_head": reading(lane.lm_head, traffic.lm_head),
-            "exit": {layer: reading(table, traffic.exit) for layer, table in lane.exit.items()},
-            "draft_step": reading(lane.draft_step, traffic.draft_step),
-            "draft_step_features": reading(lane.draft_step_features, traffic.draft_step),
-            "draft_start": reading(lane.draft_start, traffic.draft_step),
-        }
-    )
-
-
-def _require_times(profile: Profile) -> None:
-    """Raise `ProfileError` for a part that costs nothing: it was noise that was timed."""
-    for lane in profile.lanes:
-        parts = {"layer": lane.layer, "lm_head": lane.lm_head, "draft_step": lane.draft_step}
-        parts |= {"draft_step_features": lane.draft_step_features, "draft_start": lane.draft_start}
-        parts |= {f"step of {k}": v for k, v in lane.heads.items()}
-        for name, table in parts.items():
-            if table is not None and min(map(min, table.seconds)) <= 0:
-                msg = (
-                    f"lane {lane.name!r}: {name} came out as costing nothing, so it was noise that was timed; "
-                    "calibrate again, with more time or while nothing else runs"
-                )
-                raise ProfileError(msg)

@@ -9,6 +9,7 @@ from typing import Final, Self, TypeVar
 from pydantic import ValidationError
 
 from decoding.errors import ModelFormatError
+from hwprofiles.profile import LaneProfile, LatencyTable
 from runtime.drafters.language_model.folder import DrafterFolderConfig
 from runtime.drafters.registry import CAUSAL_LM_KIND, kind_of
 from runtime.models.config import ModelConfig
@@ -32,6 +33,23 @@ class PartBytes:
     lm_head: float
     exit: float
     draft_step: float
+
+    def told_of(self, lane: LaneProfile) -> LaneProfile:
+        """The lane with this traffic in its tables."""
+
+        def reading(table: LatencyTable | None, num_bytes: float) -> LatencyTable | None:
+            return None if table is None else table.model_copy(update={"bytes_per_call": num_bytes})
+
+        return lane.model_copy(
+            update={
+                "layer": reading(lane.layer, self.layer),
+                "lm_head": reading(lane.lm_head, self.lm_head),
+                "exit": {layer: reading(table, self.exit) for layer, table in lane.exit.items()},
+                "draft_step": reading(lane.draft_step, self.draft_step),
+                "draft_step_features": reading(lane.draft_step_features, self.draft_step),
+                "draft_start": reading(lane.draft_start, self.draft_step),
+            }
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,6 +8,7 @@ from math import log
 from typing import Final
 
 from hwprofiles.model_shape import WeightFormat
+from hwprofiles.platform import SECOND_STREAM
 from planner.claim import in_words
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.platform_plan import PlannedSchedule, PlatformPlan
@@ -23,7 +24,7 @@ from planner.wording import (
     schedule_names,
     tokens_per_second,
 )
-from sim.cost.assumption import Status
+from sim.derived.assumption import Status
 
 _MOST_SHAKY: Final = 5
 _KNOWN: Final[Mapping[Status, str]] = {
@@ -218,6 +219,8 @@ def _places(plan: PlatformPlan, pair: LanePair) -> str:
 
 
 def _device(plan: PlatformPlan, lane: str) -> str:
+    if lane.endswith(SECOND_STREAM):
+        return f"{lane} (a second stream of the same device)"
     members = plan.question.platform.members(lane)
     name = plan.question.platform.device(members[0]).name
     return f"{lane} ({name})" if len(members) == 1 else f"{lane} ({len(members)} of {name})"

@@ -18,7 +18,7 @@ from planner.platform_plan.memory_fit import needs_of
 from planner.platform_plan.platform_plan import PlannedSchedule, PlatformPlan
 from planner.wording import counted, listing, schedule_name
 from sim.batch.batch_prediction import BatchPrediction, predict_batch, switch_off_at
-from sim.cost.derived_profile import Demand, lane_cost
+from sim.derived.derived_profile import Demand, lane_cost
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 

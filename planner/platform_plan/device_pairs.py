@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from decoding.errors import ProfileError
-from hwprofiles.platform import Platform
-from sim.cost.derived_profile import speed_on
+from hwprofiles.platform import SECOND_STREAM, Platform
+from sim.derived.derived_profile import speed_on
 
 
 class LanePair(NamedTuple):
@@ -37,7 +37,7 @@ def lane_pairs(platform: Platform, lanes: Sequence[str]) -> list[LanePair]:
 
     Two devices are the same place for a target if all their numbers are. Of a kind of device a target's draft has the
     nearest one that shares its memory and the nearest one that does not. A group's draft may also run on one of its
-    devices, in turn with the target.
+    devices, in turn with the target, and a device's on a second stream of it, where its sheet says what that costs.
     """
     kinds: dict[object, str] = {}
     for lane in lanes:
@@ -47,6 +47,7 @@ def lane_pairs(platform: Platform, lanes: Sequence[str]) -> list[LanePair]:
     pairs += [
         LanePair(target, platform.members(target)[0], in_turn=True) for target in targets if target in platform.groups
     ]
+    pairs += [LanePair(target, f"{target}{SECOND_STREAM}") for target in targets if _has_streams(platform, target)]
     for target in targets:
         others = [lane for lane in lanes if not set(platform.members(target)) & set(platform.members(lane))]
         nearest: dict[object, str] = {}
@@ -79,6 +80,10 @@ def _kind(platform: Platform, lane: str) -> tuple[str, ...]:
         platform.device(member).model_dump_json() + platform.pool_of(member)[1].model_dump_json(exclude={"devices"})
         for member in platform.members(lane)
     )
+
+
+def _has_streams(platform: Platform, lane: str) -> bool:
+    return lane in platform.devices and platform.device(lane).two_streams_slowdown is not None
 
 
 def _distance_s(platform: Platform, one: str, other: str) -> float:

@@ -27,10 +27,10 @@ from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
 from sim.batch.batch_prediction import predict_batch
 from sim.cost.cost_model import Part
-from sim.cost.derived_contention import POOL_EFFICIENCY
-from sim.cost.derived_profile import Demand, derived_profile, lane_cost
 from sim.cost.fair_shares import stretches
-from sim.cost.roofline import RooflineCost, StoredModel
+from sim.derived.derived_contention import POOL_EFFICIENCY
+from sim.derived.derived_profile import Demand, derived_profile, lane_cost
+from sim.derived.roofline import RooflineCost, StoredModel
 from sim.evaluator import evaluate
 
 Unit = Literal["tokens/s", "times", "share"]

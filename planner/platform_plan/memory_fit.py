@@ -10,8 +10,8 @@ from hwprofiles.platform import Platform
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import most_branch_tokens
-from sim.cost.assumption import Assumption
-from sim.cost.roofline import StoredModel
+from sim.derived.assumption import Assumption
+from sim.derived.roofline import StoredModel
 
 USABLE: Final = Assumption.of(
     "memory.usable_share",

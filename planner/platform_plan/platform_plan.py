@@ -24,9 +24,9 @@ from planner.platform_plan.running_cost import energy_j_per_token, usd_per_milli
 from planner.platform_plan.schedules import schedules_on
 from planner.search.comparison import comparer
 from planner.wording import counted, factor
-from sim.cost.assumption import Assumption
-from sim.cost.derived_profile import Demand, derived_profile
-from sim.cost.roofline import growth_error
+from sim.derived.assumption import Assumption
+from sim.derived.derived_profile import Demand, derived_profile
+from sim.derived.roofline import growth_error
 from sim.error_shares import interval
 from sim.evaluator import Evaluator
 from sim.prediction import Prediction

@@ -21,8 +21,8 @@ from planner.platform_plan.four_arms import STREAM_RATES
 from planner.what_if.mixed_record import token_acceptance, with_acceptance
 from sim.acceptance.assumed import AssumedAcceptance
 from sim.acceptance.rates import TaskRates, Texts
-from sim.cost.assumption import Assumption
-from sim.cost.roofline import StoredModel
+from sim.derived.assumption import Assumption
+from sim.derived.roofline import StoredModel
 
 TEXTS_PER_TASK: Final = 4
 GIVEN: Final = "given by the user"

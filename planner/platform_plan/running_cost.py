@@ -18,7 +18,8 @@ def energy_j_per_token(platform: Platform, pair: LanePair, prediction: Predictio
     draft_s = prediction.hidden_draft_s + prediction.exposed_draft_s
     busy: dict[str, float] = dict.fromkeys(platform.members(pair.target), target_s)
     for member in platform.members(pair.draft):
-        busy[member] = busy.get(member, 0.0) + draft_s
+        # what one device does for both at once is power of one device
+        busy[member] = busy[member] + prediction.exposed_draft_s if member in busy else draft_s
     joules, packages = 0.0, dict[str, tuple[float, float]]()
     for member, busy_s in busy.items():
         sheet = platform.device(member)

@@ -24,7 +24,7 @@ from planner.reproduce.setup import PROMPT_TOKENS, ROUNDS, WINDOW, Setup
 from sim.acceptance.acceptance_model import Acceptance, DrawnAcceptance
 from sim.arrays.array_lanes import Decided, time_rounds
 from sim.cost.cost_model import Floats
-from sim.cost.durations import DurationTables
+from sim.cost.duration_tables import DurationTables
 
 _HALVINGS: Final = 50
 NUM_TOKENS: Final = (ROUNDS + 1) * (WINDOW + 1)

@@ -14,8 +14,8 @@ from decoding.schedule import Schedule
 from hwprofiles.profile import LaneProfile, Profile
 from planner.reproduce.machine import Constants, Machine
 from planner.reproduce.streaming_draft import NUM_STREAMS, rows_with_streams, with_streams
-from sim.cost.derived_profile import Demand, derived_profile, lane_cost
-from sim.cost.roofline import StoredModel
+from sim.derived.derived_profile import Demand, derived_profile, lane_cost
+from sim.derived.roofline import StoredModel
 
 WINDOW: Final = 7
 EXIT_TOP_K: Final = 8

@@ -28,7 +28,7 @@ from sim.batch.mirror_batch import mirror_seconds
 from sim.batch.sequences import BatchRounds, batch_rounds
 from sim.batch.window_steps import Drafting, rollout_seconds
 from sim.cost.cost_model import Floats, Ints, LaneCost
-from sim.cost.durations import DurationTables
+from sim.cost.duration_tables import DurationTables
 from sim.cost.round_plan import RoundPlan
 
 MAX_BATCH = 64
@@ -87,7 +87,7 @@ def predict_batch(
     passes = Passes(pass_of, rounds.context, num_passes)
     plan = RoundPlan.of(schedule, replay.shape(schedule), profile.num_layers)
     lane = tables.profile.lane(plan.draft_lane)
-    more_s = lane.branch_wake_s, lane.start_wake_s, tables.finish_more_s(plan), tables.resize_s(plan)
+    more_s = lane.branch_wake_s, lane.start_wake_s, tables.prices.finish_more_s(plan), tables.prices.resize_s(plan)
     drafting = Drafting(plan, tables.cost(plan.draft_lane), replay.guessing(schedule), *more_s)
     if schedule.traits.overlaps:
         seconds = mirror_seconds(schedule, tables, drafting, replay, rounds, passes)
@@ -181,8 +181,8 @@ def _seconds_in_turn(
     target, cost = profile.lane(plan.target_lane), tables.cost(plan.target_lane)
     rows = rounds.num_drafted + 1
     seconds = passes.seconds(cost, plan.segments[-1].calls, rows)
-    seconds += target.dispatch_s + tables.round_overhead_s(schedule)
-    seconds += tables.pass_more_s(schedule)
+    seconds += target.dispatch_s + tables.prices.round_overhead_s(schedule)
+    seconds += tables.prices.pass_more_s(schedule)
     if plan.streams:
         return seconds + passes.seconds(cost, {plan.streams: 1}, rows)
     if plan.step is None:

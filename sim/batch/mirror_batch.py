@@ -26,7 +26,7 @@ from sim.batch.window_steps import Drafting, rollout_seconds
 from sim.cost.contention import PairContention, Slowdown
 from sim.cost.cost_model import Floats, Ints
 from sim.cost.crossings import Messages, Way, crossing_s
-from sim.cost.durations import DurationTables
+from sim.cost.duration_tables import DurationTables
 from sim.ticks import in_ticks, one_in_ticks
 
 
@@ -47,11 +47,11 @@ def mirror_seconds(
     branches = BranchSteps.of(schedule, drafting, acceptance, rounds, passes)
     slow = _slowdown(tables, branches, np.sum(alone_s, axis=0))
     segments_s = [in_ticks(slow.target * seconds) for seconds in alone_s]
-    segments_s[0] = segments_s[0] + one_in_ticks(tables.pass_more_s(schedule))
+    segments_s[0] = segments_s[0] + one_in_ticks(tables.prices.pass_more_s(schedule))
     to_read = _unread(schedule, rounds)
     read_s = drafting.step_s(passes, to_read, np.zeros_like(to_read))
     ready_s = half_d + in_ticks(slow.draft * np.where(read_s > 0, read_s + drafting.branch_wake_s, 0.0))
-    commit_s = 2 * half_t + np.sum(segments_s, axis=0) + one_in_ticks(tables.round_overhead_s(schedule))
+    commit_s = 2 * half_t + np.sum(segments_s, axis=0) + one_in_ticks(tables.prices.round_overhead_s(schedule))
     told_bytes = passes.sums(np.where(rounds.is_last, 0.0, np.array(messages.verdict_bytes)[rounds.num_accepted]))
     arrival_s, told_s = None, commit_s + crossing_s(messages.to_draft, told_bytes)
     if schedule.uses_exit:

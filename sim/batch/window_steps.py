@@ -19,7 +19,7 @@ from sim.batch.batch_cost import Passes
 from sim.batch.sequences import BatchRounds
 from sim.cost.cost_model import Floats, Ints, LaneCost
 from sim.cost.crossings import Messages, crossing_s
-from sim.cost.durations import DurationTables
+from sim.cost.duration_tables import DurationTables
 from sim.cost.round_plan import DRAFT_STEP, DRAFT_STREAMS, RoundPlan
 
 
@@ -90,7 +90,7 @@ def rollout_seconds(
     before = np.roll(rounds.num_accepted, 1)
     unread = np.where(is_later, np.array(drafting.plan.unread)[before], 0)
     windows = drafting.windows(unread, rounds.sequence, rounds.position)
-    seconds = windows.seconds(drafting, passes, np.zeros_like(unread)) + tables.waking_s(drafting.plan)
+    seconds = windows.seconds(drafting, passes, np.zeros_like(unread)) + tables.prices.waking_s(drafting.plan)
     verdict_bytes = np.where(is_later, np.array(messages.verdict_bytes)[before], 0.0)
     crosses = passes.sums(is_later) > 0
     seconds = seconds + np.where(crosses, crossing_s(messages.to_draft, passes.sums(verdict_bytes)), 0.0)

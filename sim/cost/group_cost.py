@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import NamedTuple
 
-from hwprofiles.device_group import DeviceGroup
+from hwprofiles.lane_profile import DeviceGroup
 from hwprofiles.profile import LaneProfile
 from sim.cost.collectives import Algorithm, all_gather_s, all_reduce_s
 from sim.cost.cost_model import Floats, LaneCost, MeasuredCost, Part, PartFacts

@@ -12,16 +12,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from statistics import NormalDist, pstdev
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
 from sim.cost.contention import Slowdown
 from sim.cost.cost_model import Floats, Ints
+from sim.cost.durations import Durations
 from sim.ticks import work_in_ticks
-
-if TYPE_CHECKING:
-    from sim.cost.durations import Durations
 
 NUM_PACES: Final = 5
 _DEVIATIONS: Final = tuple(NormalDist().inv_cdf((number + 0.5) / NUM_PACES) for number in (2, 0, 4, 1, 3))

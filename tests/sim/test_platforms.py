@@ -18,8 +18,8 @@ from hwprofiles.platform import Platform, load_platform
 from hwprofiles.sheets import shipped_names
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
-from sim.cost.derived_profile import Demand, derived_profile, speed_on
-from sim.cost.roofline import StoredModel
+from sim.derived.derived_profile import Demand, derived_profile, speed_on
+from sim.derived.roofline import StoredModel
 from sim.evaluator import Evaluator
 from sim.world import simulate
 

@@ -14,7 +14,7 @@ from planner.platform_plan.page import render_page
 from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.question import assumed_question
 from sim.acceptance.assumed import Bernoulli
-from sim.cost.roofline import StoredModel
+from sim.derived.roofline import StoredModel
 
 
 def planned(given=None, changes=None):

@@ -28,11 +28,22 @@ def test_of_many_equal_drafts_the_nearest_on_the_same_memory_and_the_nearest_els
     assert len(drafts) < 10
 
 
-def test_no_pair_shares_a_device_unless_it_takes_turns():
+def test_a_second_stream_is_a_place_for_the_draft_where_the_sheet_says_what_it_costs():
+    assert LanePair("gpu0", "gpu0#2") in pairs_of("h100x2")
+    known = load_platform("lunar-lake")
+    assert [pair for pair in pairs_of("lunar-lake") if pair.draft.endswith("#2")] == [LanePair("gpu", "gpu#2")]
+    data = known.model_dump()
+    data["devices"]["gpu"]["two_streams_slowdown"] = None
+    silent = Platform.model_validate(data)
+    assert not [pair for pair in lane_pairs(silent, usable_lanes(silent)[0]) if pair.draft.endswith("#2")]
+    assert known.members("gpu#2") == ("gpu",)
+
+
+def test_no_pair_shares_a_device_unless_it_takes_turns_or_is_two_streams():
     platform = load_platform("m2-ultra-x8")
     for pair in pairs_of("m2-ultra-x8"):
         shared = set(platform.members(pair.target)) & set(platform.members(pair.draft))
-        assert bool(shared) == pair.in_turn
+        assert bool(shared) == (pair.in_turn or pair.draft == f"{pair.target}#2")
 
 
 def test_a_device_of_which_too_little_is_known_is_left_out_and_named():

@@ -4,7 +4,7 @@ from hwprofiles.model_shape import model_shape
 from hwprofiles.platform import load_platform
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import USABLE, memory_needs
-from sim.cost.roofline import StoredModel
+from sim.derived.roofline import StoredModel
 
 TARGET, DRAFT = model_shape("qwen3-14b"), model_shape("qwen3-0.6b")
 

@@ -14,7 +14,7 @@ from planner.platform_plan.platform_plan import TOO_SLOW, plan_platform
 from planner.platform_plan.question import assumed_question
 from planner.platform_plan.schedules import schedules_on
 from sim.acceptance.assumed import Bernoulli, PositionRates
-from sim.cost.roofline import StoredModel
+from sim.derived.roofline import StoredModel
 from sim.evaluator import predict
 
 

@@ -9,7 +9,7 @@ from planner.reproduce.machine import Machine
 from planner.reproduce.published_table import PublishedTable, load_table
 from planner.reproduce.reproduction import Reproduction
 from planner.reproduce.setup import Setup
-from sim.cost.roofline import StoredModel
+from sim.derived.roofline import StoredModel
 
 
 @pytest.fixture(scope="session")

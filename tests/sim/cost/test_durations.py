@@ -9,7 +9,8 @@ from decoding.errors import ConfigError, OutOfRangeError, ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.profile import LatencyTable, LinkProfile, Profile
 from sim.cost.cost_model import ConstantCost
-from sim.cost.durations import Durations, DurationTables
+from sim.cost.duration_tables import DurationTables
+from sim.cost.durations import Durations
 from sim.cost.round_plan import RoundShape, step_rows
 from sim.evaluator import predict
 from sim.ticks import TICK_S, in_ticks, one_in_ticks

@@ -6,7 +6,7 @@ import pytest
 
 from decoding.schedule import Schedule
 from decoding.trace import Work
-from hwprofiles.device_group import DeviceGroup
+from hwprofiles.lane_profile import DeviceGroup
 from hwprofiles.profile import Profile
 from sim.cost.collectives import all_gather_s, all_reduce_s
 from sim.cost.cost_model import Part

@@ -12,7 +12,7 @@ from decoding.schedule import Schedule
 from hwprofiles.bounds import MOST_PACE_SPREAD
 from hwprofiles.profile import Profile
 from sim.acceptance.acceptance_model import DrawnAcceptance
-from sim.cost.durations import DurationTables
+from sim.cost.duration_tables import DurationTables
 from sim.cost.paces import NUM_PACES, pace_of, paces
 from sim.cost.round_plan import RoundShape
 from sim.evaluator import predict

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.model_shape import model_shape
 from sim.cost.cost_model import Part
-from sim.cost.device_speed import KERNELS_PER_LAYER, DeviceSpeed
-from sim.cost.roofline import GROWTH_PER_ROW, RooflineCost, StoredModel, growth, growth_error
+from sim.derived.device_speed import KERNELS_PER_LAYER, DeviceSpeed
+from sim.derived.roofline import GROWTH_PER_ROW, RooflineCost, StoredModel, growth, growth_error
 
 TARGET = StoredModel(shape=model_shape("qwen3-14b"), weights="bf16")
 DRAFT = StoredModel(shape=model_shape("qwen3-0.6b"), weights="int4")

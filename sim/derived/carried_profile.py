@@ -15,7 +15,7 @@ from decoding.errors import ProfileError
 from hwprofiles.latency_table import LatencyTable
 from hwprofiles.profile import LaneProfile
 from sim.cost.cost_model import Part, PartKind
-from sim.cost.roofline import DRAFT_PARTS, ROOFLINE_ERROR, TARGET_PARTS, RooflineCost
+from sim.derived.roofline import DRAFT_PARTS, ROOFLINE_ERROR, TARGET_PARTS, RooflineCost
 
 
 def carried_lane(lane: LaneProfile, measured_on: RooflineCost, to: RooflineCost, *, name: str) -> LaneProfile:

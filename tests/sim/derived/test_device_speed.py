@@ -3,7 +3,7 @@ import pytest
 from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.quantity import Quantity
 from hwprofiles.sheets import DeviceSheet
-from sim.cost.device_speed import GUESSES, ROW_BUCKETS, device_speed
+from sim.derived.device_speed import GUESSES, ROW_BUCKETS, device_speed
 
 
 def known(value, status="datasheet", span=None):

@@ -14,10 +14,10 @@ from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
 from sim.cost.collectives import all_gather_s, all_reduce_s
 from sim.cost.cost_model import Part
-from sim.cost.derived_contention import POOL_EFFICIENCY
-from sim.cost.derived_profile import Demand, derived_profile, device_group, lane_cost, speed_on
 from sim.cost.group_cost import cost_of
-from sim.cost.roofline import StoredModel
+from sim.derived.derived_contention import POOL_EFFICIENCY
+from sim.derived.derived_profile import Demand, derived_profile, device_group, lane_cost, speed_on
+from sim.derived.roofline import StoredModel
 from sim.evaluator import predict
 from sim.world import simulate
 
@@ -126,6 +126,26 @@ def test_parallel_tracks_meet_after_every_segment_only():
 def test_a_target_on_the_npu_is_slowed_by_a_draft_on_the_gpu_by_other_shares():
     found = derived_profile(platform(), demand(["gpu0", "npu", "gpu1"])).profile
     assert found.slowdown("npu", "gpu0") != found.slowdown("gpu0", "npu")[::-1]
+
+
+def test_two_streams_cost_each_other_what_the_sheet_says_and_at_least_fair_shares_of_its_memory():
+    lanes = ("gpu0", "gpu0#2", "gpu1")
+    found = derived_profile(load_platform("h100x2"), demand(list(lanes)))
+    streams = found.profile.contention_of("gpu0", "gpu0#2")
+    assert min(streams.slowdown) >= 1.2
+    assert streams.relative_error > 0.08
+    assert "two streams" in streams.source
+    assert found.profile.lane("gpu0#2").layer.seconds == found.profile.lane("gpu0").layer.seconds
+    assert found.profile.link("gpu0", "gpu0#2").latency_s == 0
+    assert "gpu0.two_streams_slowdown" in {one.field for one in found.assumptions}
+    assert found.profile.contention_of("gpu1", "gpu0#2") is None, "they share nothing"
+
+
+def test_streams_of_a_device_that_says_nothing_of_them_are_refused():
+    data = load_platform("h100x2").model_dump()
+    data["devices"]["gpu0"]["two_streams_slowdown"] = None
+    with pytest.raises(ProfileError, match="'gpu0' gives no two_streams_slowdown"):
+        derived_profile(Platform.model_validate(data), demand(["gpu0", "gpu0#2"]))
 
 
 def test_links_are_the_platforms_own_ways():

@@ -13,16 +13,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from hwprofiles.device_group import DeviceGroup
+from hwprofiles.lane_profile import DeviceGroup
 from hwprofiles.latency_table import LatencyTable
 from hwprofiles.placed import MemoryPool
 from hwprofiles.platform import Platform
 from hwprofiles.profile import BYTES_PER_CANDIDATE, LaneProfile, LinkProfile, Profile
-from sim.cost.assumption import Assumption
 from sim.cost.cost_model import Part
-from sim.cost.derived_contention import POOL_EFFICIENCY, contentions
-from sim.cost.device_speed import DeviceSpeed, device_speed
-from sim.cost.roofline import (
+from sim.derived.assumption import Assumption
+from sim.derived.derived_contention import POOL_EFFICIENCY, are_streams, contentions, streams_slowdown
+from sim.derived.device_speed import DeviceSpeed, device_speed
+from sim.derived.roofline import (
     DRAFT_PARTS,
     GROWTH_PER_ROW,
     STREAM_LAYERS,
@@ -76,8 +76,9 @@ def derived_profile(platform: Platform, demand: Demand) -> DerivedProfile:
     """
     costs = {name: lane_cost(platform, demand, name) for name in demand.lanes}
     lanes = tuple(_lane(name, platform, cost, demand) for name, cost in costs.items())
-    pairs = [pair for pair in combinations(demand.lanes, 2) if not _overlap(platform, *pair)]
+    pairs = [pair for pair in combinations(demand.lanes, 2) if are_streams(*pair) or not _overlap(platform, *pair)]
     assumptions = [one for cost in costs.values() for one in cost.device.assumptions]
+    assumptions += [streams_slowdown(platform, *pair) for pair in pairs if are_streams(*pair)]
     pool = _one_pool(platform, demand.lanes)
     groups = {name: device_group(platform, demand, name) for name in demand.lanes}
     profile = Profile(

@@ -18,9 +18,9 @@ import numpy as np
 
 from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.model_shape import ModelShape, WeightFormat
-from sim.cost.assumption import Assumption
 from sim.cost.cost_model import Floats, Part, PartFacts, PartKind
-from sim.cost.device_speed import KERNELS_OF_HEAD, KERNELS_PER_LAYER, DeviceSpeed
+from sim.derived.assumption import Assumption
+from sim.derived.device_speed import KERNELS_OF_HEAD, KERNELS_PER_LAYER, DeviceSpeed
 
 ROOFLINE_ERROR: Final = 0.1
 """Half-width of what is left where all its numbers are right: published planners on rooflines err by 4 to 11 % on whole

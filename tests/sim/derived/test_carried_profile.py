@@ -6,10 +6,10 @@ from decoding.errors import ProfileError
 from hwprofiles.latency_table import LatencyTable
 from hwprofiles.model_shape import model_shape
 from hwprofiles.profile import LaneProfile
-from sim.cost.assumption import Assumption
-from sim.cost.carried_profile import carried_lane
-from sim.cost.device_speed import DeviceSpeed
-from sim.cost.roofline import RooflineCost, StoredModel
+from sim.derived.assumption import Assumption
+from sim.derived.carried_profile import carried_lane
+from sim.derived.device_speed import DeviceSpeed
+from sim.derived.roofline import RooflineCost, StoredModel
 
 SHEET = (Assumption.of("gpu.memory_efficiency", 0.75, "guessed", "made up"),)
 HERE = RooflineCost(

@@ -1,7 +1,7 @@
 """What a device achieves by its data sheet: peaks times efficiencies, dispatch, and the shapes it was compiled for.
 
 Every number comes with its source. Where the sheet is silent the kind of device decides, which is a guess and counts
-as one. What the speed makes of a model is `sim.cost.roofline`.
+as one. What the speed makes of a model is `sim.derived.roofline`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.quantity import Quantity
 from hwprofiles.sheets import DeviceSheet
-from sim.cost.assumption import Assumption, joint_error
+from sim.derived.assumption import Assumption, joint_error
 
 Kind = Literal["cpu", "gpu", "npu"]
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from math import hypot
 from typing import Final
 
 import numpy as np
 
-from hwprofiles.device_group import DeviceGroup
-from hwprofiles.platform import Platform
+from decoding.errors import ProfileError
+from hwprofiles.lane_profile import DeviceGroup
+from hwprofiles.platform import SECOND_STREAM, Platform
 from hwprofiles.profile import Contention
-from sim.cost.assumption import Assumption
 from sim.cost.cost_model import LaneCost, Part, PartKind
 from sim.cost.fair_shares import stretches
 from sim.cost.group_cost import GroupCost
-from sim.cost.roofline import TYPICAL_CONTEXT, RooflineCost
+from sim.derived.assumption import Assumption
+from sim.derived.roofline import TYPICAL_CONTEXT, RooflineCost
 
 POOL_EFFICIENCY: Final = Assumption.of(
     "memory_pool.efficiency",
@@ -46,7 +48,8 @@ def contentions(
         shared = sorted(set(pools[0]) & set(pools[1]))
         if not shared:
             continue
-        capacity = POOL_EFFICIENCY.value * min(platform.memory_pools[pool].bytes_per_s.value for pool in shared)
+        memories = dict(platform.pool_of(member) for member in platform.members(pair[0]))
+        capacity = POOL_EFFICIENCY.value * min(memories[pool].bytes_per_s.value for pool in shared)
         num_members = dict(zip(pair, (max(own.count(pool) for pool in shared) for own in pools), strict=True))
         for target, draft in (pair, pair[::-1]):
             wants = (
@@ -54,12 +57,41 @@ def contentions(
                 num_members[draft] * _traffic(whole[draft], "draft_step", costs[draft].device.graph_s),
             )
             slowdown = stretches([np.array([want]) for want in wants], capacity)
-            yield Contention(
+            shares = (1.0, 1.0) if is_one_pool else (float(slowdown[0][0]), float(slowdown[1][0]))
+            fair = Contention(
                 lanes=(target, draft),
-                slowdown=(1.0, 1.0) if is_one_pool else (float(slowdown[0][0]), float(slowdown[1][0])),
+                slowdown=shares,
                 relative_error=POOL_EFFICIENCY.relative_error,
                 source=f"fair shares of {' and '.join(shared)}",
             )
+            yield _of_streams(fair, streams_slowdown(platform, *pair)) if are_streams(*pair) else fair
+
+
+def are_streams(one: str, other: str) -> bool:
+    """Whether two lanes are streams of one device."""
+    return one != other and one.removesuffix(SECOND_STREAM) == other.removesuffix(SECOND_STREAM)
+
+
+def streams_slowdown(platform: Platform, one: str, other: str) -> Assumption:
+    """What the device of two streams says they cost each other; `ProfileError` if it says nothing."""
+    name = min(one, other, key=len)
+    found = platform.device(name).two_streams_slowdown
+    if found is None:
+        msg = f"device {name!r} gives no two_streams_slowdown; measure it, or give it"
+        raise ProfileError(msg)
+    return Assumption.of(f"{name}.two_streams_slowdown", found.value, found.status, found.source, span=found.span)
+
+
+def _of_streams(fair: Contention, slower: Assumption) -> Contention:
+    """Streams share a device's places for kernels too; what they read more slowly for it leaves memory to spare."""
+    target, draft = (max(share, slower.value) for share in fair.slowdown)
+    return fair.model_copy(
+        update={
+            "slowdown": (target, draft),
+            "relative_error": hypot(fair.relative_error, slower.relative_error),
+            "source": f"{fair.source}, and no less than {slower.value:g} for two streams",
+        }
+    )
 
 
 def _traffic(cost: LaneCost, kind: PartKind, dispatch_s: float = 0.0) -> float:
