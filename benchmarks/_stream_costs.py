@@ -22,10 +22,10 @@ from mirrorsd.pair_on_platform import plan_pair
 from planner.search.search import SearchResult, search
 from planner.search.space import SearchSpace
 from sim.cost.cost_model import Part
-from sim.cost.derived_profile import Demand, lane_cost
-from sim.cost.roofline import TYPICAL_CONTEXT, StoredModel
+from sim.derived.derived_profile import Demand, lane_cost
+from sim.derived.roofline import TYPICAL_CONTEXT, StoredModel
 
-MACHINE = RESULTS / "demos" / "1" / "profile.yaml"
+MACHINE = RESULTS / "demos-torch" / "1" / "profile.yaml"
 METHODS = ("speculative", "mirror")
 """That draft with a draft model."""
 _TARGET = "smollm2-135m"

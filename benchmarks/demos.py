@@ -1,14 +1,14 @@
 """How good predictions are: demos one after the other, none left out, and all that is needed to work it out again.
 
     python benchmarks/demos.py                     five demos, about half an hour
-    python benchmarks/demos.py --compiled          the same on lanes of compiled graphs
+    python benchmarks/demos.py --torch             the same on lanes of torch
     python benchmarks/demos.py --busy              the same next to a process that computes all the time
     python benchmarks/demos.py --count 0           runs none, works out the summary of those that are there
 
 Of each demo benchmarks/results/demos/NUMBER/ keeps the result, the profile with its samples, the acceptance record, and
 the traces of the real runs; `mirrorsd report` makes its page again from them. One that is there is not run again, and
 none about other weights is taken among them. A demo that fails ends the series: it is to be mended, not left out.
-Writes benchmarks/results/demos.json, or demos-compiled.json and demos-busy.json from folders of their own. Nothing else
+Writes benchmarks/results/demos.json, or demos-torch.json and demos-busy.json from folders of their own. Nothing else
 should run on the machine.
 """
 
@@ -48,7 +48,7 @@ ROOT = Path(__file__).parents[1]
 DEMO: Final = "demo.json"
 RUN: Final = "run.json"
 """What the demo cannot know of itself."""
-_COMPILED: Final = ("--device", "openvino:CPU")
+_TORCH: Final = ("--device", "cpu")
 
 Json = Mapping[str, Any]
 
@@ -56,7 +56,7 @@ Json = Mapping[str, Any]
 def main() -> None:
     """Run the demos that are missing, and write the summary."""
     options = _options()
-    name = "demos-busy" if options.busy else "demos-compiled" if options.compiled else "demos"
+    name = "demos-busy" if options.busy else "demos-torch" if options.torch else "demos"
     wanted = [RESULTS / name / str(number) for number in range(1, options.count + 1)]
     missing = [folder for folder in wanted if not folder.exists()]
     if missing:
@@ -64,7 +64,7 @@ def main() -> None:
         _require_same(numbered(RESULTS / name), weights["measured"])
     for folder in missing:
         with busy_process() if options.busy else nullcontext():
-            out, wall_s = _demo(Path("out") / name / folder.name, *(_COMPILED if options.compiled else ()))
+            out, wall_s = _demo(Path("out") / name / folder.name, *(_TORCH if options.torch else ()))
         keep(out, folder, weights | {"busy_process": options.busy, "wall_s": wall_s})
     if folders := numbered(RESULTS / name):
         content = summary(folders)
@@ -185,7 +185,7 @@ def _num_bytes(folder: Path) -> int:
 def _options() -> argparse.Namespace:
     parser = arguments(__doc__)
     parser.add_argument("--count", type=int, default=5)
-    parser.add_argument("--compiled", action="store_true", help="on lanes of compiled graphs")
+    parser.add_argument("--torch", action="store_true", help="on lanes of torch")
     parser.add_argument("--busy", action="store_true", help="run a process that computes all the time next to them")
     return parser.parse_args()
 

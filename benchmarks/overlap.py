@@ -1,7 +1,7 @@
 """Whether two lanes work at the same time, and what mirror gains from it over the synchronous method.
 
     python benchmarks/overlap.py
-    python benchmarks/overlap.py --lanes openvino:CPU@0 openvino:CPU@1 --out benchmarks/results/overlap-compiled.json
+    python benchmarks/overlap.py --lanes cpu0 cpu1 --out benchmarks/results/overlap-torch.json
 
 First both lanes are given as much work of their own as fills the same time, alone and side by side in turns:
 `overlap_efficiency` = (T_target + T_draft - T_parallel) / min(T_target, T_draft); next to it stands that of cores that
@@ -146,7 +146,7 @@ def _ratio(speculative: Trace | list[Trace], mirror: Trace | list[Trace]) -> flo
 def _options() -> argparse.Namespace:
     parser = arguments(__doc__)
     parser.add_argument("--folder", type=Path, default=Path("out/demo"), help="of a demo run on this machine")
-    parser.add_argument("--lanes", nargs=2, default=("cpu0", "cpu1"), metavar=("TARGET", "DRAFT"))
+    parser.add_argument("--lanes", nargs=2, default=("openvino:CPU@0", "openvino:CPU@1"), metavar=("TARGET", "DRAFT"))
     parser.add_argument("--out", type=Path, default=RESULT)
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=1.5)

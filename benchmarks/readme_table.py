@@ -4,7 +4,8 @@
     python benchmarks/readme_table.py --write                         puts the committed demos into README.md
 
 The first of benchmarks/results/demos/ is shown in full, with all that it says of its rounds and of the circumstances,
-and each of them in a line; then the series on compiled lanes, and the pair of benchmarks/results/large-pair.json.
+and each of them in a line; then the series on lanes of torch, the pair of benchmarks/results/large-pair.json, and
+other engines (benchmarks/results/peers.json).
 Nothing is typed by hand: a test compares README.md with the committed files.
 """
 
@@ -39,8 +40,9 @@ def committed() -> str:
         "`benchmarks/demos.py`, which keeps all that the tables are worked out from in `benchmarks/results/demos/`"
     )
     large = large_pair(read_result(RESULTS / "large-pair.json"))
-    compiled = compiled_demos(read_result(RESULTS / "demos-compiled.json"))
-    return results(shown) + all_demos(summary) + _made_from(sources) + compiled + large
+    torch = torch_demos(read_result(RESULTS / "demos-torch.json"))
+    others = other_engines(read_result(RESULTS / "peers.json"), read_result(RESULTS / "peers-break-even.json"))
+    return results(shown) + all_demos(summary) + _made_from(sources) + torch + large + others
 
 
 def results(demo: Json) -> str:
@@ -75,15 +77,15 @@ def all_demos(summary: Json) -> str:
     return "\n\n".join(paragraphs) + "\n\n"
 
 
-def compiled_demos(summary: Json) -> str:
+def torch_demos(summary: Json) -> str:
     """The same series on compiled lanes, a line for each."""
     rows = [_line(name, demo) for name, demo in summary["demos"].items()]
     rows.append(_line("all", summary["all"] | {"pays": None}))
     paragraphs = [
-        "### On compiled lanes",
-        f"`mirrorsd demo --device openvino:CPU`, {len(summary['demos'])} times in a row, none left out:",
+        "### On lanes of torch",
+        f"`mirrorsd demo --device cpu`, {len(summary['demos'])} times in a row, none left out:",
         _table(rows),
-        _made_from("`benchmarks/demos.py`, told to use compiled lanes").rstrip(),
+        _made_from("`benchmarks/demos.py`, told to use torch").rstrip(),
     ]
     return "\n" + "\n\n".join(paragraphs) + "\n"
 
@@ -104,6 +106,43 @@ def large_pair(result: Json) -> str:
         _made_from("`benchmarks/large_pair.py`").rstrip(),
     ]
     return "\n" + "\n\n".join(paragraphs) + "\n"
+
+
+def other_engines(peers: Json, break_even: Json) -> str:
+    """What others take for the same texts, and how much would have to be accepted to be as fast as the fastest."""
+    rows = [
+        {
+            "engine": f"{'ours, ' if name.startswith(('plain', 'schedule')) else ''}{name}",
+            "ms/token": "{median:.1f} ({lower_quartile:.1f} to {upper_quartile:.1f})".format(
+                **{key: 1e3 * value for key, value in one["tpot_s"].items()}
+            ),
+            "times transformers": f"{one['times_as_fast_as_transformers']['median']:.2f}",
+        }
+        for name, one in peers["contenders"].items()
+    ]
+    counts = f"{peers['num_rounds']} rounds in turns, {peers['max_new_tokens']} new tokens"
+    paragraphs = [
+        "### Next to other engines",
+        f"The embedded model on both cores, {counts} each, medians and quartiles:",
+        _table(rows),
+        _needed(break_even),
+        _made_from("`benchmarks/peers.py` and `benchmarks/peers_break_even.py`").rstrip(),
+    ]
+    return "\n" + "\n\n".join(paragraphs) + "\n"
+
+
+def _needed(break_even: Json) -> str:
+    needed, recorded, engine = break_even["needed"], break_even["recorded"], break_even["engine"]
+    times, tokens = break_even["times_our_plain"], recorded["mean_acceptance_length"]
+    wanted = f"To be as fast as {engine}, our lanes in int8 need {times:.2f}× their plain speed."
+    now = f"What was recorded gives {recorded['gain']:.2f}× at most, with {tokens:.2f} tokens a round."
+    if needed is None:
+        end = f"{break_even['gain_if_all_is_accepted']:.2f}× if everything is accepted, so no acceptance suffices."
+        return f"{wanted} Synchronous speculation by this draft gives {end} {now}"
+    return (
+        f"{wanted} Synchronous speculation by this draft gives that (predicted) where {needed['rate']:.0%} of what is "
+        f"drafted at any place is accepted, {needed['mean_acceptance_length']:.2f} tokens a round. {now}"
+    )
 
 
 def with_results(readme: str, section: str) -> str:

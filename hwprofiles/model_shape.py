@@ -1,7 +1,7 @@
 """The shape of a decoder model: how many bytes and FLOPs its parts cost, before anything of it is downloaded.
 
 Shapes are shipped as YAML next to this module, or read from any Hugging Face `config.json`. What a device makes of
-bytes and FLOPs lives in `sim.cost.roofline`; weights and tensors live in `runtime`.
+bytes and FLOPs lives in `sim.derived.roofline`; weights and tensors live in `runtime`.
 
 A model of `num_tracks` parallel tracks has that many decoders of `hidden_size` side by side, whose states meet after
 every segment only (SPD, as the Mirror-SD paper's draft); its head reads the states of all tracks.

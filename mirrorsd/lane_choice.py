@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     from hwprofiles.profile import Profile
     from mirrorsd.model_pair import Dtype, ModelPair
 
-USUAL_DEVICES: Final = ("cpu", "openvino:CPU")
-"""Lanes are those of the first of them that is there and computes with the weights: torch as it comes, or compiled
-graphs. These are faster, and come second until what is predicted for them holds as well: a draft's step there takes
-longer after one of other rows, and nothing prices that."""
+USUAL_DEVICES: Final = ("openvino:CPU", "cpu")
+"""Lanes are those of the first of them that is there and computes with the weights: compiled graphs, or torch as it
+comes."""
 
 
 def usual_device(pair: ModelPair) -> str:

@@ -12,7 +12,7 @@ from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import Platform, load_platform
 from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.question import assumed_question, recorded_question
-from sim.cost.roofline import StoredModel
+from sim.derived.roofline import StoredModel
 
 if TYPE_CHECKING:
     from planner.platform_plan.platform_plan import PlatformPlan

@@ -65,8 +65,8 @@ DtypeOption = Annotated[Dtype, typer.Option(help="Type of weights and arithmetic
 DeviceOption = Annotated[
     str | None,
     typer.Option(
-        help="What computes, by its name in `mirrorsd devices`, such as openvino:CPU, which are compiled graphs; "
-        "without it cpu, which is torch, or else what computes with such weights.",
+        help="What computes, by its name in `mirrorsd devices`, such as openvino:NPU or cpu, which is torch; without "
+        "it openvino:CPU, compiled graphs, where these know the models.",
         show_default=False,
     ),
 ]

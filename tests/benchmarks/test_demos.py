@@ -175,7 +175,7 @@ def test_demos_next_to_a_busy_process_are_kept_apart(script, tmp_path, monkeypat
     assert not (tmp_path / "results" / "demos.json").exists()
 
 
-def test_demos_on_compiled_lanes_are_kept_apart(script, tmp_path, monkeypatch) -> None:
+def test_demos_on_lanes_of_torch_are_kept_apart(script, tmp_path, monkeypatch) -> None:
     asked = []
 
     def fake_demo(out, *given):
@@ -183,10 +183,10 @@ def test_demos_on_compiled_lanes_are_kept_apart(script, tmp_path, monkeypatch) -
         return write_demo(tmp_path / out, demo(entry(1.0, 1.0))), 1.0
 
     monkeypatch.setattr(script, "_demo", fake_demo)
-    monkeypatch.setattr("sys.argv", ["demos.py", "--count", "1", "--compiled"])
+    monkeypatch.setattr("sys.argv", ["demos.py", "--count", "1", "--torch"])
     script.main()
-    assert asked == [("--device", "openvino:CPU")]
-    assert (tmp_path / "results" / "demos-compiled.json").exists()
+    assert asked == [("--device", "cpu")]
+    assert (tmp_path / "results" / "demos-torch.json").exists()
     assert not (tmp_path / "results" / "demos.json").exists()
 
 
@@ -219,7 +219,7 @@ def test_a_summary_has_the_weights_that_its_demos_had(script, older, tmp_path, m
 def test_the_committed_summaries_are_those_of_what_was_kept() -> None:
     script = load_script("demos")
     results = Path(script.__file__).parent / "results"
-    for name in ("demos", "demos-compiled", "demos-busy"):
+    for name in ("demos", "demos-torch", "demos-busy"):
         path, folders = results / f"{name}.json", script.numbered(results / name)
         assert path.exists() == bool(folders)
         if folders:

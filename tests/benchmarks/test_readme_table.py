@@ -106,16 +106,19 @@ def test_the_first_of_the_committed_demos_is_shown_in_full_and_all_in_a_line(rea
     (tmp_path / "demos" / "1").mkdir(parents=True)
     (tmp_path / "demos" / "1" / "demo.json").write_text(json.dumps(first))
     summary = {"all": figures(0.05), "demos": {"1": figures(0.05, notes=[])}}
-    for name in ("demos", "demos-compiled"):
+    for name in ("demos", "demos-torch"):
         (tmp_path / f"{name}.json").write_text(json.dumps(summary))
     (tmp_path / "large-pair.json").write_text(json.dumps(LARGE))
+    (tmp_path / "peers.json").write_text(json.dumps(PEERS))
+    (tmp_path / "peers-break-even.json").write_text(json.dumps(BREAK_EVEN))
     text = readme_table.committed()
     assert text.startswith(readme_table.results(first) + readme_table.all_demos(summary))
-    assert text.endswith(readme_table.compiled_demos(summary) + readme_table.large_pair(LARGE))
+    shown = readme_table.torch_demos(summary), readme_table.large_pair(LARGE)
+    assert text.endswith("".join(shown) + readme_table.other_engines(PEERS, BREAK_EVEN))
 
 
-def test_the_series_on_compiled_lanes_is_a_line_for_each(readme_table):
-    text = readme_table.compiled_demos({"all": figures(0.05), "demos": {"1": figures(0.04), "2": figures(0.06)}})
+def test_the_series_on_lanes_of_torch_is_a_line_for_each(readme_table):
+    text = readme_table.torch_demos({"all": figures(0.05), "demos": {"1": figures(0.04), "2": figures(0.06)}})
     assert "2 times in a row, none left out" in text
     assert [line[:7] for line in text.splitlines() if line.startswith(("| 1", "| 2", "| all"))] == [
         "| 1 | y",
@@ -151,3 +154,42 @@ def test_a_large_pair_says_first_what_is_not_real_about_it(readme_table):
     assert "big with small, bfloat16, on lanes here, there;" in lines
     assert "| mirror | 19.0 | 20.0 | -5.0% | 2.13 | 61% |" in lines
     assert "At the anchors' speed errors are 1.1% in the median and 6.5% at most." in lines
+
+
+def contender(median):
+    return {
+        "tpot_s": {"median": median, "lower_quartile": median - 1e-3, "upper_quartile": median + 1e-3},
+        "times_as_fast_as_transformers": {"median": 0.024 / median},
+    }
+
+
+PEERS = {
+    "num_rounds": 20,
+    "max_new_tokens": 32,
+    "contenders": {
+        "transformers, bfloat16": contender(0.024),
+        "llama.cpp, 4-bit": contender(0.006),
+        "plain, openvino, int8": contender(0.012),
+    },
+}
+BREAK_EVEN = {
+    "engine": "llama.cpp, 4-bit",
+    "times_our_plain": 2.0,
+    "needed": {"rate": 0.71, "gain": 2.0, "mean_acceptance_length": 2.9},
+    "gain_if_all_is_accepted": 3.1,
+    "recorded": {"gain": 1.25, "mean_acceptance_length": 1.9},
+}
+
+
+def test_other_engines_are_a_line_each_and_what_it_takes_to_reach_the_fastest_is_said(readme_table):
+    text = readme_table.other_engines(PEERS, BREAK_EVEN)
+    assert "| llama.cpp, 4-bit | 6.0 (5.0 to 7.0) | 4.00 |" in text
+    assert "| ours, plain, openvino, int8 | 12.0 (11.0 to 13.0) | 2.00 |" in text
+    assert "need 2.00× their plain speed" in text
+    assert "where 71% of what is drafted at any place is accepted, 2.90 tokens a round" in text
+    assert "gives 1.25× at most, with 1.90 tokens a round" in text
+
+
+def test_where_no_draft_suffices_that_is_said(readme_table):
+    text = readme_table.other_engines(PEERS, BREAK_EVEN | {"needed": None})
+    assert "3.10× if everything is accepted, so no acceptance suffices" in text

@@ -10,7 +10,6 @@ from calibrate.profiling.model_sizes import ModelSizes
 from decoding.errors import ConfigError
 from hwprofiles.host import lanes_of
 from hwprofiles.profile import load_profile
-from mirrorsd import lane_choice
 from mirrorsd.lane_choice import all_lane_specs, chosen_lanes, fitted_to, profile_lanes, usual_device
 from mirrorsd.model_pair import find_pair
 from runtime.drafters.language_model.folder import add_streams, load_draft
@@ -43,25 +42,14 @@ def pair(tiny_folders, head_folders):
     return find_pair(tiny_folders.target, drafter=tiny_folders.drafter, exits=tiny_folders.exits, heads=heads)
 
 
-@pytest.fixture
-def compiled_first(monkeypatch):
-    monkeypatch.setattr(lane_choice, "USUAL_DEVICES", ("openvino:CPU", "cpu"))
-
-
-def test_lanes_are_torchs_where_it_computes_with_the_weights_and_compiled_elsewhere(pair):
-    found = {form: usual_device(replace(pair, dtype=form)) for form in ("bfloat16", "float32", "int8", "int4")}
-    assert found == {"bfloat16": "cpu", "float32": "cpu", "int8": "openvino:CPU", "int4": "openvino:CPU"}
-    assert {spec.device for spec in chosen_lanes(None, None, pair)} == {"cpu"}
-
-
-@pytest.mark.usefixtures("compiled_first")
-def test_the_order_of_usual_devices_is_all_that_makes_compiled_lanes_the_usual_ones(pair, monkeypatch):
+def test_lanes_are_compiled_where_that_is_possible_and_torchs_elsewhere(pair, monkeypatch):
+    forms = ("bfloat16", "float32", "int8", "int4")
+    assert {usual_device(replace(pair, dtype=form)) for form in forms} == {"openvino:CPU"}
     assert {spec.device for spec in chosen_lanes(None, None, pair)} == {"openvino:CPU"}
     monkeypatch.setattr("runtime.backends.devices.devices", lambda: ())
     assert usual_device(pair) == "cpu"
 
 
-@pytest.mark.usefixtures("compiled_first")
 @pytest.mark.parametrize("which", ["target_folder", "drafter"])
 def test_a_pair_with_an_architecture_that_has_no_graph_is_torchs(pair, which, tmp_path):
     (tmp_path / "config.json").write_text('{"architectures": ["OPTForCausalLM"]}')

@@ -64,7 +64,7 @@ def reproduce(
     from planner.reproduce.reproduction import predict_table
     from planner.reproduce.setup import Setup
     from planner.reproduce.table_page import write_page
-    from sim.cost.roofline import StoredModel
+    from sim.derived.roofline import StoredModel
 
     if fit and constants is not None:
         raise ConfigError("--constants are taken as they are: give --no-fit with them")

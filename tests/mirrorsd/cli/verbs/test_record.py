@@ -66,7 +66,7 @@ def test_trees_of_the_heads_that_are_named_are_recorded(mirrorsd, words, prompt_
     out = tmp_path / "record.npz"
     heads = f"{head_folders['medusa']}, {head_folders['eagle']},{head_folders['streams']}"
     more = ("--prompts", prompt_file(*PROMPTS), "--out", out, "--heads", heads, "--tree", "2x4", "--tree", "3x2")
-    result = json.loads(mirrorsd(*words, *more, "--json").stdout)
+    result = json.loads(mirrorsd(*words, *more, "--device", "cpu", "--json").stdout)
     record = AcceptanceRecord.load(out)
     medusa, eagle, streams = (str(head_folders[name]) for name in ("medusa", "eagle", "streams"))
     expected = [

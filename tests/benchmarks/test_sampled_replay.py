@@ -1,0 +1,50 @@
+"""Two samples of texts are compared by mean and by spread; what a text has is counted alike in both worlds."""
+
+import numpy as np
+import pytest
+
+from decoding.messages import Verdict, Window
+from decoding.trace import Trace
+from sim.acceptance.acceptance_model import FROM_EXIT, MISS, Answers
+from tests.benchmarks.scripts import load_script
+
+
+@pytest.fixture(scope="module")
+def script():
+    return load_script("sampled_replay")
+
+
+def test_samples_of_one_distribution_differ_by_a_few_standard_errors(script) -> None:
+    random = np.random.default_rng(3)
+    found = [script.compared(*random.gamma(2.0, size=(2, 500)).tolist()) for _ in range(200)]
+    for name in ("mean_differs_by", "spread_differs_by"):
+        values = [one[name] for one in found]
+        assert abs(np.mean(values)) < 0.3
+        assert 0.7 < np.std(values) < 1.4
+
+
+def test_another_mean_and_another_spread_are_told(script) -> None:
+    random = np.random.default_rng(4)
+    one, other, wider = (random.normal(mean, spread, 1000).tolist() for mean, spread in ((2, 1), (2.3, 1), (2, 1.3)))
+    assert script.compared(one, other)["mean_differs_by"] > 4
+    assert abs(script.compared(one, other)["spread_differs_by"]) < 4
+    assert script.compared(one, wider)["spread_differs_by"] > 4
+
+
+def test_what_has_no_spread_differs_by_nothing(script) -> None:
+    found = script.compared([0.0] * 5, [0.0] * 4)
+    assert (found["mean_differs_by"], found["spread_differs_by"]) == (0, 0)
+
+
+def test_a_text_has_the_same_rounds_and_hits_in_either_world(script) -> None:
+    window = Window((1, 2))
+    decided = [(2, FROM_EXIT), (0, MISS), (1, FROM_EXIT), (2, FROM_EXIT)]
+    answers = Answers(4, 6, [(window, Verdict(accepted, 7), branch) for accepted, branch in decided])
+    trace = Trace(world="measured")
+    for index, (accepted, branch) in enumerate(decided[:3]):
+        trace.begin_round(float(index))
+        trace.end_round(index + 0.5, window, Verdict(accepted, 7), accepted + 1)
+        if index < 2:
+            trace.mark_hit(hit=branch != MISS)
+    assert script.of_answers(answers) == pytest.approx((2.0, 1 / 3))
+    assert script.of_trace(trace) == pytest.approx((2.0, 1 / 3))
