@@ -106,8 +106,10 @@ def demo_in(monkeypatch, tmp_path):
         prompts = tuple(
             Prompt(prompt_id=str(place), category="", turns=(f"question {place}",)) for place in range(NUM_PROMPTS)
         )
+        (tmp_path / "config.json").write_text("{}")
+        pair = SimpleNamespace(**vars(PAIR) | {"target_folder": tmp_path})
         settings = DemoSettings(
-            pair=PAIR, prompts=prompts, out=tmp_path, time_s=60 * minutes, max_new_tokens=NUM_TOKENS, **more
+            pair=pair, prompts=prompts, out=tmp_path, time_s=60 * minutes, max_new_tokens=NUM_TOKENS, **more
         )
         return Demo(settings, world.reports.append, clock=world.clock).run()
 

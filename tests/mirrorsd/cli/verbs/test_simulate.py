@@ -42,7 +42,7 @@ def test_figures_and_rows_are_those_of_the_recorded_texts(mirrorsd, words, recor
 
 def test_whole_requests_are_told_where_reading_prompts_was_measured_and_else_not(mirrorsd, words, tmp_path):
     demo = Path("benchmarks/results/demos/1")
-    save_schedule(Schedule(method="autoregressive", target_lane="cpu0"), tmp_path / "plain.yaml")
+    save_schedule(Schedule(method="autoregressive", target_lane="openvino:CPU@0"), tmp_path / "plain.yaml")
     asked = ("simulate", "--schedule", tmp_path / "plain.yaml", "--profile", demo / "profile.yaml")
     asked += ("--record", demo / "record.npz")
     found = json.loads(mirrorsd(*asked, "--json").stdout)
