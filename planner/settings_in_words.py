@@ -57,7 +57,7 @@ def _branches(schedule: Schedule) -> str:
 
 def _lane(profile: Profile, name: str) -> str:
     lane = profile.lane(name)
-    if not lane.cores:
-        return f"lane {name} ({lane.device})"
-    cores = f"core {lane.cores[0]}" if len(lane.cores) == 1 else f"{len(lane.cores)} cores"
-    return f"lane {name} ({lane.device}, {cores})"
+    facts = [] if name.startswith(lane.device) else [lane.device]
+    if lane.cores:
+        facts.append(f"core {lane.cores[0]}" if len(lane.cores) == 1 else f"{len(lane.cores)} cores")
+    return f"lane {name} ({', '.join(facts)})" if facts else f"lane {name}"

@@ -28,6 +28,11 @@ class LanePair(NamedTuple):
         """Whether they take turns on one lane."""
         return self.target == self.draft
 
+    @property
+    def is_two_streams(self) -> bool:
+        """Whether they work at the same time on one device."""
+        return self.draft == f"{self.target}{SECOND_STREAM}"
+
     def __str__(self) -> str:
         return f"both on {self.target}" if self.is_pooled else f"target on {self.target}, draft on {self.draft}"
 

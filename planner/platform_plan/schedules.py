@@ -23,7 +23,7 @@ def most_branch_tokens() -> int:
 def schedules_on(pair: LanePair, drafter: str, exits: Iterable[int], num_streams: int = 0) -> Iterator[Schedule]:
     """All of a placement; plain decoding belongs to those on one lane, mirror to those on two.
 
-    Of a draft with streams each drafting one is there with them too, as far as its window has room for any.
+    Taking turns on two streams of one device is taking turns on that device, and no placement of its own. Of a draft with streams each drafting one is there with them too, as far as its window has room for any.
     """
     for schedule in _without_streams(pair, drafter, exits):
         yield schedule
@@ -35,8 +35,9 @@ def _without_streams(pair: LanePair, drafter: str, exits: Iterable[int]) -> Iter
     setting = partial(Schedule, target_lane=pair.target, draft_lane=pair.draft, drafter=drafter)
     if pair.is_pooled:
         yield Schedule(method="autoregressive", target_lane=pair.target)
-    for window in WINDOWS:
-        yield setting(method="speculative", num_speculative_tokens=window)
+    if not pair.is_two_streams:
+        for window in WINDOWS:
+            yield setting(method="speculative", num_speculative_tokens=window)
     if pair.in_turn:
         return
     for window, top_k in product(WINDOWS, DRAFT_TOP_K):

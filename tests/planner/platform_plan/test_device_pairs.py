@@ -2,6 +2,7 @@ import pytest
 
 from hwprofiles.platform import Platform, load_platform
 from planner.platform_plan.device_pairs import LanePair, lane_pairs, usable_lanes
+from planner.platform_plan.schedules import schedules_on
 
 
 def pairs_of(name):
@@ -37,6 +38,12 @@ def test_a_second_stream_is_a_place_for_the_draft_where_the_sheet_says_what_it_c
     silent = Platform.model_validate(data)
     assert not [pair for pair in lane_pairs(silent, usable_lanes(silent)[0]) if pair.draft.endswith("#2")]
     assert known.members("gpu#2") == ("gpu",)
+
+
+def test_on_two_streams_lanes_work_at_once_and_nothing_takes_turns():
+    found = list(schedules_on(LanePair("gpu", "gpu#2"), "d", (20,)))
+    assert {one.method for one in found} == {"mirror"}
+    assert {one.method for one in schedules_on(LanePair("gpu", "npu"), "d", (20,))} == {"speculative", "mirror"}
 
 
 def test_no_pair_shares_a_device_unless_it_takes_turns_or_is_two_streams():

@@ -36,6 +36,14 @@ def test_a_package_draws_its_power_once_as_long_as_any_of_it_computes():
     assert energy_j_per_token(platform(package, package), SPLIT, BUSY) == pytest.approx(30 * 7 / 100)
 
 
+def test_two_streams_draw_the_power_of_one_device_while_any_of_them_computes():
+    machine = platform({"power_w": number(50.0), "idle_power_w": number(5.0)}, {})
+    assert energy_j_per_token(machine, LanePair("gpu", "gpu#2"), BUSY) == pytest.approx((50 * 7 + 5 * 3) / 100)
+    assert energy_j_per_token(machine, LanePair("gpu", "gpu", in_turn=True), BUSY) == pytest.approx(
+        (50 * 7 + 5 * 3) / 100
+    )
+
+
 def test_without_a_power_there_is_no_energy():
     assert energy_j_per_token(platform({"power_w": number(50.0)}, {}), SPLIT, BUSY) is None
 
