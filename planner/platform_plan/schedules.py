@@ -23,7 +23,8 @@ def most_branch_tokens() -> int:
 def schedules_on(pair: LanePair, drafter: str, exits: Iterable[int], num_streams: int = 0) -> Iterator[Schedule]:
     """All of a placement; plain decoding belongs to those on one lane, mirror to those on two.
 
-    Taking turns on two streams of one device is taking turns on that device, and no placement of its own. Of a draft with streams each drafting one is there with them too, as far as its window has room for any.
+    Taking turns on two streams of one device is taking turns on that device, and no placement of its own. Of a draft
+    with streams each drafting one is there with them too, as far as its window has room for any.
     """
     for schedule in _without_streams(pair, drafter, exits):
         yield schedule
