@@ -72,7 +72,7 @@ def _platforms(result: Mapping[str, Any]) -> str:
     ]
     header = ["platform", *(f"{trained}, ms per token" for trained in of), "plain steps that one costs"]
     said = (
-        "Planned for platforms (`mirrorsd plan`, from data sheets; streams are priced as a pass through all layers\n"
+        "Planned for platforms (`mirrorsd plan`, from the data sheets of then; streams are priced as a pass through all layers\n"
         "of the draft), the fastest speculation likewise. And the least that a step costs on any lane there, by the\n"
         "weights and kernels of the layers that streams do run through:"
     )

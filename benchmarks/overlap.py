@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from _common import EMBEDDED, RESULTS, arguments, formats, measured_pair, quartiles, write_result
 from _readers import readers
@@ -34,7 +34,7 @@ from hwprofiles.profile import Profile, load_profile
 from mirrorsd.compare.both_worlds import matching_prompts
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.lane_choice import profile_lanes
-from mirrorsd.model_pair import find_pair
+from mirrorsd.model_pair import Dtype, find_pair
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.text_engine import new_engine
 from planner.search.search import Candidate, search
@@ -55,7 +55,7 @@ def main() -> None:
     options = _options()
     profile = load_profile(options.folder / "profile.yaml")
     record = AcceptanceRecord.load(options.folder / "record.npz")
-    pair = find_pair(EMBEDDED, dtype="bfloat16")
+    pair = find_pair(EMBEDDED, dtype=cast("Dtype", profile.dtype))
     prompts = matching_prompts(encode(bundled_prompts(), pair.target_folder), record)
     with new_engine(pair, profile_lanes(profile)) as engine:
         overlap = _overlap(engine, *options.lanes, turns=options.turns, seconds=options.seconds)
@@ -67,7 +67,7 @@ def main() -> None:
         print(json.dumps(methods["mirror_over_speculative"], indent=2), flush=True)
     content = {
         "platform": describe_host(),
-        "dtype": "bfloat16",
+        "dtype": profile.dtype,
         "measured": measured_pair(pair),
         "formats": formats(),
         "lanes": list(options.lanes),
