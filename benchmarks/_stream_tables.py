@@ -72,9 +72,9 @@ def _platforms(result: Mapping[str, Any]) -> str:
     ]
     header = ["platform", *(f"{trained}, ms per token" for trained in of), "plain steps that one costs"]
     said = (
-        "Planned for platforms (`mirrorsd plan`, from the data sheets of then; streams are priced as a pass through all layers\n"
-        "of the draft), the fastest speculation likewise. And the least that a step costs on any lane there, by the\n"
-        "weights and kernels of the layers that streams do run through:"
+        "Planned for platforms (`mirrorsd plan`, from the data sheets of then; streams are priced as a pass\n"
+        "through all layers of the draft), the fastest speculation likewise. And the least that a step costs on\n"
+        "any lane there, by the weights and kernels of the layers that streams do run through:"
     )
     return f"{said}\n\n{markdown_table(header, rows)}"
 
