@@ -34,7 +34,7 @@ class RoundCosts:
 
     def __init__(self, durations: Durations) -> None:
         self.plan = durations.plan
-        self._first_context, self._num_paces = durations.first_context, durations.num_paces
+        self._first_context, self.num_paces = durations.first_context, durations.num_paces
         self._num_contexts = len(durations.segments_s[0]) // durations.num_paces
         self.segments_s: list[list[float]] = [segment.tolist() for segment in durations.segments_s]
         self.step_s: dict[int | str, list[float]] = {kind: step.tolist() for kind, step in durations.step_s.items()}
@@ -58,7 +58,7 @@ class RoundCosts:
 
     def place(self, context: int, prompt: int, number: int) -> int:
         """Of a round of a prompt's text, by their numbers, in a context: index in the lists."""
-        pace = pace_of(prompt, number, self._num_paces)
+        pace = pace_of(prompt, number, self.num_paces)
         return context - self._first_context + pace * self._num_contexts
 
 
@@ -135,7 +135,10 @@ class SimulatedSequence:
         self._last_branch = self._next_branch
         if sequence.unfinished:
             self._context += num_committed
-            self.place = self.costs.place(self._context, self._prompt, len(trace.rounds))
+            if self.costs.num_paces == 1:  # which is far more often, and quicker
+                self.place += num_committed
+            else:
+                self.place = self.costs.place(self._context, self._prompt, len(trace.rounds))
             self.window, self.verdict, self._next_branch = next(self._rounds)
         else:
             self.unfinished = False
