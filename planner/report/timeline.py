@@ -29,8 +29,8 @@ ABOVE_LANES: Final = 1.0
 """Height above the lanes of one world, in lanes: its name and the rounds."""
 
 BELOW_LANES: Final = 0.4
-LABELS_WIDTH_PX: Final = 104
-"""The same in all timelines, so that their time axes lie exactly above each other."""
+LABELS_WIDTH_PX: Final = 140
+"""Room for `on openvino:CPU@0`: the same in all timelines, so that their time axes lie exactly above each other."""
 
 
 class Piece(NamedTuple):
