@@ -121,7 +121,7 @@ class Backend(Protocol):
     has_open_keys: bool
     """Whether torch modules may look at a text's keys: streams do."""
     self_test_chunks: tuple[tuple[int, ...], ...]
-    """Rows of the calls that `runtime.models.self_test` compares, of every way to read the same text."""
+    """Rows of the calls that `runtime.backends.self_test` compares, of every way to read the same text."""
 
     def new_text(self) -> Text:
         """Room for a text."""

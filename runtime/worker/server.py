@@ -17,11 +17,11 @@ from decoding.errors import LaneError
 from runtime.backends.backend import Backend
 from runtime.backends.devices import EAGER
 from runtime.backends.opening import arithmetic, backend_opener, torch_threads
+from runtime.backends.self_test import is_row_invariant
 from runtime.drafters.registry import DrafterContext, load_drafter, require_streams
 from runtime.drafters.streams.folder import load_streams
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.models.decoder import Decoder
-from runtime.models.self_test import is_row_invariant
 from runtime.models.weights import load_decoder
 from runtime.parallel.group import Group
 from runtime.parallel.sharded_target import load_sharded_target

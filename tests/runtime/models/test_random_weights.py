@@ -8,10 +8,10 @@ import torch
 from decoding.errors import ModelError, ModelFormatError
 from decoding.messages import NO_WINDOW
 from runtime.backends.eager import EagerBackend
+from runtime.backends.self_test import is_row_invariant
 from runtime.models.config import ModelConfig
 from runtime.models.model_folder import resolve_model
 from runtime.models.ranking import ranked_ids
-from runtime.models.self_test import is_row_invariant
 from runtime.models.weights import load_decoder
 from runtime.storage.shape_folder import has_random_weights
 from runtime.target.target_model import TargetModel

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.backends.eager import EagerBackend
+from runtime.backends.self_test import is_row_invariant
 from runtime.models.embedded import embedded_folder, is_present
 from runtime.models.kv_cache import KVCache
 from runtime.models.row_invariance import linear
-from runtime.models.self_test import is_row_invariant
 from runtime.models.weights import load_decoder
 from tests.tiny_models import OPT, tiny_target
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from runtime.backends.eager import EagerBackend
+from runtime.backends.self_test import is_row_invariant
 from runtime.models.decoder import causal_mask
 from runtime.models.ranking import ranked_ids
-from runtime.models.self_test import is_row_invariant
 from runtime.models.weights import load_decoder
 from runtime.parallel.group import Group
 from runtime.parallel.sharded_top_k import sharded_top_k

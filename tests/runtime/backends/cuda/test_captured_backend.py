@@ -13,8 +13,8 @@ from runtime.backends.cuda import static_texts
 from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.backends.cuda.static_sizes import ROWS, SPARE, pieces, row_bucket, slot_bucket, slot_buckets, text_bucket
 from runtime.backends.eager import EagerBackend
+from runtime.backends.self_test import is_row_invariant
 from runtime.models.masks import tree_rows
-from runtime.models.self_test import is_row_invariant
 from tests.tiny_models import OPT, VOCAB_SIZE, tiny_target
 
 SHAPES = {

@@ -13,9 +13,9 @@ from runtime.backends.backend import Plan, segments_between
 from runtime.backends.eager import EagerBackend
 from runtime.backends.openvino.compiled_decoder import OpenVinoBackend
 from runtime.backends.openvino.packing import quantized, quantized_int4
+from runtime.backends.self_test import is_row_invariant
 from runtime.models.embedded import embedded_folder, is_present
 from runtime.models.masks import tree_rows
-from runtime.models.self_test import is_row_invariant
 from runtime.models.weights import load_decoder
 from tests.tiny_models import VOCAB_SIZE, tiny_target
 
