@@ -22,7 +22,7 @@ EXIT_TOP_K, DRAFT_TOP_K = 4, 2
 LEAST_BYTES: Final = 1_000_000_000
 """With less available the work ends."""
 _KEPT_BRANCHES: Final = 4
-"""Memories of branches that a graph keeps, one for each of its requests (`runtime.backends.openvino.calls`)."""
+"""Memories of branches that a graph keeps, one for each of its requests (`runtime.backends.openvino.graphs.calls`)."""
 _STATUS: Final = {"VmHWM": "most_resident_bytes", "VmRSS": "resident_bytes", "RssAnon": "own_bytes"}
 
 

@@ -30,7 +30,7 @@ from runtime.backends.eager import EagerBackend
 from runtime.models.decoder import Decoder
 from runtime.models.weights import load_decoder
 from runtime.storage.weight_folder import load_folder
-from runtime.target.early_exit import EarlyExit
+from runtime.target.early_exit import exit_of
 from runtime.target.exit_folder import ExitFolderConfig, ExitHeads, load_exits
 
 PAGE_TOP_K = "4"
@@ -91,7 +91,7 @@ def cover(target: Decoder, exits: ExitHeads, prompt: EncodedPrompt, *, max_new_t
     untrained = ExitHeads(adapters={}, kept_ids=exits.kept_ids)
     hits: Counter[Reading] = Counter()
     for state, heads in (("trained", exits), ("untrained", untrained)):
-        early_exit = EarlyExit(target, heads)
+        early_exit = exit_of(target.lm_head.weight.detach(), heads, EagerBackend(target))
         early_exit.add_prompt_tokens(prompt.ids)
         for layer in layers:
             after_prompt_ND = text.states[layer][len(prompt.ids) - 1 :]

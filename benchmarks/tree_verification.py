@@ -90,7 +90,7 @@ def measure(decoder: Decoder, repeats: int) -> dict[str, Any]:
 
 def plain_forward(decoder: Decoder) -> Callable[[], object]:
     """64 rows in text order."""
-    model = TargetModel(decoder)
+    model = TargetModel.of(decoder)
     model.prefill([0], capacity=CONTEXT + NUM_NODES + 1)
     ids = torch.randint(decoder.config.vocab_size, (1, NUM_NODES))
     positions = torch.arange(CONTEXT, CONTEXT + NUM_NODES)
@@ -111,7 +111,7 @@ def tree_verification(
     decoder: Decoder, *, num_trees: int, feature_layers: tuple[int, ...] = ()
 ) -> Callable[[], object]:
     """64 nodes and the last committed token, decided, and a path moved."""
-    model = TargetModel(decoder)
+    model = TargetModel.of(decoder)
     model.prefill([0], capacity=CONTEXT + NUM_NODES + 1, feature_layers=feature_layers)
     windows = cycle(list(_trees(decoder.config.vocab_size, num_trees)))
     path = [CONTEXT + 1 + node for node in np.linspace(1, NUM_NODES - 1, PATH_LENGTH).astype(int).tolist()]

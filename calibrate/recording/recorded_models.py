@@ -21,7 +21,8 @@ from runtime.drafters.language_model.model import DraftModel
 from runtime.drafters.medusa.drafter import MedusaDrafter
 from runtime.drafters.prompt_lookup.folder import PROMPT_LOOKUP_KIND, load_prompt_lookup
 from runtime.drafters.registry import DrafterContext, kind_of, load_drafter
-from runtime.drafters.streams.folder import STREAM_KIND, load_streams
+from runtime.drafters.streams.folder import load_streams
+from runtime.drafters.streams.stream_sizes import STREAM_KIND
 from runtime.models.decoder import Decoder
 from runtime.models.model_folder import NamedFolder
 from runtime.models.weights import load_decoder
@@ -90,7 +91,7 @@ def load_models(
 
 def _load_draft(folder: Path, context: DrafterContext, new_backend: Callable[[Decoder], Backend]) -> DraftModel:
     drafter = load_drafter(folder, context)
-    if not isinstance(drafter, Drafter):
+    if not isinstance(drafter, Drafter) or not isinstance(drafter.model, DraftModel):
         msg = f"{folder}: is not a draft model"
         raise ModelFormatError(msg)
     drafter.run_on(new_backend)

@@ -99,8 +99,8 @@ class _Reader:
     def read(self, ids: Sequence[int]) -> Tensor:
         """Hidden states after the last layer [1, T, D] of the next rows of the text."""
         count, context = len(ids), self._text.cursor
-        positions = torch.arange(context, context + count)
-        x_BTD = self._target.embedding(torch.tensor([list(ids)]))
+        positions = np.arange(context, context + count)
+        x_BTD = self._target.embedding(np.array([list(ids)]))
         done = 0
         for layer in dict.fromkeys((*self.rows, self._target.config.num_layers)):
             x_BTD = self._target.run_layers(x_BTD, done, layer, positions=positions, cache=self._text)
@@ -108,4 +108,4 @@ class _Reader:
             if layer in self.rows:
                 self.rows[layer].append(x_BTD[0])
         self._text.advance(count)
-        return x_BTD
+        return x_BTD  # type: ignore[no-any-return]

@@ -19,7 +19,7 @@ from decoding.tree_shape import Path as TreePath
 from decoding.tree_shape import cut
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.hydra.drafter import HydraDrafter
-from runtime.drafters.language_model.model import normalise_features
+from runtime.drafters.language_model.features import normalise_features
 from runtime.drafters.medusa.drafter import MedusaDrafter
 from runtime.drafters.streams.drafter import StreamTree
 from runtime.trees.static_tree import places_along

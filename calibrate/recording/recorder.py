@@ -36,10 +36,10 @@ from decoding.record_checks import FORMAT
 from decoding.recorded.prompt_record import hash_of_ids
 from runtime.backends.backend import Backend
 from runtime.backends.eager import EagerBackend
-from runtime.drafters.language_model.model import DraftModel, normalise_features
+from runtime.drafters.language_model.model import DraftModel
 from runtime.drafters.language_model.rollouts import rollouts_everywhere
 from runtime.models.decoder import Decoder
-from runtime.target.early_exit import EarlyExit
+from runtime.target.early_exit import exit_of
 from runtime.target.exit_folder import ExitHeads
 from runtime.verification.rules import GREEDY, Sampling
 
@@ -174,7 +174,7 @@ class Recorder:
             raise RecordError(msg)
         self.models, self.settings = models, settings
         self._target = models.backend or EagerBackend(models.target)
-        self._early_exit = EarlyExit(models.target, models.exits, backend=self._target)
+        self._early_exit = exit_of(models.target.lm_head.weight.detach(), models.exits, self._target)
         self._trees = [(head, tree) for head in models.heads for tree in head.trees(settings.trees)]
 
     def record(self, prompt: EncodedPrompt, number: int = 0) -> PromptRecord:
@@ -200,7 +200,7 @@ class Recorder:
         feature_rollouts, features_TE = rollouts.up_to(0), None
         if feature_layers:
             hidden_TED = torch.stack([text.states[layer] for layer in feature_layers], dim=1)
-            features_TE = normalise_features(hidden_TED, self._target.config.norm_eps)
+            features_TE = self._target.features(hidden_TED, is_raw=False)
             feature_rollouts = self._roll_out(ids, len(prompt.ids), features_TE)
         sampled = SampledText(ids, len(prompt.ids), text.probabilities, sampling)
         drafts, feature_drafts = (self._sample(sampled, features) for features in (None, features_TE))

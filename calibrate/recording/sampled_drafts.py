@@ -121,7 +121,7 @@ def _hidden(draft: DraftModel, text: SampledText, width: int, features_TE: Tenso
     def feed(first: int, stop: int, *, is_known: bool) -> Tensor:
         features = None if shifted_TE is None or not is_known else shifted_TE[first:stop]
         positions = torch.arange(first, stop)
-        return draft.step(ids[first:stop], positions=positions, cache=cache, features_TE=features).hidden_TD
+        return draft.step(ids[first:stop], positions=positions, cache=cache, features_TE=features).hidden_TD  # type: ignore[no-any-return]
 
     draft.output.add_prompt_tokens(text.ids[:start])
     for first, stop in prefill_pieces(start - 1):

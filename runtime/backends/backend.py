@@ -1,9 +1,10 @@
 """The seam between what decodes and what computes.
 
 `runtime.target.target_model` and the draft language model know texts, windows and branches, and nothing of devices. A
-back end knows segments of layers, and nothing of methods. Between the two cross hidden states of a few rows, as torch
-tensors; weights, keys and values stay where they are computed with. Prefill is a segment of many rows; rolling back is
-a text's length, and nothing is copied for it.
+back end knows segments of layers, and nothing of methods. Between the two cross hidden states of a few rows, as arrays
+of the back end's own library (`runtime.arrays`); ids, positions and masks are numpy's, on the host. Weights, keys and
+values stay where they are computed with. Prefill is a segment of many rows; rolling back is a text's length, and
+nothing is copied for it.
 
 A back end may be one of static shapes: `prepare` tells it what is to come, so that nothing is compiled while a
 sequence is decoded. Shapes: legend of `runtime.models.decoder`.
@@ -16,12 +17,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
+from runtime.arrays import Array
 from runtime.models.config import ModelConfig
+from runtime.wire.channel import Block
 
-Head = Callable[[Tensor], Tensor]
+Head = Callable[[Array], Array]
 """Logits [..., V] of normalised hidden states [..., D]."""
 
 
@@ -114,10 +117,10 @@ class Backend(Protocol):
     """A decoder on a device."""
 
     config: ModelConfig
-    dtype: torch.dtype
-    """Of hidden states."""
-    device: torch.device
-    """Where hidden states and logits are; ids, positions and masks come from the host."""
+    dtype: Any
+    """Of hidden states where they are sent, of the back end's own library."""
+    device: Any
+    """Where torch has its arrays; None for arrays of numpy."""
     has_open_keys: bool
     """Whether torch modules may look at a text's keys: streams do."""
     self_test_chunks: tuple[tuple[int, ...], ...]
@@ -132,12 +135,19 @@ class Backend(Protocol):
     def prepare(self, plan: Plan) -> None:
         """Be ready for a sequence: whatever can be compiled or allocated before it starts."""
 
-    def embedding(self, ids: Tensor) -> Tensor:
+    def embedding(self, ids: NDArray[np.int64]) -> Array:
         """Hidden states that enter the first layer, [..., D], of token ids [...]."""
 
     def run_layers(
-        self, x_BTD: Tensor, start: int, stop: int, *, positions: Tensor, mask: Tensor | None = None, cache: Any
-    ) -> Tensor:
+        self,
+        x_BTD: Array,
+        start: int,
+        stop: int,
+        *,
+        positions: NDArray[np.int64],
+        mask: NDArray[np.float32] | None = None,
+        cache: Any,
+    ) -> Array:
         """Hidden states after layer `stop`, [B, T, D].
 
         Args:
@@ -149,17 +159,32 @@ class Backend(Protocol):
             cache: a text, or what `Branches.rows` or `Branches.after_window` returned. Its cursor does not move.
         """
 
-    def normalise(self, x: Tensor) -> Tensor:
+    def normalise(self, x: Array) -> Array:
         """The final norm alone."""
 
-    def logits(self, x_BTD: Tensor) -> Tensor:
+    def logits(self, x_BTD: Array) -> Array:
         """Final norm and output head, [B, T, V]."""
 
-    def head(self, rows_VD: Tensor) -> Head | None:
+    def head(self, rows_VD: Array) -> Head | None:
         """A head of other rows than the decoder's own, as exits and drafts have; None leaves it to torch."""
 
-    def on_host(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Tensors of the device where the host can read them: one wait for all."""
+    def prompt_head(self, rows_ED: Array) -> Head | None:
+        """A head of the few rows that a prompt adds; None leaves it to torch."""
+
+    def product(self, weight_OI: Array) -> Head | None:
+        """Products with a matrix of a draft's own, in the type of arithmetic; None leaves them to torch."""
+
+    def adapter(self, weights: Any) -> Head:
+        """An exit's adapter: a module of torch, or its arrays by name, where there is no torch."""
+
+    def features(self, hidden_TED: Array, *, is_raw: bool) -> Array:
+        """Hidden states of E layers as they are sent to a draft, [T, E * D]: each at unit scale, unless `is_raw`."""
+
+    def array(self, block: Block) -> Array:
+        """Hidden states that came from another lane."""
+
+    def on_host(self, *arrays: Array) -> tuple[Array, ...]:
+        """Arrays of the device where the host can read them: one wait for all."""
 
     def wait(self) -> None:
         """Until everything asked for is done; only devices that work on their own have to be waited for."""

@@ -34,7 +34,7 @@ EAGER: Final = "cpu"
 OPENVINO: Final = "openvino:"
 CUDA: Final = "cuda:"
 COMPILED_ARCHITECTURES: Final = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-"""Those that have a graph for OpenVINO (`runtime.backends.openvino.graph`)."""
+"""Those that have a graph for OpenVINO (`runtime.backends.openvino.graphs.graph`)."""
 _RULE: Final = re.compile(r"(openvino:[A-Z]+(?:\.\d+)?|cuda:\d+)(?:[@#]\d+(?:\+\d+)*)?")
 
 
@@ -70,6 +70,11 @@ def device_of(lane: str) -> str:
             f"lane {lane!r} names no device; names are such as cpu0, openvino:CPU, openvino:CPU@0, openvino:NPU, cuda:0"
         )
     return found[1]
+
+
+def is_compiled(device: str) -> bool:
+    """Whether graphs of OpenVINO compute a device's models: such a lane needs no torch."""
+    return device.startswith(OPENVINO)
 
 
 def compiles(device: str) -> bool:

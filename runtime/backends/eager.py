@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from runtime.backends.backend import Head, Plan
 from runtime.drafters.language_model.branch_cache import BranchCache
+from runtime.drafters.language_model.features import normalise_features
 from runtime.models.decoder import Decoder, RowPlaces
 from runtime.models.kv_cache import KVCache
+from runtime.wire.blocks import to_tensor
+from runtime.wire.channel import Block
+
+
+class _Places(NamedTuple):
+    """Positions and mask of rows on the device, and what follows from them where the rows are of a text."""
+
+    positions: Tensor
+    mask: Tensor | None
+    places: RowPlaces | None
 
 
 class EagerBackend:
@@ -22,7 +34,7 @@ class EagerBackend:
         self.config, self._decoder = decoder.config, decoder
         self.dtype, self.device = decoder.embedding.weight.dtype, decoder.embedding.weight.device
         # of the rows that have passed some layers: working it out again can cost as much as a layer does
-        self._under_way: tuple[tuple[Tensor, Tensor | None, Any], RowPlaces] | None = None
+        self._under_way: tuple[tuple[Any, Any, Any], _Places] | None = None
 
     def new_text(self) -> KVCache:
         """Room for a text."""
@@ -35,28 +47,35 @@ class EagerBackend:
     def prepare(self, plan: Plan) -> None:
         """Nothing: shapes are what they are."""
 
-    def embedding(self, ids: Tensor) -> Tensor:
+    def embedding(self, ids: Any) -> Tensor:
         """Hidden states that enter the first layer."""
-        return self._decoder.embedding(ids)  # type: ignore[no-any-return]
+        return self._decoder.embedding(torch.as_tensor(ids, device=self.device))  # type: ignore[no-any-return]
 
     def run_layers(
-        self, x_BTD: Tensor, start: int, stop: int, *, positions: Tensor, mask: Tensor | None = None, cache: Any
+        self, x_BTD: Tensor, start: int, stop: int, *, positions: Any, mask: Any = None, cache: Any
     ) -> Tensor:
         """Hidden states after layer `stop`."""
-        places = None if cache is None else self._places(x_BTD, start, positions, mask, cache)
-        x_BTD = self._decoder.run_layers(x_BTD, start, stop, positions=positions, mask=mask, cache=cache, places=places)
+        places = self._places(x_BTD, start, positions, mask, cache)
+        x_BTD = self._decoder.run_layers(
+            x_BTD, start, stop, positions=places.positions, mask=places.mask, cache=cache, places=places.places
+        )
         if stop == self.config.num_layers:
             self._under_way = None  # it would keep the text's memory taken
         return x_BTD
 
-    def _places(self, x_BTD: Tensor, start: int, positions: Tensor, mask: Tensor | None, cache: Any) -> RowPlaces:
+    def _places(self, x_BTD: Tensor, start: int, positions: Any, mask: Any, cache: Any) -> _Places:
         """Where rows are: what was worked out for their first layers, if these are the rows under way."""
         known, given = self._under_way, (positions, mask, cache)
         if start and known is not None and all(one is other for one, other in zip(known[0], given, strict=True)):
             return known[1]
-        places = self._decoder.row_places(x_BTD, positions=positions, mask=mask, cache=cache)
-        self._under_way = given, places
-        return places
+        own_positions = torch.as_tensor(positions, device=self.device)
+        own_mask = None if mask is None else torch.as_tensor(mask, device=self.device).to(self.dtype)
+        places = None
+        if cache is not None:
+            places = self._decoder.row_places(x_BTD, positions=own_positions, mask=own_mask, cache=cache)
+        found = _Places(own_positions, own_mask, places)
+        self._under_way = given, found
+        return found
 
     def normalise(self, x: Tensor) -> Tensor:
         """The final norm alone."""
@@ -69,6 +88,27 @@ class EagerBackend:
     def head(self, rows_VD: Tensor) -> Head | None:  # noqa: ARG002
         """None: torch computes them where they are."""
         return None
+
+    def prompt_head(self, rows_ED: Tensor) -> Head | None:  # noqa: ARG002
+        """None: torch computes them too."""
+        return None
+
+    def product(self, weight_OI: Tensor) -> Head | None:  # noqa: ARG002
+        """None: torch computes them where they are."""
+        return None
+
+    def adapter(self, weights: Any) -> Head:
+        """The module itself."""
+        adapter: Head = weights
+        return adapter
+
+    def features(self, hidden_TED: Tensor, *, is_raw: bool) -> Tensor:
+        """Hidden states as they are sent to a draft."""
+        return hidden_TED.flatten(-2) if is_raw else normalise_features(hidden_TED, self.config.norm_eps)
+
+    def array(self, block: Block) -> Tensor:
+        """Hidden states that came from another lane."""
+        return to_tensor(block).to(self.device, self.dtype)
 
     def on_host(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """They are there."""

@@ -41,7 +41,7 @@ def backend_opener(device: str, dtype: Dtype, *, num_threads: int) -> Callable[[
         from runtime.backends.cuda.captured_backend import CudaBackend
 
         return lambda decoder: CudaBackend(decoder, device=device)
-    from runtime.backends.openvino.compiled_decoder import OpenVinoBackend  # a library that eager lanes need not load
+    from runtime.backends.openvino.torch_backend import OpenVinoBackend  # a library that eager lanes need not load
 
     own = device.removeprefix(OPENVINO)
     return lambda decoder: OpenVinoBackend(decoder, device=own, form=dtype, num_threads=num_threads)

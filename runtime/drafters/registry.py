@@ -6,23 +6,34 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Final, NamedTuple
-
-import torch
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from decoding.errors import ConfigError, ModelFormatError, shown
 from decoding.files import parse_json
 from decoding.schedule import Method
-from runtime.drafters.streams.folder import STREAM_KIND
+from runtime.drafters.streams.stream_sizes import STREAM_KIND
 from runtime.drafters.window_drafter import WindowDrafter
-from runtime.models.decoder import Decoder
-from runtime.parallel.group import Group
 from runtime.storage.weight_folder import CONFIG_FILE
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from runtime.drafters.language_model.stored_draft import StoredDraft
+    from runtime.models.decoder import Decoder
+    from runtime.parallel.group import Group
+    from runtime.storage.stored_decoder import StoredDecoder
+
+
+def _alone() -> Group:
+    from runtime.parallel.group import Group
+
+    return Group.alone()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrafterContext:
-    """What a drafter may use of its target.
+    """What a drafter of torch may use of its target.
 
     Attributes:
         target_folder: Hugging Face folder of the target.
@@ -34,7 +45,16 @@ class DrafterContext:
     target_folder: Path
     dtype: torch.dtype
     load_target: Callable[[], Decoder]
-    group: Group = field(default_factory=Group.alone)
+    group: Group = field(default_factory=_alone)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredContext:
+    """The same of a draft that graphs are made of; the target is arrays, its layers not among them."""
+
+    target_folder: Path
+    dtype: np.dtype[Any]
+    load_target: Callable[[], StoredDecoder]
 
 
 CAUSAL_LM_KIND: Final = "causal_lm"
@@ -44,10 +64,19 @@ Loader = Callable[[Path, DrafterContext], WindowDrafter]
 
 
 class Kind(NamedTuple):
-    """What loads a kind of folder, and the method that it is for; None for a draft model, which serves several."""
+    """How a kind of folder is loaded.
+
+    Attributes:
+        load: by torch.
+        method: that it is for; None for a draft model, which serves several.
+        load_stored: to be computed by graphs; None where torch computes it in any lane.
+        has_weights: whether there is anything to compute.
+    """
 
     load: Loader
     method: Method | None = None
+    load_stored: Callable[[Path, StoredContext], StoredDraft] | None = None
+    has_weights: bool = True
 
 
 def load_drafter(folder: Path, context: DrafterContext) -> WindowDrafter:
@@ -58,13 +87,22 @@ def load_drafter(folder: Path, context: DrafterContext) -> WindowDrafter:
         ModelError: the target is not the one the drafter was trained for, or has another tokenizer.
         ModelFormatError: a file is missing or damaged, or the folder is of no known kind.
     """
+    return known_kind(folder).load(folder, context)
+
+
+def known_kind(folder: Path) -> Kind:
+    """How a folder is loaded.
+
+    Raises:
+        ModelFormatError: its config cannot be read, or names no known kind.
+    """
     kind = kind_of(folder)
     if kind not in KINDS:
         path, known = folder / CONFIG_FILE, ", ".join(KINDS)
         raise ModelFormatError(
             f"{path}: speculators_model_type is {shown(kind)}, not a kind of drafter; known kinds: {known}"
         )
-    return KINDS[kind].load(folder, context)
+    return KINDS[kind]
 
 
 def require_streams(folder: Path) -> None:
@@ -80,10 +118,10 @@ def require_streams(folder: Path) -> None:
         raise ConfigError(msg)
 
 
-def _function(loader: str) -> Callable[..., WindowDrafter]:
+def _function(loader: str) -> Callable[..., Any]:
     """`module:function`, imported when a kind is asked for: a lane loads what it runs, and nothing else."""
     module, _, name = loader.partition(":")
-    function: Callable[..., WindowDrafter] = getattr(import_module(module), name)
+    function: Callable[..., Any] = getattr(import_module(module), name)
     return function
 
 
@@ -93,9 +131,24 @@ def _of_its_target(loader: str) -> Loader:
     def load(folder: Path, context: DrafterContext) -> WindowDrafter:
         target = context.load_target()
         target.config.require_rotary(str(folder))
-        return _function(loader)(folder, target, dtype=context.dtype)
+        drafter: WindowDrafter = _function(loader)(folder, target, dtype=context.dtype)
+        return drafter
 
     return load
+
+
+def _stored_with_its_target(folder: Path, context: StoredContext) -> StoredDraft:
+    from runtime.drafters.language_model.folder import load_stored_draft
+
+    target = context.load_target()
+    target.config.require_rotary(str(folder))
+    return load_stored_draft(folder, target, context.dtype)
+
+
+def _stored_of_its_own(folder: Path, context: StoredContext) -> StoredDraft:
+    from runtime.drafters.causal_lm.folder import load_stored_causal_lm
+
+    return load_stored_causal_lm(folder, context.target_folder, context.dtype)
 
 
 def _of_its_own(loader: str) -> Loader:
@@ -123,17 +176,24 @@ def _without_weights(loader: str) -> Loader:
 
 
 KINDS: Final[dict[str, Kind]] = {
-    "mirrorsd_draft": Kind(_of_its_target("runtime.drafters.language_model.folder:load_language_model")),
+    "mirrorsd_draft": Kind(
+        _of_its_target("runtime.drafters.language_model.folder:load_language_model"),
+        load_stored=_stored_with_its_target,
+    ),
     "mirrorsd_medusa": Kind(_of_its_target("runtime.drafters.medusa.folder:load_medusa"), "medusa"),
     "mirrorsd_hydra": Kind(_of_its_target("runtime.drafters.hydra.folder:load_hydra"), "hydra"),
     "mirrorsd_eagle1": Kind(_of_its_target("runtime.drafters.eagle.folder:load_eagle1"), "eagle2"),
     "mirrorsd_eagle3": Kind(_of_its_target("runtime.drafters.eagle.folder:load_eagle3"), "eagle3"),
     "mirrorsd_prompt_lookup": Kind(
-        _without_weights("runtime.drafters.prompt_lookup.folder:load_prompt_lookup"), "prompt_lookup"
+        _without_weights("runtime.drafters.prompt_lookup.folder:load_prompt_lookup"),
+        "prompt_lookup",
+        has_weights=False,
     ),
     STREAM_KIND: Kind(_refuse_streams, "speculative_streaming"),
     "mirrorsd_parallel_track": Kind(_of_the_group("runtime.drafters.parallel_track.folder:load_parallel_track")),
-    CAUSAL_LM_KIND: Kind(_of_its_own("runtime.drafters.causal_lm.folder:load_causal_lm")),
+    CAUSAL_LM_KIND: Kind(
+        _of_its_own("runtime.drafters.causal_lm.folder:load_causal_lm"), load_stored=_stored_of_its_own
+    ),
     "published_eagle3": Kind(_of_its_target("runtime.drafters.eagle.published:load_published_eagle3"), "eagle3"),
     "published_medusa": Kind(_of_its_target("runtime.drafters.medusa.published:load_published_medusa"), "medusa"),
 }

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
-
-from torch import Tensor
+from typing import Any
 
 from decoding.messages import Window
 from decoding.schedule import Method, Schedule
+from runtime.arrays import Array
 from runtime.backends.backend import Backend
-from runtime.models.decoder import Decoder
 from runtime.verification.rules import GREEDY, Sampling
+from runtime.wire.blocks import to_tensor
+from runtime.wire.channel import Block
 from runtime.wire.measurement import Measurement, Part
 
 Steps = Generator[int, None, Window]
@@ -34,13 +35,17 @@ class WindowDrafter(ABC):
     timed_parts: tuple[Part, ...] = ("head_step",)
     """Parts that `timed_step` knows."""
 
-    def run_on(self, new_backend: Callable[[Decoder], Backend]) -> bool:  # noqa: ARG002
+    def run_on(self, new_backend: Callable[[Any], Backend]) -> bool:  # noqa: ARG002
         """Have its layers computed by what is made of their decoder; whether it can. Heads are torch everywhere."""
         return False
 
     def prepare(self, schedule: Schedule, *, num_prompt: int, capacity: int) -> bool:  # noqa: ARG002
         """Be ready for a sequence of a prompt of so many tokens that may grow to `capacity`; whether it compiles."""
         return False
+
+    def array(self, block: Block) -> Array:
+        """The target's features as it reads them."""
+        return to_tensor(block)
 
     @abstractmethod
     def prefill(
@@ -50,7 +55,7 @@ class WindowDrafter(ABC):
         schedule: Schedule,
         capacity: int,
         sampling: Sampling = GREEDY,
-        features_TE: Tensor | None = None,
+        features_TE: Array | None = None,
     ) -> None:
         """Start a sequence: read all prompt tokens but the last.
 
@@ -68,7 +73,7 @@ class WindowDrafter(ABC):
         """
 
     @abstractmethod
-    def rollout(self, committed: Sequence[int] = (), features_TE: Tensor | None = None) -> Steps:
+    def rollout(self, committed: Sequence[int] = (), features_TE: Array | None = None) -> Steps:
         """Draft a window from the committed text.
 
         At temperature 0 it is a function of the committed text alone.

@@ -101,7 +101,7 @@ class Lane:
         return self._process.pid if self._process is not None else None
 
     def start(self) -> None:
-        """Start the process; it loads torch while the parent goes on.
+        """Start the process; it loads what computes on its device while the parent goes on.
 
         Raises:
             LaneTimeoutError: nobody has connected to the lane's socket.
@@ -112,7 +112,7 @@ class Lane:
             return
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-P", "-m", "runtime.worker.process", "--socket", str(theirs.fileno())]
-        command += ["--threads", str(self.spec.num_threads)]
+        command += ["--threads", str(self.spec.num_threads), "--device", self.spec.device]
         command += ["--ranks", str(self.spec.num_ranks), "--cores", *map(str, self.spec.cores)]
         paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         threads = thread_environment(self.spec.num_threads, os.environ)

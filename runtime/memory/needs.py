@@ -27,10 +27,12 @@ ITEM_BYTES: Final[Mapping[Dtype, int]] = {"bfloat16": 2, "float32": 4, "int8": 2
 """Of what is computed with: embeddings, keys and values of int8 and int4 lanes are in bfloat16."""
 _SCALE_BYTES: Final = 2
 _INT4_GROUP: Final = 64
-"""Inputs that share a scale in int4 (`runtime.backends.openvino.packing`)."""
+"""Inputs that share a scale in int4 (`runtime.backends.openvino.weights.packing`)."""
 
 PROCESS_BYTES: Final = 150_000_000
 """Of a lane's process with torch and no model: 147 MB of its own, measured with torch 2.13 on Linux."""
+COMPILED_PROCESS_BYTES: Final = 40_000_000
+"""The same of a lane that computes by graphs: 35 MB of its own, measured with OpenVINO 2026.4 on Linux."""
 _SLOTS_AT_ONCE: Final = 64
 """Slots of a cache come in multiples of `runtime.models.attention.KEYS_AT_ONCE`."""
 _NO_WEIGHTS: Final = (".scale", "t2d", "d2t", "target_probe")
@@ -75,13 +77,13 @@ class DraftSize:
         layers: shape of the layers that have keys and values.
         num_outputs: ids that it may propose.
         weights: bytes, once loaded.
-        made: bytes of weights while they are loaded, before there is a text; 0 for no more than later.
+        is_of_torch: whether torch computes it on lanes of graphs too, as it does heads.
     """
 
     layers: ModelConfig
     num_outputs: int
     weights: int
-    made: int = 0
+    is_of_torch: bool = False
 
 
 def num_parameters(config: ModelConfig) -> int:
@@ -94,12 +96,12 @@ def num_parameters(config: ModelConfig) -> int:
     return config.num_layers * layer + _table_parameters(config) + norm
 
 
-def weight_bytes(config: ModelConfig, dtype: Dtype, *, shares_random: bool = True) -> int:
+def weight_bytes(config: ModelConfig, dtype: Dtype) -> int:
     """Bytes of a decoder's parameters, and of its table of rotations in float32.
 
     Of matrices in int8 and int4 those are counted that graphs hold, next to the embedding, the head that they are made
     of, and the matrices of queries, keys and values, which are joined in memory before they are rounded. Of random
-    weights none of these takes any where they stay windows onto one block (`shares_random`, as a target's do).
+    weights none of these takes any: they stay windows onto one block.
     """
     tables = 2 * config.max_position * config.head_dim * 4
     if dtype not in ("int8", "int4"):
@@ -107,7 +109,7 @@ def weight_bytes(config: ModelConfig, dtype: Dtype, *, shares_random: bool = Tru
     joined = config.num_layers * prod(_layer_matrices(config)[0])
     others = num_parameters(config) - config.num_layers * config.num_layer_parameters
     if config.random_seed is not None:
-        joined, others = 0, others - (_table_parameters(config) if shares_random else 0)
+        joined, others = 0, others - _table_parameters(config)
     # the head costs most to round: it is int8 in both
     head = matrix_bytes(config.vocab_size, config.hidden_size, "int8")
     return _matrices_bytes(config, dtype) + head + (joined + others) * ITEM_BYTES[dtype] + tables
@@ -166,7 +168,7 @@ def memory_needed(
             weights=weight_bytes(target, dtype) + _copies_bytes(schedule.target_lane, target, dtype),
             keys_values=keys_values_bytes(target, _held_slots(schedule.target_lane, num_tokens + rows), dtype),
             working=_working_bytes(target, rows, target.vocab_size, num_tokens, dtype),
-            process=PROCESS_BYTES,
+            process=_process_bytes(schedule.target_lane, draft if schedule.is_pooled else None),
         )
     }
     if draft is None or schedule.draft_lane is None:
@@ -175,17 +177,21 @@ def memory_needed(
     if _is_compiled(schedule.draft_lane) and not _has_open_sizes(schedule.draft_lane):
         branches *= 2  # calls over some of them are filled up
     text = keys_values_bytes(draft.layers, _held_slots(schedule.draft_lane, num_tokens + 2 * rows), dtype)
-    weights = draft.weights + _copies_bytes(schedule.draft_lane, draft.layers, dtype)
     own = LaneNeed(
-        # what is made first has gone when there are branches
-        weights=max(weights, draft.made - (1 + branches) * text),
+        weights=draft.weights + _copies_bytes(schedule.draft_lane, draft.layers, dtype),
         keys_values=text,
         branches=branches * text,
         working=_working_bytes(draft.layers, max(branches, 1), draft.num_outputs, num_tokens, dtype),
-        process=0 if schedule.is_pooled else PROCESS_BYTES,
+        process=0 if schedule.is_pooled else _process_bytes(schedule.draft_lane, draft),
     )
     lane = schedule.draft_lane
     return needs | {lane: needs.get(lane, LaneNeed()) + own}
+
+
+def _process_bytes(lane: str, draft: DraftSize | None) -> int:
+    """Of a lane's process; one that computes by graphs imports torch for heads alone."""
+    needs_torch = not _is_compiled(lane) or (draft is not None and draft.is_of_torch)
+    return PROCESS_BYTES if needs_torch else COMPILED_PROCESS_BYTES
 
 
 def _held_slots(lane: str, num_slots: int) -> int:
@@ -233,10 +239,7 @@ def draft_size(folder: Path, target: ModelConfig, dtype: Dtype, *, shares_lane: 
         return _parallel_tracks(raw, target, dtype)
     if "speculators_model_type" not in raw and "architectures" in raw and "eagle3" not in str(raw).lower():
         config = ModelConfig.from_folder(folder)
-        # random ones are all made before the first is rounded
-        made = weight_bytes(config, "bfloat16") if config.random_seed is not None and dtype in ("int8", "int4") else 0
-        weights = weight_bytes(config, dtype, shares_random=False)
-        return DraftSize(layers=config, num_outputs=config.vocab_size, weights=weights, made=made)
+        return DraftSize(layers=config, num_outputs=config.vocab_size, weights=weight_bytes(config, dtype))
     return _trained(folder, raw, target, dtype, shares_lane=shares_lane)
 
 
@@ -250,7 +253,8 @@ def _parallel_tracks(raw: Mapping[str, Any], target: ModelConfig, dtype: Dtype) 
         raise ModelFormatError(f"config.json of a draft of parallel tracks is damaged ({error!r})") from error
     layers = replace(target, num_layers=depth * num_tracks, tie_embeddings=False, **sizes)
     further = (num_tracks - 1) * target.vocab_size * layers.hidden_size * ITEM_BYTES[dtype]
-    return DraftSize(layers=layers, num_outputs=target.vocab_size, weights=weight_bytes(layers, dtype) + further)
+    weights = weight_bytes(layers, dtype) + further
+    return DraftSize(layers=layers, num_outputs=target.vocab_size, weights=weights, is_of_torch=True)
 
 
 def _trained(
@@ -266,6 +270,7 @@ def _trained(
         layers=replace(target, num_layers=num_layers),
         num_outputs=num_outputs,
         weights=(stored + num_shared) * ITEM_BYTES[dtype],
+        is_of_torch=bool(stored) and raw.get("speculators_model_type") != "mirrorsd_draft",
     )
 
 

@@ -12,17 +12,23 @@ Loading weights lives in `runtime.models.weights`; keys and values live in `runt
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from runtime.arrays import as_tensor
 from runtime.models.attention import LayerKeys, Sight, WithinCall
-from runtime.models.config import Llama3Rope, ModelConfig
+from runtime.models.config import ModelConfig
+from runtime.models.rotary import rotary_tables
 from runtime.models.row_invariance import Linear
+from runtime.storage.decoder_names import LEARNED_OFFSET
 
 Rotation = tuple[Tensor, Tensor]
+
+
+"""Cosines and sines of the rows' positions."""
 
 
 class RowPlaces(NamedTuple):
@@ -30,12 +36,6 @@ class RowPlaces(NamedTuple):
 
     rotary: Rotation
     sight: Sight
-
-
-"""Cosines and sines of the rows' positions."""
-
-LEARNED_OFFSET: Final = 2
-"""OPT's row of a position: its first two rows were meant for padding."""
 
 
 class Rotary(nn.Module):
@@ -50,13 +50,9 @@ class Rotary(nn.Module):
             self.register_buffer("cos_PH", torch.empty(max_position, config.head_dim), persistent=False)
             self.register_buffer("sin_PH", torch.empty(max_position, config.head_dim), persistent=False)
             return
-        half = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
-        is_learned = config.positions == "learned"
-        frequencies = half * 0 if is_learned else _scale(config.rope_theta**-half, config.rope_scaling)
-        angles = torch.arange(max_position, dtype=torch.float64)[:, None] * frequencies
-        angles = torch.cat([angles, angles], dim=-1)
-        self.register_buffer("cos_PH", angles.cos().float(), persistent=False)
-        self.register_buffer("sin_PH", angles.sin().float(), persistent=False)
+        cos_PH, sin_PH = map(as_tensor, rotary_tables(config, max_position))
+        self.register_buffer("cos_PH", cos_PH, persistent=False)
+        self.register_buffer("sin_PH", sin_PH, persistent=False)
 
     def forward(self, positions_T: Tensor, dtype: torch.dtype) -> Rotation:
         """Cosines and sines [T, 1, H] (or [B, T, 1, H] for positions [B, T]) of the given positions."""
@@ -218,13 +214,3 @@ def causal_mask(num_rows: int, dtype: torch.dtype, *, context: int = 0) -> Tenso
     """Additive mask [T, context + T]: row t sees the context and rows 0..t."""
     full = torch.full((num_rows, context + num_rows), -math.inf, dtype=dtype)
     return full.triu_(diagonal=context + 1)
-
-
-def _scale(frequencies: Tensor, scaling: Llama3Rope | None) -> Tensor:
-    if scaling is None:
-        return frequencies
-    wavelengths = 2 * math.pi / frequencies
-    rotations = scaling.original_max_position / wavelengths
-    smooth = (rotations - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
-    smooth = smooth.clamp(0.0, 1.0)
-    return (1 - smooth) * frequencies / scaling.factor + smooth * frequencies

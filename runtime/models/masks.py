@@ -11,8 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 _PREFILL_ROWS = 512
 """Prompt rows per forward: enough to be bound by arithmetic, few enough for little memory."""
@@ -36,16 +35,16 @@ class TreeRows(NamedTuple):
         block: additive mask among the rows [T, T]: each sees itself and those on its path from the first.
     """
 
-    depths: Tensor
-    block: Tensor
+    depths: NDArray[np.int64]
+    block: NDArray[np.float32]
 
-    def mask(self, context: int) -> Tensor:
+    def mask(self, context: int) -> NDArray[np.float32]:
         """The mask [T, context + T] of these rows after a text of `context` slots."""
-        return torch.cat([self.block.new_zeros(len(self.block), context), self.block], dim=1)
+        return np.concatenate([np.zeros((len(self.block), context), np.float32), self.block], axis=1)
 
 
 @lru_cache(maxsize=64)
-def tree_rows(parents: tuple[int, ...], dtype: torch.dtype) -> TreeRows:
+def tree_rows(parents: tuple[int, ...]) -> TreeRows:
     """The rows of a tree (`Window.parents`); a static tree's are made once, a dynamic one's in every round."""
     num_rows = len(parents) + 1
     sees_TT = np.eye(num_rows, dtype=bool)
@@ -53,5 +52,4 @@ def tree_rows(parents: tuple[int, ...], dtype: torch.dtype) -> TreeRows:
     for row, parent in enumerate(parents, 1):
         sees_TT[row] |= sees_TT[parent + 1]
         depths.append(depths[parent + 1] + 1)
-    block = torch.zeros(num_rows, num_rows, dtype=dtype)
-    return TreeRows(torch.tensor(depths), block.masked_fill_(torch.from_numpy(~sees_TT), -math.inf))
+    return TreeRows(np.array(depths), np.where(sees_TT, np.float32(0), np.float32(-math.inf)))

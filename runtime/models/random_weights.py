@@ -8,55 +8,84 @@ until a matrix is given memory of its own: which makes it cost what copying memo
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-import torch
-from torch import Tensor, nn
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.arrays import as_tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor, dtype, nn
 
 _BLOCK: Final = 1 << 22
 """Numbers: windows of all matrices that models have begin at different places of it."""
 
 
-@torch.no_grad()
-def fill_at_random(
-    module: nn.Module, seed: int, dtype: torch.dtype, device: str = "cpu", *, is_shared: bool = False
-) -> None:
-    """Give every parameter on the meta device memory on `device`: small random numbers, and ones for norms.
+def random_arrays(shapes: Mapping[str, Sequence[int]], seed: int, dtype: np.dtype[Any]) -> dict[str, NDArray[Any]]:
+    """An array for every name: small random numbers, and ones for norms; matrices are windows onto one block.
 
     Matrices keep the scale of what passes through them; biases are zero. The same seed gives the same numbers.
-
-    Args:
-        module: whose parameters.
-        seed: of the numbers.
-        dtype: of the parameters.
-        device: where they are to be.
-        is_shared: leave matrices windows onto one block: for who brings them into another form before computing, since
-            memory that is shared is faster than a model's is.
     """
-    block = torch.randn(_BLOCK, generator=torch.Generator().manual_seed(seed))
+    block, blocks = _block(seed), dict[float, NDArray[Any]]()
+
+    def made(name: str, shape: Sequence[int]) -> NDArray[Any]:
+        if len(shape) != 2:
+            return np.full(shape, _of_vector(name), dtype)
+        scale = _scale(shape)
+        if scale not in blocks:
+            blocks[scale] = (block * scale).astype(dtype)
+        start, step = _window(shape, seed, name)
+        own, size = blocks[scale][start:], dtype.itemsize
+        return np.lib.stride_tricks.as_strided(own, tuple(shape), (step * size, size))
+
+    return {name: made(name, shape) for name, shape in shapes.items()}
+
+
+def fill_at_random(module: nn.Module, seed: int, dtype: dtype, device: str = "cpu") -> None:
+    """Give every parameter on the meta device memory of its own on `device`: the numbers of `random_arrays`."""
+    import torch
+    from torch import nn
+
     blocks: dict[float, Tensor] = {}
+    block = as_tensor(_block(seed))
     for name, parameter in list(module.named_parameters()):
         if not parameter.is_meta:
             continue
         if parameter.dim() == 2:
-            scale = parameter.shape[1] ** -0.5
-            scaled = blocks.setdefault(scale, (block * scale).to(device, dtype))
-            window = _window(scaled, parameter.shape, seed, name)
-            weight = window if is_shared else window.clone(memory_format=torch.contiguous_format)
+            scale = _scale(parameter.shape)
+            if scale not in blocks:
+                blocks[scale] = (block * scale).to(device, dtype)
+            start, step = _window(parameter.shape, seed, name)
+            window = blocks[scale].as_strided(parameter.shape, (step, 1), start)
+            weight = window.clone(memory_format=torch.contiguous_format)
         else:
-            weight = torch.full(parameter.shape, 0.0 if name.endswith("bias") else 1.0, dtype=dtype, device=device)
+            weight = torch.full(parameter.shape, _of_vector(name), dtype=dtype, device=device)
         owner, _, own = name.rpartition(".")
         setattr(module.get_submodule(owner), own, nn.Parameter(weight, requires_grad=False))
 
 
-def _window(block: Tensor, shape: torch.Size, seed: int, name: str) -> Tensor:
-    """A matrix [O, I] in the block, its rows as far from each other as there is room for."""
+def _block(seed: int) -> NDArray[np.float32]:
+    return np.random.default_rng(seed).standard_normal(_BLOCK, np.float32)
+
+
+def _scale(shape: Sequence[int]) -> float:
+    return float(np.float32(shape[1] ** -0.5))
+
+
+def _of_vector(name: str) -> float:
+    return 0.0 if name.endswith("bias") else 1.0
+
+
+def _window(shape: Sequence[int], seed: int, name: str) -> tuple[int, int]:
+    """Where a matrix [O, I] begins in the block, and how far its rows are from each other: as far as there is room."""
     rows, size = shape
-    step = min(size, (len(block) - size) // rows)
+    step = min(size, (_BLOCK - size) // rows)
     if step < 1:
-        raise ValueError(f"{name}: no room for {rows} rows of {size} in a block of {len(block)}")
-    last = len(block) - (rows - 1) * step - size
-    return block.as_strided((rows, size), (step, 1), _number(seed, name) % (last + 1))
+        raise ValueError(f"{name}: no room for {rows} rows of {size} in a block of {_BLOCK}")
+    last = _BLOCK - (rows - 1) * step - size
+    return _number(seed, name) % (last + 1), step
 
 
 def _number(seed: int, name: str) -> int:

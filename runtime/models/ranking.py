@@ -2,34 +2,66 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.arrays import Array, is_tensor, wide
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _ALL_BUT_SIGN = 0x7FFF_FFFF
 _SPARE = 24
 """Places looked at beyond those asked for: in bfloat16 the best logits are often equal, seldom so many of them."""
 
 
-def ranked_ids(logits_RV: Tensor, count: int) -> Tensor:
+def best_places(logits: Array) -> Array:
+    """The place of the best of the last dimension; of equal logits the first."""
+    # argmax of bfloat16 is several times slower than converting first
+    return wide(logits).argmax(-1)
+
+
+def ranked_ids(logits_RV: Array, count: int) -> Array:
     """The `count` best ids of every row [R, count], best first; of equal logits the lower id goes first.
 
-    The first column is `argmax`. Plain `topk` leaves the order of equal logits open, and in bfloat16 logits are
+    The first column is `argmax`. Plain top-k leaves the order of equal logits open, and in bfloat16 logits are
     often equal.
     """
+    return _ranked_tensor(logits_RV, count) if is_tensor(logits_RV) else _ranked_array(logits_RV, count)
+
+
+def _ranked_array(logits_RV: NDArray[Any], count: int) -> NDArray[np.int64]:
+    first = logits_RV.shape[-1] - count - _SPARE
+    if first > 0:
+        ids = np.argpartition(logits_RV, first, axis=-1)[:, first:]
+        ids.sort(axis=-1)
+        values = np.take_along_axis(logits_RV, ids, -1)
+        order = np.argsort(-values, axis=-1, kind="stable")
+        ends = np.take_along_axis(values, order[:, [count - 1, -1]], -1)
+        if (ends[:, 0] > ends[:, 1]).all():  # else equals of the last one asked for may have been left out
+            return np.take_along_axis(ids, order[:, :count], -1)
+    return np.argsort(-logits_RV, axis=-1, kind="stable")[:, :count]
+
+
+def _ranked_tensor(logits_RV: Tensor, count: int) -> Tensor:
     if count + _SPARE > logits_RV.shape[-1] or not logits_RV.is_cpu:
         # elsewhere the question after equals would be a wait of its own
-        return _ranked(logits_RV, count)
+        return _ranked_all(logits_RV, count)
     values, ids = logits_RV.topk(count + _SPARE, dim=-1)
     if (values[:, count - 1] == values[:, -1]).any():
         # equals of the last one asked for may have been left out
-        return _ranked(logits_RV, count)
+        return _ranked_all(logits_RV, count)
     ids, by_id = ids.sort(dim=-1)
     by_value = values.gather(-1, by_id).sort(dim=-1, descending=True, stable=True).indices
     return ids.gather(-1, by_value[:, :count])
 
 
-def _ranked(logits_RV: Tensor, count: int) -> Tensor:
+def _ranked_all(logits_RV: Tensor, count: int) -> Tensor:
     """The same by ranking every id of the vocabulary: one integer holds the logit and then the id."""
+    import torch
+
     vocab_size = logits_RV.shape[-1]
     bits = (logits_RV.float() + 0.0).view(torch.int32)  # adding zero makes -0.0 the equal of 0.0
     ordered = torch.where(bits < 0, bits ^ _ALL_BUT_SIGN, bits).long()

@@ -7,19 +7,21 @@ Shapes: V ids of the target, K kept ids, D hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from runtime.models.decoder import is_unfilled
-from runtime.models.row_invariance import linear
+from runtime.arrays import Array, concatenated, is_tensor, wide
+
+if TYPE_CHECKING:
+    from runtime.backends.backend import Backend, Head
 
 
 class OutputRows:
     """Rows of a head and the target ids they belong to; those of a prompt come and go."""
 
-    def __init__(self, kept_ids: Tensor, kept_KD: Tensor, target_VD: Tensor | None = None) -> None:
+    def __init__(self, kept_ids: Array, kept_KD: Array, target_VD: Array | None = None) -> None:
         """Start with the kept ids alone.
 
         Args:
@@ -30,42 +32,70 @@ class OutputRows:
         """
         self._kept = kept_ids, kept_KD
         self._target_VD = target_VD
-        self.ids, self.rows = self._kept
-        self._kept_logits: Callable[[Tensor], Tensor] | None = None
+        self.ids = kept_ids
+        self._rows: Array | None = kept_KD
+        self._prompt_ED: Array | None = None
+        self._backend: Backend | None = None
+        self._kept_logits: Head | None = None
+        self._prompt_logits: Head | None = None
 
-    def move_to(self, device: torch.device) -> None:
+    @property
+    def rows(self) -> Array:
+        """Those of `ids`."""
+        if self._rows is None:
+            kept_KD = self._kept[1]
+            self._rows = kept_KD if self._prompt_ED is None else concatenated([kept_KD, self._prompt_ED])
+        return self._rows
+
+    def move_to(self, device: Any) -> None:
         """Have rows and ids on a device; a prompt's are forgotten."""
         kept_ids, kept_KD = self._kept
         self._kept = kept_ids.to(device), kept_KD.to(device)
         self._target_VD = None if self._target_VD is None else self._target_VD.to(device)
-        self.ids, self.rows = self._kept
+        self._forget_prompt()
 
-    def run_on(self, new_head: Callable[[Tensor], Callable[[Tensor], Tensor] | None]) -> None:
-        """Have the kept rows computed by what `new_head` makes of them, if anything; a prompt's few rows stay here."""
-        self._kept_logits = new_head(self._kept[1])
+    def run_on(self, backend: Backend) -> None:
+        """Have logits computed there, where it computes heads."""
+        self._backend, self._kept_logits = backend, backend.head(self._kept[1])
 
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
         """Propose the tokens of this prompt too, in place of those of the last one."""
-        kept_ids, kept_KD = self._kept
-        self.ids, self.rows = self._kept
+        self._forget_prompt()
         if self._target_VD is None:
             return
-        own = torch.tensor(sorted(set(prompt)), dtype=torch.long, device=kept_ids.device)
-        new = own[~torch.isin(own, kept_ids)]
-        if len(new):
-            self.ids = torch.cat([kept_ids, new])
-            self.rows = torch.cat([kept_KD, self._target_VD[new].to(kept_KD)])
+        kept_ids, kept_KD = self._kept
+        known = kept_ids.cpu().numpy() if is_tensor(kept_ids) else kept_ids
+        new = np.setdiff1d(np.array(prompt, np.int64), known)
+        if not len(new):
+            return
+        own_ids = kept_ids.new_tensor(new) if is_tensor(kept_ids) else new
+        self.ids, own_ED = concatenated([kept_ids, own_ids]), self._target_VD[own_ids]
+        self._rows, self._prompt_ED = None, own_ED.to(kept_KD) if is_tensor(own_ED) else own_ED
+        if self._backend is not None:
+            self._prompt_logits = self._backend.prompt_head(self._prompt_ED)
 
-    def logits(self, x: Tensor) -> Tensor:
+    def logits(self, x: Array) -> Array:
         """Normalised hidden states [..., D] -> logits over `ids`."""
-        if self._kept_logits is not None:
-            own_ED = self.rows[len(self._kept[0]) :].float()
-            return torch.cat([self._kept_logits(x).float(), linear(x.float(), own_ED)], dim=-1)
-        if self.rows.dtype != x.dtype:
-            self.rows = self.rows.to(x.dtype)
-        return linear(x, self.rows)
+        if self._kept_logits is None:
+            from runtime.models.row_invariance import linear
+
+            if self.rows.dtype != x.dtype:
+                self._rows = self.rows.to(x.dtype)
+            return linear(x, self.rows)
+        kept = self._kept_logits(x)
+        if self._prompt_ED is None or self._prompt_logits is None:
+            return kept
+        return concatenated([wide(kept), self._prompt_logits(x)], axis=-1)
+
+    def _forget_prompt(self) -> None:
+        self.ids, self._rows = self._kept
+        self._prompt_ED = self._prompt_logits = None
 
 
-def all_ids(vocab_size: int) -> Tensor:
-    """Every id of a vocabulary, [V]: what is kept of one that is not reduced."""
+def all_ids(vocab_size: int) -> Array:
+    """Every id of a vocabulary as a tensor [V]: what is kept of one that is not reduced."""
+    import torch
+
+    from runtime.models.decoder import is_unfilled
+
     return torch.empty(vocab_size, dtype=torch.long) if is_unfilled() else torch.arange(vocab_size)

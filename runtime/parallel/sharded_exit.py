@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from runtime.backends.backend import Backend
 from runtime.models.vocabulary import OutputRows
 from runtime.parallel.sharded_decoder import ShardedDecoder
 from runtime.parallel.sharded_top_k import sharded_top_k
@@ -20,15 +21,16 @@ from runtime.target.exit_folder import ExitHeads
 class ShardedExit(EarlyExit):
     """An `EarlyExit` of which a rank holds some rows; all ranks read it together and get the same."""
 
-    def __init__(self, decoder: ShardedDecoder, heads: ExitHeads | None = None) -> None:
-        super().__init__(decoder)
-        self._adapters = dict(heads.adapters) if heads else {}
+    def __init__(self, decoder: ShardedDecoder, heads: ExitHeads | None, backend: Backend) -> None:
         self._sharded, self._run = decoder, decoder.share.vocabulary
         head_VD = decoder.lm_head.weight.detach()
+        # ids count from the rank's first row, until they are sent
+        own_ids = torch.arange(len(head_VD), device=head_VD.device)
+        output = OutputRows(own_ids, head_VD)
         if heads:
             kept_ids = self._own(heads.kept_ids)
-            # ids count from the rank's first row, until they are sent
-            self._output = OutputRows(kept_ids, head_VD[kept_ids], head_VD)
+            output = OutputRows(kept_ids, head_VD[kept_ids], head_VD)
+        super().__init__(decoder.normalise, output, dict(heads.adapters) if heads else {}, backend)
 
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
         """See `EarlyExit`."""

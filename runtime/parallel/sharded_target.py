@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from decoding.messages import Verdict
+from runtime.backends.eager import EagerBackend
 from runtime.parallel.group import Group
 from runtime.parallel.sharded_decoder import ShardedDecoder
 from runtime.parallel.sharded_exit import ShardedExit
@@ -20,8 +21,8 @@ class ShardedTarget(TargetModel):
     """A `TargetModel` of which this rank holds a share, keys and values of its heads included."""
 
     def __init__(self, decoder: ShardedDecoder, heads: ExitHeads | None = None) -> None:
-        super().__init__(decoder)
-        self.early_exit = ShardedExit(decoder, heads)
+        backend = EagerBackend(decoder)
+        super().__init__(backend, ShardedExit(decoder, heads, backend))
         self._sharded = decoder
 
     @torch.inference_mode()

@@ -7,17 +7,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from decoding.errors import ModelError
+from runtime.arrays import as_array
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Rotary
 from runtime.models.random_weights import fill_at_random
-from runtime.models.weights import decoder_tensors, fill, weight_files
+from runtime.models.weights import fill
 from runtime.parallel.group import Group
 from runtime.parallel.sharded_decoder import ShardedDecoder
 from runtime.parallel.shares import Run, Share
+from runtime.storage.decoder_names import decoder_tensors
+from runtime.storage.safetensors_files import weight_files
 
 
 class Cut(NamedTuple):
@@ -75,21 +79,21 @@ def cuts(config: ModelConfig, share: Share, wanted: Mapping[str, tuple[str, ...]
     return found
 
 
-def read_shares(folder: Path, wanted: Mapping[str, Cut | None]) -> dict[str, Tensor]:
+def read_shares(folder: Path, wanted: Mapping[str, Cut | None]) -> dict[str, NDArray[Any]]:
     """The wanted parts of the tensors of a folder, those that it has; nothing else of them is read.
 
     Raises:
         ModelError: no safetensors file, or one that is damaged; a tensor is not of the size that it is cut by.
     """
-    tensors: dict[str, Tensor] = {}
+    arrays: dict[str, NDArray[Any]] = {}
     for path in weight_files(folder):
         try:
             with safe_open(path, framework="pt") as file:
                 for name in wanted.keys() & set(file.keys()):
-                    tensors[name] = _read(file, name, wanted[name], path)
+                    arrays[name] = as_array(_read(file, name, wanted[name], path))
         except (SafetensorError, OSError) as error:
             raise ModelError(f"{path}: damaged or truncated ({error}); fetch or copy it again") from error
-    return tensors
+    return arrays
 
 
 def _read(file: Any, name: str, cut: Cut | None, path: Path) -> Tensor:

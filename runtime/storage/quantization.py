@@ -5,51 +5,57 @@ Shapes: O output rows, I input columns of a matrix.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from decoding.errors import ModelFormatError
-from runtime.models.weights import finite
+from runtime.arrays import BFLOAT16, Array, as_array, is_floating, is_tensor
+from runtime.storage.joined_arrays import finite
 
 QUANTIZATION_FORMAT: Final = "int8-symmetric-per-row"
 _SCALE = ".scale"
 _LARGEST = 127
 
+Arrays = Mapping[str, NDArray[Any]]
+A = TypeVar("A")
 
-def quantize_rows(matrix_OI: Tensor) -> tuple[Tensor, Tensor]:
+
+def quantize_rows(matrix_OI: NDArray[Any]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """(int8 values [O, I], float32 scales [O]): symmetric, a row's largest magnitude becomes 127.
 
     The error of an element is at most half its row's scale.
     """
-    matrix = matrix_OI.detach().float()
-    scales = matrix.abs().amax(dim=1) / _LARGEST
-    safe = torch.where(scales > 0, scales, torch.ones_like(scales))
-    values = (matrix / safe[:, None]).round().clamp(-_LARGEST, _LARGEST)
-    return values.to(torch.int8), safe
+    matrix = matrix_OI.astype(np.float32)
+    scales = np.abs(matrix).max(axis=1) / np.float32(_LARGEST)
+    safe = np.where(scales > 0, scales, np.float32(1))
+    values = np.round(matrix / safe[:, None]).clip(-_LARGEST, _LARGEST)
+    return values.astype(np.int8), safe
 
 
-def dequantize_rows(values_OI: Tensor, scales_O: Tensor, dtype: torch.dtype) -> Tensor:
+def dequantize_rows(values_OI: NDArray[np.int8], scales_O: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """The matrix [O, I] that `quantize_rows` approximated."""
-    return (values_OI.float() * scales_O[:, None]).to(dtype)
+    with np.errstate(over="ignore"):  # who reads a file looks at the numbers that come out
+        return (values_OI.astype(np.float32) * scales_O.astype(np.float32)[:, None]).astype(dtype)
 
 
-def pack(weights: Mapping[str, Tensor], *, unquantized: Collection[str] = ()) -> dict[str, Tensor]:
-    """Tensors to store: `name` and `name.scale` of every matrix, bfloat16 for vectors and `unquantized` names."""
-    packed: dict[str, Tensor] = {}
+def pack(weights: Mapping[str, Array], *, unquantized: Collection[str] = ()) -> dict[str, NDArray[Any]]:
+    """What to store: `name` and `name.scale` of every matrix, bfloat16 for vectors and `unquantized` names."""
+    packed: dict[str, NDArray[Any]] = {}
     for name, weight in weights.items():
-        if weight.dim() == 2 and name not in unquantized:
-            packed[name], packed[name + _SCALE] = quantize_rows(weight)
+        own = as_array(weight) if is_tensor(weight) else weight
+        if own.ndim == 2 and name not in unquantized:
+            packed[name], packed[name + _SCALE] = quantize_rows(own)
         else:
-            packed[name] = weight.detach().to(torch.bfloat16).contiguous()
+            packed[name] = own.astype(BFLOAT16)
     return packed
 
 
 def unpack(
-    packed: Mapping[str, Tensor], shapes: Mapping[str, torch.Size], dtype: torch.dtype, *, source: str
-) -> dict[str, Tensor]:
+    packed: Arrays, shapes: Mapping[str, Sequence[int]], dtype: np.dtype[Any], *, source: str
+) -> dict[str, NDArray[Any]]:
     """The weights that `pack` stored, in `dtype`; `shapes` names every weight there must be, and no other.
 
     Raises:
@@ -60,16 +66,16 @@ def unpack(
     weights = {}
     for name, shape in shapes.items():
         stored = take(left, name, source)
-        if stored.shape != shape:
-            raise ModelFormatError(f"{source}: {name} has shape {tuple(stored.shape)}, expected {tuple(shape)}")
-        if stored.dtype == torch.int8:
+        if stored.shape != tuple(shape):
+            raise ModelFormatError(f"{source}: {name} has shape {stored.shape}, expected {tuple(shape)}")
+        if stored.dtype == np.int8:
             scales = take(left, name + _SCALE, source)
-            if scales.shape != shape[:1] or not scales.is_floating_point():
+            if scales.shape != tuple(shape[:1]) or not is_floating(scales):
                 msg = f"{source}: {name}{_SCALE} is not one floating-point scale for each of {shape[0]} rows"
                 raise ModelFormatError(msg)
             whole = dequantize_rows(stored, scales, dtype)
-        elif stored.is_floating_point():
-            whole = stored.to(dtype)
+        elif is_floating(stored):
+            whole = stored.astype(dtype)
         else:
             msg = f"{source}: {name} is stored as {stored.dtype}; expected int8 or a floating-point type"
             raise ModelFormatError(msg)
@@ -80,7 +86,7 @@ def unpack(
     return weights
 
 
-def take(tensors: dict[str, Tensor], name: str, source: str) -> Tensor:
+def take(tensors: dict[str, A], name: str, source: str) -> A:
     """One of the tensors, taken out of them; raises `ModelFormatError` if it is not there."""
     try:
         return tensors.pop(name)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from decoding.errors import ModelError, ModelFormatError
 from decoding.tree_shape import Path as TreePath
+from runtime.arrays import as_tensor, as_tensors, numpy_type
 from runtime.models.decoder import Decoder
 from runtime.storage.quantization import pack, unpack
 from runtime.storage.weight_folder import (
@@ -106,7 +107,7 @@ def load_tree(
         raise ModelFormatError(f"{path}: {error}") from error
     # what the model has of the target's is real already
     shapes = {name: weight.shape for name, weight in model.named_parameters() if weight.is_meta}
-    state = unpack(tensors, shapes, dtype, source=str(folder / WEIGHTS_FILE))
-    model.load_state_dict(state, strict=False, assign=True)
+    state = unpack(tensors, shapes, numpy_type(dtype), source=str(folder / WEIGHTS_FILE))
+    model.load_state_dict(as_tensors(state), strict=False, assign=True)
     model.eval().requires_grad_(requires_grad=False)
-    return config, model, kept_ids.to(target.embedding.weight.device)
+    return config, model, as_tensor(kept_ids).to(target.embedding.weight.device)

@@ -12,24 +12,25 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Protocol, Self, TypeVar
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
-from safetensors.torch import load, save
-from torch import Tensor
 
 from decoding.errors import ModelError, ModelFormatError, listed, mistake
 from decoding.files import replace_file
+from runtime.arrays import BFLOAT16, Array, as_array, is_tensor
 from runtime.models.config import ModelConfig
-from runtime.models.decoder import Decoder
 from runtime.storage.quantization import QUANTIZATION_FORMAT, take
+from runtime.storage.safetensors_files import arrays_in, content_of
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 _PROBE_ROWS = 16
-_INTEGERS = (torch.int32, torch.int64)
+_INTEGERS = (np.dtype(np.int32), np.dtype(np.int64))
+_LEAST_LENGTH = 1e-8
 _LEAST_SIMILARITY = 0.9
 """Cosine of stored and present probe rows: other roundings of one model stay above, other models far below."""
 
@@ -121,13 +122,27 @@ C = TypeVar("C", bound=FolderConfig)
 S = TypeVar("S")
 
 
-def save_folder(folder: Path, config: FolderConfig, tensors: Mapping[str, Tensor]) -> None:
+class EmbeddedTarget(Protocol):
+    """What ties weights to a target: its sizes and its embedding, of either library."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """Its sizes."""
+        ...
+
+    @property
+    def embedding(self) -> Any:
+        """Has its rows as `weight`."""
+        ...
+
+
+def save_folder(folder: Path, config: FolderConfig, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write both files over those of an older folder, each atomically; `config.weights_sha256` is filled in.
 
     Raises:
         ModelError: the folder cannot be written.
     """
-    weights = save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()})
+    weights = content_of(arrays)
     config = config.model_copy(update={"weights_sha256": hashlib.sha256(weights).hexdigest()})
     text = config.model_dump_json(indent=2) + "\n"
     try:
@@ -138,8 +153,8 @@ def save_folder(folder: Path, config: FolderConfig, tensors: Mapping[str, Tensor
         raise ModelError(f"{folder}: cannot be written ({error})") from error
 
 
-def load_folder(folder: Path, kind: type[C]) -> tuple[C, dict[str, Tensor]]:
-    """Config and tensors of a folder.
+def load_folder(folder: Path, kind: type[C]) -> tuple[C, dict[str, NDArray[Any]]]:
+    """Config and arrays of a folder.
 
     Raises:
         ModelFormatError: a file is missing, damaged, of another kind, or the two do not belong together.
@@ -152,7 +167,7 @@ def load_folder(folder: Path, kind: type[C]) -> tuple[C, dict[str, Tensor]]:
         msg = f"{path}: truncated, damaged, or not the file that {CONFIG_FILE} describes; copy it again"
         raise ModelFormatError(msg)
     try:
-        return config, load(content)
+        return config, arrays_in(content)
     except SafetensorError as error:
         raise ModelFormatError(f"{path}: not a safetensors file ({error})") from error
 
@@ -171,19 +186,17 @@ def read_config(folder: Path, kind: type[B], holds: str) -> B:
         raise ModelFormatError(listed(lines)) from error
 
 
-def target_tensors(embedding_VD: Tensor, kept_ids: Tensor) -> dict[str, Tensor]:
-    """The tensors that tie the weights to a target: `t2d`, `d2t` and `target_probe`."""
-    kept_ids = kept_ids.cpu()
-    t2d = torch.zeros(len(embedding_VD), dtype=torch.bool)
-    t2d[kept_ids] = True
-    return {
-        "t2d": t2d,
-        "d2t": kept_ids - torch.arange(len(kept_ids)),
-        "target_probe": _probe(embedding_VD).to(torch.bfloat16),
-    }
+def target_tensors(embedding_VD: Array, kept_ids: Array) -> dict[str, NDArray[Any]]:
+    """The arrays that tie the weights to a target: `t2d`, `d2t` and `target_probe`."""
+    kept = as_array(kept_ids) if is_tensor(kept_ids) else kept_ids
+    t2d = np.zeros(len(embedding_VD), bool)
+    t2d[kept] = True
+    return {"t2d": t2d, "d2t": kept - np.arange(len(kept)), "target_probe": _probe(embedding_VD).astype(BFLOAT16)}
 
 
-def take_kept_ids(tensors: dict[str, Tensor], config: FolderConfig, target: Decoder, folder: Path) -> Tensor:
+def take_kept_ids(
+    tensors: dict[str, NDArray[Any]], config: FolderConfig, target: EmbeddedTarget, folder: Path
+) -> NDArray[np.int64]:
     """The kept target ids [draft_vocab_size], once the target has proven to be the right one.
 
     The three tensors of `target_tensors` are removed from `tensors`.
@@ -197,7 +210,7 @@ def take_kept_ids(tensors: dict[str, Tensor], config: FolderConfig, target: Deco
     t2d, d2t, probe = (take(tensors, name, str(path)) for name in ("t2d", "d2t", "target_probe"))
     kept_ids = mapped_ids(t2d, d2t, config.draft_vocab_size, target, source=str(path))
     own = _probe(target.embedding.weight)
-    similarity = float(torch.cosine_similarity(own, probe.float(), dim=-1).mean()) if own.shape == probe.shape else 0.0
+    similarity = _similarity(own, probe.astype(np.float32)) if own.shape == probe.shape else 0.0
     if not similarity >= _LEAST_SIMILARITY:
         name = config.speculators_config.verifier.name_or_path
         msg = f"{folder}: was trained for {name}; the embedding of this target is another (similarity {similarity:.2f})"
@@ -205,16 +218,18 @@ def take_kept_ids(tensors: dict[str, Tensor], config: FolderConfig, target: Deco
     return kept_ids
 
 
-def mapped_ids(t2d: Tensor, d2t: Tensor, num_kept: int, target: Decoder, *, source: str) -> Tensor:
+def mapped_ids(
+    t2d: NDArray[Any], d2t: NDArray[Any], num_kept: int, target: EmbeddedTarget, *, source: str
+) -> NDArray[np.int64]:
     """The kept target ids [num_kept] of the two maps; raises `ModelFormatError` where they contradict each other."""
     if d2t.shape == (num_kept,) and t2d.shape == (target.config.vocab_size,) and d2t.dtype in _INTEGERS:
-        kept_ids = d2t.long() + torch.arange(num_kept)
-        if torch.equal(t2d.nonzero().flatten(), kept_ids):
+        kept_ids = d2t.astype(np.int64) + np.arange(num_kept)
+        if np.array_equal(np.flatnonzero(t2d), kept_ids):
             return kept_ids
     raise ModelFormatError(f"{source}: t2d and d2t do not map {num_kept} draft ids to target ids and back")
 
 
-def require_layers(layers: Sequence[int], target: Decoder, what: str, folder: Path) -> None:
+def require_layers(layers: Sequence[int], target: EmbeddedTarget, what: str, folder: Path) -> None:
     """Refuse layers that the target does not have.
 
     Raises:
@@ -226,7 +241,7 @@ def require_layers(layers: Sequence[int], target: Decoder, what: str, folder: Pa
         raise ModelError(f"{folder / CONFIG_FILE}: {what} {wrong[0]} is outside the target's layers 1..{num_layers}")
 
 
-def _require_shape(config: FolderConfig, target: Decoder, folder: Path) -> None:
+def _require_shape(config: FolderConfig, target: EmbeddedTarget, folder: Path) -> None:
     trained_for, present = config.target_shape.model_dump(), TargetShape.of(target.config).model_dump()
     for name, wanted in trained_for.items():
         if present[name] != wanted:
@@ -236,10 +251,17 @@ def _require_shape(config: FolderConfig, target: Decoder, folder: Path) -> None:
             )
 
 
-def _probe(embedding_VD: Tensor) -> Tensor:
-    """Evenly spread rows of the embedding, float32."""
-    rows = torch.linspace(0, len(embedding_VD) - 1, _PROBE_ROWS).long().to(embedding_VD.device)
-    return embedding_VD.detach()[rows].float().cpu()
+def _probe(embedding_VD: Array) -> NDArray[np.float32]:
+    """Evenly spread rows of the embedding."""
+    rows = np.linspace(0, len(embedding_VD) - 1, _PROBE_ROWS, dtype=np.float32).astype(np.int64).tolist()
+    found = embedding_VD[rows]
+    return (as_array(found) if is_tensor(found) else found).astype(np.float32)
+
+
+def _similarity(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> float:
+    """Mean cosine of rows."""
+    lengths = np.linalg.norm(ours, axis=-1) * np.linalg.norm(theirs, axis=-1)
+    return float(np.mean((ours * theirs).sum(axis=-1) / np.maximum(lengths, _LEAST_LENGTH)))
 
 
 def _read(path: Path, holds: str) -> bytes:

@@ -5,42 +5,44 @@ Shapes: legend of `runtime.models.decoder`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from runtime.backends.backend import Backend
-from runtime.models.decoder import Decoder
+from runtime.arrays import Array, as_tensor, inference, is_tensor, log_shares, wide
 from runtime.models.ranking import ranked_ids
 from runtime.models.vocabulary import OutputRows
-from runtime.target.exit_folder import ExitHeads
+
+if TYPE_CHECKING:
+    from runtime.backends.backend import Backend
+    from runtime.target.exit_folder import ExitHeads, StoredExits
 
 Rows = tuple[tuple[int, ...], ...]
+Adapter = Callable[[Array], Array]
+"""States of a middle layer -> states for the final norm and head."""
 
 
 class EarlyExit:
     """The exits of one target. A layer without a trained adapter is read with the final norm and head alone."""
 
-    def __init__(self, decoder: Decoder, heads: ExitHeads | None = None, *, backend: Backend | None = None) -> None:
-        """Args: the target; its trained exits; what computes the reduced head, torch if there is nothing else."""
-        self._normalise = decoder.normalise
-        self._adapters = dict(heads.adapters) if heads else {}
-        head_VD = decoder.lm_head.weight.detach()
-        kept_ids = heads.kept_ids if heads else torch.arange(len(head_VD), device=head_VD.device)
-        # rows of their own: gathering them for every message would cost more than the product
-        self._output = OutputRows(kept_ids, head_VD[kept_ids] if heads else head_VD, head_VD if heads else None)
-        self._on_host: Callable[..., tuple[Tensor, ...]] = lambda *tensors: tensors
-        if backend is not None:
-            self._output.run_on(backend.head)
-            self._on_host = backend.on_host
+    def __init__(
+        self,
+        normalise: Callable[[Array], Array],
+        output: OutputRows,
+        adapters: Mapping[int, Adapter],
+        backend: Backend,
+    ) -> None:
+        """Args: the final norm; rows of the head; trained adapters by layer; what computes heads."""
+        self._normalise, self._output, self._adapters, self._backend = normalise, output, adapters, backend
+        output.run_on(backend)
 
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
         """Name the tokens of this prompt too, besides those of the adapters' vocabulary."""
         self._output.add_prompt_tokens(prompt)
 
-    @torch.inference_mode()
-    def read(self, x_BTD: Tensor, layer: int, num_candidates: int) -> tuple[Rows, tuple[tuple[float, ...], ...]]:
+    @inference
+    def read(self, x_BTD: Array, layer: int, num_candidates: int) -> tuple[Rows, tuple[tuple[float, ...], ...]]:
         """Best target ids of every row of the only sequence, best first, and their log-probabilities.
 
         Args:
@@ -50,8 +52,24 @@ class EarlyExit:
         """
         if layer in self._adapters:
             x_BTD = self._adapters[layer](x_BTD)
-        logits_TV = self._output.logits(self._normalise(x_BTD))[0].float()
+        logits_TV = wide(self._output.logits(self._normalise(x_BTD))[0])
         ids_TK = ranked_ids(logits_TV, num_candidates)
-        log_probs_TK = logits_TV.gather(-1, ids_TK) - logits_TV.logsumexp(dim=-1, keepdim=True)
-        ids, log_probs = self._on_host(self._output.ids[ids_TK], log_probs_TK)
+        ids, log_probs = self._backend.on_host(self._output.ids[ids_TK], log_shares(logits_TV, ids_TK))
         return tuple(map(tuple, ids.tolist())), tuple(map(tuple, log_probs.tolist()))
+
+
+def exit_of(head_VD: Array, exits: ExitHeads | StoredExits | None, backend: Backend) -> EarlyExit:
+    """The exits of a target.
+
+    Args:
+        head_VD: rows of its output head.
+        exits: adapters that were trained for it, if there are any.
+        backend: what computes them.
+    """
+    if exits is None:
+        ids = as_tensor(np.arange(len(head_VD))).to(head_VD.device) if is_tensor(head_VD) else np.arange(len(head_VD))
+        return EarlyExit(backend.normalise, OutputRows(ids, head_VD), {}, backend)
+    # rows of their own: gathering them for every message would cost more than the product
+    output = OutputRows(exits.kept_ids, head_VD[exits.kept_ids], head_VD)
+    adapters = {layer: backend.adapter(own) for layer, own in exits.adapters.items()}
+    return EarlyExit(backend.normalise, output, adapters, backend)

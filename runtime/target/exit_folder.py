@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import torch
-from torch import Tensor, nn
+import numpy as np
+from numpy.typing import NDArray
 
-from runtime.models.decoder import Decoder
+from runtime.arrays import as_tensor, as_tensors, numpy_type
 from runtime.storage.quantization import pack, unpack
 from runtime.storage.weight_folder import (
     WEIGHTS_FILE,
+    EmbeddedTarget,
     FolderConfig,
     Layers,
     Width,
@@ -23,12 +24,17 @@ from runtime.storage.weight_folder import (
     take_kept_ids,
     target_tensors,
 )
-from runtime.target.exit_adapter import ExitAdapter
+
+if TYPE_CHECKING:
+    import torch
+
+    from runtime.models.decoder import Decoder
+    from runtime.target.exit_adapter import ExitAdapter
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExitHeads:
-    """Trained early exits of one target.
+    """Trained early exits of one target, as torch computes them.
 
     Attributes:
         adapters: by the layer the exit is taken after.
@@ -36,7 +42,14 @@ class ExitHeads:
     """
 
     adapters: Mapping[int, ExitAdapter]
-    kept_ids: Tensor
+    kept_ids: torch.Tensor
+
+
+class StoredExits(NamedTuple):
+    """The same as arrays: every adapter's by their names in `ExitAdapter`."""
+
+    adapters: dict[int, dict[str, NDArray[Any]]]
+    kept_ids: NDArray[np.int64]
 
 
 class ExitFolderConfig(FolderConfig):
@@ -60,32 +73,52 @@ def save_exits(
         exit_layers=layers,
         width=exits.adapters[layers[0]].up.out_features,
     )
-    weights = dict(_by_layer(exits.adapters).named_parameters())
-    packed = pack(weights, unquantized=_affine_names(layers))
+    weights = {
+        f"{layer}.{name}": weight for layer in layers for name, weight in exits.adapters[layer].named_parameters()
+    }
+    # affine maps stay near the identity: one scale per row would drown what lies off the diagonal
+    packed = pack(weights, unquantized={f"{layer}.affine.weight" for layer in layers})
     save_folder(folder, config, packed | target_tensors(target.embedding.weight, exits.kept_ids))
 
 
-def load_exits(folder: Path, target: Decoder, *, dtype: torch.dtype) -> ExitHeads:
-    """The exit adapters of a folder in `dtype` on the target's device."""
-    config, tensors = load_folder(folder, ExitFolderConfig)
+def load_stored_exits(folder: Path, target: EmbeddedTarget, dtype: np.dtype[Any]) -> StoredExits:
+    """The exit adapters of a folder in `dtype`.
+
+    Raises:
+        ModelError: they were trained for another target.
+        ModelFormatError: a file is missing or damaged.
+    """
+    config, arrays = load_folder(folder, ExitFolderConfig)
     require_layers(config.exit_layers, target, "exit_layers", folder)
-    kept_ids = take_kept_ids(tensors, config, target, folder)
-    sizes = target.config.hidden_size, config.width, target.config.norm_eps
-    with torch.device("meta"):
-        adapters = {layer: ExitAdapter(*sizes) for layer in config.exit_layers}
-    module = _by_layer(adapters)
-    shapes = {name: weight.shape for name, weight in module.named_parameters()}
-    state = unpack(tensors, shapes, dtype, source=str(folder / WEIGHTS_FILE))
-    module.load_state_dict(state, assign=True)
-    device = target.embedding.weight.device
-    module.to(device).eval().requires_grad_(requires_grad=False)
-    return ExitHeads(adapters=adapters, kept_ids=kept_ids.to(device))
+    kept_ids = take_kept_ids(arrays, config, target, folder)
+    size, width = target.config.hidden_size, config.width
+    shapes = {
+        "affine.weight": (size, size),
+        "affine.bias": (size,),
+        "norm": (size,),
+        "up.weight": (width, size),
+        "down.weight": (size, width),
+    }
+    all_shapes = {f"{layer}.{name}": shape for layer in config.exit_layers for name, shape in shapes.items()}
+    found = unpack(arrays, all_shapes, dtype, source=str(folder / WEIGHTS_FILE))
+    return StoredExits(
+        {layer: {name: found[f"{layer}.{name}"] for name in shapes} for layer in config.exit_layers}, kept_ids
+    )
 
 
-def _by_layer(adapters: Mapping[int, ExitAdapter]) -> nn.ModuleDict:
-    return nn.ModuleDict({str(layer): adapters[layer] for layer in sorted(adapters)})
+def load_exits(folder: Path, target: Decoder, *, dtype: torch.dtype) -> ExitHeads:
+    """The exit adapters of a folder in `dtype` on the target's device; raises what `load_stored_exits` does."""
+    import torch
 
+    from runtime.target.exit_adapter import ExitAdapter
 
-def _affine_names(layers: tuple[int, ...]) -> set[str]:
-    """The affine maps stay near the identity: one scale per row would drown what lies off the diagonal."""
-    return {f"{layer}.affine.weight" for layer in layers}
+    stored, device = load_stored_exits(folder, target, numpy_type(dtype)), target.embedding.weight.device
+
+    def adapter_of(arrays: dict[str, NDArray[Any]]) -> ExitAdapter:
+        with torch.device("meta"):
+            adapter = ExitAdapter(target.config.hidden_size, len(arrays["up.weight"]), target.config.norm_eps)
+        adapter.load_state_dict(as_tensors(arrays), assign=True)
+        return adapter.to(device).eval().requires_grad_(requires_grad=False)
+
+    adapters = {layer: adapter_of(arrays) for layer, arrays in stored.adapters.items()}
+    return ExitHeads(adapters=adapters, kept_ids=as_tensor(stored.kept_ids).to(device))

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
 from decoding.messages import Verdict, Window
 from decoding.tree_shape import cut
+from runtime.arrays import inference
+from runtime.backends.eager import EagerBackend
 from runtime.drafters.streams.drafter import StreamTree
 from runtime.models.decoder import Decoder
+from runtime.target.early_exit import exit_of
 from runtime.target.exit_folder import ExitHeads
 from runtime.target.target_model import TargetModel
 
@@ -25,7 +26,8 @@ class StreamingTarget(TargetModel):
     """A `TargetModel` whose streams draft; its verdicts are those of `verify`, computed by the same calls."""
 
     def __init__(self, decoder: Decoder, streams: StreamTree, heads: ExitHeads | None = None) -> None:
-        super().__init__(decoder, heads)
+        backend = EagerBackend(decoder)
+        super().__init__(backend, exit_of(decoder.lm_head.weight.detach(), heads, backend))
         self.streams, self.num_streams = streams, streams.num_streams
         self._tree = streams.paths
 
@@ -38,7 +40,7 @@ class StreamingTarget(TargetModel):
         super().add_prompt_tokens(prompt)
         self.streams.output.add_prompt_tokens(prompt)
 
-    @torch.inference_mode()
+    @inference
     def stream(self, window: Window) -> Verdict:
         """All layers over the last committed token and the window; the verdict carries the next window."""
         half_way = self.advance(self.embed(window), self.streams.start_layer)

@@ -11,21 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from decoding.errors import LaneError
 from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
+from runtime.arrays import Array, concatenated, inference, is_on_host, stacked
 from runtime.backends.backend import Backend, Plan, segments_between
-from runtime.backends.eager import EagerBackend
-from runtime.drafters.language_model.model import normalise_features
-from runtime.models.decoder import Decoder
 from runtime.models.masks import prefill_pieces, tree_rows
-from runtime.target.early_exit import EarlyExit
-from runtime.target.exit_folder import ExitHeads
+from runtime.models.ranking import best_places
+from runtime.target.early_exit import EarlyExit, exit_of
 from runtime.verification.rules import GREEDY, Sampling, decide, decide_greedy
+
+if TYPE_CHECKING:
+    from runtime.models.decoder import Decoder
+    from runtime.target.exit_folder import ExitHeads
 
 
 class RowsUnderWay(NamedTuple):
@@ -35,11 +37,11 @@ class RowsUnderWay(NamedTuple):
     """
 
     window: Window
-    x_BTD: Tensor
+    x_BTD: Array
     layers_done: int
-    positions: Tensor
-    mask: Tensor | None
-    taps: tuple[Tensor, ...] = ()
+    positions: NDArray[np.int64]
+    mask: NDArray[np.float32] | None
+    taps: tuple[Array, ...] = ()
 
 
 class TargetModel:
@@ -48,18 +50,24 @@ class TargetModel:
     num_streams = 0
     """Rows that draft after those of a window, and need slots as these do."""
 
-    def __init__(self, decoder: Decoder, heads: ExitHeads | None = None, *, backend: Backend | None = None) -> None:
-        """Args: its weights; trained exits; what computes its layers and heads, torch if there is nothing else."""
-        self.decoder, self.num_layers = decoder, decoder.config.num_layers
-        self.backend: Backend = EagerBackend(decoder) if backend is None else backend
-        self.early_exit = EarlyExit(decoder, heads, backend=backend)
-        self.dtype = self.backend.dtype
+    def __init__(self, backend: Backend, early_exit: EarlyExit) -> None:
+        """Args: what computes its layers and heads; its exits."""
+        self.backend, self.early_exit = backend, early_exit
+        self.config, self.num_layers = backend.config, backend.config.num_layers
         self.cache: Any = self.backend.new_text()
         self._last_token = 0
         self._sampling = GREEDY
         self._feature_layers: tuple[int, ...] = ()
         self._raw_features = False
         self._waiting: RowsUnderWay | None = None
+
+    @classmethod
+    def of(cls, decoder: Decoder, heads: ExitHeads | None = None, *, backend: Backend | None = None) -> Self:
+        """A target of torch: its weights, its trained exits, and what computes, torch if there is nothing else."""
+        from runtime.backends.eager import EagerBackend
+
+        backend = backend or EagerBackend(decoder)
+        return cls(backend, exit_of(decoder.lm_head.weight.detach(), heads, backend))
 
     def aside(self, capacity: int) -> Self:
         """The same model with a greedy text of its own, of so many slots: a sequence under way goes on where it was."""
@@ -106,7 +114,7 @@ class TargetModel:
             )
         )
 
-    @torch.inference_mode()
+    @inference
     def prefill(
         self,
         prompt: Sequence[int],
@@ -115,7 +123,7 @@ class TargetModel:
         sampling: Sampling = GREEDY,
         feature_layers: tuple[int, ...] = (),
         raw_features: bool = False,
-    ) -> Tensor | None:
+    ) -> Array | None:
         """Start a sequence: read all prompt tokens but the last.
 
         Args:
@@ -132,16 +140,17 @@ class TargetModel:
         self.begin(prompt[-1], capacity, sampling=sampling)
         self._feature_layers, self._raw_features = feature_layers, raw_features
         self.add_prompt_tokens(prompt)
-        width = len(feature_layers) * self.decoder.config.hidden_size
-        features = [torch.empty(0, width, dtype=self.dtype, device=self.backend.device)]
+        features = []
         for start, stop in prefill_pieces(len(prompt) - 1):
-            rows = self._embed(prompt[start:stop], torch.arange(start, stop), None)
+            rows = self._embed(prompt[start:stop], np.arange(start, stop), None)
             rows = self.advance(rows, self.num_layers)
             self.cache.advance(stop - start)
             if feature_layers:
                 features.append(self._features(rows))
         self.backend.wait()
-        return self._on_host(torch.cat(features)) if feature_layers else None
+        if not feature_layers:
+            return None
+        return self._on_host(concatenated(features or [self._features_of_nothing()]))
 
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
         """Let exits name the tokens of this prompt too."""
@@ -158,7 +167,7 @@ class TargetModel:
         """
         raise LaneError("this lane has loaded no streams of its target, so that it cannot draft for itself")
 
-    @torch.inference_mode()
+    @inference
     def verify(self, window: Window) -> Verdict:
         """All layers over the last committed token and the window; features of the accepted rows."""
         rows = self.advance(self.embed(window), self.num_layers)
@@ -168,7 +177,7 @@ class TargetModel:
         nodes = range(verdict.num_accepted) if not window.parents else verdict.path
         return verdict._replace(features=self._on_host(self._features(rows, [0, *[node + 1 for node in nodes]])))
 
-    @torch.inference_mode()
+    @inference
     def prefix(self, window: Window, exit_layer: int, num_candidates: int) -> ExitSignal:
         """The layers up to `exit_layer` and the exit's candidates; features of all rows."""
         rows = self._waiting = self.advance(self.embed(window), exit_layer)
@@ -178,24 +187,24 @@ class TargetModel:
             candidates = tuple(replay.exit_candidates(place, ids) for place, ids in places)
         return ExitSignal(candidates, log_probs, self._on_host(self._features(rows)) if self._feature_layers else None)
 
-    @torch.inference_mode()
+    @inference
     def suffix(self) -> Verdict:
         """The remaining layers of the rows given to `prefix`."""
         assert self._waiting is not None, "suffix without a prefix"
         rows, self._waiting = self._waiting, None
         return self.decide(self.advance(rows, self.num_layers))
 
-    @torch.inference_mode()
+    @inference
     def embed(self, window: Window) -> RowsUnderWay:
         """Embed the last committed token and the window."""
         ids, context = (self._last_token, *window.tokens), self.cache.cursor
         if window.parents:
-            tree = tree_rows(window.parents, self.dtype)
+            tree = tree_rows(window.parents)
             return self._embed(ids, tree.depths + context, tree.mask(context), window)
-        positions = torch.arange(context, context + len(ids))
+        positions = np.arange(context, context + len(ids))
         return self._embed(ids, positions, None, window)
 
-    @torch.inference_mode()
+    @inference
     def advance(self, rows: RowsUnderWay, stop: int) -> RowsUnderWay:
         """Run on to layer `stop`, keeping the states after feature layers on the way."""
         x_BTD, done, taps = rows.x_BTD, rows.layers_done, rows.taps
@@ -204,14 +213,13 @@ class TargetModel:
             taps = (*taps, x_BTD[0])
         return rows._replace(x_BTD=self._run(x_BTD, done, stop, rows), layers_done=stop, taps=taps)
 
-    @torch.inference_mode()
+    @inference
     def decide(self, rows: RowsUnderWay) -> Verdict:
         """Decide on rows that have passed all layers, and keep the keys of the accepted ones."""
         logits_TV, position = self.backend.logits(rows.x_BTD)[0], self.cache.cursor + 1
-        if self._sampling.is_greedy and not logits_TV.is_cpu:
+        if self._sampling.is_greedy and not is_on_host(logits_TV):
             # all rows at once: the rules ask for them one by one, and each would be a wait
-            (best_T,) = self.backend.on_host(logits_TV.float().argmax(dim=-1))
-            verdict = decide_greedy(lambda row: int(best_T[row]), rows.window, self._sampling, position)
+            verdict = decide_greedy(best_places(logits_TV).tolist().__getitem__, rows.window, self._sampling, position)
         else:
             verdict = decide(self._on_host(logits_TV), rows.window, self._sampling, position)
         self.keep(verdict)
@@ -226,30 +234,36 @@ class TargetModel:
         self._last_token = verdict.next_token
 
     def _embed(
-        self, ids: Sequence[int], positions: Tensor, mask: Tensor | None, window: Window = NO_WINDOW
+        self,
+        ids: Sequence[int],
+        positions: NDArray[np.int64],
+        mask: NDArray[np.float32] | None,
+        window: Window = NO_WINDOW,
     ) -> RowsUnderWay:
         return RowsUnderWay(
             window=window,
-            x_BTD=self.backend.embedding(torch.tensor([ids])),
+            x_BTD=self.backend.embedding(np.array([ids], np.int64)),
             layers_done=0,
             positions=positions,
             mask=mask,
         )
 
-    def _run(self, x_BTD: Tensor, start: int, stop: int, rows: RowsUnderWay) -> Tensor:
+    def _run(self, x_BTD: Array, start: int, stop: int, rows: RowsUnderWay) -> Array:
         return self.backend.run_layers(x_BTD, start, stop, positions=rows.positions, mask=rows.mask, cache=self.cache)
 
-    def _on_host(self, tensor: Tensor) -> Tensor:
-        return self.backend.on_host(tensor)[0]
+    def _on_host(self, array: Array) -> Array:
+        return self.backend.on_host(array)[0]
 
-    def _features(self, rows: RowsUnderWay, some: list[int] | None = None) -> Tensor:
+    def _features_of_nothing(self) -> Array:
+        """Those of no rows at all."""
+        rows = self._embed((), np.arange(0), None)
+        return self._features(rows._replace(taps=(rows.x_BTD[0],) * len(self._feature_layers)))
+
+    def _features(self, rows: RowsUnderWay, some: list[int] | None = None) -> Array:
         """What the draft may read of the rows under way, or of some of them, [T, E * D]."""
         taps = rows.taps
         if some is not None:
             # the first rows are a view of the whole, where any others would be gathered
             is_start = some == list(range(len(some)))
             taps = tuple(tap[: len(some)] if is_start else tap[some] for tap in taps)
-        hidden_TED = torch.stack(taps, dim=1)
-        if self._raw_features:
-            return hidden_TED.flatten(-2)
-        return normalise_features(hidden_TED, self.decoder.config.norm_eps)
+        return self.backend.features(stacked(taps, 1), is_raw=self._raw_features)

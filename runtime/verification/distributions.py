@@ -6,19 +6,19 @@ Probabilities are float64. Shapes: V vocabulary.
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from decoding.messages import Candidates
+from runtime.arrays import Array, as_array, is_tensor
+from runtime.models.ranking import ranked_ids
 
 Probabilities = NDArray[np.float64]
 
 
-def probabilities(logits_V: Tensor, temperature: float) -> Probabilities:
+def probabilities(logits_V: Array, temperature: float) -> Probabilities:
     """The softmax of logits at a temperature above zero, in float64 [V]."""
-    scaled = torch.softmax(logits_V.double() / temperature, dim=-1)
-    return scaled.numpy()
+    own = as_array(logits_V) if is_tensor(logits_V) else logits_V
+    return _softmax(own.astype(np.float64) / temperature)
 
 
 def residual(target: Probabilities, drafted_from: Candidates) -> Probabilities:
@@ -36,12 +36,17 @@ def sample(weights: Probabilities, draw: float) -> int:
     return int(np.searchsorted(cumulated, draw * cumulated[-1], side="right"))
 
 
-def truncated(logits_V: Tensor, temperature: float, count: int) -> Candidates:
+def truncated(logits_V: Array, temperature: float, count: int) -> Candidates:
     """The `count` likeliest ids and their renormalised probabilities: what a draft samples from and sends."""
-    values, ids = logits_V.double().topk(min(count, len(logits_V)))
-    return Candidates(tuple(ids.tolist()), tuple(torch.softmax(values / temperature, dim=-1).tolist()))
+    ids = ranked_ids(logits_V[None], min(count, len(logits_V)))[0]
+    return Candidates(tuple(ids.tolist()), tuple(probabilities(logits_V[ids], temperature).tolist()))
 
 
 def draw_from(candidates: Candidates, draw: float) -> int:
     """One of the candidates, by the inverse of their cumulated probabilities."""
     return candidates.tokens[sample(np.asarray(candidates.probabilities), draw)]
+
+
+def _softmax(scores: Probabilities) -> Probabilities:
+    weights = np.exp(scores - scores.max())
+    return weights / weights.sum()  # type: ignore[no-any-return]

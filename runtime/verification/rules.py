@@ -20,10 +20,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from decoding.messages import Candidates, Verdict, Window
 from decoding.method_traits import Verification
+from runtime.arrays import Array, wide
 from runtime.verification.distributions import Probabilities, probabilities, residual, sample
 from runtime.verification.draws import uniform
 from runtime.verification.replayed_text import ReplayedText
@@ -65,7 +65,7 @@ class Sampling(NamedTuple):
 GREEDY = Sampling()
 
 
-def decide(logits_TV: Tensor, window: Window, sampling: Sampling, position: int) -> Verdict:
+def decide(logits_TV: Array, window: Window, sampling: Sampling, position: int) -> Verdict:
     """Apply the rule asked for, with the draws of the text positions that the window's tokens are for.
 
     Args:
@@ -110,12 +110,12 @@ def decide_greedy(best: Callable[[int], int], window: Window, sampling: Sampling
     return _follow(window, choose)
 
 
-def verify_greedy(logits_TV: Tensor, window: Window) -> Verdict:
+def verify_greedy(logits_TV: Array, window: Window) -> Verdict:
     """Follow the target's argmax; of equal logits the lowest id is it."""
     return decide_greedy(_argmax(logits_TV), window, GREEDY, 0)
 
 
-def verify_match(logits_TV: Tensor, window: Window, temperature: float, own: Draw) -> Verdict:
+def verify_match(logits_TV: Array, window: Window, temperature: float, own: Draw) -> Verdict:
     """Follow the target's own samples, as plain decoding draws them."""
 
     def choose(row: int, depth: int, _drafted: Sequence[int]) -> int:
@@ -124,7 +124,7 @@ def verify_match(logits_TV: Tensor, window: Window, temperature: float, own: Dra
     return _follow(window, choose)
 
 
-def verify_ratio(logits_TV: Tensor, window: Window, temperature: float, own: Draw, accept: Draw) -> Verdict:
+def verify_ratio(logits_TV: Array, window: Window, temperature: float, own: Draw, accept: Draw) -> Verdict:
     """Accept a drafted token with the ratio of its two probabilities; on refusal sample what the draft missed.
 
     Exact if every token of the chain was drawn from its entry in `window.distributions`.
@@ -143,7 +143,7 @@ def verify_ratio(logits_TV: Tensor, window: Window, temperature: float, own: Dra
     return _follow(window, choose)
 
 
-def verify_one_hot(logits_TV: Tensor, window: Window, temperature: float, own: Draw, accept: SiblingDraw) -> Verdict:
+def verify_one_hot(logits_TV: Array, window: Window, temperature: float, own: Draw, accept: SiblingDraw) -> Verdict:
     """Offer siblings in order: each is accepted with the target's probability once those refused are ruled out.
 
     When all are refused, the next token is sampled from the rest.
@@ -161,7 +161,7 @@ def verify_one_hot(logits_TV: Tensor, window: Window, temperature: float, own: D
     return _follow(window, choose)
 
 
-def verify_typical(logits_TV: Tensor, window: Window, temperature: float, own: Draw) -> Verdict:
+def verify_typical(logits_TV: Array, window: Window, temperature: float, own: Draw) -> Verdict:
     """The deepest path of plausible tokens, the first of several; after it a sample of the target's. Lossy."""
     paths: dict[int, tuple[int, ...]] = {ROOT: ()}
     plausible: dict[int, NDArray[np.bool_]] = {}
@@ -192,9 +192,9 @@ def _follow(window: Window, choose: Choose) -> Verdict:
         path.append(at)
 
 
-def _argmax(logits_TV: Tensor) -> Callable[[int], int]:
+def _argmax(logits_TV: Array) -> Callable[[int], int]:
     # argmax of bfloat16 is several times slower than converting first
-    return lambda row: int(logits_TV[row].float().argmax())
+    return lambda row: int(wide(logits_TV[row]).argmax())
 
 
 def _parents(window: Window) -> Sequence[int]:

@@ -1,4 +1,4 @@
-"""The process of one lane: pinned to its cores, its number of threads set before torch is imported.
+"""The process of one lane: pinned to its cores, its number of threads set before what computes is imported.
 
 Started by `runtime.lanes.lane` as ``python -m runtime.worker.process``; ends when its parent does.
 """
@@ -41,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--socket", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--cores", type=int, nargs="*", default=[])
+    parser.add_argument("--device", required=True)
     parser.add_argument("--ranks", type=int, default=1)
     options = parser.parse_args(arguments)
     pin(cores_of(options.cores, 0, options.ranks), options.threads)
@@ -64,21 +65,20 @@ def cores_of(cores: Sequence[int], rank: int, num_ranks: int) -> Sequence[int]:
 
 
 def serve(end: socket.socket, options: argparse.Namespace) -> None:
-    """Load torch, which takes seconds, and answer until the parent is gone."""
-    import torch
-
+    """Import what computes on the lane's device, which takes seconds where it is torch, and answer."""
     from runtime.memory.collection import leave_imports_alone
     from runtime.wire.channel import Channel
     from runtime.worker.server import LaneServer
 
-    torch.set_num_threads(options.threads)
-    leave_imports_alone()
     if options.ranks > 1:
         from runtime.parallel.local_group import lead
 
         lead(Channel(end), options.ranks, cores=options.cores, num_threads=options.threads)
         return
-    LaneServer(Channel(end), num_threads=options.threads).serve()
+    server = LaneServer(Channel(end), num_threads=options.threads)
+    server.make_ready(options.device)
+    leave_imports_alone()
+    server.serve()
 
 
 if __name__ == "__main__":

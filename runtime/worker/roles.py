@@ -9,17 +9,16 @@ from __future__ import annotations
 import time
 from typing import TypeVar
 
-import torch
-from torch import Tensor
-
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
 from decoding.trace import Work
+from runtime.arrays import Array
 from runtime.drafters.language_model.branch_set import BranchSet
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.window_drafter import Steps, WindowDrafter
 from runtime.target.target_model import TargetModel
 from runtime.verification.rules import Sampling
+from runtime.wire.blocks import to_block
 from runtime.wire.channel import Block
 from runtime.wire.operations import (
     Branch,
@@ -131,12 +130,12 @@ class DraftRole:
             schedule=start.schedule,
             capacity=len(start.prompt) + start.max_new_tokens,
             sampling=_sampling(start),
-            features_TE=_tensor(operation.features),
+            features_TE=self._array(operation.features),
         )
 
     def rollout(self, operation: Rollout) -> Drafted:
         """Draft from the committed text; replies the window."""
-        steps = self.drafter.rollout(operation.committed, _tensor(operation.features))
+        steps = self.drafter.rollout(operation.committed, self._array(operation.features))
         return Drafted(window=self._run(Work.ROLLOUT_STEP, steps), spans=self._take_spans())
 
     def branch(self, operation: Branch) -> None:  # noqa: ARG002
@@ -151,7 +150,7 @@ class DraftRole:
         """Add the exit's roots."""
         assert self._branches is not None, "an exit message without branches"
         signal = operation.signal
-        self._branches.join(signal._replace(features=_tensor(signal.features)))
+        self._branches.join(signal._replace(features=self._array(signal.features)))
 
     def take(self, operation: Take) -> Drafted:
         """Keep one branch or none, and finish the next window; replies it, and whether it was a hit."""
@@ -169,6 +168,9 @@ class DraftRole:
     def forget(self) -> None:
         """Stop preparing."""
         self._branches = None
+
+    def _array(self, features: Block | None) -> Array | None:
+        return None if features is None else self.drafter.array(features)
 
     def _run(self, work: Work, steps: Steps) -> Window:
         while True:
@@ -194,23 +196,5 @@ def _sampling(start: SequenceStart) -> Sampling:
     return Sampling(start.schedule.verification, start.temperature, start.seed, start.replay)
 
 
-def _tensor(features: Block | None) -> Tensor | None:
-    return None if features is None else to_tensor(features)
-
-
 def _for_the_wire(reply: F) -> F:
     return reply if reply.features is None else reply._replace(features=to_block(reply.features))
-
-
-def to_block(tensor: Tensor) -> Block:
-    """The elements of a tensor, bit by bit: numpy knows no bfloat16."""
-    data = tensor.contiguous().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
-    return Block(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), data)
-
-
-def to_tensor(block: Block) -> Tensor:
-    """A tensor of its own memory."""
-    dtype = getattr(torch, block.dtype)
-    if not block.data:
-        return torch.empty(block.shape, dtype=dtype)
-    return torch.frombuffer(bytearray(block.data), dtype=dtype).view(block.shape)

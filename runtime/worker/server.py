@@ -9,24 +9,13 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
-
-import torch
+from typing import TYPE_CHECKING, Protocol
 
 from decoding.errors import LaneError
-from runtime.backends.backend import Backend
-from runtime.backends.devices import EAGER
-from runtime.backends.opening import arithmetic, backend_opener, torch_threads
+from runtime.backends.devices import EAGER, is_compiled
 from runtime.backends.self_test import is_row_invariant
-from runtime.drafters.registry import DrafterContext, load_drafter, require_streams
-from runtime.drafters.streams.folder import load_streams
+from runtime.drafters.registry import require_streams
 from runtime.drafters.window_drafter import WindowDrafter
-from runtime.models.decoder import Decoder
-from runtime.models.weights import load_decoder
-from runtime.parallel.group import Group
-from runtime.parallel.sharded_target import load_sharded_target
-from runtime.target.exit_folder import ExitHeads, load_exits
-from runtime.target.streaming_target import StreamingTarget
 from runtime.target.target_model import TargetModel
 from runtime.wire.channel import Message, MessageEnd
 from runtime.wire.codec import Written
@@ -43,15 +32,32 @@ from runtime.worker.kept_drafters import KeptDrafters
 from runtime.worker.roles import DraftRole, target_handlers
 from runtime.worker.timing import MeasureRole
 
+if TYPE_CHECKING:
+    from runtime.parallel.group import Group
+
+
+class Models(Protocol):
+    """What loads the models of a lane; importing it imports the library that computes them."""
+
+    def load_target(self, operation: LoadTarget) -> TargetModel:
+        """The target of a folder, with its exits if there are any."""
+
+    def load_streams(self, operation: LoadStreams) -> TargetModel:
+        """The target loaded last as one that can draft for itself."""
+
+    def load_drafter(self, operation: LoadDraft) -> WindowDrafter:
+        """The drafter of a folder."""
+
 
 class LaneServer:
     """A lane with the roles it was asked to load: target, draft, or both."""
 
     def __init__(self, channel: MessageEnd, group: Group | None = None, *, num_threads: int = 1) -> None:
         """Args: whom it answers; the ranks that share its target, all of which run the same operations; its threads."""
-        self._channel, self._group, self._num_threads = channel, group or Group.alone(), num_threads
-        self._decoder: Decoder | None = None
-        self._heads: ExitHeads | None = None
+        self._channel, self._num_threads = channel, num_threads
+        self._group = group if group is not None and group.world_size > 1 else None
+        self._models: dict[bool, Models] = {}
+        self._target_device = EAGER
         self._draft: DraftRole | None = None
         self._kept = KeptDrafters()
         self._measure = MeasureRole(channel)
@@ -64,6 +70,10 @@ class LaneServer:
             LoadStreams.handled_by(self._load_streams),
             *self._measure.handlers,
         )
+
+    def make_ready(self, device: str) -> None:
+        """Import what computes on a device, before anybody waits for it."""
+        self._models_on(device)
 
     def serve(self) -> None:
         """Answer until the other end is gone."""
@@ -119,45 +129,44 @@ class LaneServer:
         self._handlers |= {handler.name: handler for handler in handlers}
 
     def _load_target(self, operation: LoadTarget) -> None:
-        dtype, new_backend = arithmetic(operation.dtype), self._open(operation)
-        if self._group.world_size > 1:
-            if operation.device != EAGER:
-                raise LaneError(f"a target on several ranks is computed by torch, not by {operation.device}")
-            self._run_target(load_sharded_target(operation, self._group, dtype=dtype))
-            return
         self._kept = KeptDrafters()  # they share the embedding of the target before
-        self._decoder = decoder = load_decoder(
-            operation.target, dtype=dtype, shares_random=operation.dtype in ("int8", "int4")
-        )
-        backend = new_backend(decoder)  # it may move the weights, and exits go where they are
-        self._heads = load_exits(operation.exits, decoder, dtype=dtype) if operation.exits else None
-        self._run_target(TargetModel(decoder, self._heads, backend=backend))
+        self._target_device = operation.device
+        self._run_target(self._models_on(operation.device).load_target(operation))
 
     def _load_streams(self, operation: LoadStreams) -> None:
         """From now on the target is one that can draft for itself."""
-        if self._group.world_size > 1:
+        if self._group is not None:
             raise LaneError(f"streams need their target in one process; this one is on {self._group.world_size} ranks")
-        assert self._decoder is not None, "streams without their target"
         require_streams(operation.drafter)
-        if self._measure.target is not None and not self._measure.target.backend.has_open_keys:
-            raise LaneError("streams of a target need a lane of torch: they look at its keys, which are not there")
-        streams = load_streams(operation.drafter, self._decoder)
-        self._run_target(StreamingTarget(self._decoder, streams, self._heads))
+        self._run_target(self._models_on(self._target_device).load_streams(operation))
 
     def _run_target(self, model: TargetModel) -> None:
         self._measure.target = model
         self._handle(*target_handlers(model), IsRowInvariant.handled_by(lambda _: is_row_invariant(model.backend)))
 
-    def _open(self, operation: LoadTarget | LoadDraft) -> Callable[[Decoder], Backend]:
-        torch.set_num_threads(torch_threads(operation.device, self._num_threads))
-        return backend_opener(operation.device, operation.dtype, num_threads=self._num_threads)
+    def _models_on(self, device: str) -> Models:
+        """What loads models for a device; ranks load theirs by torch, which says what is amiss with other devices."""
+        by_graphs = is_compiled(device) and self._group is None
+        if by_graphs not in self._models:
+            self._models[by_graphs] = self._new_models(by_graphs=by_graphs)
+        return self._models[by_graphs]
+
+    def _new_models(self, *, by_graphs: bool) -> Models:
+        if by_graphs:
+            from runtime.worker.compiled_models import CompiledModels
+
+            return CompiledModels(self._num_threads)
+        from runtime.parallel.group import Group
+        from runtime.worker.torch_models import TorchModels
+
+        return TorchModels(self._group or Group.alone(), self._num_threads)
 
     def _load_draft(self, operation: LoadDraft) -> DrafterTraits:
         """Replies what the drafter reads of the target, and which methods it is for."""
         drafter = self._kept.get(operation)
         if drafter is None:
-            drafter = self._loaded_drafter(operation)
-            if self._group.world_size == 1:
+            drafter = self._models_on(operation.device).load_drafter(operation)
+            if self._group is None:
                 self._kept.add(operation, drafter)
             gc.collect()  # a draft before it goes now, and not in the middle of a text
         self._measure.drafter = drafter
@@ -169,19 +178,3 @@ class LaneServer:
             raw_features=drafter.raw_features,
             methods=drafter.methods,
         )
-
-    def _loaded_drafter(self, operation: LoadDraft) -> WindowDrafter:
-        dtype = arithmetic(operation.dtype)
-
-        def load_target() -> Decoder:
-            # a lane of its own needs no more of the target than what a drafter shares with it
-            if self._decoder is not None and self._decoder.embedding.weight.is_cpu:
-                return self._decoder
-            return load_decoder(operation.target, dtype=dtype, with_layers=False)
-
-        context = DrafterContext(
-            target_folder=operation.target, dtype=dtype, load_target=load_target, group=self._group
-        )
-        drafter = self._group.all_do(lambda: load_drafter(operation.drafter, context))
-        drafter.run_on(self._open(operation))
-        return drafter

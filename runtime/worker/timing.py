@@ -7,16 +7,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple, get_args
 
-import torch
+import numpy as np
 
 from decoding.errors import LaneError
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.methods import METHODS
 from decoding.schedule import MAX_TREE, MAX_WINDOW, Method, Schedule
+from runtime.arrays import numpy_type
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.window_drafter import WindowDrafter
+from runtime.models.config import ModelConfig
 from runtime.target.target_model import RowsUnderWay, TargetModel
 from runtime.wire import codec
+from runtime.wire.blocks import to_block
 from runtime.wire.channel import MessageEnd
 from runtime.wire.measurement import Measurement, Part
 from runtime.wire.operations import Handler, KeepBusy, Measure, Stop
@@ -113,16 +116,24 @@ class MeasureRole:
         """Reading a random prompt, with the target's features if the drafter reads any."""
         if self.target is None:
             raise LaneError("draft_prefill cannot be timed: this lane has loaded no target")
-        config = self.target.decoder.config
-        prompt = torch.randint(config.vocab_size, (rows + 1,)).tolist()
-        width = len(drafter.feature_layers) * config.hidden_size
-        features_TE = torch.randn(rows, width).to(self.target.dtype) if width else None
+        config = self.target.config
+        prompt = _random_ids(config, rows + 1)
+        features_TE = None
+        if drafter.feature_layers:
+            shape = rows, len(drafter.feature_layers) * config.hidden_size
+            states = np.random.default_rng(0).standard_normal(shape, np.float32)
+            features_TE = drafter.array(to_block(states.astype(numpy_type(self.target.backend.dtype))))
         schedule = _least_schedule(drafter.methods[0])
 
         def run() -> None:
             drafter.prefill(prompt, schedule=schedule, capacity=rows + 2, features_TE=features_TE)
 
         return Prepared(run)
+
+
+def _random_ids(config: ModelConfig, count: int) -> list[int]:
+    ids: list[int] = np.random.default_rng().integers(config.vocab_size, size=count).tolist()
+    return ids
 
 
 def _least_schedule(method: Method) -> Schedule:
@@ -166,7 +177,7 @@ class TargetParts:
     def __init__(self, model: TargetModel, measurement: Measurement) -> None:
         self._model = model
         self._measurement = measurement
-        self._window = Window(tuple(torch.randint(model.decoder.config.vocab_size, (measurement.rows - 1,)).tolist()))
+        self._window = Window(tuple(_random_ids(model.config, measurement.rows - 1)))
         capacity = measurement.context + measurement.rows
         if measurement.is_aside:
             # nothing is prepared: a plan of its own would end that of the sequence under way
@@ -199,7 +210,7 @@ class TargetParts:
 
     def _prefill(self) -> Prepared:
         model, rows = self._model, self._measurement.rows
-        prompt = torch.randint(model.decoder.config.vocab_size, (rows + 1,)).tolist()
+        prompt = _random_ids(model.config, rows + 1)
         return Prepared(lambda: model.prefill(prompt, capacity=rows + 2))
 
     def _stream(self) -> Prepared:

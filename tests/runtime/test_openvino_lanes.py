@@ -7,13 +7,16 @@ import pytest
 from decoding.errors import LaneError
 from decoding.schedule import Schedule
 from runtime.backends.openvino.compiler import Compiler
+from runtime.drafters.medusa.folder import save_medusa
 from runtime.engine import Engine
 from runtime.lanes.lane import Lane, LaneSpec
 from runtime.lanes.sequence_lanes import Listener
 from runtime.wire.measurement import Measurement
 from runtime.wire.operations import PrepareDraft
+from tests.runtime.plain import continue_text
 from tests.runtime.thread_lanes import thread_engine
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
+from tests.tiny_heads import tiny_medusa
 from tests.tiny_models import tiny_target
 
 TARGET, DRAFT = "openvino:CPU@0", "openvino:CPU@1"
@@ -136,7 +139,8 @@ def test_a_second_text_compiles_nothing(tmp_path, monkeypatch) -> None:
         engine.generate(schedule, PROMPT, max_new_tokens=24, eos_token_ids=())
         of_target = ["layers 1 to 1", "layers 2 to 2", "layers 3 to 4"]
         of_draft = ["layers 1 to 2", "layers 3 to 4"]
-        probes, heads = ["layers 1 to 1"] * 2, ["a head"] * 3
+        # heads of target, exits and draft, what fuses features, and the three products of two adapters
+        probes, heads = ["layers 1 to 1"] * 2, ["a head"] * (3 + 1 + 2 * 3)
         assert sorted(names) == sorted([*of_target, *of_draft, *probes, *heads])
         names.clear()
         engine.generate(schedule, PROMPT, max_new_tokens=150, eos_token_ids=())
@@ -185,3 +189,48 @@ def test_streams_need_a_lane_of_torch(engine_and_drafts, tmp_path) -> None:
     engine, _ = engine_and_drafts
     with pytest.raises(LaneError, match="streams of a target need a lane of torch"):
         engine.load_streams(TARGET, "smollm2-135m-streams")
+
+
+@pytest.fixture
+def no_torch(tmp_path, monkeypatch):
+    """Importing torch is an error in every process that is started from now on."""
+    folder = tmp_path / "modules" / "torch"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("raise ImportError('torch was imported')\n")
+    monkeypatch.setenv("PYTHONPATH", str(folder.parent))
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_lanes_of_graphs_need_no_torch(tmp_path, no_torch, name, temperature) -> None:
+    target = tiny_target(max_position=400)
+    folder, exits = save_target(target, tmp_path / "target"), save_exits_of(target, tmp_path / "exits")
+    features = (1, 2) if SCHEDULES[name].exit_features else ()
+    drafter = save_draft_of(target, tmp_path / "drafter", exit_features=features)
+    verification = "match" if temperature else "greedy"
+    schedule = SCHEDULES[name].model_copy(update={"drafter": str(drafter), "verification": verification})
+    plain = Schedule(method="autoregressive", target_lane=TARGET, verification=verification)
+    lanes = [LaneSpec(name=TARGET), LaneSpec(name=DRAFT)]
+    with Engine(folder, lanes=lanes, exits_folder=exits, dtype="float32", draft_deadline_s=60.0) as engine:
+        expected, found = (
+            engine.generate(one, PROMPT, max_new_tokens=20, temperature=temperature, seed=3, eos_token_ids=())
+            for one in (plain, schedule)
+        )
+        assert found.tokens == expected.tokens
+        assert len(found.trace.rounds) < 20
+        assert engine.is_row_invariant(TARGET)
+        for lane in (TARGET, schedule.draft_lane):
+            assert engine.load_draft(lane, str(drafter)).measure(Measurement(part="draft_step", rows=1, context=9))
+    if not temperature:
+        assert list(expected.tokens) == continue_text(target, PROMPT, 20)
+
+
+def test_a_head_of_the_target_brings_torch_to_its_lane(tmp_path, no_torch) -> None:
+    target = tiny_target(max_position=400)
+    folder = save_target(target, tmp_path / "target")
+    save_medusa(tiny_medusa(target), [(0,), (0, 0)], tmp_path / "heads", target=target, target_name="tiny", metadata={})
+    with (
+        Engine(folder, lanes=[LaneSpec(name=TARGET)], dtype="float32") as engine,
+        pytest.raises(LaneError, match="torch was imported"),
+    ):
+        engine.load_draft(TARGET, str(tmp_path / "heads"))

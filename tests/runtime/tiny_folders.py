@@ -7,10 +7,11 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from runtime.drafters.language_model.draft_passes import DraftConfig
 from runtime.drafters.language_model.folder import save_draft
-from runtime.drafters.language_model.model import DraftConfig, DraftModel
+from runtime.drafters.language_model.model import DraftModel
 from runtime.models.decoder import Decoder
-from runtime.models.weights import decoder_tensors
+from runtime.storage.decoder_names import decoder_tensors
 from runtime.target.exit_folder import ExitHeads, save_exits
 from tests.tiny_models import tiny_adapters
 

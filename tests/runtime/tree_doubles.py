@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from decoding.messages import NO_WINDOW, Window
+from runtime.wire.blocks import to_tensor
 from tests.runtime import plain
 from tests.tiny_models import VOCAB_SIZE
 
@@ -58,6 +59,9 @@ class TreeDrafter:
 
     def prepare(self, schedule, *, num_prompt, capacity):
         return False
+
+    def array(self, block):
+        return to_tensor(block)
 
     def prefill(self, prompt, *, schedule, capacity, sampling, features_TE):
         self.text = list(prompt)

@@ -9,7 +9,8 @@ import torch
 from safetensors.torch import save_file
 
 from runtime.models.decoder import Decoder, causal_mask
-from runtime.models.weights import decoder_tensors, load_decoder
+from runtime.models.weights import load_decoder
+from runtime.storage.decoder_names import decoder_tensors
 from tests.tiny_models import EOS, VOCAB_SIZE, tiny_target
 from training.data.conversations import read_conversations
 from training.data.states import TargetStates

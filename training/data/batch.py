@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
-from runtime.drafters.language_model.model import normalise_features
+from runtime.drafters.language_model.features import normalise_features
 from runtime.models.decoder import causal_mask
 from training.data.states import TargetStates
 
@@ -67,7 +67,7 @@ def answer_states(states: TargetStates, indices: Sequence[int], layer: int) -> T
 def exit_features(states: TargetStates, indices: Sequence[int], layers: Sequence[int]) -> Tensor:
     """What `normalise_features` makes of the states after `layers`, zero-padded, [B, T, E * D] bfloat16."""
     hidden_BTED = torch.stack([states.padded(layer, indices) for layer in layers], dim=2)
-    return normalise_features(hidden_BTED, states.target.config.norm_eps)
+    return normalise_features(hidden_BTED, states.target.config.norm_eps)  # type: ignore[no-any-return]
 
 
 def shifted_features(

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from decoding.progress import ReportCount
+from runtime.drafters.language_model.draft_passes import DraftConfig
 from runtime.drafters.language_model.folder import save_draft
-from runtime.drafters.language_model.model import DraftConfig, DraftModel
+from runtime.drafters.language_model.model import DraftModel
 from runtime.models.decoder import Decoder
 from training.data.batch import make_batch, shifted_features, soft_cross_entropy
 from training.data.states import TargetStates

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from decoding.progress import ReportCount
 from runtime.drafters.eagle.folder import load_eagle1, load_eagle3, save_eagle
 from runtime.drafters.eagle.model import Eagle1, Eagle3, EagleHead
-from runtime.drafters.language_model.model import normalise_features
+from runtime.drafters.language_model.features import normalise_features
 from runtime.models.decoder import Decoder
 from training.data.states import TargetStates
 from training.judging.drafter_acceptance import judge_trees
@@ -171,7 +171,7 @@ def row_features(states: TargetStates, indices: Sequence[int], layers: Sequence[
     if last in layers:
         # its cached states carry the final norm's weight already
         hidden_RED[:, layers.index(last)] /= states.target.final_norm
-    return normalise_features(hidden_RED, states.target.config.norm_eps)
+    return normalise_features(hidden_RED, states.target.config.norm_eps)  # type: ignore[no-any-return]
 
 
 def row_states(states: TargetStates, indices: Sequence[int]) -> Tensor:

@@ -24,7 +24,8 @@ from decoding.errors import TrainingError
 from decoding.progress import ReportCount
 from runtime.drafters.streams.drafter import StreamTree
 from runtime.drafters.streams.folder import load_streams, save_streams
-from runtime.drafters.streams.model import Borrowed, Keys, StreamConfig, StreamModel, run_along, stream_mask
+from runtime.drafters.streams.model import Borrowed, Keys, StreamModel, run_along, stream_mask
+from runtime.drafters.streams.stream_sizes import StreamConfig
 from runtime.models.decoder import Decoder
 from runtime.trees.static_tree import Ranks
 from training.data.batch import Batch, make_batch

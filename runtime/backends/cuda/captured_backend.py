@@ -22,7 +22,10 @@ from runtime.backends.cuda.static_texts import (
     WindowThenBranches,
     fitting,
 )
+from runtime.drafters.language_model.features import normalise_features
 from runtime.models.decoder import Decoder
+from runtime.wire.blocks import to_tensor
+from runtime.wire.channel import Block
 
 
 class CudaBackend:
@@ -86,8 +89,9 @@ class CudaBackend:
                 self._head.load(row_bucket(min(rows, ROWS[-1])))
 
     @torch.inference_mode()
-    def embedding(self, ids: Tensor) -> Tensor:
+    def embedding(self, ids: Any) -> Tensor:
         """Hidden states that enter the first layer, but for learned positions, which the layers add."""
+        ids = torch.as_tensor(ids)
         if ids.numel() not in self._ids:
             self._ids[ids.numel()] = Upload((ids.numel(),), torch.long, self.device)
         own = self._ids[ids.numel()]
@@ -96,11 +100,13 @@ class CudaBackend:
 
     @torch.inference_mode()
     def run_layers(
-        self, x_BTD: Tensor, start: int, stop: int, *, positions: Tensor, mask: Tensor | None = None, cache: Any
+        self, x_BTD: Tensor, start: int, stop: int, *, positions: Any, mask: Any = None, cache: Any
     ) -> Tensor:
         """Hidden states after layer `stop`; raises `LaneError` where a text has too few slots."""
         if start == stop:
             return x_BTD
+        positions = torch.as_tensor(positions)
+        mask = None if mask is None else torch.as_tensor(mask).to(self.dtype)
         segment = start, stop
         if isinstance(cache, WindowThenBranches):
             return self._window_then_branches(x_BTD, segment, positions, cache)
@@ -121,6 +127,27 @@ class CudaBackend:
     def head(self, rows_VD: Tensor) -> Head | None:  # noqa: ARG002
         """None: torch computes them where they are."""
         return None
+
+    def prompt_head(self, rows_ED: Tensor) -> Head | None:  # noqa: ARG002
+        """None: torch computes them too."""
+        return None
+
+    def product(self, weight_OI: Tensor) -> Head | None:  # noqa: ARG002
+        """None: torch computes them where they are."""
+        return None
+
+    def adapter(self, weights: Any) -> Head:
+        """The module itself."""
+        adapter: Head = weights
+        return adapter
+
+    def features(self, hidden_TED: Tensor, *, is_raw: bool) -> Tensor:
+        """Hidden states as they are sent to a draft."""
+        return hidden_TED.flatten(-2) if is_raw else normalise_features(hidden_TED, self.config.norm_eps)
+
+    def array(self, block: Block) -> Tensor:
+        """Hidden states that came from another lane."""
+        return to_tensor(block).to(self.device, self.dtype)
 
     def on_host(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Values of the device in memory of the host: one wait for all."""

@@ -1,1 +1,1 @@
-"""Lanes that OpenVINO computes: a decoder as compiled segments of static shapes."""
+"""Lanes that OpenVINO computes: a decoder as compiled segments, without torch."""

@@ -7,8 +7,8 @@ and much more where the number of rows changes from call to call, which is why s
 Such a graph is compiled in every process, and not kept on disk: reading it is faster than compiling, but takes the
 weights once more on the disk for every way to cut the layers, and as much memory while it is read.
 
-Hidden states cross as float32 and are rounded to the type of arithmetic on both sides of a cut, as between two layers.
-The embedding is looked up here: a graph of it would hold a copy.
+Hidden states cross as float32; a graph rounds what it is given to the type of arithmetic, as between two layers. The
+embedding is looked up here: a graph of it would hold a copy.
 """
 
 from __future__ import annotations
@@ -17,53 +17,58 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
+from runtime.arrays import rms_norm
 from runtime.backends.backend import Head, Plan, Segment
+from runtime.backends.openvino.adapter import CompiledAdapter
 from runtime.backends.openvino.buckets import PROMPT_ROWS, pieces, slot_buckets
-from runtime.backends.openvino.calls import HeadCall
 from runtime.backends.openvino.compiler import Compiler
-from runtime.backends.openvino.constants import Constants
-from runtime.backends.openvino.graph import ANY, head_graph, require_architecture
-from runtime.backends.openvino.layer_graphs import LayerGraphs
-from runtime.backends.openvino.layer_weights import LayersTaken
-from runtime.backends.openvino.library import ov
-from runtime.backends.openvino.limits import Limits, limits_of
-from runtime.backends.openvino.packing import Form, Matrix, arithmetic, packed
+from runtime.backends.openvino.graphs.calls import Floats
+from runtime.backends.openvino.graphs.graph import require_architecture
+from runtime.backends.openvino.graphs.head_graphs import HeadGraphs
+from runtime.backends.openvino.graphs.layer_graphs import LayerGraphs
+from runtime.backends.openvino.limits import limits_of
 from runtime.backends.openvino.row_floor import PROBED_ROWS, row_floor
 from runtime.backends.openvino.texts import BranchRows, Rows, StaticBranches, StaticText, WindowThenBranches
-from runtime.models.decoder import Decoder
+from runtime.backends.openvino.weights.constants import Constants
+from runtime.backends.openvino.weights.layer_weights import LayersTaken
+from runtime.backends.openvino.weights.packing import Form, arithmetic, packed
+from runtime.storage.stored_decoder import StoredDecoder
+from runtime.wire.blocks import to_array
+from runtime.wire.channel import Block
 
 
-class OpenVinoBackend:
-    """Implements `runtime.backends.backend.Backend` on a device of OpenVINO."""
+class CompiledDecoder:
+    """Implements `runtime.backends.backend.Backend` on a device of OpenVINO; arrays are numpy's."""
 
     has_open_keys: bool = False
-    device = torch.device("cpu")
+    device: Any = None
     self_test_chunks: tuple[tuple[int, ...], ...] = ((1,) * 12, (4, 8), (8, 4), (8, 1, 3))
 
-    def __init__(self, decoder: Decoder, *, device: str, form: Form, num_threads: int) -> None:
-        """Args: its weights, which graphs may take over; OpenVINO's name of a device; their form; threads of a call.
+    def __init__(self, stored: StoredDecoder, *, device: str, form: Form, num_threads: int) -> None:
+        """Args: its weights, which graphs may take away; OpenVINO's name of a device; their form; threads of a call.
 
         Raises:
             ModelError: the architecture has no graph.
         """
-        require_architecture(decoder.config)
-        self.config, self._decoder = decoder.config, decoder
+        require_architecture(stored.config)
+        self.config, self._stored = stored.config, stored
         self._limits = limits_of(device)
-        self._form, self.dtype = form, arithmetic(form)
+        self._form, self._arithmetic = form, arithmetic(form)
+        self.dtype: Any = self._arithmetic
         self._kept_dtype = arithmetic(form, self._limits.half)
         self._compiler = Compiler(device, form, num_threads)
-        self._layers, self._constants = LayersTaken(decoder, form, self._kept_dtype), Constants(self._kept_dtype)
+        self._layers, self._constants = LayersTaken(stored, form, self._kept_dtype), Constants(self._kept_dtype)
         self._graphs = self._new_graphs()
         self._rows: set[int] = set()
         self._num_texts: set[int] = set()
         self._heads: list[HeadGraphs] = []
         self._floor = 1
         # of the rows that have passed some layers: masks are made once for a pass, however often it is cut
-        self._under_way: tuple[tuple[Tensor, Tensor | None, StaticText], list[tuple[int, int, Rows]]] | None = None
-        self._head = self._new_head(decoder.lm_head.weight)
+        self._under_way: tuple[tuple[Any, Any, StaticText], list[tuple[int, int, Rows]]] | None = None
+        self._head = self._new_head(stored.lm_head.weight)
 
     def new_text(self) -> StaticText:
         """Room for a text."""
@@ -100,13 +105,20 @@ class OpenVinoBackend:
             for count in self._rows | self._num_texts:
                 head.make_ready(count)
 
-    def embedding(self, ids: Tensor) -> Tensor:
+    def embedding(self, ids: NDArray[np.int64]) -> Floats:
         """Hidden states that enter the first layer."""
-        return self._decoder.embedding(ids).to(self.dtype)  # type: ignore[no-any-return]
+        return self._stored.embedded(ids)
 
     def run_layers(
-        self, x_BTD: Tensor, start: int, stop: int, *, positions: Tensor, mask: Tensor | None = None, cache: Any
-    ) -> Tensor:
+        self,
+        x_BTD: Floats,
+        start: int,
+        stop: int,
+        *,
+        positions: NDArray[np.int64],
+        mask: Floats | None = None,
+        cache: Any,
+    ) -> Floats:
         """Hidden states after layer `stop`."""
         if start == stop:
             return x_BTD
@@ -117,31 +129,63 @@ class OpenVinoBackend:
         assert isinstance(cache, StaticText), "a text of another back end"
         return self._run_text(x_BTD, (start, stop), positions, mask, cache)
 
-    def normalise(self, x: Tensor) -> Tensor:
-        """The final norm alone."""
-        return self._decoder.normalise(x.to(self._decoder.final_norm.dtype))
+    def normalise(self, x: Floats) -> Floats:
+        """The final norm alone, in the type of arithmetic: all heads read the same numbers."""
+        return self._rounded(self._stored.normalise(x))
 
-    def logits(self, x_BTD: Tensor) -> Tensor:
+    def logits(self, x_BTD: Floats) -> Floats:
         """Final norm and output head."""
-        return self._head(self.normalise(x_BTD))
+        logits: Floats = self._head(self._stored.normalise(x_BTD))  # its graph rounds
+        return logits
 
-    def head(self, rows_VD: Tensor) -> Head:
+    def head(self, rows_VD: NDArray[Any]) -> Head:
         """A head of other rows; the first ones of the decoder's own are computed by its own."""
-        own_VD = self._decoder.lm_head.weight
-        if rows_VD.data_ptr() == own_VD.data_ptr() and rows_VD.stride() == own_VD.stride():
-            return lambda x: self._head(x)[..., : len(rows_VD)]
+        own_VD, head = self._stored.lm_head.weight, self._head
+        if rows_VD.ctypes.data == own_VD.ctypes.data and rows_VD.strides == own_VD.strides:
+            return lambda x: head(x)[..., : len(rows_VD)]
         return self._new_head(rows_VD)
 
-    def on_host(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def product(self, weight_OI: NDArray[Any]) -> Head:
+        """Products with a matrix that is not rounded: adapters stay near the identity, features are added."""
+        return self._new_head(weight_OI, "float32" if self._form == "float32" else "bfloat16")
+
+    def prompt_head(self, rows_ED: NDArray[Any]) -> Head:
+        """A head of few rows, for which no graph would pay: one row after the other, whatever their number."""
+        wide_ED = rows_ED.astype(np.float32)
+
+        def logits(x: Floats) -> Floats:
+            found = [wide_ED @ row for row in x.reshape(-1, x.shape[-1])]
+            return np.stack(found).reshape(*x.shape[:-1], len(wide_ED))
+
+        return logits
+
+    def adapter(self, weights: Any) -> Head:
+        """An exit's adapter of its arrays by name."""
+        return CompiledAdapter(weights, self.product, self.config.norm_eps)
+
+    def features(self, hidden_TED: Floats, *, is_raw: bool) -> NDArray[Any]:
+        """Hidden states as they are sent to a draft."""
+        num_rows, num_layers, size = hidden_TED.shape
+        features_TED = hidden_TED if is_raw else rms_norm(hidden_TED, None, self.config.norm_eps)
+        return features_TED.reshape(num_rows, num_layers * size).astype(self._arithmetic)
+
+    def array(self, block: Block) -> Floats:
+        """Hidden states that came from another lane."""
+        return to_array(block).astype(np.float32)
+
+    def on_host(self, *arrays: Any) -> tuple[Any, ...]:
         """They are there."""
-        return tensors
+        return arrays
 
     def wait(self) -> None:
         """Nothing is under way."""
 
+    def _rounded(self, x: Floats) -> Floats:
+        return x.astype(self._arithmetic).astype(np.float32)
+
     def _run_text(
-        self, x_BTD: Tensor, segment: Segment, positions: Tensor, mask: Tensor | None, text: StaticText
-    ) -> Tensor:
+        self, x_BTD: Floats, segment: Segment, positions: NDArray[np.int64], mask: Floats | None, text: StaticText
+    ) -> Floats:
         """Rows of a text, in as many calls as there are graphs for."""
         known, given = self._under_way, (positions, mask, text)
         if segment[0] and known is not None and all(one is other for one, other in zip(known[0], given, strict=True)):
@@ -150,9 +194,9 @@ class OpenVinoBackend:
             calls = self._calls(x_BTD.shape[1], mask, text)
         self._under_way = None if segment[1] == self.config.num_layers else (given, calls)
         done = [self._run(x_BTD[:, first:last], segment, positions[first:last], rows) for first, last, rows in calls]
-        return done[0] if len(done) == 1 else torch.cat(done, dim=1)
+        return done[0] if len(done) == 1 else np.concatenate(done, axis=1)
 
-    def _calls(self, num_rows: int, mask: Tensor | None, text: StaticText) -> list[tuple[int, int, Rows]]:
+    def _calls(self, num_rows: int, mask: Floats | None, text: StaticText) -> list[tuple[int, int, Rows]]:
         """First and last row of every call, and where they go: in the text's order, or by a mask, all at once."""
         if mask is not None:
             return [(0, num_rows, text.rows(num_rows, mask))]
@@ -164,27 +208,27 @@ class OpenVinoBackend:
         return found
 
     def _window_then_branches(
-        self, x_BTD: Tensor, segment: Segment, positions: Tensor, both: WindowThenBranches
-    ) -> Tensor:
+        self, x_BTD: Floats, segment: Segment, positions: NDArray[np.int64], both: WindowThenBranches
+    ) -> Floats:
         count, text = both.num_window, both.text
         window = self._run_text(x_BTD[:, :count], segment, positions[:count], None, text)
         both.branches.copy(text, slice(*segment), text.cursor, text.cursor + count)
         x_R1D = x_BTD[0, count:, None]
         after = self._run(x_R1D, segment, positions[count:, None], both.rows.rows)
-        return torch.cat([window, after.transpose(0, 1)], dim=1)
+        return np.concatenate([window, after.transpose(1, 0, 2)], axis=1)
 
-    def _run(self, x_BTD: Tensor, segment: Segment, positions: Tensor, rows: Rows) -> Tensor:
+    def _run(self, x_BTD: Floats, segment: Segment, positions: NDArray[np.int64], rows: Rows) -> Floats:
         num_texts, num_rows, _ = x_BTD.shape
         if num_texts == 1:
             num_rows = self._size(num_rows, self._rows | set(PROMPT_ROWS))
         else:
             num_texts = self._size(num_texts, self._num_texts)
-        rotary = self._decoder.rotary
+        cos_PH, sin_PH = self._stored.rotary
 
-        def rotation() -> tuple[Tensor, Tensor]:
-            return rotary.cos_PH[positions], rotary.sin_PH[positions]
+        def rotation() -> tuple[Floats, Floats]:
+            return cos_PH[positions], sin_PH[positions]
 
-        return self._graphs.run(x_BTD, segment, (num_texts, num_rows), rotation, rows).to(self.dtype)
+        return self._graphs.run(x_BTD, segment, (num_texts, num_rows), rotation, rows)
 
     def _make_ready(self, segment: Segment, counts: Iterable[tuple[int, int]], slots: Sequence[int]) -> None:
         """Have the graphs of a segment for so many texts and rows."""
@@ -206,21 +250,21 @@ class OpenVinoBackend:
 
     @cached_property
     def _probed_floor(self) -> int:
-        generator = torch.Generator().manual_seed(0)
         prompt, total = 20, PROBED_ROWS[-1]
-        x_BTD = self.embedding(torch.randint(self.config.vocab_size, (1, prompt + total), generator=generator))
+        ids = np.random.default_rng(0).integers(self.config.vocab_size, size=(1, prompt + total))
+        x_BTD = self._stored.embedded(ids)
 
         whole, self._graphs = self._graphs, self._new_graphs()  # of one layer
 
-        def read(count: int) -> Tensor:
+        def read(count: int) -> Floats:
             text, found = self.new_text(), []
             text.start(prompt + total)
             for stop in (prompt, *range(prompt + count, prompt + total, count), prompt + total):
                 self._rows = {PROBED_ROWS[-1] if stop == prompt else count}
-                positions = torch.arange(text.cursor, stop)
+                positions = np.arange(text.cursor, stop)
                 found.append(self._run_text(x_BTD[:, text.cursor : stop], (0, 1), positions, None, text))
                 text.set_length(stop)
-            return torch.cat(found, dim=1)
+            return np.concatenate(found, axis=1)
 
         floor = row_floor(read)
         self._graphs = whole
@@ -242,51 +286,15 @@ class OpenVinoBackend:
         """The size of single rows, if they are never filled up further."""
         return {self._bucket(1)} if self._limits.has_open_sizes else set()
 
-    def _new_head(self, rows_VD: Tensor) -> Head:
-        form: Form = "int8" if self._form == "int4" else self._form  # what int4 would cost most
+    def _new_head(self, rows_VD: NDArray[Any], form: Form | None = None) -> Head:
+        form = form or ("int8" if self._form == "int4" else self._form)  # what int4 would cost most
         matrix = packed(rows_VD, form, self._kept_dtype)
         head = HeadGraphs(matrix, self._compiler, self._limits, self._constants)
         self._heads.append(head)
 
-        def logits(x: Tensor) -> Tensor:
+        def logits(x: Floats) -> Floats:
             flat = x.reshape(-1, x.shape[-1])
             found = head(flat, self._size(len(flat), self._rows | self._num_texts))
-            return found.view(*x.shape[:-1], -1)
+            return found.reshape(*x.shape[:-1], -1)
 
         return logits
-
-
-class HeadGraphs:
-    """The graphs of a head: one where sizes may stay open, else one for every number of rows."""
-
-    def __init__(self, matrix_VD: Matrix, compiler: Compiler, limits: Limits, constants: Constants) -> None:
-        self._matrix, self._compiler, self._limits, self._constants = matrix_VD, compiler, limits, constants
-        self._calls: dict[int, HeadCall] = {}
-        self._ready: set[int] = set()
-
-    def __call__(self, x_TD: Tensor, num_rows: int) -> Tensor:
-        """Logits [T, V] of normalised hidden states, by a call of so many rows."""
-        return self._call(num_rows)(x_TD, num_rows)
-
-    def make_ready(self, num_rows: int) -> None:
-        """Have the graph of so many rows, and have it called once if it has others too."""
-        call = self._call(num_rows)
-        if self._limits.has_open_sizes and num_rows not in self._ready:
-            call(torch.zeros(0, self._matrix.shape[1]), num_rows)
-            self._ready.add(num_rows)
-            if self._matrix.block is not None:
-                self._matrix.block.give_back()
-
-    def _call(self, num_rows: int) -> HeadCall:
-        size = ANY if self._limits.has_open_sizes else num_rows
-        if size not in self._calls:
-            self._calls[size] = HeadCall(self._compiled(size), *self._matrix.shape)
-        return self._calls[size]
-
-    def _compiled(self, num_rows: int) -> ov.CompiledModel:
-        def build() -> ov.Model:
-            return head_graph(self._matrix, num_rows, self._constants)
-
-        if num_rows == ANY:
-            return self._compiler.compiled(build())
-        return self._compiler.kept({"head": num_rows, "weights": self._matrix.digest()}, build)

@@ -15,12 +15,12 @@ from typing import Any, Final
 
 from decoding.errors import LaneError
 from runtime.backends.openvino.compile_apart import compiled_apart
-from runtime.backends.openvino.graph import GRAPH_VERSION
-from runtime.backends.openvino.kept_files import path_of, touched, write
+from runtime.backends.openvino.graphs.graph import GRAPH_VERSION
 from runtime.backends.openvino.library import ov
 from runtime.backends.openvino.limits import limits_of
-from runtime.backends.openvino.packing import Form
 from runtime.backends.openvino.settings import settings_of
+from runtime.backends.openvino.weights.kept_files import path_of, touched, write
+from runtime.backends.openvino.weights.packing import Form
 
 _HARDWARE: Final = ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES")
 

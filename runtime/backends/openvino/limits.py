@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from typing import Any
 
-import torch
+import numpy as np
 
 from decoding.errors import ConfigError
+from runtime.arrays import BFLOAT16
 from runtime.backends import npu
 from runtime.backends.backend import Plan
 from runtime.backends.openvino.buckets import PROMPT_ROWS, row_bucket, slot_bucket
@@ -28,7 +30,7 @@ class Limits:
     """
 
     device: str
-    half: torch.dtype = torch.bfloat16
+    half: np.dtype[Any] = BFLOAT16
     rows: tuple[int, ...] = ()
     num_slots: int | None = None
     is_probed: bool = True
@@ -73,7 +75,7 @@ def limits_of(device: str) -> Limits:
         return Limits(device=device, has_open_sizes=device == "CPU")
     return Limits(
         device=device,
-        half=torch.float16,
+        half=np.dtype(np.float16),
         rows=npu.ROWS,
         num_slots=npu.SLOTS,
         is_probed=False,

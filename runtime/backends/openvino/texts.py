@@ -8,13 +8,13 @@ Shapes: legend of `runtime.models.decoder`, plus L layers, S slots.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
 from runtime.backends.openvino.buckets import slot_bucket
-from runtime.backends.openvino.packing import memory_of
+from runtime.backends.openvino.weights.packing import memory_of
 from runtime.models.config import ModelConfig
 
 HIDDEN: Final = -6e4
@@ -43,7 +43,7 @@ class Rows(NamedTuple):
 class TextMemory:
     """Buffers of some texts that advance together or apart."""
 
-    def __init__(self, config: ModelConfig, num_texts: int, dtype: torch.dtype) -> None:
+    def __init__(self, config: ModelConfig, num_texts: int, dtype: np.dtype[Any]) -> None:
         self.config, self.num_texts, self.dtype = config, num_texts, dtype
         self._buffers: dict[int, Slots] = {}
         self._num_slots = 0
@@ -67,20 +67,21 @@ class TextMemory:
     def fill_random(self) -> None:
         """Every slot of the buffer in use, the same in all."""
         slots = self._buffers[self._num_slots]
-        slots[...] = memory_of(torch.randn(slots.shape[-1]).to(self.dtype))
+        own = np.random.default_rng(0).standard_normal((slots.shape[-1],), np.float32)
+        slots[...] = memory_of(own.astype(self.dtype))
 
     def _made(self, size: int) -> Slots:
         if size not in self._buffers:
             config = self.config
             shape = (config.num_layers, 2, self.num_texts, config.num_kv_heads, size, config.head_dim)
-            self._buffers[size] = memory_of(torch.zeros(shape, dtype=self.dtype))
+            self._buffers[size] = memory_of(np.zeros(shape, self.dtype))
         return self._buffers[size]
 
 
 class StaticText:
     """Implements `runtime.backends.backend.Text`."""
 
-    def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
+    def __init__(self, config: ModelConfig, dtype: np.dtype[Any]) -> None:
         self.memory = TextMemory(config, 1, dtype)
         self.cursor = 0
 
@@ -115,7 +116,7 @@ class StaticText:
         """The buffer that has so many."""
         return self.memory.buffer(num_slots, self.cursor)
 
-    def rows(self, num_rows: int, mask: torch.Tensor | None) -> Rows:
+    def rows(self, num_rows: int, mask: NDArray[np.float32] | None) -> Rows:
         """The next rows, by an additive mask [T, cursor + T] or in text order."""
         stop = self.cursor + num_rows
         slots = self.slots(stop)
@@ -123,14 +124,14 @@ class StaticText:
         if mask is None:
             return Rows(slots, 0, places[None], _in_text_order(places[None], slots))
         seen = np.full((num_rows, slots.shape[-2]), HIDDEN, np.float32)
-        seen[:, :stop] = np.maximum(mask.float().numpy(), HIDDEN)
+        seen[:, :stop] = np.maximum(mask, HIDDEN)
         return Rows(slots, 0, places[None], seen[None])
 
 
 class StaticBranches:
     """Implements `runtime.backends.backend.Branches`."""
 
-    def __init__(self, config: ModelConfig, num_branches: int, dtype: torch.dtype, *, room: int) -> None:
+    def __init__(self, config: ModelConfig, num_branches: int, dtype: np.dtype[Any], *, room: int) -> None:
         """Args: as a draft's; texts that there is memory for: calls over some branches are filled up with it."""
         self.num_branches = num_branches
         self._memory = TextMemory(config, room, dtype)
@@ -166,7 +167,7 @@ class StaticBranches:
         places = np.array(positions_RT)
         slots = self._slots(int(places.max()) + 1)
         rows = Rows(slots, branches.start or 0, places, _in_text_order(places, slots))
-        return BranchRows(rows, torch.from_numpy(places))
+        return BranchRows(rows, places)
 
     def after_window(self, text: StaticText, num_window: int, rows: BranchRows) -> WindowThenBranches:
         """The next rows of a text, and then rows of branches."""
@@ -180,7 +181,7 @@ class BranchRows(NamedTuple):
     """Rows of branches, and their rotary positions: their places in the text."""
 
     rows: Rows
-    positions_RT: torch.Tensor
+    positions_RT: NDArray[np.int64]
 
 
 class WindowThenBranches(NamedTuple):
@@ -192,9 +193,9 @@ class WindowThenBranches(NamedTuple):
     rows: BranchRows
 
 
-def scratch_rows(config: ModelConfig, num_texts: int, num_rows: int, num_slots: int, dtype: torch.dtype) -> Rows:
+def scratch_rows(config: ModelConfig, num_texts: int, num_rows: int, num_slots: int, dtype: np.dtype[Any]) -> Rows:
     """The first rows of texts that nobody reads: all layers write to the same memory."""
-    one = memory_of(torch.zeros(num_texts, config.num_kv_heads, num_slots, config.head_dim, dtype=dtype))
+    one = memory_of(np.zeros((num_texts, config.num_kv_heads, num_slots, config.head_dim), dtype))
     slots = np.lib.stride_tricks.as_strided(one, (config.num_layers, 2, *one.shape), (0, 0, *one.strides))
     places = np.tile(np.arange(num_rows), (num_texts, 1))
     return Rows(slots, 0, places, _in_text_order(places, slots))

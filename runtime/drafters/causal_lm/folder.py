@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import torch
+import numpy as np
 
 from decoding.errors import ModelError
+from runtime.drafters.language_model.draft_passes import DraftConfig
 from runtime.drafters.language_model.drafter import Drafter
-from runtime.drafters.language_model.model import DraftConfig, DraftModel
+from runtime.drafters.language_model.stored_draft import StoredDraft
 from runtime.models.config import ModelConfig
-from runtime.models.decoder import Decoder
 from runtime.models.tokenizer import Tokenizer
 from runtime.models.vocabulary import OutputRows
-from runtime.models.weights import load_decoder
 from runtime.storage.shape_folder import has_random_weights
+from runtime.storage.stored_decoder import load_stored_decoder
+
+if TYPE_CHECKING:
+    import torch
+
+    from runtime.drafters.language_model.model import DraftModel
+    from runtime.models.decoder import Decoder
 
 
 def load_causal_lm(folder: Path, target_folder: Path, *, dtype: torch.dtype) -> Drafter:
@@ -22,22 +29,45 @@ def load_causal_lm(folder: Path, target_folder: Path, *, dtype: torch.dtype) -> 
 
     Random weights know no text, and so need no tokenizer.
     """
-    if not has_random_weights(folder) and not has_random_weights(target_folder):
-        require_same_tokenizer(folder, target_folder)
+    from runtime.models.weights import load_decoder
+
+    _require_fit(folder, target_folder)
     return Drafter(as_draft(load_decoder(folder, dtype=dtype), ModelConfig.from_folder(target_folder).vocab_size))
+
+
+def load_stored_causal_lm(folder: Path, target_folder: Path, dtype: np.dtype[Any]) -> StoredDraft:
+    """The same model, to be computed by graphs."""
+    _require_fit(folder, target_folder)
+    decoder = load_stored_decoder(folder, dtype)
+    config = _draft_config(decoder.config, ModelConfig.from_folder(target_folder).vocab_size)
+    return StoredDraft(
+        decoder, config, OutputRows(np.arange(config.vocab_size), decoder.lm_head.weight[: config.vocab_size])
+    )
 
 
 def as_draft(decoder: Decoder, target_vocab_size: int) -> DraftModel:
     """A whole decoder as a draft model, its weights shared. Rows that only fill up a vocabulary are not proposed."""
-    config, vocab_size = decoder.config, min(decoder.config.vocab_size, target_vocab_size)
+    import torch
+
+    from runtime.drafters.language_model.model import DraftModel
+
+    config = _draft_config(decoder.config, target_vocab_size)
     with torch.device("meta"):
-        draft = DraftModel(
-            config, DraftConfig(source_layers=tuple(range(1, config.num_layers + 1)), vocab_size=vocab_size)
-        )
+        draft = DraftModel(decoder.config, config)
     draft.decoder = decoder
-    draft.kept_ids = torch.arange(vocab_size, device=decoder.lm_head.weight.device)
-    draft.output = OutputRows(draft.kept_ids, decoder.lm_head.weight.detach()[:vocab_size])
+    draft.kept_ids = torch.arange(config.vocab_size, device=decoder.lm_head.weight.device)
+    draft.output = OutputRows(draft.kept_ids, decoder.lm_head.weight.detach()[: config.vocab_size])
     return draft.eval().requires_grad_(requires_grad=False)
+
+
+def _draft_config(config: ModelConfig, target_vocab_size: int) -> DraftConfig:
+    layers = tuple(range(1, config.num_layers + 1))
+    return DraftConfig(source_layers=layers, vocab_size=min(config.vocab_size, target_vocab_size))
+
+
+def _require_fit(folder: Path, target_folder: Path) -> None:
+    if not has_random_weights(folder) and not has_random_weights(target_folder):
+        require_same_tokenizer(folder, target_folder)
 
 
 def require_same_tokenizer(draft_folder: Path, target_folder: Path) -> None:

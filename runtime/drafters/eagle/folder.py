@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from numpy.typing import NDArray
 
+from runtime.arrays import as_tensor, as_tensors, numpy_type
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.eagle.model import Eagle1, Eagle3, EagleHead
 from runtime.models.decoder import Decoder, Rotary
@@ -81,16 +83,16 @@ def load_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) -> EagleDr
 def _fill(
     head: EagleHead,
     config: FolderConfig,
-    tensors: dict[str, torch.Tensor],
+    tensors: dict[str, NDArray[Any]],
     target: Decoder,
     folder: Path,
     dtype: torch.dtype,
 ) -> None:
     """Give a head on the meta device its weights, and the target's rows."""
-    kept_ids = take_kept_ids(tensors, config, target, folder)
+    kept_ids = as_tensor(take_kept_ids(tensors, config, target, folder))
     shapes = {name: weight.shape for name, weight in head.named_parameters() if name not in _OF_THE_TARGET}
-    weights = unpack(tensors, shapes, dtype, source=str(folder / WEIGHTS_FILE))
-    head.load_state_dict(weights, strict=False, assign=True)
+    weights = unpack(tensors, shapes, numpy_type(dtype), source=str(folder / WEIGHTS_FILE))
+    head.load_state_dict(as_tensors(weights), strict=False, assign=True)
     head_VD = target.lm_head.weight.detach()
     head.share(target.embedding.weight.to(dtype), head_VD[kept_ids].to(dtype), kept_ids, target_head_VD=head_VD)
     head.rotary = Rotary(target.config, len(target.rotary.cos_PH))

@@ -14,18 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from decoding.errors import ModelError, ModelFormatError, shown
+from runtime.arrays import as_array, as_tensor, as_tensors, numpy_type
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.eagle.model import Eagle3
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Rotary
 from runtime.models.hf_config import HfModel, Size, read_object, validated
-from runtime.models.weights import stacked
+from runtime.storage.joined_arrays import joined_parameters
 from runtime.storage.quantization import take
+from runtime.storage.safetensors_files import arrays_in
 from runtime.storage.weight_folder import CONFIG_FILE, WEIGHTS_FILE, mapped_ids
 
 ARCHITECTURE = "LlamaForCausalLMEagle3"
@@ -76,20 +78,16 @@ def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) 
     with torch.device("meta"):
         head = Eagle3(replace(config, num_layers=1), vocab_size, len(layers))
     path = folder / WEIGHTS_FILE
-    tensors = _read_tensors(path)
+    tensors = _read_arrays(path)
     kept_ids = _take_kept_ids(tensors, vocab_size, target, path)
-    embedding_VD = tensors.pop(_EMBEDDING, target.embedding.weight)
-    embedding_shape = target.config.vocab_size, config.hidden_size
-    embedding_VD = stacked({_EMBEDDING: embedding_VD}, embedding_shape, dtype, source=str(path))
-    weights = {
-        ours: stacked(
-            {name: take(tensors, name, str(path)) for name in theirs},
-            head.get_parameter(ours).shape,
-            dtype,
-            source=str(path),
-        )
-        for ours, theirs in _TENSORS.items()
-    }
+    own_VD = tensors.pop(_EMBEDDING) if _EMBEDDING in tensors else as_array(target.embedding.weight)
+    wanted = {_EMBEDDING: (_EMBEDDING,), **_TENSORS}
+    shapes = {ours: tuple(head.get_parameter(ours).shape) for ours in _TENSORS}
+    shapes[_EMBEDDING] = target.config.vocab_size, config.hidden_size
+    parts = {name: take(tensors, name, str(path)) for theirs in _TENSORS.values() for name in theirs}
+    found = parts | {_EMBEDDING: own_VD}
+    weights = as_tensors(joined_parameters(wanted, shapes, found, numpy_type(dtype), folder=path))
+    embedding_VD = weights.pop(_EMBEDDING)
     if tensors:
         known = ", ".join([name for parts in _TENSORS.values() for name in parts] + ["d2t", "t2d", _EMBEDDING])
         raise ModelFormatError(f"{path}: unknown tensor {min(tensors)!r}; expected only {known}")
@@ -133,21 +131,21 @@ def _feature_layers(own: _PublishedConfig, target: Decoder, path: Path) -> tuple
     return layers
 
 
-def _read_tensors(path: Path) -> dict[str, Tensor]:
+def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     if not path.is_file() and (path.parent / _PICKLED_FILE).is_file():
         raise ModelFormatError(
             f"{path.parent / _PICKLED_FILE}: pickled weights can run code and are not read; convert them, if you trust "
             f'them: safetensors.torch.save_file(torch.load("{_PICKLED_FILE}", weights_only=True), "{WEIGHTS_FILE}")'
         )
     try:
-        return load_file(path)
+        return arrays_in(path.read_bytes())
     except (SafetensorError, OSError) as error:
         raise ModelFormatError(f"{path}: missing, truncated, damaged, or not a safetensors file ({error})") from error
 
 
-def _take_kept_ids(tensors: dict[str, Tensor], vocab_size: int, target: Decoder, path: Path) -> Tensor:
+def _take_kept_ids(tensors: dict[str, NDArray[Any]], vocab_size: int, target: Decoder, path: Path) -> Tensor:
     """The target id of every id of the head; without maps the two are the same."""
     if vocab_size == target.config.vocab_size and "d2t" not in tensors:
         return torch.arange(vocab_size)
     d2t, t2d = (take(tensors, name, str(path)) for name in ("d2t", "t2d"))
-    return mapped_ids(t2d, d2t, vocab_size, target, source=str(path))
+    return as_tensor(mapped_ids(t2d, d2t, vocab_size, target, source=str(path)))

@@ -144,4 +144,4 @@ class HydraDrafter(HeadDrafter):
         """Best target ids after the tokens seen since the state, [R, C]; the last of them in the last column."""
         tokens = [self.model.embed(ids_R) for ids_R in reversed(seen_RL.unbind(1))]
         output = self.model.output
-        return output.ids[ranked_ids(output.logits(self.model(prefix_RD, tokens)), count)]
+        return output.ids[ranked_ids(output.logits(self.model(prefix_RD, tokens)), count)]  # type: ignore[no-any-return]

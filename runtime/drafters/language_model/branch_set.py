@@ -26,14 +26,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-import torch
-from torch import Tensor
-
 from decoding.messages import ExitSignal, Outcome, Root
 from decoding.roots import choose_roots
 from decoding.schedule import Schedule
+from runtime.arrays import Array, concatenated, zeros
+from runtime.drafters.language_model.draft_passes import DraftStates
 from runtime.drafters.language_model.drafter import Drafter
-from runtime.drafters.language_model.model import DraftStates
 from runtime.drafters.language_model.proposals import Proposal, num_verified
 from runtime.drafters.window_drafter import Steps
 
@@ -45,7 +43,7 @@ class _Branch:
     root: Root
     index: int
     proposals: list[Proposal] = field(default_factory=list)
-    entering_1D: Tensor | None = None
+    entering_1D: Array | None = None
 
     @property
     def next_token(self) -> int:
@@ -62,7 +60,7 @@ class BranchSet:
         self._num_committed = len(drafter.text)
         self._branches: dict[Root, _Branch] = {}
         self._sources: list[list[_Branch]] = []
-        self._features_TE: Tensor | None = None
+        self._features_TE: Array | None = None
         self._window_is_cached = False
 
     @property
@@ -137,8 +135,8 @@ class BranchSet:
         num_guesses = self._schedule.branch_guesses
         if not entering or not num_guesses:
             return [[]] * len(active)
-        nothing_1D = torch.zeros_like(entering[0])
-        entering_RD = torch.cat([nothing_1D if one.entering_1D is None else one.entering_1D for one in active])
+        nothing_1D = zeros(entering[0], *entering[0].shape)
+        entering_RD = concatenated([nothing_1D if one.entering_1D is None else one.entering_1D for one in active])
         indices = slice(active[0].index, active[-1].index + 1)
         return self._drafter.guess_in_branches(
             indices, entering_RD, [self._places(branch, num_guesses) for branch in active]
@@ -160,7 +158,7 @@ class BranchSet:
         """Give branches what their rows propose, as far as these follow their own tokens; states are [R, T, D]."""
         num_rows = len(ids_RT[0])
         places = [position + 1 for position in chain(*positions_RT)]
-        proposals = self._drafter.propose(states.hidden_TD.flatten(0, 1), places)
+        proposals = self._drafter.propose(states.hidden_TD.reshape(-1, states.hidden_TD.shape[-1]), places)
         for number, (branch, ids) in enumerate(zip(active, ids_RT, strict=True)):
             proposed = proposals[number * num_rows : (number + 1) * num_rows]
             # in its first step a branch has rows of no meaning where others have guesses

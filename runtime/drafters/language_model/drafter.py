@@ -25,21 +25,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from decoding.errors import LaneError
 from decoding.messages import Window
 from decoding.methods import METHODS
 from decoding.schedule import Schedule
+from runtime.arrays import Array, concatenated, inference, zeros
 from runtime.backends.backend import Backend, Branches, Plan, segments_between
-from runtime.backends.eager import EagerBackend
-from runtime.drafters.language_model.model import DraftModel, DraftStates
+from runtime.drafters.language_model.draft_passes import DraftPasses, DraftStates
 from runtime.drafters.language_model.proposals import Proposal, Proposer, as_window, num_verified
 from runtime.drafters.window_drafter import Steps, WindowDrafter
-from runtime.models.decoder import Decoder
 from runtime.models.masks import prefill_pieces
 from runtime.verification.rules import GREEDY, Sampling
+from runtime.wire.channel import Block
 from runtime.wire.measurement import Measurement
 
 _FEW_BRANCHES: Final = 2
@@ -54,28 +53,38 @@ class Drafter(WindowDrafter):
 
     timed_parts = ("draft_step", "draft_start", "draft_streams", "head_step")
 
-    def __init__(self, model: DraftModel) -> None:
+    def __init__(self, model: DraftPasses) -> None:
         self.model = model
         self.feature_layers = model.config.exit_features
         self.methods = tuple(name for name, traits in METHODS.items() if traits.has_draft_model)
-        self._use(EagerBackend(model.decoder))
+        backend = model.backend
+        if backend is None:
+            from runtime.backends.eager import EagerBackend
+
+            backend = EagerBackend(model.decoder)
+            model.run_on(backend)
+        self._use(backend)
         self.text: list[int] = []
         self.cached: list[int] = []
         self.window = Window(())
         self.num_tokens = 0
         self.propose = Proposer(model.output)
         self._num_streams = 0
-        self._prompt_feature: Tensor | None = None
+        self._prompt_feature: Array | None = None
 
-    def run_on(self, new_backend: Callable[[Decoder], Backend]) -> bool:
+    def run_on(self, new_backend: Callable[[Any], Backend]) -> bool:
         """See `WindowDrafter`."""
         backend = new_backend(self.model.decoder)
         self.model.run_on(backend)
         self._use(backend)
         return True
 
+    def array(self, block: Block) -> Array:
+        """See `WindowDrafter`."""
+        return self.backend.array(block)
+
     def _use(self, backend: Backend) -> None:
-        self.backend, self.dtype = backend, backend.dtype
+        self.backend = backend
         self.cache: Any = backend.new_text()
         self.branches: Branches = backend.new_branches(0)
 
@@ -98,7 +107,7 @@ class Drafter(WindowDrafter):
         )
         return True
 
-    @torch.inference_mode()
+    @inference
     def prefill(
         self,
         prompt: Sequence[int],
@@ -106,7 +115,7 @@ class Drafter(WindowDrafter):
         schedule: Schedule,
         capacity: int,
         sampling: Sampling = GREEDY,
-        features_TE: Tensor | None = None,
+        features_TE: Array | None = None,
     ) -> None:
         """See `WindowDrafter`; a schedule may ask for no more streams than the draft has."""
         if schedule.draft_streams and not self.backend.has_open_keys:
@@ -125,8 +134,8 @@ class Drafter(WindowDrafter):
         self.propose = Proposer(self.model.output, num_alternatives=schedule.num_alternatives, sampling=sampling)
         self._prompt_feature = None
         if features_TE is not None:
-            features_TE = features_TE.to(self.backend.device)
-            features_TE = torch.cat([features_TE.new_zeros(1, features_TE.shape[1]), features_TE])
+            # the first token has no position before it
+            features_TE = concatenated([zeros(features_TE, 1, features_TE.shape[1]), features_TE])
             self._prompt_feature = features_TE[-1:]
         for start, stop in prefill_pieces(len(prompt) - 1):
             self.feed(self.text[start:stop], None if features_TE is None else features_TE[start:stop])
@@ -139,7 +148,7 @@ class Drafter(WindowDrafter):
             self.branches = self.backend.new_branches(num_branches)
         self.branches.start(num_slots)
 
-    def rollout(self, committed: Sequence[int] = (), features_TE: Tensor | None = None) -> Steps:
+    def rollout(self, committed: Sequence[int] = (), features_TE: Array | None = None) -> Steps:
         """See `WindowDrafter`."""
         first = self._missing(committed, with_features=features_TE is not None)
         features_TE = features_TE if committed else self._prompt_feature
@@ -148,7 +157,7 @@ class Drafter(WindowDrafter):
         yield len(first)
         return (yield from self._finish(proposals, last.entering_TD))
 
-    def _finish(self, proposals: list[Proposal], entering_1D: Tensor) -> Steps:
+    def _finish(self, proposals: list[Proposal], entering_1D: Array) -> Steps:
         """Fill up the window after its proposals; the streams of the row last cached start from `entering_1D`."""
         while len(proposals) < self.num_tokens:
             num_guesses = min(self._num_streams, self.num_tokens - len(proposals) - 1)
@@ -169,39 +178,41 @@ class Drafter(WindowDrafter):
         num_text = len(self.text)
         self.branches.follow(self.cache, num_final=num_text, stop=num_text + num_tokens)
 
-    @torch.inference_mode()
+    @inference
     def feed_branches(
         self,
         branches: slice,
         ids_RT: Sequence[Sequence[int]],
         positions_RT: Sequence[Sequence[int]],
-        features_RE: Tensor | None = None,
+        features_RE: Array | None = None,
     ) -> DraftStates:
         """Feed the next tokens of some branches, each at its place in its own text: states [R, T, D].
 
         `features_RE` are those of a single token of each.
         """
         rows = self.branches.rows(branches, positions_RT)
-        features_R1E = None if features_RE is None else features_RE.to(self.backend.device)[:, None]
-        return self.model.run(torch.tensor(ids_RT), positions=rows.positions_RT, cache=rows, features_BTE=features_R1E)
+        features_R1E = None if features_RE is None else features_RE[:, None]
+        return self.model.run(
+            np.array(ids_RT, np.int64), positions=rows.positions_RT, cache=rows, features_BTE=features_R1E
+        )
 
-    @torch.inference_mode()
+    @inference
     def guess_in_branches(
-        self, branches: slice, entering_RD: Tensor, positions_RJ: Sequence[Sequence[int]]
+        self, branches: slice, entering_RD: Array, positions_RJ: Sequence[Sequence[int]]
     ) -> list[list[int]]:
         """The tokens that streams expect after the last proposals of some branches, whose places are the first given.
 
         Those after them are where proposals come from that the streams stand for; their slots are garbage afterwards.
         """
         rows = self.branches.rows(branches, positions_RJ)
-        own_R1 = torch.tensor([[positions[0] - 1] for positions in positions_RJ])
+        own_R1 = np.array([[positions[0] - 1] for positions in positions_RJ])
         guessed_R1J = self.model.guess(
             entering_RD[:, None], positions=own_R1, cache=rows, num_streams=len(positions_RJ[0])
         )
         return [[self.propose.ids[index] for index in guessed] for guessed in guessed_R1J[:, 0].tolist()]
 
-    @torch.inference_mode()
-    def feed_with_window(self, ids: Sequence[int], positions: Sequence[int], features_TE: Tensor) -> DraftStates:
+    @inference
+    def feed_with_window(self, ids: Sequence[int], positions: Sequence[int], features_TE: Array) -> DraftStates:
         """Feed the window again, now with features, and with it the first tokens of all branches: their states [R, D].
 
         Args:
@@ -215,17 +226,17 @@ class Drafter(WindowDrafter):
         self.start_branches(0)
         rows = self.branches.rows(slice(len(ids)), [[position] for position in positions])
         states = self.model.run(
-            torch.tensor([[*tokens, *ids]]),
-            positions=torch.tensor([*range(start, stop), *positions]),
+            np.array([[*tokens, *ids]]),
+            positions=np.array([*range(start, stop), *positions]),
             cache=self.branches.after_window(self.cache, num_window, rows),
-            features_BTE=features_TE.to(self.backend.device)[None],
+            features_BTE=features_TE[None],
         )
         self.cache.advance(num_window)
         self.cached += tokens
         return DraftStates(states.entering_TD[0, num_window:], states.hidden_TD[0, num_window:])
 
     def finish_branch(
-        self, committed: Sequence[int], branch: int, proposals: list[Proposal], entering_1D: Tensor
+        self, committed: Sequence[int], branch: int, proposals: list[Proposal], entering_1D: Array
     ) -> Steps:
         """Make a branch the text, and draft the rest of its window.
 
@@ -241,7 +252,7 @@ class Drafter(WindowDrafter):
         self.cached += [self.text[-1], *[proposal.token for proposal in proposals[:-1]]]
         return (yield from self._finish(proposals, entering_1D))
 
-    def _verified_step(self, ids: Sequence[int]) -> tuple[list[Proposal], Tensor]:
+    def _verified_step(self, ids: Sequence[int]) -> tuple[list[Proposal], Array]:
         """Feed a proposal and guesses after it: what rows propose up to the first wrong guess, and the last's streams.
 
         The streams of the last of these rows start from what is returned second, [1, D].
@@ -253,26 +264,25 @@ class Drafter(WindowDrafter):
         self._truncate(stop - len(ids) + num_kept)
         return proposals[:num_kept], states.entering_TD[num_kept - 1 : num_kept]
 
-    @torch.inference_mode()
-    def guess(self, entering_1D: Tensor, count: int) -> list[int]:
+    @inference
+    def guess(self, entering_1D: Array, count: int) -> list[int]:
         """The tokens that the streams of the row last cached expect after its proposal."""
-        positions = torch.tensor([self.cache.cursor - 1])
+        positions = np.array([self.cache.cursor - 1])
         guessed_BRJ = self.model.guess(entering_1D[None], positions=positions, cache=self.cache, num_streams=count)
         return [self.propose.ids[index] for index in guessed_BRJ[0, 0].tolist()]
 
-    def _feed_text(self, ids: Sequence[int], features_TE: Tensor | None = None) -> DraftStates:
+    def _feed_text(self, ids: Sequence[int], features_TE: Array | None = None) -> DraftStates:
         """Feed tokens after those cached."""
         assert self.cache.cursor == len(self.cached), "the cache does not hold what it should"
         states = self.feed(ids, features_TE)
         self.cached += ids
         return states
 
-    @torch.inference_mode()
-    def feed(self, ids: Sequence[int], features_TE: Tensor | None = None) -> DraftStates:
+    @inference
+    def feed(self, ids: Sequence[int], features_TE: Array | None = None) -> DraftStates:
         """One step at the cache's cursor, which moves after it."""
-        positions = torch.arange(self.cache.cursor, self.cache.cursor + len(ids))
-        features_TE = None if features_TE is None else features_TE.to(self.backend.device)
-        return self.model.step(torch.tensor(ids), positions=positions, cache=self.cache, features_TE=features_TE)
+        positions = np.arange(self.cache.cursor, self.cache.cursor + len(ids))
+        return self.model.step(np.array(ids, np.int64), positions=positions, cache=self.cache, features_TE=features_TE)
 
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:
         """See `WindowDrafter`; or so many guesses of the streams after a text."""

@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import torch
-from torch import Tensor, nn
+import numpy as np
+from numpy.typing import NDArray
 
 from decoding.errors import ModelError, ModelFormatError
+from runtime.arrays import as_tensor, as_tensors, numpy_type
+from runtime.drafters.language_model.draft_passes import DraftConfig
 from runtime.drafters.language_model.drafter import Drafter
-from runtime.drafters.language_model.model import DraftConfig, DraftModel
-from runtime.drafters.streams.model import StreamConfig, StreamModel
-from runtime.models.decoder import Decoder, Rotary
+from runtime.drafters.language_model.stored_draft import StoredDraft
+from runtime.drafters.streams.stream_sizes import StreamConfig
+from runtime.models.config import ModelConfig
+from runtime.models.vocabulary import OutputRows
+from runtime.storage.decoder_names import decoder_shapes
 from runtime.storage.quantization import pack, unpack
+from runtime.storage.stored_decoder import Matrix, StoredDecoder, by_layer
 from runtime.storage.weight_folder import (
     CONFIG_FILE,
     WEIGHTS_FILE,
     Count,
+    EmbeddedTarget,
     FolderConfig,
     Layers,
     Strict,
@@ -30,6 +36,13 @@ from runtime.storage.weight_folder import (
     take_kept_ids,
     target_tensors,
 )
+
+if TYPE_CHECKING:
+    import torch
+
+    from runtime.drafters.language_model.model import DraftModel
+    from runtime.drafters.streams.model import StreamModel
+    from runtime.models.decoder import Decoder
 
 _OF_THE_TARGET = ("decoder.embedding.weight", "decoder.lm_head.weight")
 _OF_STREAMS = "streams."
@@ -51,6 +64,15 @@ class DrafterFolderConfig(FolderConfig):
     exit_features: Layers
     feature_layer: int
     streams: StreamFields | None = None
+
+
+class DraftArrays(NamedTuple):
+    """A draft without what is its target's: sizes, parameters by their names in `DraftModel`, and kept target ids."""
+
+    config: DraftConfig
+    parameters: dict[str, NDArray[Any]]
+    of_streams: dict[str, NDArray[Any]]
+    kept_ids: NDArray[np.int64]
 
 
 def save_draft(draft: DraftModel, folder: Path, *, target_name: str, metadata: Mapping[str, Any]) -> None:
@@ -89,37 +111,73 @@ def load_language_model(folder: Path, target: Decoder, *, dtype: torch.dtype) ->
 
 def load_draft(folder: Path, target: Decoder, *, dtype: torch.dtype) -> DraftModel:
     """The draft of a folder, on the target's device and sharing its embedding (memory too, where dtypes agree)."""
-    config, tensors = load_folder(folder, DrafterFolderConfig)
+    import torch
+    from torch import nn
+
+    from runtime.drafters.language_model.model import DraftModel
+    from runtime.models.decoder import Rotary
+
+    stored, source = read_draft(folder, target, numpy_type(dtype)), str(folder / WEIGHTS_FILE)
+    with torch.device("meta"):
+        draft = DraftModel(target.config, stored.config)
+    draft.load_state_dict(as_tensors(stored.parameters), strict=False, assign=True)
+    draft.share(target, as_tensor(stored.kept_ids))
+    for rows in (draft.decoder.embedding, draft.decoder.lm_head):
+        rows.weight = nn.Parameter(rows.weight.to(dtype), requires_grad=False)
+    draft.decoder.rotary = Rotary(target.config, len(target.rotary.cos_PH))
+    if stored.config.streams is not None:
+        streams = draft.add_streams()
+        shapes = {_OF_STREAMS + name: tuple(weight.shape) for name, weight in streams.trained.items()}
+        found = unpack(stored.of_streams, shapes, numpy_type(dtype), source=source)
+        state = {name.removeprefix(_OF_STREAMS): weight for name, weight in as_tensors(found).items()}
+        streams.load_state_dict(state, strict=False, assign=True)
+    draft.to(target.embedding.weight.device)
+    return draft.eval().requires_grad_(requires_grad=False)
+
+
+def load_stored_draft(folder: Path, target: StoredDecoder, dtype: np.dtype[Any]) -> StoredDraft:
+    """The draft of a folder, to be computed by graphs, which know no streams; it shares its target's rows."""
+    found = read_draft(folder, target, dtype)
+    arrays = {name.removeprefix("decoder."): array for name, array in found.parameters.items()}
+    kept_VD = Matrix(target.lm_head.weight[found.kept_ids].astype(dtype, copy=False))
+    decoder = StoredDecoder(
+        config=replace(target.config, num_layers=len(found.config.source_layers), tie_embeddings=False),
+        embedding=Matrix(target.embedding.weight.astype(dtype, copy=False)),
+        lm_head=kept_VD,
+        final_norm=arrays["final_norm"].astype(np.float32),
+        rotary=target.rotary,
+        layers=by_layer(arrays),
+    )
+    output = OutputRows(found.kept_ids, kept_VD.weight, target.lm_head.weight)
+    return StoredDraft(decoder, replace(found.config, streams=None), output, fuse_DE=arrays.get("fuse.weight"))
+
+
+def read_draft(folder: Path, target: EmbeddedTarget, dtype: np.dtype[Any]) -> DraftArrays:
+    """The draft of a folder, whatever is to compute it.
+
+    Raises:
+        ModelError: it was trained for another target.
+        ModelFormatError: a file is missing or damaged.
+    """
+    config, arrays = load_folder(folder, DrafterFolderConfig)
     require_layers(config.source_layers, target, "source_layers", folder)
     require_layers(config.exit_features, target, "exit_features", folder)
-    kept_ids = take_kept_ids(tensors, config, target, folder)
+    kept_ids = take_kept_ids(arrays, config, target, folder)
     try:
         streams = StreamConfig(**config.streams.model_dump()) if config.streams else None
         own_config = config.sizes(DraftConfig, streams=streams)
     except ModelError as error:
         raise ModelFormatError(f"{folder / CONFIG_FILE}: {error}") from error
-    with torch.device("meta"):
-        draft = DraftModel(target.config, own_config)
-    shapes = {name: weight.shape for name, weight in draft.named_parameters() if name not in _OF_THE_TARGET}
-    of_streams = {name: tensors.pop(name) for name in list(tensors) if name.startswith(_OF_STREAMS)}
-    state = unpack(tensors, shapes, dtype, source=str(folder / WEIGHTS_FILE))
-    draft.load_state_dict(state, strict=False, assign=True)
-    draft.share(target, kept_ids)
-    for rows in (draft.decoder.embedding, draft.decoder.lm_head):
-        rows.weight = nn.Parameter(rows.weight.to(dtype), requires_grad=False)
-    draft.decoder.rotary = Rotary(target.config, len(target.rotary.cos_PH))
-    _load_streams(draft, of_streams, dtype, source=str(folder / WEIGHTS_FILE))
-    draft.to(target.embedding.weight.device)
-    return draft.eval().requires_grad_(requires_grad=False)
+    of_streams = {name: arrays.pop(name) for name in list(arrays) if streams and name.startswith(_OF_STREAMS)}
+    shapes = _shapes(target.config, own_config)
+    parameters = unpack(arrays, shapes, dtype, source=str(folder / WEIGHTS_FILE))
+    return DraftArrays(own_config, parameters, of_streams, kept_ids)
 
 
-def _load_streams(draft: DraftModel, tensors: Mapping[str, Tensor], dtype: torch.dtype, *, source: str) -> None:
-    """Give a draft whose layers are loaded its streams, if its config has any."""
-    if draft.config.streams is None:
-        unpack(tensors, {}, dtype, source=source)  # refuses what is there all the same
-        return
-    streams = draft.add_streams()
-    shapes = {_OF_STREAMS + name: weight.shape for name, weight in streams.trained.items()}
-    state = unpack(tensors, shapes, dtype, source=source)
-    state = {name.removeprefix(_OF_STREAMS): weight for name, weight in state.items()}
-    streams.load_state_dict(state, strict=False, assign=True)
+def _shapes(target: ModelConfig, config: DraftConfig) -> dict[str, tuple[int, ...]]:
+    """Of all parameters that a draft does not share with its target."""
+    own = decoder_shapes(replace(target, num_layers=len(config.source_layers)))
+    shapes = {f"decoder.{name}": shape for name, shape in own.items()}
+    if config.exit_features:
+        shapes["fuse.weight"] = target.hidden_size, len(config.exit_features) * target.hidden_size
+    return {name: shape for name, shape in shapes.items() if name not in _OF_THE_TARGET}

@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
-
 from decoding.messages import Candidates, Window
-from runtime.models.ranking import ranked_ids
+from runtime.arrays import Array, inference
+from runtime.models.ranking import best_places, ranked_ids
 from runtime.models.vocabulary import OutputRows
 from runtime.verification.distributions import draw_from, truncated
 from runtime.verification.draws import uniform
@@ -57,16 +55,15 @@ class Proposer:
         self._num_alternatives = num_alternatives
         self._sampling = sampling
 
-    @torch.inference_mode()
-    def __call__(self, hidden_RD: Tensor, positions: Sequence[int]) -> list[Proposal]:
+    @inference
+    def __call__(self, hidden_RD: Array, positions: Sequence[int]) -> list[Proposal]:
         """Next tokens of rows [R, D], for the given text positions."""
         logits_RV, ids = self._output.logits(hidden_RD), self.ids
         if self._num_alternatives:
             best = ranked_ids(logits_RV, self._num_alternatives).tolist()
             alternatives = [tuple(ids[index] for index in row) for row in best]
         else:
-            # argmax of bfloat16 is several times slower than converting first
-            alternatives = [(ids[index],) for index in logits_RV.float().argmax(dim=-1).tolist()]
+            alternatives = [(ids[index],) for index in best_places(logits_RV).tolist()]
         if (replay := self._sampling.replay) is not None:
             return [self._replayed(replay, *row) for row in zip(alternatives, positions, strict=True)]
         if self._sampling.drafts_are_sampled:
@@ -77,7 +74,7 @@ class Proposer:
         token = replay.draft_token(position, own[0])
         return Proposal(token, replay.draft_alternatives(position, own) if self._num_alternatives else ())
 
-    def _sample(self, logits_V: Tensor, alternatives: tuple[int, ...], position: int) -> Proposal:
+    def _sample(self, logits_V: Array, alternatives: tuple[int, ...], position: int) -> Proposal:
         best = truncated(logits_V, self._sampling.temperature, NUM_SAMPLED_FROM)
         candidates = best._replace(tokens=tuple(self.ids[index] for index in best.tokens))
         token = draw_from(candidates, uniform(self._sampling.seed, "draft", position))

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from runtime.backends.backend import Backend, Branches, Plan, Text, segments_between
 from runtime.backends.eager import EagerBackend
-from runtime.drafters.language_model.model import DraftModel, DraftStates
+from runtime.drafters.language_model.draft_passes import DraftStates
+from runtime.drafters.language_model.model import DraftModel
 from runtime.models.masks import prefill_pieces
 from runtime.models.ranking import ranked_ids
 
@@ -160,11 +161,11 @@ def _guess(draft: DraftModel, entering_RD: Tensor, positions: Sequence[int], bra
     """
     num_streams = 0 if draft.streams is None else draft.streams.config.num_streams
     if not num_streams:  # a back end need not know rows that are none
-        return draft.output.ids.new_empty(len(positions), 0)
+        return draft.output.ids.new_empty(len(positions), 0)  # type: ignore[no-any-return]
     rows = branches.rows(slice(len(positions)), [range(place, place + num_streams) for place in positions])
     own_R1 = torch.tensor(positions, device=entering_RD.device)[:, None] - 1
     guessed_R1J = draft.guess(entering_RD[:, None], positions=own_R1, cache=rows, num_streams=num_streams)
-    return draft.output.ids[guessed_R1J[:, 0]]
+    return draft.output.ids[guessed_R1J[:, 0]]  # type: ignore[no-any-return]
 
 
 def _hits(tokens_PN: Tensor, guesses_PNJ: Tensor) -> Tensor:

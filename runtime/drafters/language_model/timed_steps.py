@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from decoding.errors import LaneError
 from decoding.messages import Window
 from decoding.schedule import Schedule
+from runtime.arrays import Array, inference
 from runtime.backends.backend import Plan, segments_between
 from runtime.drafters.language_model.proposals import Proposer
+from runtime.wire.blocks import to_block
 from runtime.wire.measurement import Measurement
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def timed_step(drafter: Drafter, measurement: Measurement) -> Callable[[], objec
     if measurement.part == "draft_streams":
         return _guesses(drafter, measurement)
     rows, context = measurement.rows, measurement.context
-    if measurement.with_features and drafter.model.fuse is None:
+    if measurement.with_features and not drafter.model.config.exit_features:
         raise LaneError("a step with_features cannot be timed: this draft takes none")
     num_branches = 0 if (measurement.num_proposals or rows) == 1 else _each(rows, 1 + measurement.num_guesses)
     if measurement.part == "draft_start":
@@ -38,17 +39,18 @@ def timed_step(drafter: Drafter, measurement: Measurement) -> Callable[[], objec
     drafter.backend.prepare(_plan(drafter, measurement, num_branches))
     drafter.prefill([0], schedule=_schedule(), capacity=context + rows)
     drafter.propose = Proposer(drafter.model.output, num_alternatives=measurement.num_alternatives)
-    ids = torch.randint(drafter.model.decoder.config.vocab_size, (rows,)).tolist()
+    ids = _random_ids(drafter, rows)
     features_TE = None
-    if measurement.with_features and drafter.model.fuse is not None:
-        features_TE = torch.randn(rows, drafter.model.fuse.in_features, dtype=drafter.dtype)
+    if measurement.with_features:
+        width = len(drafter.model.config.exit_features) * drafter.model.decoder.config.hidden_size
+        features_TE = _random_states(drafter, rows, width)
     drafter.make_room(context + rows, num_branches)
     drafter.cache.fill_random(context)
     if measurement.part == "draft_start":
         return _start(drafter, ids, context, features_TE, num_branches)
     if not num_branches:
         return _text(drafter, ids, context, features_TE)
-    return _branches(drafter, torch.tensor(ids).view(num_branches, -1).tolist(), context, features_TE)
+    return _branches(drafter, np.array(ids).reshape(num_branches, -1).tolist(), context, features_TE)
 
 
 def _aside(drafter: Drafter, context: int) -> Callable[[], object]:
@@ -56,9 +58,9 @@ def _aside(drafter: Drafter, context: int) -> Callable[[], object]:
     model, text, propose = drafter.model, drafter.backend.new_text(), Proposer(drafter.model.output)
     text.start(context + 1)
     text.fill_random(context)
-    ids_T, positions = torch.randint(model.decoder.config.vocab_size, (1,)), torch.tensor([context])
+    ids_T, positions = np.array(_random_ids(drafter, 1)), np.array([context])
 
-    @torch.inference_mode()
+    @inference
     def run() -> None:
         text.set_length(context)
         states = model.step(ids_T, positions=positions, cache=text)
@@ -67,7 +69,7 @@ def _aside(drafter: Drafter, context: int) -> Callable[[], object]:
     return run
 
 
-def _text(drafter: Drafter, ids: list[int], context: int, features_TE: Tensor | None) -> Callable[[], object]:
+def _text(drafter: Drafter, ids: list[int], context: int, features_TE: Array | None) -> Callable[[], object]:
     """Rows in text order, the last of which proposes."""
 
     def run() -> None:
@@ -79,7 +81,7 @@ def _text(drafter: Drafter, ids: list[int], context: int, features_TE: Tensor | 
 
 
 def _branches(
-    drafter: Drafter, ids_RT: list[list[int]], context: int, features_RE: Tensor | None
+    drafter: Drafter, ids_RT: list[list[int]], context: int, features_RE: Array | None
 ) -> Callable[[], object]:
     """A row of every branch, or one for each of its guesses too, all of which propose."""
     drafter.branches.fill_random()
@@ -88,13 +90,13 @@ def _branches(
 
     def run() -> None:
         states = drafter.feed_branches(branches, ids_RT, positions_RT, features_RE)
-        drafter.propose(states.hidden_TD.flatten(0, 1), positions * len(ids_RT))
+        drafter.propose(states.hidden_TD.reshape(-1, states.hidden_TD.shape[-1]), positions * len(ids_RT))
 
     return run
 
 
 def _start(
-    drafter: Drafter, ids: list[int], context: int, features_TE: Tensor | None, num_branches: int
+    drafter: Drafter, ids: list[int], context: int, features_TE: Array | None, num_branches: int
 ) -> Callable[[], object]:
     """The window's rows and the first of every branch, which propose."""
     if features_TE is None:
@@ -123,14 +125,23 @@ def _guesses(drafter: Drafter, measurement: Measurement) -> Callable[[], object]
     width = drafter.model.decoder.config.hidden_size
     if not measurement.num_guesses:
         drafter.cache.fill_random(context)
-        entering_1D = torch.randn(1, width, dtype=drafter.dtype)
+        entering_1D = _random_states(drafter, 1, width)
         return lambda: drafter.guess(entering_1D, count)
     num_branches = _each(rows, count)
     drafter.make_room(context + count, num_branches)
     drafter.branches.fill_random()
-    entering_RD = torch.randn(num_branches, width, dtype=drafter.dtype)
+    entering_RD = _random_states(drafter, num_branches, width)
     positions_RJ = [range(context, context + count)] * num_branches
     return lambda: drafter.guess_in_branches(slice(num_branches), entering_RD, positions_RJ)
+
+
+def _random_ids(drafter: Drafter, count: int) -> list[int]:
+    ids: list[int] = np.random.default_rng().integers(drafter.model.decoder.config.vocab_size, size=count).tolist()
+    return ids
+
+
+def _random_states(drafter: Drafter, *shape: int) -> Array:
+    return drafter.backend.array(to_block(np.random.default_rng(0).standard_normal(shape, np.float32)))
 
 
 def _each(rows: int, of_branch: int) -> int:

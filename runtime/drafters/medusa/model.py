@@ -88,7 +88,7 @@ class MedusaModel(nn.Module):
     @property
     def ids(self) -> Tensor:
         """Target ids of the logits, [V]."""
-        return self.output.ids
+        return self.output.ids  # type: ignore[no-any-return]
 
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
         """Propose the tokens of this prompt too."""

@@ -12,20 +12,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
+from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import functional as F
 
 from decoding.errors import ModelError, ModelFormatError
 from decoding.tree_shape import Path as TreePath
+from runtime.arrays import aligned, as_tensor, is_floating, numpy_type
 from runtime.drafters.medusa.drafter import MedusaDrafter
 from runtime.models.decoder import Decoder
-from runtime.models.weights import finite
+from runtime.storage.joined_arrays import finite
+from runtime.storage.safetensors_files import arrays_in
 from runtime.storage.weight_folder import CONFIG_FILE, read_config
 from runtime.trees.static_tree import grow
 
@@ -90,7 +92,7 @@ def load_published_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) 
     """
     config = read_config(folder, PublishedConfig, "published Medusa heads come with one")
     path = _weights_path(folder)
-    tensors = _read_tensors(path)
+    tensors = _read_arrays(path)
     suffix = f".{config.medusa_num_layers}.weight"
     shared_VD = None if any(name.endswith(suffix) for name in tensors) else target.lm_head.weight.detach().to(dtype)
     heads = range(config.medusa_num_heads)
@@ -119,7 +121,7 @@ def default_tree(num_heads: int) -> tuple[TreePath, ...]:
 
 
 def _take_head(
-    tensors: dict[str, Tensor],
+    tensors: dict[str, NDArray[Any]],
     head: int,
     config: PublishedConfig,
     target: Decoder,
@@ -134,12 +136,13 @@ def _take_head(
         if name not in tensors:
             msg = f"{path}: the tensor {name!r} is missing; {CONFIG_FILE} announces {_announced(config)}"
             raise ModelFormatError(msg)
-        tensor = tensors.pop(name)
-        if tuple(tensor.shape) != shape or not tensor.is_floating_point():
-            found = f"{name} is {tensor.dtype} of shape {list(tensor.shape)}"
+        array = tensors.pop(name)
+        if array.shape != shape or not is_floating(array):
+            found = f"{name} is {array.dtype} of shape {list(array.shape)}"
             msg = f"{path}: {found}; this target (hidden size {size}, vocabulary {vocab_size}) needs {list(shape)}"
             raise ModelError(msg)
-        return finite(tensor.to(target.embedding.weight.device, dtype), name, source=str(path))
+        own = finite(aligned(array, numpy_type(dtype)), name, source=str(path))
+        return as_tensor(own).to(target.embedding.weight.device)
 
     blocks = tuple(
         (take(f"{head}.{layer}.linear.weight", size, size), take(f"{head}.{layer}.linear.bias", size))
@@ -165,9 +168,9 @@ def _weights_path(folder: Path) -> Path:
     raise ModelFormatError(f"{folder}: holds no weights; expected {' or '.join(WEIGHT_FILES)}")
 
 
-def _read_tensors(path: Path) -> dict[str, Tensor]:
-    """The file's tensors by their names without prefix."""
+def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The file's arrays by their names without prefix."""
     try:
-        return {name.removeprefix(_PREFIX): tensor for name, tensor in load_file(path).items()}
+        return {name.removeprefix(_PREFIX): array for name, array in arrays_in(path.read_bytes()).items()}
     except (SafetensorError, OSError) as error:
         raise ModelFormatError(f"{path}: truncated, damaged, or not a safetensors file ({error})") from error

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from decoding.messages import Window
 from decoding.schedule import Schedule
+from runtime.arrays import Array
 from runtime.drafters.prompt_lookup.ngrams import NgramIndex
 from runtime.drafters.window_drafter import Steps, WindowDrafter
 from runtime.verification.rules import GREEDY, Sampling
@@ -39,14 +39,14 @@ class PromptLookupDrafter(WindowDrafter):
         schedule: Schedule,
         capacity: int,  # noqa: ARG002
         sampling: Sampling = GREEDY,  # noqa: ARG002
-        features_TE: Tensor | None = None,  # noqa: ARG002
+        features_TE: Array | None = None,  # noqa: ARG002
     ) -> None:
         """Start a sequence; see `WindowDrafter`."""
         self._num_tokens = schedule.num_speculative_tokens
         self._index = self.index()
         self._index.extend(prompt)
 
-    def rollout(self, committed: Sequence[int] = (), features_TE: Tensor | None = None) -> Steps:  # noqa: ARG002
+    def rollout(self, committed: Sequence[int] = (), features_TE: Array | None = None) -> Steps:  # noqa: ARG002
         """What followed the last tokens before; see `WindowDrafter`."""
         self._index.extend(committed)
         window = Window(self._index.continuation(self._num_tokens))
@@ -56,8 +56,8 @@ class PromptLookupDrafter(WindowDrafter):
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:
         """Append `rows` tokens to a random text of `context` tokens and search it; see `WindowDrafter`."""
         rows, index = measurement.rows, self.index()
-        index.extend(torch.randint(100, (measurement.context,)).tolist())
-        tokens = torch.randint(100, (rows,)).tolist()
+        index.extend(np.random.default_rng().integers(100, size=measurement.context).tolist())
+        tokens = np.random.default_rng().integers(100, size=rows).tolist()
 
         def run() -> None:
             index.extend(tokens)

@@ -78,4 +78,4 @@ class StreamTree:
     def _best(self, hidden_RD: Tensor, count: int) -> Tensor:
         """The best target ids of each row, best first, [..., count]."""
         logits = self.output.logits(hidden_RD).flatten(0, -2)
-        return self.output.ids[ranked_ids(logits, count)].view(*hidden_RD.shape[:-1], count)
+        return self.output.ids[ranked_ids(logits, count)].view(*hidden_RD.shape[:-1], count)  # type: ignore[no-any-return]

@@ -5,25 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
 from decoding.tree_shape import Path as TreePath
 from runtime.drafters.streams.drafter import StreamTree
-from runtime.drafters.streams.model import StreamConfig, StreamModel
+from runtime.drafters.streams.model import StreamModel
+from runtime.drafters.streams.stream_sizes import StreamConfig
 from runtime.models.decoder import Decoder
 from runtime.storage.quantization import pack
 from runtime.storage.tree_folder import TreeFolderConfig, load_tree
 from runtime.storage.weight_folder import Count, Width, save_folder, target_tensors
 
-STREAM_KIND: Final = "mirrorsd_streams"
-
 
 class StreamFolderConfig(TreeFolderConfig):
     """`config.json` of streams."""
 
-    speculators_model_type: Literal["mirrorsd_streams"] = STREAM_KIND
+    speculators_model_type: Literal["mirrorsd_streams"] = "mirrorsd_streams"
     num_streams: Count
     start_layer: int
     rank: Width

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from decoding.errors import ModelError
+from runtime.drafters.streams.stream_sizes import StreamConfig
 from runtime.models.attention import LayerKeys, WithinCall
 from runtime.models.decoder import Decoder, Layer, causal_mask, rms_norm
 from runtime.models.row_invariance import Linear
@@ -32,26 +32,6 @@ _NORMS = ("input_norm", "mlp_norm", "q_norm", "k_norm")
 
 Keys = Callable[[int], tuple[Tensor, Tensor]]
 """Keys and values of the decoder's own rows, [B, K, S, H] each, by the layer's index."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StreamConfig:
-    """Sizes of a decoder's streams.
-
-    Attributes:
-        num_streams: tokens guessed after the one that a row itself predicts.
-        start_layer: layers of the decoder done before the streams begin.
-        rank: of the low-rank changes.
-    """
-
-    num_streams: int
-    start_layer: int
-    rank: int
-
-    def __post_init__(self) -> None:
-        for name in ("num_streams", "start_layer", "rank"):
-            if getattr(self, name) < 1:
-                raise ModelError(f"{name} {getattr(self, name)} is not at least 1")
 
 
 class LowRank(nn.Module):
@@ -100,7 +80,7 @@ class StreamModel(nn.Module):
         self,
         x_BRD: Tensor,
         *,
-        positions: Tensor,
+        positions: Any,
         cache: LayerKeys,
         mask: Tensor | None = None,
         num_streams: int | None = None,
@@ -109,7 +89,7 @@ class StreamModel(nn.Module):
 
         Args:
             x_BRD: the rows' hidden states after layer `start_layer`.
-            positions: the rows' text positions, [R] or [B, R].
+            positions: the rows' text positions, [R] or [B, R], of either library.
             cache: what the decoder's own rows left in each layer. The streams of one row at a time may follow the
                 text of a real one, whose slots from the cursor on they use and leave as the garbage that they were;
                 those of several rows take `Borrowed`.
@@ -117,7 +97,7 @@ class StreamModel(nn.Module):
                 `LayerKeys.sight` of the cache.
             num_streams: the first so many streams alone, which do not see the others anyway; None is all.
         """
-        num_streams = num_streams or self.config.num_streams
+        num_streams, positions = num_streams or self.config.num_streams, torch.as_tensor(positions)
         embedding_JD = (self.embedding[:num_streams] * self._scale).to(x_BRD.dtype)
         x_BTD = (x_BRD.unsqueeze(-2) + embedding_JD).flatten(-3, -2)
         ahead = torch.arange(1, num_streams + 1, device=positions.device)

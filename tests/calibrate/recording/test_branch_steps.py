@@ -99,7 +99,7 @@ class Played:
 
     def __init__(self, of: type[Drafter], schedule: Schedule, recorded: Recorded, prompt) -> None:
         self.schedule, self.drafter, self.ids = schedule, of(recorded.models.draft), list(prompt.ids)
-        self.target = TargetModel(recorded.models.target, recorded.models.exits)
+        self.target = TargetModel.of(recorded.models.target, recorded.models.exits)
         layers = recorded.models.feature_layers if schedule.exit_features else ()
         features = self.target.prefill(self.ids, capacity=60, feature_layers=layers)
         self.drafter.prefill(self.ids, schedule=schedule, capacity=60, features_TE=features)

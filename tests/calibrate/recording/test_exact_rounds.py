@@ -13,7 +13,7 @@ from calibrate.recording.recorder import Recorder, RecordSettings
 from decoding.schedule import Schedule
 from decoding.trace import Work
 from runtime.drafters.language_model.folder import add_streams, load_draft
-from runtime.drafters.streams.model import StreamConfig
+from runtime.drafters.streams.stream_sizes import StreamConfig
 from runtime.models.model_folder import NamedFolder
 from sim.acceptance.replay import Replay
 from sim.cost.cost_model import ConstantCost, PartKind

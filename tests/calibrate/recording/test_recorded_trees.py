@@ -124,7 +124,7 @@ def schedule_of(tree: RecordedTree, size: int) -> Schedule:
 def play_head(pair, tree, schedule, prompt):
     """Windows and verdicts of the runtime's own models, for ever."""
     drafter = next(head.drafter for head in pair.heads if head.name == tree.drafter)
-    target = TargetModel(pair.target)
+    target = TargetModel.of(pair.target)
     features = target.prefill(
         prompt.ids, capacity=120, feature_layers=drafter.feature_layers, raw_features=drafter.raw_features
     )

@@ -16,8 +16,10 @@ from decoding.record import AcceptanceRecord
 from decoding.recorded.prompt_record import hash_of_ids
 from decoding.schedule import Schedule
 from runtime.backends.eager import EagerBackend
+from runtime.drafters.language_model.draft_passes import DraftConfig
 from runtime.drafters.language_model.drafter import Drafter
-from runtime.drafters.language_model.model import DraftConfig, DraftModel, normalise_features
+from runtime.drafters.language_model.features import normalise_features
+from runtime.drafters.language_model.model import DraftModel
 from runtime.drafters.window_drafter import Steps
 from runtime.models.decoder import Decoder, causal_mask
 from runtime.target.exit_folder import ExitHeads
@@ -102,7 +104,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> AcceptanceRecord:
 
 
 def test_the_text_is_that_of_the_runtime_to_the_last_token(record: AcceptanceRecord) -> None:
-    target = TargetModel(models().target)
+    target = TargetModel.of(models().target)
     for prompt, recorded in zip(PROMPTS, record.prompts, strict=True):
         target.prefill(prompt.ids, capacity=64)
         assert [target.verify(NO_WINDOW).next_token for _ in recorded.text] == recorded.text.tolist()
@@ -181,7 +183,7 @@ def test_real_rounds_are_what_the_record_says(record: AcceptanceRecord, window: 
         exit_features=with_features,
     )
     for prompt, recorded in zip(PROMPTS, record.prompts, strict=True):
-        target, drafter = TargetModel(pair.target, pair.exits), Drafter(pair.draft)
+        target, drafter = TargetModel.of(pair.target, pair.exits), Drafter(pair.draft)
         features = target.prefill(prompt.ids, capacity=64, feature_layers=layers)
         drafter.prefill(prompt.ids, schedule=schedule, capacity=64, features_TE=features)
         lengths = recorded.match_lengths(with_features=with_features)

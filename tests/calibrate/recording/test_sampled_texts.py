@@ -18,8 +18,9 @@ from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from runtime.backends.eager import EagerBackend
+from runtime.drafters.language_model.draft_passes import DraftConfig
 from runtime.drafters.language_model.folder import save_draft
-from runtime.drafters.language_model.model import DraftConfig, DraftModel
+from runtime.drafters.language_model.model import DraftModel
 from runtime.models.decoder import causal_mask
 from runtime.models.model_folder import NamedFolder
 from runtime.verification.distributions import probabilities, truncated

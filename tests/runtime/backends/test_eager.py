@@ -39,7 +39,7 @@ def test_layers_run_in_slices_say_the_same_bit_by_bit(decoder, is_tree) -> None:
     text, ids = text_of(backend, 7), (3, 9, 4, 1, 8)
     positions, mask = torch.arange(7, 12), None
     if is_tree:
-        tree = tree_rows(PARENTS, backend.dtype)
+        tree = tree_rows(PARENTS)
         positions, mask = tree.depths + 7, tree.mask(7)
     whole = passed(backend, text, ids, positions, mask)
     for cuts in ((1,), (1, 2), (2, 3)):

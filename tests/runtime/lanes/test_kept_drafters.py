@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from runtime.wire.operations import LoadDraft
-from runtime.worker import server
+from runtime.worker import torch_models
 from runtime.worker.kept_drafters import KeptDrafters
 from tests.runtime.engine.schedules import PROMPT, SCHEDULES
 from tests.runtime.thread_lanes import thread_engine
@@ -48,13 +48,13 @@ def test_another_form_or_device_is_another_drafter(tmp_path) -> None:
 @pytest.fixture
 def loaded(monkeypatch):
     """Names of the drafters loaded, in order."""
-    names, load = [], server.load_drafter
+    names, load = [], torch_models.load_drafter
 
     def counted(folder, context):
         names.append(folder.name)
         return load(folder, context)
 
-    monkeypatch.setattr(server, "load_drafter", counted)
+    monkeypatch.setattr(torch_models, "load_drafter", counted)
     return names
 
 

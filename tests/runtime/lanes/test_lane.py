@@ -180,7 +180,7 @@ def test_every_part_of_the_target_can_be_timed(lanes, part) -> None:
 
 @pytest.mark.parametrize(("tree_size", "depth"), [(1, 1), (2, 1), (7, 3), (64, 6)])
 def test_a_path_of_a_timed_tree_is_moved_after_the_text(tree_size, depth) -> None:
-    model, moved = TargetModel(tiny_target()), []
+    model, moved = TargetModel.of(tiny_target()), []
     measurement = Measurement(part="verify_tree", rows=tree_size + 1, context=20)
     before, run = TargetParts(model, measurement).prepare()[::-1]
     before()
@@ -192,7 +192,7 @@ def test_a_path_of_a_timed_tree_is_moved_after_the_text(tree_size, depth) -> Non
 
 @pytest.mark.parametrize(("part", "layers"), [("lm_head", 4), ("exit", 2), ("verify", 0)])
 def test_layers_before_a_head_or_an_exit_are_passed_outside_the_clock(part, layers) -> None:
-    model, passed = TargetModel(tiny_target()), []
+    model, passed = TargetModel.of(tiny_target()), []
     advance = model.advance
     model.advance = lambda rows, stop: passed.append(stop) or advance(rows, stop)
     prepared = TargetParts(model, Measurement(part=part, rows=3, context=20, exit_layer=2)).prepare()

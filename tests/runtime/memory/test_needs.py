@@ -3,17 +3,20 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from decoding.schedule import Schedule
+from runtime.arrays import BFLOAT16, as_array
 from runtime.backends.openvino.buckets import COPIES_BYTES, copies_bytes
-from runtime.backends.openvino.layer_weights import LayersTaken
-from runtime.backends.openvino.packing import packed
 from runtime.backends.openvino.texts import StaticText
+from runtime.backends.openvino.weights.layer_weights import LayersTaken
+from runtime.backends.openvino.weights.packing import packed
 from runtime.drafters.language_model.branch_cache import BranchCache
 from runtime.drafters.language_model.drafter import num_roots, slots_needed
 from runtime.memory.needs import (
+    COMPILED_PROCESS_BYTES,
     ITEM_BYTES,
     PROCESS_BYTES,
     DraftSize,
@@ -26,10 +29,12 @@ from runtime.memory.needs import (
 )
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder
-from runtime.models.hf_config import MARK
 from runtime.models.kv_cache import KVCache
-from runtime.models.weights import load_decoder
+from runtime.models.random_weights import random_arrays
+from runtime.storage.decoder_names import decoder_shapes
+from runtime.storage.safetensors_files import content_of
 from runtime.storage.shape_folder import save_shape
+from runtime.storage.stored_decoder import stored_decoder, stored_form
 from tests.tiny_models import OPT, tiny_config
 
 SHAPES = {
@@ -94,13 +99,14 @@ def test_rounded_weights_are_those_of_the_graphs(name, form, tmp_path, monkeypat
     config = tiny_config(**SHAPES[name], hidden_size=64, intermediate_size=192)
     decoder = Decoder(config).to(torch.bfloat16)
     joined = sum(layer.qkv.weight.nbytes for layer in decoder.layers)
-    head = packed(decoder.lm_head.weight, "int8", torch.bfloat16).num_bytes
-    layers = LayersTaken(decoder, form, torch.bfloat16)
+    stored = stored_form(decoder)
+    head = packed(as_array(decoder.lm_head.weight), "int8", BFLOAT16).num_bytes
+    layers = LayersTaken(stored, form, BFLOAT16)
     graphs = head + sum(layers[index].num_bytes for index in range(config.num_layers))
-    left = sum(parameter.nbytes for parameter in decoder.parameters() if not parameter.is_meta)
-    tables = 2 * config.max_position * config.head_dim * 4
-    assert weight_bytes(config, form) == graphs + left + joined + tables
-    assert weight_bytes(replace(config, random_seed=0), form, shares_random=False) == graphs + left + tables
+    vectors = sum(array.nbytes for layer in stored.layers for array in layer.values()) + decoder.final_norm.nbytes
+    tables = {id(one): one.weight.nbytes for one in (stored.embedding, stored.lm_head)}
+    rotations = 2 * config.max_position * config.head_dim * 4
+    assert weight_bytes(config, form) == graphs + vectors + sum(tables.values()) + joined + rotations
 
 
 @pytest.mark.parametrize("raw", [QWEN3_8B | {"tie_word_embeddings": False}, QWEN3_8B, OPT_66B])
@@ -112,15 +118,14 @@ def test_random_weights_take_no_more_than_the_graphs_and_blocks_that_all_matrice
     small = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 8, "vocab_size": 211}
     folder = save_shape(raw | small | {"intermediate_size": 192, "ffn_dim": 192}, "small", source="small")
     config = ModelConfig.from_folder(folder)
-    decoder = load_decoder(folder, dtype=torch.bfloat16, shares_random=True)
-    matrices = [one for one in decoder.parameters() if one.dim() == 2]
-    assert len({one.untyped_storage().data_ptr() for one in matrices}) == len({one.shape[1] for one in matrices})
-    vectors = sum(one.nbytes for one in decoder.parameters() if one.dim() == 1)
-    head = packed(decoder.lm_head.weight, "int8", torch.bfloat16).num_bytes
-    layers = LayersTaken(decoder, form, torch.bfloat16)
+    arrays = random_arrays(decoder_shapes(config), 0, BFLOAT16)
+    vectors = sum(one.nbytes for one in arrays.values() if one.ndim == 1)
+    stored = stored_decoder(config, arrays, max_position=config.max_position)
+    head = packed(stored.lm_head.weight, "int8", BFLOAT16).num_bytes
+    layers = LayersTaken(stored, form, BFLOAT16)
     graphs = sum(layers[index].num_bytes for index in range(config.num_layers))
-    tables = sum(buffer.nbytes for buffer in decoder.buffers())
-    assert weight_bytes(config, form) == graphs + head + vectors + tables
+    rotations = sum(table.nbytes for table in stored.rotary)
+    assert weight_bytes(config, form) == graphs + head + vectors + rotations
 
 
 def test_a_model_of_8_billion_weights_fits_where_it_does_in_16_bits_not() -> None:
@@ -210,23 +215,19 @@ def test_what_drafts_without_weights_takes_nothing(tmp_path) -> None:
     assert keys_values_bytes(size.layers, 100, "float32") == 0
 
 
-def test_random_weights_of_a_draft_are_made_before_they_are_rounded_and_gone_before_there_are_branches(
-    tmp_path,
-) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(QWEN3_8B | {MARK: 0}))
-    config = ModelConfig.from_folder(tmp_path)
-    size = draft_size(tmp_path, config, "int4", shares_lane=False)
-    assert size.made == weight_bytes(config, "bfloat16") > size.weights > weight_bytes(config, "int4")
-    assert draft_size(tmp_path, config, "bfloat16", shares_lane=False).made == 0
-
-    def need(num_roots):
-        schedule = MIRROR.model_copy(update={"exit_top_k": num_roots})
-        return memory_needed(config, schedule, dtype="int4", num_tokens=70, draft=size)["small"]
-
-    few, many = need(1), need(256)
-    assert few.weights + few.keys_values + few.branches == size.made
-    assert many.weights == size.weights
-    assert many.keys_values + many.branches > size.made - size.weights
+@pytest.mark.parametrize(
+    ("kind", "process"), [("mirrorsd_draft", COMPILED_PROCESS_BYTES), ("mirrorsd_eagle3", PROCESS_BYTES)]
+)
+def test_a_lane_of_graphs_imports_torch_for_heads_alone(tmp_path, kind, process) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"speculators_model_type": kind, "draft_vocab_size": 30}))
+    (tmp_path / "model.safetensors").write_bytes(content_of({"w": np.zeros((3, 4), np.float32)}))
+    size = draft_size(tmp_path, tiny_config(), "bfloat16", shares_lane=False)
+    lanes = {"target_lane": "openvino:CPU@0", "draft_lane": "openvino:CPU@1"}
+    needs = memory_needed(
+        tiny_config(), SPECULATIVE.model_copy(update=lanes), dtype="bfloat16", num_tokens=70, draft=size
+    )
+    assert needs["openvino:CPU@0"].process == COMPILED_PROCESS_BYTES
+    assert needs["openvino:CPU@1"].process == process
 
 
 def test_needs_add_up() -> None:
@@ -242,7 +243,7 @@ def test_a_compiled_lane_holds_every_buffer_that_a_text_passed_through_and_room_
     for lane in ("openvino:CPU@1", "openvino:NPU"):
         schedule = MIRROR.model_copy(update={"target_lane": "openvino:CPU@0", "draft_lane": lane})
         needs |= memory_needed(config, schedule, dtype="bfloat16", num_tokens=300, draft=draft)
-    text = StaticText(config, torch.bfloat16)
+    text = StaticText(config, BFLOAT16)
     text.start(300)
     for length in (100, 200, 300):
         text.slots(length)

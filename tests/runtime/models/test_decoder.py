@@ -77,7 +77,7 @@ def test_logits_agree(reference) -> None:
 def test_cached_decoding_agrees(reference) -> None:
     """Prefill and then one token at a time, against the whole text at once."""
     model, folder = reference
-    target = TargetModel(load_decoder(folder, dtype=torch.float32))
+    target = TargetModel.of(load_decoder(folder, dtype=torch.float32))
     target.prefill(IDS[:10], capacity=60)
     tokens = [target.verify(NO_WINDOW).next_token for _ in range(30)]
     with torch.inference_mode():
@@ -116,7 +116,7 @@ def test_the_embedded_model_writes_what_transformers_writes(embedded_model_folde
     transformers = pytest.importorskip("transformers")
     model = transformers.AutoModelForCausalLM.from_pretrained(embedded_model_folder, dtype=torch.float32)
     tokenizer = Tokenizer.from_folder(embedded_model_folder)
-    target = TargetModel(load_decoder(embedded_model_folder, dtype=torch.float32))
+    target = TargetModel.of(load_decoder(embedded_model_folder, dtype=torch.float32))
     for prompt in PROMPTS:
         ids = tokenizer.encode_chat([{"role": "user", "content": prompt}])
         target.prefill(ids, capacity=len(ids) + 16)

@@ -1,6 +1,6 @@
 """What each row sees, against a walk up the tree."""
 
-import torch
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,12 +12,12 @@ def parent_lists(draw):
     return tuple(draw(st.integers(-1, node - 1)) for node in range(draw(st.integers(1, 64))))
 
 
-@given(parent_lists(), st.integers(0, 5), st.sampled_from([torch.float32, torch.bfloat16]))
-def test_a_node_sees_the_text_its_ancestors_and_itself(parents, context, dtype) -> None:
-    rows = tree_rows(parents, dtype)
+@given(parent_lists(), st.integers(0, 5))
+def test_a_node_sees_the_text_its_ancestors_and_itself(parents, context) -> None:
+    rows = tree_rows(parents)
     mask = rows.mask(context)
     assert mask.shape == (len(parents) + 1, context + len(parents) + 1)
-    assert mask.dtype == dtype
+    assert mask.dtype == np.float32
     for node in range(-1, len(parents)):
         path = [node]
         while path[-1] != -1:

@@ -2,17 +2,21 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
 from decoding.errors import ModelError, ModelFormatError
 from decoding.messages import NO_WINDOW
+from runtime.arrays import BFLOAT16, as_tensor
 from runtime.backends.eager import EagerBackend
 from runtime.backends.self_test import is_row_invariant
 from runtime.models.config import ModelConfig
 from runtime.models.model_folder import resolve_model
+from runtime.models.random_weights import random_arrays
 from runtime.models.ranking import ranked_ids
 from runtime.models.weights import load_decoder
+from runtime.storage.decoder_names import decoder_shapes
 from runtime.storage.shape_folder import has_random_weights
 from runtime.target.target_model import TargetModel
 
@@ -75,7 +79,7 @@ def test_the_same_numbers_come_out_every_time(shape, raw, dtype) -> None:
 @pytest.mark.parametrize("raw", [TINY, TINY_OPT])
 def test_such_a_model_decodes_and_its_rows_are_invariant(shape, raw) -> None:
     decoder = load_decoder(shape(raw), dtype=torch.bfloat16)
-    target = TargetModel(decoder)
+    target = TargetModel.of(decoder)
     target.prefill([1, 2, 3], capacity=40)
     tokens = [target.verify(NO_WINDOW).next_token for _ in range(20)]
     assert all(0 <= token < 61 for token in tokens)
@@ -102,13 +106,22 @@ def test_a_layer_of_a_large_model(shape) -> None:
 
 @pytest.mark.parametrize("raw", [TINY, SLICE_OF_14B])
 def test_shared_weights_are_the_same_numbers_in_the_memory_of_one_block(shape, raw) -> None:
-    own, shared = (load_decoder(shape(raw), dtype=torch.bfloat16, shares_random=shares) for shares in (False, True))
-    others = dict(shared.named_parameters())
-    assert all(torch.equal(weight, others[name]) for name, weight in own.named_parameters())
-    matrices = [weight for weight in others.values() if weight.dim() == 2]
-    blocks = {weight.untyped_storage().data_ptr(): weight.untyped_storage().nbytes() for weight in matrices}
-    assert len(blocks) == len({weight.shape[1] for weight in matrices})
+    config = ModelConfig.from_folder(shape(raw))
+    own = dict(load_decoder(shape(raw), dtype=torch.bfloat16).named_parameters())
+    shared = random_arrays(decoder_shapes(config), config.random_seed, BFLOAT16)
+    assert own.keys() == shared.keys()
+    assert all(torch.equal(weight, as_tensor(shared[name])) for name, weight in own.items())
+    matrices = [array for array in shared.values() if array.ndim == 2]
+    blocks = {id(block_of(array)): block_of(array).nbytes for array in matrices}
+    assert len(blocks) == len({array.shape[1] for array in matrices})
     assert sum(blocks.values()) < 50e6
+
+
+def block_of(array):
+    """The memory that an array is a window onto."""
+    while isinstance(array.base, np.ndarray) or hasattr(array.base, "base"):
+        array = array.base
+    return array
 
 
 def test_a_shell_shares_what_the_whole_has(shape) -> None:

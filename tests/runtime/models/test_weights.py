@@ -1,6 +1,7 @@
 """Weights come from one file or from shards, and a damaged file is named."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -57,7 +58,12 @@ def save_at(tensors, path, offset):
 
 def stays_on_disk(matrix, folder):
     """Whether the memory of a matrix is that of the mapped file."""
-    return matrix.untyped_storage().nbytes() == (folder / "model.safetensors").stat().st_size
+    maps = Path("/proc/self/maps")
+    if not maps.exists():
+        pytest.skip("which memory is of a file is asked of Linux")
+    lines = [line for line in maps.read_text().splitlines() if line.endswith(str(folder / "model.safetensors"))]
+    ranges = [[int(end, 16) for end in line.split()[0].split("-")] for line in lines]
+    return any(start <= matrix.data_ptr() < stop for start, stop in ranges)
 
 
 @pytest.mark.parametrize("offset", [0, 8])
@@ -120,7 +126,7 @@ def test_weights_that_are_not_finite_are_refused(folder, name, number, dtype):
         (lambda tensor: tensor.flatten(), r"q_proj.weight \+ .* has shape \[256\]"),
         (lambda tensor: tensor[:8], r"q_proj.weight \+ .* has shape \[24, 16\]"),
         (lambda tensor: tensor.sum(), r"q_proj.weight \+ .* has shape \[\]"),
-        (lambda tensor: tensor.int(), "q_proj.weight .* is stored as torch"),
+        (lambda tensor: tensor.int(), "q_proj.weight .* is stored as int32"),
     ],
 )
 def test_tensors_that_do_not_fit_are_named(folder, change, message):

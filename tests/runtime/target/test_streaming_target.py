@@ -100,7 +100,7 @@ def test_trees_are_cut_to_size_and_depth(size, depth) -> None:
 
 def test_verdicts_are_those_of_verify_bit_for_bit() -> None:
     """The rows of the target pass through the same calls; a window of any shape leaves the same keys."""
-    own, other = streaming(PROMPT), TargetModel(DECODER)
+    own, other = streaming(PROMPT), TargetModel.of(DECODER)
     other.prefill(PROMPT, capacity=100)
     window = NO_WINDOW
     for _ in range(5):

@@ -19,7 +19,7 @@ CAPACITY = 100
 
 
 def begin(decoder, prompt=PROMPT, heads=None, **options):
-    target = TargetModel(decoder, heads)
+    target = TargetModel.of(decoder, heads)
     target.prefill(prompt, capacity=CAPACITY, **options)
     return target
 
@@ -107,7 +107,7 @@ def test_the_exit_names_what_its_layer_says_under_the_reduced_vocabulary() -> No
 @pytest.mark.parametrize("layers", [(1,), (1, 3), (2, 4)])
 def test_features_belong_to_the_rows_that_were_read(layers) -> None:
     decoder = tiny_target()
-    target = TargetModel(decoder)
+    target = TargetModel.of(decoder)
     text = [*PROMPT, *plain.continue_text(decoder, PROMPT, 8)]
     expected = plain.features(decoder, text, layers)
     of_prompt = target.prefill(PROMPT, capacity=CAPACITY, feature_layers=layers)
@@ -122,7 +122,7 @@ def test_features_belong_to_the_rows_that_were_read(layers) -> None:
 def test_raw_features_are_the_states_as_the_layers_left_them() -> None:
     """Layer 4 is the last: its state before the final norm."""
     decoder = tiny_target()
-    target = TargetModel(decoder)
+    target = TargetModel.of(decoder)
     text = [*PROMPT, *plain.continue_text(decoder, PROMPT, 2)]
     expected = plain.hidden_states(decoder, text, layers=[1, 4]).transpose(0, 1).flatten(-2)
     of_prompt = target.prefill(PROMPT, capacity=CAPACITY, feature_layers=(1, 4), raw_features=True)
@@ -132,14 +132,14 @@ def test_raw_features_are_the_states_as_the_layers_left_them() -> None:
 
 
 def test_a_prompt_of_one_token_has_no_features_yet() -> None:
-    target = TargetModel(tiny_target())
+    target = TargetModel.of(tiny_target())
     assert target.prefill([4], capacity=CAPACITY, feature_layers=(1, 2)).shape == (0, 32)
 
 
 def test_a_long_prompt_is_read_in_pieces() -> None:
     decoder = tiny_target(max_position=1200)
     prompt = [(7 * place) % VOCAB_SIZE for place in range(1100)]
-    target = TargetModel(decoder)
+    target = TargetModel.of(decoder)
     found = target.prefill(prompt, capacity=1110, feature_layers=(3,))
     assert torch.allclose(found, plain.features(decoder, prompt, (3,))[:-1], atol=1e-4)
     assert target.verify(NO_WINDOW).next_token == plain.continue_text(decoder, prompt, 1)[0]

@@ -6,8 +6,8 @@ import threading
 import pytest
 import torch
 
+from runtime.wire.blocks import to_block, to_tensor
 from runtime.wire.channel import Block, Channel, Message
-from runtime.worker.roles import to_block, to_tensor
 
 
 @pytest.fixture

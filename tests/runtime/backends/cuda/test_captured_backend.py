@@ -168,7 +168,7 @@ def test_rows_of_a_tree_see_their_path() -> None:
             text.advance(len(rows))
         return text, backend.logits(x)[0]
 
-    rows = tree_rows(parents, torch.float32)
+    rows = tree_rows(parents)
     text, found = after(tree, mask=rows.mask(20), depths=rows.depths + 20)
     for path in ([0], [0, 1], [0, 1, 2], [0, 1, 3], [0, 1, 3, 4]):
         _, alone = after([tree[row] for row in path])

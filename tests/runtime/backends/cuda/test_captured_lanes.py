@@ -8,7 +8,7 @@ from runtime.backends.cuda import static_texts
 from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.lanes import draft_lane, target_lane
 from runtime.wire.measurement import Measurement
-from runtime.worker import server
+from runtime.worker import torch_models
 from tests.runtime.thread_lanes import thread_engine
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
 from tests.tiny_models import tiny_target
@@ -66,7 +66,7 @@ def captured(monkeypatch):
 
         return opened
 
-    monkeypatch.setattr(server, "backend_opener", opener)
+    monkeypatch.setattr(torch_models, "backend_opener", opener)
     for lane in (target_lane, draft_lane):
         monkeypatch.setattr(lane, "compiles", lambda device: True)
     return made

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.errors import ModelError
+from runtime.arrays import as_array, as_tensor
 from runtime.backends.backend import Plan, segments_between
 from runtime.backends.eager import EagerBackend
-from runtime.backends.openvino.compiled_decoder import OpenVinoBackend
-from runtime.backends.openvino.packing import quantized, quantized_int4
+from runtime.backends.openvino.torch_backend import OpenVinoBackend
+from runtime.backends.openvino.weights.packing import quantized, quantized_int4
 from runtime.backends.self_test import is_row_invariant
 from runtime.models.embedded import embedded_folder, is_present
 from runtime.models.masks import tree_rows
@@ -89,8 +90,9 @@ def test_logits_are_those_of_the_rounded_weights(form) -> None:
     rounded, whole = rounded.float(), deepcopy(decoder).float()
     for name, weight in rounded.named_parameters():
         if weight.dim() == 2 and "embedding" not in name:
-            values, scale = (quantized_int4 if form == "int4" and "lm_head" not in name else quantized)(weight)
-            weight.copy_((values.float() * scale.float()).view(weight.shape))
+            rounding = quantized_int4 if form == "int4" and "lm_head" not in name else quantized
+            values, scale = (as_tensor(part).float() for part in rounding(as_array(weight)))
+            weight.copy_((values * scale).view(weight.shape))
     found = read(OpenVinoBackend(decoder, device="CPU", form=form, num_threads=1), [16] * 8)
     with torch.inference_mode():
         near, far = (read(EagerBackend(one), [len(IDS)]) for one in (rounded, whole))
@@ -142,7 +144,7 @@ def test_rows_of_a_tree_see_their_path() -> None:
             text.advance(len(rows))
         return text, backend.logits(x)[0]
 
-    rows = tree_rows(parents, torch.float32)
+    rows = tree_rows(parents)
     text, found = after(tree, mask=rows.mask(20), depths=rows.depths + 20)
     for path in ([0], [0, 1], [0, 1, 2], [0, 1, 3], [0, 1, 3, 4]):
         _, alone = after([tree[row] for row in path])

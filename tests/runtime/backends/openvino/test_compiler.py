@@ -5,8 +5,8 @@ import pytest
 
 from decoding.errors import LaneError
 from runtime.backends.openvino.compiler import Compiler
-from runtime.backends.openvino.kept_files import compiled_folder
 from runtime.backends.openvino.library import op, ov
+from runtime.backends.openvino.weights.kept_files import compiled_folder
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path) -> None:
 
 
 def test_what_was_not_used_for_longest_makes_room(monkeypatch) -> None:
-    monkeypatch.setattr("runtime.backends.openvino.kept_files._MOST_BYTES", 1)
+    monkeypatch.setattr("runtime.backends.openvino.weights.kept_files._MOST_BYTES", 1)
     first, second = Builder(3.0), Builder(4.0)
     Compiler("CPU", "float32", 1).kept({"number": 3}, first)
     Compiler("CPU", "float32", 1).kept({"number": 4}, second)

@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from decoding.errors import ConfigError, LaneError
+from runtime.arrays import as_array, as_tensor
 from runtime.backends import npu
 from runtime.backends.backend import Plan, segments_between
 from runtime.backends.eager import EagerBackend
 from runtime.backends.openvino import compile_apart, compiler
-from runtime.backends.openvino.compiled_decoder import OpenVinoBackend
 from runtime.backends.openvino.limits import limits_of
-from runtime.backends.openvino.packing import quantized, quantized_int4
+from runtime.backends.openvino.torch_backend import OpenVinoBackend
+from runtime.backends.openvino.weights.packing import quantized, quantized_int4
 from tests.runtime.backends.openvino.test_compiled_decoder import read
 from tests.tiny_models import VOCAB_SIZE, tiny_target
 
@@ -65,8 +66,8 @@ def test_logits_are_those_of_the_rounded_weights(form, shape) -> None:
     for name, weight in rounded.named_parameters():
         if form != "bfloat16" and weight.dim() == 2 and "embedding" not in name:
             round_to = quantized_int4 if form == "int4" and "lm_head" not in name else quantized
-            values, scale = round_to(weight)
-            weight.copy_((values.float() * scale.float()).view(weight.shape))
+            values, scale = (as_tensor(part).float() for part in round_to(as_array(weight)))
+            weight.copy_((values * scale).view(weight.shape))
     found = read(backend_of(form, shape), [3] * len(IDS), ids=IDS)
     near, far = eager_logits(rounded), eager_logits(decoder)
     error = (found - near).abs().mean()

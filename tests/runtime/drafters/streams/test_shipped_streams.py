@@ -33,7 +33,7 @@ def prompt(embedded_model_folder):
 @pytest.fixture(scope="module")
 def text(decoder, prompt):
     """What the target says by itself."""
-    target = TargetModel(decoder)
+    target = TargetModel.of(decoder)
     target.prefill(prompt, capacity=len(prompt) + NUM_NEW)
     return [target.verify(NO_WINDOW).next_token for _ in range(NUM_NEW)]
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from runtime.backends.backend import Plan
-from runtime.backends.openvino.calls import _MOST_MEMORIES
-from runtime.backends.openvino.compiled_decoder import OpenVinoBackend
+from runtime.backends.openvino.graphs.calls import _MOST_MEMORIES
+from runtime.backends.openvino.torch_backend import OpenVinoBackend
 from tests.runtime.backends.openvino.test_compiled_decoder import read
 from tests.tiny_models import tiny_target
 

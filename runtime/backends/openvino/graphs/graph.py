@@ -13,17 +13,17 @@ Shapes: legend of `runtime.models.decoder`; S slots.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-from torch import Tensor
+from numpy.typing import NDArray
 
 from decoding.errors import ModelError
 from runtime.backends.devices import COMPILED_ARCHITECTURES
-from runtime.backends.openvino.constants import Constants
-from runtime.backends.openvino.layer_weights import LayerWeights, Linear
 from runtime.backends.openvino.library import Node, op, ov
-from runtime.backends.openvino.packing import Matrix
+from runtime.backends.openvino.weights.constants import Constants
+from runtime.backends.openvino.weights.layer_weights import LayerWeights, Linear
+from runtime.backends.openvino.weights.packing import Matrix
 from runtime.models.config import ModelConfig
 
 GRAPH_VERSION: Final = 2
@@ -157,7 +157,7 @@ class _Segment:
         y = op.matmul(x, self._constants.matrix(layer.matrix), transpose_a=False, transpose_b=True)
         return y if layer.bias is None else op.add(y, self._constants.vector(layer.bias))
 
-    def _norm(self, x: Node, scales: Tensor) -> Node:
+    def _norm(self, x: Node, scales: NDArray[Any]) -> Node:
         """Root-mean-square norm over the last dimension, in float32."""
         wide = op.convert(x, ov.Type.f32)
         mean = op.reduce_mean(op.power(wide, op.constant(np.float32(2))), op.constant([-1]), keep_dims=True)

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from runtime.backends.openvino.graph import ANY, COS, MASK, OUT, PLACES, SIN, SegmentShape, X, key_name
+from runtime.backends.openvino.graphs.graph import ANY, COS, MASK, OUT, PLACES, SIN, SegmentShape, X, key_name
 from runtime.backends.openvino.library import ov
 from runtime.backends.openvino.texts import Rows, Slots
 from runtime.models.config import ModelConfig
 
-Rotation = tuple[Tensor, Tensor]
+Floats = NDArray[np.float32]
+Rotation = tuple[Floats, Floats]
 """Cosines and sines of rows."""
 _MOST_MEMORIES: Final = 4
 """That a graph has requests for at once; what was not used for longest goes."""
@@ -52,18 +52,18 @@ class RowInputs:
         """Let go of the rows that were put in last."""
         self._filled = None
 
-    def fill(self, x_BTD: Tensor, rotation: Callable[[], Rotation], rows: Rows) -> None:
+    def fill(self, x_BTD: Floats, rotation: Callable[[], Rotation], rows: Rows) -> None:
         """Put rows of some texts in, fewer than there is memory for or as many.
 
         Rows that have passed some layers already differ in `x_BTD` alone.
         """
         num_texts, num_rows, _ = x_BTD.shape
-        self.x[:num_texts, :num_rows] = x_BTD.float().numpy()
+        self.x[:num_texts, :num_rows] = x_BTD
         if rows is self._filled:
             return
         self._filled = rows
         for given, own in zip(rotation(), self._rotation, strict=True):
-            own[:num_texts, :num_rows] = given.float().numpy()
+            own[:num_texts, :num_rows] = given
         self._mask[:num_texts, :num_rows] = rows.mask
         self._places[...] = self.size[-1] - 1
         self._places[:num_texts, :, :num_rows] = rows.places[:, None]
@@ -145,12 +145,12 @@ class HeadCall:
         self._memory: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._bound = ANY
 
-    def __call__(self, x_TD: Tensor, num_rows: int) -> Tensor:
+    def __call__(self, x_TD: Floats, num_rows: int) -> Floats:
         """Logits [T, V] in float32, computed by a call of so many rows."""
         x, out = self._bind(num_rows)
-        x[: len(x_TD)] = x_TD.float().numpy()
+        x[: len(x_TD)] = x_TD
         _run(self._request)
-        return torch.from_numpy(out[: len(x_TD)].copy())
+        return out[: len(x_TD)].copy()
 
     def _bind(self, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
         if num_rows not in self._memory:

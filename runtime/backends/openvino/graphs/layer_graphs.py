@@ -17,18 +17,15 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-import torch
-from torch import Tensor
-
 from runtime.backends.backend import Segment
 from runtime.backends.openvino.buckets import COPIES_BYTES, SINGLE_ROW, Size, own_size
-from runtime.backends.openvino.calls import Rotation, RowInputs, SegmentCall
 from runtime.backends.openvino.compiler import Compiler
-from runtime.backends.openvino.constants import Constants
-from runtime.backends.openvino.graph import SegmentShape, segment_graph
-from runtime.backends.openvino.layer_weights import LayersTaken
+from runtime.backends.openvino.graphs.calls import Floats, Rotation, RowInputs, SegmentCall
+from runtime.backends.openvino.graphs.graph import SegmentShape, segment_graph
 from runtime.backends.openvino.limits import Limits
 from runtime.backends.openvino.texts import Rows, scratch_rows
+from runtime.backends.openvino.weights.constants import Constants
+from runtime.backends.openvino.weights.layer_weights import LayersTaken
 from runtime.models.config import ModelConfig
 
 _MOST_BYTES: Final = 4_000_000_000
@@ -57,7 +54,7 @@ class LayerGraphs:
         self._inputs: dict[tuple[int, int, int], RowInputs] = {}
         self._called: dict[GraphKey, set[tuple[int, int, int]]] = {}
 
-    def run(self, x_BTD: Tensor, segment: Segment, size: Size, rotation: Callable[[], Rotation], rows: Rows) -> Tensor:
+    def run(self, x_BTD: Floats, segment: Segment, size: Size, rotation: Callable[[], Rotation], rows: Rows) -> Floats:
         """Hidden states [B, T, D] in float32 after a segment, by calls over so many texts and rows."""
         inputs = self._inputs_of(*size, rows.slots.shape[-2])
         inputs.fill(x_BTD, rotation, rows)
@@ -65,7 +62,7 @@ class LayerGraphs:
             # a copy takes as long to make as many calls: one that nobody asked to have ready shares the first graph
             self._call(key if key in self._calls else GraphKey(key.shape))(inputs, rows)
             inputs.x[...] = inputs.out
-        return torch.from_numpy(inputs.out[: x_BTD.shape[0], : x_BTD.shape[1]].copy())
+        return inputs.out[: x_BTD.shape[0], : x_BTD.shape[1]].copy()
 
     def cut(self, segments: Iterable[Segment]) -> None:
         """Let graphs begin and end where segments do."""

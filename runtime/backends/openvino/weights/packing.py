@@ -11,13 +11,13 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from math import prod
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from runtime.backends.openvino.kept_files import Block, kept_block
+from runtime.arrays import BFLOAT16, FLOAT32
+from runtime.backends.openvino.weights.kept_files import Block, kept_block
 
 Form = Literal["float32", "bfloat16", "int8", "int4"]
 """Of weights; int8 and int4 are computed with in the device's type of 16 bits."""
@@ -46,8 +46,8 @@ class Matrix:
 
     form: Form
     shape: tuple[int, int]
-    values: Tensor
-    scales: Tensor | None = None
+    values: NDArray[Any]
+    scales: NDArray[Any] | None = None
     block: Block | None = None
 
     @property
@@ -60,55 +60,54 @@ class Matrix:
         return digest_of(self.values) + ("" if self.scales is None else digest_of(self.scales))
 
 
-def arithmetic(form: Form, half: torch.dtype = torch.bfloat16) -> torch.dtype:
+def arithmetic(form: Form, half: np.dtype[Any] = BFLOAT16) -> np.dtype[Any]:
     """What is computed with, and what keys and values are kept in: `half` is the device's type of 16 bits."""
-    return torch.float32 if form == "float32" else half
+    return FLOAT32 if form == "float32" else half
 
 
-def packed(weight_OI: Tensor, form: Form, dtype: torch.dtype) -> Matrix:
+def packed(weight_OI: NDArray[Any], form: Form, dtype: np.dtype[Any]) -> Matrix:
     """A matrix in a form, `dtype` being that of values which are not rounded; from disk if it was made before."""
-    weight_OI, shape = weight_OI.detach(), (weight_OI.shape[0], weight_OI.shape[1])
+    shape = weight_OI.shape[0], weight_OI.shape[1]
     if form not in ("int8", "int4"):
-        return Matrix(form, shape, weight_OI.to(dtype))
+        return Matrix(form, shape, weight_OI.astype(dtype, copy=False))
     scales_shape = (shape[0], _num_groups(shape[1]), 1) if form == "int4" else (shape[0], 1)
     size = prod(shape) // (2 if form == "int4" else 1)
     key = f"{_VERSION} {form} {_GROUP} {digest_of(weight_OI)}"
     block = kept_block(key, size + 2 * prod(scales_shape), lambda: _stored(weight_OI, form, size, prod(scales_shape)))
-    values = torch.from_numpy(block.memory[:size]).view(torch.int8)
-    scales = torch.from_numpy(block.memory[size:]).view(torch.bfloat16)
-    return Matrix(form, shape, values, scales.view(scales_shape), block)
+    values, scales = block.memory[:size].view(np.int8), block.memory[size:].view(BFLOAT16)
+    return Matrix(form, shape, values, scales.reshape(scales_shape), block)
 
 
-def quantized(weight_OI: Tensor) -> tuple[Tensor, Tensor]:
+def quantized(weight_OI: NDArray[Any]) -> tuple[NDArray[np.int8], NDArray[Any]]:
     """Symmetric int8 [O, I], and the scale of every row [O, 1] in bfloat16.
 
     The scale is rounded first: so it adds no error of its own.
     """
-    return _to_steps(weight_OI.detach().float(), _LARGEST)
+    return _to_steps(weight_OI.astype(np.float32), _LARGEST)
 
 
-def quantized_int4(weight_OI: Tensor) -> tuple[Tensor, Tensor]:
+def quantized_int4(weight_OI: NDArray[Any]) -> tuple[NDArray[np.int8], NDArray[Any]]:
     """Symmetric int4 of groups as int8 [O, G, I / G], and the scale of every group [O, G, 1] in bfloat16."""
     rows, inputs = weight_OI.shape
-    return _to_steps(weight_OI.detach().float().reshape(rows, _num_groups(inputs), -1), _LARGEST_INT4)
+    return _to_steps(weight_OI.astype(np.float32).reshape(rows, _num_groups(inputs), -1), _LARGEST_INT4)
 
 
-def packed_int4(values: Tensor) -> Tensor:
+def packed_int4(values: NDArray[np.int8]) -> NDArray[np.int8]:
     """Two values to a byte, the first in its lower half."""
-    low, high = values.reshape(-1, 2).unbind(dim=1)
-    return (low & 15 | high << 4).to(torch.int8)
+    low, high = values.reshape(-1, 2).T
+    return (low & 15 | high << 4).astype(np.int8)
 
 
-def memory_of(tensor: Tensor) -> np.ndarray:
-    """The memory of a tensor; numpy knows no bfloat16, so its bits are those of an integer."""
-    tensor = tensor.detach().contiguous()
-    return tensor.view(torch.int16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
+def memory_of(array: NDArray[Any]) -> NDArray[Any]:
+    """The memory of an array in one piece; OpenVINO takes bfloat16 as integers of its bits."""
+    array = np.ascontiguousarray(array)
+    return array.view(np.int16) if array.dtype == BFLOAT16 else array
 
 
-def digest_of(tensor: Tensor) -> str:
-    """What tells a tensor from others: of rows that share numbers each number is looked at once."""
-    whole = hashlib.sha256(str((tuple(tensor.shape), tensor.stride(), tensor.dtype)).encode())
-    whole.update(np.atleast_1d(memory_of(_numbers(tensor))).data)
+def digest_of(array: NDArray[Any]) -> str:
+    """What tells an array from others: of rows that share numbers each number is looked at once."""
+    whole = hashlib.sha256(str((array.shape, array.strides, array.dtype.name)).encode())
+    whole.update(np.atleast_1d(memory_of(_numbers(array))).data)
     return whole.hexdigest()
 
 
@@ -116,38 +115,42 @@ def _num_groups(inputs: int) -> int:
     return inputs // _GROUP if inputs % _GROUP == 0 else 1
 
 
-def _stored(weight_OI: Tensor, form: Form, num_bytes: int, num_scales: int) -> list[np.ndarray]:
+def _stored(weight_OI: NDArray[Any], form: Form, num_bytes: int, num_scales: int) -> list[NDArray[Any]]:
     """Bytes of the values and of the scales, made of some rows after the other."""
-    values, scales = torch.empty(num_bytes, dtype=torch.int8), torch.empty(num_scales, dtype=torch.bfloat16)
+    values, scales = np.empty(num_bytes, np.int8), np.empty(num_scales, BFLOAT16)
     value = scale = 0
     at_once = 2 * max(1, _AT_ONCE // (2 * weight_OI.shape[1]))
     for start in range(0, len(weight_OI), at_once):
         steps, own_scales = _rounded(weight_OI[start : start + at_once], form)
         own = packed_int4(steps) if form == "int4" else steps.reshape(-1)
         values[value : (value := value + len(own))] = own
-        scales[scale : (scale := scale + own_scales.numel())] = own_scales.reshape(-1)
+        scales[scale : (scale := scale + own_scales.size)] = own_scales.reshape(-1)
     return [memory_of(values), memory_of(scales)]
 
 
-def _rounded(rows_OI: Tensor, form: Form) -> tuple[Tensor, Tensor]:
+def _rounded(rows_OI: NDArray[Any], form: Form) -> tuple[NDArray[np.int8], NDArray[Any]]:
     """Steps of some rows, and their scales: one for all where rows share numbers, which are rounded once then."""
     numbers = _numbers(rows_OI)
     if numbers is rows_OI:
         return (quantized_int4 if form == "int4" else quantized)(rows_OI)
-    steps, scale = _to_steps(numbers.float(), _LARGEST_INT4 if form == "int4" else _LARGEST)
+    steps, scale = _to_steps(numbers.astype(np.float32), _LARGEST_INT4 if form == "int4" else _LARGEST)
     groups = _num_groups(rows_OI.shape[1]) if form == "int4" else 1
-    return steps.as_strided(rows_OI.shape, rows_OI.stride()), scale.expand(len(rows_OI) * groups)
+    step = rows_OI.strides[0] // rows_OI.itemsize
+    return np.lib.stride_tricks.as_strided(steps, rows_OI.shape, (step, 1)), scale.repeat(len(rows_OI) * groups)
 
 
-def _numbers(tensor: Tensor) -> Tensor:
-    """All numbers that a tensor is made of: of rows that overlap in memory each once, else the tensor itself."""
-    if tensor.dim() != 2 or tensor.stride(1) != 1 or not 0 < tensor.stride(0) < tensor.shape[1]:
-        return tensor
-    return tensor.as_strided(((len(tensor) - 1) * tensor.stride(0) + tensor.shape[1],), (1,))
+def _numbers(array: NDArray[Any]) -> NDArray[Any]:
+    """All numbers that an array is made of: of rows that overlap in memory each once, else the array itself."""
+    if array.ndim != 2 or array.strides[1] != array.itemsize:
+        return array
+    step, size = array.strides[0] // array.itemsize, array.shape[1]
+    if not 0 < step < size:
+        return array
+    return np.lib.stride_tricks.as_strided(array, ((len(array) - 1) * step + size,), (array.itemsize,))
 
 
-def _to_steps(weight: Tensor, largest: int) -> tuple[Tensor, Tensor]:
+def _to_steps(weight: NDArray[np.float32], largest: int) -> tuple[NDArray[np.int8], NDArray[Any]]:
     """Whole steps up to `largest`, and the step of every part of the last dimension."""
-    scale = (weight.abs().amax(dim=-1, keepdim=True) / largest).to(torch.bfloat16)
-    scale = torch.where(scale == 0, torch.ones_like(scale), scale)
-    return (weight / scale.float()).round().clamp(-largest, largest).to(torch.int8), scale
+    scale = (np.abs(weight).max(axis=-1, keepdims=True) / np.float32(largest)).astype(BFLOAT16)
+    scale[scale == 0] = 1
+    return (weight / scale.astype(np.float32)).round().clip(-largest, largest).astype(np.int8), scale

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
-import torch
-from torch import Tensor, nn
+import numpy as np
+from numpy.typing import NDArray
 
-from runtime.backends.openvino.packing import Form, Matrix, digest_of, packed
+from runtime.backends.openvino.weights.packing import Form, Matrix, digest_of, packed
 from runtime.memory.freed import give_back_freed
-from runtime.models.decoder import Decoder, Layer
+from runtime.storage.stored_decoder import StoredDecoder
 
 _LINEARS: Final = ("qkv", "out", "gate_up", "down")
 
@@ -20,19 +20,19 @@ class Linear(NamedTuple):
     """A matrix and what is added to its products."""
 
     matrix: Matrix
-    bias: Tensor | None
+    bias: NDArray[Any] | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerWeights:
     """All weights of a layer, its matrices in the form of the graph; names are those of `runtime.models.decoder`."""
 
-    input_norm: Tensor
+    input_norm: NDArray[Any]
     qkv: Linear
-    q_norm: Tensor | None
-    k_norm: Tensor | None
+    q_norm: NDArray[Any] | None
+    k_norm: NDArray[Any] | None
     out: Linear
-    mlp_norm: Tensor
+    mlp_norm: NDArray[Any]
     gate_up: Linear
     down: Linear
 
@@ -62,32 +62,32 @@ class LayerWeights:
 
 
 class LayersTaken:
-    """The weights of a decoder's layers, each taken when it is first asked for."""
+    """The weights of a decoder's layers, each taken when it is first asked for.
 
-    def __init__(self, decoder: Decoder, form: Form, dtype: torch.dtype) -> None:
-        self._layers, self._form, self._dtype = decoder.layers, form, dtype
+    Matrices that had to be rounded are the decoder's no longer.
+    """
+
+    def __init__(self, stored: StoredDecoder, form: Form, dtype: np.dtype[Any]) -> None:
+        self._layers, self._form, self._dtype = stored.layers, form, dtype
         self._taken: dict[int, LayerWeights] = {}
 
     def __getitem__(self, index: int) -> LayerWeights:
         if index not in self._taken:
-            self._taken[index] = _taken(cast("Layer", self._layers[index]), self._form, self._dtype)
+            self._taken[index] = _taken(self._layers[index], self._form, self._dtype)
+            if self._form in ("int8", "int4"):
+                give_back_freed()
         return self._taken[index]
 
 
-def _taken(layer: Layer, form: Form, dtype: torch.dtype) -> LayerWeights:
-    """The weights of a layer.
-
-    Matrices that had to be rounded are the layer's own no longer: they are on the meta device from now on.
-    """
-    linears = {name: Linear(packed(own.weight, form, dtype), own.bias) for name, own in _linears(layer)}
-    if form in ("int8", "int4"):
-        for _, own in _linears(layer):
-            own.weight = nn.Parameter(own.weight.detach().to("meta"), requires_grad=False)
-        give_back_freed()
+def _taken(layer: dict[str, NDArray[Any]], form: Form, dtype: np.dtype[Any]) -> LayerWeights:
+    take = layer.pop if form in ("int8", "int4") else layer.__getitem__
+    linears = {
+        name: Linear(packed(take(f"{name}.weight"), form, dtype), layer.get(f"{name}.bias")) for name in _LINEARS
+    }
     return LayerWeights(
-        input_norm=layer.input_norm, mlp_norm=layer.mlp_norm, q_norm=layer.q_norm, k_norm=layer.k_norm, **linears
+        input_norm=layer["input_norm"],
+        mlp_norm=layer["mlp_norm"],
+        q_norm=layer.get("q_norm"),
+        k_norm=layer.get("k_norm"),
+        **linears,
     )
-
-
-def _linears(layer: Layer) -> Iterator[tuple[str, nn.Linear]]:
-    return ((name, getattr(layer, name)) for name in _LINEARS)

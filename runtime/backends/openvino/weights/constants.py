@@ -7,30 +7,30 @@ first call, so `Constants` have to live as long as what was compiled of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
+from runtime.arrays import BFLOAT16, FLOAT32
 from runtime.backends.openvino.library import Node, op, ov
-from runtime.backends.openvino.packing import Matrix, memory_of
+from runtime.backends.openvino.weights.packing import Matrix, memory_of
 
-_TYPES: Final = {torch.float32: ov.Type.f32, torch.bfloat16: ov.Type.bf16, torch.float16: ov.Type.f16}
+_TYPES: Final = {FLOAT32: ov.Type.f32, BFLOAT16: ov.Type.bf16, np.dtype(np.float16): ov.Type.f16}
 
 
 class Constants:
     """Constants of graphs that compute in one type."""
 
-    def __init__(self, dtype: torch.dtype) -> None:
+    def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype, self.type = dtype, _TYPES[dtype]
-        self._kept: dict[int, tuple[Tensor, np.ndarray]] = {}
+        self._kept: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
 
     def matrix(self, matrix: Matrix) -> Node:
         """A matrix to multiply rows with."""
         if matrix.scales is None:
             return self._shared(matrix.values, self.dtype)
-        scales, values = self._shared(matrix.scales, self.dtype), self._memory(matrix.values, torch.int8)
+        scales, values = self._shared(matrix.scales, self.dtype), self._memory(matrix.values, np.dtype(np.int8))
         if matrix.form == "int8":
             return op.multiply(op.convert(_constant(values, matrix.shape, ov.Type.i8), self.type), scales)
         groups = matrix.scales.shape[1]
@@ -38,27 +38,27 @@ class Constants:
         steps = op.multiply(op.convert(_constant(values.view(np.uint8), shape, ov.Type.i4), self.type), scales)
         return op.reshape(steps, op.constant(list(matrix.shape)), special_zero=False)
 
-    def vector(self, values: Tensor) -> Node:
+    def vector(self, values: NDArray[Any]) -> Node:
         """A bias, in the type of arithmetic."""
         return self._shared(values, self.dtype)
 
-    def scales(self, values: Tensor) -> Node:
+    def scales(self, values: NDArray[Any]) -> Node:
         """The weights of a norm, which is computed in float32."""
-        return self._shared(values, torch.float32)
+        return self._shared(values, FLOAT32)
 
     def number(self, value: float) -> Node:
         """A number in the type of arithmetic."""
         return op.convert(op.constant(np.float32(value)), self.type)
 
-    def _shared(self, tensor: Tensor, dtype: torch.dtype) -> Node:
-        return _constant(self._memory(tensor, dtype), tensor.shape, _TYPES[dtype])
+    def _shared(self, array: NDArray[Any], dtype: np.dtype[Any]) -> Node:
+        return _constant(self._memory(array, dtype), array.shape, _TYPES[dtype])
 
-    def _memory(self, tensor: Tensor, dtype: torch.dtype) -> np.ndarray:
-        """The memory of a tensor in a type; it is the same for all graphs."""
-        if id(tensor) not in self._kept:
-            self._kept[id(tensor)] = tensor, memory_of(tensor.detach().to(dtype))
-        return self._kept[id(tensor)][1]
+    def _memory(self, array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """The memory of an array in a type; it is the same for all graphs."""
+        if id(array) not in self._kept:
+            self._kept[id(array)] = array, memory_of(array.astype(dtype, copy=False))
+        return self._kept[id(array)][1]
 
 
-def _constant(memory: np.ndarray, shape: Sequence[int], kind: ov.Type) -> Node:
+def _constant(memory: NDArray[Any], shape: Sequence[int], kind: ov.Type) -> Node:
     return op.constant(ov.Tensor(memory, ov.Shape(list(shape)), kind), shared_memory=True)

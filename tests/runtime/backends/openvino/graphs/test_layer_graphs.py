@@ -12,13 +12,13 @@ import torch
 
 from runtime.backends.backend import Plan, segments_between
 from runtime.backends.openvino.buckets import SEVERAL_TEXTS, SINGLE_ROW
-from runtime.backends.openvino.compiled_decoder import OpenVinoBackend
 from runtime.backends.openvino.compiler import Compiler
+from runtime.backends.openvino.torch_backend import OpenVinoBackend
 from tests.runtime.backends.openvino.test_compiled_decoder import read
 from tests.tiny_models import tiny_target
 
 STATUS = Path("/proc/self/status")
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[5]
 
 
 def graphs_of(backend):
@@ -50,7 +50,7 @@ def copies(monkeypatch):
 
     def of(num_bytes):
         monkeypatch.setattr("runtime.backends.openvino.buckets.COPIES_BYTES", num_bytes)
-        monkeypatch.setattr("runtime.backends.openvino.layer_graphs.COPIES_BYTES", num_bytes)
+        monkeypatch.setattr("runtime.backends.openvino.graphs.layer_graphs.COPIES_BYTES", num_bytes)
 
     of(0)
     return of

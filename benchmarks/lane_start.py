@@ -1,0 +1,158 @@
+"""How long a lane takes from nothing to its first token, and what it then holds: by graphs, and by torch.
+
+    python benchmarks/lane_start.py
+
+A process is started, loads its model, and prepares for a sequence; what can be kept on disk is there. Lanes take turns,
+so that a machine that changes its pace changes it for all. Of the target its exits are loaded too. Writes
+benchmarks/results/lane-start.json.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import _common
+
+from decoding.schedule import Schedule
+from hwprofiles.host import describe_host
+from mirrorsd.model_pair import ModelPair, find_pair
+from runtime.lanes.lane import Lane, LaneSpec
+from runtime.wire.operations import (
+    Dtype,
+    LoadDraft,
+    LoadTarget,
+    Ping,
+    PrepareDraft,
+    PrepareTarget,
+    SequenceStart,
+)
+
+PROMPT, NEW_TOKENS = 100, 64
+MB: Final = 1e6
+
+
+class Kind(NamedTuple):
+    """A lane to be started: where, with weights of which form, and whether it drafts."""
+
+    device: str
+    dtype: Dtype
+    drafts: bool
+
+    def __str__(self) -> str:
+        return f"{'draft' if self.drafts else 'target'}, {self.device}, {self.dtype}"
+
+
+KINDS: Final = tuple(
+    Kind(device, dtype, drafts)
+    for drafts in (False, True)
+    for device, dtype in (("cpu0", "bfloat16"), ("openvino:CPU@0", "bfloat16"), ("openvino:CPU@0", "int8"))
+)
+
+
+def main() -> None:
+    """Measure and write the result file."""
+    parser = _common.arguments(__doc__)
+    parser.add_argument("--rounds", type=_common.at_least_two, default=7)
+    parser.add_argument("--out", type=Path, default=_common.RESULTS / "lane-start.json")
+    options = parser.parse_args()
+    pair = find_pair(_common.EMBEDDED, heads=(), dtype="bfloat16")
+    for kind in KINDS:
+        start(kind, pair)  # what is kept on disk is made, and read once
+    found: dict[str, list[dict[str, float]]] = {str(kind): [] for kind in KINDS}
+    for number in range(options.rounds):
+        for kind in KINDS:
+            found[str(kind)].append(start(kind, pair))
+        print(f"round {number + 1} of {options.rounds}", flush=True)
+    _common.write_result(options.out, result(found, pair))
+    print(options.out.read_text(encoding="utf-8"))
+
+
+def start(kind: Kind, pair: ModelPair) -> dict[str, float]:
+    """Seconds until a lane answers, has its model, and is ready for a sequence; its CPU seconds and private memory."""
+    lane = Lane(LaneSpec(name=kind.device, cores=(0,), num_threads=1))
+    begin = time.perf_counter()
+    with running(lane):
+        lane.request(Ping()).result()
+        answers_s = time.perf_counter() - begin
+        load(lane, kind, pair)
+        loaded_s = time.perf_counter() - begin
+        prepare(lane, kind)
+        ready_s = time.perf_counter() - begin
+        return {
+            "answers_s": answers_s,
+            "loaded_s": loaded_s,
+            "ready_s": ready_s,
+            "cpu_s": cpu_s(lane.process_id),
+            "private_mb": private_bytes(lane.process_id) / MB,
+        }
+
+
+@contextmanager
+def running(lane: Lane) -> Iterator[None]:
+    """Start a lane, and end it."""
+    lane.start()
+    try:
+        yield
+    finally:
+        lane.close()
+
+
+def load(lane: Lane, kind: Kind, pair: ModelPair) -> None:
+    """Have the lane load its model."""
+    device = lane.spec.device
+    if kind.drafts:
+        assert pair.drafter is not None
+        draft = LoadDraft(target=pair.target_folder, drafter=pair.drafter.folder, dtype=kind.dtype, device=device)
+        lane.request(draft).result()
+        return
+    exits = None if pair.exits is None else pair.exits.folder
+    lane.request(LoadTarget(target=pair.target_folder, exits=exits, dtype=kind.dtype, device=device)).result()
+
+
+def prepare(lane: Lane, kind: Kind) -> None:
+    """Have the lane compile what a sequence of synchronous speculation needs."""
+    schedule = Schedule(
+        method="speculative", target_lane="target", draft_lane="draft", num_speculative_tokens=3, drafter="draft"
+    )
+    sequence = SequenceStart(
+        prompt=tuple(range(PROMPT)), schedule=schedule, max_new_tokens=NEW_TOKENS, temperature=0.0, seed=0
+    )
+    if kind.drafts:
+        lane.request(PrepareDraft(start=sequence)).result()
+    else:
+        lane.request(PrepareTarget(start=sequence, feature_layers=())).result()
+
+
+def cpu_s(process: int | None) -> float:
+    """Seconds that all threads of a process have computed."""
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def private_bytes(process: int | None) -> float:
+    """Memory of its own, nothing of which is on disk."""
+    lines = Path(f"/proc/{process}/status").read_text(encoding="utf-8").splitlines()
+    (found,) = (line for line in lines if line.startswith("RssAnon"))
+    return int(found.split()[1]) * 1024
+
+
+def result(found: Mapping[str, list[dict[str, float]]], pair: ModelPair) -> dict[str, Any]:
+    """All rounds, and their quartiles."""
+    return {
+        "platform": describe_host(),
+        "measured": _common.measured_pair(pair),
+        "sequence": f"{PROMPT} tokens and {NEW_TOKENS} after them, windows of 3",
+        "lanes": {
+            name: {part: _common.quartiles([one[part] for one in rounds], 3) for part in rounds[0]} | {"rounds": rounds}
+            for name, rounds in found.items()
+        },
+    }
+
+
+if __name__ == "__main__":
+    main()

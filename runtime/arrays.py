@@ -1,0 +1,169 @@
+"""Arrays of either library: numpy's in compiled lanes, torch's in all others.
+
+Importing torch takes longer than all else that a compiled lane does before it is ready, and such a lane has no use for
+it. So what decodes is written for both, in what indexing, `reshape` and `tolist` say of either, and in these words for
+the rest. Hidden states of compiled lanes are float32 in numpy, whatever their graphs compute in.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
+
+Array: TypeAlias = Any
+"""A tensor or a numpy array: which of them is known where a lane's models are loaded."""
+
+BFLOAT16: Final = np.dtype(ml_dtypes.bfloat16)
+FLOAT32: Final = np.dtype(np.float32)
+_FLOATS: Final = {np.dtype(kind) for kind in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)}
+
+_ALIGNMENT: Final = 64
+"""Bytes: torch's products with a bfloat16 matrix that starts elsewhere took a fifth longer on a CPU with AVX-512."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def inference(function: Callable[P, R]) -> Callable[P, R]:
+    """Have a function leave no trace for gradients, where torch is there to leave any."""
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        torch = sys.modules.get("torch")
+        if torch is None:
+            return function(*args, **kwargs)
+        with torch.inference_mode():
+            return function(*args, **kwargs)
+
+    return run
+
+
+def is_tensor(array: Array) -> bool:
+    """Whether it is torch's."""
+    return not isinstance(array, np.ndarray)
+
+
+def is_on_host(array: Array) -> bool:
+    """Whether the host reads it where it is."""
+    return not is_tensor(array) or bool(array.is_cpu)
+
+
+def concatenated(arrays: Sequence[Array], axis: int = 0) -> Array:
+    """Arrays one after the other along an axis."""
+    if is_tensor(arrays[0]):
+        import torch
+
+        return torch.cat(list(arrays), dim=axis)
+    return np.concatenate(arrays, axis)
+
+
+def stacked(arrays: Sequence[Array], axis: int) -> Array:
+    """Arrays next to each other along a new axis."""
+    if is_tensor(arrays[0]):
+        import torch
+
+        return torch.stack(list(arrays), dim=axis)
+    return np.stack(arrays, axis)
+
+
+def zeros(like: Array, *shape: int) -> Array:
+    """Zeros of the type and device of another array."""
+    return like.new_zeros(shape) if is_tensor(like) else np.zeros(shape, like.dtype)
+
+
+def wide(array: Array) -> Array:
+    """The same numbers in float32."""
+    return array.float() if is_tensor(array) else array.astype(np.float32, copy=False)
+
+
+def in_type(array: Array, dtype: Any) -> Array:
+    """The same numbers in a type of the array's own library."""
+    return array.to(dtype) if is_tensor(array) else array.astype(dtype, copy=False)
+
+
+def unit_scale(x: Array, eps: float) -> Array:
+    """Every vector [..., D] divided by its root mean square."""
+    if is_tensor(x):
+        from torch.nn import functional as F
+
+        return F.rms_norm(x, (x.shape[-1],), x.new_ones(x.shape[-1]), eps)
+    return rms_norm(x, None, eps)
+
+
+def rms_norm(x: NDArray[np.float32], weight: NDArray[np.float32] | None, eps: float) -> NDArray[np.float32]:
+    """Root-mean-square norm over the last dimension, in float32; a row's bits do not depend on other rows."""
+    unit = x * (1 / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + np.float32(eps)))
+    return unit if weight is None else unit * weight  # type: ignore[no-any-return]
+
+
+def log_shares(logits_RV: Array, ids_RK: Array) -> Array:
+    """Log-probabilities [R, K] of some ids of every row of logits in float32."""
+    if is_tensor(logits_RV):
+        return logits_RV.gather(-1, ids_RK) - logits_RV.logsumexp(dim=-1, keepdim=True)
+    most_R1 = logits_RV.max(axis=-1, keepdims=True)
+    total_R1 = np.log(np.exp(logits_RV - most_R1).sum(axis=-1, keepdims=True)) + most_R1
+    return np.take_along_axis(logits_RV, ids_RK, -1) - total_R1
+
+
+def as_array(tensor: torch.Tensor) -> NDArray[Any]:
+    """A tensor's own memory, or that of its copy on the host; numpy has bfloat16 from `ml_dtypes`."""
+    import torch
+
+    tensor = tensor.detach().cpu()
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(BFLOAT16)
+    return tensor.numpy()
+
+
+def as_tensor(array: NDArray[Any]) -> torch.Tensor:
+    """An array's own memory as a tensor."""
+    import torch
+
+    if array.dtype == BFLOAT16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def numpy_type(dtype: Any) -> np.dtype[Any]:
+    """The type of the same name in numpy, of one of either library."""
+    name = str(dtype).removeprefix("torch.")
+    return BFLOAT16 if name == "bfloat16" else np.dtype(name)
+
+
+def as_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
+    """Arrays as tensors to compute with, in their own memory unless matrices would be slow there."""
+    return {name: as_tensor(array if _is_aligned(array) else aligned(array)) for name, array in arrays.items()}
+
+
+def aligned(array: NDArray[Any], dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
+    """A copy, in another type if one is given, that torch computes with at full speed."""
+    copy = aligned_empty(array.shape, dtype or array.dtype)
+    copy[...] = array
+    return copy
+
+
+def aligned_empty(shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An array to be filled, where torch computes with it at full speed."""
+    num_bytes = prod(shape) * dtype.itemsize
+    memory = np.empty(num_bytes + _ALIGNMENT, np.uint8)
+    first = -memory.ctypes.data % _ALIGNMENT
+    return memory[first : first + num_bytes].view(dtype).reshape(shape)
+
+
+def _is_aligned(array: NDArray[Any]) -> bool:
+    return array.ndim < 2 or not array.ctypes.data % _ALIGNMENT
+
+
+def is_floating(array: NDArray[Any]) -> bool:
+    """Whether it holds floating-point numbers."""
+    return array.dtype in _FLOATS or array.dtype.kind == "f"

@@ -1,0 +1,1 @@
+"""Graphs of a decoder's layers and heads, and calling them."""

@@ -1,0 +1,166 @@
+"""Passes of a draft language model, whatever computes them: a model of torch that trains, or graphs of its weights.
+
+With `exit_features` the draft also reads hidden states that the target has at an early exit. They are fused before one
+of its middle layers and belong to the *previous* position; drafted positions have none, so the same weights serve with
+features and without. With `streams` (`runtime.drafters.streams.model`) it also guesses tokens after the next one; they
+change nothing of what it proposes itself.
+
+Shapes: legend of `runtime.models.decoder`, plus E exit-feature layers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decoding.errors import ModelError
+from runtime.arrays import Array
+from runtime.backends.backend import Backend, Text
+from runtime.drafters.streams.stream_sizes import StreamConfig
+from runtime.models.ranking import best_places
+from runtime.models.vocabulary import OutputRows
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DraftConfig:
+    """What distinguishes a draft from its target.
+
+    Attributes:
+        source_layers: layers of the target (counted from 1) that initialise the draft's.
+        vocab_size: size of the reduced output vocabulary.
+        exit_features: target layers whose output is fused; empty for a token-only draft.
+        feature_layer: draft layers done before the features are added.
+        streams: sizes of its streams, which begin where features are added or above; None without streams.
+    """
+
+    source_layers: tuple[int, ...]
+    vocab_size: int
+    exit_features: tuple[int, ...] = ()
+    feature_layer: int = 0
+    streams: StreamConfig | None = None
+
+    def __post_init__(self) -> None:
+        if not self.source_layers:
+            raise ModelError("source_layers is empty: a draft needs at least one layer")
+        if not 0 <= self.feature_layer < len(self.source_layers):
+            raise ModelError(f"feature_layer {self.feature_layer} is outside 0..{len(self.source_layers) - 1}")
+        lowest, highest = max(1, self.feature_layer), len(self.source_layers) - 1
+        if self.streams is not None and not lowest <= self.streams.start_layer <= highest:
+            raise ModelError(f"start_layer {self.streams.start_layer} of the streams is outside {lowest}..{highest}")
+
+
+class DraftStates(NamedTuple):
+    """Rows of a draft: what its streams start from, and what it proposes from; both [.., D]."""
+
+    entering_TD: Array
+    hidden_TD: Array
+
+    def at(self, rows: Any) -> DraftStates:
+        """Some of the rows."""
+        return DraftStates(self.entering_TD[rows], self.hidden_TD[rows])
+
+
+class DraftPasses(ABC):
+    """A decoder with few layers, rows of a head, and optional fusion of exit features."""
+
+    config: DraftConfig
+    decoder: Any
+    """Its weights, of either library; has a `config`."""
+    output: OutputRows
+    """Proposes: by rows of the target's head, and by those of a prompt once they are added."""
+    streams: Callable[..., Array] | None
+    """See `StreamModel.forward`; None guesses nothing."""
+    backend: Backend | None
+    """What computes; None is torch where the weights are."""
+
+    @abstractmethod
+    def fused(self, features_BTE: Array) -> Array:
+        """What features [..., E * D] add to hidden states [..., D]."""
+
+    @abstractmethod
+    def run_on(self, backend: Backend) -> None:
+        """Have layers and proposals computed there from now on; where keys are not open, streams are forgotten."""
+
+    def run(
+        self,
+        ids_BT: Any,
+        *,
+        positions: Any,
+        mask: Any = None,
+        cache: Any = None,
+        features_BTE: Array | None = None,
+    ) -> DraftStates:
+        """Normalised hidden states, and what entered the upper half: both [B, T, D].
+
+        The upper half is all if nothing needs halves.
+
+        Args:
+            ids_BT: target token ids.
+            positions: rotary positions [T] or [B, T].
+            mask: additive mask, as in `Decoder.run_layers`.
+            cache: where keys and values go, or None.
+            features_BTE: what `normalise_features` returned for the previous positions, zero where there are
+                none, [B, T, E * D]. A row of zeros and no features at all are the same thing.
+        """
+        is_cut = self.streams is not None or self._reads(features_BTE)
+        half = self.half_layer if is_cut else 0
+        runner = self._runner
+        if is_cut:
+            entering = self.lower_half(ids_BT, positions=positions, mask=mask, cache=cache, features_BTE=features_BTE)
+        else:
+            entering = runner.embedding(ids_BT)
+        x_BTD = runner.run_layers(
+            entering, half, self.decoder.config.num_layers, positions=positions, mask=mask, cache=cache
+        )
+        return DraftStates(entering, runner.normalise(x_BTD))
+
+    def step(self, ids_T: Any, *, positions: Any, cache: Text, features_TE: Array | None = None) -> DraftStates:
+        """`run` of the next rows of one text [T, D] at the cache's cursor, which moves after them."""
+        features_BTE = None if features_TE is None else features_TE[None]
+        states = self.run(ids_T[None], positions=positions, cache=cache, features_BTE=features_BTE)
+        cache.advance(len(ids_T))
+        return DraftStates(states.entering_TD[0], states.hidden_TD[0])
+
+    def guess(self, entering_BRD: Array, *, positions: Any, cache: Any, num_streams: int | None = None) -> Any:
+        """What streams expect after the proposals of rows, as places in `output`, [B, R, J]; J is 0 without streams.
+
+        Args:
+            entering_BRD: the rows' `DraftStates.entering_TD`.
+            positions: theirs, [R] or [B, R].
+            cache: see `StreamModel.forward`.
+            num_streams: the first so many streams; None is all.
+        """
+        if self.streams is None or num_streams == 0:
+            return np.zeros((*entering_BRD.shape[:-1], 0), np.int64)
+        hidden_BRJD = self.streams(entering_BRD, positions=positions, cache=cache, num_streams=num_streams)
+        return best_places(self.output.logits(hidden_BRJD))
+
+    @property
+    def half_layer(self) -> int:
+        """Layers that `lower_half` runs: streams begin after them, or features are added."""
+        return self.config.streams.start_layer if self.config.streams else self.config.feature_layer
+
+    def lower_half(
+        self, ids_BT: Any, *, positions: Any, mask: Any, cache: Any = None, features_BTE: Array | None = None
+    ) -> Array:
+        """The first half of `run`: hidden states that enter layer `half_layer` + 1, [B, T, D]."""
+        runner, done = self._runner, 0
+        x_BTD = runner.embedding(ids_BT)
+        if self._reads(features_BTE):
+            done = self.config.feature_layer
+            x_BTD = runner.run_layers(x_BTD, 0, done, positions=positions, mask=mask, cache=cache)
+            x_BTD = x_BTD + self.fused(features_BTE)
+        if done < self.half_layer:
+            x_BTD = runner.run_layers(x_BTD, done, self.half_layer, positions=positions, mask=mask, cache=cache)
+        return x_BTD
+
+    def _reads(self, features_BTE: Array | None) -> bool:
+        return features_BTE is not None and bool(self.config.exit_features)
+
+    @property
+    def _runner(self) -> Any:
+        return self.decoder if self.backend is None else self.backend

@@ -1,0 +1,71 @@
+"""The models of a lane that computes by compiled graphs: torch is imported where a head of the target needs it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from decoding.errors import LaneError
+from runtime.backends.devices import OPENVINO, require_device, require_form
+from runtime.backends.openvino.compiled_decoder import CompiledDecoder
+from runtime.backends.openvino.weights.packing import arithmetic
+from runtime.drafters.language_model.drafter import Drafter
+from runtime.drafters.registry import StoredContext, known_kind
+from runtime.drafters.window_drafter import WindowDrafter
+from runtime.storage.stored_decoder import StoredDecoder, load_stored_decoder
+from runtime.target.early_exit import exit_of
+from runtime.target.exit_folder import load_stored_exits
+from runtime.target.target_model import TargetModel
+from runtime.wire.operations import LoadDraft, LoadStreams, LoadTarget
+
+
+class CompiledModels:
+    """Loads what a lane is asked for, and shares the target's weights with what leans on it."""
+
+    def __init__(self, num_threads: int) -> None:
+        """Args: threads of the lane."""
+        self._num_threads = num_threads
+        self._target: StoredDecoder | None = None
+
+    def load_target(self, operation: LoadTarget) -> TargetModel:
+        """The target of a folder, with its exits if there are any."""
+        dtype = arithmetic(operation.dtype)
+        self._target = stored = load_stored_decoder(operation.target, dtype)
+        backend = self._open(stored, operation)
+        exits = load_stored_exits(operation.exits, stored, dtype) if operation.exits else None
+        return TargetModel(backend, exit_of(stored.lm_head.weight, exits, backend))
+
+    def load_streams(self, operation: LoadStreams) -> TargetModel:
+        """None: raises `LaneError`."""
+        raise LaneError(
+            f"{operation.drafter}: streams of a target need a lane of torch: they look at its keys, which are not there"
+        )
+
+    def load_drafter(self, operation: LoadDraft) -> WindowDrafter:
+        """The drafter of a folder: a draft model by graphs, heads by torch."""
+        kind, dtype = known_kind(operation.drafter), arithmetic(operation.dtype)
+        if kind.load_stored is None:
+            return self._of_torch(operation)
+        context = StoredContext(
+            target_folder=operation.target, dtype=dtype, load_target=lambda: self._shared(operation, dtype)
+        )
+        draft = kind.load_stored(operation.drafter, context)
+        draft.run_on(self._open(draft.decoder, operation))
+        return Drafter(draft)
+
+    def _of_torch(self, operation: LoadDraft) -> WindowDrafter:
+        from runtime.parallel.group import Group
+        from runtime.worker.torch_models import TorchModels
+
+        return TorchModels(Group.alone(), self._num_threads).load_drafter(operation)
+
+    def _shared(self, operation: LoadDraft, dtype: np.dtype[Any]) -> StoredDecoder:
+        """What a draft shares with the target: no layers are needed."""
+        return self._target or load_stored_decoder(operation.target, dtype, with_layers=False)
+
+    def _open(self, stored: StoredDecoder, operation: LoadTarget | LoadDraft) -> CompiledDecoder:
+        require_device(operation.device)
+        require_form(operation.device, operation.device, operation.dtype)
+        device = operation.device.removeprefix(OPENVINO)
+        return CompiledDecoder(stored, device=device, form=operation.dtype, num_threads=self._num_threads)

@@ -1,0 +1,75 @@
+"""The models of a lane that torch computes, eagerly or by captured graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from decoding.errors import LaneError
+from runtime.backends.backend import Backend
+from runtime.backends.devices import EAGER
+from runtime.backends.opening import arithmetic, backend_opener, torch_threads
+from runtime.drafters.registry import DrafterContext, load_drafter
+from runtime.drafters.streams.folder import load_streams
+from runtime.drafters.window_drafter import WindowDrafter
+from runtime.models.decoder import Decoder
+from runtime.models.weights import load_decoder
+from runtime.parallel.group import Group
+from runtime.parallel.sharded_target import load_sharded_target
+from runtime.target.exit_folder import ExitHeads, load_exits
+from runtime.target.streaming_target import StreamingTarget
+from runtime.target.target_model import TargetModel
+from runtime.wire.operations import LoadDraft, LoadStreams, LoadTarget
+
+
+class TorchModels:
+    """Loads what a lane is asked for, and shares the target's weights with what leans on it."""
+
+    def __init__(self, group: Group, num_threads: int) -> None:
+        """Args: the ranks that share its target; threads of the lane."""
+        self._group, self._num_threads = group, num_threads
+        self._decoder: Decoder | None = None
+        self._heads: ExitHeads | None = None
+
+    def load_target(self, operation: LoadTarget) -> TargetModel:
+        """The target of a folder, with its exits if there are any.
+
+        Raises:
+            LaneError: several ranks are asked to share what torch does not compute.
+        """
+        dtype, new_backend = arithmetic(operation.dtype), self._open(operation)
+        if self._group.world_size > 1:
+            if operation.device != EAGER:
+                raise LaneError(f"a target on several ranks is computed by torch, not by {operation.device}")
+            return load_sharded_target(operation, self._group, dtype=dtype)
+        self._decoder = decoder = load_decoder(operation.target, dtype=dtype)
+        backend = new_backend(decoder)  # it may move the weights, and exits go where they are
+        self._heads = load_exits(operation.exits, decoder, dtype=dtype) if operation.exits else None
+        return TargetModel.of(decoder, self._heads, backend=backend)
+
+    def load_streams(self, operation: LoadStreams) -> TargetModel:
+        """The target loaded last as one that can draft for itself."""
+        assert self._decoder is not None, "streams without their target"
+        return StreamingTarget(self._decoder, load_streams(operation.drafter, self._decoder), self._heads)
+
+    def load_drafter(self, operation: LoadDraft) -> WindowDrafter:
+        """The drafter of a folder."""
+        dtype = arithmetic(operation.dtype)
+
+        def load_target() -> Decoder:
+            # a lane of its own needs no more of the target than what a drafter shares with it
+            if self._decoder is not None and self._decoder.embedding.weight.is_cpu:
+                return self._decoder
+            return load_decoder(operation.target, dtype=dtype, with_layers=False)
+
+        context = DrafterContext(
+            target_folder=operation.target, dtype=dtype, load_target=load_target, group=self._group
+        )
+        drafter = self._group.all_do(lambda: load_drafter(operation.drafter, context))
+        drafter.run_on(self._open(operation))
+        return drafter
+
+    def _open(self, operation: LoadTarget | LoadDraft) -> Callable[[Decoder], Backend]:
+        torch.set_num_threads(torch_threads(operation.device, self._num_threads))
+        return backend_opener(operation.device, operation.dtype, num_threads=self._num_threads)

@@ -1,0 +1,130 @@
+"""Matrices are rounded once, kept on disk, and taken from there; rows that share numbers are rounded as such."""
+
+import numpy as np
+import pytest
+
+from runtime.arrays import BFLOAT16, FLOAT32
+from runtime.backends.openvino.weights import kept_files
+from runtime.backends.openvino.weights.kept_files import compiled_folder
+from runtime.backends.openvino.weights.packing import digest_of, packed, packed_int4, quantized, quantized_int4
+
+FORMS = ["int8", "int4"]
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
+
+
+def matrix(rows=6, inputs=128, seed=0):
+    weight = np.random.default_rng(seed).standard_normal((rows, inputs), np.float32)
+    weight[:, inputs // 2 :] *= 100
+    return weight
+
+
+def windows_of(block, shape, step, start=0):
+    """Rows of numbers that overlap in memory."""
+    return np.lib.stride_tricks.as_strided(block[start:], shape, (step * block.itemsize, block.itemsize))
+
+
+def whole(found):
+    """The numbers that a packed matrix stands for."""
+    rows, inputs = found.shape
+    steps = found.values
+    if found.form == "int4":
+        steps = np.stack([(steps << 4) >> 4, steps >> 4], axis=-1)
+    groups = found.scales.size // rows
+    wide = steps.astype(np.float32).reshape(rows, groups, -1)
+    return (wide * found.scales.astype(np.float32).reshape(rows, groups, 1)).reshape(rows, inputs)
+
+
+@pytest.mark.parametrize(("form", "inputs"), [("int8", 128), ("int4", 128), ("int4", 36)])
+def test_numbers_are_within_half_a_step(form, inputs) -> None:
+    weight = matrix(inputs=inputs)
+    found = packed(weight, form, BFLOAT16)
+    groups = found.scales.size // len(weight)
+    error = np.abs(whole(found) - weight).reshape(len(weight), groups, -1)
+    assert (error <= 0.52 * found.scales.astype(np.float32).reshape(len(weight), groups, 1)).all()
+    assert found.num_bytes == found.values.nbytes + found.scales.nbytes
+
+
+def test_what_is_not_rounded_stays_where_it_is() -> None:
+    weight = matrix()
+    assert packed(weight, "float32", FLOAT32).values is weight
+    assert not compiled_folder().exists()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_many_rows_are_rounded_as_few_are(form, monkeypatch) -> None:
+    monkeypatch.setattr("runtime.backends.openvino.weights.packing._AT_ONCE", 300)
+    weight = matrix(rows=7)
+    steps, scales = (quantized_int4 if form == "int4" else quantized)(weight)
+    found = packed(weight, form, BFLOAT16)
+    assert np.array_equal(found.values, packed_int4(steps) if form == "int4" else steps.reshape(-1))
+    assert np.array_equal(found.scales.reshape(-1), scales.reshape(-1))
+
+
+def test_int4_is_packed_by_twos() -> None:
+    values = np.array([[1, -7], [7, -1]], np.int8)
+    assert packed_int4(values).view(np.uint8).tolist() == [0x91, 0xF7]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_matrix_is_rounded_once_for_all_processes(form, monkeypatch) -> None:
+    first = packed(matrix(), form, BFLOAT16)
+    assert first.block.is_mapped
+    monkeypatch.setattr(
+        "runtime.backends.openvino.weights.packing._stored", lambda *_: pytest.fail("it was rounded again")
+    )
+    again = packed(matrix(), form, BFLOAT16)
+    again.block.give_back()
+    assert np.array_equal(whole(again), whole(first))
+    assert first.digest() == again.digest()
+
+
+def test_another_matrix_or_form_has_another_file() -> None:
+    for weight, form in ((matrix(), "int8"), (matrix(seed=1), "int8"), (matrix(), "int4"), (matrix().T, "int8")):
+        packed(weight, form, BFLOAT16)
+    assert len(list(compiled_folder().iterdir())) == 4
+
+
+def test_a_file_that_is_not_whole_is_made_again() -> None:
+    expected = whole(packed(matrix(), "int8", BFLOAT16)).copy()
+    (path,) = compiled_folder().iterdir()
+    path.write_bytes(path.read_bytes()[:100])
+    assert np.array_equal(whole(packed(matrix(), "int8", BFLOAT16)), expected)
+    assert path.stat().st_size > 100
+
+
+def test_a_folder_that_cannot_be_written_costs_memory_alone(tmp_path) -> None:
+    compiled_folder().parent.mkdir()
+    compiled_folder().write_text("in the way")
+    found = packed(matrix(), "int8", BFLOAT16)
+    assert not found.block.is_mapped
+    found.block.give_back()
+    assert np.abs(whole(found) - matrix()).max() < 2
+
+
+def test_what_was_not_used_for_longest_makes_room(monkeypatch) -> None:
+    monkeypatch.setattr(kept_files, "_MOST_BYTES", 1)
+    for seed in range(3):
+        packed(matrix(seed=seed), "int8", BFLOAT16)
+        assert len(list(compiled_folder().iterdir())) == 1
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_that_share_numbers_share_a_scale(form) -> None:
+    block = np.random.default_rng(0).standard_normal(1000, np.float32)
+    weight = windows_of(block, (20, 128), 6, 7)
+    found = packed(weight, form, BFLOAT16)
+    (step,) = np.unique(found.scales.astype(np.float32))
+    assert (np.abs(whole(found) - weight) <= 0.52 * step).all()
+    own = packed(weight.copy(), form, BFLOAT16)
+    assert np.abs(whole(own) - weight).mean() <= np.abs(whole(found) - weight).mean()
+
+
+def test_a_digest_tells_rows_that_share_numbers_from_others() -> None:
+    block = np.random.default_rng(0).standard_normal(1000, np.float32)
+    windows = [windows_of(block, (20, 128), step, start) for step, start in ((6, 0), (6, 1), (4, 0))]
+    assert len({digest_of(window) for window in windows}) == 3
+    assert digest_of(windows[0]) == digest_of(windows_of(block.copy(), (20, 128), 6))
