@@ -30,7 +30,7 @@ class ShardedExit(EarlyExit):
         if heads:
             kept_ids = self._own(heads.kept_ids)
             output = OutputRows(kept_ids, head_VD[kept_ids], head_VD)
-        super().__init__(decoder.normalise, output, dict(heads.adapters) if heads else {}, backend)
+        super().__init__(decoder.normalise, output, heads.adapters if heads else {}, backend)
 
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
         """See `EarlyExit`."""
@@ -39,8 +39,8 @@ class ShardedExit(EarlyExit):
     @torch.inference_mode()
     def read(self, x_BTD: Tensor, layer: int, num_candidates: int) -> tuple[Rows, tuple[tuple[float, ...], ...]]:
         """See `EarlyExit`."""
-        if layer in self._adapters:
-            x_BTD = self._adapters[layer](x_BTD)
+        if (adapter := self.open(layer)) is not None:
+            x_BTD = adapter(x_BTD)
         logits_TV = self._output.logits(self._sharded.normalise(x_BTD))[0]
         best = sharded_top_k(logits_TV, self._output.ids + self._run.start, num_candidates, self._sharded.group)
         return tuple(map(tuple, best.ids.tolist())), tuple(map(tuple, best.log_probs.tolist()))

@@ -6,7 +6,7 @@ Shapes: legend of `runtime.models.decoder`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,12 +30,19 @@ class EarlyExit:
         self,
         normalise: Callable[[Array], Array],
         output: OutputRows,
-        adapters: Mapping[int, Adapter],
+        weights: Mapping[int, Any],
         backend: Backend,
     ) -> None:
-        """Args: the final norm; rows of the head; trained adapters by layer; what computes heads."""
-        self._normalise, self._output, self._adapters, self._backend = normalise, output, adapters, backend
+        """Args: the final norm; rows of the head; weights of trained adapters by layer; what computes them."""
+        self._normalise, self._output, self._weights, self._backend = normalise, output, weights, backend
+        self._adapters: dict[int, Adapter] = {}
         output.run_on(backend)
+
+    def open(self, layer: int) -> Adapter | None:
+        """The adapter of a layer, if there is one; made when it is first asked for."""
+        if layer not in self._adapters and layer in self._weights:
+            self._adapters[layer] = self._backend.adapter(self._weights[layer])
+        return self._adapters.get(layer)
 
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
         """Name the tokens of this prompt too, besides those of the adapters' vocabulary."""
@@ -50,8 +57,8 @@ class EarlyExit:
             layer: the exit layer, counted from 1.
             num_candidates: ids per row.
         """
-        if layer in self._adapters:
-            x_BTD = self._adapters[layer](x_BTD)
+        if (adapter := self.open(layer)) is not None:
+            x_BTD = adapter(x_BTD)
         logits_TV = wide(self._output.logits(self._normalise(x_BTD))[0])
         ids_TK = ranked_ids(logits_TV, num_candidates)
         ids, log_probs = self._backend.on_host(self._output.ids[ids_TK], log_shares(logits_TV, ids_TK))
@@ -71,5 +78,4 @@ def exit_of(head_VD: Array, exits: ExitHeads | StoredExits | None, backend: Back
         return EarlyExit(backend.normalise, OutputRows(ids, head_VD), {}, backend)
     # rows of their own: gathering them for every message would cost more than the product
     output = OutputRows(exits.kept_ids, head_VD[exits.kept_ids], head_VD)
-    adapters = {layer: backend.adapter(own) for layer, own in exits.adapters.items()}
-    return EarlyExit(backend.normalise, output, adapters, backend)
+    return EarlyExit(backend.normalise, output, exits.adapters, backend)

@@ -103,6 +103,8 @@ class TargetModel:
             least_slots: slots that are full from the beginning.
         """
         cuts = feature_layers if exit_layer is None else (*feature_layers, exit_layer)
+        if exit_layer is not None:
+            self.early_exit.open(exit_layer)
         self.backend.prepare(
             Plan(
                 num_slots=num_slots,

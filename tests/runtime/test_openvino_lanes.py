@@ -139,8 +139,8 @@ def test_a_second_text_compiles_nothing(tmp_path, monkeypatch) -> None:
         engine.generate(schedule, PROMPT, max_new_tokens=24, eos_token_ids=())
         of_target = ["layers 1 to 1", "layers 2 to 2", "layers 3 to 4"]
         of_draft = ["layers 1 to 2", "layers 3 to 4"]
-        # heads of target, exits and draft, what fuses features, and the three products of two adapters
-        probes, heads = ["layers 1 to 1"] * 2, ["a head"] * (3 + 1 + 2 * 3)
+        # heads of target, exits and draft, what fuses features, and the three products of an adapter
+        probes, heads = ["layers 1 to 1"] * 2, ["a head"] * (3 + 1 + 3)
         assert sorted(names) == sorted([*of_target, *of_draft, *probes, *heads])
         names.clear()
         engine.generate(schedule, PROMPT, max_new_tokens=150, eos_token_ids=())
