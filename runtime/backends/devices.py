@@ -95,8 +95,7 @@ def backend_of(name: str) -> str:
 
 def computes(device: str, dtype: str) -> bool:
     """Whether a device is there, and computes with a form of weights."""
-    found = (_eager(),) if device == EAGER else devices()
-    return any(one.name == device and dtype in one.forms for one in found)
+    return any(one.name == device and dtype in one.forms for one in _of_the_kind(device))
 
 
 def knows(device: str, architecture: str) -> bool:
@@ -124,11 +123,9 @@ def require_device(name: str) -> None:
     Raises:
         ConfigError: names the device, why it is missing, and those that are there.
     """
-    if name == EAGER:
+    if any(device.name == name and device.missing is None for device in _of_the_kind(name)):
         return
     found = {device.name: device for device in devices()}
-    if name in found and found[name].missing is None:
-        return
     why = found[name].missing if name in found else "this machine has no such device"
     there = ", ".join(device.name for device in found.values() if device.missing is None)
     raise ConfigError(f"device {name!r} is not there: {why}. Devices here: {there}")
@@ -140,8 +137,7 @@ def require_form(lane: str, device: str, dtype: str) -> None:
     Raises:
         ConfigError: names the lane and the forms that it has.
     """
-    found = (_eager(),) if device == EAGER else devices()
-    own = next((one.forms for one in found if one.name == device), ())
+    own = next((one.forms for one in _of_the_kind(device) if one.name == device), ())
     if dtype not in own:
         raise ConfigError(
             f"lane {lane!r} does not compute with {dtype}; it does with {', '.join(own)}. "
@@ -155,6 +151,13 @@ def devices() -> tuple[Device, ...]:
     return (_eager(), *_openvino_devices(), *_cuda_devices())
 
 
+def _of_the_kind(name: str) -> tuple[Device, ...]:
+    """Those that a device could be; nothing is imported that the others need."""
+    if name.startswith(CUDA):
+        return _cuda_devices()
+    return _openvino_devices() if is_compiled(name) else (_eager(),)
+
+
 def _eager() -> Device:
     return Device(
         name=EAGER,
@@ -164,6 +167,7 @@ def _eager() -> Device:
     )
 
 
+@cache
 def _openvino_devices() -> tuple[Device, ...]:
     if importlib.util.find_spec("openvino") is None:
         missing = "the package openvino is not installed"

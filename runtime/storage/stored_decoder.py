@@ -5,7 +5,6 @@ Names are those of `runtime.models.decoder.Decoder`. Shapes: its legend; P posit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -112,8 +111,3 @@ def stored_form(decoder: Decoder) -> StoredDecoder:
     stored = stored_decoder(decoder.config, arrays, max_position=1)
     cos_PH, sin_PH = as_array(decoder.rotary.cos_PH), as_array(decoder.rotary.sin_PH)
     return replace(stored, rotary=(cos_PH, sin_PH))
-
-
-def rows(ids: Sequence[Any]) -> NDArray[np.int64]:
-    """Token ids as an array of integers, be there any or none."""
-    return np.array(ids, np.int64)

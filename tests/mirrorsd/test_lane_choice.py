@@ -46,7 +46,7 @@ def test_lanes_are_compiled_where_that_is_possible_and_torchs_elsewhere(pair, mo
     forms = ("bfloat16", "float32", "int8", "int4")
     assert {usual_device(replace(pair, dtype=form)) for form in forms} == {"openvino:CPU"}
     assert {spec.device for spec in chosen_lanes(None, None, pair)} == {"openvino:CPU"}
-    monkeypatch.setattr("runtime.backends.devices.devices", lambda: ())
+    monkeypatch.setattr("runtime.backends.devices._openvino_devices", lambda: ())
     assert usual_device(pair) == "cpu"
 
 

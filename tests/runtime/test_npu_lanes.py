@@ -4,10 +4,11 @@ import pytest
 
 from decoding.errors import ConfigError
 from decoding.schedule import Schedule
-from runtime.backends import devices, npu
+from runtime.backends import npu
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.wire.measurement import Measurement
+from tests.runtime.backends.test_devices import forget
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
 from tests.tiny_models import tiny_target
 
@@ -34,9 +35,9 @@ def npu_on_cpu(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(npu.ON_CPU, "1")
         patch.setenv("MIRRORSD_CACHE", str(tmp_path_factory.mktemp("cache")))
-        devices.devices.cache_clear()
+        forget()
         yield
-    devices.devices.cache_clear()
+    forget()
 
 
 @pytest.fixture(scope="module")

@@ -69,8 +69,15 @@ def test_every_device_has_lanes_and_forms_or_a_reason() -> None:
         assert is_there or device.missing
 
 
+def forget():
+    """Have devices looked for again."""
+    devices.devices.cache_clear()
+    devices._openvino_devices.cache_clear()
+
+
 def only(monkeypatch, *there):
     monkeypatch.setattr(devices, "devices", lambda: there)
+    monkeypatch.setattr(devices, "_openvino_devices", lambda: there)
 
 
 def test_a_device_that_is_missing_is_refused_by_name_with_the_reason_and_those_that_are_there(monkeypatch) -> None:
@@ -84,10 +91,10 @@ def test_a_device_that_is_missing_is_refused_by_name_with_the_reason_and_those_t
 
 
 def test_without_the_package_openvinos_devices_say_so(monkeypatch) -> None:
-    devices.devices.cache_clear()
+    forget()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     reasons = {device.name: device.missing for device in devices.devices()}
-    devices.devices.cache_clear()
+    forget()
     assert reasons["openvino:CPU"] == reasons["openvino:NPU"] == "the package openvino is not installed"
     assert reasons["cpu"] is None
 
@@ -102,9 +109,9 @@ def test_weights_of_a_form_that_a_lane_does_not_compute_with_are_refused(tmp_pat
 @pytest.mark.parametrize(("value", "is_there"), [("1", True), ("0", False), ("", False)])
 def test_an_npu_that_is_the_cpu_says_so(monkeypatch, value, is_there) -> None:
     monkeypatch.setenv("MIRRORSD_NPU_ON_CPU", value)
-    devices.devices.cache_clear()
+    forget()
     [npu] = [device for device in devices.devices() if device.name == "openvino:NPU"]
-    devices.devices.cache_clear()
+    forget()
     assert ("on the CPU (MIRRORSD_NPU_ON_CPU)" in npu.description) == is_there
     assert ("float32" in npu.forms) == is_there
     assert is_there or npu.missing
