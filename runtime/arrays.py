@@ -148,7 +148,8 @@ def as_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
 def aligned(array: NDArray[Any], dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
     """A copy, in another type if one is given, that torch computes with at full speed."""
     copy = aligned_empty(array.shape, dtype or array.dtype)
-    copy[...] = array
+    with np.errstate(over="ignore", invalid="ignore"):  # who reads a file looks at the numbers that come out
+        copy[...] = array
     return copy
 
 

@@ -41,8 +41,9 @@ def joined(parts: Mapping[str, NDArray[Any]], shape: Sequence[int], dtype: np.dt
     if whole is None or whole.dtype != dtype:
         whole = aligned_empty(shape, dtype)
         stops = accumulate(map(len, arrays))
-        for part, stop in zip(arrays, stops, strict=True):
-            whole[stop - len(part) : stop] = part
+        with np.errstate(over="ignore", invalid="ignore"):  # what comes out is looked at
+            for part, stop in zip(arrays, stops, strict=True):
+                whole[stop - len(part) : stop] = part
     return finite(whole, name, source=source)
 
 

@@ -37,7 +37,7 @@ def quantize_rows(matrix_OI: NDArray[Any]) -> tuple[NDArray[np.int8], NDArray[np
 
 def dequantize_rows(values_OI: NDArray[np.int8], scales_O: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """The matrix [O, I] that `quantize_rows` approximated."""
-    with np.errstate(over="ignore"):  # who reads a file looks at the numbers that come out
+    with np.errstate(over="ignore", invalid="ignore"):  # who reads a file looks at the numbers that come out
         return (values_OI.astype(np.float32) * scales_O.astype(np.float32)[:, None]).astype(dtype)
 
 
@@ -75,7 +75,8 @@ def unpack(
                 raise ModelFormatError(msg)
             whole = dequantize_rows(stored, scales, dtype)
         elif is_floating(stored):
-            whole = stored.astype(dtype)
+            with np.errstate(over="ignore", invalid="ignore"):
+                whole = stored.astype(dtype)
         else:
             msg = f"{source}: {name} is stored as {stored.dtype}; expected int8 or a floating-point type"
             raise ModelFormatError(msg)

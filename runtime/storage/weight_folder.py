@@ -210,7 +210,7 @@ def take_kept_ids(
     t2d, d2t, probe = (take(tensors, name, str(path)) for name in ("t2d", "d2t", "target_probe"))
     kept_ids = mapped_ids(t2d, d2t, config.draft_vocab_size, target, source=str(path))
     own = _probe(target.embedding.weight)
-    similarity = _similarity(own, probe.astype(np.float32)) if own.shape == probe.shape else 0.0
+    similarity = _similarity(own, probe) if own.shape == probe.shape else 0.0
     if not similarity >= _LEAST_SIMILARITY:
         name = config.speculators_config.verifier.name_or_path
         msg = f"{folder}: was trained for {name}; the embedding of this target is another (similarity {similarity:.2f})"
@@ -258,10 +258,12 @@ def _probe(embedding_VD: Array) -> NDArray[np.float32]:
     return (as_array(found) if is_tensor(found) else found).astype(np.float32)
 
 
-def _similarity(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> float:
+def _similarity(ours: NDArray[np.float32], theirs: NDArray[Any]) -> float:
     """Mean cosine of rows."""
-    lengths = np.linalg.norm(ours, axis=-1) * np.linalg.norm(theirs, axis=-1)
-    return float(np.mean((ours * theirs).sum(axis=-1) / np.maximum(lengths, _LEAST_LENGTH)))
+    with np.errstate(over="ignore", invalid="ignore"):  # rows that are no numbers are like nothing
+        theirs = theirs.astype(np.float32)
+        lengths = np.linalg.norm(ours, axis=-1) * np.linalg.norm(theirs, axis=-1)
+        return float(np.mean((ours * theirs).sum(axis=-1) / np.maximum(lengths, _LEAST_LENGTH)))
 
 
 def _read(path: Path, holds: str) -> bytes:
