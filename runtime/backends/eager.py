@@ -7,13 +7,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from runtime.backends.backend import Head, Plan
+from runtime.backends.backend import Plan
+from runtime.backends.by_torch import ByTorch
 from runtime.drafters.language_model.branch_cache import BranchCache
-from runtime.drafters.language_model.features import normalise_features
 from runtime.models.decoder import Decoder, RowPlaces
 from runtime.models.kv_cache import KVCache
-from runtime.wire.blocks import to_tensor
-from runtime.wire.channel import Block
 
 
 class _Places(NamedTuple):
@@ -24,7 +22,7 @@ class _Places(NamedTuple):
     places: RowPlaces | None
 
 
-class EagerBackend:
+class EagerBackend(ByTorch):
     """Implements `runtime.backends.backend.Backend` by a decoder's own code, layer by layer."""
 
     has_open_keys: bool = True
@@ -84,31 +82,6 @@ class EagerBackend:
     def logits(self, x_BTD: Tensor) -> Tensor:
         """Final norm and output head."""
         return self._decoder.logits(x_BTD)
-
-    def head(self, rows_VD: Tensor) -> Head | None:  # noqa: ARG002
-        """None: torch computes them where they are."""
-        return None
-
-    def prompt_head(self, rows_ED: Tensor) -> Head | None:  # noqa: ARG002
-        """None: torch computes them too."""
-        return None
-
-    def product(self, weight_OI: Tensor) -> Head | None:  # noqa: ARG002
-        """None: torch computes them where they are."""
-        return None
-
-    def adapter(self, weights: Any) -> Head:
-        """The module itself."""
-        adapter: Head = weights
-        return adapter
-
-    def features(self, hidden_TED: Tensor, *, is_raw: bool) -> Tensor:
-        """Hidden states as they are sent to a draft."""
-        return hidden_TED.flatten(-2) if is_raw else normalise_features(hidden_TED, self.config.norm_eps)
-
-    def array(self, block: Block) -> Tensor:
-        """Hidden states that came from another lane."""
-        return to_tensor(block).to(self.device, self.dtype)
 
     def on_host(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """They are there."""

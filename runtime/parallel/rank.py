@@ -8,6 +8,8 @@ import torch
 from torch.distributed.distributed_c10d import Store
 
 from decoding.errors import LaneError
+from runtime.backends.devices import EAGER
+from runtime.memory.collection import leave_imports_alone
 from runtime.parallel.group import Group
 from runtime.parallel.group_channel import GroupChannel, refuse
 from runtime.parallel.membership import Membership
@@ -32,5 +34,8 @@ def serve_rank(
             raise
         refuse(parent, parent.receive(), error)
         return
-    LaneServer(GroupChannel(group, parent), group).serve()
+    server = LaneServer(GroupChannel(group, parent), group)
+    server.make_ready(EAGER)
+    leave_imports_alone()
+    server.serve()
     group.leave()

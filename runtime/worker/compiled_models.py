@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,11 +13,15 @@ from runtime.backends.openvino.weights.packing import arithmetic
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.registry import StoredContext, known_kind
 from runtime.drafters.window_drafter import WindowDrafter
+from runtime.memory.collection import leave_imports_alone
 from runtime.storage.stored_decoder import StoredDecoder, load_stored_decoder
 from runtime.target.early_exit import exit_of
 from runtime.target.exit_folder import load_stored_exits
 from runtime.target.target_model import TargetModel
 from runtime.wire.operations import LoadDraft, LoadStreams, LoadTarget
+
+if TYPE_CHECKING:
+    from runtime.worker.torch_models import TorchModels
 
 
 class CompiledModels:
@@ -27,6 +31,7 @@ class CompiledModels:
         """Args: threads of the lane."""
         self._num_threads = num_threads
         self._target: StoredDecoder | None = None
+        self._heads: TorchModels | None = None
 
     def load_target(self, operation: LoadTarget) -> TargetModel:
         """The target of a folder, with its exits if there are any."""
@@ -55,10 +60,13 @@ class CompiledModels:
         return Drafter(draft)
 
     def _of_torch(self, operation: LoadDraft) -> WindowDrafter:
-        from runtime.parallel.group import Group
-        from runtime.worker.torch_models import TorchModels
+        if self._heads is None:
+            from runtime.parallel.group import Group
+            from runtime.worker.torch_models import TorchModels
 
-        return TorchModels(Group.alone(), self._num_threads).load_drafter(operation)
+            self._heads = TorchModels(Group.alone(), self._num_threads)
+            leave_imports_alone()
+        return self._heads.load_drafter(operation)
 
     def _shared(self, operation: LoadDraft, dtype: np.dtype[Any]) -> StoredDecoder:
         """What a draft shares with the target: no layers are needed."""

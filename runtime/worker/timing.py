@@ -132,7 +132,8 @@ class MeasureRole:
 
 
 def _random_ids(config: ModelConfig, count: int) -> list[int]:
-    ids: list[int] = np.random.default_rng().integers(config.vocab_size, size=count).tolist()
+    """The same in all ranks of a lane."""
+    ids: list[int] = np.random.default_rng(0).integers(config.vocab_size, size=count).tolist()
     return ids
 
 

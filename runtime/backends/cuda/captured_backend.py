@@ -9,7 +9,8 @@ from weakref import WeakSet
 import torch
 from torch import Tensor
 
-from runtime.backends.backend import Head, Plan, Segment
+from runtime.backends.backend import Plan, Segment
+from runtime.backends.by_torch import ByTorch
 from runtime.backends.cuda.capture import GraphCapture, wait
 from runtime.backends.cuda.captured_calls import RowInputs, RowsCall, SegmentCall, SegmentShape
 from runtime.backends.cuda.pinned import Download, Upload
@@ -22,13 +23,10 @@ from runtime.backends.cuda.static_texts import (
     WindowThenBranches,
     fitting,
 )
-from runtime.drafters.language_model.features import normalise_features
 from runtime.models.decoder import Decoder
-from runtime.wire.blocks import to_tensor
-from runtime.wire.channel import Block
 
 
-class CudaBackend:
+class CudaBackend(ByTorch):
     """Implements `runtime.backends.backend.Backend`; hidden states and logits are tensors of the device."""
 
     has_open_keys: bool = False
@@ -123,31 +121,6 @@ class CudaBackend:
     def logits(self, x_BTD: Tensor) -> Tensor:
         """Final norm and output head."""
         return self._head(x_BTD)
-
-    def head(self, rows_VD: Tensor) -> Head | None:  # noqa: ARG002
-        """None: torch computes them where they are."""
-        return None
-
-    def prompt_head(self, rows_ED: Tensor) -> Head | None:  # noqa: ARG002
-        """None: torch computes them too."""
-        return None
-
-    def product(self, weight_OI: Tensor) -> Head | None:  # noqa: ARG002
-        """None: torch computes them where they are."""
-        return None
-
-    def adapter(self, weights: Any) -> Head:
-        """The module itself."""
-        adapter: Head = weights
-        return adapter
-
-    def features(self, hidden_TED: Tensor, *, is_raw: bool) -> Tensor:
-        """Hidden states as they are sent to a draft."""
-        return hidden_TED.flatten(-2) if is_raw else normalise_features(hidden_TED, self.config.norm_eps)
-
-    def array(self, block: Block) -> Tensor:
-        """Hidden states that came from another lane."""
-        return to_tensor(block).to(self.device, self.dtype)
 
     def on_host(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Values of the device in memory of the host: one wait for all."""

@@ -136,7 +136,7 @@ def _guesses(drafter: Drafter, measurement: Measurement) -> Callable[[], object]
 
 
 def _random_ids(drafter: Drafter, count: int) -> list[int]:
-    ids: list[int] = np.random.default_rng().integers(drafter.model.decoder.config.vocab_size, size=count).tolist()
+    ids: list[int] = np.random.default_rng(0).integers(drafter.model.decoder.config.vocab_size, size=count).tolist()
     return ids
 
 

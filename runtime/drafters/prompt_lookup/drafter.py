@@ -56,8 +56,8 @@ class PromptLookupDrafter(WindowDrafter):
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:
         """Append `rows` tokens to a random text of `context` tokens and search it; see `WindowDrafter`."""
         rows, index = measurement.rows, self.index()
-        index.extend(np.random.default_rng().integers(100, size=measurement.context).tolist())
-        tokens = np.random.default_rng().integers(100, size=rows).tolist()
+        index.extend(np.random.default_rng(0).integers(100, size=measurement.context).tolist())
+        tokens = np.random.default_rng(0).integers(100, size=rows).tolist()
 
         def run() -> None:
             index.extend(tokens)
