@@ -40,8 +40,15 @@ class KVCache(LayerKeys):
         """Begin a text that needs so many slots: the memory there is serves if it is enough."""
         if self.capacity < num_slots:
             shape = (*self.keys.shape[:3], _whole(num_slots), self.keys.shape[4])
-            self.keys, self.values = self.keys.new_zeros(shape), self.values.new_zeros(shape)
+            self.keys, self.values = self.keys.new_empty(shape), self.values.new_empty(shape)
+        self._clear()
         self.cursor = 0
+
+    @torch.inference_mode()
+    def _clear(self) -> None:
+        """Write zeros: hidden slots have no share, but zero times what is no number is none."""
+        self.keys.zero_()
+        self.values.zero_()
 
     def sight(self, mask: Tensor | None, num_rows: int, num_queries_per_kv: int) -> Sight:
         """What the next rows see by a mask over the slots up to them, [.., T, cursor + T]; None is text order.

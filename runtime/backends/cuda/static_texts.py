@@ -48,7 +48,13 @@ class TextMemory:
         self.calls.clear()
         self.slots_L2BKSH = slots[..., :0, :].clone()
         with fitting(f"keys and values of {shape[2]} texts of {size} slots ({num_bytes / 1e9:.3f} GB)", slots.device):
-            self.slots_L2BKSH = torch.zeros(shape, dtype=slots.dtype, device=slots.device)
+            self.slots_L2BKSH = torch.empty(shape, dtype=slots.dtype, device=slots.device)
+            self.clear()
+
+    @torch.inference_mode()
+    def clear(self) -> None:
+        """Write zeros: hidden slots have no share, but zero times what is no number is none."""
+        self.slots_L2BKSH.zero_()
 
     def require(self, num_slots: int) -> None:
         """Refuse a text that needs more slots than were reserved.
@@ -76,6 +82,7 @@ class StaticText:
     def start(self, num_slots: int) -> None:
         """Begin a text that will need so many slots."""
         self.memory.reserve(num_slots)
+        self.memory.clear()
         self.cursor = 0
 
     def advance(self, num_rows: int) -> None:
@@ -121,6 +128,7 @@ class StaticBranches:
         """Begin a text that will need so many slots."""
         if self.num_branches:
             self.memory.reserve(num_slots)
+            self.memory.clear()
         self._num_copied = 0
 
     def follow(self, text: StaticText, *, num_final: int, stop: int) -> None:

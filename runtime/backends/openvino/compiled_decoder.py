@@ -198,14 +198,9 @@ class CompiledDecoder:
 
     def _calls(self, num_rows: int, mask: Floats | None, text: StaticText) -> list[tuple[int, int, Rows]]:
         """First and last row of every call, and where they go: in the text's order, or by a mask, all at once."""
-        if mask is not None:
-            return [(0, num_rows, text.rows(num_rows, mask))]
-        cursor, found = text.cursor, []
-        for first, last in pieces(num_rows, self._rows | set(PROMPT_ROWS)):
-            text.set_length(cursor + first)
-            found.append((first, last, text.rows(last - first, None)))
-        text.set_length(cursor)
-        return found
+        text.reserve(num_rows)
+        cuts = pieces(num_rows, self._rows | set(PROMPT_ROWS)) if mask is None else [(0, num_rows)]
+        return [(first, last, text.rows(first, last, mask)) for first, last in cuts]
 
     def _window_then_branches(
         self, x_BTD: Floats, segment: Segment, positions: NDArray[np.int64], both: WindowThenBranches

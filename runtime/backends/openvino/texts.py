@@ -41,41 +41,54 @@ class Rows(NamedTuple):
 
 
 class TextMemory:
-    """Buffers of some texts that advance together or apart."""
+    """Buffers of some texts that advance together or apart; slots that were not written since they began hold zeros."""
 
     def __init__(self, config: ModelConfig, num_texts: int, dtype: np.dtype[Any]) -> None:
         self.config, self.num_texts, self.dtype = config, num_texts, dtype
         self._buffers: dict[int, Slots] = {}
         self._num_slots = 0
 
-    def buffer(self, num_slots: int, num_kept: int) -> Slots:
-        """The buffer for so many slots at least, with the first `num_kept` of the one before."""
-        size = max(self._num_slots, slot_bucket(num_slots))
-        if size != self._num_slots:
-            before, after = self._buffers.get(self._num_slots), self._made(size)
-            if before is not None:
-                num_kept = min(num_kept, self._num_slots)
-                after[..., :num_kept, :] = before[..., :num_kept, :]
-            self._num_slots = size
-        return self._buffers[size]
+    @property
+    def slots(self) -> Slots:
+        """The buffer in use."""
+        return self._buffers[self._num_slots]
 
     def restart(self, num_slots: int = 0) -> None:
         """Begin again in the smallest buffer that has so many slots."""
         self._num_slots = slot_bucket(num_slots)
-        self._made(self._num_slots)
+        clear(self._made(self._num_slots))
+
+    def reserve(self, num_slots: int, *, num_kept: int) -> None:
+        """Have so many slots at least; where that takes another buffer, it is given the first `num_kept` of this one.
+
+        Rows that are computed look at the buffer that was in use when they were asked for: so all memory of a call,
+        and of all calls that follow from it, is reserved before the first of them.
+        """
+        size = slot_bucket(num_slots)
+        if size <= self._num_slots:
+            return
+        before, after = self.slots, self._made(size)
+        num_kept = min(num_kept, self._num_slots)
+        after[..., :num_kept, :] = before[..., :num_kept, :]
+        clear(after[..., num_kept:, :])
+        self._num_slots = size
 
     def fill_random(self) -> None:
         """Every slot of the buffer in use, the same in all."""
-        slots = self._buffers[self._num_slots]
-        own = np.random.default_rng(0).standard_normal((slots.shape[-1],), np.float32)
-        slots[...] = memory_of(own.astype(self.dtype))
+        own = np.random.default_rng(0).standard_normal((self.slots.shape[-1],), np.float32)
+        self.slots[...] = memory_of(own.astype(self.dtype))
 
     def _made(self, size: int) -> Slots:
         if size not in self._buffers:
             config = self.config
             shape = (config.num_layers, 2, self.num_texts, config.num_kv_heads, size, config.head_dim)
-            self._buffers[size] = memory_of(np.zeros(shape, self.dtype))
+            self._buffers[size] = memory_of(np.empty(shape, self.dtype))
         return self._buffers[size]
+
+
+def clear(slots: Slots) -> None:
+    """Write zeros: hidden slots have no share, but zero times what is no number is none, and nobody's text is left."""
+    slots[...] = 0
 
 
 class StaticText:
@@ -100,10 +113,9 @@ class StaticText:
 
     def gather(self, slots: list[int], destination: int) -> None:
         """Move slots; the cursor is after them then."""
-        stop = destination + len(slots)
+        stop, own = destination + len(slots), self.memory.slots
         if slots != list(range(destination, stop)):
-            buffer = self.slots(stop)
-            buffer[..., destination:stop, :] = buffer[..., slots, :]
+            own[..., destination:stop, :] = own[..., slots, :]
         self.cursor = stop
 
     def fill_random(self, length: int) -> None:
@@ -112,18 +124,17 @@ class StaticText:
         self.memory.fill_random()
         self.cursor = length
 
-    def slots(self, num_slots: int) -> Slots:
-        """The buffer that has so many."""
-        return self.memory.buffer(num_slots, self.cursor)
+    def reserve(self, num_rows: int) -> None:
+        """Have slots for the next rows, however many calls they take."""
+        self.memory.reserve(self.cursor + num_rows, num_kept=self.cursor)
 
-    def rows(self, num_rows: int, mask: NDArray[np.float32] | None) -> Rows:
-        """The next rows, by an additive mask [T, cursor + T] or in text order."""
-        stop = self.cursor + num_rows
-        slots = self.slots(stop)
-        places = np.arange(self.cursor, stop)
+    def rows(self, first: int, last: int, mask: NDArray[np.float32] | None) -> Rows:
+        """Some of the next rows, counted from the cursor: by an additive mask [T, cursor + T] or in text order."""
+        slots, stop = self.memory.slots, self.cursor + last
+        places = np.arange(self.cursor + first, stop)
         if mask is None:
             return Rows(slots, 0, places[None], _in_text_order(places[None], slots))
-        seen = np.full((num_rows, slots.shape[-2]), HIDDEN, np.float32)
+        seen = np.full((last - first, slots.shape[-2]), HIDDEN, np.float32)
         seen[:, :stop] = np.maximum(mask, HIDDEN)
         return Rows(slots, 0, places[None], seen[None])
 
@@ -149,13 +160,13 @@ class StaticBranches:
 
     def copy(self, text: StaticText, layers: slice, start: int, stop: int) -> None:
         """Give every branch some slots of a text, in some layers."""
-        own, given = self._slots(stop), text.slots(stop)
+        own, given = self._slots(stop), text.memory.slots
         own[layers, :, : self.num_branches, :, start:stop] = given[layers, :, :, :, start:stop]
 
     def give(self, branch: int, start: int, stop: int, text: StaticText) -> None:
         """Put slots of a branch into a text."""
-        own, given = self._slots(stop), text.slots(stop)
-        given[:, :, 0, :, start:stop] = own[:, :, branch, :, start:stop]
+        text.memory.reserve(stop, num_kept=start)
+        text.memory.slots[:, :, 0, :, start:stop] = self._slots(stop)[:, :, branch, :, start:stop]
 
     def fill_random(self) -> None:
         """Random keys and values in every slot."""
@@ -174,7 +185,8 @@ class StaticBranches:
         return WindowThenBranches(text, num_window, self, rows)
 
     def _slots(self, num_slots: int) -> Slots:
-        return self._memory.buffer(num_slots, num_slots)
+        self._memory.reserve(num_slots, num_kept=num_slots)
+        return self._memory.slots
 
 
 class BranchRows(NamedTuple):

@@ -59,6 +59,8 @@ class RowInputs:
         """
         num_texts, num_rows, _ = x_BTD.shape
         self.x[:num_texts, :num_rows] = x_BTD
+        # what fills up is nobody's: it passes the layers as others do, and must be finite
+        self.x[num_texts:], self.x[:, num_rows:] = 0, 0
         if rows is self._filled:
             return
         self._filled = rows

@@ -260,7 +260,7 @@ def test_memory_that_is_not_there_is_an_error_with_its_numbers(monkeypatch) -> N
     def none_left(*args, **kwargs):
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(static_texts.torch, "zeros", none_left)
+    monkeypatch.setattr(static_texts.torch, "empty", none_left)
     with pytest.raises(
         MemoryFitError, match=r"cpu has no room for keys and values of 1 texts of 1536 slots \(0\.000 GB\)"
     ):
