@@ -1,0 +1,89 @@
+"""What memory holds that no text has written: made as bad as it can be, it must change nothing that is answered."""
+
+from collections.abc import Callable
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+
+from runtime.arrays import BFLOAT16
+from runtime.backends.cuda import static_texts
+from runtime.backends.openvino import texts
+from runtime.models import kv_cache
+
+LOUD = 300.0
+"""A row that saw such a key, or gathered such a value, would say something else."""
+
+
+def fill(number, *parts):
+    """The same number in all slots; keys and values of graphs are bfloat16 as integers of its bits."""
+    for slots in parts:
+        if isinstance(slots, torch.Tensor):
+            with torch.inference_mode():
+                slots.fill_(number)
+        else:
+            (slots.view(BFLOAT16) if slots.dtype == np.int16 else slots)[...] = number
+
+
+@contextmanager
+def no_numbers_in_memory_that_is_taken():
+    """Memory that a text takes holds NaN, be it new, left by another text, grown into or given to branches.
+
+    Hidden slots are multiplied by zero: so whatever part of them is not cleared makes all that is answered NaN.
+    """
+
+    def before(given, clear):
+        fill(np.nan, *given)
+        clear()
+
+    with _around_clearing(before) as patch:
+        made, restart, reserve = (getattr(texts.TextMemory, name) for name in ("_made", "restart", "reserve"))
+
+        def poisoned(self, size):
+            if size not in self._buffers:
+                fill(np.nan, made(self, size))
+            return made(self, size)
+
+        def poisoned_restart(self, num_slots=0):
+            fill(np.nan, *self._buffers.values())
+            restart(self, num_slots)
+
+        def poisoned_reserve(self, num_slots, *, num_kept):
+            fill(np.nan, *[slots for size, slots in self._buffers.items() if size != self._num_slots])
+            reserve(self, num_slots, num_kept=num_kept)
+
+        patch.setattr(texts.TextMemory, "_made", poisoned)
+        patch.setattr(texts.TextMemory, "restart", poisoned_restart)
+        patch.setattr(texts.TextMemory, "reserve", poisoned_reserve)
+        yield
+
+
+@contextmanager
+def loud_numbers_in_slots_that_are_not_written():
+    """Slots hold large keys and values from when a text takes them until it writes them: nobody may see them."""
+
+    def after(given, clear):
+        clear()
+        fill(LOUD, *given)
+
+    with _around_clearing(after):
+        yield
+
+
+@contextmanager
+def _around_clearing(around: Callable):
+    """Call `around(memory, clear)` wherever memory is cleared for a text, by any back end."""
+    with pytest.MonkeyPatch.context() as patch:
+        clear = texts.clear
+        patch.setattr(texts, "clear", lambda slots: around([slots], lambda: clear(slots)))
+        for kind, name, parts in (
+            (kv_cache.KVCache, "_clear", lambda cache: [cache.keys, cache.values]),
+            (static_texts.TextMemory, "clear", lambda memory: [memory.slots_L2BKSH]),
+        ):
+            patch.setattr(kind, name, _wrapped(getattr(kind, name), parts, around))
+        yield patch
+
+
+def _wrapped(clear, parts, around):
+    return lambda self: around(parts(self), lambda: clear(self))
