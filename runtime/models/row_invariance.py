@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-_MULTIPLES: Final = (1, 2, 4, 8, 16)
-_PROBED_ROWS: Final = (1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 18, 31)
+_MULTIPLES: Final = (1, 2, 4, 8, 16, 32, 64)
+_PROBED_ROWS: Final = (1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 18, 31, 33, 48, 64)
 _MOST_OUTPUTS: Final = 512
 """Outputs of a probed layer: no kernel was seen to depend on how many there are beyond these."""
 
@@ -34,13 +34,13 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Rows [..., in] times a weight [out, in]: [..., out], the bits of every row independent of the others' number."""
     if torch.is_grad_enabled() or not weight.is_cpu:
         return F.linear(x, weight, bias)
-    num_rows = x.numel() // x.shape[-1]
-    outputs = min(len(weight), _MOST_OUTPUTS)
+    # always of two dimensions: one row of three may take another kernel than one of two
+    rows = x.reshape(-1, x.shape[-1])
+    num_rows, outputs = len(rows), min(len(weight), _MOST_OUTPUTS)
     missing = -num_rows % row_multiple(outputs, x.shape[-1], weight.dtype, bias is not None, torch.get_num_threads())
-    if not missing:
-        return F.linear(x, weight, bias)
-    filled = F.pad(x.reshape(num_rows, -1), (0, 0, 0, missing))
-    return F.linear(filled, weight, bias)[:num_rows].view(*x.shape[:-1], len(weight))
+    if missing:
+        rows = F.pad(rows, (0, 0, 0, missing))
+    return F.linear(rows, weight, bias)[:num_rows].view(*x.shape[:-1], len(weight))
 
 
 @cache
@@ -57,7 +57,7 @@ def row_multiple(outputs: int, inputs: int, dtype: torch.dtype, has_bias: bool, 
 
     @cache
     def is_same(count: int) -> bool:
-        return torch.equal(F.linear(rows[None, :count], weight, bias)[0], expected[:count])
+        return torch.equal(F.linear(rows[:count], weight, bias), expected[:count])
 
     fitting = (multiple for multiple in _MULTIPLES if all(is_same(count + -count % multiple) for count in _PROBED_ROWS))
     return next(fitting, 1)
