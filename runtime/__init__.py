@@ -19,3 +19,7 @@ The road of one `yield lanes.target.verify(window)` to the layers and back:
 A draft goes the same road by lanes/draft_lane.py and drafters/, a folder for each kind. What is on this road is written
 for arrays of either library, in the words of arrays.py.
 """
+
+from runtime.instruction_set import cap_instruction_set
+
+cap_instruction_set()  # before torch or OpenVINO computes: afterwards it is too late
