@@ -1,4 +1,4 @@
-"""Whether a back end says the same of a row in any company: the start-up test of exact text."""
+"""Whether a back end says the same of a row in any company: the test of exact text, with the model as it is loaded."""
 
 from __future__ import annotations
 
@@ -9,35 +9,48 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.arrays import Array, concatenated, inference
-from runtime.backends.backend import Backend, Plan, segments_between
+from runtime.backends.backend import Backend, Plan, Text, segments_between
 
-_PROMPT: Final = 57
+_READ: Final = 57
 """Rows read before: those after them reach into the next block of keys (`runtime.models.attention.KEYS_AT_ONCE`)."""
+_FILLED: Final = 250
+"""Slots filled before: rows after them reach from the smallest buffer of graphs into the next."""
 
 
 @inference
 def is_row_invariant(backend: Backend) -> bool:
     """Whether logits of a random text are the same to the last bit, read row by row and in chunks of several sizes."""
     one_by_one, *others = backend.self_test_chunks
-    num_rows, whole = _PROMPT + len(one_by_one), segments_between(backend.config.num_layers)
+    num_rows, whole = sum(one_by_one), segments_between(backend.config.num_layers)
+    num_slots = min(_FILLED + num_rows, backend.config.max_position)
     sizes = tuple({size for chunks in backend.self_test_chunks for size in chunks})
-    backend.prepare(Plan(num_slots=num_rows, num_prompt=_PROMPT, rows=sizes, segments=whole, prompt_segments=whole))
-    ids = np.random.default_rng(0).integers(backend.config.vocab_size, size=num_rows)
-    expected = _read(backend, ids, one_by_one)
-    return all(bool((_read(backend, ids, chunks) == expected).all()) for chunks in others)
+    backend.prepare(Plan(num_slots=num_slots, num_prompt=_READ, rows=sizes, segments=whole, prompt_segments=whole))
+    ids = np.random.default_rng(0).integers(backend.config.vocab_size, size=_READ + num_rows)
+
+    def read(num_filled: int, chunks: Sequence[int]) -> Array:
+        """Logits [T, V] of the rows after a prompt, or after filled slots, in these chunks."""
+        text = backend.new_text()
+        text.start(num_slots)
+        if num_filled:
+            text.fill_random(num_filled)
+        else:
+            _logits(backend, text, ids[:_READ])
+        last = np.cumsum(chunks) + _READ
+        return concatenated(
+            [_logits(backend, text, ids[stop - size : stop]) for size, stop in zip(chunks, last, strict=True)]
+        )
+
+    def is_same(num_filled: int) -> bool:
+        expected = read(num_filled, one_by_one)
+        return all(bool((read(num_filled, chunks) == expected).all()) for chunks in others)
+
+    return is_same(0) and (num_slots < _FILLED + num_rows or is_same(_FILLED))
 
 
-def _read(backend: Backend, ids: NDArray[np.int64], chunks: Sequence[int]) -> Array:
-    """Logits [T, V] of a text after its prompt, read in these chunks."""
-    text = backend.new_text()
-    text.start(len(ids))
-    found = []
-    for count in (_PROMPT, *chunks):
-        stop = text.cursor + count
-        positions = np.arange(text.cursor, stop)
-        x_BTD = backend.embedding(ids[None, text.cursor : stop])
-        x_BTD = backend.run_layers(x_BTD, 0, backend.config.num_layers, positions=positions, cache=text)
-        if text.cursor:
-            found.append(backend.logits(x_BTD)[0])
-        text.advance(count)
-    return concatenated(found)
+def _logits(backend: Backend, text: Text, ids: NDArray[np.int64]) -> Array:
+    """Logits [T, V] of the next rows of a text."""
+    positions = np.arange(text.cursor, text.cursor + len(ids))
+    x_BTD = backend.embedding(ids[None])
+    x_BTD = backend.run_layers(x_BTD, 0, backend.config.num_layers, positions=positions, cache=text)
+    text.advance(len(ids))
+    return backend.logits(x_BTD)[0]

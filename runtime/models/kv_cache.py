@@ -116,7 +116,7 @@ class KVCache(LayerKeys):
         All are written: untouched memory is read from one shared page of zeros and would time too fast.
         """
         for cache in (self.keys, self.values):
-            cache.copy_(torch.randn(cache.shape[-1]))
+            cache.copy_(torch.randn(cache.shape[-1], generator=torch.Generator().manual_seed(0)))
         self.set_length(length)
 
     @torch.inference_mode()

@@ -68,7 +68,7 @@ class TextMemory:
     @torch.inference_mode()
     def fill_random(self) -> None:
         """Every slot, the same in all."""
-        own = torch.randn(self.slots_L2BKSH.shape[-1])
+        own = torch.randn(self.slots_L2BKSH.shape[-1], generator=torch.Generator().manual_seed(0))
         self.slots_L2BKSH.copy_(own.to(self.slots_L2BKSH))
 
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.arrays import rms_norm
+from runtime.arrays import FLOAT32, rms_norm
 from runtime.backends.backend import Head, Plan, Segment
 from runtime.backends.openvino.adapter import CompiledAdapter
 from runtime.backends.openvino.buckets import PROMPT_ROWS, pieces, slot_buckets
@@ -39,6 +39,9 @@ from runtime.storage.stored_decoder import StoredDecoder
 from runtime.wire.blocks import to_array
 from runtime.wire.channel import Block
 
+_MOST_PROBED_CALLS: Final = 8
+"""For one number of rows: a probe takes as long as some tens of calls of one layer."""
+
 
 class CompiledDecoder:
     """Implements `runtime.backends.backend.Backend` on a device of OpenVINO; arrays are numpy's."""
@@ -56,9 +59,9 @@ class CompiledDecoder:
         require_architecture(stored.config)
         self.config, self._stored = stored.config, stored
         self._limits = limits_of(device)
-        self._form, self._arithmetic = form, arithmetic(form)
+        self._form, self._kept_dtype = form, arithmetic(form, self._limits.half)
+        self._arithmetic = self._kept_dtype if self._kept_dtype == FLOAT32 else arithmetic(form)
         self.dtype: Any = self._arithmetic
-        self._kept_dtype = arithmetic(form, self._limits.half)
         self._compiler = Compiler(device, form, num_threads)
         self._layers, self._constants = LayersTaken(stored, form, self._kept_dtype), Constants(self._kept_dtype)
         self._graphs = self._new_graphs()
@@ -254,12 +257,15 @@ class CompiledDecoder:
         def read(count: int) -> Floats:
             text, found = self.new_text(), []
             text.start(prompt + total)
-            for stop in (prompt, *range(prompt + count, prompt + total, count), prompt + total):
-                self._rows = {PROBED_ROWS[-1] if stop == prompt else count}
-                positions = np.arange(text.cursor, stop)
-                found.append(self._run_text(x_BTD[:, text.cursor : stop], (0, 1), positions, None, text))
+            last = prompt + min(total, _MOST_PROBED_CALLS * count)
+            for stop in (prompt, *range(prompt + count, last + 1, count)):
+                self._rows = {total if stop == prompt else count}
+                rows = slice(text.cursor, stop)
+                x_BTD_after = self._run_text(x_BTD[:, rows], (0, 1), np.arange(text.cursor, stop), None, text)
+                if stop > prompt:
+                    found += [x_BTD_after, self.logits(x_BTD_after)]
                 text.set_length(stop)
-            return np.concatenate(found, axis=1)
+            return np.concatenate([np.concatenate(found[part::2], axis=1) for part in (0, 1)], axis=2)
 
         floor = row_floor(read)
         self._graphs = whole

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from decoding.errors import ConfigError
-from runtime.arrays import BFLOAT16
+from runtime.arrays import BFLOAT16, FLOAT32
 from runtime.backends import npu
 from runtime.backends.backend import Plan
 from runtime.backends.openvino.buckets import PROMPT_ROWS, row_bucket, slot_bucket
@@ -21,7 +22,7 @@ class Limits:
 
     Attributes:
         device: OpenVINO's name of it.
-        half: its type of 16 bits.
+        half: its type of 16 bits; float32 where it has none.
         rows: numbers of rows that calls have; empty for any (`buckets.row_bucket`).
         num_slots: slots that a graph has at most, one of which is spare; None for any number.
         is_probed: whether it is asked from how many rows on a row's bits stay the same (`row_floor`).
@@ -71,8 +72,10 @@ class Limits:
 
 def limits_of(device: str) -> Limits:
     """Those of a device, by OpenVINO's name."""
+    if device == "CPU":
+        return Limits(device=device, half=BFLOAT16 if _cpu_computes_bfloat16() else FLOAT32, has_open_sizes=True)
     if device.split(".", maxsplit=1)[0] != "NPU":
-        return Limits(device=device, has_open_sizes=device == "CPU")
+        return Limits(device=device)
     return Limits(
         device=device,
         half=np.dtype(np.float16),
@@ -81,3 +84,15 @@ def limits_of(device: str) -> Limits:
         is_probed=False,
         compiles_apart=True,
     )
+
+
+@cache
+def _cpu_computes_bfloat16() -> bool:
+    """Whether the CPU has instructions for it.
+
+    Without them OpenVINO computes a graph of bfloat16 in float32 and rounds keys where they leave a call alone: rows of
+    one call saw each other's keys as they were, and those of the next one rounded ones.
+    """
+    from runtime.backends.openvino.library import ov
+
+    return "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")

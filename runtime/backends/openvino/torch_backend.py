@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runtime.arrays import as_array, as_tensor
+from runtime.arrays import FLOAT32, as_array, as_tensor
 from runtime.backends.backend import Head
 from runtime.backends.openvino.adapter import CompiledAdapter
 from runtime.backends.openvino.compiled_decoder import CompiledDecoder
@@ -32,7 +32,7 @@ class OpenVinoBackend(CompiledDecoder):
         stored = stored_form(decoder)
         stored.layers[:] = [_Borrowed(own, layer) for own, layer in zip(stored.layers, decoder.layers, strict=True)]
         super().__init__(stored, device=device, form=form, num_threads=num_threads)
-        self.dtype = torch.float32 if form == "float32" else torch.bfloat16
+        self.dtype = torch.float32 if self._arithmetic == FLOAT32 else torch.bfloat16
 
     def embedding(self, ids: Any) -> Any:
         """Hidden states that enter the first layer."""

@@ -246,7 +246,7 @@ def test_a_compiled_lane_holds_every_buffer_that_a_text_passed_through_and_room_
     text = StaticText(config, BFLOAT16)
     text.start(300)
     for length in (100, 200, 300):
-        text.slots(length)
+        text.memory.reserve(length, num_kept=0)
     held = sum(buffer.nbytes for buffer in text.memory._buffers.values())
     assert needs["openvino:CPU@0"].keys_values == needs["openvino:CPU@1"].keys_values == held
     assert needs["openvino:CPU@1"].branches == num_roots(MIRROR) * held

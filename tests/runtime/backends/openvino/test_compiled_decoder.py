@@ -153,7 +153,9 @@ def test_rows_of_a_tree_see_their_path() -> None:
     assert text.cursor == 24
     expected, _ = after([5, 6, 8, 9])
     assert torch.allclose(
-        torch.from_numpy(text.slots(24)[..., :24, :]), torch.from_numpy(expected.slots(24)[..., :24, :]), atol=1e-5
+        torch.from_numpy(text.memory.slots[..., :24, :]),
+        torch.from_numpy(expected.memory.slots[..., :24, :]),
+        atol=1e-5,
     )
 
 
