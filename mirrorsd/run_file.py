@@ -5,8 +5,10 @@ Every row carries the settings that made it, so a file explains itself and rows 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +24,9 @@ PROMPT_ID = "prompt_id"
 
 TokenId = Annotated[int, Field(ge=0, lt=1 << 31, strict=True)]
 Count = Annotated[int, Field(ge=1, lt=1 << 31, strict=True)]
+_BEGINNING = f'{{"{PROMPT_ID}": "'.encode()
+"""Of every row."""
+
 Seconds = Annotated[float, Field(ge=0, le=1e9, strict=True)]
 
 
@@ -52,20 +57,22 @@ class RunFile:
         """Open `path` for appending; what an interruption left of a row at its end is cut off.
 
         Raises:
-            ConfigError: the file cannot be read or written, a row is damaged, or it was made with other settings.
+            ConfigError: the file cannot be read or written, another run has it open, or it holds something else: a
+                damaged row, one of other settings, or what no run wrote. It is as it was then.
         """
         self.path = path
         self._settings = json.loads(json.dumps(settings))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            text = path.read_bytes() if path.exists() else b""
-            whole = text[: text.rfind(b"\n") + 1]
-            self.rows = {row[PROMPT_ID]: row for row in self._check(whole.decode("utf-8"))}
-            self._file = path.open("ab", buffering=0)  # what a full disk refuses is not tried again when it is closed
-            self._file.truncate(len(whole))
+            self._file = path.open("a+b", buffering=0)  # what a full disk refuses is not tried again when it is closed
         except (OSError, ValueError) as error:
-            msg = f"{path}: cannot be used for rows ({error})"
-            raise ConfigError(msg) from error
+            raise ConfigError(f"{path}: cannot be used for rows ({error})") from error
+        try:
+            self._lock()
+            self.rows = self._read()
+        except BaseException:
+            self._file.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -79,7 +86,8 @@ class RunFile:
         Raises:
             ConfigError: it cannot be written; nothing of it is in the file.
         """
-        line = json.dumps({**row, SETTINGS: self._settings}, ensure_ascii=False, allow_nan=False)
+        whole = {PROMPT_ID: row[PROMPT_ID], **row, SETTINGS: self._settings}
+        line = json.dumps(whole, ensure_ascii=False, allow_nan=False)
         left, num_bytes = memoryview(line.encode("utf-8") + b"\n"), os.fstat(self._file.fileno()).st_size
         try:
             while left:
@@ -92,9 +100,34 @@ class RunFile:
             raise ConfigError(msg) from error
         self.rows[row[PROMPT_ID]] = dict(row)
 
+    def _lock(self) -> None:
+        """Keep other runs away until the file is closed."""
+        if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+            raise ConfigError(f"{self.path}: is no regular file, which rows are read from too; name another --out")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigError(f"{self.path}: another run is writing it ({error}); name another --out") from error
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        """The rows that are there; the file is changed only where all of it is ours."""
+        try:
+            self._file.seek(0)
+            content = self._file.readall()
+            whole = content.rfind(b"\n") + 1
+            if _is_interrupted(content[whole:]):
+                content = content[:whole]
+            rows = {row[PROMPT_ID]: row for row in self._check(content.decode("utf-8").removesuffix("\n"))}
+            self._file.truncate(len(content))
+            if content and not content.endswith(b"\n"):
+                self._file.write(b"\n")
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{self.path}: cannot be used for rows ({error})") from error
+        return rows
+
     def _check(self, text: str) -> Iterator[dict[str, Any]]:
         """The rows of `text`, all of them made with our settings, which are taken off."""
-        for number, line in enumerate(text.split("\n")[:-1], 1):
+        for number, line in enumerate(text.split("\n") if text else (), 1):
             try:
                 row = parse_json(line)
                 Row.model_validate(row)
@@ -115,3 +148,14 @@ class RunFile:
             f"{name} {shown(settings.get(name))}, not {shown(self._settings.get(name))}" for name in names
         )
         return f"was made with other settings ({found})"
+
+
+def _is_interrupted(line: bytes) -> bool:
+    """Whether a line without an end is what is left of a row, and not somebody's whole file."""
+    if line[: len(_BEGINNING)] != _BEGINNING[: len(line)]:
+        return False
+    try:
+        parse_json(line)
+    except ValueError:
+        return True
+    return False

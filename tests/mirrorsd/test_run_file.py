@@ -1,5 +1,7 @@
 import json
+import os
 import resource
+from pathlib import Path
 
 import pytest
 
@@ -41,12 +43,13 @@ def test_line_separators_inside_a_text_do_not_end_its_row(tmp_path):
         assert list(rows.rows) == ["a"]
 
 
-def test_half_a_row_at_the_end_is_cut_off(tmp_path):
+@pytest.mark.parametrize("half", [b"{", b'{"prompt_id": "b', b'{"prompt_id": "b", "token_i'])
+def test_half_a_row_at_the_end_is_cut_off(tmp_path, half):
     path = tmp_path / "rows.jsonl"
     with RunFile(path, SETTINGS) as rows:
         rows.append({"prompt_id": "a"} | ANSWER)
     whole = path.read_bytes()
-    path.write_bytes(whole + b'{"prompt_id": "b", "token_i')
+    path.write_bytes(whole + half)
     with RunFile(path, SETTINGS) as rows:
         assert list(rows.rows) == ["a"]
     assert path.read_bytes() == whole
@@ -83,13 +86,40 @@ def test_a_file_of_other_settings_is_refused_with_the_difference(tmp_path):
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("line", ["not json", "[1]", '{"prompt_id": "a"}'])
-def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path, line):
+def test_a_row_that_lacks_nothing_but_its_end_is_kept(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    with RunFile(path, SETTINGS) as rows:
+        rows.append({"prompt_id": "a"} | ANSWER)
+    whole = path.read_bytes()
+    path.write_bytes(whole.removesuffix(b"\n"))
+    with RunFile(path, SETTINGS) as rows:
+        assert list(rows.rows) == ["a"]
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("end", ["\n", ""])
+@pytest.mark.parametrize("line", ["not json", "[1]", '{"prompt_id": "a"}', '{"precious": 1}', '{"prompt": "half of'])
+def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path, line, end):
     path = tmp_path / "notes.jsonl"
-    path.write_text(line + "\n")
+    path.write_text(line + end)
     with pytest.raises(ConfigError, match=r"notes\.jsonl:1: not a row"):
         RunFile(path, SETTINGS)
-    assert path.read_text() == line + "\n"
+    assert path.read_text() == line + end
+
+
+def test_two_runs_do_not_write_one_file(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    with RunFile(path, SETTINGS) as rows:
+        with pytest.raises(ConfigError, match=r"rows\.jsonl: another run is writing it"):
+            RunFile(path, SETTINGS)
+        rows.append({"prompt_id": "a"} | ANSWER)
+    with RunFile(path, SETTINGS) as rows:
+        assert list(rows.rows) == ["a"]
+
+
+def test_rows_are_not_written_where_they_cannot_be_read(tmp_path):
+    with pytest.raises(ConfigError, match="is no regular file"):
+        RunFile(Path(os.devnull), SETTINGS)
 
 
 @pytest.mark.parametrize(
