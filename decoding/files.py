@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
 import re
+import stat
 import tempfile
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from decoding.errors import ConfigError
+
 _ESCAPE: Final = re.compile(rb"\\u[dD]")
 """What surrogates begin with."""
+_MOST_OF_A_NAME: Final = 40
+"""Characters of a file's name in that of its scratch file: a name has 255 bytes at most."""
 
 
 def read_text(path: Path, max_bytes: int) -> str:
@@ -78,26 +85,76 @@ def _finite(digits: str) -> float:
     return number
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write `content` next to `path`, force it to the disk, then put it in the place of `path`.
+def replace_file(path: Path, *parts: bytes | memoryview) -> None:
+    """Write the parts, one after the other, next to the file; force them to the disk; then put them in its place.
 
-    Missing parent folders are made.
+    Missing parent folders are made. A link stays one, and what it leads to is replaced; a file's permissions stay as
+    they are. What is no regular file, such as a device or a pipe, is written to.
 
     Raises:
         OSError: it cannot be written; `path` is as it was and no part of it is left.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+    place, found = _place(path)
+    if found is not None and not stat.S_ISREG(found.st_mode):
+        with place.open("wb", buffering=0) as stream:
+            stream.writelines(parts)
+        return
+    place.parent.mkdir(parents=True, exist_ok=True)
+    prefix = f".{place.name[:_MOST_OF_A_NAME]}."
+    with tempfile.NamedTemporaryFile(dir=place.parent, prefix=prefix, delete=False) as file:
         scratch = Path(file.name)
         try:
-            file.write(content)
+            file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
-            scratch.chmod(_usual_mode())
-            scratch.replace(path)
+            scratch.chmod(_usual_mode() if found is None else stat.S_IMODE(found.st_mode))
+            scratch.replace(place)
         except BaseException:  # an interrupt from the keyboard among them
             scratch.unlink(missing_ok=True)
             raise
+
+
+def require_writable(path: Path) -> None:
+    """Find out before the work whether `replace_file` can write a file after it; nothing is left behind.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    try:
+        place, found = _place(path)
+        if found is None or stat.S_ISREG(found.st_mode):
+            _try_to_write(place)
+        elif stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, "it is a folder; name a file")
+        elif not os.access(place, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except (OSError, ValueError) as error:
+        msg = f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})"
+        raise ConfigError(msg) from error
+
+
+def _place(path: Path) -> tuple[Path, os.stat_result | None]:
+    """The file that a path means, links followed, and what is there; None if nothing is."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        found = None
+    if found is None or stat.S_ISREG(found.st_mode):
+        path = Path(os.path.realpath(path))
+    return path, found
+
+
+def _try_to_write(place: Path) -> None:
+    """Make a file without a name in the nearest folder that is there, and look for the names that are missing."""
+    folder, missing = place.parent, [place.name]
+    while not folder.exists():
+        missing.append(folder.name)
+        folder = folder.parent
+    for name in missing:
+        with suppress(FileNotFoundError):  # any other error, such as a name too long
+            (folder / name).lstat()
+    with tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 def _usual_mode() -> int:

@@ -1,10 +1,13 @@
 import gzip
 import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from decoding.files import read_compressed, replace_file
+from decoding.errors import ConfigError
+from decoding.files import read_compressed, replace_file, require_writable
 
 
 def test_a_file_is_written_and_replaced_with_ordinary_permissions(tmp_path) -> None:
@@ -32,6 +35,86 @@ def test_a_write_that_fails_at_any_step_leaves_the_old_file_and_nothing_else(
     with pytest.raises(OSError, match="No space left"):
         replace_file(path, b"new")
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("file", b"old")]
+
+
+def test_a_files_permissions_stay_as_they_are(tmp_path) -> None:
+    path = tmp_path / "private"
+    path.write_bytes(b"old")
+    path.chmod(0o600)
+    replace_file(path, b"new", b"er")
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"newer", 0o600)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_one_and_what_it_leads_to_is_written(tmp_path, there) -> None:
+    path, link = tmp_path / "file", tmp_path / "elsewhere" / "link"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    if there:
+        path.write_bytes(b"old")
+    replace_file(link, b"new")
+    assert link.is_symlink()
+    assert path.read_bytes() == b"new"
+    assert list(link.parent.iterdir()) == [link]
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        read = pool.submit(pipe.read_bytes)
+        replace_file(pipe, b"new")
+        assert read.result() == b"new"
+    assert pipe.is_fifo()
+
+
+def test_a_device_is_written_to_and_stays_one(tmp_path) -> None:
+    """As root everything in `/dev` could be replaced."""
+    device = tmp_path / "null"
+    try:
+        os.mknod(device, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+        device.write_bytes(b"")
+    except OSError as error:
+        pytest.skip(f"no device can be made here: {error}")
+    replace_file(device, b"new")
+    assert device.is_char_device()
+
+
+def test_the_longest_name_can_be_written(tmp_path) -> None:
+    path = tmp_path / ("x" * 255)
+    require_writable(path)
+    replace_file(path, b"new")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# Before the work
+
+
+def test_what_can_be_written_is_not_touched(tmp_path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    require_writable(path)
+    require_writable(tmp_path / "deep" / "folder" / "file")
+    require_writable(Path(os.devnull))
+    assert [(file, file.read_bytes()) for file in tmp_path.iterdir()] == [(path, b"old")]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        (".", "it is a folder"),
+        ("file/below", "Not a directory"),
+        ("file/further/below", "Not a directory"),
+        ("x" * 256, "File name too long"),
+        ("missing/" + "x" * 256, "File name too long"),
+        ("null\0", "null byte"),
+        ("/proc/self/nothing", "No such file|Not a directory|Permission"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(tmp_path, name, why) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=f"cannot be written .*({why})"):
+        require_writable(tmp_path / name)
 
 
 # Compressed files
