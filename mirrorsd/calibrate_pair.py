@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Required, TypedDict, Unpack
 
-from decoding.errors import ConfigError
+from decoding.files import require_writable
 from mirrorsd.model_pair import ModelPair, Progress, folder_of, name_of
 
 if TYPE_CHECKING:
@@ -65,9 +65,7 @@ def calibrate(
     from mirrorsd.lane_choice import device_lanes, usual_device
     from mirrorsd.text_engine import new_engine
 
-    if Path(path).is_dir():
-        msg = f"{path}: is a folder; name the file that the profile goes to"
-        raise ConfigError(msg)
+    require_writable(Path(path))
     lanes = device_lanes(device or usual_device(pair), pair.dtype) if lanes is None else lanes
     with new_engine(pair, lanes) as engine:
         calibration = measure(engine, calibration_task(engine, pair, lanes, **settings), progress)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from decoding.errors import RecordError
+from decoding.files import require_writable
 from mirrorsd.model_pair import ModelPair, Progress, folder_of
 from mirrorsd.prompt_tokens import encode
 
@@ -64,9 +65,10 @@ def record(
         progress: called with the prompt under way and the share that is done.
 
     Raises:
-        ConfigError: the device is not there, or does not compute with this form of weights.
+        ConfigError: the device is not there, or does not compute with this form of weights; or the file cannot be
+            written.
         ModelError: a model cannot be loaded.
-        RecordError: an exit layer or a prompt does not fit the target, or the file cannot be written.
+        RecordError: an exit layer or a prompt does not fit the target, or the disk gets full.
     """
     from calibrate.recording.recorded_models import load_models
     from calibrate.recording.recorder import USUAL_TREES, RecordSettings, record_acceptance
@@ -76,6 +78,7 @@ def record(
 
     if has_random_weights(pair.target_folder):
         raise RecordError(f"{pair.target} has random weights: what it would accept means nothing, and is not recorded")
+    require_writable(Path(path))
     device = device or usual_device(pair)
     pair, _ = fitted_to(pair, [device])
     encoded = encode(prompts, pair.target_folder)

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from mirrorsd.cli.outputs import STDOUT, json_that_can_be_written
 from mirrorsd.json_text import json_text, path_from
 
-STDOUT = "-"
 _NAME = "--json"
 
 JsonOption = Annotated[
@@ -20,6 +20,7 @@ JsonOption = Annotated[
         metavar="[PATH]",
         help="Write the result as JSON to PATH; without PATH, or with [bold]-[/], to stdout in place of the text.",
         show_default=False,
+        callback=json_that_can_be_written,
     ),
 ]
 

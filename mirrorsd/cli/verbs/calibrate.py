@@ -11,6 +11,7 @@ from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, say_next, show, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.other_programs import watching_others
+from mirrorsd.cli.outputs import file_that_can_be_written
 from mirrorsd.cli.progress_bar import task
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ EXAMPLE = "mirrorsd calibrate --quick --out profile.yaml"
 
 
 def calibrate(
-    out: Annotated[Path, typer.Option(help="Where the profile goes (YAML).")],
+    out: Annotated[Path, typer.Option(help="Where the profile goes (YAML).", callback=file_that_can_be_written)],
     quick: Annotated[
         bool, typer.Option("--quick", help="A rougher profile: fewer sizes, and passes only as 100 seconds allow.")
     ] = False,

@@ -11,6 +11,7 @@ from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, results, say_command, show, show_paragraphs, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.other_programs import OthersWatch
+from mirrorsd.cli.outputs import folder_that_can_be_written
 from mirrorsd.cli.progress_bar import stages, task
 
 if TYPE_CHECKING:
@@ -20,9 +21,12 @@ EXAMPLE = "mirrorsd demo --json demo.json"
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for profile, record, schedules, traces and report.")] = Path(
-        "out/demo"
-    ),
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="Folder for profile, record, schedules, traces and report.", callback=folder_that_can_be_written
+        ),
+    ] = Path("out/demo"),
     minutes: Annotated[
         float,
         typer.Option(

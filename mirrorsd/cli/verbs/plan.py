@@ -12,6 +12,7 @@ import typer
 
 from mirrorsd.cli.console import say, show, show_paragraphs
 from mirrorsd.cli.json_option import JsonOption, write_json
+from mirrorsd.cli.outputs import file_that_can_be_written
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
@@ -72,7 +73,10 @@ def plan(
         ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Rows of the ranking to show.")] = 10,
-    out: Annotated[Path | None, typer.Option(help="Write a page (HTML) here.", show_default=False)] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write a page (HTML) here.", show_default=False, callback=file_that_can_be_written),
+    ] = None,
     json: JsonOption = None,
 ) -> None:
     """Say whether speculation would pay on a platform, and where to put the draft; nothing is run or downloaded."""

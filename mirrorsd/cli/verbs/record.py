@@ -13,6 +13,7 @@ from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, say_next, show, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.other_programs import watching_others
+from mirrorsd.cli.outputs import file_that_can_be_written
 from mirrorsd.cli.progress_bar import task
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ EXAMPLE = "mirrorsd record --prompts my-prompts.jsonl --out record.npz"
 
 
 def record(
-    out: Annotated[Path, typer.Option(help="Where the record goes (.npz).")],
+    out: Annotated[Path, typer.Option(help="Where the record goes (.npz).", callback=file_that_can_be_written)],
     prompts: options.PromptsOption = None,
     per_category: options.PerCategoryOption = None,
     target: options.TargetOption = options.DEFAULT_TARGET,

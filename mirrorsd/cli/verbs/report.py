@@ -9,13 +9,16 @@ import typer
 
 from mirrorsd.cli.console import escaped, show
 from mirrorsd.cli.json_option import JsonOption, write_json
+from mirrorsd.cli.outputs import file_that_can_be_written
 
 EXAMPLE = "mirrorsd report out/demo/demo.json --out report.html"
 
 
 def report(
     result: Annotated[Path, typer.Argument(help="demo.json or validate.json, with the files that it names.")],
-    out: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(help="Where the page goes.", callback=file_that_can_be_written)] = Path(
+        "report.html"
+    ),
     json: JsonOption = None,
 ) -> None:
     """Write the HTML page of a demo or a validation again, from what it saved; nothing is run."""

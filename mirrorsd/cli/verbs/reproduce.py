@@ -9,6 +9,7 @@ import typer
 
 from mirrorsd.cli.console import say, show, show_paragraphs
 from mirrorsd.cli.json_option import JsonOption, write_json
+from mirrorsd.cli.outputs import file_that_can_be_written
 from mirrorsd.cli.verbs.plan import Weights
 
 if TYPE_CHECKING:
@@ -41,7 +42,10 @@ def reproduce(
         ),
     ] = None,
     save_constants: Annotated[
-        Path | None, typer.Option(help="Keep the fitted constants in this YAML.", show_default=False)
+        Path | None,
+        typer.Option(
+            help="Keep the fitted constants in this YAML.", show_default=False, callback=file_that_can_be_written
+        ),
     ] = None,
     target_lane: Annotated[
         str | None, typer.Option(help="Lane of the target; without it the GPUs.", show_default=False)
@@ -49,7 +53,10 @@ def reproduce(
     draft_lane: Annotated[
         str | None, typer.Option(help="Lane of the draft; without it the NPUs.", show_default=False)
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write a page (HTML) here.", show_default=False)] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write a page (HTML) here.", show_default=False, callback=file_that_can_be_written),
+    ] = None,
     json: JsonOption = None,
 ) -> None:
     """Predict Mirror-SD for every cell of a published table, from its vanilla speculation and the machine alone."""

@@ -10,8 +10,9 @@ import typer
 
 from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, say, telling_what_was_saved
-from mirrorsd.cli.json_option import STDOUT, JsonOption, write_json
+from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.other_programs import watching_others
+from mirrorsd.cli.outputs import STDOUT, file_that_can_be_written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -66,7 +67,11 @@ def run(
     max_new_tokens: options.MaxNewTokensOption = 128,
     out: Annotated[
         Path | None,
-        typer.Option(help="Append a row per prompt to this JSON Lines file; goes on with it.", show_default=False),
+        typer.Option(
+            help="Append a row per prompt to this JSON Lines file; goes on with it.",
+            show_default=False,
+            callback=file_that_can_be_written,
+        ),
     ] = None,
     profile: Annotated[
         Path | None,

@@ -10,6 +10,7 @@ import typer
 from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, say, say_next, show, show_paragraphs
 from mirrorsd.cli.json_option import JsonOption, write_json
+from mirrorsd.cli.outputs import file_that_can_be_written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,10 @@ def search(
     record: options.RecordOrNoneOption = None,
     acceptance: options.AcceptanceOption = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write the fastest schedule here, as YAML.", show_default=False)
+        Path | None,
+        typer.Option(
+            help="Write the fastest schedule here, as YAML.", show_default=False, callback=file_that_can_be_written
+        ),
     ] = None,
     space: Annotated[
         Path | None,

@@ -11,6 +11,7 @@ import typer
 from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, say, say_next, show
 from mirrorsd.cli.json_option import JsonOption, write_json
+from mirrorsd.cli.outputs import file_that_can_be_written
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
@@ -27,7 +28,11 @@ def simulate(
     acceptance: options.AcceptanceOption = None,
     trace: Annotated[
         Path | None,
-        typer.Option(help="Write a Chrome trace for Perfetto here; .gz compresses it.", show_default=False),
+        typer.Option(
+            help="Write a Chrome trace for Perfetto here; .gz compresses it.",
+            show_default=False,
+            callback=file_that_can_be_written,
+        ),
     ] = None,
     max_new_tokens: Annotated[
         int | None, typer.Option(min=1, help="Cut every text there; without it, as recorded.", show_default=False)

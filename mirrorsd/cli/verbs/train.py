@@ -12,6 +12,7 @@ import typer
 from mirrorsd.cli.console import escaped, say, show, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.options import DEFAULT_TARGET, TargetOption
+from mirrorsd.cli.outputs import file_that_can_be_written, folder_that_can_be_written
 from mirrorsd.cli.progress_bar import task
 
 if TYPE_CHECKING:
@@ -38,7 +39,11 @@ DataOption = Annotated[
 ]
 RunFolderOption = Annotated[
     Path,
-    typer.Option("--out", help="Folder of the run: the checkpoint, and in the end the trained weights in drafter/."),
+    typer.Option(
+        "--out",
+        help="Folder of the run: the checkpoint, and in the end the trained weights in drafter/.",
+        callback=folder_that_can_be_written,
+    ),
 ]
 StatesOption = Annotated[
     Path | None,
@@ -47,6 +52,7 @@ StatesOption = Annotated[
         help="Folder for the target's hidden states, which recipes on the same data can share; without it they lie "
         "in the folder of the run.",
         show_default=False,
+        callback=folder_that_can_be_written,
     ),
 ]
 DeviceOption = Annotated[str, typer.Option(help="Where to train: cpu, cuda or cuda:0.")]
@@ -99,7 +105,9 @@ def recipe(
 
 @train.command(epilog="Example: [bold]mirrorsd train generate --out answers.jsonl.gz[/]")
 def generate(
-    out: Annotated[Path, typer.Option(help="Token file; gzipped if it ends in .gz.")],
+    out: Annotated[
+        Path, typer.Option(help="Token file; gzipped if it ends in .gz.", callback=file_that_can_be_written)
+    ],
     passages: Annotated[
         list[Path] | None,
         typer.Option(help="Token files to take passages from, for a recipe of kind passages; may be repeated."),

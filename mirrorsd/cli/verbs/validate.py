@@ -11,6 +11,7 @@ from mirrorsd.cli import options
 from mirrorsd.cli.console import results, show, show_paragraphs, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.other_programs import watching_others
+from mirrorsd.cli.outputs import folder_that_can_be_written
 from mirrorsd.cli.progress_bar import task
 
 EXAMPLE = "mirrorsd validate --schedule best.yaml --profile profile.yaml --record record.npz"
@@ -22,7 +23,9 @@ def validate(
     record: options.RecordOption,
     prompts: options.PromptsOption = None,
     exits: options.ExitsOption = None,
-    out: Annotated[Path, typer.Option(help="Folder for result, traces and report.")] = Path("out/validate"),
+    out: Annotated[
+        Path, typer.Option(help="Folder for result, traces and report.", callback=folder_that_can_be_written)
+    ] = Path("out/validate"),
     json: JsonOption = None,
 ) -> None:
     """Run schedules in both worlds over the recorded prompts: times compared, and rounds one by one."""

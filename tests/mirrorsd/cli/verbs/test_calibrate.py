@@ -90,7 +90,7 @@ def test_a_folder_in_the_place_of_the_file_is_named(mirrorsd, tiny_folders, tmp_
     words = ("--target", tiny_folders.target, "--drafter", tiny_folders.drafter, "--out", tmp_path)
     result = mirrorsd("calibrate", *words)
     assert result.exit_code == 2
-    assert f"{tmp_path}: is a folder; name the file" in result.stderr.replace("\n", "")
+    assert f"{tmp_path}: cannot be written (it is a folder; name a file)" in result.stderr.replace("\n", "")
     assert "timing" not in result.stderr
 
 
