@@ -5,11 +5,13 @@ On a terminal lines are wrapped between words. In a file or a pipe they stay who
 
 from __future__ import annotations
 
+import re
 import shlex
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -18,9 +20,13 @@ if TYPE_CHECKING:
 
 WRONG_INPUT = 2
 """Exit status when something the user gave is wrong, as for a wrong option."""
-INTERRUPTED = 130
-"""Exit status after Ctrl-C: 128 + SIGINT, by the shell's convention."""
+_BY_A_SIGNAL = 128
+"""Exit status after a signal, less its number, by the shell's convention."""
+INTERRUPTED = _BY_A_SIGNAL + signal.SIGINT
+"""Exit status after Ctrl-C."""
 _WIDE = 200
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""All of ASCII and Latin-1 but for tabs and ends of lines."""
 
 
 @cache
@@ -70,23 +76,37 @@ def escaped(text: object) -> str:
 
 @contextmanager
 def telling_what_was_saved(saved: list[str]) -> Iterator[None]:
-    """On Ctrl-C report what is on disk by then, a sentence each that the caller appends as it goes."""
-    from mirrorsd.cli.interrupts import answering_ctrl_c
+    """On Ctrl-C and the like report what is on disk by then, a sentence each that the caller appends as it goes."""
+    from mirrorsd.cli.interrupts import answering_signals
 
-    with answering_ctrl_c() as was_pressed:
+    with answering_signals() as which_came:
         try:
             yield
         except BaseException as error:
-            if not was_pressed() and not isinstance(error, KeyboardInterrupt):
+            number = which_came()
+            if number is None and not isinstance(error, KeyboardInterrupt):
                 raise
             say(f"\nInterrupted. {escaped(' '.join(saved)) if saved else 'Nothing was written.'}")
-            raise typer.Exit(INTERRUPTED) from error
+            raise typer.Exit(INTERRUPTED if number is None else _BY_A_SIGNAL + number) from error
+
+
+def harmless(text: str) -> str:
+    """Text without characters that a terminal obeys; names, prompts and errors may come from anywhere."""
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _console(*, stderr: bool) -> Console:
     from rich.console import Console
+    from rich.segment import Segment
 
-    console = Console(stderr=stderr, emoji=False, highlight=False)
+    class Harmless(Console):
+        """Its own codes for colours and cursor are all that a terminal gets to obey."""
+
+        def render(self, *args: Any, **options: Any) -> Iterator[Segment]:
+            for text, style, control in super().render(*args, **options):
+                yield Segment(text if control else harmless(text), style, control)
+
+    console = Harmless(stderr=stderr, emoji=False, highlight=False)
     if console.is_terminal:
         return console
-    return Console(stderr=stderr, emoji=False, highlight=False, soft_wrap=True, width=_WIDE)
+    return Harmless(stderr=stderr, emoji=False, highlight=False, soft_wrap=True, width=_WIDE)

@@ -1,4 +1,4 @@
-"""What Ctrl-C does in a verb that works for long: it is answered at once, and nothing is waited for."""
+"""What Ctrl-C and other wishes to end do in a verb that works for long: they are answered at once."""
 
 from __future__ import annotations
 
@@ -10,35 +10,42 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 STOPPING: Final = "Stopping."
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""From the keyboard, from another program, and from a terminal that was closed."""
 
 
 @contextmanager
-def answering_ctrl_c() -> Iterator[Callable[[], bool]]:
-    """While the body runs, Ctrl-C says so, ends the processes of all lanes, and raises `KeyboardInterrupt`.
+def answering_signals() -> Iterator[Callable[[], int | None]]:
+    """While the body runs, a signal says so, ends the processes of all lanes, and raises `KeyboardInterrupt`.
 
     Lanes finish their work before they end by themselves, and whoever waits for one would wait for that. What an
-    ended lane raises on the way out may hide the `KeyboardInterrupt`, so the function that is given tells whether
-    there was one. A second Ctrl-C only raises.
+    ended lane raises on the way out may hide the `KeyboardInterrupt`, so the function that is given tells which
+    signal there was, if any. A second one only does what it usually does. Ignored ones stay ignored.
     """
-    pressed = threading.Event()
-    usual = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or usual is not signal.default_int_handler:
-        yield pressed.is_set
-        return
+    came: list[int] = []
+    usual = {number: signal.getsignal(number) for number in _SIGNALS}
+    answered = [number for number in _SIGNALS if usual[number] in (signal.default_int_handler, signal.SIG_DFL)]
+    if threading.current_thread() is not threading.main_thread():
+        answered = []
 
-    def answer(_number: int, _frame: object) -> None:
-        pressed.set()
-        signal.signal(signal.SIGINT, usual)
-        # no console: the interrupted code may be about to write itself
-        os.write(2, f"\n{STOPPING}\n".encode())
+    def restore() -> None:
+        for number in answered:
+            signal.signal(number, usual[number])
+
+    def answer(number: int, _frame: object) -> None:
+        came.append(number)
+        restore()
+        with suppress(OSError):  # no console: the interrupted code may be about to write itself, or it is gone
+            os.write(2, f"\n{STOPPING}\n".encode())
         end_lanes()
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, answer)
+    for number in answered:
+        signal.signal(number, answer)
     try:
-        yield pressed.is_set
+        yield lambda: next(iter(came), None)
     finally:
-        signal.signal(signal.SIGINT, usual)
+        restore()
 
 
 def end_lanes() -> None:

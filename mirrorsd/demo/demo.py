@@ -112,16 +112,17 @@ class Demo:
         self,
         settings: DemoSettings,
         show: Callable[[StageReport], None],
+        saved: list[str] | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare; nothing is started.
+        """Prepare; nothing is started. Whoever gives `saved` can read there what a demo has saved that was interrupted.
 
         Raises:
             ConfigError: the device is not there, or does not compute with this form of weights.
             ModelFormatError: the target's tokenizer is damaged.
         """
-        self.saved: list[str] = []
+        self.saved: list[str] = [] if saved is None else saved
         self._settings = settings
         self._lanes = device_lanes(settings.device or usual_device(settings.pair), settings.pair.dtype)
         self._stages = Stages(expected_stages(settings.time_s), show, limit_s=settings.time_s, clock=clock)

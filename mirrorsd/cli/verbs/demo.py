@@ -55,7 +55,8 @@ def demo(
 
     names = options.ModelNames(target, drafter, exits, heads, dtype)
     wanted = options.chosen_prompts(prompts)
-    with task("Finding the models") as report:
+    saved: list[str] = []
+    with telling_what_was_saved(saved), task("Finding the models") as report:
         pair = names.find(report)
     settings = DemoSettings(
         pair=pair,
@@ -68,17 +69,16 @@ def demo(
         device=device,
         run_options=names._replace(drafter=None, heads=None).words,
     )
-    with stages() as report_stage:
+    with telling_what_was_saved(saved), stages() as report_stage:
         watch = OthersWatch(OtherUse())
 
         def report_and_look(now: StageReport) -> None:
             report_stage(now)
             watch.look()
 
-        job = Demo(settings, report_and_look)
+        job = Demo(settings, report_and_look, saved)
         watch.warn(job.busy_now)
-        with telling_what_was_saved(job.saved):
-            result = job.run()
+        result = job.run()
     if write_json(result, json, relative=["folder"]):
         show(outcome_table(result, width=results().width))
         _show_answer(result)

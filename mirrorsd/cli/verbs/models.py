@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import escaped, say_next, show
+from mirrorsd.cli.console import escaped, say_next, show, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.progress_bar import task
 
@@ -83,7 +83,7 @@ def fetch(
     """Fetch a model and convert it if need be; do nothing if it is there already."""
     from runtime.models.model_folder import resolve_model
 
-    with task(f"Fetching {name}") as report:
+    with telling_what_was_saved([]), task(f"Fetching {name}") as report:
         folder = resolve_model(name, progress=report)
     if write_json({"name": name, "folder": str(folder)}, json):
         show(f"{escaped(name)} is ready: {escaped(folder)}")

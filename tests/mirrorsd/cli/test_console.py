@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from mirrorsd.cli import console, progress_bar
-from mirrorsd.cli.tables import interval, outcome_table
+from mirrorsd.cli.tables import interval, outcome_table, plain_table
 from mirrorsd.demo.stages import StageReport
 
 WORDS = "Synchronous speculation is within the interval of plain decoding, which is simpler and so the better choice. "
@@ -51,6 +51,21 @@ def test_the_next_command_stays_on_one_line_and_can_be_pasted(terminal, capsys):
     (line,) = capsys.readouterr().err.splitlines()
     assert "--schedule 'a folder/deep/" in line
     assert line.replace("\x1b[0m", "").endswith("--prompt 'Why is it so?'")
+
+
+def test_no_character_of_ours_or_anybodys_is_obeyed_by_a_terminal(terminal, capsys):
+    """Names, prompts and errors come from files that others wrote."""
+    table = plain_table("title \x1b[2J")
+    table.add_row("cell \x1b]0;owned\x07 \x9b31m")
+    console.show(table)
+    console.say("[bold]message[/] \x1b[31m\r\b\x7f")
+    with progress_bar.task("task \x1b[2J") as report:
+        report("step \x1b[2J", 0.5)
+    out, err = capsys.readouterr()
+    ours = re.compile(r"\x1b\[[0-9;]*m|\x1b\[2K|\x1b\[1A|\x1b\[\?25[lh]|\r")
+    assert re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", ours.sub("", out + err)) == []
+    assert "\x1b[2J" not in out + err
+    assert "\x1b[31m" not in err
 
 
 NAMES = (

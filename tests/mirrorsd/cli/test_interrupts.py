@@ -1,4 +1,4 @@
-"""Ctrl-C in a process that waits for a lane, as the measuring verbs do."""
+"""Ctrl-C, or another signal to end, in a process that waits for a lane, as the measuring verbs do."""
 
 import os
 import signal
@@ -15,6 +15,7 @@ STUBBORN = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); t
 VERB = f"""
     import signal, subprocess, sys
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     import typer
     from decoding.errors import LaneDiedError
     from mirrorsd.cli.console import telling_what_was_saved
@@ -42,14 +43,15 @@ def is_running(pid):
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="only /proc tells which processes are ours")  # noqa: PTH112
-def test_a_busy_lane_is_not_waited_for_and_its_error_hides_nothing():
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_busy_lane_is_not_waited_for_and_its_error_hides_nothing(number):
     verb = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(VERB)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     lane = int(verb.stdout.readline())
-    verb.send_signal(signal.SIGINT)
+    verb.send_signal(number)
     _, stderr = verb.communicate(timeout=60)  # the lane alone would take ten minutes
-    assert verb.returncode == 130
+    assert verb.returncode == 128 + number
     assert stderr == f"\n{STOPPING}\n\nInterrupted. a.yaml is there.\n"
     assert not is_running(lane)
 
@@ -71,20 +73,20 @@ def said_by(code):
 
 def test_it_is_answered_before_anything_else_happens():
     said = said_by("""
-        with interrupts.answering_ctrl_c() as was_pressed:
-            assert not was_pressed()
+        with interrupts.answering_signals() as which_came:
+            assert which_came() is None
             try:
                 signal.raise_signal(signal.SIGINT)
             except KeyboardInterrupt:
                 os.write(2, b"interrupted\\n")
-            assert was_pressed()
+            assert which_came() == signal.SIGINT
     """)
     assert said == f"\n{STOPPING}\nlanes ended\ninterrupted\n"
 
 
 def test_afterwards_ctrl_c_is_what_it_was():
     said_by("""
-        with interrupts.answering_ctrl_c():
+        with interrupts.answering_signals():
             assert signal.getsignal(signal.SIGINT) is not usual
         assert signal.getsignal(signal.SIGINT) is usual
     """)
@@ -93,8 +95,8 @@ def test_afterwards_ctrl_c_is_what_it_was():
 def test_a_process_that_ignores_the_keyboard_goes_on_doing_so():
     said = said_by("""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        with interrupts.answering_ctrl_c() as was_pressed:
+        with interrupts.answering_signals() as which_came:
             signal.raise_signal(signal.SIGINT)
-            assert not was_pressed()
+            assert which_came() is None
     """)
     assert said == ""
