@@ -22,6 +22,11 @@ _MOST_OF_A_NAME: Final = 40
 """Characters of a file's name in that of its scratch file: a name has 255 bytes at most."""
 
 
+def expanded(path: str | Path) -> Path:
+    """A path with `~` written out; as it is where the system knows no such user, or no home."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111  Path.expanduser raises there
+
+
 def read_text(path: Path, max_bytes: int) -> str:
     """A text file in UTF-8.
 

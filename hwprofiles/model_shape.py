@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from decoding.errors import ModelError, listed, mistake
+from decoding.files import expanded
 from decoding.yaml_file import StrictModel, load_yaml
 
 _FOLDER = Path(__file__).parent / "models"
@@ -180,7 +181,7 @@ def model_shape(name: str | Path) -> ModelShape:
         ModelError: there is none of that name; lists those there are. Or the config is of a kind that has other parts.
         ConfigError: a YAML or JSON file is wrong; names file, line and value.
     """
-    path = Path(name).expanduser()
+    path = expanded(name)
     if str(name).lower() in shipped_models():
         return load_yaml(_FOLDER / f"{str(name).lower()}.yaml", ModelShape)
     if path.is_dir():

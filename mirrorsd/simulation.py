@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import planner.plan
@@ -16,6 +15,7 @@ import planner.search.search
 import sim.evaluator
 import sim.world
 from decoding.errors import ConfigError
+from decoding.files import expanded
 from decoding.record import AcceptanceRecord
 from mirrorsd.numeric_form import as_recorded, backends_of, left_out_in_words
 from sim.acceptance.assumed import record_of
@@ -181,4 +181,4 @@ def _is_same(ours: str | None, theirs: str | None) -> bool:
     """Whether two names are of one model: a folder can be named in several ways."""
     if ours is None or theirs is None:
         return ours is theirs
-    return Path(ours).expanduser().resolve() == Path(theirs).expanduser().resolve()
+    return ours == theirs or expanded(ours).resolve() == expanded(theirs).resolve()

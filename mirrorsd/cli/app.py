@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from decoding.errors import MirrorsdError
+from decoding.errors import MirrorsdError, cut
 from mirrorsd.cli.console import INTERRUPTED, WRONG_INPUT, escaped, say
 from mirrorsd.cli.json_option import with_default_destination
 from mirrorsd.cli.options import example
@@ -43,8 +44,13 @@ class Verbs(TyperGroup):
         except MirrorsdError as error:
             say(f"[bold red]Error:[/] {escaped(error)}")
             raise typer.Exit(WRONG_INPUT) from error
+        except OSError as error:  # names too long, a folder that is gone, an output that is full
+            if error.errno == errno.EPIPE:
+                raise
+            say(f"[bold red]Error:[/] {escaped(cut(str(error)))}")
+            raise typer.Exit(WRONG_INPUT) from error
         except KeyboardInterrupt as error:
-            say("Interrupted. Nothing was written.")
+            say("Interrupted.")
             raise typer.Exit(INTERRUPTED) from error
 
 

@@ -44,7 +44,7 @@ def write_json(data: dict[str, Any], destination: str | None, *, relative: Seque
     if destination is None:
         return True
     if destination == STDOUT:
-        typer.echo(json_text(data), nl=False)
+        typer.echo(json_text(data).encode(), nl=False)  # JSON is UTF-8, whatever the terminal's encoding
         return False
     from decoding.yaml_file import write_atomically
 

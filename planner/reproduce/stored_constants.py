@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from decoding.errors import ConfigError
+from decoding.files import expanded
 from decoding.yaml_file import StrictModel, load_yaml, save_yaml
 from planner.reproduce.machine import ConstantName, Constants, Machine
 from planner.reproduce.reproduction import Reproduction
@@ -50,7 +51,7 @@ def load_constants(name: str, machine: Machine) -> tuple[Constants, str]:
     if name == DATASHEET:
         return machine.datasheet(), "data sheets and nearest measurements"
     shipped = name in shipped_constants()
-    path = _FOLDER / f"{name}.yaml" if shipped else Path(name).expanduser()
+    path = _FOLDER / f"{name}.yaml" if shipped else expanded(name)
     if not path.is_file():
         names = ", ".join((DATASHEET, *shipped_constants()))
         raise ConfigError(f"no file of constants is called {name!r}; there are {names}, or give a YAML file's path")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import escaped, say, telling_what_was_saved
+from mirrorsd.cli.console import escaped, harmless, results, say, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.other_programs import watching_others
 from mirrorsd.cli.outputs import STDOUT, file_that_can_be_written
@@ -244,7 +244,7 @@ class _Answers:
 
     def _stream(self, piece: str) -> None:
         if self._streams:
-            typer.echo(piece, nl=False)
+            typer.echo(harmless(piece) if results().is_terminal else piece, nl=False)
 
 
 def _head(pair: ModelPair, schedule: Schedule) -> str:

@@ -1,5 +1,7 @@
 """What holds for every verb."""
 
+import json
+import os
 import subprocess
 import sys
 
@@ -25,6 +27,7 @@ VERBS = (
     "report",
     "train",
 )
+CALL = [sys.executable, "-m", "mirrorsd"]
 
 
 def command_that(raises):
@@ -73,6 +76,28 @@ def test_an_error_of_the_user_is_one_message_and_status_2():
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", "Error: a.yaml:3:1: [wrong] is 7\n")
 
 
+def test_a_name_that_no_system_takes_is_an_error_of_the_user():
+    result = CliRunner().invoke(app, ["profiles", "show", "x" * 300])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: [Errno 36] File name too long: 'xxx")
+
+
+@pytest.mark.parametrize("words", [("profiles", "list"), ("profiles", "list", "--json")])
+def test_a_full_output_is_one_message(words):
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        found = subprocess.run([*CALL, *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (found.returncode, found.stderr) == (2, "Error: [Errno 28] No space left on device\n")
+
+
+def test_a_narrow_encoding_loses_no_answer():
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    plain = ["--target", "qwen3-14b", "--draft", "qwen3-0.6b", "--platform", "lunar-lake"]
+    for words in (["plan", *plain], ["plan", *plain, "--json"]):
+        found = subprocess.run([*CALL, *words], env=environment, capture_output=True, check=False)
+        assert (found.returncode, found.stderr) == (0, b"")
+    json.loads(found.stdout.decode())
+
+
 def test_a_defect_of_ours_is_not_hidden():
     result = CliRunner().invoke(command_that(ZeroDivisionError("ours")), ["fail"])
     assert isinstance(result.exception, ZeroDivisionError)
@@ -80,7 +105,7 @@ def test_a_defect_of_ours_is_not_hidden():
 
 def test_ctrl_c_is_one_message_and_status_130():
     result = CliRunner().invoke(command_that(KeyboardInterrupt()), ["fail"])
-    assert (result.exit_code, result.stderr) == (130, "Interrupted. Nothing was written.\n")
+    assert (result.exit_code, result.stderr) == (130, "Interrupted.\n")
 
 
 def test_ctrl_c_tells_what_was_saved():
