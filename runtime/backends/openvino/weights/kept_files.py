@@ -1,7 +1,7 @@
 """What is made once for all processes and kept on disk: compiled graphs, and weights in the form that graphs hold.
 
-A file is written whole or not at all, so it is there or it is made again. Those that were not used for longest make
-room for new ones.
+A file is written whole or not at all and ends with a digest of what comes before, for a disk can lose parts of it all
+the same. So it is there and right, or it is made again. Those that were not used for longest make room for new ones.
 """
 
 from __future__ import annotations
@@ -9,16 +9,19 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
-import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import numpy as np
 
-from runtime.models.embedded import models_folder
+from decoding.files import replace_file
+from runtime.models.embedded import make_cache, models_folder
 
+_DIGEST: Final = hashlib.sha256
+_AT_ONCE: Final = 1 << 20
+"""Bytes that are read at once to be looked at."""
 _MOST_BYTES: Final = 40_000_000_000
 """Of all files: a few models of 8 billion weights in int4 or int8."""
 
@@ -39,26 +42,43 @@ def write(path: Path, *parts: memoryview | bytes) -> None:
     Raises:
         OSError: the disk is full or cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_cache()
+    path.parent.mkdir(exist_ok=True)
+    digest = _DIGEST()
+    for part in parts:
+        digest.update(part)
     _make_room(path.parent, sum(memoryview(part).nbytes for part in parts))
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        try:
-            for part in parts:
-                file.write(part)
-        except OSError:
-            Path(file.name).unlink()
-            raise
-    Path(file.name).replace(path)
+    replace_file(path, *parts, digest.digest())
 
 
-def touched(path: Path) -> Path:
-    """A file that is being used.
+def read(path: Path) -> bytes:
+    """What was written to a file.
 
     Raises:
-        OSError: it is not there.
+        OSError: it is not there, or not as it was written.
+    """
+    with _opened(path) as (file, num_bytes):
+        return file.read(num_bytes)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
+    """A file that is being used, at its beginning, and how many bytes of it were written.
+
+    Raises:
+        OSError: it is not there, or not as it was written.
     """
     os.utime(path)
-    return path
+    with path.open("rb") as file:
+        left = num_bytes = os.fstat(file.fileno()).st_size - _DIGEST().digest_size
+        digest = _DIGEST()
+        while left > 0 and (piece := file.read(min(left, _AT_ONCE))):
+            digest.update(piece)
+            left -= len(piece)
+        if file.read() != digest.digest():
+            raise OSError(f"{path} is damaged")
+        file.seek(0)
+        yield file, num_bytes
 
 
 class Block:
@@ -95,10 +115,10 @@ def kept_block(key: str, num_bytes: int, make: Callable[[], Sequence[np.ndarray]
 
 
 def _mapped(path: Path, num_bytes: int) -> Block | None:
-    """A file's bytes; None if it is not there or not whole."""
+    """A file's bytes; None if it is not there or not as it was written."""
     try:
-        with touched(path).open("rb") as file:
-            if os.fstat(file.fileno()).st_size != num_bytes:
+        with _opened(path) as (file, num_found):
+            if num_found != num_bytes:
                 return None
             mapping = mmap.mmap(file.fileno(), num_bytes, access=mmap.ACCESS_COPY)
     except OSError:
