@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from decoding.errors import ConfigError, LaneError
+from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutError
 from decoding.schedule import Schedule
 from decoding.sequence import DecodedSequence
 from decoding.trace import Trace
-from runtime.lanes.draft_lane import DraftVerbs
+from runtime.lanes.draft_lane import DraftVerbs, require_fitting
 from runtime.lanes.lane import Lane, LaneSpec
 from runtime.lanes.lane_set import LaneSet
 from runtime.lanes.sequence_lanes import NOBODY, Listener, RuntimeLanes, drive
@@ -69,7 +69,8 @@ class Engine:
             drafter_folder: the draft of schedules that name none.
             exits_folder: trained exit adapters; without them exits are read with the final norm and head alone.
             dtype: of all weights and caches.
-            draft_deadline_s: a draft lane that does not answer for so long is given up.
+            draft_deadline_s: a draft lane that does not answer for so long is given up; while it loads, one that has
+                not for ten minutes.
             target_deadline_s: a target's lane that does not answer for so long hangs, and is ended with an error. It
                 is given so long for every operation, again so long for each 64 rows of it (a prompt of 640 tokens has
                 11 minutes), and at least 20 times what the longest operation of the sequence took. Loading is not
@@ -245,33 +246,28 @@ class Engine:
         target_lane = self.load_target(schedule.target_lane)
         if schedule.traits.drafts_itself:
             self.load_streams(schedule.target_lane, schedule.drafter)
-        draft_lane, traits = self._load_draft_of(schedule)
-        writer, deadline, draft = TraceWriter(), Deadline(self._target_deadline_s), None
-        if draft_lane is not None:
-            draft = DraftVerbs(
-                draft_lane, schedule, writer, deadline_s=self._draft_deadline_s, target_deadline=deadline
-            )
+        writer, deadline = TraceWriter(), Deadline(self._target_deadline_s)
+        draft, traits = self._draft_of(schedule, writer, deadline)
         target = TargetVerbs(target_lane, schedule, writer, deadline)
         return RuntimeLanes(target=target, draft=draft, sequence=sequence, writer=writer, listener=listener), traits
 
-    def _load_draft_of(self, schedule: Schedule) -> tuple[Lane | None, DrafterTraits | None]:
-        """The draft's lane, and the traits of the drafter in it."""
+    def _draft_of(
+        self, schedule: Schedule, writer: TraceWriter, target_deadline: Deadline
+    ) -> tuple[DraftVerbs | None, DrafterTraits | None]:
+        """The draft's verbs, and the traits of what drafts; nothing is known of one that was lost while it loaded."""
         if schedule.draft_lane is None:
             return None, None
-        lane, traits = self._lanes.load_draft(schedule.draft_lane, schedule.drafter)
-        if schedule.method not in traits.methods:
-            raise ConfigError(
-                f"method is {schedule.method}, but the drafter {traits.folder.name} is one for "
-                f"{' or '.join(traits.methods)}"
-            )
-        layers = traits.feature_layers
-        if schedule.exit_features and not layers:
-            raise ConfigError("exit_features is true, but this draft reads no features of its target")
-        if schedule.exit_features and schedule.exit_layer is not None and max(layers) > schedule.exit_layer:
-            raise ConfigError(
-                f"exit_layer is {schedule.exit_layer}, but this draft reads features of layers {list(layers)}"
-            )
-        return lane, traits
+        lane = self.lane(schedule.draft_lane)
+        draft = DraftVerbs(lane, schedule, writer, deadline_s=self._draft_deadline_s, target_deadline=target_deadline)
+        try:
+            _, traits = self._lanes.load_draft(schedule.draft_lane, schedule.drafter)
+        except (LaneDiedError, LaneTimeoutError) as error:
+            if schedule.is_pooled:
+                raise
+            draft.lose(error)
+            return draft, None
+        require_fitting(schedule, traits)
+        return draft, traits
 
     def _check(self, schedule: Schedule, prompt: Sequence[int], max_new_tokens: int, temperature: float) -> None:
         config = self.config

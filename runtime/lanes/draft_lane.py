@@ -1,15 +1,16 @@
 """The draft's verbs in the real world.
 
-A draft lane that is dead, hangs, is too late or fails at its work is lost: it is ended, the trace records that, and
-from then on it offers nothing, without being waited for. A draft in the target's own lane cannot be lost alone.
+A draft lane that is dead, hangs, is too late or fails at its work, or that dies or hangs while it loads, is lost: it is
+ended, the trace records that, and from then on it offers nothing, without being waited for. A draft in the target's own
+lane cannot be lost alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
-from decoding.errors import LaneError
+from decoding.errors import ConfigError, LaneError
 from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
 from runtime.backends.devices import compiles
@@ -20,6 +21,7 @@ from runtime.wire.channel import Block
 from runtime.wire.operations import (
     Branch,
     Drafted,
+    DrafterTraits,
     Drop,
     Join,
     PrefillDraft,
@@ -28,6 +30,9 @@ from runtime.wire.operations import (
     SequenceStart,
     Take,
 )
+
+DRAFT_LOAD_DEADLINE_S: Final = 600.0
+"""A draft lane that loads or compiles for so long hangs: 8 billion weights take a tenth of it."""
 
 R = TypeVar("R")
 
@@ -57,15 +62,15 @@ class DraftVerbs:
         """Tokens of the last commit: a rollout starts after them."""
 
     def prepare(self, start: SequenceStart) -> None:
-        """Have compiled what the sequence needs, where the device compiles; as loading, that is not limited in time."""
-        if not compiles(self._lane.spec.device):
+        """Have compiled what the sequence needs, where the device compiles: that takes as long as loading."""
+        if self._is_lost or not compiles(self._lane.spec.device):
             return
         try:
-            self._lane.request(PrepareDraft(start=start)).result()
+            self._lane.request(PrepareDraft(start=start)).result(DRAFT_LOAD_DEADLINE_S)
         except LaneError as error:
             if self._schedule.is_pooled:
                 raise
-            self._lose(error)
+            self.lose(error)
 
     def prefill(self, start: SequenceStart, features: Block | None) -> Reply[None]:
         """Start a sequence; `finish_prefill` waits for it."""
@@ -130,11 +135,27 @@ class DraftVerbs:
         try:
             return reply.result(self._deadline_s + extra_s).value
         except LaneError as error:
-            self._lose(error)
+            self.lose(error)
             return None
 
-    def _lose(self, error: LaneError) -> None:
+    def lose(self, error: LaneError) -> None:
         """Give the draft up, also where only an operation failed: what it left half done is nothing to go on from."""
         self._lane.kill("its draft was given up")
         self._is_lost = True
         self._writer.event(self._lane.name, f"{error}; the target goes on alone")
+
+
+def require_fitting(schedule: Schedule, traits: DrafterTraits) -> None:
+    """Raise `ConfigError` where the schedule asks for what the drafter is not for."""
+    if schedule.method not in traits.methods:
+        raise ConfigError(
+            f"method is {schedule.method}, but the drafter {traits.folder.name} is one for "
+            f"{' or '.join(traits.methods)}"
+        )
+    layers = traits.feature_layers
+    if schedule.exit_features and not layers:
+        raise ConfigError("exit_features is true, but this draft reads no features of its target")
+    if schedule.exit_features and schedule.exit_layer is not None and max(layers) > schedule.exit_layer:
+        raise ConfigError(
+            f"exit_layer is {schedule.exit_layer}, but this draft reads features of layers {list(layers)}"
+        )

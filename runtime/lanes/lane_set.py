@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from decoding.errors import ConfigError
+from decoding.errors import ConfigError, LaneTimeoutError
 from runtime.backends.devices import require_form
 from runtime.drafters.shipped import find_drafter
+from runtime.lanes.draft_lane import DRAFT_LOAD_DEADLINE_S
 from runtime.lanes.lane import Lane, LaneSpec
 from runtime.wire.operations import DrafterTraits, Dtype, LoadDraft, LoadStreams, LoadTarget, Operation
 
@@ -45,7 +46,8 @@ class LaneSet:
         """The lane with a drafter loaded (by name or folder; None for the one given at the start), and its traits."""
         folder = self.drafter_folder(drafter)
         dtype, device = self._form(name)
-        return self._load(name, LoadDraft(target=self._target, drafter=folder, dtype=dtype, device=device))
+        operation = LoadDraft(target=self._target, drafter=folder, dtype=dtype, device=device)
+        return self._load(name, operation, DRAFT_LOAD_DEADLINE_S)
 
     def load_streams(self, name: str, drafter: str | None = None) -> Lane:
         """The lane with the target loaded, and streams of it."""
@@ -77,8 +79,12 @@ class LaneSet:
             raise ConfigError("there is no draft to run: neither the schedule nor the engine has a drafter")
         return folder
 
-    def _load(self, name: str, operation: Operation[R]) -> tuple[Lane, R]:
-        """The lane, and its reply to the operation: it is asked unless it was the last one of its kind."""
+    def _load(self, name: str, operation: Operation[R], deadline_s: float | None = None) -> tuple[Lane, R]:
+        """The lane, and its reply to the operation: it is asked unless it was the last one of its kind.
+
+        Raises:
+            LaneError: the lane is lost, as one is that lets a deadline pass.
+        """
         lane, kind = self[name], type(operation)
         if not lane.is_alive:
             self._loaded[name] = {}
@@ -86,5 +92,9 @@ class LaneSet:
         lane.forget_answers()
         loaded = self._loaded[name]
         if kind not in loaded or loaded[kind][0] != operation:
-            loaded[kind] = operation, lane.request(operation).result().value
+            try:
+                loaded[kind] = operation, lane.request(operation).result(deadline_s).value
+            except LaneTimeoutError:
+                lane.kill("it did not load in time")
+                raise
         return lane, loaded[kind][1]

@@ -8,9 +8,21 @@ from threading import Timer
 
 import pytest
 
+from decoding.errors import LaneDiedError, ModelError
+from runtime.lanes import lane_set
+from runtime.lanes.lane import Lane
 from runtime.lanes.sequence_lanes import Listener
+from runtime.wire.operations import LoadDraft
 from tests.runtime import plain
-from tests.runtime.engine.schedules import AUTOREGRESSIVE, PROMPT, SCHEDULES, for_folders, new_engine, speculative
+from tests.runtime.engine.schedules import (
+    AUTOREGRESSIVE,
+    POOLED,
+    PROMPT,
+    SCHEDULES,
+    for_folders,
+    new_engine,
+    speculative,
+)
 
 
 @pytest.mark.parametrize(
@@ -93,3 +105,79 @@ def test_a_draft_that_is_too_slow_is_given_up(tiny_folders) -> None:
         assert list(found.tokens) == plain.continue_text(tiny_folders.decoder, PROMPT, 20)
         (event,) = found.trace.events
         assert event.lane == "small"
+
+
+# While it loads
+
+READING = ("speculative", "speculative with features", "mirror from the exit", "hybrid mirror", "mirror with features")
+
+
+class InterruptedLoads:
+    """Does something to the process of a lane once it is asked to load a draft; as a context manager."""
+
+    def __init__(self, act):
+        self.act, self.process_ids = act, []
+
+    def __enter__(self):
+        request = Lane.request
+
+        def and_act(lane, operation):
+            reply = request(lane, operation)
+            if isinstance(operation, LoadDraft):
+                self.process_ids.append(lane.process_id)
+                self.act(lane.process_id)
+            return reply
+
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(Lane, "request", and_act)
+        return self
+
+    def __exit__(self, *_):
+        self.patch.undo()
+
+
+def test_a_draft_that_dies_while_it_loads_leaves_a_text_in_bfloat16_as_it_was(tiny_folders) -> None:
+    with new_engine(tiny_folders, dtype="bfloat16", draft_deadline_s=60.0) as engine:
+        expected = engine.generate(AUTOREGRESSIVE, PROMPT, max_new_tokens=24, eos_token_ids=()).tokens
+        for name in READING:
+            schedule = for_folders(SCHEDULES[name], tiny_folders)
+            with InterruptedLoads(lambda process_id: os.kill(process_id, signal.SIGKILL)):
+                found = engine.generate(schedule, PROMPT, max_new_tokens=24, eos_token_ids=())
+            assert found.tokens == expected
+            (event,) = found.trace.events
+            assert event.lane == "small"
+            assert event.text == "lane 'small' is lost: its process ended (exit code -9); the target goes on alone"
+        again = engine.generate(schedule, PROMPT, max_new_tokens=24, eos_token_ids=())
+        assert again.tokens == expected
+        assert again.trace.events == []  # the lane is there again
+
+
+def test_a_draft_that_hangs_while_it_loads_is_ended_and_the_text_is_as_it_was(tiny_folders, monkeypatch) -> None:
+    monkeypatch.setattr(lane_set, "DRAFT_LOAD_DEADLINE_S", 0.25)
+    with new_engine(tiny_folders) as engine:
+        expected = engine.generate(AUTOREGRESSIVE, PROMPT, max_new_tokens=24, eos_token_ids=()).tokens
+        with InterruptedLoads(lambda process_id: os.kill(process_id, signal.SIGSTOP)) as loads:
+            found = engine.generate(for_folders(speculative(), tiny_folders), PROMPT, max_new_tokens=24)
+        assert found.tokens == expected
+        (event,) = found.trace.events
+        assert event.text == "lane 'small' has not answered for 0.25 s; the target goes on alone"
+        (process_id,) = loads.process_ids
+        with pytest.raises(ProcessLookupError):
+            os.kill(process_id, 0)
+
+
+def test_a_draft_in_the_targets_lane_takes_the_target_with_it(tiny_folders) -> None:
+    schedule = for_folders(POOLED, tiny_folders)
+    with new_engine(tiny_folders) as engine:
+        with (
+            InterruptedLoads(lambda process_id: os.kill(process_id, signal.SIGKILL)),
+            pytest.raises(LaneDiedError, match="'big' is lost: its process ended"),
+        ):
+            engine.generate(schedule, PROMPT, max_new_tokens=8)
+        assert len(engine.generate(schedule, PROMPT, max_new_tokens=8, eos_token_ids=()).tokens) == 8
+
+
+def test_a_draft_that_is_not_to_be_had_is_still_an_error(tiny_folders, tmp_path) -> None:
+    """Nobody waits for a model that was named wrongly to be there the next time."""
+    with new_engine(tiny_folders) as engine, pytest.raises(ModelError):
+        engine.generate(speculative(drafter=str(tmp_path)), PROMPT, max_new_tokens=8)
