@@ -98,7 +98,7 @@ class LaneProfile(StrictModel):
     device: str
     devices: tuple[str, ...] = ()
     cores: tuple[int, ...] = ()
-    num_threads: Annotated[int, Field(ge=1)] = 1
+    num_threads: Annotated[int, Field(ge=1, le=1024)] = 1
     dispatch_s: Seconds
     wake_s: Seconds = 0.0
     draft_wake_s: Seconds = 0.0

@@ -22,6 +22,7 @@ from runtime.memory.needs import LaneNeed, draft_size, memory_needed, on_ranks
 from runtime.memory.room import Room
 from runtime.models.config import ModelConfig
 from runtime.storage.shape_folder import has_random_weights
+from runtime.verification.distributions import require_temperature
 from runtime.verification.replayed_text import ReplayedText, require_replayable
 from runtime.wire.operations import DrafterTraits, Dtype, IsRowInvariant, SequenceStart
 
@@ -288,8 +289,9 @@ class Engine:
                 f"prompt ({len(prompt)} tokens), max_new_tokens ({max_new_tokens}) and windows need {needed} "
                 f"positions; the target has {config.max_position}"
             )
-        if temperature < 0 or (temperature > 0 and schedule.verification == "greedy"):
-            raise ConfigError(f"temperature is {temperature}: it must be at least 0, and 0 with verification greedy")
+        require_temperature(temperature)
+        if temperature and schedule.verification == "greedy":
+            raise ConfigError(f"temperature is {temperature}: it must be 0 with verification greedy")
 
 
 def _path(folder: str | Path | None) -> Path | None:

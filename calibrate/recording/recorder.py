@@ -41,6 +41,7 @@ from runtime.drafters.language_model.rollouts import rollouts_everywhere
 from runtime.models.decoder import Decoder
 from runtime.target.early_exit import exit_of
 from runtime.target.exit_folder import ExitHeads
+from runtime.verification.distributions import require_temperature
 from runtime.verification.rules import GREEDY, Sampling
 
 Progress = Callable[[str, float], None]
@@ -81,8 +82,9 @@ class RecordSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Raise `RecordError` where there would be several greedy texts, or none."""
-        if self.temperature < 0 or self.num_texts < 1 or (self.num_texts > 1 and not self.temperature):
+        """Raise `RecordError` where texts would be several greedy ones, or none; `ConfigError` where they mean nothing."""
+        require_temperature(self.temperature)
+        if self.num_texts < 1 or (self.num_texts > 1 and not self.temperature):
             msg = (
                 f"{self.num_texts} texts of every prompt at temperature {self.temperature:g}: greedy ones are one each"
             )

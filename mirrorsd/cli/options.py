@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mirrorsd.model_pair import ModelPair
 
 DEFAULT_TARGET = "smollm2-135m-instruct"
+MOST_MINUTES = 24 * 60
 
 
 class Dtype(StrEnum):

@@ -5,14 +5,28 @@ Probabilities are float64. Shapes: V vocabulary.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
+from decoding.errors import ConfigError
 from decoding.messages import Candidates
 from runtime.arrays import Array, as_array, is_tensor
 from runtime.models.ranking import ranked_ids
 
 Probabilities = NDArray[np.float64]
+
+LEAST_TEMPERATURE: Final = 1e-3
+MOST_TEMPERATURE: Final = 100.0
+"""Below the one, text is greedy but for rounding; above the other, it is noise."""
+
+
+def require_temperature(temperature: float) -> None:
+    """Raise `ConfigError` where texts mean nothing at a temperature."""
+    if temperature and not LEAST_TEMPERATURE <= temperature <= MOST_TEMPERATURE:
+        msg = f"temperature is {temperature:g}: it must be 0, or {LEAST_TEMPERATURE:g} to {MOST_TEMPERATURE:g}"
+        raise ConfigError(msg)
 
 
 def probabilities(logits_V: Array, temperature: float) -> Probabilities:

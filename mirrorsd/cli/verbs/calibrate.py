@@ -33,6 +33,7 @@ def calibrate(
         float | None,
         typer.Option(
             min=0.1,
+            max=options.MOST_MINUTES,
             help="Leave out repeats that do not fit in so many; everything is measured once in any case. "
             "Without it 100 seconds with --quick, else no limit.",
             show_default=False,

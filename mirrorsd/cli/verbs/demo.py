@@ -31,6 +31,7 @@ def demo(
         float,
         typer.Option(
             min=0.5,
+            max=options.MOST_MINUTES,
             help="Aim to be done in so many: fewer schedules and prompts are run if need be, one prompt at least.",
         ),
     ] = 6.5,

@@ -150,6 +150,8 @@ class _Source(NamedTuple):
 
         if sum(value is not None for value in self) != 1:
             raise ConfigError("give either --prompt TEXT or --prompts FILE, or --replay RECORD or --rates NUMBERS")
+        if self.prompt is not None and not self.prompt.strip():
+            raise ConfigError("--prompt is empty")
         if self.settings and temperature > 0:
             raise ConfigError(f"temperature is {temperature}: acceptance is replayed at temperature 0 alone")
 

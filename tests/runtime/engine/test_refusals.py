@@ -1,5 +1,7 @@
 """What an engine refuses, and in which words."""
 
+from math import inf, nan
+
 import pytest
 
 from decoding.errors import ConfigError, LaneError, ModelError
@@ -41,7 +43,7 @@ def test_features_are_refused_where_the_draft_or_the_exit_has_none(engine, tiny_
         ([VOCAB_SIZE], {}, f"from 0 to {VOCAB_SIZE - 1}"),
         (PROMPT, {"max_new_tokens": 0}, "max_new_tokens is 0"),
         (PROMPT, {"max_new_tokens": 122}, "need 129 positions; the target has 128"),
-        (PROMPT, {"temperature": -1.0}, "temperature is -1.0"),
+        *((PROMPT, {"temperature": wrong}, "temperature is ") for wrong in (-1.0, 1e-320, 1e308, inf, nan)),
     ],
 )
 def test_wrong_arguments_are_refused(engine, prompt, options, message) -> None:
