@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import time
@@ -94,6 +95,7 @@ class _Saved(BaseModel):
     sample: _Sample | None
     folder: str
     files: _Files
+    sha256: dict[str, str] = {}
     schedules: Annotated[list[_Entry], Field(min_length=1)]
 
 
@@ -141,6 +143,7 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
         "title": outcome.title,
         "created": created,
         "files": {key: path_from(folder, path) for key, path in files.items()},
+        "sha256": {key: _digest(path) for key, path in files.items()},
         "folder": str(folder),
     }
     write_atomically(folder / name, json_text(entries | {"folder": os.curdir}))
@@ -169,6 +172,10 @@ def read_report_data(path: Path) -> ReportData:
         msg = f"{files['traces']}: not traces of {len(schedules)} schedules over prompts of {files['record']}"
         raise TraceError(msg)
     measured = load_runs(files["runs"], traces)
+    for key, file in files.items():
+        if key in saved.sha256 and saved.sha256[key] != _digest(file):
+            msg = f"{file}: not the {key} that {path} was made with; its SHA-256 is another one"
+            raise ConfigError(msg)
     plan = make_plan(SearchSpace(), as_recorded(profile, record), record)
     candidates = {one.schedule: one for one in rank(schedules, profile, record).candidates}
     judged = judge_runs([candidates[schedule] for schedule in schedules], measured, plan)
@@ -183,6 +190,11 @@ def read_report_data(path: Path) -> ReportData:
         command=saved.command,
         sample=None if saved.sample is None else (saved.sample.prompt, saved.sample.answer),
     )
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def file_name(place: int, name: str) -> str:

@@ -112,6 +112,13 @@ def test_what_lies_outside_of_the_folder_is_told_from_there(outcome):
     assert traces_of(read_report_data(Path("out/result.json")).results) == traces_of(outcome.judged.results)
 
 
+def test_another_profile_or_record_than_that_of_the_runs_is_refused(outcome):
+    write_outcome(outcome, Path("out"), "result.json")
+    save_profile(machine(pooled_speed=1.3), Path("out/profile.yaml"))
+    with pytest.raises(ConfigError, match=r"out/profile\.yaml: not the profile that out/result\.json was made with"):
+        read_report_data(Path("out/result.json"))
+
+
 def test_a_file_that_is_gone_is_named(outcome):
     write_outcome(outcome, Path("out"), "result.json")
     for name in ("runs", "traces"):
