@@ -25,6 +25,7 @@ from runtime.wire.measurement import Measurement
 from runtime.wire.operations import Answer, Dtype, KeepBusy, Measure, Operation, Stop
 from runtime.worker.process import thread_environment
 
+_MOST_THREADS: Final = 1024
 _RANKS: Final = re.compile(r"-(\d+)ranks?$")
 _ROOT: Final = Path(__file__).parents[2]
 _SEND_TIMEOUT_S: Final = 2.0
@@ -69,8 +70,8 @@ class LaneSpec:
 
     def __post_init__(self) -> None:
         require_device(self.device)
-        if self.num_threads < 1:
-            raise ConfigError(f"lane {self.name!r}: num_threads is {self.num_threads}, it must be at least 1")
+        if not 1 <= self.num_threads <= _MOST_THREADS:
+            raise ConfigError(f"lane {self.name!r}: num_threads is {self.num_threads}, it must be 1 to {_MOST_THREADS}")
         if self.num_ranks < 1:
             raise ConfigError(f"lane {self.name!r} has no ranks; it needs at least 1")
         available = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(self.cores)
@@ -105,6 +106,7 @@ class Lane:
 
         Raises:
             LaneTimeoutError: nobody has connected to the lane's socket.
+            ConfigError: it cannot be made, or others may reach it.
         """
         self._arrived = {}
         if self.spec.socket is not None:
@@ -252,9 +254,14 @@ class Pending:
 
 def _accepted(spec: LaneSpec) -> socket.socket:
     """The connection of rank 0, which torchrun starts."""
-    path = str(spec.socket)
+    path = Path(str(spec.socket))
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path)
+        try:
+            if path.absolute().parent.stat().st_mode & 0o077:
+                raise ConfigError(f"lane {spec.name!r}: others may look into the folder of {path}; give it mode 700")
+            listener.bind(str(path))
+        except OSError as error:
+            raise ConfigError(f"lane {spec.name!r}: no socket can be made at {path} ({error})") from error
         try:
             listener.settimeout(_CONNECT_TIMEOUT_S)
             listener.listen(1)
@@ -263,7 +270,7 @@ def _accepted(spec: LaneSpec) -> socket.socket:
             msg = f"lane {spec.name!r}: nobody has connected to {path} within {_CONNECT_TIMEOUT_S:g} s"
             raise LaneTimeoutError(msg) from None
         finally:
-            Path(path).unlink()
+            path.unlink()
 
 
 def _error(lane: str, message: Message) -> MirrorsdError:

@@ -2,10 +2,11 @@
 
 ::
 
-    torchrun --nnodes 2 --nproc-per-node 1 ... -m runtime.parallel.rank_process --threads 8 --parent /tmp/lane.sock
+    torchrun --nnodes 2 --nproc-per-node 1 ... -m runtime.parallel.rank_process --threads 8 --parent ~/private/lane.sock
 
 Which rank it is stands in the environment, as torchrun sets it. Rank 0 connects to its parent, a lane that waits at
-the Unix socket (`LaneSpec(name="cluster", socket=Path("/tmp/lane.sock"))`); the others take no notice of it.
+the Unix socket (`LaneSpec(name="cluster", socket=Path.home() / "private/lane.sock")`) in a folder that nobody but its
+user can enter; the others take no notice of it.
 """
 
 from __future__ import annotations
