@@ -82,7 +82,7 @@ class RecordSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Raise `RecordError` where texts would be several greedy ones, or none; `ConfigError` where they mean nothing."""
+        """Raise `RecordError` for several greedy texts or none, and `ConfigError` for those that mean nothing."""
         require_temperature(self.temperature)
         if self.num_texts < 1 or (self.num_texts > 1 and not self.temperature):
             msg = (
