@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean, linear_regression
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.fitting.noise import Noise
+from calibrate.fitting.ratios import Estimate
+from calibrate.fitting.rising import between, cliffs, rising
 from hwprofiles.profile import LaneProfile, LatencyTable
 
 Size = tuple[int, int]
@@ -32,7 +35,7 @@ class TargetTimes:
         anchor: size and seconds of the verification that all times were compared with: known without noise.
     """
 
-    verify: Mapping[Size, float]
+    verify: Mapping[Size, Estimate]
     lm_head: Mapping[int, float]
     exit: Mapping[int, float]
     exit_layers: Sequence[int]
@@ -89,10 +92,8 @@ def fit_target(
     """
     rows = sorted({size[0] for size in times.verify})
     whole_s = grow(times.verify, (rows,), contexts, noise, times.anchor)
-    head_s = {
-        count: min(seconds, line[0])
-        for (count, seconds), line in zip(_straight(times.lm_head, rows).items(), whole_s, strict=True)
-    }
+    base_s = {count: line[0] for count, line in zip(rows, whole_s, strict=True)}
+    head_s = _within(_straight(times.lm_head, rows), base_s)
 
     def table(seconds: Mapping[int, float]) -> LatencyTable:
         lines = [[seconds[count]] for count in rows]
@@ -109,7 +110,7 @@ def fit_target(
 
 
 def grow(
-    times: Mapping[Size, float],
+    times: Mapping[Size, Estimate],
     groups: Sequence[Sequence[int]],
     contexts: Sequence[int],
     noise: Noise,
@@ -118,25 +119,28 @@ def grow(
     """Seconds [rows][contexts] from times at every row count for the first context, and at some for the others.
 
     Over the rows of each group, which differ in nothing else, what noise explains is taken out (`Noise.smoothed`).
+    More rows never take less, but where visits agree that they do (`calibrate.fitting.rising`).
     What a longer context adds is reading its keys once and comparing every row with them: (once + each * rows)
     * added context, fitted to all sizes at once. It is a few percent of an operation, less than a single size's
     noise. `known` is a size whose time has no noise.
     """
     first = contexts[0]
     added = {
-        (count, context): seconds - times[count, first]
-        for (count, context), seconds in times.items()
+        (count, context): one.value - times[count, first].value
+        for (count, context), one in times.items()
         if context != first and (count, first) in times
     }
     once, each = _growth({(count, context - first): seconds for (count, context), seconds in added.items()})
-    base = {count: times[count, first] for rows in groups for count in rows}
+    timed = {count: times[count, first] for rows in groups for count in rows}
+    base, cuts = {count: one.value for count, one in timed.items()}, cliffs(timed)
     known_rows = None
     if known is not None:
         (known_rows, context), seconds = known
         base[known_rows] = seconds - (once + each * known_rows) * (context - first)
-    for rows in groups:
-        is_in = known_rows is not None and known_rows in rows
-        base |= noise.smoothed({count: base[count] for count in rows}, known=known_rows if is_in else None)
+    for rows in (stretch for group in groups for stretch in between(group, cuts)):
+        base |= noise.smoothed({count: base[count] for count in rows}, known=known_rows if known_rows in rows else None)
+    for rows in between(list(base), cuts):
+        base |= rising({count: base[count] for count in rows}, known=known_rows)
     return [[seconds + (once + each * count) * (at - first) for at in contexts] for count, seconds in base.items()]
 
 
@@ -156,6 +160,20 @@ def make_table(
         relative_error=relative_error,
         source=source,
     )
+
+
+def _within(head_s: Mapping[int, float], whole_s: Mapping[int, float]) -> dict[int, float]:
+    """A head that takes no more than the whole, and grows by no more: layers take no less for more rows either.
+
+    Where the whole falls it is by its layers.
+    """
+    first, *_ = whole_s
+    found = {first: min(head_s[first], whole_s[first])}
+    for before, count in pairwise(whole_s):
+        more_s, whole_more_s = head_s[count] - head_s[before], whole_s[count] - whole_s[before]
+        grown_s = found[before] + (min(more_s, whole_more_s) if whole_more_s >= 0 else more_s)
+        found[count] = min(grown_s, whole_s[count])
+    return found
 
 
 def _straight(points: Mapping[int, float], rows: Sequence[int]) -> dict[int, float]:

@@ -6,7 +6,7 @@ speed says less than that: a level is the mean of both by their certainty (a nor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import exp, hypot, inf, log, log1p, sqrt
 from typing import Final, NamedTuple, TypeVar
 
@@ -16,6 +16,8 @@ K = TypeVar("K")
 """Of a lane, or of a pair of them."""
 _LEAST_OWN: Final = 3
 """Fewer runs of a lane say nothing about how they vary."""
+_MOST_SPREADS: Final = 4
+"""Of a prior: in five demos no level was further away."""
 
 
 class Level(NamedTuple):
@@ -34,6 +36,11 @@ class Prior(NamedTuple):
 
     spread: float
     around: Level = Level()
+
+    @property
+    def most(self) -> float:
+        """The share by which work may take more for reasons that are understood."""
+        return _MOST_SPREADS * self.spread
 
 
 def settled(ratios: Sequence[Ratio], prior: Prior) -> Level:
@@ -72,3 +79,17 @@ def grouped_levels(
         alike = {lane: by_lane.get(lane, ()) for lane, own in group_of.items() if own == group}
         levels |= shared_levels(alike, priors[next(iter(alike))])
     return levels
+
+
+def more(level: Level, prior: Prior) -> float:
+    """The share that work takes more by its level: not less than nothing, and no more than is understood."""
+    return min(max(0.0, level.factor - 1), prior.most)
+
+
+def not_understood(levels: Mapping[str, Level], prior: Prior, what: str, *, is_kept: bool = False) -> Iterator[str]:
+    """A sentence if work took more on some lanes than `most`, which is all that is counted unless it `is_kept`."""
+    beyond = {lane: level.factor - 1 for lane, level in levels.items() if level.factor - 1 > prior.most}
+    if beyond:
+        found, lanes = f"{100 * max(beyond.values()):.0f} %", ", ".join(beyond)
+        counted = "" if is_kept else f"; {100 * prior.most:.0f} % is counted"
+        yield f"{what} took up to {found} more than usual on {lanes}, which is not understood{counted}."

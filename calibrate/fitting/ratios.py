@@ -8,9 +8,9 @@ with weights of one over doubt squared.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import hypot, log, sqrt
-from statistics import fmean, median, stdev
+from statistics import fmean, median, median_low, stdev
 from typing import NamedTuple
 
 from decoding.student_t import t_quantile
@@ -18,7 +18,8 @@ from decoding.student_t import t_quantile
 _STEADY = 0.03
 """Relative scatter of a short work between equal anchors: what is left on a machine that keeps its speed."""
 _MOST_AWAY = 1.5
-"""Ratios further from their median than by this factor are moved to it: a few spikes must not decide a mean."""
+"""Ratios further from their median than by this factor are moved to it: a few spikes must not decide a mean. Of an even
+number the median is the lower of the middle ones, since spikes only add."""
 _MOST_OF_MEDIAN = 2.0
 """What an anchor counts at most, over the median: the two speeds of lanes were at most 1.9 apart."""
 NORMAL_90 = 1.645
@@ -59,6 +60,10 @@ class Estimate:
             return NORMAL_90 * sqrt(self.variance)
         return t_quantile(self.num - 1) * sqrt(self.variance * self.scatter / (self.num - 1))
 
+    def over(self, expected: float) -> Estimate:
+        """The same over another expectation: all else is relative."""
+        return replace(self, value=self.value / expected)
+
 
 def among(seconds: float, anchors_s: Sequence[float]) -> Ratio:
     """What was timed over the mean of the anchors that stand around it and in it, two at least."""
@@ -68,7 +73,7 @@ def among(seconds: float, anchors_s: Sequence[float]) -> Ratio:
 
 def estimate(ratios: Sequence[Ratio]) -> Estimate:
     """The mean of at least one ratio."""
-    middle = median(ratio.value for ratio in ratios)
+    middle = median_low(ratio.value for ratio in ratios)
     weights = [ratio.doubt**-2 for ratio in ratios]
     values = [min(max(ratio.value, middle / _MOST_AWAY), middle * _MOST_AWAY) for ratio in ratios]
     total = sum(weights)

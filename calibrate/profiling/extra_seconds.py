@@ -7,19 +7,20 @@
 - Where lanes work at once, the pace of the draft's steps next to the target's pass differs from round to round.
 
 A part that is timed in a loop meets warm caches and replies to nobody. What comes out as less than nothing is noise.
+What is far beyond the usual is not understood: no more than a bound is counted, and the profile's notes say so.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import hypot
 from statistics import fmean
 from typing import Any, Final
 
 import numpy as np
 
-from calibrate.fitting.levels import Level, Prior, grouped_levels, shared_levels
+from calibrate.fitting.levels import Level, Prior, grouped_levels, more, not_understood, shared_levels
 from calibrate.fitting.ratios import NORMAL_90, Ratio, trimmed_mean
 from calibrate.fitting.table_errors import less_certain
 from calibrate.profiling.decodings import (
@@ -61,10 +62,10 @@ def with_resizing(profile: Profile, runs: Sequence[Run], threads: Mapping[str, i
     lanes = tuple(
         lane
         if lane.draft_step is None
-        else lane.model_copy(update={"resize_s": max(0.0, levels[lane.name].factor - 1) * _step_s(lane.draft_step)})
+        else lane.model_copy(update={"resize_s": more(levels[lane.name], _RESIZED) * _step_s(lane.draft_step)})
         for lane in profile.lanes
     )
-    return profile.model_copy(update={"lanes": lanes})
+    return _told(profile, lanes, not_understood(levels, _RESIZED, "Steps after ones of other rows"))
 
 
 def _of_resized_steps(runs: Sequence[Run], lane: str, profile: Profile, step_s: float) -> Iterator[Ratio]:
@@ -84,7 +85,8 @@ def with_draft_waking(profile: Profile, runs: Sequence[Run], head: str | None, t
         for name, table in tables.items()
     }
     levels = grouped_levels(found, threads, dict.fromkeys(threads, _FIRST))
-    return profile.model_copy(update={"lanes": tuple(_waking(lane, head, levels[lane.name]) for lane in profile.lanes)})
+    lanes = tuple(_waking(lane, head, levels[lane.name]) for lane in profile.lanes)
+    return _told(profile, lanes, not_understood(levels, _FIRST, f"First steps of {head or 'the draft'}"))
 
 
 def with_turns(profile: Profile, runs: Sequence[Run], threads: Mapping[str, int]) -> Profile:
@@ -146,7 +148,7 @@ def with_start_waking(profile: Profile, runs: Sequence[Run], threads: Mapping[st
     featured = [run for run in runs if run.schedule.exit_features]
     levels = grouped_levels(_levels(profile, featured, _BRANCHING), threads, dict.fromkeys(threads, _OF_BRANCHES))
     lanes = tuple(_starting(lane, levels[lane.name], featured, profile) for lane in profile.lanes)
-    return profile.model_copy(update={"lanes": lanes})
+    return _told(profile, lanes, not_understood(levels, _OF_BRANCHES, "Steps that start branches with features"))
 
 
 def _starting(lane: LaneProfile, found: Level, runs: Sequence[Run], profile: Profile) -> LaneProfile:
@@ -160,7 +162,7 @@ def _starting(lane: LaneProfile, found: Level, runs: Sequence[Run], profile: Pro
     )
     if not num_starts:
         return lane
-    more_s = max(0.0, found.factor - 1) * seconds / num_starts
+    more_s = more(found, _OF_BRANCHES) * seconds / num_starts
     table = less_certain(lane.draft_start, found.half_width)
     return lane.model_copy(update={"start_wake_s": more_s, "draft_start": table})
 
@@ -174,7 +176,7 @@ def with_branch_waking(profile: Profile, runs: Sequence[Run], threads: Mapping[s
     plain = [run for run in runs if not run.schedule.exit_features]
     levels = grouped_levels(_levels(profile, plain, _BRANCHING), threads, dict.fromkeys(threads, _OF_BRANCHES))
     lanes = tuple(_branching(lane, levels[lane.name], plain, profile) for lane in profile.lanes)
-    return profile.model_copy(update={"lanes": lanes})
+    return _told(profile, lanes, not_understood(levels, _OF_BRANCHES, "Steps of branches"))
 
 
 def with_features(profile: Profile, runs: Sequence[Run], drafter: str) -> Profile:
@@ -196,7 +198,12 @@ def with_features(profile: Profile, runs: Sequence[Run], drafter: str) -> Profil
         for name, own in shared_levels(relative, _OF_FEATURES).items()
     }
     lanes = tuple(_replying(lane, drafter, levels[lane.name], replying, profile) for lane in profile.lanes)
-    return profile.model_copy(update={"lanes": lanes})
+    return _told(profile, lanes, not_understood(levels, _OF_FEATURES, f"Passes that reply states to {drafter}"))
+
+
+def _told(profile: Profile, lanes: Sequence[LaneProfile], notes: Iterable[str]) -> Profile:
+    """The profile with other lanes, and with what is to be said of them."""
+    return profile.model_copy(update={"lanes": tuple(lanes), "notes": (*profile.notes, *notes)})
 
 
 def _levels(profile: Profile, runs: Sequence[Run], works: Collection[Work]) -> dict[str, list[Ratio]]:
@@ -209,7 +216,7 @@ def _branching(lane: LaneProfile, found: Level, runs: Sequence[Run], profile: Pr
     steps_s = [seconds for run in runs for seconds in alone_s(run, lane.name, _BRANCHING, profile)]
     if not steps_s:
         return lane
-    more_s = max(0.0, found.factor - 1) * fmean(steps_s)
+    more_s = more(found, _OF_BRANCHES) * fmean(steps_s)
     return lane.model_copy(update={"branch_wake_s": more_s, "branch_error": found.half_width})
 
 
@@ -218,7 +225,7 @@ def _replying(lane: LaneProfile, drafter: str, found: Level, runs: Sequence[Run]
     num_passes = sum(len(alone_s(run, lane.name, TARGET_WORK - {Work.SUFFIX}, profile)) for run in runs)
     if not num_passes:
         return lane
-    more_s = max(0.0, found.factor - 1) * seconds / num_passes
+    more_s = more(found, _OF_FEATURES) * seconds / num_passes
     return lane.model_copy(
         update={
             "features_s": lane.features_s | {drafter: more_s},
@@ -237,7 +244,7 @@ def _waking(lane: LaneProfile, head: str | None, first: Level) -> LaneProfile:
     table = _table(lane, head)
     if table is None:
         return lane
-    wake_s = max(0.0, first.factor - 1) * _step_s(table)
+    wake_s = more(first, _FIRST) * _step_s(table)
     doubt = first.factor * first.half_width / _SHORTEST if wake_s else 0.0
     update: dict[str, Any] = {"draft_wake_s": wake_s} | {
         name: less_certain(getattr(lane, name), doubt) for name in ("draft_step", "draft_step_features")

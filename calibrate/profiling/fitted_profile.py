@@ -10,9 +10,9 @@ from math import expm1, hypot
 from typing import Final
 
 from calibrate.fitting.anchor_errors import anchor_errors
-from calibrate.fitting.checks import Check, CheckErrors, check_errors, check_of, note_on
+from calibrate.fitting.checks import Check, check_errors, check_of, note_on
 from calibrate.fitting.fit import WorkLevels, levelled
-from calibrate.fitting.levels import Level, Prior, grouped_levels, shared_levels
+from calibrate.fitting.levels import Level, Prior, grouped_levels, more, not_understood, shared_levels
 from calibrate.fitting.links import link_of
 from calibrate.fitting.plausible_times import require_times
 from calibrate.fitting.ratios import Estimate, Ratio, estimate, mean_pace, trimmed_mean
@@ -143,6 +143,7 @@ class _Fit:
             ),
             contention=tuple(contention_of(pair, self._samples, Level(), task.source) for pair in task.pairs),
             features_bytes_per_row=task.sizes.features_bytes_per_row,
+            notes=tuple(not_understood(self._waking, _WAKING, "Passes after a rest")),
         )
 
     def _lane(self, name: str, left_out: list[str]) -> LaneProfile:
@@ -166,7 +167,7 @@ class _Fit:
             prefill = head.prefill_table(found, anchor.seconds)
             if prefill is not None:
                 prefills[head.drafter] = prefill
-        wake_s = max(0.0, self._waking[name].factor - 1) * anchor.seconds
+        wake_s = more(self._waking[name], _WAKING) * anchor.seconds
         return lane.model_copy(
             update={
                 "heads": heads,
@@ -258,23 +259,16 @@ class _Fit:
             entry.model_copy(update={"relative_error": hypot(entry.relative_error, found.schedules)})
             for entry in profile.contention
         )
+        own = {name: target.half_width if target.is_own else 0.0 for name, target in levels.target.items()}
+        own = {name: hypot(self._anchor_errors.own[name], found.own[name], error) for name, error in own.items()}
         return profile.model_copy(
             update={
-                "lanes": tuple(
-                    with_check_errors(
-                        lane, self._lane_error(levels.target[lane.name], found, lane.name), found.schedules
-                    )
-                    for lane in profile.lanes
-                ),
+                "lanes": tuple(with_check_errors(lane, own[lane.name], found.schedules) for lane in profile.lanes),
                 "contention": contention,
                 "relative_error": hypot(self._anchor_errors.common, level_error, found.common),
-                "notes": tuple(self._notes(checks, left_out)),
+                "notes": (*profile.notes, *self._notes(checks, levels, left_out)),
             }
         )
-
-    def _lane_error(self, target: Level, found: CheckErrors, name: str) -> float:
-        own_level = target.half_width if target.is_own else 0.0
-        return hypot(self._anchor_errors.own[name], own_level, found.own[name])
 
     def _checks(self, profile: Profile, level_error: float) -> dict[Schedule, Check]:
         """What the held-back runs of every schedule come to; where there is no other run, those that were fitted."""
@@ -282,7 +276,7 @@ class _Fit:
         compared = compare(runs, profile)
         return {schedule: check_of(schedule, found, profile, level_error) for schedule, found in compared.items()}
 
-    def _notes(self, checks: Mapping[Schedule, Check], left_out: Sequence[str]) -> Iterator[str]:
+    def _notes(self, checks: Mapping[Schedule, Check], levels: _Levels, left_out: Sequence[str]) -> Iterator[str]:
         task, done, wanted = self._task, self._samples.num_passes, self._task.effort.least_passes
         if done < wanted:
             yield (
@@ -292,6 +286,8 @@ class _Fit:
         yield from task.left_out
         if left_out:
             yield f"What streams add was less than the noise, so they are left out: {', '.join(left_out)}."
+        yield from not_understood(levels.target, _TARGET, "Passes in runs", is_kept=True)
+        yield from not_understood(levels.step, _STEP, "Steps in runs", is_kept=True)
         yield from note_on(checks)
 
 

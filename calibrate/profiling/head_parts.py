@@ -15,7 +15,7 @@ from calibrate.fitting.fit import make_table
 from calibrate.fitting.noise import Noise
 from calibrate.fitting.ratios import Estimate, Ratio, estimate
 from calibrate.profiling.grid import Effort
-from calibrate.profiling.lane_parts import prefill, prefill_table
+from calibrate.profiling.lane_parts import context_free, prefill, prefill_table
 from calibrate.profiling.samples import Cell
 from decoding.methods import METHODS
 from decoding.schedule import Method
@@ -60,18 +60,14 @@ class HeadParts:
 
     def table(self, seconds: Mapping[Measurement, Estimate], anchor_s: float) -> LatencyTable:
         """Steps of a head or of a lookup, for any context, from what its cells take over a lane's anchor."""
-        rows = self._step_rows
-        found = [seconds[self._step(count)] for count in rows]
-        noise = Noise.of(found)
-        smooth = noise.smoothed({count: one.value * anchor_s for count, one in zip(rows, found, strict=True)})
-        lines = [[time_s] for time_s in smooth.values()]
-        return make_table(rows, (0,), lines, relative_error=noise.half_width(len(rows)), source=self.source)
+        found = {count: seconds[self._step(count)].over(1 / anchor_s) for count in self._step_rows}
+        return context_free(found, Noise.of(list(found.values())), self.source)
 
     def prefill_table(self, seconds: Mapping[Measurement, Estimate], anchor_s: float) -> LatencyTable | None:
         """Reading a prompt; None for what reads none of its own."""
         if not METHODS[self.method].reads_states:
             return None
-        found = {of: one.value * anchor_s for of, one in seconds.items()}
+        found = {of: one.over(1 / anchor_s) for of, one in seconds.items()}
         noise = Noise.of([one for of, one in seconds.items() if of.part == "draft_prefill"])
         return prefill_table("draft_prefill", self.effort, found, noise, self.source)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -115,7 +115,7 @@ class LaneParts:
 
     def profile(self, lane: PlacedLane, estimates: Estimates, anchor: Anchor, dispatch_s: float) -> LaneProfile:
         """`lane_profile` of a lane that has these row counts."""
-        seconds = {measurement: one.value * anchor.seconds for measurement, one in estimates.items()}
+        seconds = {measurement: one.over(1 / anchor.seconds) for measurement, one in estimates.items()}
         bends = _BENDS if compiles(device_of(lane.name)) else 0.0
         steps_noise = Noise.of([one for of, one in estimates.items() if of.part in _OF_THE_DRAFT], bends=bends)
         target_noise = Noise.of([one for of, one in estimates.items() if of.part not in _OF_THE_DRAFT], bends=bends)
@@ -143,18 +143,18 @@ class LaneParts:
             anchor=anchor,
         )
 
-    def _target_tables(self, seconds: Mapping[Measurement, float], noise: Noise, anchor: Anchor) -> TargetTables:
+    def _target_tables(self, seconds: Estimates, noise: Noise, anchor: Anchor) -> TargetTables:
         rows, part_rows = (*self.effort.target_rows, *self.effort.tree_rows), self.effort.part_rows
         times = TargetTimes(
             verify={(count, at): seconds[self._verify(count, at)] for count in rows for at in self._contexts(count)},
-            lm_head={count: seconds[self._head(count)] for count in part_rows},
-            exit={count: seconds[self._exit(count)] for count in part_rows} if self.exit_layers else {},
+            lm_head={count: seconds[self._head(count)].value for count in part_rows},
+            exit={count: seconds[self._exit(count)].value for count in part_rows} if self.exit_layers else {},
             exit_layers=self.exit_layers,
             anchor=((1, anchor.context), anchor.seconds),
         )
         return fit_target(times, self.num_layers, self.effort.contexts, noise=noise, source=self.source)
 
-    def _step_table(self, kind: DraftStep, seconds: Mapping[Measurement, float], noise: Noise) -> LatencyTable:
+    def _step_table(self, kind: DraftStep, seconds: Estimates, noise: Noise) -> LatencyTable:
         rows, contexts = self._rows_of(kind), self.effort.contexts
         times = {(count, at): seconds[self._step(kind, count, at)] for count in rows for at in self._contexts(count)}
         # a single row has no features, and takes less for it
@@ -162,15 +162,12 @@ class LaneParts:
         lines = grow(times, groups, contexts, noise)
         return make_table(rows, contexts, lines, relative_error=noise.half_width(len(rows)), source=self.source)
 
-    def _streams_table(self, seconds: Mapping[Measurement, float], noise: Noise) -> LatencyTable:
+    def _streams_table(self, seconds: Estimates, noise: Noise) -> LatencyTable:
         """What a longer context adds to streams is less than the noise."""
-        smooth: dict[int, float] = {}
-        for of_branches in (False, True):
-            counts = [count for count in self._guesses if (count > self.num_streams) == of_branches]
-            smooth |= noise.smoothed({count: seconds[self._streams(count)] for count in counts})
-        lines = [[time_s] for time_s in smooth.values()]
-        error = noise.half_width(len(lines))
-        return make_table(self._guesses, (0,), lines, relative_error=error, source=self.source)
+        of_branches = [count for count in self._guesses if count > self.num_streams]
+        of_one_row = [count for count in self._guesses if count <= self.num_streams]
+        times = {count: seconds[self._streams(count)] for count in self._guesses}
+        return context_free(times, noise, self.source, of_one_row, of_branches)
 
     @property
     def _guesses(self) -> tuple[int, ...]:
@@ -248,10 +245,13 @@ def prefill(part: Part, rows: int) -> Measurement:
     return Measurement(part=part, rows=rows, context=0, repeats=1, warm_up=0)
 
 
-def prefill_table(
-    part: Part, effort: Effort, seconds: Mapping[Measurement, float], noise: Noise, source: str
-) -> LatencyTable:
+def prefill_table(part: Part, effort: Effort, seconds: Estimates, noise: Noise, source: str) -> LatencyTable:
     """What prompts cost, by their rows."""
-    rows = effort.prefill_rows
-    lines = [[seconds[prefill(part, count)]] for count in rows]
+    return context_free({count: seconds[prefill(part, count)] for count in effort.prefill_rows}, noise, source)
+
+
+def context_free(times: Mapping[int, Estimate], noise: Noise, source: str, *groups: Sequence[int]) -> LatencyTable:
+    """A table for any context from times by rows, of `groups` that differ in nothing else; of one without any."""
+    rows = tuple(times)
+    lines = grow({(count, 0): one for count, one in times.items()}, groups or (rows,), (0,), noise)
     return make_table(rows, (0,), lines, relative_error=noise.half_width(len(rows)), source=source)

@@ -16,6 +16,7 @@ from calibrate.profiling.decodings import TARGET_WORK, compare, decode
 from calibrate.profiling.lane_pairs import measure_pairs
 from calibrate.profiling.placements import check_schedules, fit_schedules, head_schedules
 from calibrate.profiling.samples import Cell, Run, Samples
+from calibrate.profiling.second_looks import second_looks
 from calibrate.profiling.task import CalibrationTask
 from calibrate.profiling.visits import message_costs, visit_in_turn
 from calibrate.time_budget import Passes
@@ -162,6 +163,7 @@ class Measuring:
         cells, anchors = stage.cells, self._anchors
         report = partial(_within, progress, 0.0, 0.6)
         self.samples.visits += visit_in_turn(cells, anchors, backwards=index % 2 == 1, progress=report)
+        self._look_again(cells)
         if stage.pairs:
             context, max_rows = self.task.effort.contexts[0], self.task.effort.target_rows[-1]
             self.samples.together += measure_pairs(lanes, stage.pairs, anchors, context=context, max_rows=max_rows)
@@ -170,6 +172,12 @@ class Measuring:
         for place, (schedule, is_check) in enumerate(turn):
             _within(progress, 0.6, 1.0, place / len(turn))
             self._decode(schedule, is_check=is_check)
+
+    def _look_again(self, cells: Mapping[str, Sequence[Cell]]) -> None:
+        """Time what cannot be once more, while time allows: nothing else is refined by it before."""
+        if self.clock() < self._end_s:
+            again = second_looks(cells, self.samples)
+            self.samples.visits += visit_in_turn(again, self._anchors, backwards=False)
 
     def _decode(self, schedule: Schedule, *, is_check: bool) -> None:
         task = self.task

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import NamedTuple, get_args
+from typing import Final, NamedTuple, get_args
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from runtime.wire.channel import MessageEnd
 from runtime.wire.measurement import Measurement, Part
 from runtime.wire.operations import Handler, KeepBusy, Measure, Stop
 
+_OF_DRAFTS: Final = frozenset({"draft_step", "draft_start", "draft_streams", "head_step", "draft_prefill"})
+
 
 class MeasureRole:
     """Operations that time the models a lane has loaded."""
@@ -33,6 +36,7 @@ class MeasureRole:
         self.target: TargetModel | None = None
         self.drafter: WindowDrafter | None = None
         self._aside: dict[Part, tuple[TargetModel | WindowDrafter, Measurement, Prepared]] = {}
+        self._timed_before = WeakKeyDictionary[TargetModel | WindowDrafter, set[Measurement]]()
 
     @property
     def handlers(self) -> tuple[Handler, ...]:
@@ -46,8 +50,19 @@ class MeasureRole:
     def measure(self, operation: Measure) -> list[float]:
         """Time a part some number of times; replies the seconds of each."""
         measurement = operation.measurement
-        seconds = _timed(self._prepared(measurement), measurement)
+        prepared = self._prepared(measurement)
+        seconds = _timed(prepared, replace(measurement, warm_up=self._warm_up(measurement)))
         return [next(seconds) for _ in range(measurement.repeats)]
+
+    def _warm_up(self, measurement: Measurement) -> int:
+        """At least one run where a model does this for the first time: what is compiled then is compiled once."""
+        model = self.drafter if measurement.part in _OF_DRAFTS else self.target
+        assert model is not None, "a part of no model"
+        known = self._timed_before.setdefault(model, set())
+        size = replace(measurement, repeats=1, warm_up=0)
+        least = 0 if size in known else 1
+        known.add(size)
+        return max(least, measurement.warm_up)
 
     def keep_busy(self, operation: KeepBusy) -> list[float]:
         """Time a part once, and again and again until another message comes; replies the seconds of each."""
@@ -77,7 +92,7 @@ class MeasureRole:
                 model.backend.wait()
 
     def _prepare(self, measurement: Measurement) -> Prepared:
-        if measurement.part in ("draft_step", "draft_start", "draft_streams", "head_step", "draft_prefill"):
+        if measurement.part in _OF_DRAFTS:
             if self.drafter is None:
                 raise LaneError(f"{measurement.part} cannot be timed: this lane has loaded no draft")
             if measurement.part == "draft_prefill":

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from calibrate.fitting.fit import (
     make_table,
 )
 from calibrate.fitting.noise import Noise
+from calibrate.fitting.ratios import Estimate
 from hwprofiles.profile import LaneProfile
 
 LAYERS = 12
@@ -20,6 +23,17 @@ SECONDS = st.floats(1e-4, 1e-2)
 
 
 QUIET = Noise(variance=0.0)
+
+
+def once(seconds: float) -> Estimate:
+    """Of a single visit."""
+    return Estimate(value=seconds, variance=0.03**2, scatter=0.0, num=1)
+
+
+def seconds_of(times):
+    return {size: once(seconds) for size, seconds in times.items()}
+
+
 EXITS = (4, 8)
 
 
@@ -30,7 +44,7 @@ def operations(layer_s, head_s, exit_s, *, noise=lambda: 1.0) -> TargetTimes:
         return layer_s * (1 + 0.1 * rows + 1e-4 * rows * (context - 10))
 
     return TargetTimes(
-        verify={(r, c): (LAYERS * one_layer(r, c) + head_s) * noise() for r in ROWS for c in CONTEXTS},
+        verify={(r, c): once((LAYERS * one_layer(r, c) + head_s) * noise()) for r in ROWS for c in CONTEXTS},
         lm_head={r: head_s * noise() for r in ROWS},
         exit={r: exit_s * noise() for r in ROWS},
         exit_layers=EXITS,
@@ -56,18 +70,18 @@ def test_sums_of_parts_are_the_operations_even_if_the_parts_are_noisy(random) ->
     tables = fitted(times)
     for rows in ROWS:
         layer_s, head_s = tables.layer.at(rows, 10), tables.lm_head.at(rows, 10)
-        assert LAYERS * layer_s + head_s == pytest.approx(times.verify[rows, 10])
+        assert LAYERS * layer_s + head_s == pytest.approx(times.verify[rows, 10].value)
         assert head_s == pytest.approx(times.lm_head[rows], rel=0.1)
         assert tables.exits[8].at(rows, 10) == pytest.approx(times.exit[rows], rel=0.1)
 
 
 def test_what_noise_explains_is_taken_out_of_verifications() -> None:
     times = operations(1e-3, 5e-3, 3e-3)
-    times.verify[4, 10] *= 1.1
+    times.verify[4, 10] = times.verify[4, 10].over(1 / 1.1)
     noisy = Noise(variance=0.2**2)
     believed = {name: fitted(times, noise) for name, noise in (("quiet", QUIET), ("noisy", noisy))}
     verify_s = {name: LAYERS * one.layer.at(4, 10) + one.lm_head.at(4, 10) for name, one in believed.items()}
-    assert verify_s["quiet"] == pytest.approx(times.verify[4, 10])
+    assert verify_s["quiet"] == pytest.approx(times.verify[4, 10].value)
     assert verify_s["noisy"] < 0.95 * verify_s["quiet"]
     assert believed["noisy"].layer.relative_error == noisy.half_width(len(ROWS)) > 0
 
@@ -82,7 +96,7 @@ def test_heads_and_exits_are_straight_lines_over_the_rows() -> None:
 
 
 def test_verification_is_kept_even_if_noise_makes_a_layer_impossible() -> None:
-    times = TargetTimes(verify={(1, 10): 3.0}, lm_head={1: 9.9}, exit={}, exit_layers=())
+    times = TargetTimes(verify={(1, 10): once(3.0)}, lm_head={1: 9.9}, exit={}, exit_layers=())
     tables = fit_target(times, LAYERS, (10,), noise=QUIET, source="test")
     assert (tables.layer.at(1, 10), tables.lm_head.at(1, 10)) == (0.0, 3.0)
 
@@ -91,29 +105,51 @@ def test_growth_with_the_context_is_a_reading_of_keys_and_a_share_of_every_row()
     base_s = {1: 1.0, 2: 2.0, 5: 3.0}
     times = {(rows, 10): seconds for rows, seconds in base_s.items()}
     times |= {(rows, 50): base_s[rows] + 40 * (0.01 + 0.002 * rows) for rows in (1, 5)}
-    table = grow(times, ((1, 2), (5,)), (10, 50), QUIET)
+    table = grow(seconds_of(times), ((1, 2), (5,)), (10, 50), QUIET)
     assert [line[0] for line in table] == [1.0, 2.0, 3.0]
     assert [line[1] - line[0] for line in table] == pytest.approx([40 * (0.01 + 0.002 * rows) for rows in base_s])
 
 
 def test_noise_is_taken_out_within_groups_of_rows_alone() -> None:
-    times = {(rows, 10): seconds for rows, seconds in {1: 5.0, 2: 1.0, 3: 1.2, 4: 1.0}.items()}
+    times = {(rows, 10): seconds for rows, seconds in {1: 0.2, 2: 1.0, 3: 1.2, 4: 1.0}.items()}
     noisy = Noise(variance=0.3**2)
-    (alone,), *others = grow(times, ((1,), (2, 3, 4)), (10,), noisy)
-    assert alone == 5.0
+    (alone,), *others = grow(seconds_of(times), ((1,), (2, 3, 4)), (10,), noisy)
+    assert alone == 0.2
     assert max(line[0] for line in others) < 1.15
 
 
 def test_one_noisy_size_cannot_bend_the_growth_alone() -> None:
     times = {(rows, context): 1.0 for rows in (1, 4, 9) for context in (10, 50)} | {(1, 50): 1.3}
-    (one_row, *_) = grow(times, ((1, 4, 9),), (10, 50), QUIET)
+    (one_row, *_) = grow(seconds_of(times), ((1, 4, 9),), (10, 50), QUIET)
     assert 1.0 < one_row[1] < 1.15
 
 
 def test_a_longer_context_never_takes_less() -> None:
-    assert grow({(1, 10): 1.0, (1, 50): 0.9}, ((1,),), (10, 50), QUIET) == [[1.0, 1.0]]
+    assert grow(seconds_of({(1, 10): 1.0, (1, 50): 0.9}), ((1,),), (10, 50), QUIET) == [[1.0, 1.0]]
     falling = {(1, 10): 1.0, (1, 50): 1.4, (5, 10): 2.0, (5, 50): 2.0}
-    assert all(line[1] >= line[0] for line in grow(falling, ((1, 5),), (10, 50), QUIET))
+    assert all(line[1] >= line[0] for line in grow(seconds_of(falling), ((1, 5),), (10, 50), QUIET))
+
+
+@given(st.dictionaries(st.sampled_from([(r, c) for r in ROWS for c in CONTEXTS]), SECONDS), SECONDS, st.floats(0, 0.3))
+def test_no_table_falls_with_rows_or_context_whatever_a_single_visit_says(changed, head_s, noise) -> None:
+    times = operations(1e-3, head_s, 3e-3)
+    times.verify.update(seconds_of(changed))
+    tables = fitted(times, Noise(variance=noise**2))
+    for table in (tables.layer, tables.lm_head, *tables.exits.values()):
+        for line in (*zip(*table.seconds, strict=True), *table.seconds):
+            assert all(after >= before * (1 - 1e-9) - 1e-15 for before, after in pairwise(line))
+
+
+def test_a_fall_that_visits_agree_on_stands_and_is_the_layers() -> None:
+    times = operations(1e-3, 5e-3, 3e-3)
+    for context in CONTEXTS:
+        slow = times.verify[4, context]
+        times.verify[4, context] = Estimate(value=2 * slow.value, variance=1e-4, scatter=1.0, num=3)
+        times.verify[9, context] = Estimate(value=times.verify[9, context].value, variance=1e-4, scatter=1.0, num=3)
+    tables = fitted(times)
+    assert LAYERS * tables.layer.at(4, 10) + tables.lm_head.at(4, 10) == pytest.approx(times.verify[4, 10].value)
+    assert LAYERS * tables.layer.at(9, 10) + tables.lm_head.at(9, 10) == pytest.approx(times.verify[9, 10].value)
+    assert tables.lm_head.at(9, 10) >= tables.lm_head.at(4, 10)
 
 
 # Levels

@@ -40,7 +40,7 @@ def test_texts_for_calibration_stay_within_the_contexts_that_were_measured() -> 
 def test_the_profile_says_where_it_is_from_and_survives_its_file(tmp_path: Path) -> None:
     profile = calibrate(machine(), task(exit_features=(1, 3)))
     assert (profile.target, profile.drafter, profile.dtype, profile.num_layers) == ("t", "d", "bfloat16", 10)
-    assert profile.host["fingerprint"]
+    assert profile.host["cpu_model"]
     assert profile.calibration_s > 0
     assert profile.lane("cpu0").layer.bytes_per_call > 0
     assert [link.lanes for link in profile.links] == [("cpu0", "cpu1")]

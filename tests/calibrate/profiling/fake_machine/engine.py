@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -32,6 +33,9 @@ class FakeEngine:
     loaded: set[tuple[str, str]] = field(default_factory=set)
     decoded: list[tuple[Schedule, int, int]] = field(default_factory=list)
     weather: Weather = field(default_factory=Weather)
+    trouble: Callable[[str, Measurement, int], float] = lambda _lane, _measurement, _times_before: 1.0
+    """Factor on what is timed, by how often it was before."""
+    times_before: Counter[tuple[str, Measurement]] = field(default_factory=Counter)
     now_s: float = 0.0
     timed_s: float = 0.0
     """What all that was timed has taken; the rest was decoded."""

@@ -58,6 +58,8 @@ class FakeLane:
         """What it took from `start_s` on; the machine's time is at least that of its end."""
         machine = self.machine
         law_s = self.seconds(measurement, contended=contended or bool(machine.busy_lanes - {self.name}))
+        law_s *= machine.trouble(self.name, measurement, machine.times_before[self.name, measurement])
+        machine.times_before[self.name, measurement] += 1
         end_s, machine.now_s = machine.now_s, start_s
         taken = [machine.work(self.name, law_s) for _ in range(measurement.warm_up + measurement.repeats)]
         machine.timed_s += max(0.0, machine.now_s - end_s)

@@ -1,0 +1,71 @@
+"""More rows take no less time, unless they were seen to more than once.
+
+A time that says otherwise is noise until a second visit says so too: `doubtful` names what to measure again, and
+`cliffs` where a fall is beyond what all visits leave open. Everything between two cliffs is fitted to rise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import hypot, log
+from typing import Final, TypeVar
+
+from calibrate.fitting.ratios import Estimate
+
+K = TypeVar("K")
+
+_FALL: Final = 0.15
+"""Kernels are up to 5 % better or worse at single numbers of rows: less than this is no matter of rows."""
+_ENOUGH: Final = 2
+"""Visits after which nothing is measured again: to go on for as long as a time is high would choose low ones."""
+_CERTAIN: Final = 1e9
+"""Weight of a time without noise."""
+
+
+def doubtful(line: Sequence[tuple[K, Estimate]]) -> Iterator[K]:
+    """Of estimates by ascending size: those that fall below one of a smaller size, and that one, if seldom visited."""
+    highest = None
+    for key, one in line:
+        if highest is None or one.value >= highest[1].value:
+            highest = key, one
+        elif highest[1].value > (1 + _FALL) * one.value and min(one.num, highest[1].num) < _ENOUGH:
+            yield from (highest[0], key)
+
+
+def cliffs(line: Mapping[int, Estimate]) -> frozenset[int]:
+    """The row counts, of ascending ones, that take less than those before, beyond both intervals of several visits."""
+    return frozenset(
+        rows
+        for (_, before), (rows, one) in pairwise(line.items())
+        if min(before.num, one.num) > 1
+        and log(before.value / one.value) - hypot(before.log_half_width, one.log_half_width) > log(1 + _FALL)
+    )
+
+
+def between(rows: Sequence[int], cuts: Collection[int]) -> Iterator[list[int]]:
+    """Ascending row counts in stretches, each of which ends before a cliff."""
+    stretch: list[int] = []
+    for count in rows:
+        if count in cuts and stretch:
+            yield stretch
+            stretch = []
+        stretch.append(count)
+    if stretch:
+        yield stretch
+
+
+def rising(seconds: Mapping[int, float], *, known: int | None = None) -> dict[int, float]:
+    """The rising times that are nearest to those given by ascending rows (isotonic regression); `known` ones stay.
+
+    Neighbours that fall share their mean (Ayer and others, 1955).
+    """
+    pools: list[tuple[float, float, int]] = []
+    for rows, one in seconds.items():
+        mean, weight, num = one, _CERTAIN if rows == known else 1.0, 1
+        while pools and pools[-1][0] > mean:
+            other, more, others = pools.pop()
+            mean, weight = (mean * weight + other * more) / (weight + more), weight + more
+            num += others
+        pools.append((mean, weight, num))
+    return dict(zip(seconds, (mean for mean, _, num in pools for _ in range(num)), strict=True))
