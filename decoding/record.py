@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,7 @@ class AcceptanceRecord:
             rule `match`, write these very texts.
         backend: what computed, by the names of `runtime.backends.devices.backend_of`: where two logits nearly tie,
             another one chooses another token.
+        host: what of the machine decides that too, by the names of `hwprofiles.host.computing_host`; None if unknown.
     """
 
     target: str
@@ -91,6 +92,7 @@ class AcceptanceRecord:
     temperature: float = 0.0
     seed: int = 0
     backend: str = "torch"
+    host: Mapping[str, str] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         """Raise `RecordError` where the arrays of a prompt do not fit its text or what the record claims."""

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 FORMAT: Final = "mirrorsd-acceptance-record-5"
 GROWN_FORMAT: Final = "mirrorsd-acceptance-record-6"
 """Of a record with any of `GROWN_FIELDS`, which a reader of the other format would miss; both are read."""
-GROWN_FIELDS: Final[Mapping[str, Any]] = {"assumed": None, "temperature": 0.0, "seed": 0, "backend": "torch"}
+GROWN_FIELDS: Final[Mapping[str, Any]] = {
+    "assumed": None,
+    "temperature": 0.0,
+    "seed": 0,
+    "backend": "torch",
+    "host": None,
+}
 """By what they are in a record that does not use them."""
 MAX_BYTES: Final = 1 << 29
 """Of all arrays of a file together, decompressed."""
@@ -34,6 +40,7 @@ def _grown(paths: tuple[TreePath, ...]) -> tuple[TreePath, ...]:
 
 
 Layer = Annotated[int, Field(ge=1)]
+Fact = Annotated[str, Field(max_length=300)]
 Paths = Annotated[tuple[tuple[Annotated[int, Field(ge=0)], ...], ...], AfterValidator(_grown)]
 
 
@@ -86,6 +93,7 @@ class RecordHeader(_Header):
     temperature: Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)] = 0.0
     seed: int = 0
     backend: Annotated[str, Field(min_length=1, max_length=100)] = "torch"
+    host: Annotated[dict[Fact, Fact], Field(max_length=20)] | None = None
 
 
 def checked_array(array: NDArray[Any], name: str) -> NDArray[Any]:

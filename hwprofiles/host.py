@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
-import json
 import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,10 +14,19 @@ _CPU_INFO = Path("/proc/cpuinfo")
 _CPU_FOLDER = Path("/sys/devices/system/cpu")
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _CGROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")
-_IDENTITY = ("cpu_model", "cores", "memory_gb", "torch")
-"""What decides whether a measurement still holds."""
 _LIBRARIES = ("openvino",)
-"""They decide it too, where lanes compute with them."""
+"""They decide what a lane takes where it computes with them."""
+_X86_SETS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8")
+_INSTRUCTION_SETS = frozenset({*_X86_SETS, "asimd", "asimddp", "i8mm", "bf16", "sve", "sve2"})
+"""Those that kernels of matrix products are chosen by, as Linux names them."""
+_DECISIVE = {
+    "cpu_model": "processor",
+    "instruction_sets": "instruction sets",
+    "cores": "number of cores",
+    "torch": "PyTorch",
+    "openvino": "OpenVINO",
+}
+"""What decides whether a measurement holds here, and (but for the cores) which token a near tie goes to."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,12 +39,13 @@ class LaneCores:
 
 
 def describe_host(devices: Iterable[str] = ()) -> dict[str, Any]:
-    """What identifies this machine and its software, as plain YAML data, with its `fingerprint`.
+    """What identifies this machine and its software, as plain YAML data.
 
     Libraries that only some devices need are named where one of `devices` does.
     """
     host: dict[str, Any] = {
-        "cpu_model": _cpu_model(),
+        "cpu_model": _cpu_info("model name") or platform.processor() or platform.machine(),
+        "instruction_sets": " ".join(sorted(_INSTRUCTION_SETS & {*_cpu_info("flags", "Features").split()})),
         "cores": list(available_cores()),
         "memory_gb": round(_memory_bytes() / 1e9, 1),
         "system": f"{platform.system()} {platform.release()}",
@@ -45,15 +53,29 @@ def describe_host(devices: Iterable[str] = ()) -> dict[str, Any]:
         "torch": _version("torch"),
     }
     needed = {device.partition(":")[0] for device in devices}
-    host |= {name: _version(name) for name in _LIBRARIES if name in needed}
-    return host | {"fingerprint": fingerprint(host)}
+    return host | {name: _version(name) for name in _LIBRARIES if name in needed}
 
 
-def fingerprint(host: Mapping[str, Any]) -> str:
-    """16 hexadecimal digits that change when a measurement on `host` no longer holds."""
-    names = (*_IDENTITY, *(name for name in _LIBRARIES if name in host))
-    identity = json.dumps({name: host.get(name) for name in names}, sort_keys=True)
-    return hashlib.sha256(identity.encode()).hexdigest()[:16]
+def computing_host(device: str) -> dict[str, str]:
+    """What of this machine and its software decides which tokens a device chooses."""
+    host = describe_host([device])
+    return {name: host[name] for name in _DECISIVE if name != "cores" and host.get(name)}
+
+
+def differences(host: Mapping[str, Any], *, here: Mapping[str, Any] | None = None) -> str | None:
+    """How a machine differs from this one (or from another) in what decides, in words; None if it does not.
+
+    Only what both name is compared: neither memory nor operating system matters, nor which cores of as many.
+    """
+    here = describe_host(_LIBRARIES) if here is None else here
+    found = {}
+    for name, word in _DECISIVE.items():
+        there, ours = (len(one) if isinstance(one, list) else one for one in (host.get(name), here.get(name)))
+        if there and ours and there != ours:
+            found[name] = f"{word} {there}, here {ours}"
+    if "cpu_model" in found:
+        found.pop("instruction_sets", None)
+    return "; ".join(found.values()) or None
 
 
 def local_lanes(device: str = "cpu") -> tuple[LaneCores, ...]:
@@ -127,12 +149,13 @@ def _memory_bytes() -> int:
     return min(total, int(limit)) if limit.isdigit() else total
 
 
-def _cpu_model() -> str:
+def _cpu_info(*keys: str) -> str:
+    """The first processor's entry of one of these names, empty where there is none."""
     for line in _read(_CPU_INFO).splitlines():
         key, _, value = line.partition(":")
-        if key.strip() == "model name":
+        if key.strip() in keys:
             return value.strip()
-    return platform.processor() or platform.machine()
+    return ""
 
 
 def _version(package: str) -> str | None:

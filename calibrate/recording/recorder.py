@@ -34,6 +34,7 @@ from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord, Ids, PromptRecord
 from decoding.record_checks import FORMAT
 from decoding.recorded.prompt_record import hash_of_ids
+from hwprofiles.host import computing_host
 from runtime.backends.backend import Backend
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.model import DraftModel
@@ -249,6 +250,7 @@ class Recorder:
             temperature=self.settings.temperature,
             seed=self.settings.seed if self.settings.temperature else 0,
             backend=self.models.computed_by,
+            host=computing_host(self.models.computed_by),
         )
 
     @property
@@ -308,7 +310,7 @@ def fingerprint(models: RecordedModels, prompts: Sequence[EncodedPrompt], settin
     digest = hashlib.sha256(json.dumps([FORMAT, asdict(settings), [prompt._asdict() for prompt in prompts]]).encode())
     draft = None if models.draft is None else models.draft.config
     digest.update(f"{models.target_name} {models.drafter_name} {models.target.config} {draft}".encode())
-    digest.update(f"{models.computed_by} {models.dtype}".encode())
+    digest.update(f"{models.computed_by} {models.dtype} {computing_host(models.computed_by)}".encode())
     digest.update(json.dumps([(head.name, head.digest) for head in models.heads]).encode())
     digest.update(json.dumps([(finder.name, finder.digest) for finder in models.finders]).encode())
     adapters = models.exits.adapters if models.exits is not None else {}

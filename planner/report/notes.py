@@ -20,6 +20,7 @@ from planner.wording import (
 
 HOST: Final = {
     "cpu_model": "processor",
+    "instruction_sets": "instruction sets",
     "cores": "processor cores",
     "memory_gb": "memory",
     "system": "operating system",

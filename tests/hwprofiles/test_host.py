@@ -3,7 +3,14 @@ from pathlib import Path
 import pytest
 
 from hwprofiles import host
-from hwprofiles.host import LaneCores, available_cores, describe_host, fingerprint, split_lanes
+from hwprofiles.host import (
+    LaneCores,
+    available_cores,
+    computing_host,
+    describe_host,
+    differences,
+    split_lanes,
+)
 
 
 def test_two_cores_give_a_lane_each_and_one_for_both() -> None:
@@ -72,21 +79,45 @@ def test_a_container_quota_limits_the_cores(machine, quota: str, count: int) -> 
     assert len(available_cores()) == count
 
 
-def test_the_fingerprint_follows_what_decides_a_measurement_and_nothing_else() -> None:
-    here = describe_host()
-    assert here["fingerprint"] == fingerprint(here) == fingerprint(here | {"system": "another kernel"})
-    assert fingerprint(here | {"cpu_model": "another"}) != fingerprint(here)
-    assert fingerprint(here | {"torch": "0.1"}) != fingerprint(here)
+XEON = {"cpu_model": "Xeon", "instruction_sets": "amx_bf16 avx2", "cores": [0, 1], "torch": "2.9", "openvino": "2025.3"}
 
 
-def test_a_library_decides_too_where_lanes_compute_with_it() -> None:
-    """Profiles of torch's lanes alone keep the fingerprint that they had."""
-    eager, both = describe_host(["cpu", "cuda:0"]), describe_host(["cpu", "openvino:CPU"])
-    assert "openvino" not in eager
-    assert eager["fingerprint"] == describe_host()["fingerprint"]
-    assert both["openvino"] == host._version("openvino")
-    assert both["fingerprint"] == fingerprint(both) != eager["fingerprint"]
-    assert fingerprint(both | {"openvino": "another"}) != both["fingerprint"]
+def test_this_machine_is_this_machine() -> None:
+    assert differences(describe_host(["cpu", "openvino:CPU"])) is None
+    assert differences(computing_host("openvino:CPU")) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"cpu_model": "EPYC", "instruction_sets": "avx2"}, "processor Xeon, here EPYC"),
+        ({"instruction_sets": "avx2"}, "instruction sets amx_bf16 avx2, here avx2"),
+        ({"cores": [0, 1, 2]}, "number of cores 2, here 3"),
+        ({"torch": "3.0", "openvino": "2026.0"}, "PyTorch 2.9, here 3.0; OpenVINO 2025.3, here 2026.0"),
+    ],
+)
+def test_another_machine_is_told_by_what_decides(changes: dict[str, object], words: str) -> None:
+    assert differences(XEON, here=XEON | changes) == words
+
+
+def test_what_decides_nothing_or_is_not_known_makes_no_other_machine() -> None:
+    """Another container on the same processor: other cores of as many, other limits, another kernel."""
+    here = XEON | {"cores": [6, 7], "memory_gb": 8.0, "system": "Linux 7", "python": "3.12", "fingerprint": "ab"}
+    assert differences(XEON, here=here) is None
+    assert differences({"cpu_model": "Xeon"}, here=here) is None
+    assert differences({"carried_to": "lunar-lake.cpu", "measured_on": XEON}, here=here) is None
+    assert differences(XEON | {"openvino": None}, here=here) is None
+
+
+def test_a_library_is_named_where_lanes_compute_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "openvino" not in describe_host(["cpu", "cuda:0"])
+    assert describe_host(["cpu", "openvino:CPU"])["openvino"] == host._version("openvino")
+    info = tmp_path / "cpuinfo"
+    info.write_text("model name\t: EPYC\nflags\t\t: fpu avx2 avx512f amx_bf16\nmodel name\t: other\n")
+    monkeypatch.setattr(host, "_CPU_INFO", info)
+    assert describe_host()["cpu_model"] == "EPYC"
+    assert describe_host()["instruction_sets"] == "amx_bf16 avx2 avx512f"
+    assert "cores" not in computing_host("cpu")
 
 
 def test_compiled_lanes_have_the_cores_of_those_of_torch(monkeypatch) -> None:

@@ -11,6 +11,7 @@ import typer
 from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, harmless, results, say, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
+from mirrorsd.cli.other_machines import say_whose
 from mirrorsd.cli.other_programs import watching_others
 from mirrorsd.cli.outputs import STDOUT, file_that_can_be_written
 
@@ -91,7 +92,9 @@ def run(
     source.check(temperature)
     names = options.ModelNames(target, drafter, exits, dtype=dtype)
     pair, wanted = _with_models(load_schedule(schedule), names)
-    lanes = all_lane_specs() if profile is None else profile_lanes(load_profile(profile))
+    machine = None if profile is None else load_profile(profile)
+    say_whose(machine)
+    lanes = all_lane_specs() if machine is None else profile_lanes(machine)
     decoding = Decoding(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed)
     schedule_entry = wanted.model_dump(mode="json", exclude_defaults=True)
     settings = {

@@ -10,6 +10,7 @@ import typer
 from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, say, say_next, show, show_paragraphs
 from mirrorsd.cli.json_option import JsonOption, write_json
+from mirrorsd.cli.other_machines import say_whose
 from mirrorsd.cli.outputs import file_that_can_be_written
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def search(
     machine = load_profile(profile)
     accepted = options.chosen_acceptance(record, acceptance, machine)
     require_same_models(machine, accepted, replayed=replayed_acceptance, sides=(profile, record))
+    say_whose(machine, accepted)
     found = make_plan(wanted, machine, accepted, replayed=replayed_acceptance)
     if out is not None:
         save_schedule(found.search.winner.schedule, out)

@@ -11,6 +11,7 @@ import typer
 from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, say, say_next, show
 from mirrorsd.cli.json_option import JsonOption, write_json
+from mirrorsd.cli.other_machines import say_whose
 from mirrorsd.cli.outputs import file_that_can_be_written
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def simulate(
     wanted, machine = load_schedule(schedule), load_profile(profile)
     accepted = options.chosen_acceptance(record, acceptance, machine)
     label = require_same_models(machine, accepted, replayed=replayed_acceptance, sides=(profile, record))
+    say_whose(machine, accepted)
     has_spans = trace is not None
     prediction = predict(wanted, machine, accepted, max_new_tokens=max_new_tokens, replayed=replayed_acceptance)
     traces = play(

@@ -10,6 +10,7 @@ import typer
 from mirrorsd.cli import options
 from mirrorsd.cli.console import results, show, show_paragraphs, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
+from mirrorsd.cli.other_machines import say_whose
 from mirrorsd.cli.other_programs import watching_others
 from mirrorsd.cli.outputs import folder_that_can_be_written
 from mirrorsd.cli.progress_bar import task
@@ -37,6 +38,7 @@ def validate(
 
     schedules = [load_schedule(path) for path in schedule]
     evidence, wanted = Evidence.load(profile, record), options.chosen_prompts(prompts)
+    say_whose(evidence.profile, evidence.record, runs=True)
     with telling_what_was_saved([]), task("Validating") as report, watching_others() as others:
         outcome = run(schedules, evidence, wanted, exits=exits, progress=others.on(report))
     result = write_outcome(outcome, out, "validate.json")

@@ -1,0 +1,48 @@
+"""A profile or a record of another machine is named before anything rests on it."""
+
+from dataclasses import replace
+
+import pytest
+
+from decoding.record import AcceptanceRecord
+from hwprofiles.host import computing_host, describe_host
+from hwprofiles.profile import save_profile
+from tests.planner.synthetic import acceptance_record, machine
+
+VERBS = {
+    "search": ("--json",),
+    "simulate": ("--schedule", "best.yaml", "--json"),
+    "validate": ("--schedule", "best.yaml"),
+}
+
+
+@pytest.fixture
+def evidence(tmp_path, monkeypatch, mirrorsd):
+    """Writes profile and record of machines that differ from this one so; returns the options that name them."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(of_profile, of_record):
+        save_profile(machine().model_copy(update={"host": describe_host() | of_profile}), "profile.yaml")
+        record = acceptance_record(num_prompts=3, num_tokens=40)
+        replace(record, host=computing_host("cpu") | of_record).save("record.npz")
+        options = ("--profile", "profile.yaml", "--record", "record.npz")
+        assert mirrorsd("search", *options, "--out", "best.yaml").exit_code == 0
+        return options
+
+    return write
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_another_processor_is_named_and_this_one_is_not(evidence, mirrorsd, verb) -> None:
+    here = mirrorsd(verb, *evidence({"memory_gb": 1.0, "cores": describe_host()["cores"][::-1]}, {}), *VERBS[verb])
+    assert "another machine" not in here.stderr
+    there = mirrorsd(verb, *evidence({"cpu_model": "A Xeon"}, {"torch": "0.1"}), *VERBS[verb]).stderr
+    assert "The profile is of another machine (processor A Xeon, here " in there
+    assert "The record was made on another machine (PyTorch 0.1, here " in there
+    assert ("of this one" in there) == (verb == "validate")
+
+
+def test_a_record_keeps_its_machine(tmp_path) -> None:
+    record = replace(acceptance_record(num_prompts=1, num_tokens=8), host={"cpu_model": "A Xeon"})
+    record.save(tmp_path / "record.npz")
+    assert AcceptanceRecord.load(tmp_path / "record.npz").host == {"cpu_model": "A Xeon"}
