@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decoding.errors import RecordError
+from decoding.recorded.loops import repeats_itself
 from decoding.schedule import Method, Schedule
 from decoding.tree_shape import Path as TreePath
 
@@ -138,6 +139,11 @@ class PromptRecord:
     feature_draft_acceptance: Shares = field(default_factory=_no_shares)
     feature_refused_drafts: Ids = field(default_factory=_nothing)
     prompt_hash: str | None = None
+
+    @property
+    def repeats_itself(self) -> bool:
+        """Whether the text runs in circles: whatever drafts guesses it, which says little of other texts."""
+        return repeats_itself(self.text.tolist())
 
     def drafts(self, *, with_features: bool) -> Ids:
         """Tokens that the draft model drafts, by position, [N, W].

@@ -12,7 +12,7 @@ from rich.table import Table
 from planner.search.search import Candidate
 from planner.wording import milliseconds, percent, schedule_names
 
-_WIDE_ENOUGH: Final = 130
+_WIDE_ENOUGH: Final = 145
 """Characters in which a schedule's name and all columns of an outcome find room."""
 _NARROW: Final = {
     "predicted": "pred.",
@@ -99,6 +99,7 @@ def _outcome_row(entry: Mapping[str, Any]) -> dict[str, str]:
         "times plain": _speedup(entry["speedup_measured"]),
         "tokens/round": f"{measured['mean_acceptance_length']:.2f}",
         "hits": share(measured["reuse_rate"]),
+        "first token": _first_token(entry.get("ttft")),
         "rounds": _rounds(entry),
     }
 
@@ -110,6 +111,11 @@ def _speedup(entry: Mapping[str, Any] | None) -> str:
     if entry["low"] is None or entry["low"] == entry["high"]:
         return f"{entry['value']:.2f}"
     return f"{entry['value']:.2f} ({entry['low']:.2f}-{entry['high']:.2f})"
+
+
+def _first_token(entry: Mapping[str, float] | None) -> str:
+    """When it came, and how far off the prediction is."""
+    return "-" if entry is None else f"{_ms(entry['measured_s'])} ({entry['error']:+.0%})"
 
 
 def _rounds(entry: Mapping[str, Any]) -> str:

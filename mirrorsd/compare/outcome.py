@@ -7,12 +7,14 @@ from statistics import fmean
 from typing import Any, Final
 
 from calibrate.validate import Comparison, Divergence, accuracy
+from decoding.metrics import ttft_s
 from hwprofiles.profile import Profile
 from mirrorsd.compare.measured_answer import JudgedRuns, ratio_entry
 from mirrorsd.compare.numbers import candidate_numbers, measured_numbers
 from mirrorsd.compare.rounds_in_words import divergence_in_words, is_unexplained
 from mirrorsd.model_pair import ModelPair, name_of
-from planner.wording import factor
+from planner.report.report_data import ScheduleResult
+from planner.wording import factor, milliseconds
 
 _CHANGED: Final = 0.1
 """Relative change of what two lanes cost each other that is worth a sentence."""
@@ -28,6 +30,7 @@ def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None
                 **measured_numbers(result.measured[0]),
                 "tpot_s_at_anchor": comparison.measured_tpot_s_at_anchor,
             },
+            "ttft": ttft_entry(result),
             "tpot_error": comparison.tpot_error,
             "tpot_error_at_anchor": comparison.tpot_error_at_anchor,
             "speedup_measured": ratio_entry(ratio),
@@ -58,6 +61,30 @@ def platform_entry(host: dict[str, Any], pair: ModelPair) -> dict[str, Any]:
     """The machine, and what ran on it."""
     models = {"target": pair.target, "drafter": name_of(pair.drafter), "exits": name_of(pair.exits)}
     return host | models | {"dtype": pair.dtype}
+
+
+def ttft_entry(result: ScheduleResult) -> dict[str, float] | None:
+    """Mean time to the first token in both worlds, and predicted over measured less one; None if one has no prefill."""
+    predicted_s, measured_s = result.candidate.prediction.ttft_s, ttft_s(result.measured[0])
+    if predicted_s is None or measured_s is None:
+        return None
+    return {"predicted_s": predicted_s, "measured_s": measured_s, "error": predicted_s / measured_s - 1}
+
+
+def first_tokens(judged: JudgedRuns) -> Iterator[str]:
+    """A sentence on the times to the first token, predicted beside measured, if these are known."""
+    found = [
+        (entry, name) for one, name in zip(judged.results, judged.names, strict=True) if (entry := ttft_entry(one))
+    ]
+    if found:
+        predicted, measured = (
+            milliseconds(fmean(one[key] for one, _ in found)) for key in ("predicted_s", "measured_s")
+        )
+        worst, name = max(found, key=lambda one: abs(one[0]["error"]))
+        yield (
+            f"First tokens came after {measured} in the mean of the schedules, predicted {predicted}; furthest off is "
+            f'"{name}" with {worst["error"]:+.0%}.'
+        )
 
 
 def lost_lanes(judged: JudgedRuns) -> Iterator[str]:

@@ -19,7 +19,8 @@ from decoding.schedule import Schedule
 from decoding.yaml_file import write_atomically
 from hwprofiles.profile import load_profile
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
-from mirrorsd.compare.outcome import accuracy_entry, changed_slowdowns, lost_lanes, schedule_entries
+from mirrorsd.compare.outcome import accuracy_entry, changed_slowdowns, first_tokens, lost_lanes, schedule_entries
+from mirrorsd.compare.repeating import Repeating
 from mirrorsd.compare.rounds_in_words import rounds_in_words
 from mirrorsd.compare.runs_file import load_runs, save_runs
 from mirrorsd.compare.trace_file import load_traces, save_traces
@@ -115,7 +116,9 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
         save_chrome_trace(worlds, folder / "traces" / f"{file_name(place, name_of_it)}.json.gz")
     is_row_invariant = outcome.plan.profile.is_row_invariant
     rounds = rounds_in_words(judged.comparisons, outcome.dtype, is_row_invariant=is_row_invariant)
-    notes = (*lost_lanes(judged), *changed_slowdowns(judged, outcome.plan.profile), *outcome.notes)
+    repeating, profile = Repeating.of(judged, outcome.plan.record), outcome.plan.profile
+    told = (*repeating.in_words(), *first_tokens(judged), *lost_lanes(judged), *changed_slowdowns(judged, profile))
+    notes = (*told, *outcome.notes)
     created = time.strftime("%d %B %Y, %H:%M")
     data = ReportData(
         title=outcome.title,
@@ -133,6 +136,7 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     entries = {
         **outcome.facts,
         "schedules": schedule_entries(judged, is_row_invariant=is_row_invariant),
+        "repeating": repeating.entry,
         "accuracy": accuracy_entry(judged.comparisons),
         "rounds": rounds,
         "notes": list(notes),

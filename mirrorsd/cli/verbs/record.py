@@ -85,6 +85,7 @@ def record(
 
 
 def _in_words(result: dict[str, Any]) -> str:
+    from mirrorsd.repeating_texts import texts_in_words
     from planner.wording import counted, percent
 
     size = f"{counted(result['num_prompts'], 'prompt')}, {counted(result['num_tokens'], 'token')}"
@@ -92,6 +93,8 @@ def _in_words(result: dict[str, Any]) -> str:
     if (acceptance := result["token_acceptance"]) is not None:
         meaning = "that often the first token of a window is accepted" if acceptance else "nothing of it is accepted"
         words.append(f"The draft guesses {percent(acceptance)} of the target's tokens: {meaning}.")
+    if repeating := result["repeating"]:
+        words.append(f"{texts_in_words(repeating, result['num_prompts'])}.")
     return "\n".join(
         (
             *words,
@@ -120,6 +123,7 @@ def _summary(made: AcceptanceRecord, out: Path) -> dict[str, Any]:
         "num_prompts": len(made.prompts),
         "num_tokens": sum(len(prompt.text) for prompt in made.prompts),
         "token_acceptance": None if made.drafter is None else token_acceptance(made),
+        "repeating": [prompt.name for prompt in made.prompts if prompt.repeats_itself],
         "exit_layers": list(made.exit_layers),
         "max_window": made.max_window,
         "chains": list(_chains(made)),

@@ -1,0 +1,96 @@
+"""A verdict that rests on texts that repeat themselves says so, and what it would be without them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from decoding.schedule import Schedule
+from mirrorsd.compare.measured_answer import judge_runs
+from mirrorsd.compare.outcome import first_tokens, ttft_entry
+from mirrorsd.compare.repeating import Repeating
+from mirrorsd.repeating_texts import repeating_in_words
+from mirrorsd.simulation import make_plan
+from planner.search.halves import judging_part
+from planner.search.search import rank
+from planner.search.space import SearchSpace
+from tests.mirrorsd.compare.made_up_runs import made_up_runs
+from tests.planner.synthetic import acceptance_record, machine
+
+PLAIN = Schedule(method="autoregressive", target_lane="both")
+DRAFTING = Schedule(method="speculative", target_lane="both", draft_lane="both", num_speculative_tokens=3)
+
+
+def looping(record, names):
+    """The same record, some of whose texts are one token again and again: nothing else of them is looked at."""
+
+    def changed(prompt):
+        if prompt.name not in names:
+            return replace(prompt, text=np.arange(len(prompt.text), dtype=np.int32) + 50)
+        return replace(prompt, text=np.full_like(prompt.text, 7))
+
+    return replace(record, prompts=tuple(map(changed, record.prompts)))
+
+
+def judged(record):
+    plan = make_plan(SearchSpace(), machine(), record)
+    ranked = {one.schedule: one for one in rank([PLAIN, DRAFTING], plan.profile, record).candidates}
+    measured = made_up_runs([PLAIN, DRAFTING], plan.profile, record, paces=[1.0, 1.5, 0.8, 1.2])
+    return judge_runs([ranked[PLAIN], ranked[DRAFTING]], measured, plan)
+
+
+@pytest.fixture(scope="module")
+def record():
+    return acceptance_record(num_prompts=4, num_tokens=24)
+
+
+def test_texts_of_runs_that_repeat_are_counted_and_left_out_of_a_second_ratio(record):
+    first, *others = (prompt.name for prompt in record.prompts)
+    looped = looping(record, {first})
+    runs = judged(looped)
+    found = Repeating.of(runs, looped)
+    (sentence,) = found.in_words()
+    assert sentence.startswith(f"1 of 4 texts repeat themselves, which drafts guess easily ({first}); on the others ")
+    plain, drafting = (one.at_anchor_s[1:] for one in runs.comparisons)
+    assert found.speedup.value == pytest.approx(sum(plain) / sum(drafting))
+    assert found.speedup.num_pairs == len(others)
+    assert found.entry["prompts"] == [first]
+
+
+def test_nothing_is_said_of_texts_that_do_not_and_no_ratio_is_left_of_only_such(record):
+    none, every = looping(record, set()), looping(record, {prompt.name for prompt in record.prompts})
+    assert not list(Repeating.of(judged(none), none).in_words())
+    found = Repeating.of(judged(every), every)
+    assert found.speedup is None
+    (sentence,) = found.in_words()
+    assert sentence.startswith("4 of 4 texts repeat themselves")
+
+
+def test_a_prediction_that_rests_on_them_says_so(record):
+    names = {prompt.name for prompt in judging_part(record).prompts[:1]}
+    plan = make_plan(SearchSpace(), machine(), looping(record, names))
+    said = repeating_in_words(plan)
+    assert said is not None
+    assert said in plan.verdict.prediction
+    assert "on the others drafting has " in said
+    assert repeating_in_words(make_plan(SearchSpace(), machine(), looping(record, set()))) is None
+
+
+def test_first_tokens_are_compared(record):
+    runs = judged(record)
+    assert ttft_entry(runs.results[0]) is None, "nobody measured what reading a prompt takes"
+    assert not list(first_tokens(runs))
+
+    def with_prefill(result, predicted_s, prefill_s):
+        traces = tuple(replace(trace, prefill_s=prefill_s) for trace in result.measured[0])
+        prediction = replace(result.candidate.prediction, ttft_s=predicted_s)
+        return replace(result, measured=(traces,), candidate=replace(result.candidate, prediction=prediction))
+
+    plain, drafting = with_prefill(runs.results[0], 0.241, 0.1), with_prefill(runs.results[1], 0.3, 0.2)
+    entry = ttft_entry(plain)
+    assert entry["predicted_s"] == 0.241
+    assert entry["measured_s"] > 0.1
+    assert entry["error"] == pytest.approx(0.241 / entry["measured_s"] - 1)
+    (sentence,) = first_tokens(replace(runs, results=(plain, drafting)))
+    assert sentence.startswith("First tokens came after ")
+    assert f"{entry['error']:+.0%}" in sentence
