@@ -209,7 +209,7 @@ def _misshapen(prompt: PromptRecord, record: AcceptanceRecord) -> Iterator[str]:
             yield f"{name} holds what is no probability"
         if ids.ndim != 2 or len(ids) != len(prompt.text):
             yield f"{name} has shape {ids.shape}, not one row for each of {len(prompt.text)} tokens of text"
-        elif name.endswith(("rollouts", "stream_hits", "drafts", "acceptance")) and ids.shape[1] < record.max_window:
+        elif name.endswith(("rollouts", "stream_hits", "drafts", "acceptance")) and ids.shape[1] != record.max_window:
             yield f"{name} has {ids.shape[1]} drafted tokens for max_window {record.max_window}"
 
 

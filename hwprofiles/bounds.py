@@ -5,9 +5,19 @@ Wide enough for every machine there is, and narrow enough that no prediction com
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+
+
+def _no_truth(value: Any) -> Any:
+    """Refuse YAML's `true`, which counts as 1."""
+    if isinstance(value, bool):
+        raise ValueError("no number")  # noqa: TRY004  what pydantic turns into a mistake of the file
+    return value
+
+
+_NUMBER: Final = BeforeValidator(_no_truth)
 
 MOST_RELATIVE_ERROR: Final = 100.0
 """Whoever is off by more knows nothing."""
@@ -18,22 +28,28 @@ LONGEST_S: Final = 3600.0
 MOST_SLOWDOWN: Final = 1000.0
 """No two lanes slow each other more."""
 
+MOST_IN_A_TABLE: Final = 1e6
+"""The longest call of a part takes no more times as long as its shortest, but for what costs nothing."""
+
+MOST_THREADS: Final = 4096
+"""No lane computes with more."""
+
 MOST_PACE_SPREAD: Final = 0.5
 """What differs by more from round to round is not one machine's."""
 
-Seconds = Annotated[float, Field(ge=0, le=LONGEST_S, allow_inf_nan=False)]
+Seconds = Annotated[float, _NUMBER, Field(ge=0, le=LONGEST_S, allow_inf_nan=False)]
 """A latency."""
 
-RelativeError = Annotated[float, Field(ge=0, le=MOST_RELATIVE_ERROR, allow_inf_nan=False)]
+RelativeError = Annotated[float, _NUMBER, Field(ge=0, le=MOST_RELATIVE_ERROR, allow_inf_nan=False)]
 
-Bytes = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
+Bytes = Annotated[float, _NUMBER, Field(ge=0, le=1e15, allow_inf_nan=False)]
 
-BytesPerSecond = Annotated[float, Field(ge=1, le=1e18, allow_inf_nan=False)]
+BytesPerSecond = Annotated[float, _NUMBER, Field(ge=1, le=1e18, allow_inf_nan=False)]
 
-Factor = Annotated[float, Field(ge=0.01, le=MOST_SLOWDOWN, allow_inf_nan=False)]
+Factor = Annotated[float, _NUMBER, Field(ge=0.01, le=MOST_SLOWDOWN, allow_inf_nan=False)]
 """A time over another time of the same work."""
 
-Count = Annotated[int, Field(ge=0, le=10**9)]
+Count = Annotated[int, _NUMBER, Field(ge=0, le=10**9)]
 """Rows, or tokens in a cache."""
 
 # What a data sheet may give: least and most, of the field's SI unit.

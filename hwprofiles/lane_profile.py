@@ -9,7 +9,7 @@ from pydantic import Field
 
 from decoding.errors import ProfileError
 from decoding.yaml_file import StrictModel
-from hwprofiles.bounds import MOST_PACE_SPREAD, Bytes, BytesPerSecond, RelativeError, Seconds
+from hwprofiles.bounds import MOST_PACE_SPREAD, MOST_THREADS, Bytes, BytesPerSecond, RelativeError, Seconds
 from hwprofiles.latency_table import Anchor, LatencyTable
 
 LanePart = Literal[
@@ -98,7 +98,7 @@ class LaneProfile(StrictModel):
     device: str
     devices: tuple[str, ...] = ()
     cores: tuple[int, ...] = ()
-    num_threads: Annotated[int, Field(ge=1, le=1024)] = 1
+    num_threads: Annotated[int, Field(ge=1, le=MOST_THREADS)] = 1
     dispatch_s: Seconds
     wake_s: Seconds = 0.0
     draft_wake_s: Seconds = 0.0

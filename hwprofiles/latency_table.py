@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from decoding.errors import OutOfRangeError
 from decoding.yaml_file import StrictModel
-from hwprofiles.bounds import Bytes, Count, RelativeError, Seconds
+from hwprofiles.bounds import MOST_IN_A_TABLE, Bytes, Count, RelativeError, Seconds
 
 
 class LatencyTable(StrictModel):
@@ -45,6 +45,10 @@ class LatencyTable(StrictModel):
                 raise ValueError(msg)
         if [len(line) for line in self.seconds] != [len(self.contexts)] * len(self.rows):
             msg = f"seconds must be {len(self.rows)} lists (rows) of {len(self.contexts)} numbers (contexts)"
+            raise ValueError(msg)
+        taken = [one for line in self.seconds for one in line if one]
+        if taken and max(taken) > MOST_IN_A_TABLE * min(taken):
+            msg = f"seconds go from {min(taken):g} to {max(taken):g}: no part differs so much by its rows and context"
             raise ValueError(msg)
         return self
 

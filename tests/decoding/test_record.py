@@ -183,6 +183,7 @@ def test_trees_must_fit_the_text() -> None:
         ({"prompt_length": 0}, "prompt_length is 0, not at least 1"),
         ({"rollouts": ids([1, 2], [3, 4])}, r"rollouts has shape \(2, 2\), not one row for each of 3 tokens"),
         ({"rollouts": ids([1], [2], [3])}, "rollouts has 1 drafted tokens for max_window 2"),
+        ({"rollouts": ids([1, 2, 3], [2, 3, 4], [3, 4, 5])}, "rollouts has 3 drafted tokens for max_window 2"),
         ({"feature_rollouts": ids([1, 2])}, r"feature_rollouts has shape \(1, 2\)"),
         ({"alternatives": ids(1, 2, 3)}, r"alternatives has shape \(3,\)"),
         ({"exits": {}}, "no exit after layer 4"),

@@ -103,6 +103,14 @@ def test_a_crooked_table_is_refused(rows: tuple, contexts: tuple, seconds: tuple
         LatencyTable(rows=rows, contexts=contexts, seconds=seconds, source="test")
 
 
+@pytest.mark.parametrize("other", [5e-324, 1e-9, 100.0])
+def test_a_time_of_another_order_than_all_others_is_refused(other: float) -> None:
+    usual = {"rows": (1, 2), "contexts": (0,), "source": "test"}
+    with pytest.raises(ValidationError, match="no part differs so much"):
+        LatencyTable(seconds=((1e-5 if other > 1 else 1.0,), (other,)), **usual)
+    assert LatencyTable(seconds=((0.0,), (1.0,)), **usual).at(1, 0) == 0, "what costs nothing"
+
+
 def profile(**changes: object) -> Profile:
     lanes = (
         LaneProfile(name="cpu0", device="generic-cpu", cores=(0,), dispatch_s=1e-4, layer=TABLE, exit={20: TABLE}),
@@ -290,10 +298,13 @@ def test_a_number_that_no_machine_has_is_refused(field: str, value: float) -> No
         (LatencyTable, "seconds", ((3601.0,),)),
         (LatencyTable, "seconds", ((float("nan"),),)),
         (LatencyTable, "relative_error", float("nan")),
+        (LatencyTable, "seconds", ((True,),)),
         (LatencyTable, "rows", (-1,)),
         (LatencyTable, "contexts", (10**400,)),
         (LaneProfile, "branch_wake_s", -1e-9),
         (LaneProfile, "branch_error", float("nan")),
+        (LaneProfile, "wake_s", True),
+        (LaneProfile, "num_threads", 10**9),
         (LaneProfile, "features_s", {"d": 3601.0}),
         (LaneProfile, "features_error", {"d": -0.1}),
     ],
