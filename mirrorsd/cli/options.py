@@ -82,7 +82,7 @@ PerCategoryOption = Annotated[
     int | None,
     typer.Option(min=1, help="Take only the first so many prompts of every kind of task.", show_default=False),
 ]
-MaxNewTokensOption = Annotated[int, typer.Option(min=1, help="Longest text, in new tokens.")]
+MaxNewTokensOption = Annotated[int, typer.Option(min=1, max=1 << 20, help="Longest text, in new tokens.")]
 MaxWindowOption = Annotated[int, typer.Option(min=1, max=16, help="Most drafted tokens per round.")]
 ProfileOption = Annotated[Path, typer.Option(help="Profile that `mirrorsd calibrate` wrote.")]
 RecordOption = Annotated[Path, typer.Option(help="Acceptance record that `mirrorsd record` wrote.")]

@@ -142,6 +142,7 @@ def test_a_seed_gives_the_same_sample_again_and_another_seed_another(run, schedu
     [
         ((), "give either --prompt TEXT or --prompts FILE"),
         (("--prompt", "w1", "--prompts", "x.jsonl"), "give either --prompt TEXT or --prompts FILE"),
+        (("--prompt", " "), "--prompt is empty"),
         (("--prompts", "nowhere.jsonl"), "nowhere.jsonl: cannot be read"),
         (("--prompt", "w1", "--drafter", "nobody"), "'nobody' is not a shipped drafter"),
         (("--prompt", "w1", "--target", "nobody"), "'nobody' is neither an embedded model"),
