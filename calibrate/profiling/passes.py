@@ -16,9 +16,8 @@ from calibrate.profiling.decodings import TARGET_WORK, compare, decode
 from calibrate.profiling.lane_pairs import measure_pairs
 from calibrate.profiling.placements import check_schedules, fit_schedules, head_schedules
 from calibrate.profiling.samples import Cell, Run, Samples
-from calibrate.profiling.second_looks import second_looks
 from calibrate.profiling.task import CalibrationTask
-from calibrate.profiling.visits import message_costs, visit_in_turn
+from calibrate.profiling.visits import message_costs, second_looks, visit_in_turn
 from calibrate.time_budget import Passes
 from decoding.errors import ProfileError
 from decoding.methods import METHODS

@@ -7,11 +7,16 @@ never does. Taking turns (A B C A B C, then backwards) lets a drift of the machi
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
+from typing import Literal
 
+from calibrate.fitting.ratios import Estimate, estimate
+from calibrate.fitting.rising import doubtful
 from calibrate.profiling.anchors import Anchors
-from calibrate.profiling.samples import Cell, Visit
+from calibrate.profiling.samples import Cell, Samples, Visit
 from decoding.messages import ExitSignal
 from runtime.lanes.lane import Lane
 from runtime.wire import codec
@@ -27,6 +32,7 @@ _BLOCKS_OF_A_TURN = 4
 """An anchor ends one block and begins the next, as long as the lane has its turn. Its first one takes warming up."""
 
 CellBlock = Sequence[Cell]
+Axis = Literal["rows", "context"]
 
 
 def visit_in_turn(
@@ -51,6 +57,16 @@ def visit_in_turn(
             after_s = anchors.take(lane)
             yield from (Visit(cell, tuple(seconds), before_s, after_s, at_s) for cell, seconds in timed)
             before_s = after_s
+
+
+def second_looks(cells: Mapping[str, Sequence[Cell]], samples: Samples) -> dict[str, list[Cell]]:
+    """Those of the cells of each lane to be timed again: more rows, or a longer context, seem to take less."""
+    ratios = samples.ratios()
+    wanted = {cell for own in cells.values() for cell in own}
+    found = {cell: estimate(own) for cell, own in ratios.items() if cell in wanted}
+    axes: tuple[Axis, ...] = ("rows", "context")
+    again = {cell for axis in axes for line in _lines(found, axis) for cell in doubtful(line)}
+    return {lane: chosen for lane, own in cells.items() if (chosen := [cell for cell in own if cell in again])}
 
 
 def message_costs(lane: Lane, num_rows: int, num_candidates: int, features: int, repeats: int) -> tuple[float, float]:
@@ -98,3 +114,15 @@ def _round_trip_s(lane: Lane, ping: Ping) -> float:
     start_s = time.perf_counter()
     lane.request(ping).result()
     return time.perf_counter() - start_s
+
+
+def _lines(found: Mapping[Cell, Estimate], axis: Axis) -> list[list[tuple[Cell, Estimate]]]:
+    """Cells that differ in their rows alone, or in their contexts, ascending. Trees go on where chains end."""
+    lines = defaultdict[Cell, list[tuple[Cell, Estimate]]](list)
+    for cell, one in found.items():
+        of = cell.measurement
+        part = "verify" if of.part == "verify_tree" else of.part
+        alike = replace(of, part=part, num_proposals=None)
+        alike = replace(alike, rows=0) if axis == "rows" else replace(alike, context=0)
+        lines[replace(cell, measurement=alike)].append((cell, one))
+    return [sorted(line, key=lambda entry: getattr(entry[0].measurement, axis)) for line in lines.values()]

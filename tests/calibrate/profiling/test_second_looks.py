@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from calibrate.profiling.calibration import Calibration, calibrate
 from calibrate.profiling.samples import Cell, Samples, Visit
-from calibrate.profiling.second_looks import second_looks
+from calibrate.profiling.visits import second_looks
 from hwprofiles.profile import LaneProfile, LatencyTable
 from runtime.wire.measurement import Measurement
 from tests.calibrate.profiling.calibration.asked import CONTEXTS, HEADS, SPEEDS, machine, task
