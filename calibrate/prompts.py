@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from decoding.errors import ConfigError, shown
 from decoding.files import parse_json, read_text
@@ -28,7 +28,7 @@ MT_BENCH_CATEGORIES = frozenset(
     {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
 )
 _ROW_KINDS = '{"prompt": ...}, {"prompt_id": ..., "category": ..., "prompt": ...} or a Spec-Bench row with "turns"'
-_BUNDLED = Path(__file__).with_name("prompt_sets") / "demo.jsonl"
+_BUNDLED = Path(__file__).with_name("prompt_sets")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,9 +78,12 @@ class ChatTokenizer(Protocol):
         ...
 
 
-def bundled_prompts() -> tuple[Prompt, ...]:
-    """The prompt set shipped here: 48 prompts of our own, eight for each of Spec-Bench's six kinds of task."""
-    return load_prompts(_BUNDLED)
+def bundled_prompts(name: Literal["demo", "long"] = "demo") -> tuple[Prompt, ...]:
+    """Return a prompt set that ships: `demo`, eight prompts for each of Spec-Bench's six kinds of task, or `long`.
+
+    The six of `long` have 300 to 1,500 tokens. All are our own.
+    """
+    return load_prompts(_BUNDLED / f"{name}.jsonl")
 
 
 def load_prompts(path: str | Path) -> tuple[Prompt, ...]:

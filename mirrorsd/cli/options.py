@@ -74,7 +74,8 @@ DeviceOption = Annotated[
 PromptsOption = Annotated[
     Path | None,
     typer.Option(
-        help='JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows; without it the set shipped here.',
+        help='JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows; `long` for the shipped ones of 300 to '
+        "1,500 tokens. Without it the short ones that ship.",
         show_default=False,
     ),
 ]
@@ -171,5 +172,8 @@ def chosen_prompts(path: Path | None, per_category: int | None = None) -> tuple[
     """The prompts that `--prompts` and `--per-category` ask for."""
     from calibrate.prompts import bundled_prompts, load_prompts, take_per_category
 
-    prompts = bundled_prompts() if path is None else load_prompts(path)
+    if path is None:
+        prompts = bundled_prompts()
+    else:
+        prompts = bundled_prompts("long") if str(path) == "long" and not path.exists() else load_prompts(path)
     return prompts if per_category is None else take_per_category(prompts, per_category)

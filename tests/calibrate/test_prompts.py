@@ -7,6 +7,7 @@ import pytest
 from calibrate import prompts
 from calibrate.prompts import EncodedPrompt, Prompt, bundled_prompts, encode_prompts, load_prompts, take_per_category
 from decoding.errors import ConfigError
+from mirrorsd.prompt_tokens import encode
 
 KINDS = {"mt_bench", "translation", "summarization", "qa", "math_reasoning", "rag"}
 
@@ -21,6 +22,12 @@ def test_the_shipped_set_has_eight_different_prompts_of_every_kind() -> None:
     prompts = bundled_prompts()
     assert Counter(prompt.category for prompt in prompts) == dict.fromkeys(KINDS, 8)
     assert len({prompt.text for prompt in prompts}) == len(prompts)
+
+
+def test_the_long_set_reaches_over_every_edge_of_a_buffer(embedded_model_folder) -> None:
+    lengths = [len(prompt.ids) for prompt in encode(bundled_prompts("long"), embedded_model_folder)]
+    assert lengths == sorted(lengths)
+    assert 300 <= lengths[0] < 512 < lengths[2] < 1024 < lengths[-1] <= 1500
 
 
 def test_shipped_summaries_rest_on_passages_of_80_to_150_words() -> None:

@@ -183,13 +183,13 @@ class _Source(NamedTuple):
 
     def asked(self, engine: TextEngine | ReplayEngine) -> tuple[Prompt, ...]:
         """The questions."""
-        from calibrate.prompts import Prompt, load_prompts
+        from calibrate.prompts import Prompt
         from mirrorsd.replayed_run import ReplayEngine
 
         if isinstance(engine, ReplayEngine):
             return engine.prompts
         if self.prompts is not None:
-            return load_prompts(self.prompts)
+            return options.chosen_prompts(self.prompts)
         return (Prompt(prompt_id="prompt", category="", turns=(str(self.prompt),)),)
 
 
