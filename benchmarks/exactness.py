@@ -1,14 +1,17 @@
-"""Exactness on the embedded model at temperature 0: every method's text, and every simulated round, in both dtypes.
+"""Exactness on the embedded model at temperature 0: every method's text and every simulated round, on both back ends.
 
     python benchmarks/exactness.py
+    python benchmarks/exactness.py --prompts DATA/spec_bench_dev.jsonl --lanes graphs --out out/held-out.json
 
-Decodes the shipped prompts by plain decoding, by every method and root source whose windows are chains, and by the
-trees of every shipped head, compares the texts token by token, and compares the real rounds with those that a replay
-of the acceptance record predicts. Chains have to agree in all of them; trees cannot to the last bit
-(`runtime.models.masks.TreeRows`) and are counted. Chains whose draft has a lane of its own are decoded once more, and
-every time that lane is killed at random (`killed`): the target has to end the text alone, as it was. Writes
-benchmarks/results/exactness.json after every schedule, and an interrupted run goes on after the last one. Nothing here
-depends on time: a lane is waited for as long as it takes.
+Decodes prompts, half of them of more than 256 tokens, by plain decoding, by every method and root source whose windows
+are chains, and by the trees of every shipped head, on lanes of torch and on those of graphs, in every form of weights
+that they have, each schedule in another order of prompts. Texts are compared token by token with plain decoding on the
+same lane, and real rounds with those that a replay of the acceptance record predicts. Chains have to agree in all of
+them; trees cannot to the last bit (`runtime.models.masks.TreeRows`) and are counted. Chains whose draft has a lane of
+its own are decoded once more, and every time that lane is killed at random (`killed`): the target has to end the text
+alone, as it was. In float32 the texts of graphs are compared with those of torch: where they part, the first other
+token is a near tie, and how near is said. Writes the result after every schedule, and an interrupted run goes on after
+the last one. Nothing here depends on time: a lane is waited for as long as it takes.
 """
 
 from __future__ import annotations
@@ -21,18 +24,19 @@ import random
 import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
+import numpy as np
 from _common import EMBEDDED, RESULTS, arguments, measured_pair, read_result, write_result
 
-from calibrate.prompts import Prompt, bundled_prompts
+from calibrate.prompts import EncodedPrompt, Prompt, bundled_prompts, load_prompts
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.host import describe_host
-from hwprofiles.profile import Profile, load_profile
-from mirrorsd.lane_choice import profile_lanes
-from mirrorsd.model_pair import ModelPair, find_pair, folder_of, name_of
+from hwprofiles.profile import load_profile
+from mirrorsd.lane_choice import device_lanes
+from mirrorsd.model_pair import Dtype, ModelPair, find_pair, folder_of, name_of
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.record_pair import Reach, record
 from runtime.engine import Engine
@@ -41,8 +45,8 @@ from sim.cost.cost_model import ConstantCost, PartKind
 from sim.world import simulate
 
 RESULT = RESULTS / "exactness.json"
-DTYPES: tuple[Literal["bfloat16", "float32"], ...] = ("bfloat16", "float32")
-PLACE: dict[str, Any] = {"target_lane": "cpu0", "draft_lane": "cpu1"}
+LONG = 256
+"""Tokens of a prompt that is long: the first buffers of graphs have so many slots."""
 PATIENCE_S = 3600.0
 """For a lane to answer: one that others leave no time is waited for, and one that is killed is noticed at once."""
 TREE_SIZE = 16
@@ -59,27 +63,117 @@ CHAINS: dict[str, dict[str, Any]] = {
 }
 
 
+class Lanes(NamedTuple):
+    """Lanes of one back end.
+
+    Attributes:
+        device: as lanes have it.
+        target: a target's lane.
+        draft: that of a draft beside it.
+        profile: a profile with lanes of these names.
+        forms: of weights that are compared.
+    """
+
+    device: str
+    target: str
+    draft: str
+    profile: Path
+    forms: tuple[Dtype, ...]
+
+
+LANES = {
+    "graphs": Lanes(
+        "openvino:CPU",
+        "openvino:CPU@0",
+        "openvino:CPU@1",
+        RESULTS / "demos" / "1" / "profile.yaml",
+        ("float32", "bfloat16", "int8", "int4"),
+    ),
+    "torch": Lanes("cpu", "cpu0", "cpu1", RESULTS / "demos-torch" / "1" / "profile.yaml", ("float32", "bfloat16")),
+}
+
+
 def main() -> None:
     """Run, compare, write the result file."""
     options = _options()
-    prompts = bundled_prompts()[: options.limit]
-    pairs = {dtype: find_pair(EMBEDDED, dtype=dtype) for dtype in DTYPES}
+    pair = find_pair(EMBEDDED)
+    prompts = _prompts(options, pair)
+    lengths = [len(prompt.ids) for prompt in encode(prompts, pair.target_folder)]
     content: dict[str, Any] = {
+        "prompts": "shipped" if options.prompts is None else options.prompts.stem,
         "num_prompts": len(prompts),
+        "num_long_prompts": sum(length > LONG for length in lengths),
+        "longest_prompt": max(lengths),
         "max_new_tokens": options.max_new_tokens,
-        "platform": describe_host(),
-        "measured": measured_pair(pairs[DTYPES[0]]),
-        "dtypes": {},
+        "platform": describe_host([lanes.device for lanes in LANES.values()]),
+        "measured": measured_pair(pair),
+        "lanes": {},
     }
     if options.out.exists() and _is_of_the_same(before := read_result(options.out), content):
         content = before
-    for dtype, pair in pairs.items():
-        run = _Run(pair, prompts, load_profile(options.profile), options.max_new_tokens, options.records)
-        results = content["dtypes"].setdefault(dtype, {})
-        for name, result in run.results(done=results):
-            results[name] = result
-            print(f"{dtype}, {name}: {result} of {len(prompts)}", flush=True)
-            write_result(options.out, content)
+    texts = {}
+    for kind in options.lanes:
+        for dtype in [form for form in LANES[kind].forms if form in options.forms]:
+            own = find_pair(EMBEDDED, dtype=dtype, heads=None if options.trees else ["none"])
+            run = _Run(own, prompts, LANES[kind], options)
+            results = content["lanes"].setdefault(kind, {}).setdefault(dtype, {})
+            for name, result in run.results(done=results):
+                results[name] = result
+                print(f"{kind}, {dtype}, {name}: {result} of {len(prompts)}", flush=True)
+                write_result(options.out, content)
+            texts[kind, dtype] = run.texts
+    if {("graphs", "float32"), ("torch", "float32")} <= set(texts):
+        both = zip(
+            encode(prompts, pair.target_folder), texts["graphs", "float32"], texts["torch", "float32"], strict=True
+        )
+        content["float32_graphs_against_torch"] = _against_torch(pair, list(both))
+        write_result(options.out, content)
+
+
+def _prompts(options: argparse.Namespace, pair: ModelPair) -> Sequence[Prompt]:
+    """Those of a file; or of the shipped ones some short ones, the long ones, and long ones that join two."""
+    if options.prompts is not None:
+        return load_prompts(options.prompts)[:: options.every]
+    shipped = bundled_prompts()
+    passages = [prompt for prompt in shipped if prompt.category in ("rag", "summarization")]
+    joined = [
+        Prompt(
+            prompt_id=f"{one.prompt_id}+{other.prompt_id}", category="joined", turns=(f"{one.text}\n\n{other.text}",)
+        )
+        for one, other in zip(passages[::2], passages[1::2], strict=True)
+    ]
+    long = [prompt for prompt in encode(joined, pair.target_folder) if len(prompt.ids) > LONG]
+    names = {prompt.name for prompt in long[:6]}
+    return [*shipped[::4], *bundled_prompts("long"), *(prompt for prompt in joined if prompt.prompt_id in names)]
+
+
+def _against_torch(
+    pair: ModelPair, texts: Sequence[tuple[EncodedPrompt, tuple[int, ...], tuple[int, ...]]]
+) -> dict[str, Any]:
+    """How many texts of graphs are those of torch, and by how much logits differ where they part."""
+    import torch
+
+    from runtime.backends.eager import EagerBackend
+    from runtime.models.weights import load_decoder
+    from runtime.target.target_model import TargetModel
+
+    ties = []
+    for prompt, ours, theirs in texts:
+        if ours == theirs:
+            continue
+        place = next(place for place, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other)
+        target = TargetModel(EagerBackend(load_decoder(pair.target_folder, dtype=torch.float32)), None)  # type: ignore[arg-type]
+        with torch.inference_mode():
+            ids = np.array([[*prompt.ids, *ours[:place]]])
+            target.begin(0, ids.size)
+            rows = target.backend.run_layers(
+                target.backend.embedding(ids), 0, target.num_layers, positions=np.arange(ids.size), cache=target.cache
+            )
+            logits = target.backend.logits(rows[:, -1:])[0, 0]
+        ties.append(
+            {"prompt": prompt.name, "place": place, "margin": float(logits[theirs[place]] - logits[ours[place]])}
+        )
+    return {"texts": len(texts), "equal": len(texts) - len(ties), "parted": ties}
 
 
 def can_lose_its_draft(schedule: Schedule) -> bool:
@@ -141,20 +235,22 @@ class _Kill:
 class _Run:
     """All schedules in one dtype."""
 
-    def __init__(
-        self, pair: ModelPair, prompts: Sequence[Prompt], profile: Profile, max_new_tokens: int, records: Path
-    ) -> None:
-        self._pair, self._profile = pair, profile
+    def __init__(self, pair: ModelPair, prompts: Sequence[Prompt], lanes: Lanes, options: argparse.Namespace) -> None:
+        self._pair, self._lanes, self._num_killed = pair, lanes, options.killed
+        self._place = {"target_lane": lanes.target, "draft_lane": lanes.draft}
         self._prompts = [prompt.ids for prompt in encode(prompts, pair.target_folder)]
-        self._record = _recorded(pair, prompts, max_new_tokens, records)
-        self._texts = [tuple(entry.text.tolist()) for entry in self._record.prompts]
-        # rounds do not depend on times, so the profile may be older than the heads
+        self._record = _recorded(pair, prompts, lanes.device, options)
+        self.texts = [tuple(entry.text.tolist()) for entry in self._record.prompts]
+        # rounds do not depend on times, so the profile may be of another machine
+        self._profile = load_profile(lanes.profile)
         cost = ConstantCost(seconds_by_kind=dict.fromkeys(get_args(PartKind), 1e-3))
-        self._costs = {lane.name: cost for lane in profile.lanes}
+        self._costs = {lane.name: cost for lane in self._profile.lanes}
 
     def results(self, *, done: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         """What came of every schedule that is not done yet, one after the other."""
         todo = [(name, schedule) for name, schedule in self._schedules() if name not in done]
+        if not todo:
+            return
         with self._engine() as engine:
             for name, schedule in todo:
                 yield name, self._compare(engine, schedule) | self._killed(engine, schedule)
@@ -162,7 +258,7 @@ class _Run:
     def _engine(self) -> Engine:
         return Engine(
             self._pair.target_folder,
-            lanes=profile_lanes(self._profile),
+            lanes=device_lanes(self._lanes.device, self._pair.dtype),
             drafter_folder=folder_of(self._pair.drafter),
             exits_folder=folder_of(self._pair.exits),
             dtype=self._pair.dtype,
@@ -171,37 +267,40 @@ class _Run:
         )
 
     def _compare(self, engine: Engine, schedule: Schedule) -> dict[str, Any]:
-        length = self._record.max_new_tokens
-        made = [engine.generate(schedule, prompt, max_new_tokens=length) for prompt in self._prompts]
+        length, made = self._record.max_new_tokens, {}
+        for place in random.Random(str(schedule)).sample(range(len(self._prompts)), len(self._prompts)):
+            made[place] = engine.generate(schedule, self._prompts[place], max_new_tokens=length)
+        made = [made[place] for place in range(len(made))]
         simulated = simulate(schedule, self._profile, self._record, costs=self._costs)
         both = zip(simulated, [one.trace for one in made], strict=True)
         return {
-            "texts_equal": sum(one.tokens == text for one, text in zip(made, self._texts, strict=True)),
+            "texts_equal": sum(one.tokens == text for one, text in zip(made, self.texts, strict=True)),
             "prompts_with_equal_rounds": sum(_rounds(one) == _rounds(other) for one, other in both),
             "num_rounds": sum(len(one.trace.rounds) for one in made),
             "num_lost_drafts": sum(len(one.trace.events) for one in made),
         }
 
     def _killed(self, engine: Engine, schedule: Schedule) -> dict[str, Any]:
-        if not can_lose_its_draft(schedule):
+        if not can_lose_its_draft(schedule) or not self._num_killed:
             return {}
-        killed = with_kills(engine, schedule, self._prompts, self._texts, random.Random(0))
-        return {"killed": killed._asdict()}
+        some = slice(None, None, -(-len(self._prompts) // self._num_killed))
+        killed = with_kills(engine, schedule, self._prompts[some], self.texts[some], random.Random(0))
+        return {"killed": killed._asdict() | {"num_prompts": len(self._prompts[some])}}
 
     def _schedules(self) -> Iterator[tuple[str, Schedule]]:
         """Plain decoding, all chains, and a tree of every kind that was recorded."""
         drafter = name_of(self._pair.drafter)
-        yield "autoregressive", Schedule(method="autoregressive", target_lane="cpu0")
+        yield "autoregressive", Schedule(method="autoregressive", target_lane=self._lanes.target)
         for name, fields in CHAINS.items():
-            yield name, Schedule(**fields, **PLACE, drafter=drafter)
+            yield name, Schedule(**fields, **self._place, drafter=drafter)
         if count := self._record.num_streams:
             fields = {"method": "speculative", "num_speculative_tokens": MAX_WINDOW, "draft_streams": count}
-            yield f"speculative, {count} draft streams", Schedule(**fields, **PLACE, drafter=drafter)
+            yield f"speculative, {count} draft streams", Schedule(**fields, **self._place, drafter=drafter)
         for chain in self._record.chains:
             fields = {"method": chain.method, "num_speculative_tokens": MAX_WINDOW}
-            yield chain.method, Schedule(**fields, **PLACE, drafter=chain.drafter)
+            yield chain.method, Schedule(**fields, **self._place, drafter=chain.drafter)
         for tree in self._record.trees:
-            place = {"target_lane": "cpu0"} if tree.method == "speculative_streaming" else PLACE
+            place = {"target_lane": self._lanes.target} if tree.method == "speculative_streaming" else self._place
             expanded = f", top {tree.top_k}" if tree.top_k else ""
             yield (
                 f"{tree.method}, tree of {TREE_SIZE}, {tree.depth} deep{expanded}",
@@ -216,16 +315,18 @@ class _Run:
             )
 
 
-def _recorded(pair: ModelPair, prompts: Sequence[Prompt], max_new_tokens: int, folder: Path) -> AcceptanceRecord:
+def _recorded(pair: ModelPair, prompts: Sequence[Prompt], device: str, options: argparse.Namespace) -> AcceptanceRecord:
     """The record of these models and prompts, made at the first run."""
-    reach = Reach(max_new_tokens=max_new_tokens, max_window=MAX_WINDOW, trees=DYNAMIC_TREES)
-    asked = [measured_pair(pair), [prompt.prompt_id for prompt in prompts], max_new_tokens, pair.dtype]
+    reach = Reach(
+        max_new_tokens=options.max_new_tokens, max_window=MAX_WINDOW, trees=DYNAMIC_TREES if options.trees else ()
+    )
+    asked = [measured_pair(pair), [prompt.prompt_id for prompt in prompts], str(reach), pair.dtype, device]
     name = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
-    path = folder / f"{pair.dtype}-{name}.npz"
+    path = options.records / f"{device.replace(':', '-')}-{pair.dtype}-{name}.npz"
     if path.exists():
         return AcceptanceRecord.load(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    return record(pair, prompts, path, reach=reach, num_threads=1)
+    return record(pair, prompts, path, reach=reach, device=device, num_threads=1)
 
 
 def _is_of_the_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -240,10 +341,14 @@ def _rounds(trace: Trace) -> list[tuple[Any, ...]]:
 
 def _options() -> argparse.Namespace:
     parser = arguments(__doc__)
-    parser.add_argument("--profile", type=Path, default=Path("out/demo/profile.yaml"), help="of this machine")
+    parser.add_argument("--prompts", type=Path, help="Spec-Bench's question.jsonl, or rows with a prompt")
+    parser.add_argument("--every", type=int, default=1, help="take one prompt of so many of that file")
+    parser.add_argument("--lanes", nargs="+", choices=LANES, default=list(LANES))
+    parser.add_argument("--forms", nargs="+", choices=get_args(Dtype), default=get_args(Dtype))
+    parser.add_argument("--no-trees", dest="trees", action="store_false", help="chains alone")
+    parser.add_argument("--killed", type=int, default=6, help="prompts whose draft is killed, for every schedule")
     parser.add_argument("--records", type=Path, default=Path("out/exactness"), help="folder of the records made")
     parser.add_argument("--out", type=Path, default=RESULT)
-    parser.add_argument("--limit", type=int, default=40)
     parser.add_argument("--max-new-tokens", type=int, default=48)
     return parser.parse_args()
 
