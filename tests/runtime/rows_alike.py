@@ -1,0 +1,87 @@
+"""Prints for every back end and form whether its self-test calls rows alike, and whether other chunks say so too.
+
+Run as a program, since instructions are chosen once in a process: `python -m tests.runtime.rows_alike`.
+"""
+
+import json
+import random
+import sys
+
+import numpy as np
+import torch
+
+from runtime.arrays import concatenated, inference
+from runtime.backends.backend import Plan, segments_between
+from runtime.backends.eager import EagerBackend
+from runtime.backends.openvino.torch_backend import OpenVinoBackend
+from runtime.backends.self_test import is_row_invariant
+from tests.tiny_models import VOCAB_SIZE, tiny_target
+
+SIZES = {"hidden_size": 64, "intermediate_size": 96, "head_dim": 16, "max_position": 600}
+PROMPT, NUM_ROWS = 247, 40
+"""Rows after the prompt cross an edge of buffers and one of keys."""
+
+
+def new_backends():
+    """All forms of both back ends, by name."""
+    for dtype in (torch.float32, torch.bfloat16):
+        yield f"torch {dtype}".replace("torch.", ""), lambda dtype=dtype: EagerBackend(tiny_target(**SIZES).to(dtype))
+    for form in ("float32", "bfloat16", "int8", "int4"):
+        dtype = torch.float32 if form == "float32" else torch.bfloat16
+        yield (
+            f"graphs {form}",
+            lambda form=form, dtype=dtype: OpenVinoBackend(
+                tiny_target(**SIZES).to(dtype), device="CPU", form=form, num_threads=1
+            ),
+        )
+
+
+@inference
+def read(backend, chunks):
+    """Logits [T, V] after a prompt, read in these chunks."""
+    ids, found = np.random.default_rng(7).integers(VOCAB_SIZE, size=PROMPT + NUM_ROWS), []
+    text = backend.new_text()
+    text.start(PROMPT + NUM_ROWS)
+    for count in (PROMPT, *chunks):
+        positions = np.arange(text.cursor, text.cursor + count)
+        x = backend.run_layers(
+            backend.embedding(ids[None, positions]), 0, backend.config.num_layers, positions=positions, cache=text
+        )
+        text.advance(count)
+        found.append(backend.logits(x)[0])
+    return concatenated(found[1:])
+
+
+def random_chunks():
+    """Chunks of 1 to 9 rows."""
+    draw, chunks = random.Random(3), []
+    while sum(chunks) < NUM_ROWS:
+        chunks.append(min(draw.randint(1, 9), NUM_ROWS - sum(chunks)))
+    return chunks
+
+
+def main():
+    """Print it as JSON."""
+    found = {}
+    for name, new_backend in new_backends():
+        backend = new_backend()
+        says = is_row_invariant(backend)
+        whole = segments_between(backend.config.num_layers)
+        plan = Plan(
+            num_slots=PROMPT + NUM_ROWS,
+            num_prompt=PROMPT,
+            rows=(1, 4, 9),
+            segments=whole,
+            prompt_segments=whole,
+        )
+        backend.prepare(plan)
+        expected = read(backend, [1] * NUM_ROWS)
+        is_so = all(
+            bool((read(backend, chunks) == expected).all()) for chunks in (random_chunks(), [8] * 5, [4, 9] * 3 + [1])
+        )
+        found[name] = {"says": says, "is_so": is_so}
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Rows are alike under every instruction set that this machine can be told to have."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runtime.instruction_set import ISA_VARIABLE, cap_instruction_set
+
+CPU_INFO = Path("/proc/cpuinfo")
+ONEDNN = {  # OpenVINO compiles nothing below AVX2
+    "avx2": "AVX2",
+    "avx512f": "AVX512_CORE",
+    "avx512_vnni": "AVX512_CORE_VNNI",
+    "avx512_bf16": "AVX512_CORE_BF16",
+    "amx_tile": "ALL",
+}
+ATEN = {"sse4_1": "default", "avx2": "avx2", "avx512f": "avx512"}
+TILES = "ALL"
+
+
+def possible(names):
+    flags = CPU_INFO.read_text().split() if CPU_INFO.exists() else []
+    return [name for flag, name in names.items() if flag in flags]
+
+
+@pytest.fixture(scope="module")
+def rows_alike(tmp_path_factory):
+    def rows_alike(**environment):
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.runtime.rows_alike"],
+            env=os.environ | {"MIRRORSD_CACHE": str(tmp_path_factory.mktemp("cache"))} | environment,
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return json.loads(done.stdout)
+
+    return rows_alike
+
+
+@pytest.mark.parametrize("instructions", possible(ONEDNN))
+def test_rows_are_alike_by_either_back_end_in_every_form(rows_alike, instructions) -> None:
+    found = rows_alike(**{ISA_VARIABLE: instructions})
+    assert len(found) == 6
+    if instructions == TILES:  # a user who wants tiles is told the truth, and nothing else is promised
+        assert all(one["is_so"] for one in found.values() if one["says"])
+    else:
+        assert found == dict.fromkeys(found, {"says": True, "is_so": True})
+
+
+@pytest.mark.parametrize("instructions", possible(ATEN))
+def test_rows_are_alike_whatever_torch_itself_uses(rows_alike, instructions) -> None:
+    found = rows_alike(ATEN_CPU_CAPABILITY=instructions)
+    assert found == dict.fromkeys(found, {"says": True, "is_so": True})
+
+
+@pytest.mark.parametrize(
+    ("flags", "given", "expected"),
+    [
+        ("avx2 amx_tile amx_bf16", {}, {ISA_VARIABLE: "AVX512_CORE_BF16"}),
+        ("avx2 amx_tile amx_bf16", {ISA_VARIABLE: "ALL"}, {ISA_VARIABLE: "ALL"}),
+        ("avx2 avx512f avx512_bf16", {}, {}),
+    ],
+)
+def test_tiles_are_left_out_where_there_are_any_and_nobody_chose(tmp_path, flags, given, expected) -> None:
+    info = tmp_path / "cpuinfo"
+    info.write_text(f"flags : {flags}\n")
+    cap_instruction_set(given, info)
+    assert given == expected
+
+
+def test_a_system_that_tells_nothing_of_its_cpu_is_left_alone(tmp_path) -> None:
+    environment = {}
+    cap_instruction_set(environment, tmp_path / "none")
+    assert environment == {}
