@@ -50,13 +50,13 @@ def test_rows_are_alike_by_either_back_end_in_every_form(rows_alike, instruction
     if instructions == TILES:  # a user who wants tiles is told the truth, and nothing else is promised
         assert all(one["is_so"] for one in found.values() if one["says"])
     else:
-        assert found == dict.fromkeys(found, {"says": True, "is_so": True})
+        assert all(one == {"says": True, "is_so": True} for one in found.values()), found
 
 
 @pytest.mark.parametrize("instructions", possible(ATEN))
 def test_rows_are_alike_whatever_torch_itself_uses(rows_alike, instructions) -> None:
     found = rows_alike(ATEN_CPU_CAPABILITY=instructions)
-    assert found == dict.fromkeys(found, {"says": True, "is_so": True})
+    assert all(one == {"says": True, "is_so": True} for one in found.values()), found
 
 
 @pytest.mark.parametrize(
