@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 from decoding.errors import ModelFormatError
 from decoding.files import parse_json
 from decoding.schedule import Schedule
+from runtime.arrays import FLOAT32
 from runtime.backends.devices import OPENVINO
 from runtime.backends.openvino.buckets import copies_bytes, slot_buckets
 from runtime.models.config import ModelConfig
@@ -163,11 +164,12 @@ def memory_needed(
         draft: what drafts in the draft's lane; None without a draft of its own, or with one that takes nothing.
     """
     rows = schedule.num_rows
+    held, computed = _held(schedule.target_lane, dtype), _computed(schedule.target_lane, dtype)
     needs = {
         schedule.target_lane: LaneNeed(
-            weights=weight_bytes(target, dtype) + _copies_bytes(schedule.target_lane, target, dtype),
-            keys_values=keys_values_bytes(target, _held_slots(schedule.target_lane, num_tokens + rows), dtype),
-            working=_working_bytes(target, rows, target.vocab_size, num_tokens, dtype),
+            weights=weight_bytes(target, held) + _copies_bytes(schedule.target_lane, target, held),
+            keys_values=keys_values_bytes(target, _held_slots(schedule.target_lane, num_tokens + rows), computed),
+            working=_working_bytes(target, rows, target.vocab_size, num_tokens, computed),
             process=_process_bytes(schedule.target_lane, draft if schedule.is_pooled else None),
         )
     }
@@ -176,12 +178,14 @@ def memory_needed(
     branches = sum(schedule.draft_roots_per_row) + sum(schedule.exit_roots_per_row)
     if _is_compiled(schedule.draft_lane) and not _has_open_sizes(schedule.draft_lane):
         branches *= 2  # calls over some of them are filled up
-    text = keys_values_bytes(draft.layers, _held_slots(schedule.draft_lane, num_tokens + 2 * rows), dtype)
+    held, computed = _held(schedule.draft_lane, dtype), _computed(schedule.draft_lane, dtype)
+    text = keys_values_bytes(draft.layers, _held_slots(schedule.draft_lane, num_tokens + 2 * rows), computed)
     own = LaneNeed(
-        weights=draft.weights + _copies_bytes(schedule.draft_lane, draft.layers, dtype),
+        weights=draft.weights * ITEM_BYTES[held] // ITEM_BYTES[dtype]
+        + _copies_bytes(schedule.draft_lane, draft.layers, held),
         keys_values=text,
         branches=branches * text,
-        working=_working_bytes(draft.layers, max(branches, 1), draft.num_outputs, num_tokens, dtype),
+        working=_working_bytes(draft.layers, max(branches, 1), draft.num_outputs, num_tokens, computed),
         process=0 if schedule.is_pooled else _process_bytes(schedule.draft_lane, draft),
     )
     lane = schedule.draft_lane
@@ -200,8 +204,29 @@ def _held_slots(lane: str, num_slots: int) -> int:
 
 
 def _copies_bytes(lane: str, config: ModelConfig, dtype: Dtype) -> int:
-    """Bytes of copies of graphs, where lanes have open ones."""
-    return copies_bytes(_matrices_bytes(config, dtype)) if _has_open_sizes(lane) and config.num_layers else 0
+    """Bytes of copies of graphs, where lanes have open ones.
+
+    Calls over 8 rows and more take some rounded matrices in a second layout, of int8: half of them, measured on a CPU
+    with AVX2.
+    """
+    if not _has_open_sizes(lane) or not config.num_layers:
+        return 0
+    second_layout = _matrices_bytes(config, "int8") // 2 if dtype in ("int8", "int4") else 0
+    return copies_bytes(_matrices_bytes(config, dtype)) + second_layout
+
+
+def _computed(lane: str, dtype: Dtype) -> Dtype:
+    """What a lane computes with and keeps keys in: float32 where a CPU has no bfloat16 for its graphs."""
+    if dtype == "float32" or not _has_open_sizes(lane):
+        return dtype
+    from runtime.backends.openvino.limits import limits_of  # imports OpenVINO, which lanes of torch need not have
+
+    return "float32" if limits_of("CPU").half == FLOAT32 else dtype
+
+
+def _held(lane: str, dtype: Dtype) -> Dtype:
+    """The form that a lane holds matrices in."""
+    return dtype if dtype in ("int8", "int4") else _computed(lane, dtype)
 
 
 def _is_compiled(lane: str) -> bool:

@@ -110,7 +110,7 @@ def test_a_device_without_room_is_an_error_with_numbers_and_the_other_lane_goes_
             return make(shape, *args, **kwargs)
 
         with monkeypatch.context() as patch:
-            patch.setattr(static_texts.torch, "zeros", none_left)
+            patch.setattr(static_texts.torch, "empty", none_left)
             own = schedule.model_copy(update={"drafter": str(drafts[False])})
             with pytest.raises(MemoryFitError, match=r"cpu has no room for keys and values of 1 texts of \d+ slots"):
                 engine.generate(own, [5] * 360, max_new_tokens=10, eos_token_ids=())

@@ -205,4 +205,6 @@ def test_a_target_with_an_exit_takes_its_weights_once(form) -> None:
     weights, once, after_all = json.loads(done.stdout)
     assert once > 0.8 * weights
     # a process that computes for the first time takes 30 to 40 MB besides; a copy for every graph would be three more
-    assert after_all < 1.3 * weights + 40e6
+    # calls over many rows may have a layout of rounded weights of their own, in int8
+    layouts = {"bfloat16": 1.3, "int8": 2, "int4": 2.5}[form]
+    assert after_all < layouts * weights + 40e6
