@@ -33,7 +33,7 @@ from decoding.metrics import tpot_s
 from decoding.schedule import Schedule, load_schedule
 from hwprofiles.host import available_cores, describe_host
 from mirrorsd.lane_choice import chosen_lanes
-from mirrorsd.model_pair import ModelPair, find_pair
+from mirrorsd.model_pair import ModelPair, find_pair, find_scheduled_pair
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.text_engine import new_engine
 from runtime.backends.devices import backend_of
@@ -81,10 +81,7 @@ def main() -> None:
 
 def _pair_for(schedule: Schedule | None) -> ModelPair:
     """The embedded model, and what a schedule drafts with: a draft model, or one of the heads that ship, as found."""
-    drafter = None if schedule is None else schedule.drafter
-    if drafter in {head.name for head in find_pair(EMBEDDED).heads}:
-        return find_pair(EMBEDDED, heads=(drafter,), dtype="bfloat16")
-    return find_pair(EMBEDDED, drafter=drafter, heads=(), dtype="bfloat16")
+    return find_pair(EMBEDDED, heads=()) if schedule is None else find_scheduled_pair(schedule, EMBEDDED)[0]
 
 
 def _contenders(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from decoding.errors import ModelFormatError
-from decoding.schedule import Method
+from decoding.errors import ConfigError, ModelFormatError
+from decoding.schedule import Method, Schedule
 from mirrorsd.shipped_shapes import is_shipped_shape, shipped_shape_folder
 
 if TYPE_CHECKING:
@@ -73,6 +73,24 @@ class ModelPair:
         methods = {head.name: KINDS[_kind(head)].method for head in self.heads}
         return {name: method for name, method in methods.items() if method is not None}
 
+    def with_drafter(self, schedule: Schedule) -> Schedule:
+        """The schedule with the name of that one of these models that drafts by its method.
+
+        Raises:
+            ConfigError: none does.
+            ModelFormatError: a head's configuration is missing or damaged.
+        """
+        traits = schedule.traits
+        if traits.drafts == "nobody" or traits.is_simulated_only:
+            return schedule
+        name = name_of(self.drafter) if traits.has_draft_model else self.head_for(schedule.method)
+        if name is None:
+            given = ", ".join(head.name for head in self.heads) or "none"
+            head = f"its own kind of head, and those at hand are {given}"
+            needed = "a draft model" if traits.has_draft_model else head
+            raise ConfigError(f"method {schedule.method} needs {needed}: name one with --drafter")
+        return schedule.model_copy(update={"drafter": name})
+
 
 def find_pair(
     target: str | Path,
@@ -112,6 +130,33 @@ def find_pair(
         dtype=dtype,
         heads=_fitting(_head(), shipped) if heads is None else tuple(_named(_head(), name) for name in heads),
     )
+
+
+def find_scheduled_pair(
+    schedule: Schedule,
+    target: str | Path,
+    *,
+    drafter: str | Path | None = None,
+    exits: str | Path | None = None,
+    dtype: Dtype = "bfloat16",
+) -> tuple[ModelPair, Schedule]:
+    """Find the models that a schedule runs with; and the schedule with the name of what drafts for it.
+
+    That is a draft model, a head, streams or prompt lookup, as its method asks. `drafter` is taken in place of the one
+    that the schedule names; without either the one that ships for the target. Other arguments are those of `find_pair`.
+
+    Raises:
+        ConfigError: nothing is named, and nothing that drafts by the method ships for the target.
+        ModelError: a model is not to be had, or is of an unsupported family.
+    """
+    named, drafts = drafter or schedule.drafter, schedule.traits.drafts
+    models: dict[str, Any] = {"drafter": NO_DRAFTER, "heads": ()}
+    if drafts == "draft":
+        models["drafter"] = named
+    elif drafts != "nobody":
+        models["heads"] = None if named is None else (named,)
+    pair = find_pair(target, exits=exits, dtype=dtype, **models)
+    return pair, pair.with_drafter(schedule)
 
 
 def name_of(model: NamedFolder | None) -> str | None:

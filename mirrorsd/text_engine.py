@@ -12,7 +12,7 @@ from calibrate.prompts import Prompt
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from mirrorsd.lane_choice import all_lane_specs
-from mirrorsd.model_pair import Dtype, ModelPair, find_pair, folder_of
+from mirrorsd.model_pair import Dtype, ModelPair, find_scheduled_pair, folder_of
 from mirrorsd.prompt_tokens import encode_with
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
@@ -109,10 +109,10 @@ def generate(
     Raises:
         MirrorsdError: a model is not to be had, or the schedule does not fit it or this machine.
     """
-    pair = find_pair(target, drafter=None if schedule.is_tree else schedule.drafter, dtype=dtype)
+    pair, wanted = find_scheduled_pair(schedule, target, dtype=dtype)
     with TextEngine(pair, all_lane_specs()) as engine:
         question = Prompt(prompt_id="prompt", category="", turns=(prompt,))
-        return engine.answer(question, schedule, decoding or Decoding(), on_text=on_text)
+        return engine.answer(question, wanted, decoding or Decoding(), on_text=on_text)
 
 
 def new_engine(pair: ModelPair, lanes: Sequence[LaneSpec]) -> Engine:

@@ -3,8 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from decoding.errors import ModelError, ModelFormatError
-from mirrorsd.model_pair import find_pair
+from decoding.errors import ConfigError, ModelError, ModelFormatError
+from decoding.methods import METHODS
+from decoding.schedule import Schedule
+from mirrorsd.model_pair import NO_DRAFTER, find_pair, find_scheduled_pair
 
 
 def test_what_is_named_is_found_and_paths_become_lasting(tiny_folders, monkeypatch):
@@ -102,3 +104,53 @@ def test_a_damaged_configuration_is_named(tiny_folders, tmp_path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ModelFormatError, match=r"config\.json: cannot be read as JSON"):
         find_pair(str(tiny_folders.target), drafter=str(tmp_path))
+
+
+def schedule_of(method, drafter=None):
+    """The smallest schedule of a method."""
+    traits = METHODS[method]
+    settings = {"num_speculative_tokens": 0 if traits.window == "none" else 1}
+    if traits.has_draft_lane:
+        settings["draft_lane"] = "cpu1"
+    if traits.overlaps:
+        settings |= {"root_source": "draft", "draft_top_k": 1}
+    if traits.is_tree:
+        settings |= {"tree_size": 1, "tree_top_k": int(traits.has_dynamic_trees)}
+    return Schedule(method=method, target_lane="cpu0", drafter=drafter, **settings)
+
+
+@pytest.mark.parametrize("method", [name for name, traits in METHODS.items() if not traits.is_simulated_only])
+def test_a_schedule_without_a_drafter_gets_the_shipped_one_of_its_method(method, embedded_model_folder):
+    pair, schedule = find_scheduled_pair(schedule_of(method), embedded_model_folder)
+    if METHODS[method].drafts == "nobody":
+        assert (pair.drafter, schedule.drafter) == (None, None)
+    elif METHODS[method].drafts == "draft":
+        assert schedule.drafter == pair.drafter.name
+    else:
+        assert pair.drafter is None
+        assert pair.head_methods[schedule.drafter] == method
+
+
+def test_a_schedule_names_what_drafts_or_somebody_else_does(tiny_folders, head_folders):
+    target = tiny_folders.target
+    assert find_scheduled_pair(schedule_of("prompt_lookup", "prompt-lookup"), target)[1].drafter == "prompt-lookup"
+    medusa = str(head_folders["medusa"])
+    assert find_scheduled_pair(schedule_of("medusa", medusa), target)[1].drafter == medusa
+    assert find_scheduled_pair(schedule_of("medusa", "nobody"), target, drafter=medusa)[1].drafter == medusa
+    draft = str(tiny_folders.drafter)
+    pair, schedule = find_scheduled_pair(schedule_of("mirror", draft), target)
+    assert (pair.drafter.name, schedule.drafter, pair.heads) == (draft, draft, ())
+
+
+@pytest.mark.parametrize(
+    ("method", "drafter", "complaint"),
+    [
+        ("speculative", None, "needs a draft model: name one with --drafter"),
+        ("mirror", NO_DRAFTER, "needs a draft model"),
+        ("hydra", None, "needs its own kind of head, and those at hand are prompt-lookup"),
+        ("hydra", "prompt-lookup", "needs its own kind of head, and those at hand are prompt-lookup"),
+    ],
+)
+def test_a_schedule_that_nothing_drafts_for_is_refused(tiny_folders, method, drafter, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        find_scheduled_pair(schedule_of(method, drafter), tiny_folders.target)

@@ -54,18 +54,17 @@ def memory(
     from dataclasses import asdict
 
     from decoding.schedule import load_schedule
-    from mirrorsd.model_pair import NO_DRAFTER, find_pair
+    from mirrorsd.model_pair import find_scheduled_pair
+    from runtime.drafters.shipped import find_drafter
     from runtime.memory.needs import draft_size, memory_needed
     from runtime.memory.room import available_bytes, gigabytes, in_words
     from runtime.models.config import ModelConfig
 
-    wanted = load_schedule(schedule)
-    named = (drafter or wanted.drafter) if wanted.draft_lane is not None else NO_DRAFTER
-    pair = find_pair(target, drafter=named, dtype=dtype.value)
+    pair, wanted = find_scheduled_pair(load_schedule(schedule), target, drafter=drafter, dtype=dtype.value)
     config = ModelConfig.from_folder(pair.target_folder)
     draft = None
-    if pair.drafter is not None:
-        draft = draft_size(pair.drafter.folder, config, pair.dtype, shares_lane=wanted.is_pooled)
+    if wanted.draft_lane is not None and wanted.drafter is not None:
+        draft = draft_size(find_drafter(wanted.drafter), config, pair.dtype, shares_lane=wanted.is_pooled)
     needs = memory_needed(config, wanted, dtype=pair.dtype, num_tokens=num_tokens, draft=draft)
     total, available = sum(need.total for need in needs.values()), available_bytes()
     lanes = {lane: {"total": need.total, **asdict(need)} for lane, need in needs.items()}

@@ -56,8 +56,8 @@ def run(
     drafter: Annotated[
         str | None,
         typer.Option(
-            help="In place of the schedule's drafter, by shipped name or folder: a draft, or a head for medusa, hydra, "
-            "eagle2, eagle3 and speculative_streaming; without either the one shipped for the target.",
+            help="In place of the schedule's drafter, by shipped name or folder: a draft, a head, streams or prompt "
+            "lookup, as its method asks; without either the one shipped for the target.",
             show_default=False,
         ),
     ] = None,
@@ -85,13 +85,12 @@ def run(
     from decoding.schedule import load_schedule
     from hwprofiles.profile import load_profile
     from mirrorsd.lane_choice import all_lane_specs, profile_lanes
-    from mirrorsd.model_pair import name_of
+    from mirrorsd.model_pair import find_scheduled_pair, name_of
     from mirrorsd.text_engine import Decoding
 
     source = _Source(prompt, prompts, replay, rates)
     source.check(temperature)
-    names = options.ModelNames(target, drafter, exits, dtype=dtype)
-    pair, wanted = _with_models(load_schedule(schedule), names)
+    pair, wanted = find_scheduled_pair(load_schedule(schedule), target, drafter=drafter, exits=exits, dtype=dtype.value)
     machine = None if profile is None else load_profile(profile)
     say_whose(machine)
     lanes = all_lane_specs() if machine is None else profile_lanes(machine)
@@ -117,21 +116,6 @@ def run(
     summary = _summary(rows)
     write_json({"schedule": schedule_entry, **summary, "prompts": rows}, json)
     say(_in_words(summary))
-
-
-def _with_models(schedule: Schedule, names: options.ModelNames) -> tuple[ModelPair, Schedule]:
-    """The models that a schedule runs with, and the schedule with the drafter found among them."""
-    from mirrorsd.model_pair import find_pair, name_of
-
-    drafter = names.drafter or schedule.drafter
-    if schedule.is_tree:
-        heads = [drafter] if drafter else None
-        pair = find_pair(names.target, exits=names.exits, heads=heads, dtype=names.dtype.value)
-        return pair, schedule.model_copy(update={"drafter": _head(pair, schedule)})
-    pair = find_pair(names.target, drafter=drafter, exits=names.exits, dtype=names.dtype.value)
-    if schedule.draft_lane is None:
-        return pair, schedule
-    return pair, schedule.model_copy(update={"drafter": name_of(pair.drafter)})
 
 
 class _Source(NamedTuple):
@@ -250,17 +234,6 @@ class _Answers:
     def _stream(self, piece: str) -> None:
         if self._streams:
             typer.echo(harmless(piece) if results().is_terminal else piece, nl=False)
-
-
-def _head(pair: ModelPair, schedule: Schedule) -> str:
-    from decoding.errors import ConfigError
-
-    name = pair.head_for(schedule.method)
-    if name is None:
-        given = ", ".join(head.name for head in pair.heads) or "none"
-        needs = f"method {schedule.method} needs its own kind of head"
-        raise ConfigError(f"{needs}, and those at hand are {given}: name one with --drafter")
-    return name
 
 
 def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -111,3 +111,16 @@ def test_memory_in_words(memory):
     assert "weights " in target
     assert "branches " in draft
     assert total.startswith("in all ")
+
+
+def test_memory_of_prompt_lookup_is_that_of_the_target(tiny_folders, schedule_file):
+    def total(**schedule):
+        words = ["models", "memory", "--schedule", str(schedule_file(**schedule)), "--target", str(tiny_folders.target)]
+        result = CliRunner().invoke(app, [*words, "--json"])
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)["total"]
+
+    lane = {"draft_lane": "cpu0", "num_speculative_tokens": 3}
+    found = total(method="prompt_lookup", drafter="prompt-lookup", **lane)
+    assert total(method="autoregressive") < found == total(method="prompt_lookup", drafter=None, **lane)
+    assert found < total(method="speculative", drafter=str(tiny_folders.drafter), **lane)

@@ -60,6 +60,17 @@ def test_a_file_of_prompts_becomes_a_file_of_rows(run, any_schedule, prompt_file
         assert row["settings"]["dtype"] == "float32"
 
 
+@pytest.mark.parametrize("drafter", ["prompt-lookup", None])
+@pytest.mark.parametrize("named", [(), ("--drafter", "prompt-lookup")])
+def test_prompt_lookup_writes_the_text_of_plain_decoding(mirrorsd, schedule_file, tiny_folders, drafter, named):
+    schedule = schedule_file(method="prompt_lookup", drafter=drafter)
+    words = ("run", "--target", tiny_folders.target, *SETTINGS, "--schedule", schedule, "--prompt", PROMPTS[0])
+    result = json.loads(mirrorsd(*words, *named, "--json").stdout)
+    ids = [int(word[1:]) for word in PROMPTS[0].split()]
+    assert result["prompts"][0]["token_ids"] == plain.continue_text(tiny_folders.decoder, ids, 24, eos=(EOS,))
+    assert result["schedule"]["drafter"] == "prompt-lookup"
+
+
 TREES = {
     "medusa": {"method": "medusa", "num_speculative_tokens": 2, "tree_size": 5},
     "eagle": {"method": "eagle2", "num_speculative_tokens": 3, "tree_size": 6, "tree_top_k": 3},
