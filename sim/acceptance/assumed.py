@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError, model_validator
 
@@ -28,6 +28,9 @@ from sim.acceptance.acceptance_model import Acceptance
 from sim.acceptance.drawn_texts import draw_record
 from sim.acceptance.rates import TaskRates, Texts
 from sim.acceptance.replay import Replay
+
+if TYPE_CHECKING:
+    from hwprofiles.profile import Profile
 
 
 class AssumedAcceptance(Replay):
@@ -41,6 +44,10 @@ class AssumedAcceptance(Replay):
     def drawn_as(self, texts: Texts) -> AssumedAcceptance:
         """The same assumptions, drawn as other texts."""
         return AssumedAcceptance(self.by_task, texts)
+
+    def within(self, profile: Profile) -> AssumedAcceptance:
+        """The same assumptions, drawn as texts in the contexts that the profile's target was measured in."""
+        return self.drawn_as(self.texts.within(profile))
 
     def mean_acceptance_length(self, num_speculative_tokens: int) -> float:
         """Committed tokens per verification of a chain, in closed form: the drawn texts come to it but for chance.

@@ -296,6 +296,7 @@ def test_texts_move_into_the_contexts_that_were_measured() -> None:
     assert Texts().within(machine()) == Texts()
     assert Texts(prompt_length=5000).within(long) == Texts(prompt_length=4000 - 128 + 2)
     assert Bernoulli(0.5, texts=Texts().within(short)).contexts(None) == range(40, 61)
+    assert Bernoulli(0.5).within(short).contexts(None) == range(40, 61)
 
 
 def test_the_option_takes_a_rate_rates_or_a_file(tmp_path: Path) -> None:
