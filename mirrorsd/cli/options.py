@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 DEFAULT_TARGET = "smollm2-135m-instruct"
 MOST_MINUTES = 24 * 60
+MAX_NEW_TOKENS = 64
+MAX_WINDOW = 8
+"""How far calibrations and records reach where nothing else is asked for."""
 
 
 class Dtype(StrEnum):
@@ -139,6 +142,21 @@ class ModelNames(NamedTuple):
         defaults = ModelNames()._asdict()
         given = {name: value for name, value in self._asdict().items() if value not in (None, defaults[name])}
         return tuple(word for name, value in given.items() for word in (f"--{name}", str(value)))
+
+
+def reach_words(prompts: Path | None, max_new_tokens: int, max_window: int) -> tuple[str, ...]:
+    """The options that make a calibration and a record reach equally far, defaults left out."""
+    given = {
+        "--prompts": prompts,
+        "--max-new-tokens": None if max_new_tokens == MAX_NEW_TOKENS else max_new_tokens,
+        "--max-window": None if max_window == MAX_WINDOW else max_window,
+    }
+    return tuple(word for name, value in given.items() if value is not None for word in (name, str(value)))
+
+
+def models_of(record: AcceptanceRecord, exits: str | None = None) -> ModelNames:
+    """What names on a command line of `mirrorsd run` the models that were recorded; drafters are in schedules."""
+    return ModelNames(record.target, exits=exits, dtype=Dtype(record.dtype))
 
 
 def chosen_acceptance(record: Path | None, acceptance: str | None, profile: Profile) -> AcceptanceRecord:

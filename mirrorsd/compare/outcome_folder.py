@@ -6,7 +6,8 @@ import hashlib
 import os
 import re
 import time
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -15,7 +16,7 @@ from pydantic import BaseModel, Field, ValidationError
 from decoding.errors import ConfigError, TraceError, listed, mistake
 from decoding.files import parse_json
 from decoding.record import AcceptanceRecord
-from decoding.schedule import Schedule
+from decoding.schedule import Schedule, save_schedule
 from decoding.yaml_file import write_atomically
 from hwprofiles.profile import load_profile
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
@@ -25,9 +26,11 @@ from mirrorsd.compare.rounds_in_words import rounds_in_words
 from mirrorsd.compare.runs_file import load_runs, save_runs
 from mirrorsd.compare.trace_file import load_traces, save_traces
 from mirrorsd.json_text import json_text, path_from
+from mirrorsd.next_command import run_command
 from mirrorsd.numeric_form import as_recorded
 from planner.chrome_trace import save_chrome_trace
 from planner.plan import Plan, make_plan
+from planner.report.answer import answer_of
 from planner.report.report import write_report
 from planner.report.report_data import ReportData
 from planner.search.search import rank
@@ -53,7 +56,8 @@ class Outcome:
         notes: remarks on the circumstances.
         warning: what to know before the answer; None if nothing.
         sample: a prompt and what the target answered; None to show none.
-        command: how to use what is recommended; None if nothing is.
+        run_options: what names the models on the command line of `mirrorsd run`, for the command that comes next.
+        given: files of schedules that exist already; what else is recommended is written.
     """
 
     title: str
@@ -65,7 +69,8 @@ class Outcome:
     notes: tuple[str, ...] = ()
     warning: str | None = None
     sample: tuple[str, str] | None = None
-    command: str | None = None
+    run_options: tuple[str, ...] = ()
+    given: Mapping[Schedule, Path] = field(default_factory=dict, repr=False)
 
 
 class _Files(BaseModel):
@@ -103,6 +108,8 @@ class _Saved(BaseModel):
 def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     """Write traces, Chrome traces and the report into `folder`, and last the JSON object `name`, which is returned.
 
+    What the report recommends is in `folder`/best.yaml then, if it is in no file that was given.
+
     No path of this machine is written down: `files` are relative to `folder`, and `folder` to the file that names
     it, so all of it can be moved. In the object returned `folder` is what was given, as `report` is everywhere.
     """
@@ -128,9 +135,9 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
         footnotes=(rounds, *notes),
         warning=outcome.warning,
         sample=outcome.sample,
-        command=outcome.command,
         measured=judged.answer,
     )
+    data = replace(data, command=_use(answer_of(data).schedule, outcome, folder))
     write_report(data, folder / REPORT)
     files = outcome.files | {"traces": folder / _TRACES, "runs": folder / _RUNS}
     entries = {
@@ -142,7 +149,7 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
         "notes": list(notes),
         "warning": outcome.warning,
         "sample": None if outcome.sample is None else dict(zip(_SAMPLE, outcome.sample, strict=True)),
-        "command": outcome.command,
+        "command": data.command,
         "report": str(folder / REPORT),
         "title": outcome.title,
         "created": created,
@@ -152,6 +159,17 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     }
     write_atomically(folder / name, json_text(entries | {"folder": os.curdir}))
     return entries
+
+
+def _use(recommended: Schedule | None, outcome: Outcome, folder: Path) -> str | None:
+    """The command that decodes by what is recommended, which is in a file then; None where nothing is."""
+    if recommended is None:
+        return None
+    path = outcome.given.get(recommended)
+    if path is None:
+        path = folder / "best.yaml"
+        save_schedule(recommended, path)
+    return run_command(path, outcome.run_options)
 
 
 def read_report_data(path: Path) -> ReportData:

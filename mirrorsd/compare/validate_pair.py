@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -20,7 +20,7 @@ from mirrorsd.compare.outcome_folder import Outcome
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.demo.busy import busy_meanwhile
 from mirrorsd.lane_choice import profile_lanes
-from mirrorsd.model_pair import Dtype, find_pair
+from mirrorsd.model_pair import NO_DRAFTER, Dtype, find_pair
 from mirrorsd.numeric_form import as_recorded
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.simulation import require_same_models
@@ -56,28 +56,37 @@ class Evidence:
 
 
 def validate(
-    schedules: Sequence[Schedule],
+    schedules: Mapping[Path, Schedule],
     evidence: Evidence,
     prompts: Sequence[Prompt],
     *,
     exits: str | None = None,
+    run_options: Sequence[str] = (),
     progress: ReportProgress = lambda _step, _share: None,
 ) -> Outcome:
     """Run the schedules on every prompt of the record, and simulate the same.
 
-    `prompts` are those that were recorded, and possibly more; `exits` is the name or folder of the exit adapters, None
-    for those that ship.
+    Args:
+        schedules: by their files.
+        evidence: what predictions are made from.
+        prompts: those that were recorded, and possibly more.
+        exits: name or folder of the exit adapters; None for those that ship.
+        run_options: what names the models on the command line of `mirrorsd run`, for the command that comes next.
+        progress: called with what is under way and the share that is done.
 
     Raises:
         MirrorsdError: a schedule does not fit, a prompt is missing, or a model or lane is not to be had.
     """
     profile, record = evidence.profile, evidence.record
-    for schedule in schedules:
+    for schedule in schedules.values():
         require_same_models(profile, record, schedule=schedule, sides=(evidence.profile_path, evidence.record_path))
-    pair = find_pair(record.target, drafter=record.drafter, exits=exits, dtype=cast("Dtype", record.dtype))
+    pair = find_pair(
+        record.target, drafter=record.drafter or NO_DRAFTER, exits=exits, dtype=cast("Dtype", record.dtype)
+    )
+    paths = {one if one.drafter else pair.with_drafter(one): path for path, one in schedules.items()}
     encoded = matching_prompts(encode(prompts, pair.target_folder), record)
-    ranked = {one.schedule: one for one in rank(schedules, profile, record).candidates}
-    candidates = [ranked[schedule] for schedule in dict.fromkeys(schedules)]
+    ranked = {one.schedule: one for one in rank(list(paths), profile, record).candidates}
+    candidates = [ranked[schedule] for schedule in paths]
     others = OtherUse()
     with new_engine(pair, profile_lanes(profile)) as engine:
         measured = run_in_turn(
@@ -108,4 +117,6 @@ def validate(
         dtype=pair.dtype,
         notes=profile.notes,
         warning=busy_meanwhile(used),
+        run_options=tuple(run_options),
+        given=paths,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any, Final
 from calibrate.prompts import Prompt
 from decoding.methods import METHODS
 from decoding.record import AcceptanceRecord
-from decoding.schedule import Schedule, save_schedule
+from decoding.schedule import save_schedule
 from hwprofiles.other_use import OtherUse
 from hwprofiles.profile import Profile
 from mirrorsd.calibrate_pair import calibration_task, contexts_of
@@ -60,7 +59,6 @@ RESULT: Final = "demo.json"
 DEFAULT_NEW_TOKENS: Final = 32
 """Many short texts rather than few long ones: a shared machine changes its speed from second to second, and only an
 average over many prompts, each with its own look at that speed, holds."""
-_QUESTION: Final = "Why is the sky blue?"
 _FIRST_LOOK_S: Final = 1.0
 
 
@@ -248,7 +246,7 @@ class Demo:
         pair, profile = self._settings.pair, plan.profile
         judged = judge_runs(candidates, measured, plan)
         recommended = judged.verdict.winner
-        self._save_schedules(judged, recommended.schedule if recommended else plan.search.winner.schedule)
+        self._save_schedules(judged)
         facts = {
             "platform": platform_entry(profile.host, pair),
             "calibration_s": profile.calibration_s,
@@ -279,17 +277,16 @@ class Demo:
             notes=self._notes,
             warning=weak_answer(used),
             sample=self._sample(judged),
-            command=shlex.join(self._command()),
+            run_options=self._settings.run_options,
         )
         return write_outcome(outcome, self._settings.out, RESULT)
 
-    def _save_schedules(self, judged: JudgedRuns, recommended: Schedule) -> None:
-        """All that were run, and what is recommended after the runs in the place of what was before."""
+    def _save_schedules(self, judged: JudgedRuns) -> None:
+        """All that were run."""
         for stale in self._path("schedules").glob("[0-9][0-9]-*.yaml"):
             stale.unlink()
         for place, (result, name) in enumerate(zip(judged.results, judged.names, strict=True), 1):
             save_schedule(result.candidate.schedule, self._path(f"schedules/{file_name(place, name)}.yaml"))
-        save_schedule(recommended, self._path("best.yaml"))
 
     def _sample(self, judged: JudgedRuns) -> tuple[str, str]:
         """The first prompt that was run, and what the target answered by a schedule of chains."""
@@ -297,11 +294,6 @@ class Demo:
         chains = [run for run, one in zip(runs, judged.comparisons, strict=True) if not one.is_tree]
         tokenizer = Tokenizer.from_folder(self._settings.pair.target_folder)
         return self._prompts[0].text, tokenizer.decode((chains or runs)[0].tokens)
-
-    def _command(self) -> tuple[str, ...]:
-        """How to use what is recommended."""
-        options = ("--schedule", str(self._path("best.yaml")), *self._settings.run_options)
-        return ("mirrorsd", "run", *options, "--prompt", _QUESTION)
 
     def _path(self, name: str) -> Path:
         return self._settings.out / name

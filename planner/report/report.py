@@ -30,7 +30,6 @@ from planner.wording import capital, factor, milliseconds, percent
 NO_BREAK_SPACE = "\u00a0"
 TWO_ERRORS = "Errors are given as calibrated, and at the speed of the anchors."
 """Not in the template, which works out its constants, and so explains their words, before all that stands above."""
-DEFAULT_COMMAND = 'mirrorsd run --schedule best.yaml --prompt "Why is the sky blue?"'
 SWEEP_TITLE = {
     "acceptance": "If the draft were right more or less often",
     "draft_speed": "If the draft were faster or slower",
@@ -73,7 +72,7 @@ def _answer(data: ReportData) -> dict[str, Any]:
         settings = answer.schedule.model_dump(mode="json", exclude_defaults=True)
         use = {
             "name": capital(recommended_name(data, answer.schedule)),
-            "command": data.command or DEFAULT_COMMAND,
+            "command": data.command,
             "yaml": yaml.safe_dump(settings, sort_keys=False),
         }
     claim, colon, detail = answer.headline.partition(": ")

@@ -40,8 +40,8 @@ def calibrate(
         ),
     ] = None,
     prompts: options.PromptsOption = None,
-    max_new_tokens: options.MaxNewTokensOption = 64,
-    max_window: options.MaxWindowOption = 8,
+    max_new_tokens: options.MaxNewTokensOption = options.MAX_NEW_TOKENS,
+    max_window: options.MaxWindowOption = options.MAX_WINDOW,
     max_branches: Annotated[int, typer.Option(min=1, max=1024, help="Most branches per round.")] = 32,
     target: options.TargetOption = options.DEFAULT_TARGET,
     drafter: options.DrafterOption = None,
@@ -84,11 +84,12 @@ def calibrate(
         )
     if write_json({"path": str(out), "profile": profile.model_dump(mode="json", exclude_defaults=True)}, json):
         show(_in_words(profile, out))
-        given = () if prompts is None else ("--prompts", prompts)
         if has_random_weights(pair.target_folder):
             say_next("search", "--profile", out, "--acceptance", _RATE, "--out", "best.yaml")
         else:
-            say_next("record", *names.words, *_device_of(profile, pair), *given, "--out", "record.npz")
+            reach = options.reach_words(prompts, max_new_tokens, max_window)
+            record = out.with_name("record.npz")
+            say_next("record", *names.words, *_device_of(profile, pair), *reach, "--out", record)
 
 
 def _device_of(profile: Profile, pair: ModelPair) -> tuple[str, ...]:

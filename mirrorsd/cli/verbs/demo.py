@@ -93,4 +93,5 @@ def _show_answer(result: dict[str, Any]) -> None:
     sample, most = result["sample"], result["max_new_tokens"]
     asked = f"Asked: {sample['prompt']}\nAnswered ({most} tokens at most): {sample['answer'].strip()}"
     show_paragraphs(asked, f"Report: {result['report']}")
-    say_command("Use what is recommended", result["command"])
+    if result["command"] is not None:
+        say_command("Use what is recommended", result["command"])

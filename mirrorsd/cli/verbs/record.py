@@ -35,8 +35,8 @@ def record(
     heads: options.HeadsOption = None,
     dtype: options.DtypeOption = options.Dtype.BFLOAT16,
     device: options.DeviceOption = None,
-    max_new_tokens: options.MaxNewTokensOption = 64,
-    max_window: options.MaxWindowOption = 8,
+    max_new_tokens: options.MaxNewTokensOption = options.MAX_NEW_TOKENS,
+    max_window: options.MaxWindowOption = options.MAX_WINDOW,
     max_exit_top_k: Annotated[
         int, typer.Option(min=1, max=64, help="Most roots per row from an exit that can be replayed.")
     ] = 16,
@@ -81,7 +81,13 @@ def record(
     result = _summary(made, out) | {"left_out": list(left_out)}
     if write_json(result, json):
         show(_in_words(result))
-        say_next("search", "--profile", "profile.yaml", "--record", out, "--out", "best.yaml")
+        profile = out.with_name("profile.yaml")
+        if profile.is_file():
+            say_next("search", "--profile", profile, "--record", out, "--out", out.with_name("best.yaml"))
+        else:
+            given = () if device is None else ("--device", device)
+            reach_words = options.reach_words(prompts, max_new_tokens, max_window)
+            say_next("calibrate", *names.words, *given, *reach_words, "--quick", "--out", profile)
 
 
 def _in_words(result: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import escaped, say, say_next, show, show_paragraphs
+from mirrorsd.cli.console import escaped, say, say_command, say_next, show, show_paragraphs
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.other_machines import say_whose
 from mirrorsd.cli.outputs import file_that_can_be_written
@@ -52,6 +52,7 @@ def search(
     from decoding.yaml_file import load_yaml
     from hwprofiles.profile import load_profile
     from mirrorsd.cli.tables import ranking
+    from mirrorsd.next_command import run_command
     from mirrorsd.simulation import make_plan, require_same_models
     from planner.search.space import SearchSpace
 
@@ -69,10 +70,11 @@ def search(
         show_paragraphs(*_left_out(found.search), _prompts_in_words(found), found.verdict.text)
         if out is None:
             accepting = ("--record", record) if record is not None else ("--acceptance", acceptance)
-            say_next("search", "--profile", profile, *accepting, "--out", "best.yaml")
+            widened = () if space is None else ("--space", space)
+            replaying = ("--replayed-acceptance",) if replayed_acceptance else ()
+            say_next("search", "--profile", profile, *accepting, *widened, *replaying, "--out", "best.yaml")
         elif record is not None and not replayed_acceptance:
-            models = options.ModelNames(target=accepted.target, dtype=options.Dtype(accepted.dtype)).words
-            say_next("run", "--schedule", out, *models, "--prompt", "Why is the sky blue?")
+            say_command("Next", run_command(out, options.models_of(accepted).words))
 
 
 def _result(found: Plan) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import escaped, say, say_next, show
+from mirrorsd.cli.console import escaped, say, say_command, say_next, show
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.other_machines import say_whose
 from mirrorsd.cli.outputs import file_that_can_be_written
@@ -72,7 +72,18 @@ def simulate(
     if write_json(result, json):
         show(_in_words(prediction, label or in_words(accepted)))
         if label is None and record is not None:
-            say_next("validate", "--schedule", schedule, "--profile", profile, "--record", record)
+            _say_next(accepted, schedule, profile, record)
+
+
+def _say_next(recorded: AcceptanceRecord, schedule: Path, profile: Path, record: Path) -> None:
+    """Lead to the comparison with real runs; without the file of the user's prompts only to a run."""
+    from calibrate.prompts import bundled_prompts
+    from mirrorsd.next_command import run_command
+
+    if {prompt.name for prompt in recorded.prompts} <= {prompt.prompt_id for prompt in bundled_prompts()}:
+        say_next("validate", "--schedule", schedule, "--profile", profile, "--record", record)
+    else:
+        say_command("Next", run_command(schedule, options.models_of(recorded).words))
 
 
 def _by_prompt(record: AcceptanceRecord, traces: list[Trace]) -> list[dict[str, Any]]:

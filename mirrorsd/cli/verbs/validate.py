@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import results, show, show_paragraphs, telling_what_was_saved
+from mirrorsd.cli.console import results, say_command, show, show_paragraphs, telling_what_was_saved
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.other_machines import say_whose
 from mirrorsd.cli.other_programs import watching_others
@@ -36,12 +36,21 @@ def validate(
     from mirrorsd.compare.validate_pair import Evidence
     from mirrorsd.compare.validate_pair import validate as run
 
-    schedules = [load_schedule(path) for path in schedule]
+    schedules = {path: load_schedule(path) for path in schedule}
     evidence, wanted = Evidence.load(profile, record), options.chosen_prompts(prompts)
     say_whose(evidence.profile, evidence.record, runs=True)
     with telling_what_was_saved([]), task("Validating") as report, watching_others() as others:
-        outcome = run(schedules, evidence, wanted, exits=exits, progress=others.on(report))
+        outcome = run(
+            schedules,
+            evidence,
+            wanted,
+            exits=exits,
+            run_options=options.models_of(evidence.record, exits).words,
+            progress=others.on(report),
+        )
     result = write_outcome(outcome, out, "validate.json")
     if write_json(result, json, relative=["folder"]):
         show(outcome_table(result, width=results().width))
         show_paragraphs(result["rounds"], *result["notes"], f"Report: {result['report']}")
+        if result["command"] is not None:
+            say_command("Use what is recommended", result["command"])

@@ -21,6 +21,8 @@ from planner.search.space import SearchSpace
 from tests.mirrorsd.compare.made_up_runs import made_up_runs
 from tests.planner.synthetic import acceptance_record, machine
 
+USE = "mirrorsd run --schedule out/best.yaml --target 'my model' --prompt 'Why is the sky blue?'"
+
 
 @pytest.fixture(scope="module")
 def plan():
@@ -53,7 +55,7 @@ def outcome(plan, judged):
         dtype="float32",
         warning="Other programs used 1.0 of the 2 cores.",
         sample=("Why?", "Because."),
-        command="mirrorsd run --schedule best.yaml",
+        run_options=("--target", "my model"),
     )
 
 
@@ -131,7 +133,7 @@ def test_a_file_that_is_gone_is_named(outcome):
 def test_all_that_a_page_shows_is_read_back(outcome):
     write_outcome(outcome, Path("out"), "result.json")
     found = read_report_data(Path("out/result.json"))
-    assert (found.warning, found.sample, found.command) == (outcome.warning, outcome.sample, outcome.command)
+    assert (found.warning, found.sample, found.command) == (outcome.warning, outcome.sample, USE)
     assert found.measured == outcome.judged.verdict
     assert [one.measured_at_anchor_s for one in found.results] == [
         one.measured_tpot_s_at_anchor for one in outcome.judged.comparisons

@@ -109,7 +109,6 @@ def test_what_is_recommended_is_marked_and_nothing_else_without_runs_that_were_j
 def test_the_winner_can_be_copied_into_a_file(page, data):
     [text] = [words for words in page.words if "target_lane:" in words]
     assert parse_yaml(text, Schedule, source="page") == data.plan.search.winner.schedule
-    assert "mirrorsd run --schedule best.yaml" in page.text
 
 
 def test_every_word_that_names_a_schedule_is_explained_in_the_list(page):

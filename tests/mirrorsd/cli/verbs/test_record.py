@@ -1,4 +1,5 @@
 import json
+import shlex
 
 import pytest
 
@@ -35,7 +36,20 @@ def test_what_the_share_of_known_tokens_means_is_said(mirrorsd, words, prompt_fi
     shown = mirrorsd(*words, "--prompts", prompt_file(*PROMPTS), "--out", out)
     assert f"Wrote {out}: 3 prompts, " in shown.stdout
     assert " % of the target's tokens: that often the first token of a window is accepted." in shown.stdout
-    assert shown.stderr.endswith(f"Next: mirrorsd search --profile profile.yaml --record {out} --out best.yaml\n")
+
+
+def test_a_record_leads_to_the_search_or_to_the_calibration_that_it_needs(mirrorsd, words, prompt_file, tmp_path):
+    prompts, out = prompt_file(PROMPTS[0]), tmp_path / "my record.npz"
+    profile = tmp_path / "profile.yaml"
+    [said] = [
+        line for line in mirrorsd(*words, "--prompts", prompts, "--out", out).stderr.splitlines() if "Next" in line
+    ]
+    assert said.startswith(f"Next: mirrorsd calibrate {shlex.join(map(str, words[1:7]))} ")
+    reach = f"--prompts {prompts} --max-new-tokens 10 --max-window 3"
+    assert said.endswith(f" {reach} --quick --out {profile}")
+    profile.touch()
+    said = mirrorsd(*words, "--prompts", prompts, "--out", out).stderr
+    assert said.endswith(f"Next: mirrorsd search --profile {profile} --record '{out}' --out {tmp_path / 'best.yaml'}\n")
 
 
 def test_exits_can_be_chosen(mirrorsd, words, prompt_file, tmp_path):

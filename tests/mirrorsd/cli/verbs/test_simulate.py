@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from calibrate.prompts import bundled_prompts
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, save_schedule
 from planner.wording import milliseconds
@@ -106,12 +107,24 @@ def test_a_record_of_other_models_is_refused_unless_it_is_asked_for(mirrorsd, wo
 
 def test_the_next_command_is_named(mirrorsd, words, profile_path, record_path, tmp_path):
     files = f"--profile {profile_path} --record {record_path}"
-    assert f"Next: mirrorsd validate --schedule {words[2]} {files}\n" in mirrorsd(*words).stderr
+    run = "mirrorsd run --schedule {} --target SmolLM2-135M-Instruct --prompt 'Why is the sky blue?'"
+    assert f"Next: {run.format(words[2])}\n" in mirrorsd(*words).stderr
     assert f"Next: mirrorsd search {files} --out best.yaml\n" in mirrorsd("search", *words[3:]).stderr
     best = tmp_path / "best.yaml"
-    expected = f"Next: mirrorsd run --schedule {best} --target SmolLM2-135M-Instruct --prompt 'Why is the sky blue?'\n"
-    assert expected in mirrorsd("search", *words[3:], "--out", best).stderr
+    assert f"Next: {run.format(best)}\n" in mirrorsd("search", *words[3:], "--out", best).stderr
     assert "Next" not in mirrorsd(*words, "--json").stderr
+    record = AcceptanceRecord.load(record_path)
+    names = [prompt.prompt_id for prompt in bundled_prompts()]
+    shipped = [replace(prompt, name=name) for prompt, name in zip(record.prompts, names, strict=False)]
+    replace(record, prompts=tuple(shipped)).save(record_path)
+    assert f"Next: mirrorsd validate --schedule {words[2]} {files}\n" in mirrorsd(*words).stderr
+
+
+def test_a_search_that_wrote_nothing_names_itself_with_all_that_it_was_given(mirrorsd, words, tmp_path):
+    space = tmp_path / "my space.yaml"
+    space.write_text("methods: [speculative]\n")
+    said = mirrorsd("search", *words[3:], "--space", space, "--replayed-acceptance").stderr
+    assert f"--space '{space}' --replayed-acceptance --out best.yaml\n" in said
 
 
 def test_texts_can_be_cut_shorter(mirrorsd, words):
