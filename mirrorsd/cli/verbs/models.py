@@ -41,7 +41,7 @@ def list_models(json: JsonOption = None) -> None:
             show(f"  drafters, heads and exits for it: {', '.join(row['shipped']) or 'none'}")
 
 
-@models.command(epilog="Example: [bold]mirrorsd models memory --schedule best.yaml --target shape:qwen3-8b[/]")
+@models.command(epilog="Example: [bold]mirrorsd models memory --schedule best.yaml[/]")
 def memory(
     schedule: options.ScheduleOption,
     target: options.TargetOption = options.DEFAULT_TARGET,

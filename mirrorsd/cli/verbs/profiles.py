@@ -48,7 +48,7 @@ def show_profile(
         show(escaped(entry_text(entry)))
 
 
-@profiles.command(epilog="Example: [bold]mirrorsd profiles lint my-platform.yaml[/]")
+@profiles.command(epilog="Example: [bold]mirrorsd profiles lint[/]")
 def lint(
     paths: Annotated[
         list[Path] | None,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
 
 _EFFECT = "recording takes longer, but finds the same"
-EXAMPLE = "mirrorsd record --prompts my-prompts.jsonl --out record.npz"
+EXAMPLE = "mirrorsd record --out record.npz"
 
 
 def record(
