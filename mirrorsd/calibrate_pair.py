@@ -98,8 +98,15 @@ def calibration_task(
 
 
 def exit_layers_of(sizes: ModelSizes) -> tuple[int, ...]:
-    """Exits that have trained adapters; half depth where none has."""
-    return sizes.exits.exit_layers if sizes.exits is not None else (sizes.config.num_layers // 2,)
+    """Exits that have trained adapters; the usual one where none has."""
+    if sizes.exits is not None:
+        return sizes.exits.exit_layers
+    return (usual_exit(sizes.config.num_layers, getattr(sizes.draft, "exit_features", ())),)
+
+
+def usual_exit(num_layers: int, feature_layers: Sequence[int]) -> int:
+    """Where an exit is that nobody trained: half depth, and not before the layers whose states the draft reads."""
+    return min(max(num_layers // 2, *feature_layers, 1), max(1, num_layers - 1))
 
 
 def contexts_of(lengths: Sequence[int], max_new_tokens: int) -> tuple[int, int]:

@@ -72,6 +72,7 @@ def record(
     """
     from calibrate.recording.recorded_models import load_models
     from calibrate.recording.recorder import USUAL_TREES, RecordSettings, record_acceptance
+    from mirrorsd.calibrate_pair import usual_exit
     from mirrorsd.lane_choice import fitted_to, usual_device
     from runtime.models.model_folder import NamedFolder
     from runtime.storage.shape_folder import has_random_weights
@@ -93,7 +94,8 @@ def record(
         num_threads=num_threads,
     )
     reach = reach or Reach()
-    trained = tuple(sorted(models.exits.adapters)) if models.exits else (models.target.config.num_layers // 2,)
+    usual = usual_exit(models.target.config.num_layers, models.feature_layers)
+    trained = tuple(sorted(models.exits.adapters)) if models.exits else (usual,)
     settings = RecordSettings(
         exit_layers=trained if reach.exit_layers is None else reach.exit_layers,
         max_new_tokens=reach.max_new_tokens,

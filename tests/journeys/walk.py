@@ -1,0 +1,176 @@
+"""Walks printed commands as a user does: the installed command, in a folder of the user's, in their quickest form."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import yaml
+
+from decoding.schedule import Schedule, load_schedule, save_schedule
+from tests.journeys.printed import ROOT, Printed, is_mention, is_understood, of_a_report, of_an_output, verb_of
+from training.recipe import shipped_recipes
+
+MIRRORSD = Path(sys.executable).with_name("mirrorsd")
+MINE = "models/mine"
+"""Where the user has a model; there is one of 30 layers."""
+FILLED = {"FOLDER": MINE, "NAME": "lunar-lake", "FILE": "my-file.yaml", "RECIPE.yaml": "my-draft.yaml"}
+"""What a user puts in the place of a word in capitals."""
+REACH = {"--max-new-tokens": "6", "--max-window": "2"}
+QUICK = {
+    ("demo",): REACH | {"--minutes": "0.5", "--max-prompts": "2"},
+    ("calibrate",): REACH | {"--minutes": "0.1"},
+    ("record",): REACH | {"--per-category": "1"},
+    ("run",): {"--max-new-tokens": "24"},
+    ("train", "generate"): {"--target": MINE, "--recipe": "smollm2-135m-selfgen"},
+    ("train", "draft"): {"--target": MINE, "--recipe": "smollm2-135m-draft4"},
+    ("train", "exits"): {"--target": MINE, "--recipe": "smollm2-135m-exits"},
+    ("train", "recipe"): {"--target": MINE},
+}
+"""What makes a verb quick, where its command does not say otherwise."""
+_SHORT = {
+    "num_conversations": 6,
+    "max_user_tokens": 8,
+    "max_answer_tokens": 12,
+    "vocab_size": 512,
+    "num_held_out": 2,
+}
+_OUTPUTS = ("--out", "--trace", "--json", "--states")
+_OWN_FOLDER = {"demo": "out/demo", "validate": "out/validate"}
+_FILE = re.compile(r"\.(yaml|npz|json|jsonl|gz|html)$|^out/|^my-")
+_HUB = re.compile(r"^[\w-]+/[\w.-]+$")
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that was run: its words, what it wrote, and the commands that it printed."""
+
+    words: tuple[str, ...]
+    stdout: str
+    stderr: str
+    printed: tuple[Printed, ...]
+
+
+@dataclass
+class Walk:
+    """A user's folder, and all that was done there; nothing is done twice."""
+
+    folder: Path
+    done: dict[tuple[str, ...], Done] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """In which this very code is what is installed."""
+        paths = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+        return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+
+    def __call__(self, *words: object) -> Done:
+        """Run a command as it is given."""
+        words = tuple(map(str, words))
+        if words in self.done:
+            return self.done[words]
+        before = time.time()
+        ran = subprocess.run(
+            [MIRRORSD, *words[1:]],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 0, f"{shlex.join(words)}: exit status {ran.returncode}\n{ran.stdout}{ran.stderr}"
+        where = f"printed by {shlex.join(words)}"
+        printed = of_an_output(ran.stdout, where) + of_an_output(ran.stderr, where)
+        pages = [page for page in self.folder.rglob("*.html") if page.stat().st_mtime >= before - 1]
+        printed += [command for page in pages for command in of_a_report(page)]
+        self.done[words] = Done(words, ran.stdout, ran.stderr, tuple(printed))
+        return self.done[words]
+
+    def quickly(self, printed: Printed) -> Done:
+        """Run a command as it is printed, in its quickest form; the text that it ends with is checked."""
+        assert is_understood(printed.words), f"{printed}: not a command that can be run"
+        done = self(*self._quick(printed.words))
+        if verb_of(done.words)[0] == ("run",):
+            self._check_text(done)
+        return done
+
+    def follow(self, done: Done) -> list[Done]:
+        """Run all that a command printed, and what that prints, to the end."""
+        followed, pending = [], list(done.printed)
+        for printed in pending:
+            if is_mention(printed.words) and not is_understood(printed.words):
+                continue
+            is_new = self._quick(printed.words) not in self.done
+            followed.append(self.quickly(printed))
+            pending += followed[-1].printed if is_new else ()
+        return followed
+
+    def _quick(self, words: tuple[str, ...]) -> tuple[str, ...]:
+        words = tuple(FILLED.get(word, word) for word in words)
+        path, _ = verb_of(words)
+        added = {name: value for name, value in QUICK.get(path, {}).items() if name not in words}
+        if path == ("demo",) and "--target" not in words and inputs(words):
+            added["--target"] = MINE  # quick training is for the small model
+        words += tuple(word for option in added.items() for word in option)
+        if path[:1] == ("train",):
+            place = words.index("--recipe") + 1 if "--recipe" in words else 3
+            words = (*words[:place], self._short_recipe(words[place]), *words[place + 1 :])
+        return words
+
+    def _short_recipe(self, name: str) -> str:
+        """The same recipe, but for a few tokens."""
+        shipped = shipped_recipes()
+        path = shipped.get(name) or self.folder / name
+        recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
+        recipe |= {key: value for key, value in _SHORT.items() if key in recipe or key in _needed(recipe)}
+        if "optimisation" in recipe:
+            recipe["optimisation"] |= {"num_tokens": 24, "conversations_per_step": 2}
+        short = self.folder / "short" / f"{path.stem}.yaml"
+        short.parent.mkdir(exist_ok=True)
+        short.write_text(yaml.safe_dump(recipe))
+        return str(short.relative_to(self.folder))
+
+    def _check_text(self, run: Done) -> None:
+        """What was run is plain decoding's text; of trees, which may part from it in near ties, it is there."""
+        place = run.words.index("--schedule") + 1
+        schedule = load_schedule(self.folder / run.words[place])
+        assert run.stdout.strip(), shlex.join(run.words)
+        if not schedule.is_tree:
+            plain = f"plain on {schedule.target_lane}.yaml"
+            save_schedule(Schedule(method="autoregressive", target_lane=schedule.target_lane), self.folder / plain)
+            expected = self(*run.words[:place], plain, *run.words[place + 1 :])
+            assert run.stdout == expected.stdout, shlex.join(run.words)
+
+
+def _needed(recipe: dict) -> tuple[str, ...]:
+    return ("num_held_out", "vocab_size") if "optimisation" in recipe else ()
+
+
+def inputs(words: tuple[str, ...]) -> list[str]:
+    """Files of the user's that a command reads."""
+    values = [word for before, word in pairwise(words) if before not in _OUTPUTS and _FILE.search(word)]
+    return [value for value in values if " " not in value]
+
+
+def outputs(words: tuple[str, ...]) -> list[str]:
+    """Files and folders that a command writes."""
+    named = [word for before, word in pairwise(words) if before in _OUTPUTS]
+    own = [folder for verb, folder in _OWN_FOLDER.items() if words[1:2] == (verb,) and "--out" not in words]
+    return named + own
+
+
+def why_not(printed: Printed) -> str | None:
+    """Why a command cannot be walked here; None where it can."""
+    words = printed.words
+    if words[0] == "make":
+        targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert words[1] in targets, f"{printed}: the Makefile has {', '.join(targets)}"
+        return "installs the package, for which it needs a network"
+    if any(_HUB.match(word) and word != MINE and not _FILE.search(word) for word in words[1:]):
+        return "names a model of the hub, for which it needs a network"
+    return None
