@@ -1,4 +1,4 @@
-"""What the documentation shows is there and works."""
+"""What the documentation shows is there; that it works is shown by `tests/journeys`."""
 
 import re
 import shlex
@@ -8,10 +8,8 @@ import pytest
 import typer
 
 import mirrorsd
-from hwprofiles.profile import save_profile
 from mirrorsd.cli.app import app
 from mirrorsd.cli.json_option import with_default_destination
-from tests.planner.synthetic import acceptance_record, machine
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -59,17 +57,6 @@ def test_links_and_pictures_lead_somewhere(page):
 
 def python_blocks():
     return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(encoding="utf-8"), re.DOTALL)
-
-
-def test_the_simulating_part_of_the_python_page_runs(tmp_path, monkeypatch, capsys):
-    save_profile(machine(), tmp_path / "profile.yaml")
-    acceptance_record(num_prompts=3, num_tokens=40).save(tmp_path / "record.npz")
-    monkeypatch.chdir(tmp_path)
-    names = {}
-    exec(python_blocks()[0], names)
-    assert names["plan"].verdict.text in capsys.readouterr().out
-    assert mirrorsd.load_schedule(tmp_path / "best.yaml") == names["best"]
-    assert len(names["traces"]) == 3
 
 
 def test_every_name_on_the_python_page_is_public():
