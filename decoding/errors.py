@@ -59,14 +59,14 @@ def mistake(item: Mapping[str, Any]) -> str:
     return f"{cut(place, _MOST_OF_A_VALUE)}: {cut(str(item['msg']), _MOST_OF_A_VALUE)}{found}"
 
 
-def listed(mistakes: Sequence[str]) -> str:
-    """As many mistakes as a message has room for, a line each, and how many more there are."""
+def listed(mistakes: Sequence[str], *, num_others: int = 0) -> str:
+    """As many mistakes as a message has room for, a line each, and how many more there are, others among them."""
     lines = [cut(mistakes[0], MOST_CHARACTERS - len(_MORE))]
     for one in mistakes[1:]:
         if sum(map(len, lines)) + len(lines) + len(one) + len(_MORE) > MOST_CHARACTERS:
             break
         lines.append(one)
-    rest = len(mistakes) - len(lines)
+    rest = len(mistakes) - len(lines) + num_others
     return "\n".join([*lines, _MORE.format(rest)] if rest else lines)
 
 

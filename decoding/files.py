@@ -14,8 +14,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from decoding.errors import ConfigError
+from decoding.errors import ConfigError, cut, shown
 
+MAX_BYTES: Final = 16 << 20
+"""Of a text, unless its reader says otherwise."""
+_MOST_TIMES_SMALLER: Final = 100
+"""Ours are compressed to a fifth; what was made a thousandth is there to fill memory."""
+_SMALL_BYTES: Final = 1 << 20
+"""What fills no memory compresses as it may."""
 _ESCAPE: Final = re.compile(rb"\\u[dD]")
 """What surrogates begin with."""
 _MOST_OF_A_NAME: Final = 40
@@ -27,19 +33,38 @@ def expanded(path: str | Path) -> Path:
     return Path(os.path.expanduser(path))  # noqa: PTH111  Path.expanduser raises there
 
 
-def read_text(path: Path, max_bytes: int) -> str:
-    """A text file in UTF-8.
+def named_path(name: str | Path) -> Path:
+    """The path that a user's name stands for, `~` being a home folder; there need be nothing.
+
+    Raises:
+        ConfigError: no file system could hold a file of that name, or nobody has that home.
+    """
+    try:
+        path = Path(name).expanduser()
+        path.exists()
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(f"{shown(str(name))} cannot be a path ({cut(str(error), 100)})") from error
+    return path
+
+
+def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
+    """A whole file, or whatever else can be read from a path: some devices have no end.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is larger than `max_bytes`, is no UTF-8, or the path is none.
+        ValueError: it is larger than `max_bytes`, or the path is none.
     """
     with path.open("rb") as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
         msg = f"larger than the {max_bytes:,} bytes that are read"
         raise ValueError(msg)
-    return content.decode("utf-8")
+    return content
+
+
+def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
+    """A text file in UTF-8; errors as in `read_bytes`, and a `ValueError` where it is no UTF-8."""
+    return read_bytes(path, max_bytes).decode("utf-8")
 
 
 def read_compressed(path: Path, max_bytes: int) -> bytes:
@@ -47,18 +72,24 @@ def read_compressed(path: Path, max_bytes: int) -> bytes:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it holds more than `max_bytes`, or is no whole gzip file.
+        ValueError: it holds more than `most_unpacked`, or is no whole gzip file.
     """
+    most = most_unpacked(path, max_bytes)
     try:
         with gzip.open(path) as file:
-            content = file.read(max_bytes + 1)
+            content = file.read(most + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         msg = f"damaged ({error})"
         raise ValueError(msg) from error
-    if len(content) > max_bytes:
-        msg = f"more than {max_bytes:,} bytes"
+    if len(content) > most:
+        msg = f"more than {most:,} bytes, unpacked"
         raise ValueError(msg)
     return content
+
+
+def most_unpacked(path: Path, max_bytes: int) -> int:
+    """Bytes that a compressed file may hold: so many, and no more than a file of its size should."""
+    return min(max_bytes, max(_SMALL_BYTES, _MOST_TIMES_SMALLER * path.stat().st_size))
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -22,13 +22,14 @@ from zipfile import is_zipfile
 import numpy as np
 from pydantic import ValidationError
 
-from decoding.errors import RecordError, listed, mistake
-from decoding.files import replace_file
+from decoding.errors import RecordError
+from decoding.files import most_unpacked, replace_file
 from decoding.record_checks import (
     FORMAT,
     GROWN_FIELDS,
     GROWN_FORMAT,
     MAX_BYTES,
+    MAX_HEADER_BYTES,
     OPTIONAL_ARRAYS,
     SAMPLED_ARRAYS,
     RecordHeader,
@@ -39,6 +40,7 @@ from decoding.record_checks import (
 from decoding.recorded.assumption_checks import missing_assumptions
 from decoding.recorded.prompt_record import Ids, PromptRecord, RecordedChain, RecordedTree
 from decoding.schedule import Method, Schedule
+from decoding.validation import described
 
 __all__ = [
     "FORMAT",
@@ -213,15 +215,15 @@ class AcceptanceRecord:
             if not is_zipfile(path) and Path(path).is_file():
                 raise RecordError("not a readable acceptance record (it is no .npz file, or only a part of one)")
             with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-                if (num_bytes := sum(entry.file_size for entry in arrays.zip.infolist())) > MAX_BYTES:
-                    raise RecordError(f"its arrays have {num_bytes:,} bytes; at most {MAX_BYTES:,} are read")
+                most = most_unpacked(Path(path), MAX_BYTES)
+                if (num_bytes := sum(entry.file_size for entry in arrays.zip.infolist())) > most:
+                    raise RecordError(f"its arrays have {num_bytes:,} bytes; at most {most:,} are read")
                 return cls._from_arrays({name: arrays[name] for name in arrays.files})
         except RecordError as error:
             msg = f"{path}: {error}"
             raise RecordError(msg) from error
         except ValidationError as error:
-            mistakes = listed([mistake(one) for one in error.errors(include_url=False)])
-            raise RecordError(f"{path}: not an acceptance record of format {FORMAT}: {mistakes}") from error
+            raise RecordError(f"{path}: not an acceptance record of format {FORMAT}: {described(error)}") from error
         except Exception as error:
             msg = f"{path}: not a readable acceptance record ({error})"
             raise RecordError(msg) from error
@@ -242,7 +244,9 @@ class AcceptanceRecord:
 
     @classmethod
     def _from_arrays(cls, arrays: dict[str, Any]) -> AcceptanceRecord:
-        header = RecordHeader.model_validate_json(arrays.pop("header").tobytes())
+        if (found := arrays.pop("header")).nbytes > MAX_HEADER_BYTES:
+            raise RecordError(f"its header has {found.nbytes:,} bytes; at most {MAX_HEADER_BYTES:,} are read")
+        header = RecordHeader.model_validate_json(found.tobytes())
         arrays = {name: checked_array(array, name) for name, array in arrays.items()}
         names = _ARRAYS + SAMPLED_ARRAYS if header.temperature else _ARRAYS
         prompts = tuple(

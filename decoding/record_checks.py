@@ -14,6 +14,7 @@ from decoding.recorded.prompt_record import missing_trees
 from decoding.schedule import MAX_TREE, MAX_WINDOW, Method, Schedule
 from decoding.tree_shape import Path as TreePath
 from decoding.tree_shape import parents_of
+from decoding.validation import Many
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord, PromptRecord
@@ -31,6 +32,8 @@ GROWN_FIELDS: Final[Mapping[str, Any]] = {
 """By what they are in a record that does not use them."""
 MAX_BYTES: Final = 1 << 29
 """Of all arrays of a file together, decompressed."""
+MAX_HEADER_BYTES: Final = 1 << 22
+"""Some two hundred of them for every prompt."""
 
 
 def _grown(paths: tuple[TreePath, ...]) -> tuple[TreePath, ...]:
@@ -41,7 +44,7 @@ def _grown(paths: tuple[TreePath, ...]) -> tuple[TreePath, ...]:
 
 Layer = Annotated[int, Field(ge=1)]
 Fact = Annotated[str, Field(max_length=300)]
-Paths = Annotated[tuple[tuple[Annotated[int, Field(ge=0)], ...], ...], AfterValidator(_grown)]
+Paths = Annotated[Many[Many[Annotated[int, Field(ge=0)]]], AfterValidator(_grown)]
 
 
 class _Header(BaseModel):
@@ -83,11 +86,11 @@ class RecordHeader(_Header):
     dtype: str
     max_window: Annotated[int, Field(ge=0, le=1024)]
     max_new_tokens: Annotated[int, Field(ge=1, le=1 << 24)]
-    exit_layers: tuple[Layer, ...]
-    feature_layers: tuple[Layer, ...]
-    prompts: tuple[PromptHeader, ...]
-    trees: tuple[TreeHeader, ...]
-    chains: tuple[ChainHeader, ...]
+    exit_layers: Many[Layer]
+    feature_layers: Many[Layer]
+    prompts: Many[PromptHeader]
+    trees: Many[TreeHeader]
+    chains: Many[ChainHeader]
     num_streams: Annotated[int, Field(ge=0, le=64)]
     assumed: str | None = None
     temperature: Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)] = 0.0

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from decoding.method_traits import MethodTraits, Verification
 from decoding.methods import METHODS
+from decoding.validation import Many
 from decoding.yaml_file import StrictModel, load_yaml, save_yaml
 
 MAX_WINDOW = 16
@@ -69,7 +70,7 @@ class Schedule(StrictModel):
     exit_layer: Annotated[int, Field(ge=1)] | None = None
     exit_top_k: Annotated[int, Field(ge=0, le=64)] = 0
     draft_top_k: Annotated[int, Field(ge=0, le=64)] = 0
-    roots_per_row: tuple[Annotated[int, Field(ge=0, le=64)], ...] | None = None
+    roots_per_row: Many[Annotated[int, Field(ge=0, le=64)]] | None = None
     exit_features: bool = False
     verification: Verification = "match"
     drafter: str | None = None

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import FailFast
 
 from decoding.messages import Outcome, Verdict, Window
 
@@ -82,9 +84,9 @@ class Trace:
     """
 
     world: Literal["simulated", "measured"]
-    spans: list[Span] = field(default_factory=list)
-    rounds: list[Round] = field(default_factory=list)
-    events: list[LaneEvent] = field(default_factory=list)
+    spans: Annotated[list[Span], FailFast()] = field(default_factory=list)
+    rounds: Annotated[list[Round], FailFast()] = field(default_factory=list)
+    events: Annotated[list[LaneEvent], FailFast()] = field(default_factory=list)
     prefill_s: float | None = None
     decode_s: float = 0.0
     label: str = ""

@@ -15,14 +15,15 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from decoding.errors import ConfigError, cut, listed, mistake, shown
 from decoding.files import read_text, replace_file
+from decoding.validation import MOST_SHOWN, mistakes_in
 
 T = TypeVar("T")
 
 MAX_BYTES: Final = 8 << 20
 MAX_DEPTH: Final = 40
 """Of lists and maps inside each other; our own files have at most eight."""
-MAX_NODES: Final = 250_000
-"""Values, lists and maps of a file, those that aliases stand for counted once per alias."""
+MAX_NODES: Final = 50_000
+"""Values, lists and maps of a file, those that aliases stand for counted once per alias; a profile has two thousand."""
 
 if TYPE_CHECKING:
     from yaml import SafeLoader as _Parser
@@ -31,9 +32,12 @@ else:
 
 
 class StrictModel(BaseModel):
-    """What a file holds: nothing but the fields that are known, finite numbers alone, and never changed."""
+    """What a file holds: nothing but the fields that are known, finite numbers alone, and never changed.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    No type is converted (`true` and `"1.5"` are no numbers), so that a list must be a `Many` or a `Pair`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
 
 
 def load_yaml(path: str | Path, model: type[T]) -> T:
@@ -73,8 +77,9 @@ def parse_yaml(text: str, model: type[T], *, source: str) -> T:
     try:
         return TypeAdapter(model).validate_python(data)
     except ValidationError as error:
-        mistakes = error.errors(include_url=False)
-        raise ConfigError(listed([_describe(item, root, source) for item in mistakes])) from error
+        found = mistakes_in(error)
+        lines = [_describe(item, root, source) for item in found[:MOST_SHOWN]]
+        raise ConfigError(listed(lines, num_others=len(found[MOST_SHOWN:]))) from error
 
 
 def lines_of(path: str | Path, locations: Iterable[Sequence[int | str]]) -> list[int]:
@@ -128,15 +133,16 @@ class _Loader(_Parser):
 
 def _refuse_depth(text: str) -> None:
     """Before anything is built: both the parsers and Python itself give up at some depth, one of them fatally."""
-    depth = 0
-    for num_events, event in enumerate(yaml.parse(text, Loader=_Parser)):
+    depth = num_nodes = 0
+    for event in yaml.parse(text, Loader=_Parser):
+        num_nodes += isinstance(event, yaml.NodeEvent)
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > MAX_DEPTH:
             raise _Refused(f"lists and maps are nested more than {MAX_DEPTH} deep", event.start_mark)
-        if num_events > 2 * MAX_NODES:
+        if num_nodes > MAX_NODES:
             raise _Refused(f"more than {MAX_NODES:,} values", event.start_mark)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 
 def _no_truth(value: Any) -> Any:
@@ -37,7 +37,17 @@ MOST_THREADS: Final = 4096
 MOST_PACE_SPREAD: Final = 0.5
 """What differs by more from round to round is not one machine's."""
 
-Seconds = Annotated[float, _NUMBER, Field(ge=0, le=LONGEST_S, allow_inf_nan=False)]
+SHORTEST_S: Final = 1e-18
+"""What takes less takes nothing: speeds, of which times are parts, would come to infinity."""
+
+
+def _none_or_some(seconds: float) -> float:
+    if 0 < seconds < SHORTEST_S:
+        raise ValueError(f"no operation takes so little: 0, or {SHORTEST_S:g} at least")
+    return seconds
+
+
+Seconds = Annotated[float, _NUMBER, Field(ge=0, le=LONGEST_S, allow_inf_nan=False), AfterValidator(_none_or_some)]
 """A latency."""
 
 RelativeError = Annotated[float, _NUMBER, Field(ge=0, le=MOST_RELATIVE_ERROR, allow_inf_nan=False)]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from decoding.errors import ProfileError
+from decoding.files import named_path
 from decoding.yaml_file import load_yaml
 from hwprofiles.platform import Platform
 from hwprofiles.sheets import DeviceSheet, Kind, LinkSheet, shipped_file, shipped_names
@@ -55,7 +55,7 @@ def find_entry(name_or_path: str) -> Entry:
     for kind, model in MODELS.items():
         if name_or_path in shipped_names(kind):
             return Entry(kind, name_or_path, load_yaml(shipped_file(kind, name_or_path), model))
-    path = Path(name_or_path)
+    path = named_path(name_or_path)
     if path.is_file() or path.suffix in (".yaml", ".yml"):
         kind = kind_of(load_yaml(path, dict[str, Any]))
         return Entry(kind, name_or_path, load_yaml(path, MODELS[kind]))

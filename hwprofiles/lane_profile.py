@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field
 
 from decoding.errors import ProfileError
+from decoding.validation import IntKey, Many
 from decoding.yaml_file import StrictModel
 from hwprofiles.bounds import MOST_PACE_SPREAD, MOST_THREADS, Bytes, BytesPerSecond, RelativeError, Seconds
 from hwprofiles.latency_table import Anchor, LatencyTable
@@ -96,8 +97,8 @@ class LaneProfile(StrictModel):
 
     name: str
     device: str
-    devices: tuple[str, ...] = ()
-    cores: tuple[int, ...] = ()
+    devices: Many[str] = ()
+    cores: Many[Annotated[int, Field(ge=0, le=100_000)]] = ()
     num_threads: Annotated[int, Field(ge=1, le=MOST_THREADS)] = 1
     dispatch_s: Seconds
     wake_s: Seconds = 0.0
@@ -113,7 +114,7 @@ class LaneProfile(StrictModel):
     head_wake_s: dict[str, Seconds] = Field(default={})
     layer: LatencyTable | None = None
     lm_head: LatencyTable | None = None
-    exit: dict[int, LatencyTable] = Field(default={})
+    exit: dict[IntKey, LatencyTable] = Field(default={})
     draft_step: LatencyTable | None = None
     draft_step_features: LatencyTable | None = None
     draft_start: LatencyTable | None = None

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from decoding.errors import OutOfRangeError
+from decoding.validation import Many
 from decoding.yaml_file import StrictModel
 from hwprofiles.bounds import MOST_IN_A_TABLE, Bytes, Count, RelativeError, Seconds
 
@@ -30,9 +31,9 @@ class LatencyTable(StrictModel):
         source: where the numbers come from.
     """
 
-    rows: Annotated[tuple[Count, ...], Field(min_length=1)]
-    contexts: Annotated[tuple[Count, ...], Field(min_length=1)]
-    seconds: tuple[tuple[Seconds, ...], ...]
+    rows: Annotated[Many[Count], Field(min_length=1)]
+    contexts: Annotated[Many[Count], Field(min_length=1)]
+    seconds: Many[Many[Seconds]]
     relative_error: RelativeError = 0.0
     bytes_per_call: Bytes = 0.0
     source: str

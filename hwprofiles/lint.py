@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from pydantic import ValidationError
 
 from decoding.errors import ConfigError, shown
+from decoding.validation import mistakes_in
 from decoding.yaml_file import lines_of, load_yaml
 from hwprofiles.catalog import kind_of
 from hwprofiles.platform import Platform
@@ -105,7 +106,7 @@ def _suspicions(data: dict[str, Any], stem: str) -> Iterator[Suspicion]:
             link = LinkSheet.model_validate(data)
             yield from of_link(link, _known(link, stem, {n: link_sheet(n) for n in shipped_names("link")}))
     except ValidationError as error:
-        for item in error.errors(include_url=False):
+        for item in mistakes_in(error):
             found = item["input"]
             value = "" if isinstance(found, dict | list | tuple) else f", found {shown(found)}"
             yield Suspicion(item["loc"], item["msg"].removeprefix("Value error, ") + value)

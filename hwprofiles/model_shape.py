@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from decoding.errors import ModelError, listed, mistake
-from decoding.files import expanded
+from decoding.files import named_path
 from decoding.yaml_file import StrictModel, load_yaml
 
 _FOLDER = Path(__file__).parent / "models"
@@ -69,7 +69,7 @@ class ModelShape(StrictModel):
     tie_embeddings: bool
     max_position: Size
     is_gated: bool = True
-    learned_positions: Annotated[int, Field(ge=0)] = 0
+    learned_positions: Annotated[int, Field(ge=0, le=1 << 24)] = 0
     num_experts: Count = 0
     experts_per_token: Count = 0
     num_tracks: Annotated[int, Field(ge=1, le=64)] = 1
@@ -181,7 +181,7 @@ def model_shape(name: str | Path) -> ModelShape:
         ModelError: there is none of that name; lists those there are. Or the config is of a kind that has other parts.
         ConfigError: a YAML or JSON file is wrong; names file, line and value.
     """
-    path = expanded(name)
+    path = named_path(name)
     if str(name).lower() in shipped_models():
         return load_yaml(_FOLDER / f"{str(name).lower()}.yaml", ModelShape)
     if path.is_dir():

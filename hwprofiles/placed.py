@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from decoding.errors import shown
+from decoding.validation import Many, Pair
 from decoding.yaml_file import StrictModel
 from hwprofiles import bounds
 from hwprofiles.quantity import Quantity, with_quantities, within
@@ -58,7 +59,7 @@ class PlacedLink(LinkSheet):
         sheet: of the shipped one.
     """
 
-    between: tuple[Name, Name]
+    between: Pair[Name]
     one_way: bool = False
     sheet: str | None = None
     name: str = ""
@@ -100,7 +101,7 @@ class MemoryPool(Sourced):
         bus_bits: width of its bus.
     """
 
-    devices: Annotated[tuple[Name, ...], Field(min_length=1)]
+    devices: Annotated[Many[Name], Field(min_length=1)]
     bytes_per_s: ByteRates
     memory_bytes: Capacities | None = None
     transfers_per_s: TransferRates | None = None

@@ -33,6 +33,7 @@ import networkx as nx
 from pydantic import Field, model_validator
 
 from decoding.errors import ProfileError
+from decoding.validation import Many
 from decoding.yaml_file import load_yaml
 from hwprofiles.placed import MemoryPool, Name, PlacedDevice, PlacedLink
 from hwprofiles.quantity import Quantity, with_quantities
@@ -59,9 +60,9 @@ class Platform(Priced):
     name: Annotated[str, Field(min_length=1)]
     devices: Annotated[Mapping[Name, PlacedDevice], Field(min_length=1)]
     memory_pools: Mapping[Name, MemoryPool] = Field(default={})
-    links: tuple[PlacedLink, ...] = ()
+    links: Many[PlacedLink] = ()
     host: Name | None = None
-    groups: Mapping[Name, Annotated[tuple[Name, ...], Field(min_length=2)]] = Field(default={})
+    groups: Mapping[Name, Annotated[Many[Name], Field(min_length=2)]] = Field(default={})
 
     @model_validator(mode="before")
     @classmethod

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from decoding.errors import ProfileError
+from decoding.validation import Many, Pair
 from decoding.yaml_file import StrictModel, load_yaml, save_yaml
 from hwprofiles.bounds import Bytes, BytesPerSecond, Factor, RelativeError, Seconds
 from hwprofiles.lane_profile import LanePart, LaneProfile
@@ -44,9 +45,9 @@ class Contention(StrictModel):
         source: where the numbers come from.
     """
 
-    lanes: tuple[str, str]
-    slowdown: tuple[Factor, Factor]
-    anchor_slowdown: tuple[Factor, Factor] | None = None
+    lanes: Pair[str]
+    slowdown: Pair[Factor]
+    anchor_slowdown: Pair[Factor] | None = None
     relative_error: RelativeError = 0.0
     source: str
 
@@ -54,7 +55,7 @@ class Contention(StrictModel):
 class LinkProfile(StrictModel):
     """The way between two lanes: `latency_s` + bytes / `bytes_per_s`."""
 
-    lanes: tuple[str, str]
+    lanes: Pair[str]
     latency_s: Seconds
     bytes_per_s: BytesPerSecond
     source: str
@@ -86,9 +87,9 @@ class Profile(StrictModel):
     drafter: str | None
     dtype: str
     num_layers: Annotated[int, Field(ge=1, le=10_000)]
-    lanes: Annotated[tuple[LaneProfile, ...], Field(min_length=1)]
-    links: tuple[LinkProfile, ...] = ()
-    contention: tuple[Contention, ...] = ()
+    lanes: Annotated[Many[LaneProfile], Field(min_length=1)]
+    links: Many[LinkProfile] = ()
+    contention: Many[Contention] = ()
     memory_pool_bytes_per_s: BytesPerSecond | None = None
     features_bytes_per_row: Bytes = 0.0
     round_overhead_s: Seconds = 0.0
@@ -96,7 +97,7 @@ class Profile(StrictModel):
     relative_error: RelativeError = 0.0
     is_row_invariant: bool | None = None
     samples: str | None = None
-    notes: tuple[str, ...] = ()
+    notes: Many[str] = ()
 
     @model_validator(mode="after")
     def _known_lanes(self) -> Self:

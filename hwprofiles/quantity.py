@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
+from decoding.validation import Pair
 from decoding.yaml_file import StrictModel
 
 Status = Literal["datasheet", "measured", "derived", "guessed"]
@@ -30,11 +31,11 @@ class Quantity(StrictModel):
     """
 
     value: Annotated[Finite, Field(gt=0)]
-    span: tuple[Annotated[Finite, Field(gt=0)], Annotated[Finite, Field(gt=0)]] | None = None
+    span: Pair[Annotated[Finite, Field(gt=0)]] | None = None
     status: Status
     source: Annotated[str, Field(min_length=1)]
     by: Annotated[str, Field(min_length=1)] | None = None
-    as_of: date | None = None
+    as_of: Annotated[date, Field(strict=False)] | None = None
 
     @model_validator(mode="after")
     def _within_span(self) -> Self:

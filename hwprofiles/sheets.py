@@ -13,6 +13,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from decoding.errors import ProfileError
+from decoding.validation import Many
 from decoding.yaml_file import StrictModel, load_yaml
 from hwprofiles import bounds
 from hwprofiles.quantity import Quantity, quantities_of, within
@@ -122,10 +123,10 @@ class DeviceSheet(Priced):
     dispatches_per_token: Counts | None = None
     two_streams_slowdown: Annotated[Quantity, within(1.0, bounds.MOST_SLOWDOWN)] | None = None
     static_shapes: bool = False
-    row_buckets: tuple[Annotated[int, Field(ge=1, le=100_000)], ...] = ()
+    row_buckets: Many[Annotated[int, Field(ge=1, le=100_000)]] = ()
     max_prompt_tokens: Annotated[int, Field(ge=1, le=10**9)] | None = None
     recompile_s: Times | None = None
-    weight_formats: tuple[WeightFormat, ...] = ()
+    weight_formats: Many[WeightFormat] = ()
     facts_source: Annotated[str, Field(min_length=1)] | None = None
 
     @model_validator(mode="after")

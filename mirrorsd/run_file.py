@@ -14,10 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from decoding.errors import ConfigError, listed, mistake, shown
+from decoding.errors import ConfigError, shown
 from decoding.files import parse_json
+from decoding.validation import told
 
 SETTINGS = "settings"
 PROMPT_ID = "prompt_id"
@@ -27,7 +28,7 @@ Count = Annotated[int, Field(ge=1, lt=1 << 31, strict=True)]
 _BEGINNING = f'{{"{PROMPT_ID}": "'.encode()
 """Of every row."""
 
-Seconds = Annotated[float, Field(ge=0, le=1e9, strict=True)]
+Seconds = Annotated[float, Field(ge=0, le=1e7, strict=True)]
 
 
 class Row(BaseModel):
@@ -43,6 +44,12 @@ class Row(BaseModel):
     decode_s: Seconds
     label: str = ""
     """What is not real about it: random weights, replayed acceptance."""
+
+    @model_validator(mode="after")
+    def _a_token_a_round(self) -> Self:
+        if self.num_rounds > len(self.token_ids):
+            raise ValueError(f"num_rounds is {self.num_rounds}, more than its {len(self.token_ids)} tokens")
+        return self
 
 
 class RunFile:
@@ -132,9 +139,7 @@ class RunFile:
                 row = parse_json(line)
                 Row.model_validate(row)
             except ValueError as error:
-                found = error.errors(include_url=False) if isinstance(error, ValidationError) else None
-                why = listed([mistake(one) for one in found[:3]]) if found else error
-                msg = f"{self.path}:{number}: not a row that `mirrorsd run` wrote ({why}); name another --out"
+                msg = f"{self.path}:{number}: not a row that `mirrorsd run` wrote ({told(error)}); name another --out"
                 raise ConfigError(msg) from error
             settings = row.pop(SETTINGS)
             if settings != self._settings:

@@ -9,19 +9,20 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
 
 from decoding.errors import TrainingError
+from decoding.validation import Many
 from decoding.yaml_file import load_yaml
 
 MOST: Final = 10**12
 """More of anything that is counted is a slip of the hand."""
 Layer = Annotated[int, Field(ge=1, le=MOST)]
 TokenId = Annotated[int, Field(ge=0, le=MOST)]
-Windows = Annotated[tuple[Annotated[int, Field(ge=1, le=16)], ...], Field(min_length=1)]
+Windows = Annotated[Many[Annotated[int, Field(ge=1, le=16)]], Field(min_length=1)]
 
 
 class Strict(BaseModel):
     """Values that are checked: an unknown field is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Optimisation(Strict):
@@ -56,7 +57,7 @@ class _Common(Strict):
     """Fields that name layers of the target, and whether training reads the states after them."""
 
     vocab_size: Annotated[int, Field(gt=0, le=MOST)] = 8192
-    always_kept: tuple[TokenId, ...] = ()
+    always_kept: Many[TokenId] = ()
     num_held_out: Annotated[int, Field(gt=0, le=MOST)] = 100
     optimisation: Optimisation
 
@@ -92,8 +93,8 @@ class DraftRecipe(_Common):
     layer_fields = {"source_layers": False, "exit_features": True}
 
     kind: Literal["draft"] = "draft"
-    source_layers: Annotated[tuple[Layer, ...], Field(min_length=1)]
-    exit_features: tuple[Layer, ...] = ()
+    source_layers: Annotated[Many[Layer], Field(min_length=1)]
+    exit_features: Many[Layer] = ()
     feature_layer: Annotated[int, Field(ge=0, le=MOST)] = 0
     featureless_share: Annotated[float, Field(ge=0, le=1)] = 0.25
     windows: Windows = (4, 5)
@@ -112,7 +113,7 @@ class ExitRecipe(_Common):
     layer_fields = {"exit_layers": True}
 
     kind: Literal["exit"] = "exit"
-    exit_layers: Annotated[tuple[Layer, ...], Field(min_length=1)]
+    exit_layers: Annotated[Many[Layer], Field(min_length=1)]
     width: Annotated[int, Field(gt=0, le=MOST)] = 1536
 
 
@@ -146,7 +147,7 @@ class StreamRecipe(StreamSizes):
 
     kind: Literal["streams"] = "streams"
     num_nodes: Annotated[int, Field(ge=1, le=64)] = 64
-    tree_sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(min_length=1)] = (63, 16, 8)
+    tree_sizes: Annotated[Many[Annotated[int, Field(ge=1, le=64)]], Field(min_length=1)] = (63, 16, 8)
 
 
 class _StreamsOfDraft(StreamSizes):
@@ -161,7 +162,7 @@ class _StreamsOfDraft(StreamSizes):
     layer_fields = {"exit_features": True}
 
     drafter: str
-    exit_features: tuple[Layer, ...] = ()
+    exit_features: Many[Layer] = ()
     featureless_share: Annotated[float, Field(ge=0, le=1)] = 0.25
 
 
@@ -201,7 +202,7 @@ class _EagleRecipe(_Common):
     source_layer: Layer
     tree_depth: Annotated[int, Field(ge=1, le=16)] = 6
     tree_top_k: Annotated[int, Field(ge=1, le=MOST)] = 8
-    tree_sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(min_length=1)] = (8, 16, 60)
+    tree_sizes: Annotated[Many[Annotated[int, Field(ge=1, le=64)]], Field(min_length=1)] = (8, 16, 60)
 
 
 class Eagle1Recipe(_EagleRecipe):
@@ -229,7 +230,7 @@ class Eagle3Recipe(_EagleRecipe):
     layer_fields = {"source_layer": False, "feature_layers": True}
 
     kind: Literal["eagle3"] = "eagle3"
-    feature_layers: Annotated[tuple[Layer, ...], Field(min_length=1)]
+    feature_layers: Annotated[Many[Layer], Field(min_length=1)]
     num_steps: Annotated[int, Field(ge=1, le=MOST)] = 4
     step_weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.8
 
@@ -245,7 +246,7 @@ class _HeadsRecipe(_Common):
 
     num_heads: Annotated[int, Field(ge=1, le=8)] = 4
     num_nodes: Annotated[int, Field(ge=1, le=64)] = 64
-    tree_sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(min_length=1)] = (63, 16, 8)
+    tree_sizes: Annotated[Many[Annotated[int, Field(ge=1, le=64)]], Field(min_length=1)] = (63, 16, 8)
 
 
 class MedusaRecipe(_HeadsRecipe):
@@ -271,7 +272,7 @@ class HydraRecipe(_HeadsRecipe):
     kind: Literal["hydra"] = "hydra"
     prefix_width: Annotated[int, Field(gt=0, le=MOST)]
     head_width: Annotated[int, Field(gt=0, le=MOST)]
-    shared_widths: tuple[Annotated[int, Field(gt=0, le=MOST)], ...]
+    shared_widths: Many[Annotated[int, Field(gt=0, le=MOST)]]
 
 
 TrainingRecipe = (

@@ -20,9 +20,9 @@ from decoding.errors import ProfileError
 from decoding.files import read_compressed, replace_file
 from decoding.schedule import Schedule
 from decoding.trace import Trace
+from decoding.validation import told
 from runtime.wire.measurement import Measurement
 
-_MOST_CHARACTERS = 300
 _MAX_BYTES = 500_000_000
 _SPIKE = 2.0
 """A run of a part that takes so many times the usual one of its visit counts as that: nothing ran meanwhile."""
@@ -164,5 +164,5 @@ def load_samples(path: Path) -> Samples:
     try:
         return _Content.model_validate_json(read_compressed(path, _MAX_BYTES)).samples
     except (OSError, ValueError) as error:
-        msg = f"{path}: not a readable file of a calibration's samples ({str(error)[:_MOST_CHARACTERS]})"
+        msg = f"{path}: not a readable file of a calibration's samples ({told(error)})"
         raise ProfileError(msg) from error

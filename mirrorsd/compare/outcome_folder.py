@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
-from decoding.errors import ConfigError, TraceError, listed, mistake
-from decoding.files import parse_json
+from decoding.errors import ConfigError, TraceError
+from decoding.files import parse_json, read_bytes
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, save_schedule
+from decoding.validation import told
 from decoding.yaml_file import write_atomically
 from hwprofiles.profile import load_profile
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
@@ -180,11 +181,9 @@ def read_report_data(path: Path) -> ReportData:
         MirrorsdError: a file that it names is missing or damaged.
     """
     try:
-        saved = _Saved.model_validate(parse_json(path.read_bytes()))
+        saved = _Saved.model_validate(parse_json(read_bytes(path)))
     except (OSError, ValueError) as error:
-        found = error.errors(include_url=False) if isinstance(error, ValidationError) else None
-        why = listed([mistake(one) for one in found[:3]]) if found else error
-        msg = f"{path}: not a result that `mirrorsd demo` or `mirrorsd validate` wrote ({why})"
+        msg = f"{path}: not a result that `mirrorsd demo` or `mirrorsd validate` wrote ({told(error)})"
         raise ConfigError(msg) from error
     files = {key: path.parent / saved.folder / name for key, name in saved.files.model_dump().items()}
     profile, record = load_profile(files["profile"]), AcceptanceRecord.load(files["record"])

@@ -12,17 +12,16 @@ from calibrate.profiling.run_anchors import RunAnchors
 from decoding.errors import TraceError
 from decoding.files import read_compressed
 from decoding.trace import Trace
+from decoding.validation import Many, told
 from mirrorsd.compare.runs import Measured, Run
 from mirrorsd.compare.trace_file import MAX_BYTES, WITHOUT_STATE
 from planner.chrome_trace import write_json
-
-_MOST_CHARACTERS = 300
 
 
 class _Entry(BaseModel):
     """A `Run` without the trace that counts; `decode_s` is that trace's, for whoever reads the file alone."""
 
-    tokens: tuple[int, ...]
+    tokens: Many[int]
     at_s: float
     decode_s: float
     anchors: RunAnchors
@@ -33,7 +32,7 @@ class _Content(BaseModel):
     """What such a file holds; runs are a list per schedule."""
 
     format: Literal["mirrorsd-runs-2"]
-    runs: Sequence[Sequence[_Entry]]
+    runs: Many[Many[_Entry]]
 
 
 def save_runs(measured: Measured, path: Path) -> None:
@@ -42,7 +41,8 @@ def save_runs(measured: Measured, path: Path) -> None:
     Raises:
         TraceError: the file cannot be written.
     """
-    content = _Content(format="mirrorsd-runs-2", runs=[[_entry(run) for run in row] for row in measured.runs])
+    runs = tuple(tuple(_entry(run) for run in row) for row in measured.runs)
+    content = _Content(format="mirrorsd-runs-2", runs=runs)
     write_json(content.model_dump_json(exclude={"runs": {"__all__": {"__all__": {"given_up": WITHOUT_STATE}}}}), path)
 
 
@@ -56,7 +56,7 @@ def load_runs(path: Path, traces: Sequence[Sequence[Trace]]) -> Measured:
         content = _Content.model_validate_json(read_compressed(path, MAX_BYTES))
         rows = [list(zip(*both, strict=True)) for both in zip(content.runs, traces, strict=True)]
     except (OSError, ValueError) as error:
-        msg = f"{path}: not a readable file of runs ({str(error)[:_MOST_CHARACTERS]})"
+        msg = f"{path}: not a readable file of runs ({told(error)})"
         raise TraceError(msg) from error
     return Measured(runs=tuple(tuple(_run(entry, trace) for entry, trace in row) for row in rows))
 

@@ -8,9 +8,10 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from decoding.errors import TraceError, cut
+from decoding.errors import TraceError
 from decoding.files import read_compressed
 from decoding.trace import Trace
+from decoding.validation import Many, told
 from planner.chrome_trace import write_json
 
 MAX_BYTES: Final = 1 << 29
@@ -26,7 +27,7 @@ class _Content(BaseModel):
     model_config = ConfigDict(allow_inf_nan=False)
 
     format: Literal["mirrorsd-traces-1"]
-    traces: Sequence[Sequence[Trace]]
+    traces: Many[Many[Trace]]
 
 
 def save_traces(traces: Sequence[Sequence[Trace]], path: Path) -> None:
@@ -35,7 +36,7 @@ def save_traces(traces: Sequence[Sequence[Trace]], path: Path) -> None:
     Raises:
         TraceError: the file cannot be written.
     """
-    content = _Content(format="mirrorsd-traces-1", traces=traces)
+    content = _Content(format="mirrorsd-traces-1", traces=tuple(map(tuple, traces)))
     write_json(content.model_dump_json(exclude={"traces": {"__all__": {"__all__": WITHOUT_STATE}}}), path)
 
 
@@ -50,7 +51,7 @@ def load_traces(path: Path) -> list[list[Trace]]:
         traces = [list(row) for row in content.traces]
         _check([trace for row in traces for trace in row])
     except (OSError, ValueError) as error:
-        msg = f"{path}: not a readable file of traces ({cut(str(error), 300)})"
+        msg = f"{path}: not a readable file of traces ({told(error)})"
         raise TraceError(msg) from error
     return traces
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from decoding.validation import Many, Pair
 from decoding.yaml_file import StrictModel
 from hwprofiles.model_shape import WeightFormat
 
@@ -84,7 +85,7 @@ class MeasuredContention(StrictModel):
     case: str
     source: str
     pool_bytes_per_s: float
-    wanted_bytes_per_s: tuple[float, float] | None = None
+    wanted_bytes_per_s: Pair[float] | None = None
     share_of_device: float | None = None
     measured: float
     tolerance: float
@@ -127,7 +128,7 @@ class MeasuredOverlap(StrictModel):
 class EvidenceFile(StrictModel):
     """All of it."""
 
-    speeds: Annotated[tuple[MeasuredSpeed, ...], Field(min_length=1)]
-    handovers: tuple[MeasuredHandover, ...]
-    overlaps: tuple[MeasuredOverlap, ...]
-    contention: tuple[MeasuredContention, ...]
+    speeds: Annotated[Many[MeasuredSpeed], Field(min_length=1)]
+    handovers: Many[MeasuredHandover]
+    overlaps: Many[MeasuredOverlap]
+    contention: Many[MeasuredContention]

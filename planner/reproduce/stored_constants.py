@@ -8,8 +8,9 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from decoding.errors import ConfigError
-from decoding.files import expanded
+from decoding.files import named_path
 from decoding.yaml_file import StrictModel, load_yaml, save_yaml
+from hwprofiles.bounds import RelativeError
 from planner.reproduce.machine import ConstantName, Constants, Machine
 from planner.reproduce.reproduction import Reproduction
 
@@ -30,8 +31,8 @@ class StoredConstants(StrictModel):
 
     platform: str
     fitted_to: str
-    mean_abs_error: float
-    num_cells: int
+    mean_abs_error: RelativeError
+    num_cells: Annotated[int, Field(ge=1, le=10**6)]
     constants: dict[ConstantName, Positive]
 
 
@@ -51,7 +52,7 @@ def load_constants(name: str, machine: Machine) -> tuple[Constants, str]:
     if name == DATASHEET:
         return machine.datasheet(), "data sheets and nearest measurements"
     shipped = name in shipped_constants()
-    path = _FOLDER / f"{name}.yaml" if shipped else expanded(name)
+    path = _FOLDER / f"{name}.yaml" if shipped else named_path(name)
     if not path.is_file():
         names = ", ".join((DATASHEET, *shipped_constants()))
         raise ConfigError(f"no file of constants is called {name!r}; there are {names}, or give a YAML file's path")

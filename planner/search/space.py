@@ -8,13 +8,15 @@ from functools import partial
 from itertools import product
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from decoding.method_traits import MethodTraits
 from decoding.methods import METHODS
 from decoding.record import AcceptanceRecord, RecordedTree
 from decoding.schedule import MAX_TREE, MAX_WINDOW, Method, RootSource, Schedule
 from decoding.tree_shape import cut
+from decoding.validation import Many
+from decoding.yaml_file import StrictModel
 from hwprofiles.profile import Profile
 from planner.search.halves import choosing_part
 from planner.search.root_budget import correction_ranks, uneven_budget
@@ -32,7 +34,7 @@ Setting = Callable[..., Schedule]
 """A schedule that lacks some of its fields still, its lanes at least."""
 
 
-class SearchSpace(BaseModel):
+class SearchSpace(StrictModel):
     """What the search may vary. The defaults are some hundreds of schedules for each pair of lanes.
 
     Attributes:
@@ -53,21 +55,19 @@ class SearchSpace(BaseModel):
         tree_top_k: nodes that dynamic trees expand on every level; None for all that were recorded.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    methods: tuple[Method, ...] = tuple(METHODS)
-    placements: tuple[Placement, ...] = ("split", "pooled")
-    windows: tuple[Window, ...] = (1, 2, 3, 4, 5, 6, 7, 8)
-    root_sources: tuple[RootSource, ...] = ("exit", "draft", "hybrid")
-    exit_layers: tuple[Layer, ...] | None = None
-    exit_top_k: tuple[TopK, ...] = (1, 2, 4, 8)
-    draft_top_k: tuple[TopK, ...] = (1, 2, 4)
-    uneven_roots: tuple[NumRoots, ...] = (8, 16)
-    exit_features: tuple[bool, ...] = (False, True)
-    draft_streams: tuple[NumStreams, ...] | None = None
-    tree_sizes: tuple[NumNodes, ...] = (4, 6, 8, 12, 16, 24, 32)
-    tree_depths: tuple[Window, ...] | None = None
-    tree_top_k: tuple[TopK, ...] | None = None
+    methods: Many[Method] = tuple(METHODS)
+    placements: Many[Placement] = ("split", "pooled")
+    windows: Many[Window] = (1, 2, 3, 4, 5, 6, 7, 8)
+    root_sources: Many[RootSource] = ("exit", "draft", "hybrid")
+    exit_layers: Many[Layer] | None = None
+    exit_top_k: Many[TopK] = (1, 2, 4, 8)
+    draft_top_k: Many[TopK] = (1, 2, 4)
+    uneven_roots: Many[NumRoots] = (8, 16)
+    exit_features: Many[bool] = (False, True)
+    draft_streams: Many[NumStreams] | None = None
+    tree_sizes: Many[NumNodes] = (4, 6, 8, 12, 16, 24, 32)
+    tree_depths: Many[Window] | None = None
+    tree_top_k: Many[TopK] | None = None
 
 
 class Survey(NamedTuple):

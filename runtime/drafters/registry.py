@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from decoding.errors import ConfigError, ModelFormatError, shown
-from decoding.files import parse_json
+from decoding.files import parse_json, read_bytes
 from decoding.schedule import Method
 from runtime.drafters.streams.stream_sizes import STREAM_KIND
 from runtime.drafters.window_drafter import WindowDrafter
@@ -208,7 +208,7 @@ def kind_of(folder: Path) -> str:
     """
     path = folder / CONFIG_FILE
     try:
-        config = parse_json(path.read_bytes())
+        config = parse_json(read_bytes(path))
     except (OSError, ValueError) as error:
         raise ModelFormatError(f"{path}: cannot be read as JSON ({error})") from error
     if not isinstance(config, dict):

@@ -10,8 +10,9 @@ from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from decoding.errors import ModelError, ModelFormatError, listed, mistake
-from decoding.files import parse_json
+from decoding.errors import ModelError, ModelFormatError
+from decoding.files import parse_json, read_bytes
+from decoding.validation import described
 
 Size = Annotated[int, Field(ge=1, le=1 << 24)]
 """More than any model has of anything, and so little that sizes of tensors do not overflow."""
@@ -108,8 +109,7 @@ def validated(kind: type[M], raw: dict[str, Any], *, source: str) -> M:
     try:
         return kind.model_validate(raw)
     except ValidationError as error:
-        mistakes = [f"{source}: {mistake(item)}" for item in error.errors(include_url=False)]
-        raise ModelFormatError(listed(mistakes)) from error
+        raise ModelFormatError(described(error, source=source)) from error
 
 
 def read_object(path: Path, *, holds: str) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def read_object(path: Path, *, holds: str) -> dict[str, Any]:
         ModelError: the file is missing, or holds no object.
     """
     try:
-        raw = parse_json(path.read_bytes())
+        raw = parse_json(read_bytes(path))
     except FileNotFoundError as error:
         raise ModelError(f"{path}: no such file; {holds}") from error
     except OSError as error:

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 
-from decoding.errors import ModelError, ModelFormatError, listed, mistake
+from decoding.errors import ModelError, ModelFormatError
 from decoding.files import replace_file
+from decoding.validation import Many, described
 from runtime.arrays import BFLOAT16, Array, as_array, is_tensor
 from runtime.models.config import ModelConfig
 from runtime.storage.quantization import QUANTIZATION_FORMAT, take
@@ -77,7 +78,7 @@ Width = Annotated[int, Field(ge=1, le=1 << 24)]
 """Of a matrix."""
 Count = Annotated[int, Field(ge=1, le=64)]
 """Of heads, blocks or streams."""
-Layers = Annotated[tuple[Annotated[int, Field(ge=1, le=4096)], ...], Field(max_length=4096)]
+Layers = Annotated[Many[Annotated[int, Field(ge=1, le=4096)]], Field(max_length=4096)]
 """Of the target, counted from 1."""
 
 
@@ -182,8 +183,7 @@ def read_config(folder: Path, kind: type[B], holds: str) -> B:
     try:
         return kind.model_validate_json(_read(path, holds))
     except ValidationError as error:
-        lines = [f"{path}: {mistake(item)}" for item in error.errors(include_url=False)]
-        raise ModelFormatError(listed(lines)) from error
+        raise ModelFormatError(described(error, source=str(path))) from error
 
 
 def target_tensors(embedding_VD: Array, kept_ids: Array) -> dict[str, NDArray[Any]]:

@@ -14,6 +14,7 @@ import numpy as np
 from decoding.errors import ConfigError
 from decoding.messages import NO_WINDOW, Verdict, Window
 from decoding.schedule import MAX_WINDOW, Schedule
+from sim.acceptance.rates import MOST_DRAWN_TOKENS
 from sim.acceptance.stream_guesses import Guessing
 from sim.acceptance.walk import Walk
 from sim.cost.cost_model import Ints
@@ -115,6 +116,10 @@ class DrawnAcceptance:
                 raise ConfigError(msg)
         if min(num_tokens, prompt_length, num_prompts) < 1:
             msg = f"need at least one token, prompt token and prompt, not {num_tokens}, {prompt_length}, {num_prompts}"
+            raise ConfigError(msg)
+        if num_tokens * num_prompts > MOST_DRAWN_TOKENS:
+            many = f"{num_prompts} texts of {num_tokens} tokens"
+            msg = f"{many} are too many: at most {MOST_DRAWN_TOKENS:,} tokens are drawn"
             raise ConfigError(msg)
         self._rates = np.array(rates, dtype=np.float64)
         self._hit_rate = hit_rate

@@ -16,13 +16,14 @@ to level), a draft with features or streams `feature_rates` or `stream_rates`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError, model_validator
 
-from decoding.errors import ConfigError, listed, mistake
+from decoding.errors import ConfigError
+from decoding.files import named_path
 from decoding.record import AcceptanceRecord
+from decoding.validation import described
 from decoding.yaml_file import StrictModel, load_yaml
 from sim.acceptance.acceptance_model import Acceptance
 from sim.acceptance.drawn_texts import draw_record
@@ -143,11 +144,14 @@ def record_of(acceptance: Acceptance | AcceptanceRecord) -> AcceptanceRecord:
 
 
 def _loaded(path: str, texts: Texts | None) -> AssumedAcceptance:
-    if not Path(path).is_file():
+    if not named_path(path).is_file():
         msg = f"acceptance {path!r} is neither a rate (0.8), nor rates by place (0.8,0.7,0.6), nor a file"
         raise ConfigError(msg)
     found = load_yaml(path, AcceptanceFile)
-    return AssumedAcceptance(found.tasks, found.texts or texts)
+    try:
+        return AssumedAcceptance(found.tasks, found.texts or texts)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
 
 
 def _rates(rates: float | Sequence[float] | TaskRates, assumptions: Mapping[str, Any]) -> TaskRates:
@@ -156,4 +160,4 @@ def _rates(rates: float | Sequence[float] | TaskRates, assumptions: Mapping[str,
     try:
         return TaskRates.model_validate({"rates": rates, **assumptions})
     except ValidationError as error:
-        raise ConfigError(listed([mistake(one) for one in error.errors(include_url=False)])) from error
+        raise ConfigError(described(error)) from error

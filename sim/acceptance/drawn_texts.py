@@ -22,7 +22,7 @@ from decoding.errors import ConfigError
 from decoding.methods.draft_then_verify import BLOCK
 from decoding.record import AcceptanceRecord, Ids, PromptRecord, RecordedChain
 from sim.acceptance.assumed_trees import best_paths, pool_paths, ranks_along
-from sim.acceptance.rates import AssumedTree, TaskRates, Texts
+from sim.acceptance.rates import MOST_DRAWN_TOKENS, AssumedTree, TaskRates, Texts
 from sim.cost.cost_model import Floats, Ints
 
 RIGHT, WRONG, OTHERS, EXITS_OTHERS = 1, 0, 2, 1000
@@ -42,9 +42,10 @@ def draw_record(by_task: Mapping[str, TaskRates], texts: Texts) -> AcceptanceRec
     """The texts of all tasks, as many of each.
 
     Raises:
-        ConfigError: there is no task, or tasks differ in which assumptions are given.
+        ConfigError: there is no task, tasks differ in which assumptions are given, or there are too many texts.
     """
     first = _alike(by_task)
+    _refuse_many(len(by_task), first, texts)
     trees = tuple((tree, _paths(tree, first)) for tree in first.trees)
     max_window = min(len(rates.rates) for rates in by_task.values())
     prompts = []
@@ -87,6 +88,13 @@ def _alike(by_task: Mapping[str, TaskRates]) -> TaskRates:
                     f"{name} of task {task!r} are given for other things than those of {next(iter(by_task))!r}"
                 )
     return first
+
+
+def _refuse_many(num_tasks: int, rates: TaskRates, texts: Texts) -> None:
+    num_drafts = 1 + len(rates.exit_coverage) + len(rates.trees) + len(rates.blocks)
+    if num_tasks * num_drafts * texts.num_texts * texts.num_tokens > MOST_DRAWN_TOKENS:
+        many = f"{num_tasks * texts.num_texts} texts of {texts.num_tokens} tokens, drafted in {num_drafts} ways,"
+        raise ConfigError(f"{many} are too many: at most {MOST_DRAWN_TOKENS:,} tokens are drawn")
 
 
 def _paths(tree: AssumedTree, rates: TaskRates) -> tuple[tuple[int, ...], ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from decoding.methods import METHODS
 from decoding.record import RecordedTree
 from decoding.schedule import MAX_TREE, MAX_WINDOW, Method
+from decoding.validation import IntKey, Many
 from decoding.yaml_file import StrictModel
 from hwprofiles.profile import Profile
 
@@ -25,9 +26,12 @@ def _at_every_place(rates: object) -> object:
     return (rates,) * MAX_WINDOW if isinstance(rates, int | float) else rates
 
 
+MOST_DRAWN_TOKENS: Final = 1 << 21
+"""Of all texts together, and again for every exit, tree and block: seconds, and some hundred bytes each."""
+
 Rate = Annotated[float, Field(ge=0, le=1)]
-Rates = Annotated[tuple[Rate, ...], BeforeValidator(_at_every_place), Field(min_length=1, max_length=MAX_WINDOW)]
-Shares = Annotated[tuple[Rate, ...], Field(max_length=MAX_TREE)]
+Rates = Annotated[Many[Rate], BeforeValidator(_at_every_place), Field(min_length=1, max_length=MAX_WINDOW)]
+Shares = Annotated[Many[Rate], Field(max_length=MAX_TREE)]
 
 
 class Texts(StrictModel):
@@ -51,6 +55,9 @@ class Texts(StrictModel):
         return self.model_copy(update={"num_tokens": num_tokens, "prompt_length": before + 1})
 
 
+TreePath = Annotated[Many[Annotated[int, Field(ge=0, le=MAX_TREE)]], Field(max_length=MAX_WINDOW)]
+
+
 class AssumedTree(StrictModel):
     """Trees of a drafter, whose levels are taken as independent of each other.
 
@@ -66,7 +73,7 @@ class AssumedTree(StrictModel):
     drafter: str
     depth: Annotated[int, Field(ge=1, le=MAX_WINDOW)]
     top_k: Annotated[int, Field(ge=0, le=MAX_TREE)] = 0
-    paths: tuple[tuple[Annotated[int, Field(ge=0)], ...], ...] = ()
+    paths: Annotated[Many[TreePath], Field(max_length=MAX_TREE)] = ()
 
     @model_validator(mode="after")
     def _fits_method(self) -> Self:
@@ -101,12 +108,12 @@ class TaskRates(StrictModel):
     """
 
     rates: Rates
-    feature_rates: Annotated[tuple[Rate, ...], BeforeValidator(_at_every_place), Field(max_length=MAX_WINDOW)] = ()
+    feature_rates: Annotated[Many[Rate], BeforeValidator(_at_every_place), Field(max_length=MAX_WINDOW)] = ()
     alternative_rates: Shares = ()
-    exit_coverage: dict[Annotated[int, Field(ge=1)], Annotated[Shares, Field(min_length=1)]] = Field(default={})
-    stream_rates: Annotated[tuple[Rate, ...], Field(max_length=8)] = ()
-    blocks: tuple[str, ...] = ()
-    trees: tuple[AssumedTree, ...] = ()
+    exit_coverage: dict[Annotated[IntKey, Field(ge=1)], Annotated[Shares, Field(min_length=1)]] = Field(default={})
+    stream_rates: Annotated[Many[Rate], Field(max_length=8)] = ()
+    blocks: Many[str] = ()
+    trees: Many[AssumedTree] = ()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from decoding.errors import ConfigError
-from decoding.files import read_compressed, replace_file, require_writable
+from decoding.files import MAX_BYTES, named_path, read_bytes, read_compressed, replace_file, require_writable
 
 
 def test_a_file_is_written_and_replaced_with_ordinary_permissions(tmp_path) -> None:
@@ -141,3 +141,26 @@ def test_a_damaged_compressed_file_is_refused(tmp_path, damage) -> None:
     path.write_bytes(damage(gzip.compress(os.urandom(500))))
     with pytest.raises(ValueError, match="damaged"):
         read_compressed(path, 10_000)
+
+
+def test_what_has_no_end_is_read_to_the_limit() -> None:
+    with pytest.raises(ValueError, match=f"larger than the {MAX_BYTES:,} bytes"):
+        read_bytes(Path("/dev/zero"))
+
+
+def test_a_file_that_is_packed_too_well_stays_packed(tmp_path) -> None:
+    path = tmp_path / "file.gz"
+    path.write_bytes(gzip.compress(bytes(2 << 20)))
+    with pytest.raises(ValueError, match="more than 1,048,576 bytes, unpacked"):
+        read_compressed(path, 1 << 30)
+
+
+def test_a_name_becomes_a_path_wherever_it_leads(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert named_path("~/absent") == tmp_path / "absent"
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "~nobody-has-this-name/x"])
+def test_a_name_that_can_be_no_path_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be a path"):
+        named_path(name)

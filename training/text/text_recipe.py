@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, RootModel, model_validator
 
+from decoding.validation import Many, Pair
 from decoding.yaml_file import load_yaml
 from training.recipe import MOST, Strict
 
@@ -50,7 +51,7 @@ class SelfTextRecipe(_AnswerRecipe):
     """
 
     kind: Literal["selfgen"] = "selfgen"
-    openers: Annotated[tuple[_Text, ...], Field(min_length=1)]
+    openers: Annotated[Many[_Text], Field(min_length=1)]
     user_temperature: _Temperature = 0.9
     user_top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
     max_user_tokens: _Count = 96
@@ -66,8 +67,8 @@ class PassageRecipe(_AnswerRecipe):
     """
 
     kind: Literal["passages"] = "passages"
-    templates: Annotated[tuple[_Text, ...], Field(min_length=1)]
-    passage_tokens: tuple[_Count, _Count]
+    templates: Annotated[Many[_Text], Field(min_length=1)]
+    passage_tokens: Pair[_Count]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -29,6 +29,7 @@ def test_traces_come_back_as_they_were(traces, tmp_path):
         b"",
         b"text",
         *(gzip.compress(text, mtime=0) for text in (b"{}", b'{"format": "other"}')),
+        gzip.compress(b'{"format": "mirrorsd-traces-1", "traces": [[' + b"{}," * 10_000 + b"{}]]}", mtime=0),
         gzip.compress(b"[1]", mtime=0)[:-6],
     ],
 )

@@ -237,6 +237,14 @@ IMPOSSIBLE = {
 }
 
 
+@pytest.mark.parametrize(
+    "texts", [Texts(num_texts=1 << 16, num_tokens=1 << 20), Texts(num_texts=2048, num_tokens=1025)]
+)
+def test_more_texts_than_memory_holds_are_not_drawn(texts: Texts) -> None:
+    with pytest.raises(ConfigError, match=f"{texts.num_texts} texts of {texts.num_tokens} tokens, .* are too many"):
+        Bernoulli(0.8, texts=texts)
+
+
 @pytest.mark.parametrize("message", IMPOSSIBLE)
 def test_impossible_assumptions_are_refused(message: str) -> None:
     with pytest.raises(ConfigError) as caught:

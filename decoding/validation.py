@@ -1,0 +1,56 @@
+"""How values from files are checked: no type is converted, and a list is given up at its first mistake.
+
+A mistake takes more memory than what it is about: a file of a kilobyte, unpacked, could make gigabytes of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, TypeVar
+
+from pydantic import Field, ValidationError
+
+from decoding.errors import cut, listed, mistake
+
+T = TypeVar("T")
+
+Many = Annotated[tuple[T, ...], Field(strict=False, fail_fast=True)]
+"""A list in a file."""
+
+IntKey = Annotated[int, Field(strict=False)]
+"""A whole number that is a key in a file: JSON, and what was JSON once, has texts for keys."""
+
+Pair = Annotated[tuple[T, T], Field(strict=False)]
+"""A list of two in a file."""
+
+MOST_MISTAKES: Final = 30_000
+"""Whoever makes more wrote another kind of file."""
+
+MOST_SHOWN: Final = 10
+"""A message has room for fewer."""
+_MOST_CHARACTERS: Final = 300
+"""Within another message."""
+
+
+def mistakes_in(error: ValidationError) -> list[dict[str, Any]]:
+    """What is wrong, as `decoding.errors.mistake` reads it; one entry for all where there are too many."""
+    if (count := error.error_count()) > MOST_MISTAKES:
+        return [{"loc": (), "msg": f"{count:,} mistakes, so it is another kind of file", "type": "many", "input": {}}]
+    return [dict(item) for item in error.errors(include_url=False) if not _is_given_up(item)]
+
+
+def _is_given_up(item: Mapping[str, Any]) -> bool:
+    """Whether a list is called too short for the mistake alone at which it was given up, which is told before."""
+    return bool(item["type"] == "too_short" and len(item["input"]) > item["ctx"]["actual_length"])
+
+
+def described(error: ValidationError, *, source: str | None = None) -> str:
+    """The first mistakes, a line each, with the name of the file before each of them."""
+    before = "" if source is None else f"{source}: "
+    found = mistakes_in(error)
+    return listed([before + mistake(item) for item in found[:MOST_SHOWN]], num_others=len(found[MOST_SHOWN:]))
+
+
+def told(error: Exception) -> str:
+    """Any error in words: a `ValidationError` by its first mistakes."""
+    return cut(described(error) if isinstance(error, ValidationError) else str(error), _MOST_CHARACTERS)
