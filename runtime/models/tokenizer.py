@@ -1,20 +1,23 @@
 """Text to token ids and back, and the chat template of a model folder.
 
-Templates run in Jinja's sandbox and do not get today's date, so that a prompt encodes the same every day.
+The library trusts its files: what would end our process is refused before it reads them, and where it panics there is
+an error of ours.
 """
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final
 
-import jinja2
 import tokenizers
-from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from decoding.errors import ModelFormatError, shown
-from decoding.files import parse_json
+from decoding.errors import ModelFormatError, cut, shown
+from decoding.files import parse_json, read_bytes, read_text
+from runtime.models.chat_template import ChatTemplate
+
+_MAX_BYTES: Final = 1 << 27
+_MOST_IDS: Final = 1 << 24
+"""More than any vocabulary has."""
 
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 """What the last bytes of a text decode to while the character they begin is incomplete."""
@@ -43,10 +46,15 @@ class Tokenizer:
         path = folder / "tokenizer.json"
         if not path.is_file():
             raise ModelFormatError(f"{path}: no such file; only tokenizers in this format are supported")
-        try:
-            backend = tokenizers.Tokenizer.from_file(str(path))
-        except Exception as error:  # tokenizers raises no narrower class
-            raise ModelFormatError(f"{path}: not a readable tokenizer ({error})") from error
+        with _errors_as(f"{path}: not a readable tokenizer"):
+            content = read_bytes(path, _MAX_BYTES)
+            _refuse_crash(parse_json(content))
+            backend = tokenizers.Tokenizer.from_buffer(content)
+            backend.no_padding()  # as transformers has it: a prompt is encoded as long as it is
+            backend.no_truncation()
+            if (last := max(backend.get_vocab().values(), default=0)) >= _MOST_IDS:
+                msg = f"the id {last} is not below {_MOST_IDS}"
+                raise ValueError(msg)
         return cls(backend, settings=_read_settings(folder), source=folder)
 
     @property
@@ -86,18 +94,17 @@ class Tokenizer:
             return self._chat_template.render(
                 messages=messages, add_generation_prompt=add_generation_prompt, **self._special_tokens
             )
-        except Exception as error:  # a template is a program, and may fail as any program
+        except ValueError as error:
             raise ModelFormatError(f"{self._source}: the chat template refuses: {error}") from error
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of `ids`; bytes that are no UTF-8 become U+FFFD."""
-        return self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
+        with _errors_as(f"{self._source}: the tokenizer cannot decode its ids"):
+            return self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
     def _ids(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        try:
+        with _errors_as(f"{self._source}: the tokenizer cannot encode {shown(text)}"):
             return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
-        except Exception as error:  # tokenizers raises no narrower class
-            raise ModelFormatError(f"{self._source}: the tokenizer cannot encode {shown(text)} ({error})") from error
 
     def _template_of(self, settings: Mapping[str, Any]) -> str | None:
         """The template named ``default`` where a model has several."""
@@ -114,15 +121,10 @@ class Tokenizer:
             raise ModelFormatError(f"{self._source}: a special token should be a text, found {shown(token)}")
         return text
 
-    def _compile(self, template: str | None) -> jinja2.Template | None:
-        if template is None:
-            return None
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-        environment.filters["tojson"] = _to_json
-        environment.globals["raise_exception"] = _raise_in_template
+    def _compile(self, template: str | None) -> ChatTemplate | None:
         try:
-            return environment.from_string(template)
-        except (jinja2.TemplateError, RecursionError) as error:
+            return None if template is None else ChatTemplate(template)
+        except ValueError as error:
             raise ModelFormatError(f"{self._source}: the chat template is not valid Jinja ({error})") from error
 
 
@@ -160,13 +162,37 @@ class StreamDecoder:
         return both[len(given) :]
 
 
+@contextmanager
+def _errors_as(message: str) -> Iterator[None]:
+    """The library raises no narrower class than `Exception`, and where it panics a `BaseException` without a module."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise ModelFormatError(f"{message} ({cut(str(error), 200)})") from error
+
+
+def _refuse_crash(data: object) -> None:
+    """Raise `ValueError` where the library would end the process: at a merge that lacks the prefix it is to lose."""
+    model = data.get("model") if isinstance(data, dict) else None
+    prefix = model.get("continuing_subword_prefix") if isinstance(model, dict) else None
+    if not prefix or not isinstance(model, dict):
+        return
+    for merge in model.get("merges") or ():
+        second = (merge.split(" ") if isinstance(merge, str) else merge)[-1]
+        if not str(second).startswith(str(prefix)):
+            msg = f"the merge {shown(merge)} is without the prefix {shown(prefix)}"
+            raise ValueError(msg)
+
+
 def _read_settings(folder: Path) -> dict[str, Any]:
     """Return tokenizer_config.json; the template of chat_template.jinja goes before the one in it."""
     path = folder / "tokenizer_config.json"
     settings: dict[str, Any] = {}
     if path.is_file():
         try:
-            settings = parse_json(path.read_bytes())
+            settings = parse_json(read_bytes(path))
         except (OSError, ValueError) as error:
             raise ModelFormatError(f"{path}: not valid JSON ({error})") from error
         if not isinstance(settings, dict):
@@ -174,16 +200,7 @@ def _read_settings(folder: Path) -> dict[str, Any]:
     template = folder / "chat_template.jinja"
     if template.is_file():
         try:
-            settings["chat_template"] = template.read_text(encoding="utf-8")
+            settings["chat_template"] = read_text(template)
         except (OSError, ValueError) as error:
             raise ModelFormatError(f"{template}: cannot be read ({error})") from error
     return settings
-
-
-def _to_json(value: object, indent: int | None = None) -> str:
-    """Write JSON as chat templates expect it: without the HTML escapes of Jinja's own filter."""
-    return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
-def _raise_in_template(message: str) -> NoReturn:
-    raise jinja2.TemplateError(message)

@@ -1,6 +1,7 @@
 """Text, chats and ids agree with transformers, and a stream of ids never shows half a character."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,12 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from decoding.errors import ModelFormatError
 from runtime.models.gguf_convert import convert_gguf
 from runtime.models.tokenizer import StreamDecoder, Tokenizer
+
+
+def children() -> set[str]:
+    """Numbers of our processes."""
+    return set(Path("/proc/self/task", str(os.getpid()), "children").read_text().split())
+
 
 TEXTS = [
     "",
@@ -113,6 +120,10 @@ class TestChatTemplates:
             ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
             ("{{ ''.__class__.__mro__ }}", "unsafe"),
             ("{{ messages.append(1) }}", "unsafe"),
+            ("{{ 10 ** 10000000 }}", "more than 2 seconds"),
+            ("{% for _ in range(99999) %}{% for _ in range(99999) %}{% endfor %}{% endfor %}", "more than 2 seconds"),
+            ("{{ 'a' * 10 ** 10 }}", "MemoryError"),
+            ("{{ 'a' * 10 ** 8 }}", "a text of 100,000,000 characters"),
         ],
     )
     def test_a_refusing_or_reaching_template_is_stopped(self, tiny_folder: Path, template: str, message: str) -> None:
@@ -124,6 +135,70 @@ class TestChatTemplates:
         set_template(tiny_folder, "{% for %}")
         with pytest.raises(ModelFormatError, match="not valid Jinja"):
             Tokenizer.from_folder(tiny_folder)
+
+    def test_a_template_that_was_stopped_can_be_asked_again(self, tiny_folder: Path) -> None:
+        set_template(tiny_folder, "{{ lipsum(n=100000) if messages | length > 1 else 'sound' }}")
+        tokenizer = Tokenizer.from_folder(tiny_folder)
+        with pytest.raises(ModelFormatError, match="more than 2 seconds"):
+            tokenizer.render_chat(CHATS[1])
+        assert tokenizer.render_chat(CHATS[0]) == "sound"
+
+    def test_its_process_ends_with_the_tokenizer(self, tiny_folder: Path) -> None:
+        set_template(tiny_folder, "sound")
+        before = children()
+        tokenizer = Tokenizer.from_folder(tiny_folder)
+        tokenizer.render_chat(CHATS[0])
+        assert len(children() - before) == 1
+        del tokenizer
+        assert children() == before
+
+
+def write(folder: Path, **parts: object) -> Path:
+    """A tokenizer of a few words."""
+    model = {"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": "a"}
+    (folder / "tokenizer.json").write_text(json.dumps({"version": "1.0", "model": model} | parts))
+    return folder
+
+
+class TestCraftedFiles:
+    """What the library answers with a panic, the end of the process, or all memory there is."""
+
+    @pytest.mark.parametrize(
+        "model",
+        [
+            {"type": "BPE", "vocab": {"éé": 1, "é": 0}, "merges": ["é é"], "continuing_subword_prefix": "x"},
+            {
+                "type": "BPE",
+                "vocab": {"ab": 2, "a": 0, "b": 1},
+                "merges": [["a", "b"]],
+                "continuing_subword_prefix": "xyz",
+            },
+            {"type": "WordLevel", "vocab": {"a": 0, "b": 2**32 - 1}, "unk_token": "a"},
+            [],
+        ],
+    )
+    def test_a_model_of_words_that_cannot_be_is_refused(self, tmp_path: Path, model: object) -> None:
+        with pytest.raises(ModelFormatError, match="not a readable tokenizer"):
+            Tokenizer.from_folder(write(tmp_path, model=model))
+
+    def test_a_pattern_that_never_ends_is_refused_with_the_text(self, tmp_path: Path) -> None:
+        split = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+        tokenizer = Tokenizer.from_folder(write(tmp_path, pre_tokenizer=split))
+        with pytest.raises(ModelFormatError, match="cannot encode 'aaa.*retry-limit"):
+            tokenizer.encode("a" * 60 + "b")
+
+    def test_a_decoder_that_cuts_more_than_there_is_is_refused(self, tmp_path: Path) -> None:
+        strip = {"type": "Strip", "content": "a", "start": 10**9, "stop": 10**9}
+        tokenizer = Tokenizer.from_folder(write(tmp_path, decoder=strip))
+        with pytest.raises(ModelFormatError, match="cannot decode"):
+            tokenizer.decode([0])
+
+    def test_a_text_is_encoded_as_long_as_it_is(self, tmp_path: Path) -> None:
+        pad = {"direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "a"}
+        cut = {"max_length": 1, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
+        split = {"type": "Whitespace"}
+        folder = write(tmp_path, padding=pad | {"strategy": {"Fixed": 2**40}}, truncation=cut, pre_tokenizer=split)
+        assert Tokenizer.from_folder(folder).encode("b b b") == [1, 1, 1]
 
 
 class TestDamagedFolders:
