@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from decoding.errors import ModelError
-from decoding.files import expanded
+from decoding.files import named_path
 
 if TYPE_CHECKING:
     from hwprofiles.model_shape import ModelShape
@@ -26,7 +26,7 @@ def is_shipped_shape(name: str) -> bool:
     from runtime.storage.shape_folder import PREFIX, is_shape_name
 
     own = name.removeprefix(PREFIX)
-    return is_shape_name(name) and own.lower() in shipped_models() and not expanded(own).exists()
+    return is_shape_name(name) and own.lower() in shipped_models() and not named_path(own).exists()
 
 
 def shipped_shape_folder(name: str) -> Path:

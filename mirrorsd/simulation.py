@@ -15,7 +15,7 @@ import planner.search.search
 import sim.evaluator
 import sim.world
 from decoding.errors import ConfigError
-from decoding.files import expanded
+from decoding.files import named_path
 from decoding.record import AcceptanceRecord
 from mirrorsd.numeric_form import as_recorded, backends_of, left_out_in_words
 from mirrorsd.repeating_texts import repeating_in_words
@@ -183,4 +183,5 @@ def _is_same(ours: str | None, theirs: str | None) -> bool:
     """Whether two names are of one model: a folder can be named in several ways."""
     if ours is None or theirs is None:
         return ours is theirs
-    return ours == theirs or expanded(ours).resolve() == expanded(theirs).resolve()
+    one, other = named_path(ours), named_path(theirs)
+    return one == other or (one.exists() and other.exists() and one.samefile(other))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from decoding.errors import ConfigError, cut, shown
-from decoding.files import expanded, read_text
+from decoding.files import named_path, read_text
 
 _FOLDER: Final = Path(__file__).parent
 _MAX_BYTES: Final = 1 << 20
@@ -71,7 +71,7 @@ def load_table(name: str | Path) -> PublishedTable:
     Raises:
         ConfigError: it cannot be read or is wrong; names file, line, column and value.
     """
-    path = _FOLDER / f"{name}.csv" if str(name) in shipped_tables() else expanded(name)
+    path = _FOLDER / f"{name}.csv" if str(name) in shipped_tables() else named_path(name)
     try:
         text = read_text(path, _MAX_BYTES)
     except (OSError, ValueError) as error:

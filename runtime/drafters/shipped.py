@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from decoding.errors import ModelError
-from decoding.files import expanded
+from decoding.files import named_path
 from runtime.models.model_folder import NamedFolder, is_model_name, resolve_model
 
 SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"
@@ -37,7 +37,7 @@ def find_drafter(name_or_path: str) -> Path:
     """
     if name_or_path in shipped_names():
         return SHIPPED_FOLDER / name_or_path
-    folder = expanded(name_or_path)
+    folder = named_path(name_or_path)
     for place in (folder, folder / _TRAINED):
         if (place / _MARK).is_file():
             return place

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from decoding.errors import ModelError, ModelFetchError
-from decoding.files import expanded
+from decoding.files import named_path
 from runtime.models.config import SUPPORTED_ARCHITECTURES, ModelConfig
 from runtime.models.embedded import (
     EMBEDDED_MODELS,
@@ -70,7 +70,7 @@ def resolve_model(name: str, *, progress: Progress = ignore_progress) -> Path:
         return fetch(EMBEDDED_MODELS[name], progress=progress)
     if is_shape_name(name):
         return shape_folder(name)
-    path = expanded(name)
+    path = named_path(name)
     if path.is_dir():
         ModelConfig.from_folder(path)
         return path
@@ -86,7 +86,7 @@ def resolve_model(name: str, *, progress: Progress = ignore_progress) -> Path:
 
 def is_model_name(name: str) -> bool:
     """Whether a name is that of an embedded model, of a shape, or of a model on the hub as far as one can tell here."""
-    path = expanded(name)
+    path = named_path(name)
     is_hub_id = _HUB_ID.fullmatch(name) is not None and not path.exists() and not _is_meant_as_path(name, path)
     return name in EMBEDDED_MODELS or is_shape_name(name) or is_hub_id
 

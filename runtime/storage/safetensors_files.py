@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, deserialize, safe_open
 
-from decoding.errors import ModelError
-from decoding.files import parse_json
+from decoding.errors import ModelError, shown
+from decoding.files import parse_json, read_bytes
 from runtime.arrays import BFLOAT16, as_tensor
 from runtime.storage.shape_folder import PREFIX
 
@@ -53,7 +53,7 @@ def arrays_in(content: bytes) -> dict[str, NDArray[Any]]:
         SafetensorError: it is no safetensors file, or has a type of numbers that is not known here.
     """
     return {
-        name: np.frombuffer(bytearray(view["data"]), _type_of(view["dtype"])).reshape(view["shape"])
+        name: _shaped(np.frombuffer(bytearray(view["data"]), _type_of(view["dtype"])), view["shape"])
         for name, view in deserialize(content)  # type: ignore[no-untyped-call]
     }
 
@@ -81,9 +81,16 @@ def _mapped(path: Path, names: set[str] | None) -> dict[str, NDArray[Any]]:
         dtype, (start, stop) = _type_of(entry["dtype"]), entry["data_offsets"]
         part = memory[first + start : first + stop]
         is_aligned = not (first + start) % dtype.itemsize
-        return (part if is_aligned else part.copy()).view(dtype).reshape(entry["shape"])
+        return _shaped((part if is_aligned else part.copy()).view(dtype), entry["shape"])
 
     return {name: mapped(header[name]) for name in wanted}
+
+
+def _shaped(array: NDArray[Any], shape: list[int]) -> NDArray[Any]:
+    try:
+        return array.reshape(shape)
+    except (ValueError, OverflowError) as error:  # no data and 2^63 columns, which the library lets pass
+        raise SafetensorError(f"an array of shape {shown(shape)}") from error
 
 
 def _type_of(name: str) -> np.dtype[Any]:
@@ -110,7 +117,7 @@ def weight_files(folder: Path) -> Iterator[Path]:
 def _shards(index: Path) -> list[str]:
     """The names of all files that an index spreads the tensors over."""
     try:
-        names = sorted(set(parse_json(index.read_bytes())["weight_map"].values()))
+        names = sorted(set(parse_json(read_bytes(index))["weight_map"].values()))
         if strange := [name for name in names if Path(name).name != name]:
             msg = f"{strange[0]!r} is not the name of a file in the folder"
             raise ValueError(msg)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from decoding.errors import ModelError
-from decoding.files import expanded, replace_file
+from decoding.files import named_path, replace_file
 from runtime.models.config import ModelConfig
 from runtime.models.embedded import make_cache, models_folder
 from runtime.models.hf_config import MARK, read_object
@@ -35,7 +35,7 @@ def shape_folder(name: str) -> Path:
     Raises:
         ModelError: there is no such file, it is not of a supported model, or the copy cannot be written.
     """
-    path = expanded(name.removeprefix(PREFIX))
+    path = named_path(name.removeprefix(PREFIX))
     path = path / "config.json" if path.is_dir() else path
     raw = read_object(path, holds=f"{PREFIX} takes the path of a Hugging Face config.json, or of its folder")
     return save_shape(raw, path.absolute().parent.name, source=str(path))

@@ -169,7 +169,7 @@ def _shape(text: str) -> tuple[int, int]:
     """Depth and top-k from `5x8`."""
     from decoding.schedule import MAX_TREE, MAX_WINDOW
 
-    found = re.fullmatch(r"(\d{1,4})x(\d{1,4})", text)
+    found = re.fullmatch(r"(\d{1,3})x(\d{1,3})", text)
     depth, top_k = map(int, found.groups()) if found else (0, 0)
     if not (1 <= depth <= MAX_WINDOW and 1 <= top_k <= MAX_TREE):
         msg = f"--tree {text}: expected depth x top-k, such as 5x8"
