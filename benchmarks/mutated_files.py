@@ -2,8 +2,8 @@
 
     nice -n 19 python benchmarks/mutated_files.py
 
-100,000 cases of `tests/mutated_files/`, over all of its kinds; every case has 10 seconds of the processor and 1 GB of
-its own. Interrupted, the same command goes on, unless what it tests has changed since. Writes
+10,000 cases of `tests/mutated_files/`, over all of its kinds (`--cases` for more); every case has 10 seconds of the
+processor and 1 GB of its own. Interrupted, the same command goes on, unless what it tests has changed since. Writes
 benchmarks/results/mutated-files.json: counts by kind and outcome, and the seed of every case that ended otherwise, to
 be played again with `--kind KIND --seed SEED`.
 """
@@ -45,7 +45,7 @@ TESTED: Final = ("calibrate", "decoding", "hwprofiles", "mirrorsd", "planner", "
 def main() -> None:
     """Run the cases that are left, and write the result after every batch."""
     parser = _common.arguments(__doc__)
-    parser.add_argument("--cases", type=int, default=100_000, help="in all")
+    parser.add_argument("--cases", type=int, default=10_000, help="in all")
     parser.add_argument("--kind", choices=KINDS, help="play one case again, with --seed")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--output", type=Path, default=_common.RESULTS / "mutated-files.json")
@@ -78,7 +78,7 @@ def _begun(path: Path) -> dict[str, Any]:
     found = _common.read_result(path) if path.is_file() else {}
     if found.get("tested") == tested and found.get("limits") == limits:
         return found
-    return {"tested": tested, "limits": limits, "kinds": {}}
+    return {"measured": {}, "tested": tested, "limits": limits, "kinds": {}}
 
 
 def _fingerprint() -> str:

@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from decoding.methods import METHODS
 from decoding.record import RecordedTree
+from decoding.record_checks import Paths
 from decoding.schedule import MAX_TREE, MAX_WINDOW, Method
 from decoding.validation import IntKey, Many
 from decoding.yaml_file import StrictModel
@@ -55,9 +56,6 @@ class Texts(StrictModel):
         return self.model_copy(update={"num_tokens": num_tokens, "prompt_length": before + 1})
 
 
-TreePath = Annotated[Many[Annotated[int, Field(ge=0, le=MAX_TREE)]], Field(max_length=MAX_WINDOW)]
-
-
 class AssumedTree(StrictModel):
     """Trees of a drafter, whose levels are taken as independent of each other.
 
@@ -73,7 +71,7 @@ class AssumedTree(StrictModel):
     drafter: str
     depth: Annotated[int, Field(ge=1, le=MAX_WINDOW)]
     top_k: Annotated[int, Field(ge=0, le=MAX_TREE)] = 0
-    paths: Annotated[Many[TreePath], Field(max_length=MAX_TREE)] = ()
+    paths: Annotated[Paths, Field(max_length=MAX_TREE)] = ()
 
     @model_validator(mode="after")
     def _fits_method(self) -> Self:

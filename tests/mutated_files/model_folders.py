@@ -48,10 +48,32 @@ def _read_target(folder: Path) -> Iterable[float]:
 
 
 def _make_tokenizer(folder: Path) -> list[str]:
-    from tokenizers import Tokenizer as Backend
-    from tokenizers import models
-
-    Backend(models.WordLevel({"a": 0, "b": 1}, unk_token="a")).save(str(folder / "tokenizer.json"))
+    split = {"type": "Split", "pattern": {"Regex": " ?a+"}, "behavior": "Isolated", "invert": False}
+    model = {
+        "type": "BPE",
+        "vocab": {"a": 0, "b": 1, "é": 2, "éé": 3, "##b": 4, "ab": 5},
+        "merges": [["a", "##b"]],
+        "unk_token": "a",
+        "continuing_subword_prefix": "##",
+    }
+    parts = {
+        "version": "1.0",
+        "padding": {
+            "strategy": {"Fixed": 4},
+            "direction": "Right",
+            "pad_to_multiple_of": None,
+            "pad_id": 0,
+            "pad_type_id": 0,
+            "pad_token": "a",
+        },
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": split,
+        "post_processor": None,
+        "decoder": {"type": "Strip", "content": "a", "start": 1, "stop": 0},
+        "model": model,
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(parts))
     template = "{% for m in messages %}{{ bos_token }}{{ m['content'] | trim }}{% endfor %}"
     settings = {"chat_template": template, "bos_token": {"content": "a"}, "eos_token": "b"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
@@ -60,9 +82,9 @@ def _make_tokenizer(folder: Path) -> list[str]:
 
 def _read_tokenizer(folder: Path) -> Iterable[float]:
     tokenizer = Tokenizer.from_folder(folder)
-    if not tokenizer.has_chat_template:
-        return tokenizer.encode("a b")
-    return tokenizer.encode_chat([{"role": "user", "content": "a b"}])
+    ids = tokenizer.encode("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab éé")
+    tokenizer.decode(ids)
+    return ids
 
 
 def _sums(module: torch.nn.Module) -> Iterable[float]:

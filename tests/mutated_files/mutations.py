@@ -28,6 +28,7 @@ NASTY_VALUES: Final[tuple[Any, ...]] = (
     *(None, True, False, 0, 1, -1, 2, 3, 7, 64, 2**31, 2**63, -(2**63), 10**30, 10**400),
     *(0.5, -0.5, 1e-300, 1e-12, 1e12, 1e300, -1e300, float("inf"), float("-inf"), float("nan")),
     *("", "x", "nan", "1e3", "x" * 20_000, "\ud800", "a\0b", "../../x", "/", "é\u2028", "2026-02-30"),
+    *("(a+)+$", "1.5", [{}] * 2000, {f"x{number}": 0 for number in range(2000)}),
     *([], {}, [[]], [None], ["x"] * 2000, list(range(3000)), {"x": {"y": [1]}}, {"": ""}),
 )
 NASTY_TEXTS: Final = (
@@ -72,6 +73,8 @@ def damage(folder: Path, names: list[str], random: Random) -> None:
 
 
 def _by_content(path: Path) -> Callable[[Path, Random], None]:
+    if path.suffix == ".csv":
+        return _bytes
     if path.suffix == ".safetensors":
         return _tensors
     if path.suffix == ".npz":
@@ -175,7 +178,7 @@ def _changed(data: Any, random: Random) -> Any:
 def _replaced(value: Any, random: Random) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool) and random.random() < 0.5:
         try:
-            return value * random.choice((-1, 0, 2, 1000, 1e-6, 1e9)) + random.choice((0, 0, 1, -1))
+            return value * random.choice((-1, 0, 2, 1000, 1e-6, 1e9, 1e15, 1e-300)) + random.choice((0, 0, 1, -1))
         except OverflowError:
             return 0
     return deepcopy(random.choice(NASTY_VALUES))

@@ -12,6 +12,8 @@ from typing import Any, Final
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, load_schedule, save_schedule
 from decoding.yaml_file import load_yaml, save_yaml
+from hwprofiles import model_shape as shapes
+from hwprofiles.model_shape import model_shape
 from hwprofiles.platform import Platform
 from hwprofiles.profile import load_profile, save_profile
 from hwprofiles.sheets import DeviceSheet, LinkSheet, shipped_file
@@ -21,8 +23,12 @@ from mirrorsd.compare.outcome_folder import Outcome, read_report_data, write_out
 from mirrorsd.run_file import RunFile
 from planner.plan import make_plan
 from planner.report.report import render_report
+from planner.reproduce import stored_constants
+from planner.reproduce.published_table import load_table
+from planner.reproduce.stored_constants import StoredConstants
 from planner.search.search import search
 from planner.search.space import SearchSpace
+from sim.acceptance.assumed import parse_acceptance
 from sim.evaluator import predict
 from tests.mirrorsd.compare.made_up_runs import made_up_runs
 from tests.mutated_files.kind import Kind
@@ -30,6 +36,8 @@ from tests.mutated_files.numbers import numbers
 from tests.planner.synthetic import acceptance_record, machine
 
 SETTINGS: Final = {"dtype": "float32", "seed": 0, "schedule": {"method": "autoregressive", "target_lane": "target"}}
+MODELS: Final = Path(shapes.__file__).parent / "models"
+CONSTANTS: Final = Path(stored_constants.__file__).parent
 MIRROR: Final = Schedule(
     method="mirror",
     target_lane="target",
@@ -63,10 +71,12 @@ def _make_profile(folder: Path) -> list[str]:
     return ["profile.yaml"]
 
 
-def _copied(kind: Any, name: str) -> Callable[[Path], list[str]]:
+def _made_of(path: Path, name: str) -> Callable[[Path], list[str]]:
+    """Copy a file that ships."""
+
     def make(folder: Path) -> list[str]:
-        shutil.copy(shipped_file(kind, name), folder / "sheet.yaml")
-        return ["sheet.yaml"]
+        shutil.copy(path, folder / name)
+        return [name]
 
     return make
 
@@ -137,6 +147,26 @@ def _read_result(folder: Path) -> Iterable[float]:
         yield from (trace.decode_s for traces in result.measured for trace in traces)
 
 
+def _make_acceptance(folder: Path) -> list[str]:
+    tree = {"method": "medusa", "drafter": "head", "depth": 2, "paths": [[0], [1], [0, 0]]}
+    task = {"rates": [0.8, 0.75, 0.7], "alternative_rates": [0.3, 0.4], "exit_coverage": {15: [0.3, 0.4]}}
+    texts = {"num_texts": 2, "num_tokens": 16, "prompt_length": 8}
+    save_yaml({"tasks": {"qa": task | {"trees": [tree], "stream_rates": [0.5]}}, "texts": texts}, folder / "rates.yaml")
+    return ["rates.yaml"]
+
+
+def _read_acceptance(folder: Path) -> Iterable[float]:
+    acceptance = parse_acceptance(str(folder / "rates.yaml"))
+    for schedule in (PLAIN, MIRROR):
+        if acceptance.missing(schedule) is None:
+            yield predict(schedule, _machine()[0], acceptance).mean_acceptance_length
+
+
+def _read_shape(folder: Path) -> Iterable[float]:
+    shape = model_shape(folder / "shape.yaml")
+    return [float(shape.num_parameters), shape.layer_flops(4, 100), shape.weight_bytes("int4")]
+
+
 PLAN_FILES: Final[dict[str, Kind]] = {
     "schedule": Kind(make=_make_schedule, read=lambda at: _of([load_schedule(at / "schedule.yaml")], *_machine())),
     "profile": Kind(
@@ -144,16 +174,26 @@ PLAN_FILES: Final[dict[str, Kind]] = {
         read=lambda at: _of((PLAIN, MIRROR), load_profile(at / "profile.yaml"), _machine()[1]),
     ),
     "platform": Kind(
-        make=_copied("platform", "h100x2"),
+        make=_made_of(shipped_file("platform", "h100x2"), "sheet.yaml"),
         read=lambda at: numbers(load_yaml(at / "sheet.yaml", Platform).model_dump()),
     ),
     "device": Kind(
-        make=_copied("device", "h100-sxm"),
+        make=_made_of(shipped_file("device", "h100-sxm"), "sheet.yaml"),
         read=lambda at: numbers(load_yaml(at / "sheet.yaml", DeviceSheet).model_dump()),
     ),
     "link": Kind(
-        make=_copied("link", "nvlink-3"),
+        make=_made_of(shipped_file("link", "nvlink-3"), "sheet.yaml"),
         read=lambda at: numbers(load_yaml(at / "sheet.yaml", LinkSheet).model_dump()),
+    ),
+    "acceptance": Kind(make=_make_acceptance, read=_read_acceptance),
+    "shape": Kind(make=_made_of(MODELS / "qwen3-14b.yaml", "shape.yaml"), read=_read_shape),
+    "constants": Kind(
+        make=_made_of(CONSTANTS / "m2-ultra-x8.yaml", "constants.yaml"),
+        read=lambda at: numbers(load_yaml(at / "constants.yaml", StoredConstants).model_dump()),
+    ),
+    "table": Kind(
+        make=_made_of(CONSTANTS / "mirror-sd-qwen3-14b.csv", "table.csv"),
+        read=lambda at: [cell.mirror or cell.vanilla for cell in load_table(at / "table.csv").cells],
     ),
     "space": Kind(make=_make_space, read=_read_space, is_slow=True),
     "record": Kind(make=_make_record, read=_read_record),

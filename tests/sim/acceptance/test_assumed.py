@@ -233,6 +233,11 @@ IMPOSSIBLE = {
         "rates": (0.5,),
         "trees": ({"method": "eagle2", "drafter": "head", "depth": 1},),
     },
+    "comes before its parent": {
+        "rates": (0.5,),
+        "alternative_rates": (0.1,),
+        "trees": ({"method": "medusa", "drafter": "head", "depth": 1, "paths": ((0, 0),)},),
+    },
     "coverage: Extra inputs are not permitted": {"rates": (0.5,), "coverage": 1},
 }
 
