@@ -24,7 +24,9 @@ from pydantic import ValidationError
 
 from decoding.errors import RecordError
 from decoding.files import most_unpacked, replace_file
-from decoding.record_checks import (
+from decoding.recorded.assumption_checks import missing_assumptions
+from decoding.recorded.prompt_record import Ids, PromptRecord, RecordedChain, RecordedTree
+from decoding.recorded.record_checks import (
     FORMAT,
     GROWN_FIELDS,
     GROWN_FORMAT,
@@ -37,8 +39,6 @@ from decoding.record_checks import (
     complaints,
     missing_for,
 )
-from decoding.recorded.assumption_checks import missing_assumptions
-from decoding.recorded.prompt_record import Ids, PromptRecord, RecordedChain, RecordedTree
 from decoding.schedule import Method, Schedule
 from decoding.validation import described
 

@@ -184,4 +184,7 @@ def _is_same(ours: str | None, theirs: str | None) -> bool:
     if ours is None or theirs is None:
         return ours is theirs
     one, other = named_path(ours), named_path(theirs)
-    return one == other or (one.exists() and other.exists() and one.samefile(other))
+    try:
+        return one == other or one.resolve() == other.resolve()
+    except OSError:  # the working folder is gone, and one of them begins there
+        return False

@@ -1,7 +1,7 @@
 """The folders depend on each other only along the arrows of the design, late imports included.
 
-`decoding` may read YAML (`decoding.yaml_file`): schedules and profiles are files, and one reader names the line of
-every mistake in either. `hwprofiles` may use what reads files and the tree of errors, and nothing else of `decoding`.
+`decoding` reads files: schedules and profiles are YAML, and one reader names the line of every mistake in either.
+`hwprofiles` may use its readers and the tree of errors, and nothing else of `decoding`.
 """
 
 import ast
@@ -24,8 +24,8 @@ MAY_IMPORT = {
     "planner": {"decoding", "hwprofiles", "sim"},
     "mirrorsd": {"calibrate", "decoding", "hwprofiles", "planner", "runtime", "sim", "training"},
 }
-FOR_EVERYONE = ("decoding.errors", "decoding.files", "decoding.yaml_file")
-"""The one tree of errors, what reads and writes files, and the reader of YAML: users' files need them."""
+FOR_EVERYONE = ("decoding.errors", "decoding.files", "decoding.validation", "decoding.yaml_file")
+"""The one tree of errors, and the readers within limits: whoever reads a user's file needs them."""
 
 ONLY_IN = {
     "simpy": ("sim/",),

@@ -32,8 +32,8 @@ from calibrate.recording.recorded_trees import DynamicShape, RecordedHead
 from calibrate.recording.sampled_drafts import SampledDrafts, SampledText, sampled_drafts
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord, Ids, PromptRecord
-from decoding.record_checks import FORMAT
 from decoding.recorded.prompt_record import hash_of_ids
+from decoding.recorded.record_checks import FORMAT
 from hwprofiles.host import computing_host
 from runtime.backends.backend import Backend
 from runtime.backends.eager import EagerBackend

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from decoding.methods import METHODS
 from decoding.record import RecordedTree
-from decoding.record_checks import Paths
+from decoding.recorded.record_checks import Paths
 from decoding.schedule import MAX_TREE, MAX_WINDOW, Method
 from decoding.validation import IntKey, Many
 from decoding.yaml_file import StrictModel

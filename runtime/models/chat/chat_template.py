@@ -1,4 +1,4 @@
-"""Chat templates: programs by a model's makers, each in a process of its own (`runtime.models.template_process`).
+"""Chat templates: programs by a model's makers, each in a process of its own (`runtime.models.chat.template_process`).
 
 Jinja's sandbox keeps a template from the machine, but not from its time and memory: `{{ 10 ** 10000000 }}` is a sound
 one.
@@ -16,7 +16,7 @@ from threading import Lock
 import jinja2
 from jinja2.ext import loopcontrols
 
-from runtime.models import template_process
+from runtime.models.chat import template_process
 
 
 class ChatTemplate:

@@ -1,0 +1,1 @@
+"""What a conversation becomes, by the template of its model."""
