@@ -103,7 +103,7 @@ def test_a_crooked_table_is_refused(rows: tuple, contexts: tuple, seconds: tuple
         LatencyTable(rows=rows, contexts=contexts, seconds=seconds, source="test")
 
 
-@pytest.mark.parametrize("other", [5e-324, 1e-9, 100.0])
+@pytest.mark.parametrize("other", [2e-18, 1e-9, 100.0])
 def test_a_time_of_another_order_than_all_others_is_refused(other: float) -> None:
     usual = {"rows": (1, 2), "contexts": (0,), "source": "test"}
     with pytest.raises(ValidationError, match="no part differs so much"):
