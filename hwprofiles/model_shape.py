@@ -14,9 +14,10 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from decoding.errors import ModelError, listed, mistake
+from decoding.errors import ModelError, listed, mistake, shown
 from decoding.files import named_path
 from decoding.yaml_file import StrictModel, load_yaml
+from hwprofiles.models.hf_shape import hf_shape
 
 _FOLDER = Path(__file__).parent / "models"
 WeightFormat = Literal["bf16", "int8", "int4"]
@@ -27,15 +28,6 @@ BYTES_PER_WEIGHT: Final = {"bf16": 2.0, "int8": 1 + 2 / 128, "int4": 0.5 + 2 / 6
 HEAD_FORMAT: Final[dict[WeightFormat, WeightFormat]] = {"bf16": "bf16", "int8": "int8", "int4": "int8"}
 """Embeddings and output head: four-bit exports (OpenVINO, GGUF K-quants) keep these two in about eight."""
 _ACTIVATION_BYTES = 2
-_UNKNOWN_PARTS: Final = (
-    "kv_lora_rank",
-    "n_shared_experts",
-    "shared_expert_intermediate_size",
-    "mlp_only_layers",
-    "first_k_dense_replace",
-    "ssm_cfg",
-)
-"""Fields of a Hugging Face config that stand for parts a shape has no field for."""
 Size = Annotated[int, Field(ge=1, le=1 << 24)]
 Count = Annotated[int, Field(ge=0, le=4096)]
 
@@ -49,6 +41,7 @@ class ModelShape(StrictModel):
         num_layers, hidden_size, num_heads, num_kv_heads, head_dim: of a track, if there are several.
         intermediate_size: width of the feed-forward part; of one expert where there are experts.
         vocab_size: rows of the output head.
+        tokenizer: whose tokenizer it has, by one name for all models that share it; None where that is not known.
         tie_embeddings: whether the output head is the embedding matrix.
         max_position: longest context.
         is_gated: whether the feed-forward part has a gate, and so three matrices instead of two.
@@ -72,6 +65,7 @@ class ModelShape(StrictModel):
     learned_positions: Annotated[int, Field(ge=0, le=1 << 24)] = 0
     num_experts: Count = 0
     experts_per_token: Count = 0
+    tokenizer: Annotated[str, Field(min_length=1, max_length=60)] | None = None
     num_tracks: Annotated[int, Field(ge=1, le=64)] = 1
     num_segments: Annotated[int, Field(ge=1, le=64)] = 1
 
@@ -188,7 +182,7 @@ def model_shape(name: str | Path) -> ModelShape:
         path /= "config.json"
     if not path.is_file():
         msg = (
-            f"no model shape is called {str(name)!r}; there are {', '.join(shipped_models())}. "
+            f"no model shape is called {shown(str(name))}; there are {', '.join(shipped_models())}. "
             "Or name a Hugging Face config.json, or a folder that holds one"
         )
         raise ModelError(msg)
@@ -201,37 +195,31 @@ def shape_from_hf(raw: dict[str, Any], *, source: str = "config.json") -> ModelS
     """The shape that a Hugging Face config describes; of one with several parts that of its text model.
 
     Raises:
-        ModelError: it lacks a size, or has parts that this shape does not know (shared experts, layers of several
-            kinds, compressed keys and values): their bytes would be missing from every prediction.
+        ModelError: it lacks a size, a field has another type, or it has parts that a shape does not know.
     """
-    found = raw.get("text_config") or raw
-    heads, hidden = found.get("num_attention_heads"), found.get("hidden_size")
-    unknown = [name for name in _UNKNOWN_PARTS if found.get(name)]
-    unknown += ["layer_types"] * ("linear_attention" in (found.get("layer_types") or ()))
-    unknown += ["word_embed_proj_dim"] * (found.get("word_embed_proj_dim", hidden) != hidden)
-    if unknown:
-        msg = f"{source}: {unknown[0]} is {found[unknown[0]]!r}; a shape does not describe such models yet"
-        raise ModelError(msg)
-    is_opt = found.get("ffn_dim") is not None
-    experts = found.get("num_experts") or found.get("num_local_experts") or 0
+    found = hf_shape(raw, source=source)
+    hidden, heads, positions = found.hidden_size, found.num_attention_heads, found.max_position_embeddings
+    is_opt = found.ffn_dim is not None
+    experts = found.num_experts or found.num_local_experts or 0
     sizes = {
-        "name": str(found.get("_name_or_path") or raw.get("_name_or_path") or Path(source).parent.name or source),
+        "name": found.name or Path(source).parent.name or source,
         "source": source,
-        "num_layers": found.get("num_hidden_layers"),
+        "tokenizer": found.tokenizer,
+        "num_layers": found.num_hidden_layers,
         "hidden_size": hidden,
-        "intermediate_size": found.get("moe_intermediate_size" if experts else "", None)
-        or found.get("ffn_dim")
-        or found.get("intermediate_size"),
+        "intermediate_size": (found.moe_intermediate_size if experts else None)
+        or found.ffn_dim
+        or found.intermediate_size,
         "num_heads": heads,
-        "num_kv_heads": found.get("num_key_value_heads") or heads,
-        "head_dim": found.get("head_dim") or (hidden // heads if hidden and heads else None),
-        "vocab_size": found.get("vocab_size"),
-        "tie_embeddings": found.get("tie_word_embeddings", raw.get("tie_word_embeddings", is_opt)),
-        "max_position": found.get("max_position_embeddings"),
+        "num_kv_heads": found.num_key_value_heads or heads,
+        "head_dim": found.head_dim or (hidden // heads if hidden and heads else None),
+        "vocab_size": found.vocab_size,
+        "tie_embeddings": is_opt if found.tie_word_embeddings is None else found.tie_word_embeddings,
+        "max_position": positions,
         "is_gated": not is_opt,
-        "learned_positions": (found.get("max_position_embeddings") or 0) + 2 if is_opt else 0,
+        "learned_positions": (positions or 0) + 2 if is_opt else 0,
         "num_experts": experts,
-        "experts_per_token": (found.get("num_experts_per_tok") or 0) if experts else 0,
+        "experts_per_token": (found.num_experts_per_tok or 0) if experts else 0,
     }
     try:
         return ModelShape.model_validate(sizes)

@@ -89,6 +89,7 @@ HF = {
     "num_hidden_layers": 32,
     "num_key_value_heads": 8,
     "vocab_size": 128256,
+    "model_type": "llama",
     "tie_word_embeddings": False,
     "max_position_embeddings": 131072,
     "rms_norm_eps": 1e-05,
@@ -129,6 +130,13 @@ def test_a_mixture_is_read_with_its_experts():
         ({"layer_types": ["linear_attention", "full_attention"]}, "layer_types is"),
         ({"word_embed_proj_dim": 512}, "word_embed_proj_dim is 512"),
         ({"num_hidden_layers": None}, "num_layers: .*found None"),
+        ({"hidden_size": "64"}, "config.json: hidden_size: .*valid integer, found '64'"),
+        ({"num_attention_heads": [8]}, "num_attention_heads: .*valid integer"),
+        ({"text_config": [1]}, r"text_config: expected an object, found \[1\]"),
+        ({"layer_types": 5}, "layer_types: .*valid list, found 5"),
+        ({"ffn_dim": 64, "max_position_embeddings": "9"}, "max_position_embeddings: .*valid integer, found '9'"),
+        ({"tie_word_embeddings": "no"}, "tie_word_embeddings: .*valid boolean, found 'no'"),
+        ({"vocab_size": 1 << 63}, "vocab_size: .*less than or equal to"),
         ({"num_key_value_heads": 5}, "num_heads 32 is not a multiple of num_kv_heads 5"),
     ],
 )
@@ -140,6 +148,11 @@ def test_what_a_shape_cannot_describe_is_refused(change, message):
 def test_an_unknown_model_lists_the_known_ones():
     with pytest.raises(ModelError, match=r"'gpt-5'; there are llama-3\.1-70b, .*config\.json"):
         model_shape("gpt-5")
+
+
+def test_a_name_that_is_too_long_for_a_file_is_no_model_either():
+    with pytest.raises(ModelError, match="no model shape is called 'xxx"):
+        model_shape("x" * 300)
 
 
 def test_a_wrong_shape_file_names_the_line(tmp_path):

@@ -1,0 +1,39 @@
+"""Whether two models can be a pair: what a draft writes has to mean the same to its target."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from decoding.errors import PlanError
+from hwprofiles.model_shape import ModelShape, model_shape, shipped_models
+
+MOST_PADDING: Final = 128
+"""Rows by which output heads of one tokenizer differ; llama.cpp allows as many between a target and its draft."""
+
+
+def require_one_tokenizer(target: ModelShape, draft: ModelShape) -> None:
+    """Refuse a draft that has another tokenizer than its target, as far as shapes tell.
+
+    Raises:
+        PlanError: both tokenizers are known and differ, or one is not known and the vocabularies differ.
+    """
+    if is_taken_for_granted(target, draft):
+        differ = abs(target.vocab_size - draft.vocab_size) > MOST_PADDING
+        facts = f"the vocabularies have {draft.vocab_size:,} and {target.vocab_size:,} tokens"
+    else:
+        differ = target.tokenizer != draft.tokenizer
+        facts = f"the tokenizers are {draft.tokenizer} and {target.tokenizer}"
+    if not differ:
+        return
+    fitting = [name for name in shipped_models() if _could_draft(model_shape(name), target)]
+    others = f"; shapes that can: {', '.join(fitting)}" if fitting else ""
+    raise PlanError(f"{draft.name} cannot draft for {target.name}, {facts}{others}")
+
+
+def is_taken_for_granted(target: ModelShape, draft: ModelShape) -> bool:
+    """Whether nobody said that both have one tokenizer: only the sizes of their vocabularies are compared."""
+    return target.tokenizer is None or draft.tokenizer is None
+
+
+def _could_draft(shape: ModelShape, target: ModelShape) -> bool:
+    return shape.tokenizer == target.tokenizer and shape.num_parameters < target.num_parameters
