@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from decoding.errors import ProfileError
+from decoding.errors import ProfileError, shown
 from decoding.files import named_path
 from decoding.yaml_file import load_yaml
 from hwprofiles.platform import Platform
@@ -60,5 +60,5 @@ def find_entry(name_or_path: str) -> Entry:
         kind = kind_of(load_yaml(path, dict[str, Any]))
         return Entry(kind, name_or_path, load_yaml(path, MODELS[kind]))
     names = "; ".join(f"{kind}s {', '.join(shipped_names(kind))}" for kind in MODELS)
-    msg = f"nothing is called {name_or_path!r}, nor is there such a file; there are {names}"
+    msg = f"nothing is called {shown(name_or_path)}, nor is there such a file; there are {names}"
     raise ProfileError(msg)

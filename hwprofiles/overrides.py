@@ -11,11 +11,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-import yaml
 from pydantic import ValidationError
 
-from decoding.errors import ConfigError, cut, listed, mistake, shown
-from decoding.yaml_file import StrictModel
+from decoding.errors import ConfigError, listed, mistake, shown
+from decoding.yaml_file import StrictModel, parse_yaml
 from hwprofiles.placed import MemoryPool, PlacedDevice, PlacedLink
 from hwprofiles.platform import Platform
 from hwprofiles.quantity import quantity_fields
@@ -91,7 +90,4 @@ def _number(key: str, old: Mapping[str, Any] | None, value: str | float) -> dict
 
 def _plain(key: str, value: str | float) -> Any:
     """The value of a field that has no origin."""
-    try:
-        return yaml.safe_load(value) if isinstance(value, str) else value
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{key!r}: {shown(value)} is not valid YAML ({cut(str(error), 100)})") from error
+    return parse_yaml(value, object, source=repr(key)) if isinstance(value, str) else value

@@ -24,6 +24,7 @@ shipped one or the path of the user's own.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +33,7 @@ from typing import Annotated, Any, Final, Self
 import networkx as nx
 from pydantic import Field, model_validator
 
-from decoding.errors import ProfileError
+from decoding.errors import ProfileError, shown
 from decoding.validation import Many
 from decoding.yaml_file import load_yaml
 from hwprofiles.placed import MemoryPool, Name, PlacedDevice, PlacedLink
@@ -213,9 +214,11 @@ def load_platform(name_or_path: str | Path) -> Platform:
     name, path = str(name_or_path), Path(name_or_path)
     if name in shipped_names("platform"):
         return load_yaml(shipped_file("platform", name), Platform)
-    if path.is_file() or isinstance(name_or_path, Path) or path.suffix in (".yaml", ".yml"):
+    if os.path.isfile(path) or isinstance(name_or_path, Path) or path.suffix in (".yaml", ".yml"):  # noqa: PTH113
         return load_yaml(path, Platform)
-    msg = f"no platform is called {name!r}; there are {', '.join(shipped_names('platform'))}, or give a file's path"
+    msg = (
+        f"no platform is called {shown(name)}; there are {', '.join(shipped_names('platform'))}, or give a file's path"
+    )
     raise ProfileError(msg)
 
 

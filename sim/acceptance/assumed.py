@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError, model_validator
 
-from decoding.errors import ConfigError
+from decoding.errors import ConfigError, shown
 from decoding.files import named_path
 from decoding.record import AcceptanceRecord
 from decoding.validation import described
@@ -127,6 +127,8 @@ def parse_acceptance(text: str, *, texts: Texts | None = None) -> AssumedAccepta
         rates = tuple(float(part) for part in text.split(","))
     except ValueError:
         return _loaded(text, texts)
+    if wrong := [rate for rate in rates if not 0 <= rate <= 1]:
+        raise ConfigError(f"acceptance {shown(text)}: rates are from 0 to 1, such as 0.8 for 80 %, not {wrong[0]:g}")
     return Bernoulli(rates[0], texts=texts) if len(rates) == 1 else PositionRates(rates, texts=texts)
 
 
@@ -145,7 +147,7 @@ def record_of(acceptance: Acceptance | AcceptanceRecord) -> AcceptanceRecord:
 
 def _loaded(path: str, texts: Texts | None) -> AssumedAcceptance:
     if not named_path(path).is_file():
-        msg = f"acceptance {path!r} is neither a rate (0.8), nor rates by place (0.8,0.7,0.6), nor a file"
+        msg = f"acceptance {shown(path)} is neither a rate (0.8), nor rates by place (0.8,0.7,0.6), nor a file"
         raise ConfigError(msg)
     found = load_yaml(path, AcceptanceFile)
     try:

@@ -45,8 +45,8 @@ class Assumption:
 
     @property
     def relative_error(self) -> float:
-        """Half the way from its low to its high end, relative to it."""
-        return (self.high - self.low) / 2 / self.value
+        """Half the way from its low to its high end, relative to it; 0 where these are one, such as a rate of 0."""
+        return (self.high - self.low) / 2 / self.value if self.high > self.low else 0.0
 
 
 def joint_error(assumptions: Iterable[Assumption]) -> float:

@@ -12,7 +12,10 @@ from itertools import combinations, pairwise
 from typing import Any, Final
 
 import numpy as np
+from pydantic import ValidationError
 
+from decoding.errors import ProfileError, mistake
+from hwprofiles.bounds import LONGEST_S
 from hwprofiles.lane_profile import DeviceGroup
 from hwprofiles.latency_table import LatencyTable
 from hwprofiles.placed import MemoryPool
@@ -71,9 +74,18 @@ def derived_profile(platform: Platform, demand: Demand) -> DerivedProfile:
     """Work out a profile of `platform`; whether the models fit into its memories is another question.
 
     Raises:
-        ProfileError: a lane is no device or group, a sheet lacks what no guess can stand in for, or nothing links two
-            lanes.
+        ProfileError: a lane is no device or group, a sheet lacks what no guess can stand in for, nothing links two
+            lanes, or what comes out is beyond every machine there is.
     """
+    try:
+        return _derived(platform, demand)
+    except ValidationError as error:
+        first, *_ = error.errors(include_url=False)
+        msg = f"{demand.target} with {demand.draft} on {platform.name}: {error.title} comes out as no machine has it"
+        raise ProfileError(f"{msg} ({mistake(first)}); look through the platform's numbers") from error
+
+
+def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
     costs = {name: lane_cost(platform, demand, name) for name in demand.lanes}
     lanes = tuple(_lane(name, platform, cost, demand) for name, cost in costs.items())
     pairs = [pair for pair in combinations(demand.lanes, 2) if are_streams(*pair) or not _overlap(platform, *pair)]
@@ -170,23 +182,31 @@ def _lane(name: str, platform: Platform, cost: RooflineCost, demand: Demand) -> 
     tables: dict[str, Any] = {
         kind: _table(cost, Part(kind), contexts) for kind in (*TARGET_PARTS, *DRAFT_PARTS) if kind != "exit"
     }
+    exits = {layer: table for layer in cost.exits if (table := _table(cost, Part("exit", layer), contexts))}
     return LaneProfile(
         name=name,
         device=" + ".join(dict.fromkeys(platform.device(member).name for member in platform.members(name))),
         devices=platform.members(name),
         dispatch_s=cost.device.graph_s,
         group=device_group(platform, demand, name),
-        exit={layer: _table(cost, Part("exit", layer), contexts) for layer in cost.exits},
+        exit=exits,
         relative_error=cost.device.reading_error,
         **tables,
     )
 
 
-def _table(cost: RooflineCost, part: Part, contexts: Sequence[int]) -> LatencyTable:
+def _table(cost: RooflineCost, part: Part, contexts: Sequence[int]) -> LatencyTable | None:
+    """Rows that take more than an hour are left out; where all do, None for reading prompts, and an error else."""
     is_prompt = part.kind in ("prefill", "draft_prefill")
     asked = _prompt_rows(max(contexts), cost.device) if is_prompt else _rows(cost.device)
-    rows = [count for count in asked if _is_there(cost, part, count)]
     contexts = (0,) if is_prompt or part.kind in ("lm_head", "exit") else contexts
+    longest = max(contexts)
+    rows = [count for count in asked if _is_there(cost, part, count) and cost.one(part, count, longest) <= LONGEST_S]
+    if not rows and is_prompt:
+        return None
+    if not rows:
+        told = f"{part} takes {cost.one(part, 1, longest) / 3600:.3g} hours for one row"
+        raise ProfileError(f"lane {cost.device.name!r}: {told}; look through its numbers")
     facts = cost.facts(part)
     return LatencyTable(
         rows=tuple(rows),

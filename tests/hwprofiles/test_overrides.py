@@ -71,6 +71,12 @@ def test_a_change_leaves_all_else_as_it_was_and_the_platform_too(change: float) 
         ("npu.int8_ops", "-100%", "devices.npu.int8_ops.value: Input should be greater than 0"),
         ("npu.row_buckets", "[8, 1]", r"row_buckets \[8, 1\] must be ascending"),
         ("npu.row_buckets", "[8, ", "not valid YAML"),
+        ("npu.row_buckets", "2026-02-30", "is no timestamp"),
+        ("npu.row_buckets", "!!int x", "'x' is no int"),
+        ("npu.row_buckets", "!!timestamp x", "'x' is no timestamp"),
+        ("npu.row_buckets", "[" * 3000, "nested more than 40 deep"),
+        ("npu.row_buckets", "9" * 5000, "is no int"),
+        ("npu.row_buckets", "", "is empty"),
         ("npu.int8_ops", "1e40", "1e.40 is outside"),
     ],
 )

@@ -327,7 +327,7 @@ def test_the_option_takes_a_rate_rates_or_a_file(tmp_path: Path) -> None:
     for wrong in ("much", "0.8;0.7", ""):
         with pytest.raises(ConfigError, match="is neither a rate"):
             parse_acceptance(wrong)
-    with pytest.raises(ConfigError, match="less than or equal to 1"):
+    with pytest.raises(ConfigError, match="rates are from 0 to 1, such as 0.8 for 80 %, not 8"):
         parse_acceptance("8")
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from decoding.errors import ProfileError
 from decoding.schedule import Schedule
+from hwprofiles.bounds import LONGEST_S
 from hwprofiles.model_shape import model_shape
 from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import Platform, load_platform
@@ -286,3 +287,37 @@ def test_more_bandwidth_or_more_flops_slow_a_schedule_by_no_more_than_a_step_und
         roots = max(sum(schedule.exit_roots_per_row), sum(schedule.draft_roots_per_row))
         step_s = 2 * fast.lane(draft_lane).draft_s(roots, 128)  # of a memory that two share each has half at least
     assert then.tpot_s <= now.tpot_s * (1 + 1e-9) + step_s / then.mean_acceptance_length
+
+
+def slow(bytes_per_s):
+    """The same with memory this slow."""
+    data = platform().model_dump()
+    data["memory_pools"]["memory"]["bytes_per_s"]["value"] = bytes_per_s
+    return Platform.model_validate(data)
+
+
+def test_rows_that_take_more_than_an_hour_are_no_part_of_a_table():
+    """A layer of many rows, and reading a long prompt: what takes less is priced all the same."""
+    profile = derived_profile(slow(1e7), demand(["gpu0"], max_context=4096)).profile
+    lane, fast = (
+        profile.lane("gpu0"),
+        derived_profile(platform(), demand(["gpu0"], max_context=4096)).profile.lane("gpu0"),
+    )
+    assert all(time_s <= LONGEST_S for line in lane.layer.seconds for time_s in line)
+    assert lane.layer.rows[0] == 1
+    assert lane.prefill is None or lane.prefill.rows[-1] < fast.prefill.rows[-1]
+
+
+@pytest.mark.parametrize("bytes_per_s", [1.0, 1e3])
+def test_a_machine_on_which_a_layer_takes_hours_is_refused_in_words(bytes_per_s):
+    with pytest.raises(ProfileError, match=r"lane 'gpu0': .* takes .* hours for one row; look through its numbers"):
+        derived_profile(slow(bytes_per_s), demand(["gpu0"]))
+
+
+def test_what_no_profile_can_hold_is_refused_in_words():
+    """A way of two links that take an hour each."""
+    data = platform().model_dump()
+    for link in data["links"]:
+        link["latency_s"]["value"] = LONGEST_S
+    with pytest.raises(ProfileError, match=r"LinkProfile comes out as no machine has it .*latency_s.*look through"):
+        derived_profile(Platform.model_validate(data), demand(["gpu1", "npu"]))
