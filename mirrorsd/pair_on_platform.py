@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from decoding.errors import ConfigError
 from decoding.record import AcceptanceRecord
 from hwprofiles.model_shape import WeightFormat, model_shape
 from hwprofiles.overrides import with_overrides
@@ -14,9 +16,25 @@ from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.question import assumed_question, recorded_question
 from sim.derived.roofline import StoredModel
 
+_VARIANT: Final = re.compile(r"-(instruct|base|chat|it)$")
+
 if TYPE_CHECKING:
     from planner.platform_plan.platform_plan import PlatformPlan
     from sim.acceptance.assumed import AssumedAcceptance
+
+
+class Accepted(NamedTuple):
+    """What is known of acceptance, and what a person grants of it.
+
+    Attributes:
+        source: assumed, or recorded; None for public measurements of another pair.
+        replayed: whether a record may be of other models than those asked about; the answer says so.
+        trained_exits: whether early exits are taken as trained for the target, and so may be recommended.
+    """
+
+    source: AssumedAcceptance | AcceptanceRecord | None = None
+    replayed: bool = False
+    trained_exits: bool = False
 
 
 def plan_pair(
@@ -24,7 +42,7 @@ def plan_pair(
     draft: str | Path,
     platform: str | Path | Platform,
     *,
-    acceptance: AssumedAcceptance | AcceptanceRecord | None = None,
+    acceptance: AssumedAcceptance | AcceptanceRecord | Accepted | None = None,
     lengths: tuple[int, int] = (512, 128),
     weights: tuple[WeightFormat | None, WeightFormat | None] = (None, None),
     changes: Mapping[str, str | float] | None = None,
@@ -35,8 +53,8 @@ def plan_pair(
         target: a shipped model shape, or a Hugging Face `config.json` or its folder.
         draft: likewise.
         platform: a shipped one, or the path of one's own, or itself.
-        acceptance: what the target would accept: assumed, or recorded, perhaps of another pair; without it public
-            measurements of another pair are assumed.
+        acceptance: what the target would accept: assumed, or recorded, or either with what is granted of it; without
+            it public measurements of another pair are assumed.
         lengths: tokens of a prompt, and new ones of an answer; a record has its own.
         weights: of the target, else `int4` where devices share one memory and `bf16` where they do not; and of the
             draft, else those of the target.
@@ -45,25 +63,49 @@ def plan_pair(
     Raises:
         ModelError: a model's shape is not known.
         ProfileError: a platform is not known, or its sheets lack what no guess can stand in for.
-        ConfigError: a file or a change is wrong.
-        PlanError: the models fit nowhere.
+        ConfigError: a file or a change is wrong, or the record is of other models, which is not granted.
+        PlanError: the models are no pair, or fit nowhere, or their positions do not hold such texts.
     """
     machine = platform if isinstance(platform, Platform) else load_platform(platform)
     machine = with_overrides(machine, changes) if changes else machine
     stored = weights[0] or _usual_weights(machine)
     larger = StoredModel(shape=model_shape(target), weights=stored)
     smaller = StoredModel(shape=model_shape(draft), weights=weights[1] or stored)
-    if isinstance(acceptance, AcceptanceRecord):
-        return plan_platform(recorded_question(machine, larger, smaller, acceptance))
+    known = acceptance if isinstance(acceptance, Accepted) else Accepted(acceptance)
+    if isinstance(known.source, AcceptanceRecord):
+        others = _other_models(known.source, (target, larger), (draft, smaller))
+        if others and not known.replayed:
+            asked = f"asked for are {larger.shape.name} with {smaller.shape.name}"
+            hint = "replay it on purpose with --replayed-acceptance (replayed=True of Accepted)"
+            raise ConfigError(f"the record is of {known.source.target} with {known.source.drafter}, {asked}: {hint}")
+        question = recorded_question(
+            machine, larger, smaller, known.source, replayed=others, trained_exits=known.trained_exits
+        )
+        return plan_platform(question)
     question = assumed_question(
         machine,
         larger,
         smaller,
-        given=acceptance,
+        given=known.source,
         num_prompt_tokens=lengths[0],
         num_new_tokens=lengths[1],
+        trained_exits=known.trained_exits,
     )
     return plan_platform(question)
+
+
+def _other_models(record: AcceptanceRecord, *asked: tuple[str | Path, StoredModel]) -> bool:
+    """Whether a record is of other models than those asked for, each by the name it was given and by its own."""
+    recorded = record.target, record.drafter
+    return any(
+        name is None or _plain_name(name) not in (_plain_name(given), _plain_name(model.shape.name))
+        for name, (given, model) in zip(recorded, asked, strict=True)
+    )
+
+
+def _plain_name(name: str | Path) -> str:
+    """A model's name without its folders, and without what makes it an instructed one: shapes do not know that."""
+    return _VARIANT.sub("", Path(name).name.lower())
 
 
 def _usual_weights(platform: Platform) -> WeightFormat:

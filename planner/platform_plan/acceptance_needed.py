@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cache
 from typing import Final
 
 from decoding.record import AcceptanceRecord
@@ -44,7 +44,7 @@ def acceptance_needed(
     *,
     now: float,
 ) -> AcceptanceNeeded:
-    """Ask at rates from rare to sure; in between them everything is taken to be straight lines.
+    """Ask at rates from rare to sure, and at today's; in between them everything is taken to be straight lines.
 
     Args:
         schedules: those that draft, of which the best counts at every rate; at least one.
@@ -53,27 +53,33 @@ def acceptance_needed(
         record_at: the texts if drafted tokens were accepted with such a mean rate.
         now: today's rate.
     """
-    found = {rate: _best(schedules, plain, profile, record_at(rate)) for rate in RATES}
+    rates = sorted({*RATES, now})
+
+    @cache
+    def best(rate: float) -> Ratio:
+        compare = comparer(profile, record_at(rate))
+        return max((compare(one, plain) for one in schedules), key=lambda found: found.value)
+
+    ends = best(rates[0]).value, best(rates[-1]).value
     return AcceptanceNeeded(
         now=now,
-        at=_crossing([(rate, one.value) for rate, one in found.items()]),
-        low=_crossing([(rate, one.high) for rate, one in found.items()]),
-        high=_crossing([(rate, one.low) for rate, one in found.items()]),
-        always=all(one.value > 1 for one in found.values()),
-        never=all(one.value < 1 for one in found.values()),
+        at=_crossing(rates, lambda rate: best(rate).value),
+        low=_crossing(rates, lambda rate: best(rate).high),
+        high=_crossing(rates, lambda rate: best(rate).low),
+        always=min(ends) > 1,
+        never=max(ends) < 1,
     )
 
 
-def _best(schedules: Sequence[Schedule], plain: Schedule, profile: Profile, record: AcceptanceRecord) -> Ratio:
-    compare = comparer(profile, record)
-    return max((compare(one, plain) for one in schedules), key=lambda found: found.value)
+def _crossing(rates: Sequence[float], ratio: Callable[[float], float]) -> float | None:
+    """The rate from which on a ratio that begins below one is above it; None if it never is, or always.
 
-
-def _crossing(points: Sequence[tuple[float, float]]) -> float | None:
-    """The rate from which on a ratio that begins below one is above it; None if it never is, or always."""
-    if points[0][1] >= 1:
+    A ratio rises with the rate, so that halving finds the two rates between which it passes one.
+    """
+    before, after = rates[0], rates[-1]
+    if ratio(before) >= 1 or ratio(after) < 1:
         return None
-    for (before, below), (after, above) in pairwise(points):
-        if above >= 1:
-            return before + (after - before) * (1 - below) / (above - below)
-    return None
+    while middle := [rate for rate in rates if before < rate < after]:
+        half = middle[len(middle) // 2]
+        before, after = (before, half) if ratio(half) >= 1 else (half, after)
+    return before + (after - before) * (1 - ratio(before)) / (ratio(after) - ratio(before))

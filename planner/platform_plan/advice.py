@@ -10,8 +10,10 @@ from typing import Final
 from hwprofiles.model_shape import WeightFormat
 from hwprofiles.platform import SECOND_STREAM
 from planner.claim import in_words
+from planner.one_tokenizer import is_taken_for_granted
 from planner.platform_plan.device_pairs import LanePair
-from planner.platform_plan.platform_plan import PlannedSchedule, PlatformPlan
+from planner.platform_plan.platform_plan import PlatformPlan
+from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.settings_in_words import settings
 from planner.wording import (
     capital,
@@ -27,6 +29,7 @@ from planner.wording import (
 from sim.derived.assumption import Status
 
 _MOST_SHAKY: Final = 5
+UNTRAINED: Final = " (exit to be trained)"
 _KNOWN: Final[Mapping[Status, str]] = {
     "measured": "measured",
     "datasheet": "from data sheets",
@@ -64,7 +67,7 @@ def what_if(changed: PlatformPlan, before: PlatformPlan, changes: Sequence[str])
 
 def _best_by_place(plan: PlatformPlan) -> dict[LanePair, PlannedSchedule]:
     """The fastest speculation of every placement."""
-    return {one.pair: one for one in reversed(plan.ranking) if one.schedule.num_speculative_tokens}
+    return {one.pair: one for one in reversed(plan.speculation)}
 
 
 def _instead(now: PlannedSchedule, then: PlannedSchedule) -> str:
@@ -77,8 +80,7 @@ def headline(plan: PlatformPlan) -> str:
     if plan.comparison is None:
         return "No: nothing that drafts can be predicted on this platform."
     speed = f"{in_words(plan.comparison)} the speed of plain decoding"
-    known = "recorded" if plan.question.record.assumed is None else "assumed"
-    basis = f"by the platform's numbers and {known} acceptance"
+    basis = f"by the platform's numbers and {plan.question.basis}"
     if plan.pays == "yes":
         return f"Yes, speculation pays here, {basis}: {speed}."
     if plan.pays == "no":
@@ -86,7 +88,7 @@ def headline(plan: PlatformPlan) -> str:
     if plan.turns_on_acceptance:
         rate = plan.question.acceptance
         return (
-            f"Cannot tell whether speculation pays here: its best has {speed} by the {known} acceptance of "
+            f"Cannot tell whether speculation pays here: its best has {speed} by {plan.question.basis}, "
             f"{percent(rate.value)}, which may be {percent(rate.low)} to {percent(rate.high)}. Measure it, or give it."
         )
     return f"Cannot tell from the platform's numbers whether speculation pays here: its best has {speed}."
@@ -94,7 +96,8 @@ def headline(plan: PlatformPlan) -> str:
 
 def schedule_names_of(ranked: Sequence[PlannedSchedule]) -> tuple[str, ...]:
     """A name for each of one table."""
-    return schedule_names([(one.schedule, "in turn" if one.pair.in_turn else "split") for one in ranked])
+    names = schedule_names([(one.schedule, _placement(one)) for one in ranked])
+    return tuple(f"{name}{UNTRAINED * one.needs_training}" for name, one in zip(names, ranked, strict=True))
 
 
 def interval(one: PlannedSchedule) -> str:
@@ -129,8 +132,8 @@ def _other_places(plan: PlatformPlan) -> Iterator[str]:
     best = plan.drafting
     seen: set[LanePair] = set() if best is None else {best.pair}
     named = {plan.plain.pair.target} if best is None else {plan.plain.pair.target, best.pair.target, best.pair.draft}
-    for one in plan.ranking:
-        if not one.schedule.num_speculative_tokens or one.pair in seen:
+    for one in plan.speculation:
+        if one.pair in seen:
             continue
         seen.add(one.pair)
         found = plan.compared(one)
@@ -143,15 +146,29 @@ def _other_places(plan: PlatformPlan) -> Iterator[str]:
 
 def _limits(plan: PlatformPlan) -> Iterator[str]:
     best = plan.drafting
+    yield from _after_training(plan)
     if best is not None:
         yield (
             f"Were every drafted token accepted and every draft in time, {_named(best)} could be at most "
             f"{factor(best.bound)} as fast as plain decoding."
         )
-    chosen = plan.plain.pair if best is None or plan.pays == "no" else best.pair
-    yield from (capital(need.in_words) for need in plan.needs if need.pair == chosen)
+    is_plain = best is None or plan.pays == "no"
+    chosen = plan.plain.pair if best is None or is_plain else best.pair
+    needs = [need for need in plan.needs if need.pair == chosen and need.is_plain == is_plain]
+    alike = {(need.needed_bytes, need.capacity_bytes): need for need in reversed(needs)}  # as members of a group are
+    yield from (capital(need.in_words) for need in reversed(alike.values()))
     yield from _other_formats(plan)
     yield from (f"Left out: {reason.rstrip('.')}." for reason in plan.left_out)
+
+
+def _after_training(plan: PlatformPlan) -> Iterator[str]:
+    best = plan.after_training
+    if best is not None:
+        yield (
+            f"Ranked first and not recommended is {_named(best)}, {in_words(plan.compared(best))} the speed of plain "
+            f"decoding: no such exits of {plan.question.target.shape.name} are known. They would have to be trained; "
+            "--trained-exits takes them as there."
+        )
 
 
 def _other_formats(plan: PlatformPlan) -> Iterator[str]:
@@ -201,6 +218,9 @@ def _costs(plan: PlatformPlan) -> Iterator[str]:
 def _trust(plan: PlatformPlan) -> Iterator[str]:
     counts = Counter(one.status for one in plan.assumptions)
     known = [f"{counts[status]} {how}" for status, how in _KNOWN.items() if counts[status]]
+    shapes = plan.question.target.shape, plan.question.draft.shape
+    if is_taken_for_granted(*shapes):
+        yield f"That {shapes[1].name} has the tokenizer of {shapes[0].name} is taken for granted: their sizes agree."
     yield f"Nothing was run for this plan. It rests on {counted(len(plan.assumptions), 'number')}: {listing(known)}."
     shaky = sorted(plan.assumptions, key=lambda one: -one.relative_error)[:_MOST_SHAKY]
     named = [f"{one.field} {one.value:.3g} ({one.low:.3g} to {one.high:.3g})" for one in shaky if one.relative_error]
@@ -208,7 +228,13 @@ def _trust(plan: PlatformPlan) -> Iterator[str]:
 
 
 def _named(one: PlannedSchedule) -> str:
-    return schedule_name(one.schedule, "in turn" if one.pair.in_turn else "split")
+    return schedule_name(one.schedule, _placement(one))
+
+
+def _placement(one: PlannedSchedule) -> str:
+    if not one.schedule.num_speculative_tokens:
+        return "alone"
+    return "in turn" if one.pair.in_turn else "split"
 
 
 def _places(plan: PlatformPlan, pair: LanePair) -> str:

@@ -15,7 +15,8 @@ from decoding.errors import ProfileError
 from decoding.record import AcceptanceRecord
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import needs_of
-from planner.platform_plan.platform_plan import PlannedSchedule, PlatformPlan
+from planner.platform_plan.platform_plan import PlatformPlan
+from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.wording import counted, listing, schedule_name
 from sim.batch.batch_prediction import BatchPrediction, predict_batch, switch_off_at
 from sim.derived.derived_profile import Demand, lane_cost
@@ -150,6 +151,8 @@ def _asked(plan: PlatformPlan) -> list[PlannedSchedule]:
     """
     found: dict[object, PlannedSchedule] = {}
     for one in plan.ranking:
+        if one.needs_training:
+            continue
         schedule = one.schedule
         kind = schedule.method, schedule.root_source, schedule.draft_streams > 0
         found.setdefault((one.pair, kind, schedule.num_speculative_tokens), one)

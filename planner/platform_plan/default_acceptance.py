@@ -32,6 +32,8 @@ COVERAGE: Final[Mapping[float, Sequence[float]]] = {
     0.8: (0.48, 0.57, 0.60, 0.67, 0.69, 0.69, 0.74, 0.74),
 }
 """By the share of the target's layers after which the exit is taken, for 1 to 8 candidates."""
+TRAINED_EXITS_OF: Final = "SmolLM2-135M"
+"""The model whose trained exits ship."""
 COVERAGE_SOURCE: Final = (
     "the trained exits shipped for SmolLM2-135M after half, two thirds and four fifths of its layers, where the draft "
     "was refused: 133 positions of this project's demos; an exit that is the bare final norm and head covers less"
@@ -46,7 +48,8 @@ def default_rates(num_layers: int, rates: Mapping[str, Sequence[float]] | None =
         rates: of drafted tokens by place and task, in place of the default ones.
     """
     layers = [min(num_layers - 1, max(1, round(share * num_layers))) for share in COVERAGE]
-    coverage = dict(zip(layers, map(tuple, COVERAGE.values()), strict=True))
+    found = dict(zip(layers, map(tuple, COVERAGE.values()), strict=True))
+    coverage = {layer: shares for layer, shares in found.items() if layer}  # a single layer has no exit
     by_task = rates or {task: (rate,) * MAX_WINDOW for task, rate in TASK_RATES.items()}
     return {
         task: TaskRates(rates=tuple(places), alternative_rates=ALTERNATIVES, exit_coverage=coverage)
@@ -60,12 +63,14 @@ def mean_rate(by_task: Mapping[str, TaskRates]) -> float:
 
 
 def with_mean_rate(by_task: Mapping[str, TaskRates], mean: float) -> dict[str, TaskRates]:
-    """The same rates with their odds moved by one factor, so that odds of `mean` (0..1) take the place of today's."""
+    """The same rates with another mean (0..1): a share of what is right becomes wrong, or of what is wrong right.
+
+    So `planner.what_if.mixed_record` changes a record. Rates of 0 and 1 move too.
+    """
     now = mean_rate(by_task)
-    factor = mean / (1 - mean) / (now / (1 - now))
+    kept = mean / now if mean < now else 1.0
+    learned = (mean - now) / (1 - now) if mean > now else 0.0
     return {
-        task: rates.model_copy(
-            update={"rates": tuple(factor * rate / (1 - rate + factor * rate) for rate in rates.rates)}
-        )
+        task: rates.model_copy(update={"rates": tuple(kept * rate + learned * (1 - rate) for rate in rates.rates)})
         for task, rates in by_task.items()
     }

@@ -40,25 +40,31 @@ class LanePair(NamedTuple):
 def lane_pairs(platform: Platform, lanes: Sequence[str]) -> list[LanePair]:
     """Every different placement on some of a platform's devices and groups, those on one lane first.
 
-    Two devices are the same place for a target if all their numbers are. Of a kind of device a target's draft has the
-    nearest one that shares its memory and the nearest one that does not. A group's draft may also run on one of its
-    devices, in turn with the target, and a device's on a second stream of it, where its sheet says what that costs.
+    Two devices are the same place for a target if all their numbers are, and those of all lanes beside them. Of a kind
+    of device a target's draft has the nearest one that shares its memory and the nearest one that does not. A group's
+    draft may also run on one of its devices, in turn with the target, and a device's on a second stream of it, where
+    its sheet says what that costs.
     """
-    kinds: dict[object, str] = {}
+    kinds = {lane: _kind(platform, lane) for lane in lanes}
+    beside = {
+        target: {lane: _shares_memory(platform, target, lane) for lane in lanes if _is_apart(platform, target, lane)}
+        for target in lanes
+    }
+    places: dict[object, str] = {}
     for lane in lanes:
-        kinds.setdefault(_kind(platform, lane), lane)
-    targets = list(kinds.values())
+        neighbours = frozenset((kinds[other], shared) for other, shared in beside[lane].items())
+        places.setdefault((kinds[lane], neighbours), lane)
+    targets = list(places.values())
     pairs = [LanePair(lane, lane, in_turn=True) for lane in targets]
     pairs += [
         LanePair(target, platform.members(target)[0], in_turn=True) for target in targets if target in platform.groups
     ]
     pairs += [LanePair(target, f"{target}{SECOND_STREAM}") for target in targets if _has_streams(platform, target)]
     for target in targets:
-        others = [lane for lane in lanes if not set(platform.members(target)) & set(platform.members(lane))]
         nearest: dict[object, str] = {}
-        for draft in sorted(others, key=lambda lane: _distance_s(platform, target, lane)):
-            nearest.setdefault((_kind(platform, draft), _shares_memory(platform, target, draft)), draft)
-        pairs += [LanePair(target, draft) for draft in others if draft in nearest.values()]
+        for draft in sorted(beside[target], key=lambda lane: _distance_s(platform, target, lane)):
+            nearest.setdefault((kinds[draft], beside[target][draft]), draft)
+        pairs += [LanePair(target, draft) for draft in beside[target] if draft in nearest.values()]
     return pairs
 
 
@@ -85,6 +91,10 @@ def _kind(platform: Platform, lane: str) -> tuple[str, ...]:
         platform.device(member).model_dump_json() + platform.pool_of(member)[1].model_dump_json(exclude={"devices"})
         for member in platform.members(lane)
     )
+
+
+def _is_apart(platform: Platform, one: str, other: str) -> bool:
+    return not set(platform.members(one)) & set(platform.members(other))
 
 
 def _has_streams(platform: Platform, lane: str) -> bool:

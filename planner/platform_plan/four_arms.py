@@ -16,7 +16,8 @@ from planner.reproduce.streaming_draft import NUM_STREAMS
 from sim.evaluator import Evaluator
 
 if TYPE_CHECKING:
-    from planner.platform_plan.platform_plan import PlannedSchedule, PlatformPlan
+    from planner.platform_plan.platform_plan import PlatformPlan
+    from planner.platform_plan.ranked_schedules import PlannedSchedule
 
 _Timed = tuple[float, Schedule, LanePair]
 """Predicted time per token, and of what."""

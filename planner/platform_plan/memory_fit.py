@@ -1,4 +1,4 @@
-"""Whether the models of a placement fit into the memories of their devices, before anything runs."""
+"""Whether the models fit into the memories of a platform's devices, before anything runs, and where they do."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
 
+from decoding.errors import PlanError
 from hwprofiles.platform import Platform
-from planner.platform_plan.device_pairs import LanePair
+from planner.platform_plan.device_pairs import LanePair, lane_pairs, usable_lanes
 from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import most_branch_tokens
 from sim.derived.assumption import Assumption
@@ -27,7 +28,8 @@ class MemoryNeed:
     """What one memory has to hold, and what it can.
 
     Attributes:
-        pair: the placement.
+        pair: the placement; of plain decoding the target's lane twice.
+        is_plain: whether the target is alone there.
         memory: name of the pool, or of the device that has its own.
         weights_bytes: of both models' shares there.
         kv_bytes: keys and values of the whole context, of both models.
@@ -36,6 +38,7 @@ class MemoryNeed:
     """
 
     pair: LanePair
+    is_plain: bool = False
     memory: str
     weights_bytes: float
     kv_bytes: float
@@ -53,14 +56,66 @@ class MemoryNeed:
         return self.capacity_bytes is None or self.needed_bytes <= self.capacity_bytes
 
     @property
+    def place(self) -> str:
+        """Who is where."""
+        return f"plain decoding on {self.pair.target}" if self.is_plain else str(self.pair)
+
+    @property
     def in_words(self) -> str:
         """A sentence with the numbers."""
         parts = {"weights": self.weights_bytes, "keys and values": self.kv_bytes, "branches": self.branches_bytes}
         named = " + ".join(f"{num_bytes / 1e9:.1f} GB {name}" for name, num_bytes in parts.items() if num_bytes)
-        need = f"{self.pair}: {self.memory} has to hold {self.needed_bytes / 1e9:.1f} GB ({named})"
+        need = f"{self.place}: {self.memory} has to hold {self.needed_bytes / 1e9:.1f} GB ({named})"
         if self.capacity_bytes is None:
             return f"{need}; nobody says how much it holds."
         return f"{need}; {self.capacity_bytes / 1e9:.1f} GB are usable{'' if self.fits else ': too little'}."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Places:
+    """What fits.
+
+    Attributes:
+        alone: lanes whose memories hold the target.
+        pairs: placements whose memories hold both models.
+        needs: what every memory that was asked about has to hold.
+        left_out: what does not fit or cannot be told, in words.
+    """
+
+    alone: tuple[str, ...]
+    pairs: tuple[LanePair, ...]
+    needs: tuple[MemoryNeed, ...]
+    left_out: tuple[str, ...]
+
+    @property
+    def lanes(self) -> list[str]:
+        """All lanes that something may run on."""
+        return list(dict.fromkeys([lane for pair in self.pairs for lane in pair[:2]] + [*self.alone]))
+
+
+def places_of(question: Question) -> Places:
+    """All different places; none of them is looked for where another one is equal to it.
+
+    Raises:
+        PlanError: the target fits nowhere; says what is missing.
+    """
+    longest = max(prompt.prompt_length for prompt in question.record.prompts)
+    usable, left_out = usable_lanes(question.platform, longest)
+    candidates = lane_pairs(question.platform, usable)
+    needs: list[MemoryNeed] = []
+
+    def fits(found: list[MemoryNeed]) -> bool:
+        needs.extend(found)
+        misfits = [need.in_words for need in found if not need.fits]
+        left_out.extend(misfits[:1])  # the members of a group need the same
+        return not misfits
+
+    alone = [lane for lane in dict.fromkeys(pair.target for pair in candidates) if fits(plain_needs_of(question, lane))]
+    if not alone:
+        reasons = " ".join(f"{reason.rstrip('.')}." for reason in left_out)
+        raise PlanError(f"{question.target} fits nowhere on {question.platform.name}: {reasons}")
+    pairs = [pair for pair in candidates if pair.target in alone and fits(needs_of(question, pair))]
+    return Places(alone=tuple(alone), pairs=tuple(pairs), needs=tuple(needs), left_out=tuple(left_out))
 
 
 def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1) -> list[MemoryNeed]:
@@ -75,8 +130,20 @@ def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1) -> l
     )
 
 
+def plain_needs_of(question: Question, lane: str) -> list[MemoryNeed]:
+    """What each memory of a lane has to hold for the target alone."""
+    pair = LanePair(lane, lane, in_turn=True)
+    return memory_needs(question.platform, pair, question.target, None, num_tokens=question.num_tokens, num_branches=0)
+
+
 def memory_needs(
-    platform: Platform, pair: LanePair, target: StoredModel, draft: StoredModel, *, num_tokens: int, num_branches: int
+    platform: Platform,
+    pair: LanePair,
+    target: StoredModel,
+    draft: StoredModel | None,
+    *,
+    num_tokens: int,
+    num_branches: int,
 ) -> list[MemoryNeed]:
     """What each memory of a placement has to hold.
 
@@ -84,7 +151,7 @@ def memory_needs(
         platform: the machine.
         pair: the placement.
         target: the larger model; a group's devices hold equal shares of it.
-        draft: the smaller one, likewise.
+        draft: the smaller one, likewise; None where the target is alone.
         num_tokens: of the longest context, branches left out.
         num_branches: tokens of all branches together.
     """
@@ -92,6 +159,8 @@ def memory_needs(
     kv: defaultdict[str, float] = defaultdict(float)
     branches: defaultdict[str, float] = defaultdict(float)
     for lane, model in ((pair.target, target), (pair.draft, draft)):
+        if model is None:
+            continue
         members = platform.members(lane)
         for member in members:
             memory, _ = platform.pool_of(member)
@@ -102,6 +171,7 @@ def memory_needs(
     return [
         MemoryNeed(
             pair=pair,
+            is_plain=draft is None,
             memory=memory,
             weights_bytes=num_bytes,
             kv_bytes=kv[memory],

@@ -24,20 +24,24 @@ def most_speedup(schedule: Schedule, profile: Profile, plain_tpot_s: float, cont
         ProfileError: the profile lacks what the schedule uses.
     """
     window = schedule.num_speculative_tokens
-    verify_s = _dispatched_s(
-        profile, schedule.target_lane, {LAYER: profile.num_layers, LM_HEAD: 1}, window + 1, context
-    )
+    layers = {LAYER: profile.num_layers, LM_HEAD: 1}
+    verify_s = _operations_s(profile, schedule.target_lane, layers, window + 1, context)
     if not window:
         return plain_tpot_s / verify_s
-    drafting_s = schedule.fewest_draft_steps * _dispatched_s(
-        profile, str(schedule.draft_lane), {DRAFT_STEP: 1}, 1, context
-    )
+    steps = schedule.fewest_draft_steps
+    # in turn all steps are one operation, next to the target each may be the last
+    count = steps if schedule.traits.overlaps else 1
+    drafting_s = _operations_s(profile, str(schedule.draft_lane), {DRAFT_STEP: steps}, 1, context, count=count)
     round_s = max(verify_s, drafting_s) if schedule.traits.overlaps else verify_s + drafting_s
     return (window + 1) * plain_tpot_s / round_s
 
 
-def _dispatched_s(profile: Profile, name: str, calls: Mapping[Part, int], rows: int, context: float) -> float:
-    """One operation on a lane, dispatch and all."""
+def _operations_s(
+    profile: Profile, name: str, calls: Mapping[Part, int], rows: int, context: float, *, count: int = 1
+) -> float:
+    """So many operations on a lane that make some calls together, dispatch and all."""
     lane = profile.lane(name)
     cost, at = cost_of(lane), np.array([context])
-    return lane.dispatch_s + sum(count * float(cost.seconds(part, rows, at)[0]) for part, count in calls.items())
+    return count * lane.dispatch_s + sum(
+        times * float(cost.seconds(part, rows, at)[0]) for part, times in calls.items()
+    )

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from decoding.schedule import Schedule
 from decoding.yaml_file import write_atomically
 from planner.page_template import page_template
-from planner.platform_plan.advice import advice, headline, interval, schedule_names_of
+from planner.platform_plan.advice import UNTRAINED, advice, headline, interval, schedule_names_of
 from planner.platform_plan.batches import BatchPlan, names_of
 from planner.platform_plan.evidence import in_unit, public_evidence
 from planner.platform_plan.four_arms import STREAMS_SOURCE, Arm, four_arms
-from planner.platform_plan.platform_plan import PlatformPlan
+from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.wording import factor, milliseconds, schedule_names
 
 _MOST_ROWS: Final = 40
@@ -31,7 +32,7 @@ def render_page(plan: PlatformPlan, batches: BatchPlan | None = None) -> str:
         "interval": interval,
         "in_unit": in_unit,
     }
-    leaders = plan.leaders()[:_MOST_ROWS]
+    leaders = best_of_each(plan.ranking)[:_MOST_ROWS]
     return page_template(Path(__file__).with_name("page.html"), filters).render(
         plan=plan,
         headline=headline(plan),
@@ -51,7 +52,12 @@ def _arms(plan: PlatformPlan) -> list[tuple[Arm, str]]:
     arms = four_arms(plan)
     asked = [(arm.schedule, arm.pair) for arm in arms if arm.schedule is not None and arm.pair is not None]
     names = iter(schedule_names([(schedule, "in turn" if pair.in_turn else "split") for schedule, pair in asked]))
-    return [(arm, "" if arm.schedule is None else next(names)) for arm in arms] if asked else []
+    named = [(arm, "" if arm.schedule is None else next(names) + _mark(plan, arm.schedule)) for arm in arms]
+    return named if asked else []
+
+
+def _mark(plan: PlatformPlan, schedule: Schedule) -> str:
+    return UNTRAINED if schedule.exit_layer is not None and not plan.question.has_exits else ""
 
 
 def _streams(plan: PlatformPlan) -> str:

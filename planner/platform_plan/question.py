@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from decoding.errors import PlanError
 from decoding.record import AcceptanceRecord
 from hwprofiles.platform import Platform
+from planner.one_tokenizer import require_one_tokenizer
 from planner.platform_plan.default_acceptance import (
     ALTERNATIVES,
     ALTERNATIVES_SOURCE,
     COVERAGE_SOURCE,
     RATES_SOURCE,
+    TRAINED_EXITS_OF,
     default_rates,
     mean_rate,
     with_mean_rate,
@@ -25,6 +28,10 @@ from sim.derived.assumption import Assumption
 from sim.derived.roofline import StoredModel
 
 TEXTS_PER_TASK: Final = 4
+MOST_NEW_TOKENS: Final = 8192
+"""Of an answer, for an answer of the planner in seconds."""
+MOST_DRAWN_TOKENS: Final = 24 * 1024
+"""Of all texts together; of longer answers fewer are drawn."""
 GIVEN: Final = "given by the user"
 
 
@@ -42,6 +49,7 @@ class Question:
         record_at: the texts if drafted tokens were accepted with such a mean rate.
         acceptance: that rate today, and between which it may lie; what a user gives is taken as it is.
         assumptions: what is known of acceptance otherwise.
+        has_exits: whether the target has the exits that the record knows: recorded or given, or trained.
     """
 
     platform: Platform
@@ -52,6 +60,16 @@ class Question:
     record_at: Callable[[float], AcceptanceRecord]
     acceptance: Assumption
     assumptions: tuple[Assumption, ...] = ()
+    has_exits: bool
+
+    @property
+    def basis(self) -> str:
+        """Whose acceptance it is, as a sentence goes on."""
+        if self.record.assumed is not None:
+            return "the acceptance that was given" if self.acceptance.source == GIVEN else "assumed acceptance"
+        if self.acceptance.status == "measured":
+            return "recorded acceptance"
+        return f"acceptance recorded for another pair ({self.record.target} with {self.record.drafter})"
 
     @property
     def num_tokens(self) -> int:
@@ -67,11 +85,21 @@ def assumed_question(
     given: AssumedAcceptance | None = None,
     num_prompt_tokens: int = 512,
     num_new_tokens: int = 128,
+    trained_exits: bool = False,
 ) -> Question:
     """A question with assumed acceptance: `given`, or the default of `planner.platform_plan.default_acceptance`.
 
-    Where what is given says nothing of the draft's alternatives or of exits, the default ones go with it.
+    Where what is given says nothing of the draft's alternatives or of exits, the default ones go with it. Exits are
+    those of the target where they are given, or `trained_exits` says so.
+
+    Raises:
+        PlanError: the models cannot be a pair, or have too few positions; or the answer is longer than can be played.
     """
+    _require_possible(target, draft, num_prompt_tokens, num_new_tokens)
+    if num_new_tokens > MOST_NEW_TOKENS:
+        msg = f"{num_new_tokens:,} new tokens are too many to play; {MOST_NEW_TOKENS:,} are the most"
+        raise PlanError(f"{msg}: later ones take as long as with a longer --context")
+    has_exits = trained_exits or target.shape.name.startswith(TRAINED_EXITS_OF)
     num_layers = target.shape.num_layers
     by_task, sources = default_rates(num_layers), [RATES_SOURCE, ALTERNATIVES_SOURCE, COVERAGE_SOURCE]
     if given is not None:
@@ -86,14 +114,15 @@ def assumed_question(
             for task, rates in given.by_task.items()
         }
         first = next(iter(given.by_task.values()))
+        has_exits = has_exits or bool(first.exit_coverage)
         sources[0] = GIVEN
         sources[1:] = [
             GIVEN if said else source
             for said, source in zip((first.alternative_rates, first.exit_coverage), sources[1:], strict=True)
         ]
-    texts = Texts(num_texts=TEXTS_PER_TASK, num_tokens=num_new_tokens, prompt_length=num_prompt_tokens)
-    if len(by_task) == 1:
-        texts = texts.model_copy(update={"num_texts": 4 * TEXTS_PER_TASK})
+    most = TEXTS_PER_TASK if len(by_task) > 1 else 4 * TEXTS_PER_TASK
+    num_texts = min(most, max(2, MOST_DRAWN_TOKENS // (len(by_task) * num_new_tokens)))
+    texts = Texts(num_texts=num_texts, num_tokens=num_new_tokens, prompt_length=num_prompt_tokens)
     rate, *others = _assumed(mean_rate(by_task), sources, next(iter(by_task.values())).exit_coverage)
     return Question(
         platform=platform,
@@ -104,15 +133,29 @@ def assumed_question(
         record_at=lambda rate: AssumedAcceptance(with_mean_rate(by_task, rate), texts).record,
         acceptance=rate,
         assumptions=tuple(others),
+        has_exits=has_exits,
     )
 
 
 def recorded_question(
-    platform: Platform, target: StoredModel, draft: StoredModel, record: AcceptanceRecord
+    platform: Platform,
+    target: StoredModel,
+    draft: StoredModel,
+    record: AcceptanceRecord,
+    *,
+    replayed: bool = False,
+    trained_exits: bool = False,
 ) -> Question:
-    """A question with recorded acceptance, perhaps that of another pair: then its source says so."""
+    """A question with recorded acceptance; `replayed` from another pair it counts as a guess, and so do its exits.
+
+    Raises:
+        PlanError: the models cannot be a pair, or have too few positions.
+    """
+    _require_possible(target, draft, 0, record.contexts.stop + 1)
+    record = replace(record, exit_layers=tuple(one for one in record.exit_layers if one < target.shape.num_layers))
     now = token_acceptance(record)
     source = f"record of {record.target} with {record.drafter}, {len(record.prompts)} prompts"
+    rate = Assumption.of("acceptance.rate", now, "guessed" if replayed else "measured", source)
     return Question(
         platform=platform,
         target=target,
@@ -120,8 +163,23 @@ def recorded_question(
         record=record,
         record_with_streams=record if record.num_streams else None,
         record_at=lambda rate: with_acceptance(record, rate),
-        acceptance=Assumption.of("acceptance.rate", now, "measured", source),
+        acceptance=replace(rate, high=min(1.0, rate.high)),
+        has_exits=trained_exits or not replayed,
     )
+
+
+def _require_possible(target: StoredModel, draft: StoredModel, num_prompt_tokens: int, num_new_tokens: int) -> None:
+    """Refuse models that are no pair, and texts that are longer than their positions."""
+    require_one_tokenizer(target.shape, draft.shape)
+    num_tokens = num_prompt_tokens + num_new_tokens
+    for model in (target.shape, draft.shape):
+        if num_tokens > model.max_position:
+            asked = (
+                f"a prompt of {num_prompt_tokens:,} tokens and {num_new_tokens:,} new ones"
+                if num_prompt_tokens
+                else "the record"
+            )
+            raise PlanError(f"{asked}: {num_tokens:,} positions, and {model.name} has {model.max_position:,}")
 
 
 def _with_streams(by_task: Mapping[str, TaskRates]) -> dict[str, TaskRates]:
@@ -134,13 +192,11 @@ def _with_streams(by_task: Mapping[str, TaskRates]) -> dict[str, TaskRates]:
 
 def _assumed(mean: float, sources: list[str], coverage: dict[int, tuple[float, ...]]) -> tuple[Assumption, ...]:
     """The first of every kind of rate, with its source; all of them stand in the record's own words."""
-    half = next(iter(coverage.items()))
-    named = {
-        "acceptance.rate": mean,
-        "acceptance.first_alternative": ALTERNATIVES[0],
-        f"acceptance.exit_coverage_after_layer_{half[0]}": half[1][-1],
+    named = {"acceptance.rate": mean, "acceptance.first_alternative": ALTERNATIVES[0]}
+    named |= {
+        f"acceptance.exit_coverage_after_layer_{layer}": shares[-1] for layer, shares in list(coverage.items())[:1]
     }
     return tuple(
         Assumption.of(field, value, "guessed", source, span=(value, value) if source == GIVEN else None)
-        for (field, value), source in zip(named.items(), sources, strict=True)
+        for (field, value), source in zip(named.items(), sources, strict=False)
     )

@@ -1,4 +1,4 @@
-"""The schedules that are tried on every placement: plain, in turn, and mirror with roots of the draft or of exits."""
+"""The schedules that are tried on every placement: in turn, and mirror with roots of the draft or of exits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def most_branch_tokens() -> int:
 
 
 def schedules_on(pair: LanePair, drafter: str, exits: Iterable[int], num_streams: int = 0) -> Iterator[Schedule]:
-    """All of a placement; plain decoding belongs to those on one lane, mirror to those on two.
+    """All of a placement that draft; mirror belongs to those on two lanes.
 
     Taking turns on two streams of one device is taking turns on that device, and no placement of its own. Of a draft
     with streams each drafting one is there with them too, as far as its window has room for any.
@@ -34,8 +34,6 @@ def schedules_on(pair: LanePair, drafter: str, exits: Iterable[int], num_streams
 
 def _without_streams(pair: LanePair, drafter: str, exits: Iterable[int]) -> Iterator[Schedule]:
     setting = partial(Schedule, target_lane=pair.target, draft_lane=pair.draft, drafter=drafter)
-    if pair.is_pooled:
-        yield Schedule(method="autoregressive", target_lane=pair.target)
     if not pair.is_two_streams:
         for window in WINDOWS:
             yield setting(method="speculative", num_speculative_tokens=window)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from decoding.errors import ConfigError
 from decoding.schedule import Schedule
 from hwprofiles.profile import LaneProfile, Profile
+from planner.one_tokenizer import require_one_tokenizer
 from planner.reproduce.machine import Constants, Machine
 from planner.reproduce.streaming_draft import NUM_STREAMS, rows_with_streams, with_streams
 from sim.derived.derived_profile import Demand, derived_profile, lane_cost
@@ -44,7 +45,9 @@ class Setup:
 
         Raises:
             ConfigError: the target has no layer to take an exit after.
+            PlanError: the draft has another tokenizer.
         """
+        require_one_tokenizer(target.shape, draft.shape)
         if target.shape.num_layers < _FEWEST_LAYERS:
             msg = f"{target.shape.name} has {target.shape.num_layers} layer: an exit after half of them needs two"
             raise ConfigError(msg)

@@ -34,16 +34,17 @@ def comparer(profile: Profile, record: AcceptanceRecord) -> Compare:
             known[schedule] = evaluator.predict(schedule)
         return known[schedule]
 
-    def compare(one: Schedule, other: Schedule) -> Ratio:
-        ours, theirs = prediction(one), prediction(other)
-        return Ratio(
-            value=theirs.tpot_s / ours.tpot_s,
-            num_pairs=len(ours.prompt_decode_s),
-            machine_error=ratio_error(ours.errors, theirs.errors),
-            prompts_error=_prompts_error(theirs.prompt_decode_s, ours.prompt_decode_s),
-        )
+    return lambda one, other: ratio_of(prediction(one), prediction(other))
 
-    return compare
+
+def ratio_of(ours: Prediction, theirs: Prediction) -> Ratio:
+    """The second prediction's time over the first one's, of the same machine and prompts."""
+    return Ratio(
+        value=theirs.tpot_s / ours.tpot_s,
+        num_pairs=len(ours.prompt_decode_s),
+        machine_error=ratio_error(ours.errors, theirs.errors),
+        prompts_error=_prompts_error(theirs.prompt_decode_s, ours.prompt_decode_s),
+    )
 
 
 def _prompts_error(numerators: Sequence[float], denominators: Sequence[float]) -> float:

@@ -17,7 +17,8 @@ from mirrorsd.cli.outputs import file_that_can_be_written
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
     from planner.platform_plan.batches import BatchPlan
-    from planner.platform_plan.platform_plan import PlannedSchedule, PlatformPlan
+    from planner.platform_plan.platform_plan import PlatformPlan
+    from planner.platform_plan.ranked_schedules import PlannedSchedule
     from sim.acceptance.assumed import AssumedAcceptance
     from sim.batch.batch_prediction import BatchPrediction
 
@@ -77,10 +78,18 @@ def plan(
         Path | None,
         typer.Option(help="Write a page (HTML) here.", show_default=False, callback=file_that_can_be_written),
     ] = None,
+    trained_exits: Annotated[
+        bool,
+        typer.Option("--trained-exits", help="Recommend early exits too: take them as trained for this target."),
+    ] = False,
+    replayed_acceptance: Annotated[
+        bool,
+        typer.Option("--replayed-acceptance", help="Replay a record of other models than these; the result says so."),
+    ] = False,
     json: JsonOption = None,
 ) -> None:
     """Say whether speculation would pay on a platform, and where to put the draft; nothing is run or downloaded."""
-    from mirrorsd.pair_on_platform import plan_pair
+    from mirrorsd.pair_on_platform import Accepted, plan_pair
     from planner.platform_plan.advice import advice
     from planner.platform_plan.batches import plan_batches
     from planner.platform_plan.evidence import evidence_in_words
@@ -92,7 +101,7 @@ def plan(
         target,
         draft,
         platform,
-        acceptance=_acceptance(acceptance),
+        acceptance=Accepted(_acceptance(acceptance), replayed_acceptance, trained_exits),
         lengths=(context, new_tokens),
         weights=(None if weights is None else weights.value, None if draft_weights is None else draft_weights.value),
     )
@@ -115,13 +124,13 @@ def plan(
 
 def _batch_sizes(text: str | None) -> tuple[int, ...]:
     """What `--batch` asks for; nothing without."""
-    from decoding.errors import ConfigError
+    from decoding.errors import ConfigError, shown
     from sim.batch.batch_prediction import MAX_BATCH
 
     parts = [part.strip() for part in (text or "").split(",") if part.strip()]
-    wrong = [part for part in parts if not (part.isdecimal() and 1 <= int(part) <= MAX_BATCH)]
+    wrong = [part for part in parts if not (part.isdecimal() and len(part) < 10 and 1 <= int(part) <= MAX_BATCH)]
     if wrong or (text is not None and not parts):
-        raise ConfigError(f"--batch {text!r}: write sizes of 1..{MAX_BATCH}, such as 1,2,4,8")
+        raise ConfigError(f"--batch {shown(text)}: write sizes of 1..{MAX_BATCH}, such as 1,2,4,8")
     return tuple(map(int, parts))
 
 
@@ -163,9 +172,10 @@ def _ranking(found: PlatformPlan, top: int) -> Any:
     """The best of every method on every placement."""
     from mirrorsd.cli.tables import plain_table
     from planner.platform_plan.advice import interval, schedule_names_of
+    from planner.platform_plan.platform_plan import best_of_each
     from planner.wording import factor, milliseconds
 
-    leaders = found.leaders()[:top]
+    leaders = best_of_each(found.ranking)[:top]
     table = plain_table(f"Best of every method and place, of {len(found.ranking):,} schedules: predicted ms per token")
     table.add_column("schedule")
     table.add_column("place")
@@ -173,7 +183,7 @@ def _ranking(found: PlatformPlan, top: int) -> Any:
         table.add_column(heading, justify="right", no_wrap=True)
     for name, one in zip(schedule_names_of(leaders), leaders, strict=True):
         time = milliseconds(one.tpot_s).removesuffix(" ms")
-        table.add_row(name, str(one.pair), time, interval(one), factor(one.speedup), factor(one.bound))
+        table.add_row(name, one.place, time, interval(one), factor(one.speedup), factor(one.bound))
     return table
 
 
@@ -247,7 +257,7 @@ def _result(found: PlatformPlan) -> dict[str, Any]:
         },
         "memory": [
             {
-                "place": str(need.pair),
+                "place": need.place,
                 "memory": need.memory,
                 "needed_bytes": need.needed_bytes,
                 "capacity_bytes": need.capacity_bytes,
@@ -284,4 +294,5 @@ def _row(name: str, one: PlannedSchedule) -> dict[str, Any]:
         "energy_j_per_token": one.energy_j_per_token,
         "usd_per_million_tokens": one.usd_per_million_tokens,
         "bound": one.bound,
+        "needs_training": one.needs_training,
     }

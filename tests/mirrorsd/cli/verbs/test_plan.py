@@ -99,9 +99,28 @@ def test_rates_are_taken_as_given():
     assert rare["assumptions"][0] == rare["assumptions"][0] | {"value": 0.3, "source": "given by the user"}
 
 
+def test_exits_are_recommended_only_where_they_are_said_to_be_trained():
+    _, bare = fastest_s()
+    _, trained = fastest_s("--trained-exits")
+    assert any(row["needs_training"] for row in bare["ranking"])
+    assert not any(row["needs_training"] for row in trained["ranking"])
+    assert all(row["needs_training"] == row["name"].endswith("(exit to be trained)") for row in bare["ranking"])
+
+
 def test_a_record_of_another_pair_is_replayed_and_named():
-    found = json.loads(run("--platform", "lunar-lake", "--acceptance", "tests/golden/record.npz", "--json").stdout)
+    words = ("--platform", "lunar-lake", "--acceptance", "tests/golden/record.npz")
+    found = json.loads(run(*words, "--replayed-acceptance", "--json").stdout)
     assert found["assumptions"][0]["source"].startswith("record of ")
+    assert found["assumptions"][0]["status"] == "guessed"
+    assert "acceptance recorded for another pair (smollm2-135m-instruct with smollm2-135m-draft4)" in found["verdict"]
+
+
+def test_a_record_of_another_pair_is_refused_unless_it_is_replayed_on_purpose():
+    said = " ".join(
+        run("--platform", "lunar-lake", "--acceptance", "tests/golden/record.npz", exit_code=2).stderr.split()
+    )
+    assert "smollm2-135m-instruct with smollm2-135m-draft4" in said
+    assert "--replayed-acceptance" in said
 
 
 @pytest.mark.parametrize(
@@ -110,6 +129,13 @@ def test_a_record_of_another_pair_is_replayed_and_named():
         (["--platform", "moon-lake"], "no platform is called 'moon-lake'"),
         (["--platform", "lunar-lake", "--set", "npu.memory"], "PART.FIELD=VALUE"),
         (["--platform", "lunar-lake", "--acceptance", "often"], "neither a rate"),
+        (["--platform", "lunar-lake", "--acceptance", "80"], "rates are from 0 to 1, such as 0.8 for 80 %, not 80"),
+        (["--platform", "lunar-lake", "--acceptance", "x" * 300], "neither a rate"),
+        (["--platform", "x" * 300], "no platform is called"),
+        (["--platform", "lunar-lake", "--draft", "llama-3.2-1b"], "cannot draft for Qwen3-14B"),
+        (["--platform", "lunar-lake", "--context", "100000"], "Qwen3-14B has 40,960"),
+        (["--platform", "lunar-lake", "--new-tokens", "1000000"], "Qwen3-14B has 40,960"),
+        (["--platform", "lunar-lake", "--set", "memory.bytes_per_s=1e4"], "hours for one row"),
         (["--platform", "lunar-lake", "--target", "gpt-5"], "no model shape is called 'gpt-5'"),
     ],
 )
@@ -131,7 +157,7 @@ def test_batches_are_answered_in_words_in_json_and_on_the_page(tmp_path):
     assert found["verdict"] in shown
 
 
-@pytest.mark.parametrize("sizes", ["0", "1,65", "two", "", "1;2"])
+@pytest.mark.parametrize("sizes", ["0", "1,65", "two", "", "1;2", "9" * 5000])
 def test_batch_sizes_that_are_none_are_refused(sizes):
     result = run("--platform", "lunar-lake", "--batch", sizes, exit_code=2)
     assert "write sizes of 1..64, such as 1,2,4,8" in " ".join(result.stderr.split())

@@ -1,0 +1,155 @@
+"""What every schedule takes on every placement of a platform that it may win on, the fastest first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import hypot
+
+from decoding.errors import PlanError
+from decoding.schedule import Schedule
+from hwprofiles.profile import Profile
+from planner.platform_plan.device_pairs import LanePair
+from planner.platform_plan.memory_fit import Places
+from planner.platform_plan.most_speedup import most_speedup
+from planner.platform_plan.question import Question
+from planner.platform_plan.running_cost import energy_j_per_token, usd_per_million_tokens
+from planner.platform_plan.schedules import schedules_on
+from planner.wording import counted, factor
+from sim.derived.roofline import growth_error
+from sim.error_shares import interval
+from sim.evaluator import Evaluator
+from sim.prediction import Prediction
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedSchedule:
+    """A schedule on a placement, and what is predicted for it.
+
+    Attributes:
+        schedule, pair, prediction: itself.
+        speedup: time per token of the fastest plain decoding over its own.
+        bound: the most that this could be on these lanes with this window.
+        energy_j_per_token, usd_per_million_tokens: None where sheets do not say enough.
+        needs_training: whether it takes an exit that nobody trained for the target, as far as is known.
+    """
+
+    schedule: Schedule
+    pair: LanePair
+    prediction: Prediction
+    speedup: float
+    bound: float
+    energy_j_per_token: float | None
+    usd_per_million_tokens: float | None
+    needs_training: bool
+
+    @property
+    def place(self) -> str:
+        """Where it runs, in words."""
+        return str(self.pair) if self.schedule.num_speculative_tokens else f"target on {self.pair.target}"
+
+    @property
+    def tpot_s(self) -> float:
+        """Predicted time per token."""
+        return self.prediction.tpot_s
+
+    @property
+    def relative_error(self) -> float:
+        """Half-width (90 %) of that time, relative."""
+        return hypot(self.prediction.relative_error, self.few_rows_error)
+
+    @property
+    def few_rows_error(self) -> float:
+        """What it may be off by for what nobody measured of verifications of a few rows."""
+        prediction = self.prediction
+        return growth_error(self.schedule.num_rows) * prediction.target_busy_s / prediction.decode_s
+
+    @property
+    def tpot_s_low(self) -> float:
+        """Lower end of its interval."""
+        return interval(self.tpot_s, self.relative_error)[0]
+
+    @property
+    def tpot_s_high(self) -> float:
+        """Upper end of its interval."""
+        return interval(self.tpot_s, self.relative_error)[1]
+
+
+def ranked(question: Question, places: Places, profile: Profile) -> tuple[tuple[PlannedSchedule, ...], list[str]]:
+    """All schedules, the fastest first, and in words what was left out.
+
+    Raises:
+        PlanError: plain decoding can be priced nowhere.
+    """
+    evaluator = Evaluator(profile, question.record)
+    alone = [Schedule(method="autoregressive", target_lane=lane) for lane in places.alone]
+    plain = {one.target_lane: evaluator.predict(one) for one in alone if evaluator.missing(one) is None}
+    if not plain:
+        reasons = sorted({str(evaluator.missing(one)) for one in alone})
+        raise PlanError(f"{question.target} can be decoded nowhere: {'; '.join(reasons)}")
+    found = [
+        (one, LanePair(one.target_lane, one.target_lane, in_turn=True)) for one in alone if one.target_lane in plain
+    ]
+    left_out = Counter[str]()
+    drafting = _drafting(question, places, profile)
+    slow = _too_slow({lane: one.tpot_s for lane, one in plain.items()}, drafting, evaluator)
+    for schedule, pair in drafting:
+        reason = slow.get(pair.target) or evaluator.missing(schedule)
+        if reason is None:
+            found.append((schedule, pair))
+        else:
+            left_out[reason] += 1
+    fastest_s = min(one.tpot_s for one in plain.values())
+    priced = [_priced(question, profile, *one, evaluator.predict(one[0]), fastest_s) for one in found]
+    words = [
+        reason if reason in slow.values() else f"{counted(count, 'schedule')}: {reason}"
+        for reason, count in left_out.items()
+    ]
+    return tuple(sorted(priced, key=lambda one: one.tpot_s)), words
+
+
+def _drafting(question: Question, places: Places, profile: Profile) -> list[tuple[Schedule, LanePair]]:
+    record, drafter = question.record, str(profile.drafter)
+    return [
+        (schedule, pair)
+        for pair in places.pairs
+        for schedule in schedules_on(pair, drafter, record.exit_layers, record.num_streams)
+    ]
+
+
+def _too_slow(
+    plain_s: Mapping[str, float], drafting: Sequence[tuple[Schedule, LanePair]], evaluator: Evaluator
+) -> dict[str, str]:
+    """Lanes on which a target cannot win even if drafting took no time, and why; none where it could win on no other.
+
+    A round takes at least what a token takes in plain decoding, and commits what the widest window does.
+    """
+    possible = [one for one, _ in drafting if evaluator.missing(one) is None]
+    if not possible:
+        return {}
+    widest = evaluator.predict(max(possible, key=lambda one: one.num_speculative_tokens))
+    a_round, fastest_s = widest.num_tokens / widest.num_rounds, min(plain_s.values())
+    slow = {
+        lane: f"target on {lane}: plain decoding takes {factor(time_s / fastest_s)} as long as on the best lane, and "
+        f"a round brings {a_round:.2g} tokens"
+        for lane, time_s in plain_s.items()
+        if time_s > a_round * fastest_s
+    }
+    return slow if any(one.target_lane not in slow for one in possible) else {}
+
+
+def _priced(
+    question: Question, profile: Profile, schedule: Schedule, pair: LanePair, prediction: Prediction, plain_s: float
+) -> PlannedSchedule:
+    context = float(question.record.contexts.start)  # the least, as it is a bound
+    return PlannedSchedule(
+        schedule=schedule,
+        pair=pair,
+        prediction=prediction,
+        speedup=plain_s / prediction.tpot_s,
+        bound=most_speedup(schedule, profile, plain_s, context),
+        energy_j_per_token=energy_j_per_token(question.platform, pair, prediction),
+        usd_per_million_tokens=usd_per_million_tokens(question.platform, pair, prediction),
+        needs_training=schedule.exit_layer is not None and not question.has_exits,
+    )
