@@ -1,0 +1,181 @@
+"""Random questions for `mirrorsd plan`, as words of a command line: sensible ones, slips, and impossible ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import yaml
+
+from hwprofiles.model_shape import shipped_models
+from hwprofiles.platform import Platform, load_platform
+from hwprofiles.sheets import shipped_names
+
+FAMILIES: Final = ("qwen", "llama", "smollm", "opt")
+KINDS: Final = ("gpu", "gpu", "cpu", "npu")
+FIELDS: Final = {
+    "memory_efficiency": (0.05, 1.0),
+    "flops_efficiency": (0.05, 1.0),
+    "bf16_flops": (1e11, 1e15),
+    "memory_bytes_per_s": (1e10, 4e12),
+    "memory_bytes": (1e9, 2e11),
+    "power_w": (1.0, 700.0),
+}
+"""Numbers of a device, and between which they are drawn."""
+SLIPS: Final = (
+    "none",
+    "0",
+    "-1",
+    "nan",
+    "1e400",
+    "1e6",
+    "1e-9",
+    "2x",
+    "",
+    "[1, 4, 8]",
+    "true",
+    "2026-02-30",
+    "9" * 5000,
+)
+ODD_RATES: Final = ("80", "-0.1", "nan", "0.8;0.7", "often", "0.9," * 40 + "0.9", "x" * 300, "record.npz")
+
+
+def random_words(seed: int, folder: Path) -> list[str]:
+    """The question of a seed; files that it names are written into the folder."""
+    random = Random(f"plan {seed}")
+    target, draft = _models(random, folder)
+    name, platform = _platform(random, folder)
+    words = ["plan", "--target", target, "--draft", draft, "--platform", name]
+    words += ["--context", str(_length(random, 60_000)), "--new-tokens", str(_length(random, 12))]
+    if random.random() < 0.7:
+        words += ["--acceptance", _acceptance(random, folder)]
+    for option in ("--weights", "--draft-weights"):
+        if random.random() < 0.7:
+            words += [option, random.choice(("bf16", "int8", "int4"))]
+    if random.random() < 0.3:
+        words += ["--set", _change(random, platform)]
+    if random.random() < 0.05:
+        words += ["--batch", random.choice(("1", "1,4", "1,64", "8", "0", "9" * 5000))]
+    if random.random() < 0.3:
+        words.append("--trained-exits")
+    return words
+
+
+def _between(random: Random, low: float, high: float) -> float:
+    """Evenly by their logarithms, written with three digits as people do."""
+    return float(f"{low * (high / low) ** random.random():.3g}")
+
+
+def _length(random: Random, usual: int) -> int:
+    return int(_between(random, 1, usual if random.random() < 0.95 else 1e12))
+
+
+def _models(random: Random, folder: Path) -> tuple[str, str]:
+    """A target and a draft: mostly of one family, sometimes of any two, sometimes by files."""
+    names, kind = shipped_models(), random.random()
+    if kind < 0.1:
+        sizes = _config(random), _config(random)
+        for name, config in zip(("target", "draft"), sizes, strict=True):
+            (folder / f"{name}.json").write_text(json.dumps(config), encoding="utf-8")
+        return str(folder / "target.json"), str(folder / "draft.json")
+    if kind < 0.2:
+        return random.choice(names), random.choice(names)
+    family = random.choice(FAMILIES)
+    own = [name for name in names if name.startswith(family)]
+    return random.choice(own), random.choice(own)
+
+
+def _config(random: Random) -> dict[str, Any]:
+    heads = random.choice((1, 2, 8, 32))
+    config: dict[str, Any] = {
+        "hidden_size": 64 * heads,
+        "intermediate_size": random.choice((64, 4096, 14336)),
+        "num_attention_heads": heads,
+        "num_key_value_heads": random.choice((1, heads)),
+        "num_hidden_layers": random.choice((1, 2, 3, 30, 80)),
+        "vocab_size": random.choice((32000, 32064, 151936, 152064)),
+        "max_position_embeddings": random.choice((8, 2048, 1 << 24)),
+    }
+    if random.random() < 0.3:
+        config[random.choice(list(config))] = random.choice(("64", [8], None, 0, -1, 1 << 40, {"a": 1}, 1.5))
+    return config
+
+
+def _platform(random: Random, folder: Path) -> tuple[str, Platform | None]:
+    """A shipped platform, or one of random devices that share a memory or are linked."""
+    if random.random() < 0.06:
+        name = random.choice(shipped_names("platform"))
+        return name, load_platform(name)
+    devices = {f"d{number}": _device(random) for number in range(random.choices((1, 2, 3), (30, 3, 1))[0])}
+    names = list(devices)
+    pairs = [[one, other] for index, one in enumerate(names) for other in names[index + 1 :]]
+    links = [_link(random, pair) for pair in pairs if random.random() < 0.97]
+    data: dict[str, Any] = {"name": "random", "devices": devices, "links": links}
+    if random.random() < 0.4:
+        size, rate = _between(random, 1e9, 2e11), _between(random, 1e10, 1e12)
+        data["memory_pools"] = {"memory": {"devices": names, "bytes_per_s": rate, "memory_bytes": size}}
+    if len(names) > 1 and random.random() < 0.4:
+        data["groups"] = {"group": names[:2]}
+    path = folder / "platform.yaml"
+    path.write_text(yaml.safe_dump(data), encoding="utf-8")
+    try:
+        return str(path), load_platform(path)
+    except Exception:  # noqa: BLE001  the question is asked all the same
+        return str(path), None
+
+
+def _device(random: Random) -> dict[str, Any]:
+    if random.random() < 0.2:
+        return {"sheet": random.choice(shipped_names("device"))}
+    kind = random.choice(KINDS)
+    known = {field: _between(random, *ends) for field, ends in FIELDS.items() if random.random() < 0.6}
+    known.setdefault("memory_bytes_per_s", _between(random, 1e10, 4e12))
+    known.setdefault("bf16_flops", _between(random, 1e11, 1e15))
+    if random.random() < 0.05:
+        known["two_streams_slowdown"] = _between(random, 1.0, 3.0)
+    static = {"static_shapes": True, "facts_source": "drawn"} if kind == "npu" and random.random() < 0.5 else {}
+    return {"name": f"a {kind}", "kind": kind, **known, **static}
+
+
+def _link(random: Random, between: list[str]) -> dict[str, Any]:
+    if random.random() < 0.5:
+        return {"between": between, "sheet": random.choice(shipped_names("link")), "latency_s": 1e-5}
+    return {
+        "between": between,
+        "latency_s": _between(random, 1e-7, 1e-2),
+        "bytes_per_s": _between(random, 1e8, 1e12),
+    }
+
+
+def _acceptance(random: Random, folder: Path) -> str:
+    """A rate, rates by place, a file, or none of these."""
+    kind = random.random()
+    if kind < 0.55:
+        return random.choice(("0", "1", f"{random.random():.2f}", f"{random.random():.2f}"))
+    if kind < 0.8:
+        return ",".join(random.choice(("0", "1", f"{random.random():.1f}")) for _ in range(random.randint(2, 9)))
+    if kind < 0.93:
+        path = folder / "acceptance.yaml"
+        rates: dict[str, Any] = {"rates": round(random.random(), 2)}
+        if random.random() < 0.5:
+            rates["exit_coverage"] = {
+                random.choice((1, 8, 30, 200)): sorted(round(random.random(), 2) for _ in range(8))
+            }
+        if random.random() < 0.3:
+            rates["stream_rates"] = [0.9, 0.5]
+        path.write_text(yaml.safe_dump(rates), encoding="utf-8")
+        return str(path)
+    return random.choice(ODD_RATES)
+
+
+def _change(random: Random, platform: Platform | None) -> str:
+    """A number of the platform that is set to another one, or to something that is none."""
+    parts = ["d0"] if platform is None else [*platform.devices, *platform.memory_pools]
+    part = random.choice(parts) if random.random() < 0.95 else "nobody"
+    field = random.choice((*FIELDS, "bytes_per_s", "row_buckets", "static_shapes", "dispatch_s", "max_prompt_tokens"))
+    if random.random() < 0.4:
+        return f"{part}.{field}={random.choice(SLIPS)}"
+    low, high = FIELDS.get(field, (1e-6, 1e12))
+    return f"{part}.{field}={random.choice((f'{random.randint(-60, 300):+d}%', f'{_between(random, low, high):g}'))}"

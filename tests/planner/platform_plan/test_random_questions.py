@@ -1,0 +1,10 @@
+"""A few of the questions that `benchmarks/plan_questions.py` asks by the thousand."""
+
+import pytest
+
+from tests.plan_questions.outcome import ANSWERED, REFUSED, outcome
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_random_question_is_answered_by_the_laws_or_refused_in_words(seed, tmp_path):
+    assert outcome(seed, tmp_path) in (ANSWERED, REFUSED)
