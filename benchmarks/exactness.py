@@ -114,7 +114,7 @@ def main() -> None:
     texts = {}
     for kind in options.lanes:
         for dtype in [form for form in LANES[kind].forms if form in options.forms]:
-            own = find_pair(EMBEDDED, dtype=dtype, heads=None if options.trees else ["none"])
+            own = find_pair(EMBEDDED, dtype=dtype, heads=None if options.trees else ["prompt-lookup"])
             run = _Run(own, prompts, LANES[kind], options)
             results = content["lanes"].setdefault(kind, {}).setdefault(dtype, {})
             for name, result in run.results(done=results):

@@ -24,7 +24,7 @@ from runtime.models.config import ModelConfig
 from runtime.storage.shape_folder import has_random_weights
 from runtime.verification.distributions import require_temperature
 from runtime.verification.replayed_text import ReplayedText, require_replayable
-from runtime.wire.operations import DrafterTraits, Dtype, IsRowInvariant, SequenceStart
+from runtime.wire.operations import CheckRows, DrafterTraits, Dtype, RowInvariance, SequenceStart
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,13 +114,13 @@ class Engine:
         self._take_room(Schedule(method="autoregressive", target_lane=lane), 1)
         return self._lanes.load_target(lane)
 
-    def is_row_invariant(self, lane: str) -> bool:
-        """Whether the target in a lane says the same of a row to the last bit, whatever rows are computed with it.
+    def row_invariance(self, lane: str) -> RowInvariance:
+        """Test whether the target in a lane says the same of a row to the last bit, whatever rows are computed with it.
 
         Where it does, every method but trees writes the text of plain decoding, and simulated rounds are the real
         ones. The target is loaded if need be; a test of the whole model takes about as long as 20 tokens.
         """
-        return self.load_target(lane).request(IsRowInvariant()).result().value
+        return self.load_target(lane).request(CheckRows()).result().value
 
     def load_draft(self, lane: str, drafter: str | None = None) -> Lane:
         """Start a lane and load a draft into it (by name or folder; None for the engine's own)."""

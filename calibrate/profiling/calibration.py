@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +25,7 @@ from decoding.errors import ProfileError
 from decoding.progress import ReportProgress
 from hwprofiles.profile import Profile, save_profile
 from runtime.engine import Engine
+from runtime.wire.operations import RowInvariance
 
 
 class Calibration(NamedTuple):
@@ -73,9 +74,18 @@ def calibrate(
     measuring.run_passes()
     measuring.decode_again(partial(fitted_profile, task))
     profile = fitted_profile(task, measuring.samples)
+    rows = {lane.name: engine.row_invariance(lane.name) for lane in task.lanes}
     facts = {
-        "is_row_invariant": all(engine.is_row_invariant(lane.name) for lane in task.lanes),
+        "is_row_invariant": all(found.is_invariant for found in rows.values()),
         "calibration_s": clock() - start_s,
+        "notes": (*_in_words(rows), *profile.notes),
     }
     progress("done", 1.0)
     return Calibration(profile.model_copy(update=facts), measuring.samples)
+
+
+def _in_words(rows: Mapping[str, RowInvariance]) -> Iterator[str]:
+    """How exact lanes are, those first that are not, and what that took; nothing of lanes that are as they come."""
+    for found in sorted({found for found in rows.values() if not found.is_plain}):
+        lanes = ", ".join(name for name, one in rows.items() if one == found)
+        yield f"Text on {lanes} is {found}."

@@ -126,6 +126,10 @@ class Backend(Protocol):
     self_test_chunks: tuple[tuple[int, ...], ...]
     """Rows of the calls that `runtime.backends.self_test` compares, of every way to read the same text."""
 
+    @property
+    def least_rows(self) -> int:
+        """Rows that calls are filled up to, so that a row has the same bits in all of them; 1 if that takes nothing."""
+
     def new_text(self) -> Text:
         """Room for a text."""
 

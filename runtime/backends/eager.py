@@ -12,6 +12,7 @@ from runtime.backends.by_torch import ByTorch
 from runtime.drafters.language_model.branch_cache import BranchCache
 from runtime.models.decoder import Decoder, RowPlaces
 from runtime.models.kv_cache import KVCache
+from runtime.models.row_invariance import Linear
 
 
 class _Places(NamedTuple):
@@ -33,6 +34,12 @@ class EagerBackend(ByTorch):
         self.dtype, self.device = decoder.embedding.weight.dtype, decoder.embedding.weight.device
         # of the rows that have passed some layers: working it out again can cost as much as a layer does
         self._under_way: tuple[tuple[Any, Any, Any], _Places] | None = None
+
+    @property
+    def least_rows(self) -> int:
+        """The most that a linear layer is filled up to."""
+        layers = [module for module in self._decoder.modules() if isinstance(module, Linear)]
+        return max((layer.row_multiple for layer in layers), default=1)
 
     def new_text(self) -> KVCache:
         """Room for a text."""

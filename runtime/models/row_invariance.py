@@ -29,6 +29,11 @@ class Linear(nn.Linear):
         """[..., out] of [..., in]."""
         return linear(x, self.weight, self.bias)
 
+    @property
+    def row_multiple(self) -> int:
+        """What its rows are filled up to a multiple of."""
+        return _multiple_of(self.weight, self.bias) if self.weight.is_cpu else 1
+
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Rows [..., in] times a weight [out, in]: [..., out], the bits of every row independent of the others' number."""
@@ -36,11 +41,16 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return F.linear(x, weight, bias)
     # always of two dimensions: one row of three may take another kernel than one of two
     rows = x.reshape(-1, x.shape[-1])
-    num_rows, outputs = len(rows), min(len(weight), _MOST_OUTPUTS)
-    missing = -num_rows % row_multiple(outputs, x.shape[-1], weight.dtype, bias is not None, torch.get_num_threads())
+    num_rows = len(rows)
+    missing = -num_rows % _multiple_of(weight, bias)
     if missing:
         rows = F.pad(rows, (0, 0, 0, missing))
     return F.linear(rows, weight, bias)[:num_rows].view(*x.shape[:-1], len(weight))
+
+
+def _multiple_of(weight: Tensor, bias: Tensor | None) -> int:
+    outputs, inputs = min(len(weight), _MOST_OUTPUTS), weight.shape[1]
+    return row_multiple(outputs, inputs, weight.dtype, bias is not None, torch.get_num_threads())
 
 
 @cache

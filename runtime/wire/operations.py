@@ -117,8 +117,34 @@ class LoadDraft(Operation[DrafterTraits]):
     device: str = EAGER
 
 
-class IsRowInvariant(Operation[bool]):
-    """Whether the target says the same of a row to the last bit, whatever rows are computed with it."""
+class RowInvariance(NamedTuple):
+    """How exact a lane is, and what that took.
+
+    Attributes:
+        is_invariant: whether a row has the same bits whatever rows are computed with it.
+        least_rows: rows that calls are filled up to; 1 where they are left as they are.
+        instructions: what the CPU was held to; empty if nothing.
+    """
+
+    is_invariant: bool
+    least_rows: int
+    instructions: str
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether rows are alike without further ado."""
+        return self.is_invariant and self.least_rows == 1 and not self.instructions
+
+    def __str__(self) -> str:
+        """For people, such as `exact, by calls of 2 rows and more, instructions up to AVX512_CORE_BF16`."""
+        filled = f"calls of {self.least_rows} rows and more" if self.least_rows > 1 else ""
+        by = ", ".join(filter(None, (filled, self.instructions)))
+        exact = "exact" if self.is_invariant else "not exact: texts may differ from plain decoding's in near ties"
+        return f"{exact}, by {by}" if by else exact
+
+
+class CheckRows(Operation[RowInvariance]):
+    """Test whether the target says the same of a row to the last bit, whatever rows are computed with it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

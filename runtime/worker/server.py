@@ -16,17 +16,19 @@ from runtime.backends.devices import EAGER, is_compiled
 from runtime.backends.self_test import is_row_invariant
 from runtime.drafters.registry import require_streams
 from runtime.drafters.window_drafter import WindowDrafter
+from runtime.instruction_set import described
 from runtime.target.target_model import TargetModel
 from runtime.wire.channel import Message, MessageEnd
 from runtime.wire.codec import Written
 from runtime.wire.operations import (
+    CheckRows,
     DrafterTraits,
     Handler,
-    IsRowInvariant,
     LoadDraft,
     LoadStreams,
     LoadTarget,
     Ping,
+    RowInvariance,
 )
 from runtime.worker.kept_drafters import KeptDrafters
 from runtime.worker.roles import DraftRole, target_handlers
@@ -142,7 +144,12 @@ class LaneServer:
 
     def _run_target(self, model: TargetModel) -> None:
         self._measure.target = model
-        self._handle(*target_handlers(model), IsRowInvariant.handled_by(lambda _: is_row_invariant(model.backend)))
+
+        def check(_: CheckRows) -> RowInvariance:
+            is_invariant = is_row_invariant(model.backend)
+            return RowInvariance(is_invariant, model.backend.least_rows, described())
+
+        self._handle(*target_handlers(model), CheckRows.handled_by(check))
 
     def _models_on(self, device: str) -> Models:
         """What loads models for a device; ranks load theirs by torch, which says what is amiss with other devices."""

@@ -94,7 +94,7 @@ def test_every_schedule_writes_the_text_of_plain_decoding(engine_and_drafts, num
         assert found.trace.events == [], name
         # the draft is the target, a little blurred: if it were fed wrongly, nothing would be accepted
         assert len(found.trace.rounds) < 0.9 * num_tokens, name
-    assert engine.is_row_invariant(TARGET)
+    assert engine.row_invariance(TARGET).is_invariant
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_lanes_of_graphs_need_no_torch(tmp_path, no_torch, temperature) -> None:
             found = text_of(schedule.model_copy(update=own))
             assert found.tokens == expected, name
             assert len(found.trace.rounds) < 20, name
-        assert engine.is_row_invariant(TARGET)
+        assert engine.row_invariance(TARGET).is_invariant
         for lane in (TARGET, DRAFT):
             assert engine.load_draft(lane, str(drafts[False])).measure(
                 Measurement(part="draft_step", rows=1, context=9)

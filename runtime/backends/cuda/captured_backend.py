@@ -30,6 +30,7 @@ class CudaBackend(ByTorch):
     """Implements `runtime.backends.backend.Backend`; hidden states and logits are tensors of the device."""
 
     has_open_keys: bool = False
+    least_rows: int = 1
     self_test_chunks: tuple[tuple[int, ...], ...] = ((1,) * 12, (2, 3, 4, 3), (5, 7), (12,))
 
     def __init__(self, decoder: Decoder, *, device: str | torch.device) -> None:

@@ -73,6 +73,11 @@ class CompiledDecoder:
         self._under_way: tuple[tuple[Any, Any, StaticText], list[tuple[int, int, Rows]]] | None = None
         self._head = self._new_head(stored.lm_head.weight)
 
+    @property
+    def least_rows(self) -> int:
+        """Rows that calls are filled up to, as far as a sequence was prepared."""
+        return self._floor
+
     def new_text(self) -> StaticText:
         """Room for a text."""
         return StaticText(self.config, self._kept_dtype)

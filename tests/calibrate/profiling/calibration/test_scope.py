@@ -8,6 +8,7 @@ from calibrate.profiling.grid import full_effort, quick_effort
 from calibrate.profiling.model_sizes import ModelSizes
 from decoding.errors import ConfigError
 from hwprofiles.profile import load_profile, save_profile
+from runtime.wire.operations import RowInvariance
 from tests.calibrate.profiling.calibration.asked import CONTEXTS, calibrate, machine, target_config, task
 from tests.calibrate.profiling.fake_machine.engine import LANES
 
@@ -46,6 +47,25 @@ def test_the_profile_says_where_it_is_from_and_survives_its_file(tmp_path: Path)
     assert [link.lanes for link in profile.links] == [("cpu0", "cpu1")]
     save_profile(profile, tmp_path / "p.yaml")
     assert load_profile(tmp_path / "p.yaml") == profile
+
+
+@pytest.mark.parametrize(
+    ("rows", "note"),
+    [
+        (RowInvariance(True, 1, ""), None),
+        (RowInvariance(True, 2, "instructions up to X"), "exact, by calls of 2 rows and more, instructions up to X"),
+        (RowInvariance(False, 1, ""), "not exact: texts may differ from plain decoding's in near ties"),
+    ],
+)
+def test_the_profile_says_first_how_exact_lanes_are_and_what_that_took(rows: RowInvariance, note: str | None) -> None:
+    engine = machine()
+    engine.rows = rows
+    profile = calibrate(engine, task())
+    assert profile.is_row_invariant == rows.is_invariant
+    if note is None:
+        assert not any("exact" in one for one in profile.notes)
+    else:
+        assert profile.notes[0] == f"Text on cpu0, cpu1, cpu0+1 is {note}."
 
 
 def test_progress_only_rises_and_ends_at_one() -> None:

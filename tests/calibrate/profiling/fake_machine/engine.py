@@ -11,6 +11,7 @@ from decoding.schedule import Schedule
 from hwprofiles.host import split_lanes
 from runtime.lanes.sequence_lanes import NOBODY, Listener
 from runtime.wire.measurement import Measurement
+from runtime.wire.operations import RowInvariance
 from tests.calibrate.profiling.fake_machine.lanes import FakeLane, FakeRequest
 from tests.calibrate.profiling.fake_machine.laws import NUM_LAYERS, Laws
 from tests.calibrate.profiling.fake_machine.runs import FakeRun
@@ -37,6 +38,7 @@ class FakeEngine:
     """Factor on what is timed, by how often it was before."""
     times_before: Counter[tuple[str, Measurement]] = field(default_factory=Counter)
     now_s: float = 0.0
+    rows: RowInvariance = field(default_factory=lambda: RowInvariance(is_invariant=True, least_rows=1, instructions=""))
     timed_s: float = 0.0
     """What all that was timed has taken; the rest was decoded."""
 
@@ -52,8 +54,9 @@ class FakeEngine:
     def factor(self, lane: str, now_s: float) -> float:
         return self.weather.factor(next(one.cores for one in LANES if one.name == lane), now_s)
 
-    def is_row_invariant(self, lane: str) -> bool:
-        return (lane, "target") in self.loaded
+    def row_invariance(self, lane: str) -> RowInvariance:
+        assert (lane, "target") in self.loaded
+        return self.rows
 
     def load_target(self, lane: str) -> FakeLane:
         self.loaded.add((lane, "target"))
