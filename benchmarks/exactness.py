@@ -144,7 +144,7 @@ def _prompts(options: argparse.Namespace, pair: ModelPair) -> Sequence[Prompt]:
     ]
     long = [prompt for prompt in encode(joined, pair.target_folder) if len(prompt.ids) > LONG]
     names = {prompt.name for prompt in long[:6]}
-    return [*shipped[::4], *bundled_prompts("long"), *(prompt for prompt in joined if prompt.prompt_id in names)]
+    return [*shipped[::8], *bundled_prompts("long"), *(prompt for prompt in joined if prompt.prompt_id in names)]
 
 
 def _against_torch(

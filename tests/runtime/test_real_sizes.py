@@ -1,0 +1,136 @@
+"""Prompts and answers of the lengths that people ask for, by the embedded model on the usual lanes.
+
+The reference is torch in float32, in one pass over a whole text: no cache, no buffer, no piece.
+"""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from calibrate.prompts import bundled_prompts
+from decoding.schedule import Schedule
+from mirrorsd.prompt_tokens import encode
+from runtime.arrays import inference
+from runtime.backends.backend import Plan, segments_between
+from runtime.backends.eager import EagerBackend
+from runtime.backends.openvino.torch_backend import OpenVinoBackend
+from runtime.drafters.shipped import SHIPPED_FOLDER
+from runtime.engine import Engine
+from runtime.lanes.lane import LaneSpec
+from runtime.models.masks import prefill_pieces
+from runtime.models.weights import load_decoder
+
+EDGES = (1, 65, 255, 256, 257, 258, 300, 511, 513, 1023, 1025)
+"""Lengths of prompts around all that a length is compared with: slots of buffers, rows of calls, keys at once."""
+WINDOW = 5
+NEAR = 2e-3
+"""Of two logits, as sums of float32 in another order differ."""
+
+
+@pytest.fixture(scope="module")
+def text(embedded_model_folder):
+    """Ids of the longest prompt that ships."""
+    return np.array(max((prompt.ids for prompt in encode(bundled_prompts("long"), embedded_model_folder)), key=len))
+
+
+def backend_of(folder, form):
+    decoder = load_decoder(folder, dtype=torch.float32 if form == "float32" else torch.bfloat16)
+    return OpenVinoBackend(decoder, device="CPU", form=form, num_threads=1)
+
+
+def prepare(backend, num_slots, num_prompt):
+    whole = segments_between(backend.config.num_layers)
+    plan = Plan(num_slots=num_slots, num_prompt=num_prompt, rows=(1, 5), segments=whole, prompt_segments=whole)
+    backend.prepare(plan)
+
+
+@inference
+def read(backend, text, ids):
+    """Logits [T, V] of the next rows of a text."""
+    positions = np.arange(text.cursor, text.cursor + len(ids))
+    x = backend.run_layers(backend.embedding(ids[None]), 0, backend.config.num_layers, positions=positions, cache=text)
+    text.advance(len(ids))
+    return backend.logits(x[:, -WINDOW:])[0]
+
+
+@inference
+def read_prompt(backend, text, ids):
+    text.start(len(ids) + WINDOW)
+    for start, stop in prefill_pieces(len(ids)):
+        read(backend, text, ids[start:stop])
+
+
+def test_rows_after_prompts_of_any_length_and_order_are_those_of_torch_in_one_pass(embedded_model_folder, text) -> None:
+    with torch.inference_mode():
+        torch_backend = EagerBackend(load_decoder(embedded_model_folder, dtype=torch.float32))
+        whole = torch_backend.new_text()
+        whole.start(len(text))
+        positions = np.arange(len(text))
+        x = torch_backend.embedding(text[None])
+        x = torch_backend.run_layers(x, 0, torch_backend.config.num_layers, positions=positions, cache=whole)
+        wanted = sorted({place for length in EDGES for place in range(length, length + WINDOW)})
+        expected = dict(zip(wanted, torch_backend.logits(x[:, wanted])[0], strict=True))
+    backend = backend_of(embedded_model_folder, "float32")
+    prepare(backend, len(text), EDGES[-1])
+    reused = backend.new_text()
+    for length in np.random.default_rng(0).permutation(EDGES):
+        read_prompt(backend, reused, text[:length])
+        found = read(backend, reused, text[length : length + WINDOW])
+        error = max(float((found[row] - expected[length + row]).abs().max()) for row in range(WINDOW))
+        assert error < NEAR * 20, length
+        assert [int(row.argmax()) for row in found] == [int(expected[length + row].argmax()) for row in range(WINDOW)]
+
+
+@pytest.mark.parametrize("form", ["bfloat16", "int8", "int4"])
+def test_windows_over_the_edge_of_a_buffer_have_the_bits_of_single_rows(embedded_model_folder, text, form) -> None:
+    backend = backend_of(embedded_model_folder, form)
+    prepare(backend, 530, 510)
+    for length in (253, 509) if form == "int8" else (253,):
+        found = []
+        for sizes in ([1] * WINDOW, [WINDOW]):
+            own = backend.new_text()
+            read_prompt(backend, own, text[:length])
+            stops = np.cumsum([length, *sizes])
+            rows = [read(backend, own, text[start:stop]) for start, stop in pairwise(stops)]
+            found.append(torch.cat(rows))
+        assert torch.equal(found[0], found[1]), (form, length)
+
+
+def test_every_chain_writes_plain_decodings_text_of_long_prompts_in_any_order(embedded_model_folder) -> None:
+    """On lanes that are asked for one prompt after the other, by one schedule after the other."""
+    target, draft = "openvino:CPU@0", "openvino:CPU@1"
+    split = {"target_lane": target, "draft_lane": draft, "num_speculative_tokens": 3}
+    exits = {"method": "mirror", "exit_layer": 20, "exit_top_k": 3}
+    chains = [
+        Schedule(method="speculative", exit_features=True, **split),
+        Schedule(root_source="exit", exit_features=True, **exits, **split),
+        Schedule(root_source="hybrid", draft_top_k=2, **exits, **split),
+        Schedule(
+            method="prompt_lookup", **split | {"draft_lane": target}, drafter=str(SHIPPED_FOLDER / "prompt-lookup")
+        ),
+    ]
+    by_name = {prompt.name: prompt.ids for prompt in encode(bundled_prompts("long"), embedded_model_folder)}
+    prompts = [by_name["long-transcript"], by_name["long-module"], by_name["long-passages"]]
+    lanes = [LaneSpec(name=target, cores=()), LaneSpec(name=draft, cores=())]
+    with Engine(
+        embedded_model_folder,
+        lanes=lanes,
+        drafter_folder=SHIPPED_FOLDER / "smollm2-135m-draft4",
+        exits_folder=SHIPPED_FOLDER / "smollm2-135m-exits",
+        draft_deadline_s=60.0,
+    ) as engine:
+
+        def ask(schedule, prompt):
+            made = engine.generate(schedule, prompt, max_new_tokens=16)
+            assert made.trace.events == []
+            return made.tokens
+
+        plain = Schedule(method="autoregressive", target_lane=target)
+        expected = {prompt: ask(plain, prompt) for prompt in prompts}
+        assert len(set(expected.values())) == len(prompts)
+        assert [ask(plain, prompt) for prompt in prompts[::-1]] == [expected[prompt] for prompt in prompts[::-1]]
+        for place, schedule in enumerate(chains):
+            for prompt in (*prompts[place % 3 :], *prompts[: place % 3]):
+                assert ask(schedule, prompt) == expected[prompt], schedule
