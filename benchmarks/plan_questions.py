@@ -41,7 +41,14 @@ def main() -> None:
     if options.seed is not None:
         print(_told(options.seed))
         return
-    result: dict[str, Any] = {"questions": 0, "outcomes": {}, "failures": [], "limit_s": LIMIT_S, "longest_s": 0.0}
+    result: dict[str, Any] = {
+        "measured": {},
+        "questions": 0,
+        "outcomes": {},
+        "failures": [],
+        "limit_s": LIMIT_S,
+        "longest_s": 0.0,
+    }
     if options.output.is_file():
         result = _common.read_result(options.output)
     while result["questions"] < options.questions:
