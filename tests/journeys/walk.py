@@ -152,7 +152,7 @@ class Walk:
 
 
 def _options(words: tuple[str, ...]) -> tuple[str, list[str]]:
-    return words[1], sorted(word for word in words if word.startswith("--"))
+    return words[1], sorted(word for word in words if word.startswith("--") and word != "--json")
 
 
 def _needed(recipe: dict) -> tuple[str, ...]:
