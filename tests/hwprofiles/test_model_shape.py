@@ -150,8 +150,8 @@ def test_an_unknown_model_lists_the_known_ones():
         model_shape("gpt-5")
 
 
-def test_a_name_that_is_too_long_for_a_file_is_no_model_either():
-    with pytest.raises(ModelError, match="no model shape is called 'xxx"):
+def test_a_name_that_is_too_long_for_a_file_is_said_to_be():
+    with pytest.raises(ConfigError, match="cannot be a path"):
         model_shape("x" * 300)
 
 

@@ -190,7 +190,7 @@ def test_a_wider_or_nearer_link_never_slows_a_run(
 @given(
     schedules(method="mirror", drawn=True),
     st.floats(0.01, 20),
-    st.floats(0, 20),
+    st.just(0.0) | st.floats(1e-9, 20),
     st.floats(1, 1e3),
     st.floats(1, 8),
     st.floats(0, 1),

@@ -61,7 +61,7 @@ class CompiledDecoder:
         self._limits = limits_of(device)
         self._form, self._kept_dtype = form, arithmetic(form, self._limits.half)
         self._arithmetic = self._kept_dtype if self._kept_dtype == FLOAT32 else arithmetic(form)
-        self.dtype: Any = self._arithmetic
+        self.dtype: Any = arithmetic(form)
         self._compiler = Compiler(device, form, num_threads)
         self._layers, self._constants = LayersTaken(stored, form, self._kept_dtype), Constants(self._kept_dtype)
         self._graphs = self._new_graphs()
@@ -175,7 +175,7 @@ class CompiledDecoder:
         """Hidden states as they are sent to a draft."""
         num_rows, num_layers, size = hidden_TED.shape
         features_TED = hidden_TED if is_raw else rms_norm(hidden_TED, None, self.config.norm_eps)
-        return features_TED.reshape(num_rows, num_layers * size).astype(self._arithmetic)
+        return features_TED.reshape(num_rows, num_layers * size).astype(arithmetic(self._form))
 
     def array(self, block: Block) -> Floats:
         """Hidden states that came from another lane."""

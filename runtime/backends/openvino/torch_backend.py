@@ -32,7 +32,8 @@ class OpenVinoBackend(CompiledDecoder):
         stored = stored_form(decoder)
         stored.layers[:] = [_Borrowed(own, layer) for own, layer in zip(stored.layers, decoder.layers, strict=True)]
         super().__init__(stored, device=device, form=form, num_threads=num_threads)
-        self.dtype = torch.float32 if self._arithmetic == FLOAT32 else torch.bfloat16
+        self.dtype = torch.float32 if form == "float32" else torch.bfloat16
+        self._states = torch.float32 if self._arithmetic == FLOAT32 else torch.bfloat16
 
     def embedding(self, ids: Any) -> Any:
         """Hidden states that enter the first layer."""
@@ -78,10 +79,10 @@ class OpenVinoBackend(CompiledDecoder):
 
     def array(self, block: Block) -> Any:
         """Hidden states that came from another lane."""
-        return to_tensor(block).to(self.dtype)
+        return to_tensor(block).to(self._states)
 
     def _tensor(self, x: Any) -> Tensor:
-        return as_tensor(x).to(self.dtype)
+        return as_tensor(x).to(self._states)
 
 
 class _Borrowed(dict[str, Any]):

@@ -182,7 +182,7 @@ def test_what_is_recommended_is_what_best_yaml_holds_and_the_command_uses(demo_i
     assert load_schedule(tmp_path / "best.yaml") == winner.schedule
     assert outcome.facts["winner"] == winner.name
     best = tmp_path / "best.yaml"
-    assert outcome.command == f"mirrorsd run --schedule {best} --target t --prompt 'Why is the sky blue?'"
+    assert outcome.facts["command"] == f"mirrorsd run --schedule {best} --target t --prompt 'Why is the sky blue?'"
 
 
 @pytest.mark.parametrize("device", ["cpu", "openvino:CPU"])

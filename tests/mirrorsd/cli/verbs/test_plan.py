@@ -130,7 +130,7 @@ def test_a_record_of_another_pair_is_refused_unless_it_is_replayed_on_purpose():
         (["--platform", "lunar-lake", "--set", "npu.memory"], "PART.FIELD=VALUE"),
         (["--platform", "lunar-lake", "--acceptance", "often"], "neither a rate"),
         (["--platform", "lunar-lake", "--acceptance", "80"], "rates are from 0 to 1, such as 0.8 for 80 %, not 80"),
-        (["--platform", "lunar-lake", "--acceptance", "x" * 300], "neither a rate"),
+        (["--platform", "lunar-lake", "--acceptance", "x" * 300], "cannot be a path"),
         (["--platform", "x" * 300], "no platform is called"),
         (["--platform", "lunar-lake", "--draft", "llama-3.2-1b"], "cannot draft for Qwen3-14B"),
         (["--platform", "lunar-lake", "--context", "100000"], "Qwen3-14B has 40,960"),
