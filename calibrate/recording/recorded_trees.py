@@ -17,9 +17,9 @@ from decoding.record import Ids, RecordedTree
 from decoding.schedule import MAX_TREE, Method
 from decoding.tree_shape import Path as TreePath
 from decoding.tree_shape import cut
+from runtime.backends.backend import Backend
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.hydra.drafter import HydraDrafter
-from runtime.drafters.language_model.features import normalise_features
 from runtime.drafters.medusa.drafter import MedusaDrafter
 from runtime.drafters.streams.drafter import StreamTree
 from runtime.trees.static_tree import places_along
@@ -62,7 +62,7 @@ class RecordedHead(NamedTuple):
                 yield RecordedTree(method=method, drafter=self.name, depth=depth, paths=paths)
 
     def ranks(
-        self, tree: RecordedTree, ids: Sequence[int], *, start: int, states: Mapping[int, Tensor], norm_eps: float
+        self, tree: RecordedTree, ids: Sequence[int], *, start: int, states: Mapping[int, Tensor], target: Backend
     ) -> Ids:
         """Places in a tree's order of the nodes that hold the text, [N, depth].
 
@@ -71,14 +71,14 @@ class RecordedHead(NamedTuple):
             ids: prompt and text.
             start: tokens of the prompt.
             states: by layer, the target's hidden states at all positions but the last, [P + N - 1, D].
-            norm_eps: the target's.
+            target: what says how its states are sent to a head.
         """
         drafter = self.drafter
         if isinstance(drafter, StreamTree):
             found = drafter.level_ranks(ids, start=start, x_TD=states[drafter.start_layer])
             return places_along(found, tree.paths, tree.depth)
         hidden_TED = torch.stack([states[layer] for layer in drafter.feature_layers], dim=1)
-        features_TE = hidden_TED.flatten(-2) if drafter.raw_features else normalise_features(hidden_TED, norm_eps)
+        features_TE = target.features(hidden_TED, is_raw=drafter.raw_features)
         if isinstance(drafter, EagleDrafter):
             return drafter.ranks_along(ids, start=start, features_TE=features_TE, depth=tree.depth, top_k=tree.top_k)
         return drafter.ranks_along(ids, start=start, features_TE=features_TE, depth=tree.depth)

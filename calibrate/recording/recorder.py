@@ -282,9 +282,8 @@ class Recorder:
 
     def _grow(self, ids: Sequence[int], start: int, states: Mapping[int, Tensor]) -> Iterator[Ids]:
         """Places of the nodes that hold the text in every tree, [N, depth] each."""
-        norm_eps = self.models.target.config.norm_eps
         for head, tree in self._trees:
-            yield head.ranks(tree, ids, start=start, states=states, norm_eps=norm_eps)
+            yield head.ranks(tree, ids, start=start, states=states, target=self._target)
 
     def _read_exit(self, x_ND: Tensor, layer: int) -> Ids:
         """The exit's best ids for the place after each state, [N, K]."""

@@ -60,5 +60,5 @@ def test_every_platform_says_where_its_driver_runs_and_every_number_where_it_is_
 
 
 def test_a_name_that_is_too_long_for_a_file_is_neither() -> None:
-    with pytest.raises(ProfileError, match="nothing is called 'xxx"):
+    with pytest.raises(ConfigError, match="cannot be a path"):
         find_entry("x" * 300)
