@@ -36,11 +36,6 @@ def test_an_example_of_the_help_works(printed, walk):
     PageWalk(walk, EXAMPLES, in_order=False)(printed)
 
 
-def test_all_that_was_printed_on_the_way_works(walk):
-    for done in list(walk.done.values()):
-        walk.follow(done)
-
-
 @pytest.fixture(scope="module")
 def demo(walk):
     return walk.quickly(Printed("mirrorsd demo", "README.md"))
@@ -87,3 +82,8 @@ def test_every_schedule_that_was_run_runs_again_by_its_file(walk, demo):
     for path in sorted((walk.folder / "out/demo/schedules").glob("*.yaml")):
         words = f"mirrorsd run --schedule {path.relative_to(walk.folder)} --prompt 'Why is the sky blue?'"
         walk.quickly(Printed(words, "the demo's folder"))
+
+
+def test_all_that_was_printed_on_the_way_works(walk):
+    for done in list(walk.done.values()):
+        walk.follow(done)

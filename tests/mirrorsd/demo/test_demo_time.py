@@ -14,6 +14,7 @@ from decoding.schedule import load_schedule
 from hwprofiles.other_use import Use
 from mirrorsd.demo import demo as module
 from mirrorsd.demo.demo import Demo, DemoSettings, expected_stages
+from mirrorsd.next_command import run_command
 from planner.search.space import SearchSpace
 from runtime.lanes.sequence_lanes import NOBODY
 from runtime.wire.operations import Answer
@@ -182,7 +183,8 @@ def test_what_is_recommended_is_what_best_yaml_holds_and_the_command_uses(demo_i
     assert load_schedule(tmp_path / "best.yaml") == winner.schedule
     assert outcome.facts["winner"] == winner.name
     best = tmp_path / "best.yaml"
-    assert outcome.facts["command"] == f"mirrorsd run --schedule {best} --target t --prompt 'Why is the sky blue?'"
+    command = run_command(best, outcome.run_options)
+    assert command == f"mirrorsd run --schedule {best} --target t --prompt 'Why is the sky blue?'"
 
 
 @pytest.mark.parametrize("device", ["cpu", "openvino:CPU"])
