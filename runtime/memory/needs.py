@@ -206,22 +206,28 @@ def _held_slots(lane: str, num_slots: int) -> int:
 def _copies_bytes(lane: str, config: ModelConfig, dtype: Dtype) -> int:
     """Bytes of copies of graphs, where lanes have open ones.
 
-    Calls over 8 rows and more take some rounded matrices in a second layout, of int8: half of them, measured on a CPU
-    with AVX2.
+    Where a CPU has no bfloat16, calls over 8 rows and more take some rounded matrices in a second layout, of int8: half
+    of them, measured with AVX2.
     """
     if not _has_open_sizes(lane) or not config.num_layers:
         return 0
-    second_layout = _matrices_bytes(config, "int8") // 2 if dtype in ("int8", "int4") else 0
+    has_second = dtype in ("int8", "int4") and _lacks_bfloat16(lane)
+    second_layout = _matrices_bytes(config, "int8") // 2 if has_second else 0
     return copies_bytes(_matrices_bytes(config, dtype)) + second_layout
 
 
-def _computed(lane: str, dtype: Dtype) -> Dtype:
-    """What a lane computes with and keeps keys in: float32 where a CPU has no bfloat16 for its graphs."""
-    if dtype == "float32" or not _has_open_sizes(lane):
-        return dtype
+def _lacks_bfloat16(lane: str) -> bool:
+    """Whether a lane computes graphs by a CPU without bfloat16, in float32."""
+    if not _has_open_sizes(lane):
+        return False
     from runtime.backends.openvino.limits import limits_of  # imports OpenVINO, which lanes of torch need not have
 
-    return "float32" if limits_of("CPU").half == FLOAT32 else dtype
+    return limits_of("CPU").half == FLOAT32
+
+
+def _computed(lane: str, dtype: Dtype) -> Dtype:
+    """What a lane computes with and keeps keys in."""
+    return "float32" if _lacks_bfloat16(lane) else dtype
 
 
 def _held(lane: str, dtype: Dtype) -> Dtype:

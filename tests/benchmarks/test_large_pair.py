@@ -11,6 +11,7 @@ from mirrorsd.lane_choice import specs_of
 from mirrorsd.model_pair import find_pair
 from mirrorsd.replayed_run import replayed_texts
 from planner.platform_plan.default_acceptance import COVERAGE
+from runtime.memory import needs
 from tests.benchmarks.scripts import RESULTS, load_script
 
 LANES = specs_of(
@@ -21,6 +22,14 @@ LANES = specs_of(
     ]
 )
 HALVES, WHOLE = LANES[:2], LANES[2:]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def a_cpu_with_bfloat16():
+    """What was measured was measured on one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(needs, "_lacks_bfloat16", lambda _: False)
+        yield
 
 
 @pytest.fixture(scope="module")
