@@ -95,7 +95,7 @@ def of_a_page(path):
 
 def of_an_output(text, where):
     """Commands that a verb prints as the next step, or names."""
-    lines = re.findall(r"^[^`\n]*?: (mirrorsd .*)$", text, re.MULTILINE)
+    lines = re.findall(r"^(?!\s*Usage:)[^`\n]*?: (mirrorsd .*)$", text, re.MULTILINE)
     return [Printed(command, where) for command in [*lines, *re.findall(r"`(mirrorsd [^`\n]*)`", text)]]
 
 

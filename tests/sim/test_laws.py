@@ -19,7 +19,7 @@ from tests.sim.worlds.random_profiles import profiles
 from tests.sim.worlds.random_records import records
 from tests.sim.worlds.random_schedules import schedules
 
-SECONDS = st.floats(0, 10)
+SECONDS = st.just(0.0) | st.floats(1e-9, 10)
 RATE = st.floats(0, 1)
 SLACK_S = 1e-9
 

@@ -95,7 +95,7 @@ class CudaBackend(ByTorch):
             self._ids[ids.numel()] = Upload((ids.numel(),), torch.long, self.device)
         own = self._ids[ids.numel()]
         own.send(ids.reshape(-1))
-        return self._decoder.embedding(own.values).view(*ids.shape, -1)  # type: ignore[no-any-return]
+        return self._decoder.embedding(own.values).view(*ids.shape, self.config.hidden_size)  # type: ignore[no-any-return]
 
     @torch.inference_mode()
     def run_layers(

@@ -299,8 +299,10 @@ class CompiledDecoder:
         self._heads.append(head)
 
         def logits(x: Floats) -> Floats:
-            flat = x.reshape(-1, x.shape[-1])
-            found = head(flat, self._size(len(flat), self._rows | self._num_texts))
-            return found.reshape(*x.shape[:-1], -1)
+            flat, planned = x.reshape(-1, x.shape[-1]), self._rows | self._num_texts
+            most = self._limits.rows[-1] if self._limits.rows else max(1, len(flat))
+            parts = [flat[start : start + most] for start in range(0, max(1, len(flat)), most)]
+            found = [head(part, self._size(len(part), planned)) for part in parts]
+            return (found[0] if len(found) == 1 else np.concatenate(found)).reshape(*x.shape[:-1], len(rows_VD))
 
         return logits

@@ -50,7 +50,7 @@ def test_the_time_it_may_take_is_passed_on_and_what_was_left_out_is_shown(
     assert result.stdout.endswith("\nToo few repeats [of all].\n")
     assert "Schedules that were run as a check took up to 3 % more or less than predicted." in result.stdout
     assert "Next: mirrorsd record --target" in result.stderr
-    assert result.stderr.endswith("--out record.npz\n")
+    assert result.stderr.endswith(f"--out {tmp_path / 'record.npz'}\n")
 
 
 @pytest.mark.parametrize(
