@@ -11,6 +11,7 @@ from typing import Any
 
 from _common import RESULTS
 
+from costs.cost_model import Part
 from decoding.record import AcceptanceRecord
 from decoding.yaml_file import save_yaml
 from hwprofiles.latency_table import LatencyTable
@@ -21,7 +22,6 @@ from hwprofiles.sheets import shipped_names
 from mirrorsd.pair_on_platform import plan_pair
 from planner.search.search import SearchResult, search
 from planner.search.space import SearchSpace
-from sim.cost.cost_model import Part
 from sim.derived.derived_profile import Demand, lane_cost
 from sim.derived.roofline import TYPICAL_CONTEXT, StoredModel
 

@@ -30,6 +30,7 @@ import numpy as np
 from _common import EMBEDDED, RESULTS, arguments, measured_pair, read_result, write_result
 
 from calibrate.prompts import EncodedPrompt, Prompt, bundled_prompts, load_prompts
+from costs.cost_model import ConstantCost, PartKind
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
@@ -41,7 +42,6 @@ from mirrorsd.prompt_tokens import encode
 from mirrorsd.record_pair import Reach, record
 from runtime.engine import Engine
 from runtime.lanes.sequence_lanes import Listener
-from sim.cost.cost_model import ConstantCost, PartKind
 from sim.world import simulate
 
 RESULT = RESULTS / "exactness.json"

@@ -45,7 +45,7 @@ class DeviceGroup(StrictModel):
         latency_s, bytes_per_s: of the links between them, per direction.
         reduced_bytes_per_row: what an all-reduce sums up for every row: its hidden state.
         gathered_bytes_per_row: what an all-gather brings together for every row: the candidates of all members.
-        all_reduces, all_gathers: in one call of a part, by its kind (`sim.cost.cost_model.PartKind`).
+        all_reduces, all_gathers: in one call of a part, by its kind (`costs.cost_model.PartKind`).
         algorithm: of the all-reduces; None for whichever is faster. All-gathers go by a tree.
         source: where the numbers come from.
     """

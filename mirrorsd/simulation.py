@@ -23,6 +23,7 @@ from sim.acceptance.assumed import record_of
 from sim.acceptance.replay import Replay
 
 if TYPE_CHECKING:
+    from costs.cost_model import LaneCost
     from decoding.schedule import Schedule
     from decoding.trace import Trace
     from hwprofiles.profile import Profile
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from planner.search.search import SearchResult
     from planner.search.space import SearchSpace
     from sim.acceptance.acceptance_model import Acceptance
-    from sim.cost.cost_model import LaneCost
     from sim.prediction import Prediction
 
 

@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from math import hypot
 from typing import NamedTuple
 
+from costs.durations import Durations
 from hwprofiles.profile import Profile
-from sim.cost.durations import Durations
 
 ALL_TIMES = "all times"
 """The cause that acts on everything, messages and dispatch included."""

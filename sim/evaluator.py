@@ -5,7 +5,7 @@ through; a schedule decides how long each takes. Both are found for all rounds o
 
 That covers one sequence at a time on any profile: lanes of one device or several, that slow each other or share a
 memory, over links of any speed and ways of several links. Every round of a sequence begins with idle lanes and links,
-and where messages of one round meet on a link their queue is solved (`sim.cost.crossings.second_arrival_s`). What
+and where messages of one round meet on a link their queue is solved (`costs.crossings.second_arrival_s`). What
 several sequences at once would make each other wait for is a matter of events.
 """
 
@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from costs.cost_model import LaneCost
+from costs.duration_tables import DurationTables
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from sim.acceptance.acceptance_model import Acceptance
 from sim.acceptance.replay import as_acceptance
 from sim.arrays.array_lanes import Decided, time_rounds
-from sim.cost.cost_model import LaneCost
-from sim.cost.duration_tables import DurationTables
 from sim.prediction import Prediction, summarise
 
 

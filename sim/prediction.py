@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from costs.cost_model import Floats
+from costs.durations import Durations
 from decoding.student_t import t_quantile
 from hwprofiles.profile import Profile
 from sim.acceptance.walk import Walk
-from sim.cost.cost_model import Floats
-from sim.cost.durations import Durations
 from sim.error_shares import DRAWS, Errors, ErrorShare, error_shares, interval, relative_error
 
 

@@ -8,14 +8,14 @@ from typing import Any, cast
 
 from simpy import Environment, Event
 
+from costs.cost_model import LaneCost
+from costs.duration_tables import DurationTables
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
 from sim.acceptance.acceptance_model import Acceptance
 from sim.acceptance.replay import as_acceptance
-from sim.cost.cost_model import LaneCost
-from sim.cost.duration_tables import DurationTables
 from sim.events.event_lanes import SimulatedLanes
 from sim.events.simulated_sequence import RoundCosts, SimulatedSequence
 

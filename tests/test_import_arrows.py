@@ -17,12 +17,13 @@ ROOT = Path(__file__).parents[1]
 MAY_IMPORT = {
     "decoding": set(),
     "hwprofiles": set(),
-    "sim": {"decoding", "hwprofiles"},
+    "costs": {"decoding", "hwprofiles"},
+    "sim": {"costs", "decoding", "hwprofiles"},
     "runtime": {"decoding"},
-    "calibrate": {"decoding", "hwprofiles", "runtime"},
+    "calibrate": {"costs", "decoding", "hwprofiles", "runtime"},
     "training": {"decoding", "runtime"},
-    "planner": {"decoding", "hwprofiles", "sim"},
-    "mirrorsd": {"calibrate", "decoding", "hwprofiles", "planner", "runtime", "sim", "training"},
+    "planner": {"costs", "decoding", "hwprofiles", "sim"},
+    "mirrorsd": {"calibrate", "costs", "decoding", "hwprofiles", "planner", "runtime", "sim", "training"},
 }
 FOR_EVERYONE = ("decoding.errors", "decoding.files", "decoding.validation", "decoding.yaml_file")
 """The one tree of errors, and the readers within limits: whoever reads a user's file needs them."""

@@ -13,7 +13,7 @@ import pytest
 from decoding.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("calibrate", "decoding", "hwprofiles", "mirrorsd", "planner", "runtime", "sim", "training")
+PACKAGES = ("calibrate", "costs", "decoding", "hwprofiles", "mirrorsd", "planner", "runtime", "sim", "training")
 MOST_MODULES = 16
 MOST_LINES = 350
 

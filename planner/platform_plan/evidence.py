@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from costs.cost_model import Part
+from costs.fair_shares import stretches
 from decoding.schedule import Schedule
 from decoding.yaml_file import load_yaml
 from hwprofiles.model_shape import WeightFormat, model_shape
@@ -26,8 +28,6 @@ from planner.wording import counted, factor
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
 from sim.batch.batch_prediction import predict_batch
-from sim.cost.cost_model import Part
-from sim.cost.fair_shares import stretches
 from sim.derived.derived_contention import POOL_EFFICIENCY
 from sim.derived.derived_profile import Demand, derived_profile, lane_cost
 from sim.derived.roofline import RooflineCost, StoredModel

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from costs.cost_model import Part
+from costs.group_cost import cost_of
+from costs.round_plan import DRAFT_STEP, LAYER, LM_HEAD
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
-from sim.cost.cost_model import Part
-from sim.cost.group_cost import cost_of
-from sim.cost.round_plan import DRAFT_STEP, LAYER, LM_HEAD
 
 
 def most_speedup(schedule: Schedule, profile: Profile, plain_tpot_s: float, context: float) -> float:

@@ -20,12 +20,12 @@ from typing import Final
 
 import numpy as np
 
+from costs.cost_model import Floats
 from planner.reproduce.machine import ConstantName, Constants, Unknown
 from planner.reproduce.nelder_mead import least
 from planner.reproduce.published_table import PublishedTable
 from planner.reproduce.reproduction import PredictedCell, Reproduction, predict_table, require_mirror
 from planner.reproduce.setup import Setup
-from sim.cost.cost_model import Floats
 
 _TOLERANCE: Final = 0.05
 """What a published speed-up may be off by for all that is not in the model, relative."""

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from sim.cost.cost_model import Floats
+from costs.cost_model import Floats
 
 _REFLECT: Final = 1.0
 _EXPAND: Final = 2.0

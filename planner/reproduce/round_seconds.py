@@ -17,14 +17,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from costs.cost_model import Floats
+from costs.duration_tables import DurationTables
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from planner.reproduce.machine import Constants
 from planner.reproduce.setup import PROMPT_TOKENS, ROUNDS, WINDOW, Setup
 from sim.acceptance.acceptance_model import Acceptance, DrawnAcceptance
 from sim.arrays.array_lanes import Decided, time_rounds
-from sim.cost.cost_model import Floats
-from sim.cost.duration_tables import DurationTables
 
 _HALVINGS: Final = 50
 NUM_TOKENS: Final = (ROUNDS + 1) * (WINDOW + 1)

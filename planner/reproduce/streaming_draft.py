@@ -19,11 +19,11 @@ from typing import Final
 
 import numpy as np
 
+from costs.cost_model import LaneCost, Part
+from costs.group_cost import GroupCost
 from hwprofiles.latency_table import LatencyTable
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.profile import LaneProfile
-from sim.cost.cost_model import LaneCost, Part
-from sim.cost.group_cost import GroupCost
 
 NUM_STREAMS: Final = 2
 TOKENS_PER_HIDDEN_STEP: Final = 2.0

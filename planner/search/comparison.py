@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from costs.cost_model import Floats
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.student_t import t_quantile
 from hwprofiles.profile import Profile
 from planner.paired_ratio import Ratio
-from sim.cost.cost_model import Floats
 from sim.error_shares import ratio_error
 from sim.evaluator import Evaluator
 from sim.prediction import Prediction

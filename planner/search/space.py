@@ -10,6 +10,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
+from costs.round_plan import pool_size
 from decoding.method_traits import MethodTraits
 from decoding.methods import METHODS
 from decoding.record import AcceptanceRecord, RecordedTree
@@ -20,7 +21,6 @@ from decoding.yaml_file import StrictModel
 from hwprofiles.profile import Profile
 from planner.search.halves import choosing_part
 from planner.search.root_budget import correction_ranks, uneven_budget
-from sim.cost.round_plan import pool_size
 from sim.evaluator import Evaluator
 
 Placement = Literal["split", "pooled"]

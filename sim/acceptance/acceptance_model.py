@@ -11,14 +11,14 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from costs.cost_model import Ints
+from costs.round_plan import RoundShape, tree_shape
 from decoding.errors import ConfigError
 from decoding.messages import NO_WINDOW, Verdict, Window
 from decoding.schedule import MAX_WINDOW, Schedule
 from sim.acceptance.rates import MOST_DRAWN_TOKENS
 from sim.acceptance.stream_guesses import Guessing
 from sim.acceptance.walk import Walk
-from sim.cost.cost_model import Ints
-from sim.cost.round_plan import RoundShape, tree_shape
 
 MISS, FROM_DRAFT, FROM_EXIT = 0, 1, 2
 """Which source the branch with a round's outcome has, if there is one."""

@@ -11,10 +11,10 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
+from costs.cost_model import Floats, Ints
 from decoding.record import Ids
 from decoding.schedule import MAX_TREE
 from decoding.tree_shape import Path
-from sim.cost.cost_model import Floats, Ints
 
 NOWHERE = -1
 

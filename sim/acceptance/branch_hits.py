@@ -12,12 +12,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from costs.cost_model import Ints
 from decoding.record import Ids
 from decoding.roots import rank_without
 from decoding.schedule import Schedule
 from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT, MISS, NO_TOKEN
 from sim.acceptance.joined_record import JoinedRecord
-from sim.cost.cost_model import Ints
 
 NOWHERE = 1 << 30
 """Place of a token that is no candidate."""

@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from costs.cost_model import Floats, Ints
 from decoding.errors import ConfigError
 from decoding.methods.draft_then_verify import BLOCK
 from decoding.record import AcceptanceRecord, Ids, PromptRecord, RecordedChain
 from sim.acceptance.assumed_trees import best_paths, pool_paths, ranks_along
 from sim.acceptance.rates import MOST_DRAWN_TOKENS, AssumedTree, TaskRates, Texts
-from sim.cost.cost_model import Floats, Ints
 
 RIGHT, WRONG, OTHERS, EXITS_OTHERS = 1, 0, 2, 1000
 """Token ids: the text's own; what is drafted in its place; further candidates of the draft and of an exit."""

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from costs.cost_model import Ints
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord, Ids
 from decoding.recorded.prompt_record import agreeing
 from decoding.schedule import Schedule
 from sim.acceptance.acceptance_model import NO_TOKEN
-from sim.cost.cost_model import Ints
 
 
 class Drafts(NamedTuple):

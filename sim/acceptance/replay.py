@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from costs.cost_model import Ints
+from costs.round_plan import RoundShape, tree_shape
 from decoding.messages import NO_WINDOW, Verdict, Window
 from decoding.record import AcceptanceRecord, round_starts
 from decoding.schedule import Schedule
@@ -23,8 +25,6 @@ from sim.acceptance.branch_hits import RootRanks
 from sim.acceptance.joined_record import Drafts, JoinedRecord
 from sim.acceptance.stream_guesses import Guessing
 from sim.acceptance.walk import Rounds, Walk
-from sim.cost.cost_model import Ints
-from sim.cost.round_plan import RoundShape, tree_shape
 
 Decided = tuple[list[Window], list[Verdict]]
 """What is drafted in each round, and what the target decides on it."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.cost.cost_model import Ints
+from costs.cost_model import Ints
 
 
 class Guessing(NamedTuple):

@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cost.cost_model import Floats, Ints
-from sim.cost.paces import NUM_PACES, pace_of
+from costs.cost_model import Floats, Ints
+from costs.paces import NUM_PACES, pace_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class Walk:
         contexts: all in which a round may start, of this walk or another one of the same texts.
         num_prompts: prompts walked through; each has a round at least.
         is_drawn: whether the texts were drawn, so that other draws would take other times.
-        num_paces: rounds go through so many in turn, see `sim.cost.paces`.
+        num_paces: rounds go through so many in turn, see `costs.paces`.
     """
 
     prompt: Ints

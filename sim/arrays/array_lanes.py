@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from costs.cost_model import Floats, Ints
+from costs.durations import Durations
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
 from sim.acceptance.acceptance_model import MISS, NO_TOKEN
 from sim.acceptance.walk import Rounds, Walk
 from sim.arrays.mirror_round import RoundAhead, look_ahead
-from sim.cost.cost_model import Floats, Ints
-from sim.cost.durations import Durations
 from sim.prediction import RoundTimes
 
 

@@ -29,14 +29,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from costs.contention import Slowdown
+from costs.cost_model import Floats, Ints
+from costs.crossings import crossing_s, second_arrival_s
+from costs.durations import Durations
+from costs.round_plan import DRAFT_STEPS, EXIT_STEPS, StepKind
+from costs.ticks import in_ticks
 from decoding.schedule import Schedule
 from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT
-from sim.cost.contention import Slowdown
-from sim.cost.cost_model import Floats, Ints
-from sim.cost.crossings import crossing_s, second_arrival_s
-from sim.cost.durations import Durations
-from sim.cost.round_plan import DRAFT_STEPS, EXIT_STEPS, StepKind
-from sim.ticks import in_ticks
 
 _FOREVER: Floats = np.array(np.inf)
 _NO_SLOWDOWN = Slowdown(np.ones(1), np.ones(1))

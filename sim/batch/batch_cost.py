@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cost.cost_model import Floats, Ints, LaneCost, Part
-from sim.ticks import work_in_ticks
+from costs.cost_model import Floats, Ints, LaneCost, Part
+from costs.ticks import work_in_ticks
 
 
 class Passes:

@@ -5,7 +5,7 @@ take no rows any more. One message carries what crosses for all of them. Prefill
 
 With branches (`mirror`), the draft prepares for all sequences at once and answers at the end of its step under way;
 sequences without a branch for their outcome go on without a window (`sim.batch.sequences`). Where both lanes compute
-in a round they slow each other for all of it. All rounds have the mean pace (`sim.cost.paces`).
+in a round they slow each other for all of it. All rounds have the mean pace (`costs.paces`).
 
 Nothing here runs for real yet: the runtime decodes one sequence at a time.
 """
@@ -17,6 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from costs.cost_model import Floats, Ints, LaneCost
+from costs.duration_tables import DurationTables
+from costs.round_plan import RoundPlan
 from decoding.errors import ConfigError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
@@ -27,9 +30,6 @@ from sim.batch.batch_cost import Passes
 from sim.batch.mirror_batch import mirror_seconds
 from sim.batch.sequences import BatchRounds, batch_rounds
 from sim.batch.window_steps import Drafting, rollout_seconds
-from sim.cost.cost_model import Floats, Ints, LaneCost
-from sim.cost.duration_tables import DurationTables
-from sim.cost.round_plan import RoundPlan
 
 MAX_BATCH = 64
 

@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from costs.cost_model import Floats, Ints
+from costs.round_plan import DRAFT_STEPS, EXIT_STEPS, RoundPlan, StepKind
+from costs.ticks import in_ticks
 from decoding.schedule import RootSource, Schedule
 from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT
 from sim.acceptance.replay import Replay
 from sim.batch.batch_cost import Passes
 from sim.batch.sequences import BatchRounds
 from sim.batch.window_steps import Drafting
-from sim.cost.cost_model import Floats, Ints
-from sim.cost.round_plan import DRAFT_STEPS, EXIT_STEPS, RoundPlan, StepKind
-from sim.ticks import in_ticks
 
 _ALL_ROOTS: dict[RootSource | None, StepKind] = {"draft": "draft_roots", "hybrid": "all_roots", "exit": "exit_roots"}
 

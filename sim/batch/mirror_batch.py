@@ -17,17 +17,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from costs.contention import PairContention, Slowdown
+from costs.cost_model import Floats, Ints
+from costs.crossings import Messages, Way, crossing_s
+from costs.duration_tables import DurationTables
+from costs.ticks import in_ticks, one_in_ticks
 from decoding.schedule import Schedule
 from sim.acceptance.replay import Replay
 from sim.batch.batch_cost import Passes
 from sim.batch.branch_steps import BranchSteps, Progress
 from sim.batch.sequences import BatchRounds
 from sim.batch.window_steps import Drafting, rollout_seconds
-from sim.cost.contention import PairContention, Slowdown
-from sim.cost.cost_model import Floats, Ints
-from sim.cost.crossings import Messages, Way, crossing_s
-from sim.cost.duration_tables import DurationTables
-from sim.ticks import in_ticks, one_in_ticks
 
 
 def mirror_seconds(

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from costs.cost_model import Ints
 from decoding.schedule import Schedule
 from sim.acceptance.acceptance_model import MISS
 from sim.acceptance.replay import Everywhere, Replay
-from sim.cost.cost_model import Ints
 
 
 class BatchRounds(NamedTuple):

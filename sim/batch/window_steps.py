@@ -13,14 +13,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from costs.cost_model import Floats, Ints, LaneCost
+from costs.crossings import Messages, crossing_s
+from costs.duration_tables import DurationTables
+from costs.round_plan import DRAFT_STEP, DRAFT_STREAMS, RoundPlan
 from decoding.schedule import Schedule
 from sim.acceptance.stream_guesses import Guessing
 from sim.batch.batch_cost import Passes
 from sim.batch.sequences import BatchRounds
-from sim.cost.cost_model import Floats, Ints, LaneCost
-from sim.cost.crossings import Messages, crossing_s
-from sim.cost.duration_tables import DurationTables
-from sim.cost.round_plan import DRAFT_STEP, DRAFT_STREAMS, RoundPlan
 
 
 class Drafting(NamedTuple):

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from math import hypot
 from typing import Any
 
+from costs.cost_model import Part, PartKind
 from decoding.errors import ProfileError
 from hwprofiles.latency_table import LatencyTable
 from hwprofiles.profile import LaneProfile
-from sim.cost.cost_model import Part, PartKind
 from sim.derived.roofline import DRAFT_PARTS, ROOFLINE_ERROR, TARGET_PARTS, RooflineCost
 
 

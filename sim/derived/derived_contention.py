@@ -8,13 +8,13 @@ from typing import Final
 
 import numpy as np
 
+from costs.cost_model import LaneCost, Part, PartKind
+from costs.fair_shares import stretches
+from costs.group_cost import GroupCost
 from decoding.errors import ProfileError
 from hwprofiles.lane_profile import DeviceGroup
 from hwprofiles.platform import SECOND_STREAM, Platform
 from hwprofiles.profile import Contention
-from sim.cost.cost_model import LaneCost, Part, PartKind
-from sim.cost.fair_shares import stretches
-from sim.cost.group_cost import GroupCost
 from sim.derived.assumption import Assumption
 from sim.derived.roofline import TYPICAL_CONTEXT, RooflineCost
 

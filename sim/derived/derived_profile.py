@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from pydantic import ValidationError
 
+from costs.cost_model import Part
 from decoding.errors import ProfileError, mistake
 from hwprofiles.bounds import LONGEST_S
 from hwprofiles.lane_profile import DeviceGroup
@@ -21,7 +22,6 @@ from hwprofiles.latency_table import LatencyTable
 from hwprofiles.placed import MemoryPool
 from hwprofiles.platform import Platform
 from hwprofiles.profile import BYTES_PER_CANDIDATE, LaneProfile, LinkProfile, Profile
-from sim.cost.cost_model import Part
 from sim.derived.assumption import Assumption
 from sim.derived.derived_contention import POOL_EFFICIENCY, are_streams, contentions, streams_slowdown
 from sim.derived.device_speed import DeviceSpeed, device_speed

@@ -16,9 +16,9 @@ from typing import Final
 
 import numpy as np
 
+from costs.cost_model import Floats, Part, PartFacts, PartKind
 from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.model_shape import ModelShape, WeightFormat
-from sim.cost.cost_model import Floats, Part, PartFacts, PartKind
 from sim.derived.assumption import Assumption
 from sim.derived.device_speed import KERNELS_OF_HEAD, KERNELS_PER_LAYER, DeviceSpeed
 
@@ -83,9 +83,9 @@ class StoredModel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RooflineCost:
-    """Costs of a device, or of one member's share in a group of equal ones. A `sim.cost.cost_model.LaneCost`.
+    """Costs of a device, or of one member's share in a group of equal ones. A `costs.cost_model.LaneCost`.
 
-    What members exchange comes on top of a share, see `sim.cost.group_cost`.
+    What members exchange comes on top of a share, see `costs.group_cost`.
 
     Attributes:
         device: what each member achieves.

@@ -9,10 +9,10 @@ from typing import Any
 
 from simpy import Event
 
+from costs.round_plan import DRAFT_STEPS, EXIT_STEPS, StepKind
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.trace import Work
 from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT
-from sim.cost.round_plan import DRAFT_STEPS, EXIT_STEPS, StepKind
 from sim.events.machine_room import MachineRoom
 from sim.events.simulated_sequence import SimulatedSequence, Steps
 from sim.machine.memory_pool import Run, Runs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sim.cost.crossings import Way
+from costs.crossings import Way
 from sim.events.simulated_sequence import SimulatedSequence
 from sim.machine.device import Device
 from sim.machine.host_cpu import Host
@@ -15,7 +15,7 @@ from sim.machine.memory_pool import MemoryPool, Run
 class MeasuredPool(MemoryPool):
     """The memory of the target's and the draft's device, of which is known what they cost each other.
 
-    That holds what was measured of the pair and their fair shares of the bandwidth, see `sim.cost.contention`.
+    That holds what was measured of the pair and their fair shares of the bandwidth, see `costs.contention`.
     """
 
     __slots__ = ("_sequence", "_slowdowns")

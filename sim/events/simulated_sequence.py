@@ -9,14 +9,14 @@ from typing import NamedTuple
 import numpy as np
 from simpy import Environment
 
+from costs.durations import Durations
+from costs.paces import pace_of
+from costs.round_plan import DRAFT_STEP, DRAFT_STREAMS, StepKind
 from decoding.messages import Verdict, Window
 from decoding.schedule import Schedule
 from decoding.sequence import DecodedSequence
 from decoding.trace import Span, Trace, Work
 from sim.acceptance.acceptance_model import MISS, NO_TOKEN, Answers
-from sim.cost.durations import Durations
-from sim.cost.paces import pace_of
-from sim.cost.round_plan import DRAFT_STEP, DRAFT_STREAMS, StepKind
 from sim.machine.link import Path
 from sim.machine.memory_pool import Run
 

@@ -1,6 +1,6 @@
 """Collectives, played over the links of a group step by step: so they queue after other messages of those links.
 
-On links that carry nothing else they take what the closed forms of `sim.cost.collectives` say.
+On links that carry nothing else they take what the closed forms of `costs.collectives` say.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from simpy import Environment, Event, Process
 
-from sim.cost.collectives import Algorithm, num_levels
+from costs.collectives import Algorithm, num_levels
 from sim.machine.link import Link
 
 Step = Sequence[tuple[Link, float]]

@@ -7,9 +7,9 @@ from math import inf
 
 from simpy import Event
 
+from costs.ticks import one_in_ticks
 from sim.machine.memory_pool import MemoryPool, Run, Runs
 from sim.machine.reply import Reply
-from sim.ticks import one_in_ticks
 
 _END = Run(0.0)
 
@@ -19,7 +19,7 @@ class Device:
 
     Half of the dispatch lies between the sending of an operation and its start, half between its end and the reply;
     the device itself is free meanwhile. A stream, a share of a device, is another device of the same pool; a group
-    that computes everything together (`sim.cost.group_cost`) is one device.
+    that computes everything together (`costs.group_cost`) is one device.
 
     Attributes:
         half_s: half a dispatch.

@@ -7,7 +7,7 @@ from typing import Any
 
 from simpy import Environment, Event, Process, Timeout
 
-from sim.ticks import one_in_ticks
+from costs.ticks import one_in_ticks
 
 
 class Link:

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from simpy import Environment, Event
 
-from sim.cost.fair_shares import stretches
+from costs.fair_shares import stretches
 from sim.machine.wake import Wake
 
 

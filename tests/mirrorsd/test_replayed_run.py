@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from costs.cost_model import ConstantCost, PartKind
 from decoding.errors import ConfigError
 from decoding.schedule import Schedule
 from decoding.trace import NOT_COMMITTED
@@ -17,7 +18,6 @@ from runtime.lanes.lane import LaneSpec
 from runtime.models.model_folder import NamedFolder
 from runtime.storage.shape_folder import save_shape
 from sim.acceptance.acceptance_model import DrawnAcceptance
-from sim.cost.cost_model import ConstantCost, PartKind
 from sim.world import simulate
 from tests.planner.synthetic import VOCABULARY, acceptance_record, machine
 from tests.runtime.thread_lanes import ThreadLane, thread_engine

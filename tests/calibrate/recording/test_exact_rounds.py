@@ -10,14 +10,14 @@ from numpy.random import default_rng
 from calibrate.prompts import EncodedPrompt
 from calibrate.recording.recorded_models import load_models
 from calibrate.recording.recorder import Recorder, RecordSettings
+from costs.cost_model import ConstantCost, PartKind
+from costs.round_plan import step_rows
 from decoding.schedule import Schedule
 from decoding.trace import Work
 from runtime.drafters.language_model.folder import add_streams, load_draft
 from runtime.drafters.streams.stream_sizes import StreamConfig
 from runtime.models.model_folder import NamedFolder
 from sim.acceptance.replay import Replay
-from sim.cost.cost_model import ConstantCost, PartKind
-from sim.cost.round_plan import step_rows
 from sim.world import simulate
 from tests.planner.synthetic import machine
 from tests.runtime.thread_lanes import thread_engine

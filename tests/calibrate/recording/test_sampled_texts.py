@@ -14,6 +14,7 @@ from calibrate.recording.recorded_models import load_models
 from calibrate.recording.recorded_text import target_text
 from calibrate.recording.recorder import Recorder, RecordSettings
 from calibrate.recording.sampled_drafts import SampledText, sampled_drafts
+from costs.cost_model import ConstantCost, PartKind
 from decoding.errors import MirrorsdError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
@@ -26,7 +27,6 @@ from runtime.models.model_folder import NamedFolder
 from runtime.verification.distributions import probabilities, truncated
 from runtime.verification.rules import Sampling
 from sim.acceptance.replay import Replay
-from sim.cost.cost_model import ConstantCost, PartKind
 from sim.world import simulate
 from tests.planner.synthetic import machine
 from tests.runtime import plain

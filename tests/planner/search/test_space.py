@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from costs.round_plan import step_rows
 from decoding.errors import ConfigError, ProfileError, RecordError
 from decoding.methods import METHODS
 from decoding.record import RecordedChain, RecordedTree
@@ -14,7 +15,6 @@ from hwprofiles.profile import Profile
 from planner.search.space import SearchSpace, asked, placement_name, survey
 from planner.what_if.mixed_record import with_acceptance
 from sim.acceptance.replay import Replay
-from sim.cost.round_plan import step_rows
 from sim.evaluator import Evaluator, evaluate
 from tests.planner.synthetic import CHAINS, EXIT_LAYERS, PATHS, TREES, acceptance_record, lane, machine, table
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from costs.round_plan import step_rows
 from decoding.errors import RecordError
 from decoding.messages import Window
 from decoding.record import AcceptanceRecord, PromptRecord, RecordedTree
@@ -17,7 +18,6 @@ from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT, MISS, NO_TOKEN
 from sim.acceptance.replay import Replay
-from sim.cost.round_plan import step_rows
 from sim.world import simulate
 from tests.sim.worlds.machines import machine
 from tests.sim.worlds.random_profiles import profiles

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from costs.crossings import Messages
+from costs.round_plan import DRAFT_START, DRAFT_STEP, DRAFT_STREAMS, LAYER, LM_HEAD, Part
+from costs.ticks import TICK_S
+from costs.ticks import one_in_ticks as ticks
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from sim.acceptance.acceptance_model import FROM_DRAFT, FROM_EXIT, MISS
 from sim.acceptance.replay import Replay
-from sim.cost.crossings import Messages
-from sim.cost.round_plan import DRAFT_START, DRAFT_STEP, DRAFT_STREAMS, LAYER, LM_HEAD, Part
-from sim.ticks import TICK_S
-from sim.ticks import one_in_ticks as ticks
 from tests.sim.worlds.machines import NUM_LAYERS
 
 Rows = list[tuple[int, int]]

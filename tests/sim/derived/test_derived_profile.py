@@ -5,6 +5,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from costs.collectives import all_gather_s, all_reduce_s
+from costs.cost_model import Part
+from costs.group_cost import cost_of
 from decoding.errors import ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.bounds import LONGEST_S
@@ -13,9 +16,6 @@ from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import Platform, load_platform
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
-from sim.cost.collectives import all_gather_s, all_reduce_s
-from sim.cost.cost_model import Part
-from sim.cost.group_cost import cost_of
 from sim.derived.derived_contention import POOL_EFFICIENCY
 from sim.derived.derived_profile import Demand, derived_profile, device_group, lane_cost, speed_on
 from sim.derived.roofline import StoredModel

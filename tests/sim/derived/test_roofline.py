@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from costs.cost_model import Part
 from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.model_shape import model_shape
-from sim.cost.cost_model import Part
 from sim.derived.device_speed import KERNELS_PER_LAYER, DeviceSpeed
 from sim.derived.roofline import GROWTH_PER_ROW, RooflineCost, StoredModel, growth, growth_error
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simpy import Environment
 
-from sim.cost.collectives import Algorithm, all_gather_s, all_reduce_s
+from costs.collectives import Algorithm, all_gather_s, all_reduce_s
 from sim.machine.collective import Collective
 from sim.machine.link import Link
 

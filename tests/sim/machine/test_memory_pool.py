@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simpy import Environment
 
-from sim.cost.fair_shares import fair_shares, stretches
+from costs.fair_shares import fair_shares, stretches
 from sim.machine.device import Device
 from sim.machine.memory_pool import MemoryPool, Run, Runs
 

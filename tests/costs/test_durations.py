@@ -5,15 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from costs.cost_model import ConstantCost
+from costs.duration_tables import DurationTables
+from costs.durations import Durations
+from costs.round_plan import RoundShape, step_rows
+from costs.ticks import TICK_S, in_ticks, one_in_ticks
 from decoding.errors import ConfigError, OutOfRangeError, ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.profile import LatencyTable, LinkProfile, Profile
-from sim.cost.cost_model import ConstantCost
-from sim.cost.duration_tables import DurationTables
-from sim.cost.durations import Durations
-from sim.cost.round_plan import RoundShape, step_rows
 from sim.evaluator import predict
-from sim.ticks import TICK_S, in_ticks, one_in_ticks
 from sim.world import simulate
 from tests.sim.playing import by_rows
 from tests.sim.worlds.machines import constant, lane, machine

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from costs.round_plan import RoundPlan, StepKind
+from costs.ticks import one_in_ticks
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
-from sim.cost.round_plan import RoundPlan, StepKind
-from sim.ticks import one_in_ticks
 
 
 class Prices(NamedTuple):

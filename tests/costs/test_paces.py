@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from costs.duration_tables import DurationTables
+from costs.paces import NUM_PACES, pace_of, paces
+from costs.round_plan import RoundShape
 from decoding.schedule import Schedule
 from hwprofiles.bounds import MOST_PACE_SPREAD
 from hwprofiles.profile import Profile
 from sim.acceptance.acceptance_model import DrawnAcceptance
-from sim.cost.duration_tables import DurationTables
-from sim.cost.paces import NUM_PACES, pace_of, paces
-from sim.cost.round_plan import RoundShape
 from sim.evaluator import predict
 from sim.world import simulate
 from tests.sim.worlds.machines import lane, machine

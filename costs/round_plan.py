@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Literal, NamedTuple
 
+from costs.cost_model import Part
 from decoding.errors import ConfigError
 from decoding.schedule import Schedule
 from decoding.trace import Work
 from decoding.tree_shape import Path, cut, level_rows
-from sim.cost.cost_model import Part
 
 StepKind = Literal[
     "one_row",

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from costs.cost_model import ConstantCost, MeasuredCost, Part
 from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.profile import LaneProfile, LatencyTable
-from sim.cost.cost_model import ConstantCost, MeasuredCost, Part
 
 TABLE = LatencyTable(
     rows=(1, 4, 8),

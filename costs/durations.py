@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sim.cost.contention import Slowdown
-from sim.cost.cost_model import Floats
-from sim.cost.crossings import Messages
-from sim.cost.group_cost import Collectives
-from sim.cost.round_plan import RoundPlan, StepKind
+from costs.contention import Slowdown
+from costs.cost_model import Floats
+from costs.crossings import Messages
+from costs.group_cost import Collectives
+from costs.round_plan import RoundPlan, StepKind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,7 +23,7 @@ class Durations:
     Attributes:
         plan: what is timed.
         first_context: context of the first entry of every array.
-        num_paces: so many times are all contexts gone through, see `sim.cost.paces`.
+        num_paces: so many times are all contexts gone through, see `costs.paces`.
         segments_s: the target's operations, in the plan's order.
         streams_s: the share of each that drafts; zero without streams.
         step_s: steps of a draft model by kind.

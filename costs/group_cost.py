@@ -5,17 +5,17 @@ from __future__ import annotations
 from itertools import chain
 from typing import NamedTuple
 
+from costs.collectives import Algorithm, all_gather_s, all_reduce_s
+from costs.cost_model import Floats, LaneCost, MeasuredCost, Part, PartFacts
+from costs.round_plan import RoundPlan, StepKind
 from hwprofiles.lane_profile import DeviceGroup
 from hwprofiles.profile import LaneProfile
-from sim.cost.collectives import Algorithm, all_gather_s, all_reduce_s
-from sim.cost.cost_model import Floats, LaneCost, MeasuredCost, Part, PartFacts
-from sim.cost.round_plan import RoundPlan, StepKind
 
 _ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree")
 
 
 class GroupCost:
-    """See `sim.cost.cost_model.LaneCost`; `share` is the cost of a member."""
+    """See `costs.cost_model.LaneCost`; `share` is the cost of a member."""
 
     def __init__(self, share: LaneCost, group: DeviceGroup) -> None:
         self._share = share

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from costs.cost_model import Floats
+from costs.fair_shares import stretches
 from hwprofiles.profile import Profile
-from sim.cost.cost_model import Floats
-from sim.cost.fair_shares import stretches
 
 
 class Slowdown(NamedTuple):

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from costs.crossings import Hop, Messages, crossing_s, second_arrival_s, way_of
 from decoding.errors import ProfileError
 from hwprofiles.profile import LinkProfile, Profile
-from sim.cost.crossings import Hop, Messages, crossing_s, second_arrival_s, way_of
 from tests.sim.worlds.machines import lane, machine
 from tests.sim.worlds.records import TREES
 from tests.sim.worlds.schedules import AUTOREGRESSIVE, lookup, mirror, speculative, tree

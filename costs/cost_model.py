@@ -1,7 +1,7 @@
 """What one call of a model part costs on one lane: measured, or constant for tests.
 
 A cost model answers for whole ranges of contexts at once, and reports how sure it is and where it knows that from.
-What an operation is made of lives in `sim.cost.durations`.
+What an operation is made of lives in `costs.durations`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`Durations` of schedules on a profile: the tables of its lanes, summed up as `sim.cost.round_plan` says."""
+"""`Durations` of schedules on a profile: the tables of its lanes, summed up as `costs.round_plan` says."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from costs.contention import PairContention, Slowdown
+from costs.cost_model import Floats, LaneCost, MeasuredCost, Part, PartFacts
+from costs.crossings import Messages
+from costs.durations import Durations
+from costs.group_cost import Collectives, GroupCost
+from costs.paces import paced
+from costs.prefill import PrefillTimes
+from costs.prices import Prices
+from costs.round_plan import DRAFT_STEP, DRAFT_STREAMS, Operation, RoundPlan, RoundShape, StepKind
+from costs.ticks import one_in_ticks, work_in_ticks
 from decoding.errors import ConfigError, ProfileError
 from decoding.schedule import Schedule
 from decoding.trace import Work
 from hwprofiles.bounds import LONGEST_S, MOST_SLOWDOWN
 from hwprofiles.profile import Profile
-from sim.cost.contention import PairContention, Slowdown
-from sim.cost.cost_model import Floats, LaneCost, MeasuredCost, Part, PartFacts
-from sim.cost.crossings import Messages
-from sim.cost.durations import Durations
-from sim.cost.group_cost import Collectives, GroupCost
-from sim.cost.paces import paced
-from sim.cost.prefill import PrefillTimes
-from sim.cost.prices import Prices
-from sim.cost.round_plan import DRAFT_STEP, DRAFT_STREAMS, Operation, RoundPlan, RoundShape, StepKind
-from sim.ticks import one_in_ticks, work_in_ticks
 
 MOST_PAIRS = 2048
 """So many slowdowns are kept: schedules that share one are asked for soon after each other."""

@@ -16,10 +16,10 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from sim.cost.contention import Slowdown
-from sim.cost.cost_model import Floats, Ints
-from sim.cost.durations import Durations
-from sim.ticks import work_in_ticks
+from costs.contention import Slowdown
+from costs.cost_model import Floats, Ints
+from costs.durations import Durations
+from costs.ticks import work_in_ticks
 
 NUM_PACES: Final = 5
 _DEVIATIONS: Final = tuple(NormalDist().inv_cdf((number + 0.5) / NUM_PACES) for number in (2, 0, 4, 1, 3))

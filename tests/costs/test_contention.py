@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from costs.contention import PairContention
 from hwprofiles.profile import Contention
-from sim.cost.contention import PairContention
 from tests.sim.worlds.machines import machine
 
 POSITIVE = st.floats(0.01, 100)

@@ -21,12 +21,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from costs.cost_model import Floats
+from costs.ticks import in_ticks, one_in_ticks
 from decoding.errors import ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.bounds import LONGEST_S
 from hwprofiles.profile import BYTES_PER_CANDIDATE, Profile
-from sim.cost.cost_model import Floats
-from sim.ticks import in_ticks, one_in_ticks
 
 BYTES_PER_ID = 4
 BYTES_PER_VERDICT = 2 * BYTES_PER_ID

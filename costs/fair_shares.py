@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sim.cost.cost_model import Floats
+from costs.cost_model import Floats
 
 
 def fair_shares(wanted: Sequence[Floats], total: float) -> list[Floats]:

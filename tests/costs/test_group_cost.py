@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from costs.collectives import all_gather_s, all_reduce_s
+from costs.cost_model import Part
 from decoding.schedule import Schedule
 from decoding.trace import Work
 from hwprofiles.lane_profile import DeviceGroup
 from hwprofiles.profile import Profile
-from sim.cost.collectives import all_gather_s, all_reduce_s
-from sim.cost.cost_model import Part
 from sim.evaluator import predict
 from sim.world import simulate
 from tests.sim.playing import HIT_MISS_END, play

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from costs.cost_model import ConstantCost
+from costs.prefill import PrefillTimes
 from decoding.errors import OutOfRangeError, ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.profile import Contention, LaneProfile, LinkProfile, Profile
-from sim.cost.cost_model import ConstantCost
-from sim.cost.prefill import PrefillTimes
 from sim.evaluator import Evaluator, predict
 from sim.world import simulate
 from tests.sim.worlds.machines import lane, machine, reading

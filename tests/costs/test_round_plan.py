@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from costs.round_plan import RoundShape, tree_shape
 from decoding.record import RecordedTree
 from decoding.schedule import Schedule
-from sim.cost.round_plan import RoundShape, tree_shape
 from tests.sim.worlds.records import PATHS
 from tests.sim.worlds.schedules import tree
 

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from costs.contention import PairContention
+from costs.cost_model import LaneCost, Part
+from costs.crossings import crossing_s, way_of
 from decoding.errors import ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
-from sim.cost.contention import PairContention
-from sim.cost.cost_model import LaneCost, Part
-from sim.cost.crossings import crossing_s, way_of
 
 _TARGET, _DRAFT = Part("prefill"), Part("draft_prefill")
 _ANY_CONTEXT = np.zeros(1)
