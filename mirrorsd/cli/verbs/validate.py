@@ -14,6 +14,7 @@ from mirrorsd.cli.other_machines import say_whose
 from mirrorsd.cli.other_programs import watching_others
 from mirrorsd.cli.outputs import folder_that_can_be_written
 from mirrorsd.cli.progress_bar import task
+from mirrorsd.cli.verdict_text import ExplainOption, show_verdict
 
 EXAMPLE = "mirrorsd validate --schedule best.yaml --profile profile.yaml --record record.npz"
 
@@ -27,6 +28,7 @@ def validate(
     out: Annotated[
         Path, typer.Option(help="Folder for result, traces and report.", callback=folder_that_can_be_written)
     ] = Path("out/validate"),
+    explain: ExplainOption = False,
     json: JsonOption = None,
 ) -> None:
     """Run schedules in both worlds over the recorded prompts: times compared, and rounds one by one."""
@@ -51,6 +53,7 @@ def validate(
     result = write_outcome(outcome, out, "validate.json")
     if write_json(result, json, relative=["folder"]):
         show(outcome_table(result, width=results().width))
-        show_paragraphs(result["rounds"], *result["notes"], f"Report: {result['report']}")
+        show_verdict(result, explain=explain)
+        show_paragraphs(result["rounds"], f"Report: {result['report']}")
         if result["command"] is not None:
             say_command("Use what is recommended", result["command"])
