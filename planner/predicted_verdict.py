@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isnan
 from typing import Final
@@ -63,12 +63,18 @@ def judge(
 ) -> SpeculationVerdict:
     """Return the verdict on a search; `record` holds the prompts to judge on."""
     result = judged.result
-    winner, plain, drafting = result.winner, result.best(kind="plain"), result.best_drafting()
+    plain, drafting = result.best(kind="plain"), result.best_drafting()
     claim = None if plain is None or drafting is None else _claim(drafting, plain, compare)
-    others = tuple(_claim(winner, rival, compare) for rival in _rivals(result))
     pays: Pays = "no" if drafting is None else "cannot_tell" if claim is None else PAYS[claim.outcome]
     missing = "only plain decoding can be predicted" if drafting is None else "the search left plain decoding out"
-    slower = _slower(result, compare)
+    winner = plain if pays == "no" and plain is not None else result.winner
+    rivals = _rivals(result, winner)
+    others = tuple(_claim(winner, rival, compare) for rival in rivals)
+    slower = [
+        rival
+        for rival, claimed in zip(rivals, others, strict=True)
+        if claimed.outcome == "faster" and kind_of(rival.schedule) != kind_of(winner.schedule)
+    ]
     of_sensitivity = (f"{part} +{percent(gain)}" for part, gain in sensitivity.gains.items())
     return SpeculationVerdict(
         pays=pays,
@@ -76,16 +82,16 @@ def judge(
         basis=judged.basis if claim else missing,
         recommended=_name(winner),
         schedule=winner.schedule,
-        why=tuple(_why(judged)),
+        why=tuple(_why(judged, winner)),
         next_step=tuple(_next(pays, claim, winner, profile)),
         others=others,
         facts=tuple(
             (label, tuple(items))
             for label, items in (
-                ("Predicted", _speeds(result)),
+                ("Predicted", _speeds((winner, *rivals))),
                 ("Drafts in time", _overlap(winner)),
                 *((f'"{_name(one)}" next to "{_name(winner)}", per token', _difference(winner, one)) for one in slower),
-                ("Fastest for short answers, reading the prompt included", _short_answers(result, slower)),
+                ("Fastest for short answers, reading the prompt included", short_answers(winner, slower)),
                 ("Fastest instead", break_evens(sensitivity, record)),
                 ("Tokens per second if one part were 10 % faster", of_sensitivity),
                 ("At most, with a perfect draft, times plain decoding", _ceilings(result, profile, record)),
@@ -112,22 +118,14 @@ def _claim(one: Candidate, other: Candidate, compare: Compare) -> Claim:
     return Claim(one=_name(one), other=_name(other), ratio=compare(one.schedule, other.schedule))
 
 
-def _rivals(result: SearchResult) -> list[Candidate]:
+def _rivals(result: SearchResult, winner: Candidate) -> list[Candidate]:
     """Return the best of the winner's method in the other placement, and of every other kind."""
-    winner = result.winner
     found = [result.best(method=winner.schedule.method, placement="pooled" if winner.placement == "split" else "split")]
     found += [result.best(kind=kind) for kind in KINDS if kind != kind_of(winner.schedule)]
     return [one for one in found if one is not None]
 
 
-def _slower(result: SearchResult, compare: Compare) -> list[Candidate]:
-    """Return the best of the other kinds that are told to be slower."""
-    slower = set(significantly_slower(result, compare)) - {kind_of(result.winner.schedule)}
-    return [one for kind in KINDS if kind in slower and (one := result.best(kind=kind)) is not None]
-
-
-def _why(judged: Judged) -> Iterator[str]:
-    winner = judged.result.winner
+def _why(judged: Judged, winner: Candidate) -> Iterator[str]:
     if judged.result.best_drafting() is not None and not judged.is_ever_right:
         yield "no drafted token was right on these prompts, so drafting only costs time"
     drafting = judged.result.best_drafting()
@@ -149,8 +147,8 @@ def _next(pays: Pays, claim: Claim | None, winner: Candidate, profile: Profile) 
     yield f'{use} "{_name(winner)}": {settings(winner.schedule, profile)}'
 
 
-def _speeds(result: SearchResult) -> Iterator[str]:
-    for one in (result.winner, *_rivals(result)):
+def _speeds(candidates: Iterable[Candidate]) -> Iterator[str]:
+    for one in candidates:
         yield f'"{_name(one)}" {tokens_per_second(one.tpot_s)}, {milliseconds(one.tpot_s)} per token'
 
 
@@ -174,20 +172,20 @@ def _difference(winner: Candidate, rival: Candidate) -> Iterator[str]:
         yield f"{milliseconds(abs(change_s))} {'more' if change_s > 0 else 'less'} on {group}"
 
 
-def _short_answers(result: SearchResult, rivals: list[Candidate]) -> Iterator[str]:
+def short_answers(winner: Candidate, rivals: Sequence[Candidate]) -> Iterator[str]:
     """Say for which lengths of an answer a kind that decodes more slowly is done first.
 
     Nothing where reading a prompt was not measured.
     """
-    if any(one.prediction.prefill_s is None for one in (*rivals, result.winner)):
+    if any(one.prediction.prefill_s is None for one in (*rivals, winner)):
         return
     for rival in rivals:
-        others = [one for one in (*rivals, result.winner) if one is not rival]
+        others = [one for one in (*rivals, winner) if one is not rival]
         lengths = [
             length
             for length in range(LENGTHS[0], LENGTHS[1] + 1)
             if _e2e_s(rival, length) < min(_e2e_s(one, length) for one in others)
-            and _e2e_s(rival, length) < (1 - _SMALLEST_SHARE) * _e2e_s(result.winner, length)
+            and _e2e_s(rival, length) < (1 - _SMALLEST_SHARE) * _e2e_s(winner, length)
         ]
         if lengths:
             yield f"{rival.schedule.traits.title}, {lengths[0]:,} to {lengths[-1]:,} tokens"

@@ -66,7 +66,7 @@ class SpeculationVerdict:
         badges: what a schedule is best at, by its name in the table.
 
     Raises:
-        ValueError: the answer contradicts the ratio of `claim`.
+        ValueError: the answer contradicts the ratio of `claim`, or the recommended schedule.
     """
 
     pays: Pays
@@ -88,6 +88,8 @@ class SpeculationVerdict:
         if self.pays != "cannot_tell" and told not in (self.pays, None if self.pays == "no" else self.pays):
             msg = f"{self.pays} contradicts a ratio of {None if self.claim is None else times(self.claim.ratio)}"
             raise ValueError(msg)
+        if self.pays == "no" and self.schedule is not None and self.schedule.traits.window != "none":
+            raise ValueError("no contradicts a recommended schedule that drafts")
 
     @property
     def speedup(self) -> Ratio | None:

@@ -29,6 +29,5 @@ def weak_answer(use: Use | None) -> str | None:
 def _warning(use: Use | None, verb: str, effect: str) -> str | None:
     if use is None or not use.is_noticeable:
         return None
-    whose = f"{use.programs:.2f} by other programs, {use.host:.2f} by the host of this virtual machine"
-    cores = counted(use.num_cores, "core")
-    return f"Others {verb} {use.programs + use.host:.2f} of {cores} ({whose}): {effect}."
+    cores, host = counted(use.num_cores, "core"), f"the host of this virtual machine {use.host:.1f}"
+    return f"Other programs {verb} {use.programs:.1f} of {cores}, and {host}: {effect}."

@@ -43,7 +43,7 @@ def test_the_page_of_platforms_shows_every_case_as_it_is_predicted_today_and_say
     assert script.evidence_table() in page
     assert script.evidence_in_words() in " ".join(page.split())
     num_cases = len(public_evidence())
-    assert TRACK_RECORD == (num_cases - len(MISSED), num_cases)
+    assert (num_cases - len(MISSED), num_cases) == TRACK_RECORD
     assert script.evidence_table().count("| missed | missed") == len(MISSED)
 
 
