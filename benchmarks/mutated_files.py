@@ -2,7 +2,7 @@
 
     nice -n 19 python benchmarks/mutated_files.py
 
-10,000 cases of `tests/mutated_files/`, over all of its kinds (`--cases` for more); every case has 10 seconds of the
+10,000 cases of `_mutated_files/`, over all of its kinds (`--cases` for more); every case has 10 seconds of the
 processor and 1 GB of its own. Interrupted, the same command goes on, unless what it tests has changed since. Writes
 benchmarks/results/mutated-files.json: counts by kind and outcome, and the seed of every case that ended otherwise, to
 be played again with `--kind KIND --seed SEED`.
@@ -30,8 +30,8 @@ sys.path.append(str(ROOT))  # the tests are no part of what is installed
 
 import torch  # noqa: E402
 
-from tests.mutated_files.kinds import KINDS  # noqa: E402
-from tests.mutated_files.outcome import UntoldError, make_sound, outcome  # noqa: E402
+from benchmarks._mutated_files.kinds import KINDS  # noqa: E402
+from benchmarks._mutated_files.outcome import UntoldError, make_sound, outcome  # noqa: E402
 
 LIMIT_S: Final = 10.0
 LIMIT_BYTES: Final = 1 << 30
@@ -84,7 +84,7 @@ def _begun(path: Path) -> dict[str, Any]:
 def _fingerprint() -> str:
     """Of all sources that are tested, and of the mutations."""
     digest = hashlib.sha256()
-    folders = [ROOT / name for name in (*TESTED, "tests/mutated_files")]
+    folders = [ROOT / name for name in (*TESTED, "benchmarks/_mutated_files")]
     for path in [path for folder in folders for path in sorted(folder.rglob("*.py"))]:
         digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()

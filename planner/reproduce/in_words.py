@@ -20,8 +20,8 @@ _FEWEST_MS_S: Final = 1e-5
 ARM_NAMES = ("SD", "SD + streams", "Mirror-SD, plain draft", "Mirror-SD + streams")
 ASSUMED: Final = (
     "plain decoding's time per token is published nowhere",
-    f"streams are a closed form, {WINDOW} tokens in {WINDOW / TOKENS_PER_HIDDEN_STEP:g} hidden steps as published, their "
-    "rows as in Speculative Streaming",
+    f"streams are a closed form with {WINDOW} tokens in {WINDOW / TOKENS_PER_HIDDEN_STEP:g} hidden steps, as published",
+    "their rows are those of Speculative Streaming",
     "vanilla SD has the same draft on the same devices",
 )
 
@@ -84,8 +84,8 @@ def _arms(found: Reproduction) -> Iterator[str]:
 def _cautions(found: Reproduction, origin: str) -> Iterator[str]:
     if found.fitted:
         yield (
-            f"{counted(len(found.fitted), 'constant')} fitted to these very cells: the error tells how well they explain "
-            "this table, --no-fit how well they predict another one"
+            f"{counted(len(found.fitted), 'constant')} fitted to these very cells: the error tells how well they "
+            "explain this table, --no-fit how well they predict another one"
         )
     elif origin.startswith(f"fitted to {found.table.source},"):
         yield "the constants were fitted to this very table before, so the error is that of a fit"

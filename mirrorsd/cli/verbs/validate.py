@@ -35,11 +35,11 @@ def validate(
     from decoding.schedule import load_schedule
     from mirrorsd.cli.tables import outcome_table
     from mirrorsd.compare.outcome_folder import write_outcome
-    from mirrorsd.compare.validate_pair import Evidence
+    from mirrorsd.compare.validate_pair import MeasuredBasis
     from mirrorsd.compare.validate_pair import validate as run
 
     schedules = {path: load_schedule(path) for path in schedule}
-    evidence, wanted = Evidence.load(profile, record), options.chosen_prompts(prompts)
+    evidence, wanted = MeasuredBasis.load(profile, record), options.chosen_prompts(prompts)
     say_whose(evidence.profile, evidence.record, runs=True)
     with telling_what_was_saved([]), task("Validating") as report, watching_others() as others:
         outcome = run(

@@ -10,7 +10,7 @@ BUSY = Use(programs=0.84, host=0.31, num_cores=2)
 def test_a_quiet_machine_is_not_warned_of_and_a_busy_one_with_its_numbers(warning):
     assert warning(None) is None
     assert warning(Use(programs=0.05, host=0.05, num_cores=2)) is None
-    assert "0.8 of 2 cores, and the host of this virtual machine 0.3" in warning(BUSY)
+    assert "0.8 of the 2 cores and the host of this virtual machine 0.3" in warning(BUSY)
     assert "less certain than on a quiet machine" in warning(BUSY)
 
 
