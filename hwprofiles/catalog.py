@@ -33,20 +33,20 @@ class Entry(NamedTuple):
 
 
 def kind_of(data: Mapping[str, Any]) -> Kind:
-    """What the data of a file describe, by the fields there are."""
+    """Return what the data of a file describe, by the fields there are."""
     if "devices" in data:
         return "platform"
     return "link" if {"bytes_per_s", "latency_s"} & set(data) else "device"
 
 
 def shipped_entries() -> Iterator[Entry]:
-    """All that ships: platforms, then devices, then links."""
+    """Yield all that ships: platforms, then devices, then links."""
     for kind, model in MODELS.items():
         yield from (Entry(kind, name, load_yaml(shipped_file(kind, name), model)) for name in shipped_names(kind))
 
 
 def find_entry(name_or_path: str) -> Entry:
-    """What ships under a name, or what a file describes.
+    """Return what ships under a name, or what a file describes.
 
     Raises:
         ProfileError: nothing ships under that name, and there is no such file; lists the names.

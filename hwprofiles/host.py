@@ -39,7 +39,7 @@ class LaneCores:
 
 
 def describe_host(devices: Iterable[str] = ()) -> dict[str, Any]:
-    """What identifies this machine and its software, as plain YAML data.
+    """Return what identifies this machine and its software, as plain YAML data.
 
     Libraries that only some devices need are named where one of `devices` does.
     """
@@ -57,13 +57,13 @@ def describe_host(devices: Iterable[str] = ()) -> dict[str, Any]:
 
 
 def computing_host(device: str) -> dict[str, str]:
-    """What of this machine and its software decides which tokens a device chooses."""
+    """Return what of this machine and its software decides which tokens a device chooses."""
     host = describe_host([device])
     return {name: host[name] for name in _DECISIVE if name != "cores" and host.get(name)}
 
 
 def differences(host: Mapping[str, Any], *, here: Mapping[str, Any] | None = None) -> str | None:
-    """How a machine differs from this one (or from another) in what decides, in words; None if it does not.
+    """Return how a machine differs from this one (or from another) in what decides, in words; None if it does not.
 
     Only what both name is compared: neither memory nor operating system matters, nor which cores of as many.
     """
@@ -79,12 +79,12 @@ def differences(host: Mapping[str, Any], *, here: Mapping[str, Any] | None = Non
 
 
 def local_lanes(device: str = "cpu") -> tuple[LaneCores, ...]:
-    """The lanes this machine offers on a device; see `lanes_of`. By default those of torch."""
+    """Return the lanes this machine offers on a device; see `lanes_of`. By default those of torch."""
     return lanes_of(device)
 
 
 def lanes_of(device: str) -> tuple[LaneCores, ...]:
-    """The lanes of a device: of the CPU as `split_lanes` has them, by the names of `runtime.backends.devices`.
+    """Return the lanes of a device: of the CPU as `split_lanes` has them, by the names of `runtime.backends.devices`.
 
     Lanes of other devices need a core too, which feeds them: the last one, for the first ones are the targets'.
     """
@@ -103,7 +103,7 @@ def _compiled_name(lane: str) -> str:
 
 
 def split_lanes(cores: Sequence[int]) -> tuple[LaneCores, ...]:
-    """Two halves, `cpu0` and `cpu1`, and the whole, `cpu0+1`; a single core is only a whole, `cpu0`.
+    """Return two halves, `cpu0` and `cpu1`, and the whole, `cpu0+1`; a single core is only a whole, `cpu0`.
 
     Halves, since decoding is bound by memory: a draft that has finished leaves its half idle, but a target does
     not double its speed on twice the cores either. Of an odd number the first half, the target's, gets one more.
@@ -150,7 +150,7 @@ def _memory_bytes() -> int:
 
 
 def _cpu_info(*keys: str) -> str:
-    """The first processor's entry of one of these names, empty where there is none."""
+    """Return the first processor's entry of one of these names, empty where there is none."""
     for line in _read(_CPU_INFO).splitlines():
         key, _, value = line.partition(":")
         if key.strip() in keys:
@@ -166,7 +166,7 @@ def _version(package: str) -> str | None:
 
 
 def _read(path: Path) -> str:
-    """A file of the kernel, empty where this system has none."""
+    """Return a file of the kernel, empty where this system has none."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError:

@@ -59,12 +59,12 @@ class Finding:
 
 
 def shipped_files() -> tuple[Path, ...]:
-    """The files of all that is shipped."""
+    """Return the files of all that is shipped."""
     return tuple(shipped_file(kind, name) for kind in KINDS for name in shipped_names(kind))
 
 
 def files_in(path: Path) -> tuple[Path, ...]:
-    """The YAML files in a folder, at any depth; of a file, itself.
+    """Return the YAML files in a folder, at any depth; of a file, itself.
 
     Raises:
         ConfigError: there is neither, or the folder holds none.
@@ -80,7 +80,7 @@ def files_in(path: Path) -> tuple[Path, ...]:
 
 
 def lint_file(path: Path) -> tuple[Finding, ...]:
-    """What is wrong in a file of a device, a link or a platform, by line."""
+    """Return what is wrong in a file of a device, a link or a platform, by line."""
     try:
         data = load_yaml(path, dict[str, Any])
     except ConfigError as error:
@@ -94,7 +94,7 @@ def lint_file(path: Path) -> tuple[Finding, ...]:
 
 
 def _suspicions(data: dict[str, Any], stem: str) -> Iterator[Suspicion]:
-    """What is wrong in the data of a file of that name."""
+    """Yield what is wrong in the data of a file of that name."""
     kind = kind_of(data)
     try:
         if kind == "platform":
@@ -113,7 +113,7 @@ def _suspicions(data: dict[str, Any], stem: str) -> Iterator[Suspicion]:
 
 
 def _known(sheet: Sheet, stem: str, shipped: Mapping[str, Sheet]) -> Sheet | None:
-    """The shipped sheet of the same name, or in a file of the same name."""
+    """Return the shipped sheet of the same name, or in a file of the same name."""
     same = [known for name, known in shipped.items() if known.name == sheet.name or name == stem]
     return same[0] if same else None
 
@@ -141,7 +141,7 @@ def _named_devices(data: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
 
 
 def _items(value: Any, kind: type) -> Any:
-    """What a list or a mapping holds; nothing where the value is neither."""
+    """Return what a list or a mapping holds; nothing where the value is neither."""
     if not isinstance(value, kind):
         return ()
     return value.items() if isinstance(value, dict) else value

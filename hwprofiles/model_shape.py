@@ -123,7 +123,7 @@ class ModelShape(StrictModel):
         return self.num_experts * (1 - missed)
 
     def layer_weight_bytes(self, weights: WeightFormat, rows: float = 1) -> float:
-        """Bytes of weights that one layer reads for a pass of `rows` tokens."""
+        """Return bytes of weights that one layer reads for a pass of `rows` tokens."""
         read = self.layer_parameters - max(1, self.num_experts) * self.expert_parameters
         return (read + self.experts_touched(rows) * self.expert_parameters) * BYTES_PER_WEIGHT[weights]
 
@@ -136,7 +136,7 @@ class ModelShape(StrictModel):
         return rows * (2 * matrices + 4 * self.num_tracks * self.num_heads * self.head_dim * keys)
 
     def layer_activation_bytes(self, rows: float) -> float:
-        """Bytes of states between a layer's matrices, each written once and read once."""
+        """Return bytes of states between a layer's matrices, each written once and read once."""
         attention = 2 * self.hidden_size + 2 * self.head_dim * (self.num_heads + self.num_kv_heads)
         feed_forward = 2 * self.hidden_size + (3 if self.is_gated else 2) * self.intermediate_size * max(
             1, self.experts_per_token
@@ -149,7 +149,7 @@ class ModelShape(StrictModel):
         return float(per_layer * (self.num_layers if of_layers is None else of_layers))
 
     def head_bytes(self, weights: WeightFormat, *, kept_vocabulary: int | None = None) -> float:
-        """Bytes of the output head, or of the rows of a reduced vocabulary."""
+        """Return bytes of the output head, or of the rows of a reduced vocabulary."""
         return (kept_vocabulary or self.vocab_size) * self.width * BYTES_PER_WEIGHT[HEAD_FORMAT[weights]]
 
     def head_flops(self, rows: float, *, kept_vocabulary: int | None = None) -> float:
@@ -157,14 +157,14 @@ class ModelShape(StrictModel):
         return 2 * rows * (kept_vocabulary or self.vocab_size) * self.width
 
     def weight_bytes(self, weights: WeightFormat) -> float:
-        """What the model occupies in memory, embeddings and all experts included; keys and values are extra."""
+        """Return what the model occupies in memory, embeddings and all experts included; keys and values are extra."""
         layers = self.num_layers * self.layer_parameters
         others = self.num_parameters - layers
         return layers * BYTES_PER_WEIGHT[weights] + others * BYTES_PER_WEIGHT[HEAD_FORMAT[weights]]
 
 
 def shipped_models() -> tuple[str, ...]:
-    """Ids of the shapes that are shipped."""
+    """Return ids of the shapes that are shipped."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
 
 
@@ -192,7 +192,7 @@ def model_shape(name: str | Path) -> ModelShape:
 
 
 def shape_from_hf(raw: dict[str, Any], *, source: str = "config.json") -> ModelShape:
-    """The shape that a Hugging Face config describes; of one with several parts that of its text model.
+    """Return the shape that a Hugging Face config describes; of one with several parts that of its text model.
 
     Raises:
         ModelError: it lacks a size, a field has another type, or it has parts that a shape does not know.

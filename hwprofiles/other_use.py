@@ -108,7 +108,7 @@ class OtherUse:
 
 
 def read_counters(proc: Path = _PROC) -> Counters | None:
-    """The counters now; None where this system has none."""
+    """Return the counters now; None where this system has none."""
     try:
         tick_s = 1 / os.sysconf("SC_CLK_TCK")
         names = {f"cpu{core}" for core in usable_cores()}

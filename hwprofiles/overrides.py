@@ -50,7 +50,7 @@ def with_overrides(platform: Platform, overrides: Mapping[str, str | float]) -> 
 
 
 def _find(platform: Platform, data: dict[str, Any], part: str, key: str) -> tuple[type[StrictModel], list[Any]]:
-    """What a part is, and its places in the platform's data."""
+    """Return what a part is, and its places in the platform's data."""
     if part in platform.devices:
         return PlacedDevice, [data["devices"][part]]
     if part in platform.memory_pools:
@@ -68,7 +68,7 @@ def _find(platform: Platform, data: dict[str, Any], part: str, key: str) -> tupl
 
 
 def _number(key: str, old: Mapping[str, Any] | None, value: str | float) -> dict[str, Any] | None:
-    """A quantity in place of another, as data."""
+    """Return a quantity in place of another, as data."""
     text = str(value).strip()
     if text == "none":
         return None
@@ -89,5 +89,5 @@ def _number(key: str, old: Mapping[str, Any] | None, value: str | float) -> dict
 
 
 def _plain(key: str, value: str | float) -> Any:
-    """The value of a field that has no origin."""
+    """Return the value of a field that has no origin."""
     return parse_yaml(value, object, source=repr(key)) if isinstance(value, str) else value

@@ -85,7 +85,7 @@ class PlacedLink(LinkSheet):
         return (self.between,) if self.one_way else (self.between, self.between[::-1])
 
     def transfer_s(self, num_bytes: float) -> float:
-        """Seconds for one message: latency, and bytes over bandwidth unless nothing is copied."""
+        """Return seconds for one message: latency, and bytes over bandwidth unless nothing is copied."""
         assert self.latency_s is not None
         return self.latency_s.value + (num_bytes / self.bytes_per_s.value if self.bytes_per_s is not None else 0.0)
 
@@ -121,7 +121,7 @@ class MemoryPool(Sourced):
 
 
 def _laid_over_sheet(data: Any, kind: Literal["device", "link"], model: type[StrictModel]) -> Any:
-    """The fields of a shipped sheet, if one is named, under those given."""
+    """Return the fields of a shipped sheet, if one is named, under those given."""
     if not isinstance(data, Mapping):
         return data
     own, name, names = with_quantities(data, model), data.get("sheet"), shipped_names(kind)

@@ -32,7 +32,7 @@ def split_pairs(lanes: Sequence[PlacedLane]) -> list[tuple[str, str]]:
 
 
 def whole_lanes(lanes: Sequence[PlacedLane]) -> list[str]:
-    """Lanes that are no part of another one: there both models may share a lane."""
+    """Return lanes that are no part of another one: there both models may share a lane."""
     return [
         lane.name for lane in lanes if not lane.cores or not any(set(lane.cores) < set(other.cores) for other in lanes)
     ]

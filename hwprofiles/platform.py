@@ -98,7 +98,7 @@ class Platform(Priced):
         return graph
 
     def device(self, name: str) -> PlacedDevice:
-        """The sheet of a device, with what the platform says of it.
+        """Return the sheet of a device, with what the platform says of it.
 
         Raises:
             ProfileError: the platform has no such device.
@@ -109,7 +109,7 @@ class Platform(Priced):
         return self.devices[name]
 
     def members(self, name: str) -> tuple[str, ...]:
-        """The devices of a group; of a device, or of a second stream on it, the device.
+        """Return the devices of a group; of a device, or of a second stream on it, the device.
 
         Raises:
             ProfileError: neither a group nor a device is called so.
@@ -121,7 +121,7 @@ class Platform(Priced):
         return (name,)
 
     def pool_of(self, device: str) -> tuple[str, MemoryPool]:
-        """The memory that a device reads: one of `memory_pools`, or its own, under its own name.
+        """Return the memory that a device reads: one of `memory_pools`, or its own, under its own name.
 
         Raises:
             ProfileError: the platform has no such device, or nothing says how fast its own memory is.
@@ -150,7 +150,7 @@ class Platform(Priced):
         return pool.bytes_per_s if own is None or own == of_sheet else own
 
     def link(self, start: str, end: str) -> PlacedLink:
-        """The link that leads straight from one device to another.
+        """Return the link that leads straight from one device to another.
 
         Raises:
             ProfileError: there is none, or a device is unknown.
@@ -164,7 +164,7 @@ class Platform(Priced):
         return found
 
     def path(self, start: str, end: str, num_bytes: float = 0.0) -> tuple[str, ...]:
-        """The devices a message of that size passes on its fastest way, both ends included.
+        """Return the devices a message of that size passes on its fastest way, both ends included.
 
         Raises:
             ProfileError: a device is unknown, or nothing connects the two.
@@ -172,7 +172,7 @@ class Platform(Priced):
         return tuple(self._fastest(start, end, num_bytes)[1])
 
     def transfer_s(self, start: str, end: str, num_bytes: float) -> float:
-        """Seconds for a message between two devices; each link passes it on whole. Zero on one device.
+        """Return seconds for a message between two devices; each link passes it on whole. Zero on one device.
 
         Raises:
             ProfileError: as in `path`.
@@ -180,7 +180,7 @@ class Platform(Priced):
         return self._fastest(start, end, num_bytes)[0]
 
     def _fastest(self, start: str, end: str, num_bytes: float) -> tuple[float, list[str]]:
-        """Seconds and way of a message."""
+        """Return seconds and way of a message."""
         self.device(start)
         self.device(end)
 
@@ -195,7 +195,7 @@ class Platform(Priced):
         return seconds, way
 
     def _mentions(self) -> list[tuple[str, tuple[str, ...]]]:
-        """What names devices, and those it names."""
+        """Return what names devices, and those it names."""
         return [
             *(("a link", link.between) for link in self.links),
             *((f"the memory pool {name!r}", pool.devices) for name, pool in self.memory_pools.items()),
@@ -205,7 +205,7 @@ class Platform(Priced):
 
 
 def load_platform(name_or_path: str | Path) -> Platform:
-    """A platform: one shipped here by its name, or the user's own by the path of its file.
+    """Return a platform: one shipped here by its name, or the user's own by the path of its file.
 
     Raises:
         ProfileError: neither a shipped platform nor a file is called so; lists those there are.

@@ -69,18 +69,18 @@ def within(low: float, high: float) -> AfterValidator:
 
 
 def quantity_fields(model: type[BaseModel]) -> tuple[str, ...]:
-    """The fields of a model that hold a quantity, if anything."""
+    """Return the fields of a model that hold a quantity, if anything."""
     return tuple(name for name, field in model.model_fields.items() if _may_be_quantity(field.annotation))
 
 
 def quantities_of(model: BaseModel) -> dict[str, Quantity]:
-    """The quantities that a model holds, by field."""
+    """Return the quantities that a model holds, by field."""
     values = {field: getattr(model, field) for field in quantity_fields(type(model))}
     return {field: value for field, value in values.items() if value is not None}
 
 
 def with_quantities(data: Mapping[Any, Any], model: type[BaseModel]) -> dict[Any, Any]:
-    """The data of a model, with the bare numbers among its quantities as guessed ones that give no source."""
+    """Return the data of a model, with the bare numbers among its quantities as guessed ones that give no source."""
     fields = quantity_fields(model)
     return {
         field: {"value": value, "status": "guessed", "source": UNSOURCED}

@@ -142,17 +142,6 @@ class DeviceSheet(Priced):
             raise ValueError(problem)
         return self
 
-    def bandwidth_floor_s(self, num_bytes: float) -> float:
-        """The least time in which the device can read `num_bytes` once: a bound of every decoding step.
-
-        Raises:
-            ProfileError: the sheet gives no bandwidth.
-        """
-        if self.memory_bytes_per_s is None:
-            msg = f"the data sheet of {self.name} gives no memory_bytes_per_s; measure it, or give it in your own sheet"
-            raise ProfileError(msg)
-        return num_bytes / self.memory_bytes_per_s.value
-
 
 class LinkSheet(Sourced):
     """One kind of link, in each of its directions.
@@ -169,12 +158,12 @@ class LinkSheet(Sourced):
 
 
 def shipped_names(kind: Kind) -> tuple[str, ...]:
-    """Ids of all that is shipped of a kind."""
+    """Return ids of all that is shipped of a kind."""
     return tuple(sorted(path.stem for path in (_FOLDER / f"{kind}s").glob("*.yaml")))
 
 
 def shipped_file(kind: Kind, name: str) -> Path:
-    """The file of what is shipped under a name.
+    """Return the file of what is shipped under a name.
 
     Raises:
         ProfileError: there is none of that name; lists those there are.
@@ -187,11 +176,11 @@ def shipped_file(kind: Kind, name: str) -> Path:
 
 @cache
 def device_sheet(name: str) -> DeviceSheet:
-    """A shipped data sheet of a device; errors as in `shipped_file`."""
+    """Return a shipped data sheet of a device; errors as in `shipped_file`."""
     return load_yaml(shipped_file("device", name), DeviceSheet)
 
 
 @cache
 def link_sheet(name: str) -> LinkSheet:
-    """A shipped data sheet of a link; errors as in `shipped_file`."""
+    """Return a shipped data sheet of a link; errors as in `shipped_file`."""
     return load_yaml(shipped_file("link", name), LinkSheet)

@@ -99,7 +99,7 @@ def of_platform(platform: Platform) -> Iterator[Suspicion]:
 
 
 def _of_quantities(quantities: Mapping[str, Quantity]) -> Iterator[Suspicion]:
-    """What a number says of itself, whatever it belongs to."""
+    """Yield what a number says of itself, whatever it belongs to."""
     for field, quantity in quantities.items():
         for what in _of_quantity(field, quantity):
             yield Suspicion((field,), what, quantity.value)

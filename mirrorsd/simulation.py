@@ -160,7 +160,7 @@ def require_same_models(
 
 
 def in_words(record: AcceptanceRecord) -> str | None:
-    """The sentence that results of assumed acceptance carry; None where it was recorded."""
+    """Return the sentence that results of assumed acceptance carry; None where it was recorded."""
     if record.assumed is None:
         return None
     return f"Acceptance is assumed and not recorded: {record.assumed}. These prompts are drawn texts."
@@ -178,7 +178,7 @@ def _ranking(found: SearchResult, label: str | None) -> SearchResult:
 
 
 def _is_same(ours: str | None, theirs: str | None) -> bool:
-    """Whether two names are of one model: a folder can be named in several ways."""
+    """Return whether two names are of one model: a folder can be named in several ways."""
     if ours is None or theirs is None:
         return ours is theirs
     one, other = named_path(ours), named_path(theirs)

@@ -27,7 +27,7 @@ DRAFTING = (Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP)
 
 
 def chrome_trace(traces: Mapping[str, Trace]) -> dict[str, Any]:
-    """The JSON object of some traces by display name; times in microseconds from the start of decoding."""
+    """Return the JSON object of some traces by display name; times in microseconds from the start of decoding."""
     events = [event for pid, (name, trace) in enumerate(traces.items(), 1) for event in _process(pid, name, trace)]
     return {"displayTimeUnit": "ms", "baseTimeNanoseconds": 0, "traceEvents": events}
 
@@ -87,7 +87,7 @@ def _tracks(spans: list[Span]) -> list[tuple[str, list[Span]]]:
 
 
 def _role(works: set[Work]) -> str:
-    """What a lane is for, by what was done on it."""
+    """Return what a lane is for, by what was done on it."""
     roles = ["target"] * bool(works & {*TARGET_WORK}) + ["draft"] * bool(works & {*DRAFTING})
     return " and ".join(roles) or "messages"
 

@@ -21,7 +21,7 @@ heads that read the target's states; two lanes at once. Blocks of a head are cha
 
 
 def kind_of(schedule: Schedule) -> Kind:
-    """The kind that a schedule is of, by what is true of its method."""
+    """Return the kind that a schedule is of, by what is true of its method."""
     traits = schedule.traits
     if traits.window == "none":
         return "plain"

@@ -67,15 +67,15 @@ class Runs:
         return cls(finished, times_s)
 
     def ratio(self, one: MeasuredSchedule, other: MeasuredSchedule) -> Ratio:
-        """The other's time over one's."""
+        """Return the other's time over one's."""
         return paired_ratio(self.times_s[one.name], self.times_s[other.name])
 
     def tells_faster(self, one: MeasuredSchedule, other: MeasuredSchedule) -> bool:
-        """Whether the runs leave no doubt that `one` is faster."""
+        """Return whether the runs leave no doubt that `one` is faster."""
         return self.ratio(one, other).outcome == "faster"
 
     def total_s(self, one: MeasuredSchedule) -> float:
-        """Its time for all prompts."""
+        """Return its time for all prompts."""
         return sum(self.times_s[one.name])
 
     @property
@@ -84,10 +84,10 @@ class Runs:
         return min(self.finished, key=self.total_s, default=None)
 
     def side(self, *, plain: bool) -> list[MeasuredSchedule]:
-        """The plain ones, or those that draft; the one predicted fastest comes first."""
+        """Return the plain ones, or those that draft; the one predicted fastest comes first."""
         return sorted((one for one in self.finished if one.is_plain == plain), key=lambda one: one.predicted_s)
 
 
 def _done(one: MeasuredSchedule) -> dict[str, PromptTime]:
-    """What of its prompts came to an end."""
+    """Return what of its prompts came to an end."""
     return {name: time for name, time in one.prompts.items() if time.seconds > 0 and time.tokens > 0}

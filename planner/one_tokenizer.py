@@ -31,7 +31,7 @@ def require_one_tokenizer(target: ModelShape, draft: ModelShape) -> None:
 
 
 def is_taken_for_granted(target: ModelShape, draft: ModelShape) -> bool:
-    """Whether nobody said that both have one tokenizer: only the sizes of their vocabularies are compared."""
+    """Return whether nobody said that both have one tokenizer: only the sizes of their vocabularies are compared."""
     return target.tokenizer is None or draft.tokenizer is None
 
 

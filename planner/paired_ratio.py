@@ -83,7 +83,7 @@ def paired_ratio(one: Sequence[float], other: Sequence[float]) -> Ratio:
 
 
 def pairs_needed(ratio: Ratio) -> int | None:
-    """How many prompts like these would tell which is faster; None where `MOST_PAIRS` would not.
+    """Return how many prompts like these would tell which is faster; None where `MOST_PAIRS` would not.
 
     One prompt shows no spread, and says nothing of others.
     """

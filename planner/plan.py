@@ -68,7 +68,7 @@ def make_plan(space: SearchSpace, profile: Profile, record: AcceptanceRecord) ->
 
 
 def _leaders(result: SearchResult, profile: Profile, record: AcceptanceRecord) -> SearchResult:
-    """The first of every method and placement, with what is predicted for it over `record`."""
+    """Return the first of every method and placement, with what is predicted for it over `record`."""
     leaders: dict[tuple[Method, Placement], Candidate] = {}
     for candidate in result.candidates:
         leaders.setdefault((candidate.schedule.method, candidate.placement), candidate)

@@ -146,7 +146,7 @@ def _lanes(schedule: Schedule) -> str:
 
 
 def _tree(schedule: Schedule) -> str:
-    """A tree by what tells it apart: `tree of 16, 5 deep, top 4`."""
+    """Return a tree by what tells it apart: `tree of 16, 5 deep, top 4`."""
     expanded = f", top {schedule.tree_top_k}" if schedule.tree_top_k else ""
     return f"tree of {schedule.tree_size}, {schedule.num_speculative_tokens} deep{expanded}"
 

@@ -69,7 +69,7 @@ class HfShape(BaseModel):
 
 
 def hf_shape(raw: Mapping[str, Any], *, source: str) -> HfShape:
-    """The text model that a config describes.
+    """Return the text model that a config describes.
 
     Raises:
         ModelError: a field has another type, or there are parts that a shape does not know (shared experts, layers of

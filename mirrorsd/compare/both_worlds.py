@@ -58,7 +58,7 @@ def compare_all(
 
 
 def matching_prompts(prompts: Sequence[EncodedPrompt], record: AcceptanceRecord) -> tuple[EncodedPrompt, ...]:
-    """The prompts of the record, in its order.
+    """Return the prompts of the record, in its order.
 
     Raises:
         RecordError: one is not among `prompts`, or has other tokens now. Records from before they had hashes of their

@@ -73,7 +73,7 @@ def judge_runs(candidates: Sequence[Candidate], measured: Measured, plan: Plan) 
 
 
 def ratio_entry(ratio: Ratio | None) -> dict[str, Any] | None:
-    """A ratio for scripts; ends of the interval that are not known become null."""
+    """Return a ratio for scripts; ends of the interval that are not known become null."""
     if ratio is None:
         return None
     is_known = ratio.num_pairs > 1
@@ -81,7 +81,7 @@ def ratio_entry(ratio: Ratio | None) -> dict[str, Any] | None:
 
 
 def _measured_schedule(result: ScheduleResult, comparison: Comparison, prompts: Sequence[str]) -> MeasuredSchedule:
-    """The input of the verdict."""
+    """Return the input of the verdict."""
     (traces,) = result.measured
     return MeasuredSchedule(
         name=comparison.schedule,
@@ -104,7 +104,7 @@ def _over_plain(results: Sequence[ScheduleResult], comparisons: Sequence[Compari
 
 
 def _with_anchors(result: ScheduleResult, comparison: Comparison, ratio: Ratio | None) -> ScheduleResult:
-    """The result as a page shows it."""
+    """Return the result as a page shows it."""
     return replace(
         result,
         measured_at_anchor_s=comparison.measured_tpot_s_at_anchor,

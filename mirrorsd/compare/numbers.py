@@ -24,17 +24,17 @@ _NAMES = (
 
 
 def measured_numbers(traces: Sequence[Trace]) -> dict[str, Any]:
-    """Numbers of the traces of one schedule, one per prompt."""
+    """Return numbers of the traces of one schedule, one per prompt."""
     return {name: getattr(metrics, name)(traces) for name in ("tpot_s", *_NAMES)}
 
 
 def predicted_numbers(prediction: Prediction) -> dict[str, Any]:
-    """The same numbers of a prediction, with the interval of the time per token."""
+    """Return the same numbers of a prediction, with the interval of the time per token."""
     return {name: getattr(prediction, name) for name in ("tpot_s", "tpot_s_low", "tpot_s_high", *_NAMES)}
 
 
 def candidate_numbers(name: str, candidate: Candidate) -> dict[str, Any]:
-    """A schedule by name with what is predicted of it."""
+    """Return a schedule by name with what is predicted of it."""
     return {
         "name": name,
         "method": candidate.schedule.method,
@@ -45,7 +45,7 @@ def candidate_numbers(name: str, candidate: Candidate) -> dict[str, Any]:
 
 
 def prompt_numbers(trace: Trace) -> dict[str, Any]:
-    """Numbers of one prompt. `accept_lengths` are committed tokens by round; they sum up to the new tokens."""
+    """Return numbers of one prompt. `accept_lengths` are committed tokens by round; they sum up to the new tokens."""
     return {
         "num_rounds": len(trace.rounds),
         "accept_lengths": [entry.num_committed for entry in trace.rounds],

@@ -22,7 +22,7 @@ _CHANGED: Final = 0.1
 
 
 def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None) -> list[dict[str, Any]]:
-    """One object per schedule, in their order."""
+    """Return one object per schedule, in their order."""
     all_of_each = zip(judged.results, judged.comparisons, judged.measured.runs, judged.ratios, strict=True)
     return [
         {
@@ -46,7 +46,7 @@ def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None
 
 
 def accuracy_entry(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """How good the predictions are, all schedules together."""
+    """Return how good the predictions are, all schedules together."""
     found = accuracy(comparisons)
     return {
         "median_error": found.median_error,
@@ -59,7 +59,7 @@ def accuracy_entry(comparisons: Sequence[Comparison]) -> dict[str, Any]:
 
 
 def platform_entry(host: dict[str, Any], pair: ModelPair) -> dict[str, Any]:
-    """The machine, and what ran on it."""
+    """Return the machine, and what ran on it."""
     models = {"target": pair.target, "drafter": name_of(pair.drafter), "exits": name_of(pair.exits)}
     return host | models | {"dtype": pair.dtype}
 

@@ -171,7 +171,7 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
 
 
 def _use(recommended: Schedule | None, outcome: Outcome, folder: Path) -> str | None:
-    """The command that decodes by what is recommended, which is in a file then; None where nothing is."""
+    """Return the command that decodes by what is recommended, which is in a file then; None where nothing is."""
     if recommended is None:
         return None
     path = outcome.given.get(recommended)
@@ -182,7 +182,7 @@ def _use(recommended: Schedule | None, outcome: Outcome, folder: Path) -> str | 
 
 
 def read_report_data(path: Path) -> ReportData:
-    """Everything a report shows, from the JSON object that `write_outcome` wrote and the files it names.
+    """Return everything a report shows, from the JSON object that `write_outcome` wrote and the files it names.
 
     Raises:
         ConfigError: the object is missing, damaged, or of something else.
@@ -227,5 +227,5 @@ def _digest(path: Path) -> str:
 
 
 def file_name(place: int, name: str) -> str:
-    """A schedule's name as a part of file names, such as `03-mirror-from-exit-15-3-drafted`."""
+    """Return a schedule's name as a part of file names, such as `03-mirror-from-exit-15-3-drafted`."""
     return f"{place:02d}-{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}"

@@ -23,7 +23,7 @@ def anchor_context(profile: Profile) -> int:
 
 
 def expected_anchors(profile: Profile) -> dict[str, float]:
-    """Seconds of an anchor by the profile, on every lane that has a target.
+    """Return seconds of an anchor by the profile, on every lane that has a target.
 
     Raises:
         OutOfRangeError: a lane has no anchor, and was not measured with such a context.

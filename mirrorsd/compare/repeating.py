@@ -29,7 +29,7 @@ class Repeating:
 
     @classmethod
     def of(cls, judged: JudgedRuns, record: AcceptanceRecord) -> Self:
-        """Those among the prompts that were run, the first ones of the record."""
+        """Return those among the prompts that were run, the first ones of the record."""
         texts = record.prompts[: judged.measured.num_prompts]
         others = [place for place, prompt in enumerate(texts) if not prompt.repeats_itself]
         both = sorted(zip(judged.results, judged.comparisons, strict=True), key=lambda one: one[0].predicted_s)

@@ -82,7 +82,7 @@ class _Turns:
         self._engine.generate(schedule, prompt.ids, max_new_tokens=_WARM_UP_TOKENS)
 
     def of(self, prompt: EncodedPrompt, rotation: int, report: Callable[[int], None]) -> list[tuple[Schedule, Run]]:
-        """Every schedule once, the order rotated by so many places."""
+        """Return every schedule once, the order rotated by so many places."""
         start = rotation % len(self.order)
         order = self.order[start:] + self.order[:start]
         made = []
@@ -92,7 +92,7 @@ class _Turns:
         return made
 
     def _run(self, schedule: Schedule, prompt: EncodedPrompt) -> Run:
-        """A run between anchors; made again where it lost a lane."""
+        """Return a run between anchors; made again where it lost a lane."""
         run = self._between_anchors(schedule, prompt)
         if not run.trace.events:
             return run

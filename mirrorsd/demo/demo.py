@@ -63,7 +63,7 @@ _FIRST_LOOK_S: Final = 1.0
 
 
 def expected_stages(time_s: float) -> dict[str, float]:
-    """Seconds of every stage of a demo that has `time_s`; replaced by better estimates on the way."""
+    """Return seconds of every stage of a demo that has `time_s`; replaced by better estimates on the way."""
     calibration_s = min(_CALIBRATION_SHARE * time_s, _MOST_CALIBRATION_S)
     known = {CALIBRATE: calibration_s, RECORD: _RECORD_SHARE * time_s, SEARCH: _SEARCH_S}
     left_s = max(0.0, time_s - sum(known.values()) - _REPORT_S)
@@ -181,7 +181,7 @@ class Demo:
         return accepted
 
     def _num_prompts(self, profile: Profile) -> int:
-        """As many as fit in the time that is left; the stages' estimates follow from it."""
+        """Return as many as fit in the time that is left; the stages' estimates follow from it."""
         from calibrate.recording.recorder import USUAL_TREES
 
         settings, stages = self._settings, self._stages
@@ -227,7 +227,7 @@ class Demo:
         prompts = self._encoded[: len(accepted.prompts)]
 
         def enough(_num_done: int, prompt_s: float) -> bool:
-            """Whether one more prompt, as long as those so far, would take too much time."""
+            """Return whether one more prompt, as long as those so far, would take too much time."""
             return stages.elapsed_s + prompt_s + _REPORT_S > settings.time_s
 
         return run_in_turn(
@@ -287,7 +287,7 @@ class Demo:
             save_schedule(result.candidate.schedule, self._path(f"schedules/{file_name(place, name)}.yaml"))
 
     def _sample(self, judged: JudgedRuns) -> tuple[str, str]:
-        """The first prompt that was run, and what the target answered by a schedule of chains."""
+        """Return the first prompt that was run, and what the target answered by a schedule of chains."""
         runs = [row[0] for row in judged.measured.runs]
         chains = [run for run, one in zip(runs, judged.comparisons, strict=True) if not one.is_tree]
         tokenizer = Tokenizer.from_folder(self._settings.pair.target_folder)

@@ -59,7 +59,7 @@ def prompt_cost(
     growing: Collection[str] = (),
     num_tree_steps: int = 0,
 ) -> PromptCost:
-    """What recording a prompt, and running every schedule on it, will take.
+    """Return what recording a prompt, and running every schedule on it, will take.
 
     Recording decodes plainly on the fastest lane, rolls the draft out twice from every position, and grows a tree
     there with the heads that draft dynamic ones. A run is taken to be as slow as plain decoding on the slowest lane:
@@ -111,7 +111,7 @@ def most_telling(candidates: Sequence[Candidate], choice: Candidate) -> list[Can
 
 
 def run_costs(candidates: Sequence[Candidate], profile: Profile, record: AcceptanceRecord) -> list[float]:
-    """Seconds that each candidate will take for a prompt of the record, anchors included."""
+    """Return seconds that each candidate will take for a prompt of the record, anchors included."""
     slow = max(profile.lanes, key=lambda lane: _token_s(profile, lane))
     length = fmean(prompt.prompt_length for prompt in record.prompts)
     around_s = _around_s(profile, slow, length)
@@ -137,13 +137,13 @@ def what_fits(costs: Sequence[float], left_s: float, available: int) -> tuple[in
 
 
 def _token_s(profile: Profile, lane: LaneProfile) -> float:
-    """One plain decoding step at the shortest context."""
+    """Return one plain decoding step at the shortest context."""
     assert lane.layer is not None
     return lane.verify_s(profile.num_layers, 1, lane.layer.contexts[0]) + lane.dispatch_s
 
 
 def _around_s(profile: Profile, lane: LaneProfile, prompt_length: float) -> float:
-    """What a run takes besides decoding: its prompt, and the anchors after it."""
+    """Return what a run takes besides decoding: its prompt, and the anchors after it."""
     return _prefill_s(profile, lane, prompt_length) + _AROUND_STEPS * _token_s(profile, lane)
 
 
@@ -153,5 +153,5 @@ def _prefill_s(profile: Profile, lane: LaneProfile, num_rows: float) -> float:
 
 
 def _row_s(table: LatencyTable) -> float:
-    """A row among as many as were measured at once."""
+    """Return a row among as many as were measured at once."""
     return table.seconds[-1][0] / table.rows[-1]

@@ -72,7 +72,7 @@ def acceptance_needed(
 
 
 def _crossing(rates: Sequence[float], ratio: Callable[[float], float]) -> float | None:
-    """The rate from which on a ratio that begins below one is above it; None if it never is, or always.
+    """Return the rate from which on a ratio that begins below one is above it; None if it never is, or always.
 
     A ratio rises with the rate, so that halving finds the two rates between which it passes one.
     """

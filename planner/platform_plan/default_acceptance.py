@@ -68,7 +68,7 @@ def default_rates(num_layers: int, rates: Mapping[str, Sequence[float]] | None =
 
 
 def mean_rate(by_task: Mapping[str, TaskRates]) -> float:
-    """The mean over tasks of the first place's rate."""
+    """Return the mean over tasks of the first place's rate."""
     return fmean(rates.rates[0] for rates in by_task.values())
 
 

@@ -38,7 +38,7 @@ class LanePair(NamedTuple):
 
 
 def lane_pairs(platform: Platform, lanes: Sequence[str]) -> list[LanePair]:
-    """Every different placement on some of a platform's devices and groups, those on one lane first.
+    """Return every different placement on some of a platform's devices and groups, those on one lane first.
 
     Two devices are the same place for a target if all their numbers are, and those of all lanes beside them. Of a kind
     of device a target's draft has the nearest one that shares its memory and the nearest one that does not. A group's
@@ -86,7 +86,7 @@ def usable_lanes(platform: Platform, num_prompt_tokens: int = 1) -> tuple[list[s
 
 
 def _kind(platform: Platform, lane: str) -> tuple[str, ...]:
-    """Everything that is known of a lane's devices and their memories, their names left out."""
+    """Return everything that is known of a lane's devices and their memories, their names left out."""
     return tuple(
         platform.device(member).model_dump_json() + platform.pool_of(member)[1].model_dump_json(exclude={"devices"})
         for member in platform.members(lane)
@@ -102,7 +102,7 @@ def _has_streams(platform: Platform, lane: str) -> bool:
 
 
 def _distance_s(platform: Platform, one: str, other: str) -> float:
-    """What a message of a few tokens takes between the first devices of two lanes."""
+    """Return what a message of a few tokens takes between the first devices of two lanes."""
     return platform.transfer_s(platform.members(one)[0], platform.members(other)[0], 1e3)
 
 

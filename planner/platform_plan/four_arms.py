@@ -37,7 +37,7 @@ class Arm(NamedTuple):
 
 
 def four_arms(plan: PlatformPlan) -> tuple[Arm, ...]:
-    """The arms in the order of the paper's ablations."""
+    """Return the arms in the order of the paper's ablations."""
     found: list[Arm] = []
     for name, method in (("SD", "speculative"), ("Mirror-SD", "mirror")):
         plainly = [(one.tpot_s, one.schedule, one.pair) for one in _ranked(plan, method)]
@@ -49,12 +49,12 @@ def four_arms(plan: PlatformPlan) -> tuple[Arm, ...]:
 
 
 def _ranked(plan: PlatformPlan, method: str) -> list[PlannedSchedule]:
-    """What is ranked of a method without streams, the fastest first."""
+    """Return what is ranked of a method without streams, the fastest first."""
     return [one for one in plan.ranking if one.schedule.method == method and not one.schedule.draft_streams]
 
 
 def _with_streams(plan: PlatformPlan, method: str) -> Iterator[_Timed]:
-    """The best that is ranked of every place, source of roots and window, with streams."""
+    """Yield the best that is ranked of every place, source of roots and window, with streams."""
     streaming = plan.question.record_with_streams
     if streaming is None:
         return

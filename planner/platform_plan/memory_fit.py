@@ -94,7 +94,7 @@ class Places:
 
 
 def places_of(question: Question) -> Places:
-    """All different places; none of them is looked for where another one is equal to it.
+    """Return all different places; none of them is looked for where another one is equal to it.
 
     Raises:
         PlanError: the target fits nowhere; says what is missing.
@@ -131,7 +131,7 @@ def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1) -> l
 
 
 def plain_needs_of(question: Question, lane: str) -> list[MemoryNeed]:
-    """What each memory of a lane has to hold for the target alone."""
+    """Return what each memory of a lane has to hold for the target alone."""
     pair = LanePair(lane, lane, in_turn=True)
     return memory_needs(question.platform, pair, question.target, None, num_tokens=question.num_tokens, num_branches=0)
 
@@ -145,7 +145,7 @@ def memory_needs(
     num_tokens: int,
     num_branches: int,
 ) -> list[MemoryNeed]:
-    """What each memory of a placement has to hold.
+    """Return what each memory of a placement has to hold.
 
     Args:
         platform: the machine.

@@ -25,7 +25,7 @@ def write_page(plan: PlatformPlan, path: Path, batches: BatchPlan | None = None)
 
 
 def render_page(plan: PlatformPlan, batches: BatchPlan | None = None) -> str:
-    """The page as text; of batches too, where that was asked."""
+    """Return the page as text; of batches too, where that was asked."""
     filters: dict[str, Callable[..., str]] = {
         "milliseconds": milliseconds,
         "factor": factor,
@@ -45,7 +45,7 @@ def render_page(plan: PlatformPlan, batches: BatchPlan | None = None) -> str:
 
 
 def _arms(plan: PlatformPlan) -> list[tuple[Arm, str]]:
-    """The paper's arms and the names of their schedules; nothing where no arm can be predicted."""
+    """Return the paper's arms and the names of their schedules; nothing where no arm can be predicted."""
     arms = four_arms(plan)
     asked = [(arm.schedule, arm.pair) for arm in arms if arm.schedule is not None and arm.pair is not None]
     names = iter(schedule_names([(schedule, "in turn" if pair.in_turn else "split") for schedule, pair in asked]))
@@ -58,7 +58,7 @@ def _mark(plan: PlatformPlan, schedule: Schedule) -> str:
 
 
 def _streams(plan: PlatformPlan) -> str:
-    """What the arms with streams stand on."""
+    """Return what the arms with streams stand on."""
     question = plan.question
     if question.record.num_streams:
         return "as often right as " + ("assumed below" if question.record.assumed else "recorded")

@@ -95,7 +95,7 @@ class PlatformPlan:
 
 
 def best_of_each(ranking: Iterable[PlannedSchedule]) -> list[PlannedSchedule]:
-    """The fastest of every method on every placement, in the order of a ranking."""
+    """Return the fastest of every method on every placement, in the order of a ranking."""
     found: dict[object, PlannedSchedule] = {}
     for one in ranking:
         found.setdefault((one.pair, one.schedule.method, one.schedule.root_source), one)
@@ -135,7 +135,7 @@ def plan_platform(question: Question) -> PlatformPlan:
 
 
 def _judged(plan: PlatformPlan, started: float) -> PlatformPlan:
-    """The plan with its comparison and what acceptance would have to be."""
+    """Return the plan with its comparison and what acceptance would have to be."""
     drafting, question = plan.drafting, plan.question
     if drafting is None:
         return replace(plan, seconds=time.perf_counter() - started)
@@ -155,7 +155,7 @@ _MOST_LEADERS: Final = 4
 
 
 def _shortlist(plan: PlatformPlan, leaders: Sequence[Schedule]) -> list[Schedule]:
-    """Every window of the leading methods and placements, with the best settings that they have today."""
+    """Return every window of the leading methods and placements, with the best settings that they have today."""
     found: dict[object, Schedule] = {}
     keys: Mapping[object, None] = dict.fromkeys(map(_way, leaders))
     for one in plan.speculation:

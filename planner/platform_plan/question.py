@@ -87,7 +87,7 @@ def assumed_question(
     num_new_tokens: int = 128,
     trained_exits: bool = False,
 ) -> Question:
-    """A question with assumed acceptance: `given`, or the default of `planner.platform_plan.default_acceptance`.
+    """Return a question with assumed acceptance: `given`, or the default of `planner.platform_plan.default_acceptance`.
 
     Where what is given says nothing of the draft's alternatives or of exits, the default ones go with it. Exits are
     those of the target where they are given, or `trained_exits` says so.
@@ -183,7 +183,7 @@ def _require_possible(target: StoredModel, draft: StoredModel, num_prompt_tokens
 
 
 def _with_streams(by_task: Mapping[str, TaskRates]) -> dict[str, TaskRates]:
-    """The same rates, and those of streams where none are given."""
+    """Return the same rates, and those of streams where none are given."""
     return {
         task: rates if rates.stream_rates else rates.model_copy(update={"stream_rates": STREAM_RATES})
         for task, rates in by_task.items()
@@ -191,7 +191,7 @@ def _with_streams(by_task: Mapping[str, TaskRates]) -> dict[str, TaskRates]:
 
 
 def _assumed(mean: float, sources: list[str], coverage: dict[int, tuple[float, ...]]) -> tuple[Assumption, ...]:
-    """The first of every kind of rate, with its source; all of them stand in the record's own words."""
+    """Return the first of every kind of rate, with its source; all of them stand in the record's own words."""
     named = {"acceptance.rate": mean, "acceptance.first_alternative": ALTERNATIVES[0]}
     named |= {
         f"acceptance.exit_coverage_after_layer_{layer}": shares[-1] for layer, shares in list(coverage.items())[:1]

@@ -77,7 +77,7 @@ class PlannedSchedule:
 
 
 def ranked(question: Question, places: Places, profile: Profile) -> tuple[tuple[PlannedSchedule, ...], list[str]]:
-    """All schedules, the fastest first, and in words what was left out.
+    """Return all schedules, the fastest first, and in words what was left out.
 
     Raises:
         PlanError: plain decoding can be priced nowhere.

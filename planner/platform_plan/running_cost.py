@@ -46,7 +46,7 @@ def usd_per_million_tokens(platform: Platform, pair: LanePair, prediction: Predi
 
 
 def usd_per_hour(platform: Platform, pair: LanePair) -> float | None:
-    """What an hour of a placement costs."""
+    """Return what an hour of a placement costs."""
     if platform.usd_per_hour is not None:
         return platform.usd_per_hour
     members = {*platform.members(pair.target), *platform.members(pair.draft)}

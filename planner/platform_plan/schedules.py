@@ -21,7 +21,7 @@ def most_branch_tokens() -> int:
 
 
 def schedules_on(pair: LanePair, drafter: str, exits: Iterable[int], num_streams: int = 0) -> Iterator[Schedule]:
-    """All of a placement that draft; mirror belongs to those on two lanes.
+    """Yield all of a placement that draft; mirror belongs to those on two lanes.
 
     Taking turns on two streams of one device is taking turns on that device, and no placement of its own. Of a draft
     with streams each drafting one is there with them too, as far as its window has room for any.

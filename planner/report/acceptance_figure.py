@@ -52,7 +52,7 @@ def acceptance(results: Sequence[ScheduleResult]) -> Figure | None:
 
 
 def acceptance_keys(results: Sequence[ScheduleResult]) -> list[Key]:
-    """The legend, with the tokens that a round commits."""
+    """Return the legend, with the tokens that a round commits."""
     keys = []
     for result in results:
         schedule, way = result.candidate.schedule, _drafting(result)

@@ -29,7 +29,7 @@ SPEEDS: Final = {0.125: "⅛×", 0.25: "¼×", 0.5: "½×", 1: "1×", 2: "2×", 
 
 
 def break_even_figure(sweep: Sweep) -> Figure:
-    """A line for every kind, and a ring where another one becomes the fastest."""
+    """Return a line for every kind, and a ring where another one becomes the fastest."""
     ties = {kind: at for kind, at in sweep.ties.items() if at is not None}
     highest = 1.05e3 * max(max(times_s) for times_s in sweep.best_tpot_s.values())
     ends = [

@@ -73,7 +73,7 @@ class Key(NamedTuple):
 
 
 def axis(title: str, **settings: Any) -> dict[str, Any]:
-    """A quiet axis: thin grid, no frame."""
+    """Return a quiet axis: thin grid, no frame."""
     return {
         "title": {"text": title, "standoff": 10, "font": {"size": 13, "color": SOFT}},
         "ticklabelstandoff": 4,
@@ -86,7 +86,7 @@ def axis(title: str, **settings: Any) -> dict[str, Any]:
 
 
 def layout(*, height_px: int, **settings: Any) -> dict[str, Any]:
-    """What all figures have in common."""
+    """Return what all figures have in common."""
     return {
         "height": height_px,
         "paper_bgcolor": "rgba(0,0,0,0)",
@@ -105,12 +105,12 @@ def scatter(mode: str, x: Sequence[float], y: Sequence[float], **settings: Any) 
 
 
 def note(text: str, *, x: float, y: float, **settings: Any) -> dict[str, Any]:
-    """A label inside the figure."""
+    """Return a label inside the figure."""
     return {"text": text, "x": x, "y": y, "showarrow": False, "font": {"size": 12, "color": INK}} | settings
 
 
 def short_kind(schedule: Schedule, placement: str) -> str:
-    """A kind of schedule as a label of a line: `mirror exit`, `synchronous pooled`, `plain split`, `EAGLE-3`."""
+    """Return a kind of schedule as a label of a line: `mirror exit`, `synchronous pooled`, `plain split`, `EAGLE-3`."""
     if schedule.traits.overlaps:
         return f"mirror {schedule.root_source}"
     if schedule.is_tree:
@@ -121,7 +121,7 @@ def short_kind(schedule: Schedule, placement: str) -> str:
 def end_labels(
     ends: Sequence[tuple[str, float, str]], axis_range: tuple[float, float], *, num_lines: int
 ) -> list[dict[str, Any]]:
-    """Names next to the right ends of lines in place of a legend, moved apart where they would overlap.
+    """Return names next to the right ends of lines in place of a legend, moved apart where they would overlap.
 
     `ends` are (name, height in units of the axis, colour); `num_lines` of text fit into the figure's height.
     """

@@ -136,7 +136,7 @@ def exit_layers(result: SearchResult) -> Figure | None:
 
 
 def exit_layer_keys(figure: Figure) -> list[Key]:
-    """The ends of the colours of `exit_layers`."""
+    """Return the ends of the colours of `exit_layers`."""
     times = [time for row in figure.data[0]["z"] for time in row if time is not None]
     fast, slow = (milliseconds(choose(times) / 1e3) for choose in (min, max))
     return [Key(FAST, f"{fast} per token, the fastest"), Key(SLOW, f"{slow}, the slowest")]
@@ -174,7 +174,7 @@ def _line(kind: str, line: Line, stroke: Stroke) -> dict[str, Any]:
 
 
 def _star(winner: Candidate) -> list[dict[str, Any]]:
-    """The winner's mark, if it drafts."""
+    """Return the winner's mark, if it drafts."""
     if not _num_drafted(winner):
         return []
     marker = {"symbol": "star", "size": 16, "color": _colour(winner)}

@@ -39,7 +39,7 @@ ROW_INVARIANT: Final = {
 
 
 def results_heading(data: ReportData) -> str:
-    """The finding of the table."""
+    """Return the finding of the table."""
     if not data.errors:
         return "What is predicted"
     sizes = sorted(abs(error) for error in data.errors)
@@ -49,7 +49,7 @@ def results_heading(data: ReportData) -> str:
 
 
 def facts(data: ReportData) -> list[tuple[str, str]]:
-    """What was calibrated and recorded, on what."""
+    """Return what was calibrated and recorded, on what."""
     profile, record = data.plan.profile, data.plan.record
     num_tokens = sum(len(prompt.text) for prompt in record.prompts)
     known = [(HOST.get(str(name), str(name)), _plainly(str(name), value)) for name, value in profile.host.items()]
@@ -64,7 +64,7 @@ def facts(data: ReportData) -> list[tuple[str, str]]:
 
 
 def notes(data: ReportData) -> Iterator[str]:
-    """What one has to know to trust the numbers, or not to."""
+    """Yield what one has to know to trust the numbers, or not to."""
     record, dtype = data.plan.record, data.plan.profile.dtype
     how = f"Sampling at temperature {record.temperature:g}" if record.temperature else "Greedy decoding (temperature 0)"
     yield (

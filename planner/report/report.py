@@ -42,7 +42,7 @@ def write_report(data: ReportData, path: Path) -> None:
 
 
 def render_report(data: ReportData) -> str:
-    """The page as text. `data` has at least one result."""
+    """Return the page as text. `data` has at least one result."""
     shown = (figure_json, milliseconds, signed_percent, factor, interval, time_range, unbroken, Explainer().explained)
     # What is folded away must explain its words anew: whoever does not open it meets them further down.
     filters = {filter_.__name__: filter_ for filter_ in shown} | {"explained_apart": Explainer().explained}
@@ -127,7 +127,7 @@ def _figures(data: ReportData) -> dict[str, Any]:
 
 
 def _drawn(data: ReportData) -> list[ScheduleResult]:
-    """The fastest of every kind that drafts, two at least if there are any."""
+    """Return the fastest of every kind that drafts, two at least if there are any."""
     kinds: tuple[Kind, ...] = ("mirror", "tree", "synchronous", "lookup", "plain")
     best = [result for result in map(data.fastest, kinds) if result is not None]
     return [result for place, result in enumerate(best) if place < 2 or result.candidate.schedule.num_rows > 1]
@@ -139,12 +139,12 @@ def unbroken(text: str) -> str:
 
 
 def signed_percent(error: float) -> str:
-    """An error with its sign, the typographic one."""
+    """Return an error with its sign, the typographic one."""
     return f"{error * 100:+.1f} %".replace("-", "\u2212")
 
 
 def interval(speedup: tuple[float, float, float]) -> str:
-    """The ends of a ratio's interval; nothing where it has none."""
+    """Return the ends of a ratio's interval; nothing where it has none."""
     _, low, high = speedup
     return f"{factor(low).removesuffix('×')} to {factor(high)}" if low > 0 and isfinite(high) else ""
 

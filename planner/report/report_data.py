@@ -110,6 +110,6 @@ class ReportData:
         return tuple(result.error_at_anchor for result in self.results if result.error_at_anchor is not None)
 
     def fastest(self, kind: Kind) -> ScheduleResult | None:
-        """The result of a kind with the shortest predicted time; None if there is none."""
+        """Return the result of a kind with the shortest predicted time; None if there is none."""
         fitting = [result for result in self.results if kind_of(result.candidate.schedule) == kind]
         return min(fitting, key=lambda result: result.predicted_s, default=None)

@@ -63,18 +63,18 @@ class TimeRow(NamedTuple):
 
 
 def result_rows(data: ReportData) -> list[ResultRow]:
-    """One row per schedule, in the given order."""
+    """Return one row per schedule, in the given order."""
     end_s = scale_end_s(data)
     return [_result_row(name, result, data, end_s) for name, result in zip(data.names, data.results, strict=True)]
 
 
 def scale_end_s(data: ReportData) -> float:
-    """Where the scale of the rows' marks ends; it starts at zero."""
+    """Return where the scale of the rows' marks ends; it starts at zero."""
     return 1.04 * max(max(row.candidate.prediction.tpot_s_high, *row.repeats_s, 0.0) for row in data.results)
 
 
 def time_rows(data: ReportData) -> list[TimeRow]:
-    """One stacked bar per schedule, all on the scale of the slowest."""
+    """Return one stacked bar per schedule, all on the scale of the slowest."""
     end_s = max(max(result.predicted_s, result.measured_s or 0.0) for result in data.results)
     return [
         TimeRow(
@@ -91,7 +91,7 @@ def time_rows(data: ReportData) -> list[TimeRow]:
 
 
 def used_parts(rows: list[TimeRow]) -> list[Key]:
-    """The legend of the stacked bars: every part that shows in at least one."""
+    """Return the legend of the stacked bars: every part that shows in at least one."""
     shown = {segment.label for row in rows for segment in row.segments if segment.width >= 0.2}
     return [Key(PART_COLOUR[part], label) for part, label in PART.items() if label in shown]
 

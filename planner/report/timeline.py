@@ -43,7 +43,7 @@ class Piece(NamedTuple):
 
 
 def common_end_s(results: Sequence[ScheduleResult]) -> float:
-    """A stretch of time for all timelines: the first rounds of the schedule that is through with them first."""
+    """Return a stretch of time for all timelines: the first rounds of the schedule that is through with them first."""
     ends = []
     for result in results:
         trace = result.simulated[0]
@@ -52,7 +52,7 @@ def common_end_s(results: Sequence[ScheduleResult]) -> float:
 
 
 def timeline(result: ScheduleResult, name: str, end_s: float) -> Figure:
-    """The first prompt of `result` (and of its first repeat), from the start of decoding to `end_s`."""
+    """Return the first prompt of `result` (and of its first repeat), from the start of decoding to `end_s`."""
     schedule = result.candidate.schedule
     worlds = [("Simulated", result.simulated[0]), *(("Measured", repeat[0]) for repeat in result.measured[:1])]
     lanes = lanes_of(schedule)
@@ -84,7 +84,7 @@ def timeline(result: ScheduleResult, name: str, end_s: float) -> Figure:
 
 
 def keys(results: Sequence[ScheduleResult]) -> list[Key]:
-    """The legend of all timelines together."""
+    """Return the legend of all timelines together."""
     used = {span.work for result in results for span in result.simulated[0].spans}
     found = [key for work, key in KEY.items() if work in used]
     if used - {*TARGET_WORK, Work.TRANSFER}:
@@ -98,7 +98,7 @@ def keys(results: Sequence[ScheduleResult]) -> list[Key]:
 
 
 def lanes_of(schedule: Schedule) -> list[str]:
-    """The lanes that work, the target's first."""
+    """Return the lanes that work, the target's first."""
     return list(dict.fromkeys(lane for lane in (schedule.target_lane, schedule.draft_lane) if lane is not None))
 
 
@@ -139,7 +139,7 @@ def _cut(span: Span, stop_s: float, busy: list[tuple[float, float]]) -> Iterator
 
 
 def _bars(shown: Iterator[Piece], rows: dict[str, float]) -> Iterator[dict[str, Any]]:
-    """A bar trace for every kind of work, hidden and exposed apart."""
+    """Yield a bar trace for every kind of work, hidden and exposed apart."""
     groups: dict[tuple[Work, bool], list[Piece]] = {}
     for piece in shown:
         groups.setdefault((piece.span.work, piece.exposed), []).append(piece)
@@ -165,7 +165,7 @@ def _hover(span: Span) -> str:
 
 
 def _round_marks(trace: Trace, row: float, end_s: float) -> Iterator[dict[str, Any]]:
-    """The tokens that every round committed, and whether it was a hit."""
+    """Yield the tokens that every round committed, and whether it was a hit."""
     rounds = [(index, entry) for index, entry in enumerate(trace.rounds, 1) if entry.end_s <= end_s * 1.0001]
     yield scatter(
         "text",

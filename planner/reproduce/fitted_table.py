@@ -36,7 +36,7 @@ MOST_CALLS: Final = 80
 
 
 def fit(table: PublishedTable, setup: Setup, *, max_calls: int = MOST_CALLS) -> Reproduction:
-    """The table with the constants that explain its Mirror-SD cells best.
+    """Return the table with the constants that explain its Mirror-SD cells best.
 
     Raises:
         ConfigError: it has no such cells.
@@ -64,7 +64,7 @@ def constants_at(unknowns: Sequence[Unknown], places: Floats) -> Constants:
 
 
 def _inside(unknowns: Sequence[Unknown], places: Floats) -> Floats:
-    """The places moved to within the bounds."""
+    """Return the places moved to within the bounds."""
     values = constants_at(unknowns, places)
     return np.array([log(values[one.name] / one.datasheet) / _half_width(one) for one in unknowns])
 

@@ -82,15 +82,15 @@ class Machine:
         return self.platform.members(self.draft_lane)
 
     def unknowns(self) -> tuple[Unknown, ...]:
-        """The constants that count on this machine, with what its sheets say of them."""
+        """Return the constants that count on this machine, with what its sheets say of them."""
         return (*self._unknown_links(), EXIT_COVERAGE)
 
     def datasheet(self) -> dict[ConstantName, float]:
-        """All of them by data sheets."""
+        """Return all of them by data sheets."""
         return {one.name: one.datasheet for one in self.unknowns()}
 
     def with_constants(self, constants: Constants) -> Platform:
-        """The platform with these numbers."""
+        """Return the platform with these numbers."""
         values = {
             f"{'-'.join(link.between)}.latency_s": constants[name]
             for name, links in self._links().items()
@@ -99,7 +99,7 @@ class Machine:
         return with_overrides(self.platform, values)
 
     def with_graphs(self, rows: Sequence[int]) -> Machine:
-        """The machine where draft devices of static shapes have a graph for each of so many rows."""
+        """Return the machine where draft devices of static shapes have a graph for each of so many rows."""
         static = [name for name in self.draft_members if self.platform.device(name).static_shapes]
         values = {f"{name}.row_buckets": str(sorted(set(rows))) for name in static}
         return replace(self, platform=with_overrides(self.platform, values))

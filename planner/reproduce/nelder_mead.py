@@ -18,7 +18,7 @@ _SHRINK: Final = 0.5
 def minimize(
     function: Callable[[Floats], float], start: Floats, *, step: float, tolerance: float, max_calls: int
 ) -> Floats:
-    """Where `function` is least, as far as a simplex that begins at `start` and spans `step` finds it.
+    """Return where `function` is least, as far as a simplex that begins at `start` and spans `step` finds it.
 
     It ends where the values of all corners lie within `tolerance`, or soon after `max_calls`.
     """

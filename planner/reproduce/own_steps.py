@@ -32,7 +32,7 @@ class OwnSteps(NamedTuple):
 
 
 def own_steps(found: Reproduction) -> OwnSteps:
-    """The two arms with streams on the machine of a reproduction, with its constants and rates of acceptance."""
+    """Return the two arms with streams on the machine of a reproduction, with its constants and rates of acceptance."""
     setup, coverage = found.setup, found.constants["exit_coverage"]
     plain, _ = setup.profiles(found.constants)
     rounds = Rounds(plain, _texts(setup.exit_layer))

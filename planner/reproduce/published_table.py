@@ -61,12 +61,12 @@ class PublishedTable:
 
 
 def shipped_tables() -> tuple[str, ...]:
-    """Names of the tables that come with the product."""
+    """Return names of the tables that come with the product."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.csv")))
 
 
 def load_table(name: str | Path) -> PublishedTable:
-    """A table that comes with the product, or a CSV file.
+    """Return a table that comes with the product, or a CSV file.
 
     Raises:
         ConfigError: it cannot be read or is wrong; names file, line, column and value.
@@ -107,7 +107,7 @@ class _Rows:
         self._columns = self._found(line, names)
 
     def cells(self) -> Iterator[PublishedCell]:
-        """One after the other."""
+        """Yield one after the other."""
         for line, fields in self._lines:
             if len(fields) != len(self._names):
                 msg = f"{self._source}:{line}: has {len(fields)} fields, the columns are {len(self._names)}"

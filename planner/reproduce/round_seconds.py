@@ -39,7 +39,7 @@ class RoundSeconds(NamedTuple):
     whole_miss: float
 
     def mean(self, rate: Floats, coverage: float) -> Floats:
-        """The mean round where tokens are accepted with such rates, and so many outcomes have a branch."""
+        """Return the mean round where tokens are accepted with such rates, and so many outcomes have a branch."""
         whole = rate**WINDOW
         hit = (1 - whole) * self.refused_hit + whole * self.whole_hit
         miss = (1 - whole) * self.refused_miss + whole * self.whole_miss
@@ -57,7 +57,7 @@ class Arms(NamedTuple):
 
     @classmethod
     def of(cls, setup: Setup, constants: Constants) -> Arms:
-        """Those of two models on a machine; errors as in `Setup.profiles`."""
+        """Return those of two models on a machine; errors as in `Setup.profiles`."""
         plain, streaming = (Rounds(profile, _texts()) for profile in setup.profiles(constants))
         return cls(
             plain.seconds(setup.plain).refused_hit,
@@ -68,11 +68,11 @@ class Arms(NamedTuple):
         )
 
     def speedup(self, arm: RoundSeconds, rate: Floats, coverage: float) -> Floats:
-        """Times plain decoding."""
+        """Return times plain decoding."""
         return tokens_per_round(rate) * self.plain_s / arm.mean(rate, coverage)
 
     def rate_of(self, speedup: Floats) -> Floats:
-        """The rates at which vanilla speculation has these speed-ups; 0 or 1 where no rate has."""
+        """Return the rates at which vanilla speculation has these speed-ups; 0 or 1 where no rate has."""
         low, high = np.zeros_like(speedup), np.ones_like(speedup)
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
@@ -95,7 +95,7 @@ class Rounds:
         self._tables = DurationTables(profile, texts[0].contexts(None))
 
     def seconds(self, schedule: Schedule) -> RoundSeconds:
-        """The mean round of each kind; first and last rounds of texts, which differ, are left out."""
+        """Return the mean round of each kind; first and last rounds of texts, which differ, are left out."""
         durations = self._tables.durations(schedule, self._texts[0].shape(schedule))
         found = []
         for text in self._texts:

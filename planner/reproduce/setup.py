@@ -75,11 +75,11 @@ class Setup:
         return self._drafting(method="mirror", root_source="exit", exit_layer=self.exit_layer, exit_top_k=EXIT_TOP_K)
 
     def streaming(self, schedule: Schedule) -> Schedule:
-        """The same with a draft whose streams guess in every step."""
+        """Return the same with a draft whose streams guess in every step."""
         return schedule.model_copy(update={"draft_streams": NUM_STREAMS})
 
     def profiles(self, constants: Constants) -> tuple[Profile, Profile]:
-        """The machine with a plain draft, and with one that streams.
+        """Return the machine with a plain draft, and with one that streams.
 
         All-reduces of a draft of parallel tracks sum up states as wide as a track.
 

@@ -37,7 +37,7 @@ class StoredConstants(StrictModel):
 
 
 def shipped_constants() -> tuple[str, ...]:
-    """Names of the files that come with the product: those of platforms."""
+    """Return names of the files that come with the product: those of platforms."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
 
 
@@ -68,7 +68,7 @@ def load_constants(name: str, machine: Machine) -> tuple[Constants, str]:
 
 
 def default_constants(platform: str) -> str:
-    """What stands in for a fit on a platform: constants that were fitted to it before, else its data sheets."""
+    """Return what stands in for a fit on a platform: constants that were fitted to it before, else its data sheets."""
     return platform if platform in shipped_constants() else DATASHEET
 
 

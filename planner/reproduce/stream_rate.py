@@ -16,7 +16,7 @@ _HALVINGS: Final = 40
 
 
 def mean_steps(rate: float, num_tokens: int, num_streams: int) -> float:
-    """Steps of a window whose guesses are right with a rate, given that those before them in their step are."""
+    """Return steps of a window whose guesses are right with a rate, given that those before them in their step are."""
     left = [0.0] * (num_tokens + 1)  # steps after so many tokens
     for num_drafted in range(num_tokens - 1, 0, -1):
         num_guesses = min(num_streams, num_tokens - num_drafted - 1)
@@ -27,7 +27,7 @@ def mean_steps(rate: float, num_tokens: int, num_streams: int) -> float:
 
 
 def stream_rate(num_tokens: int, num_streams: int = NUM_STREAMS, *, steps: float | None = None) -> float:
-    """The rate at which a window takes so many steps; None is as many as the paper's.
+    """Return the rate at which a window takes so many steps; None is as many as the paper's.
 
     Raises:
         ValueError: no rate gives it.

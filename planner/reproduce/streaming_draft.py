@@ -33,14 +33,14 @@ _STEP: Final = Part("draft_step")
 
 
 def rows_with_streams(shape: ModelShape, rows: int) -> int:
-    """Rows through the whole draft that cost as much as so many with their streams."""
+    """Return rows through the whole draft that cost as much as so many with their streams."""
     through = min(_LAYERS, shape.num_layers) * shape.layer_parameters + shape.head_parameters
     share = through / (shape.num_layers * shape.layer_parameters + shape.head_parameters)
     return ceil(rows * (1 + NUM_STREAMS * share))
 
 
 def with_streams(lane: LaneProfile, cost: LaneCost, shape: ModelShape, rows: Sequence[int]) -> LaneProfile:
-    """The lane with a draft that streams.
+    """Return the lane with a draft that streams.
 
     Args:
         lane: of the plain draft.

@@ -29,7 +29,7 @@ def write_page(found: Reproduction, origin: str, path: Path) -> None:
 
 
 def render_page(found: Reproduction, origin: str) -> str:
-    """The page as text."""
+    """Return the page as text."""
     top = _top(found)
     template = page_template(Path(__file__).with_name("page.html"), {"factor": factor, "signed": signed})
     return template.render(
@@ -48,7 +48,7 @@ def render_page(found: Reproduction, origin: str) -> str:
 
 
 def _top(found: Reproduction) -> float:
-    """The end of both axes: a whole number."""
+    """Return the end of both axes: a whole number."""
     return float(int(max(max(cell.mirror_streaming, cell.published.mirror or 0.0) for cell in found.cells)) + 1)
 
 

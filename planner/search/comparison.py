@@ -21,7 +21,7 @@ Compare = Callable[[Schedule, Schedule], Ratio]
 
 
 def comparer(profile: Profile, record: AcceptanceRecord) -> Compare:
-    """A function that compares one schedule with another on `profile` and `record`.
+    """Return a function that compares one schedule with another on `profile` and `record`.
 
     The machine errs in a ratio by what both do not share (`sim.error_shares.ratio_error`); the chance of the prompts is
     a delete-one jackknife with Student's t. One prompt shows nothing of it, which counts as none.
@@ -38,7 +38,7 @@ def comparer(profile: Profile, record: AcceptanceRecord) -> Compare:
 
 
 def ratio_of(ours: Prediction, theirs: Prediction) -> Ratio:
-    """The second prediction's time over the first one's, of the same machine and prompts."""
+    """Return the second prediction's time over the first one's, of the same machine and prompts."""
     return Ratio(
         value=theirs.tpot_s / ours.tpot_s,
         num_pairs=len(ours.prompt_decode_s),

@@ -25,7 +25,7 @@ class Halves:
 
 
 def halves(record: AcceptanceRecord) -> Halves | None:
-    """The prompts dealt in turn, one kind of task after the other, so that both halves are fair mixes.
+    """Return the prompts dealt in turn, one kind of task after the other, so that both halves are fair mixes.
 
     None where there are fewer than `FEWEST`.
     """
@@ -37,17 +37,17 @@ def halves(record: AcceptanceRecord) -> Halves | None:
 
 
 def only(record: AcceptanceRecord, places: Sequence[int]) -> AcceptanceRecord:
-    """The record of some of its prompts."""
+    """Return the record of some of its prompts."""
     return replace(record, prompts=tuple(record.prompts[place] for place in places))
 
 
 def choosing_part(record: AcceptanceRecord) -> AcceptanceRecord:
-    """What may be fitted to: the prompts to choose on; all of them where there are no halves."""
+    """Return what may be fitted to: the prompts to choose on; all of them where there are no halves."""
     parts = halves(record)
     return record if parts is None else only(record, parts.choosing)
 
 
 def judging_part(record: AcceptanceRecord) -> AcceptanceRecord:
-    """What is judged on; all prompts where there are no halves."""
+    """Return what is judged on; all prompts where there are no halves."""
     parts = halves(record)
     return record if parts is None else only(record, parts.judging)

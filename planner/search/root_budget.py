@@ -12,7 +12,7 @@ Counts = NDArray[np.int64]
 
 
 def correction_ranks(record: AcceptanceRecord, window: int, *, with_features: bool, exit_layer: int | None) -> Counts:
-    """How often a round ends after row r with the target's token at candidate rank k, [window + 1, ranks].
+    """Return how often a round ends after row r with the target's token at candidate rank k, [window + 1, ranks].
 
     Ranks count as `decoding.roots.choose_roots` does: the drafted token of the row is no candidate. The
     candidates are those of `exit_layer`, or the draft's own for None. Rounds are the ones that every greedy
@@ -40,7 +40,7 @@ def correction_ranks(record: AcceptanceRecord, window: int, *, with_features: bo
 
 
 def uneven_budget(ranks: Counts, num_roots: int, *, most_per_row: int) -> tuple[int, ...]:
-    """The `num_roots` roots that would have been right most often, as roots per row, [window + 1].
+    """Return the `num_roots` roots that would have been right most often, as roots per row, [window + 1].
 
     Greedy: the next root goes to the row whose next rank was right most often. Ranks that were never right get
     none, so the budget may be smaller than `num_roots`.

@@ -75,7 +75,7 @@ class SearchResult:
         placement: Placement | None = None,
         root_source: RootSource | None = None,
     ) -> Candidate | None:
-        """The first candidate that fits what is given; None if nothing does."""
+        """Return the first candidate that fits what is given; None if nothing does."""
         fitting = (
             candidate
             for candidate in self.candidates
@@ -87,7 +87,7 @@ class SearchResult:
         return next(fitting, None)
 
     def best_drafting(self) -> Candidate | None:
-        """The first candidate that drafts at all."""
+        """Return the first candidate that drafts at all."""
         return next((one for one in self.candidates if one.schedule.traits.window != "none"), None)
 
 
@@ -125,7 +125,7 @@ def _ranked(schedules: Sequence[Schedule], profile: Profile, evaluator: Evaluato
 
 
 def pick_demo_schedules(result: SearchResult, *, at_least: int = 8) -> list[Candidate]:
-    """What to run for real: what was chosen, the best of every kind and placement, and two far from the optimum.
+    """Return what to run for real: what was chosen, the best of every kind and placement, and two far from the optimum.
 
     Plain and synchronous decoding, split and pooled; mirror by root source; the best tree, and the best of every tree
     method that is one of the fastest few methods; then the slowest synchronous and the slowest mirror schedule, since
@@ -153,7 +153,7 @@ def pick_demo_schedules(result: SearchResult, *, at_least: int = 8) -> list[Cand
 
 
 def _leading_trees(result: SearchResult) -> list[Candidate]:
-    """The best of every tree method among the `LEADING_METHODS` fastest methods."""
+    """Return the best of every tree method among the `LEADING_METHODS` fastest methods."""
     fastest: dict[Method, Candidate] = {}
     for candidate in result.candidates:
         fastest.setdefault(candidate.schedule.method, candidate)
@@ -162,7 +162,7 @@ def _leading_trees(result: SearchResult) -> list[Candidate]:
 
 
 def _spread(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """All candidates, ever finer steps through the ranking first."""
+    """Return all candidates, ever finer steps through the ranking first."""
     order: dict[int, None] = {}
     num_parts = 1
     while len(order) < len(candidates):

@@ -85,7 +85,7 @@ class Survey(NamedTuple):
 def survey(
     space: SearchSpace, profile: Profile, record: AcceptanceRecord, evaluator: Evaluator | None = None
 ) -> Survey:
-    """Every schedule of `space`, split by whether the evaluator (of this profile and record) can predict it."""
+    """Return every schedule of `space`, split by whether the evaluator (of this profile and record) can predict it."""
     if not record.prompts:
         return Survey((), {"the record has no prompt": 1})
     evaluator = evaluator or Evaluator(profile, record)
@@ -95,7 +95,7 @@ def survey(
 
 
 def enumerate_schedules(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> list[Schedule]:
-    """Every schedule of `space`, whether it can be predicted or not, each once."""
+    """Return every schedule of `space`, whether it can be predicted or not, each once."""
     schedules: dict[Schedule, None] = {}
     for name in space.methods:
         traits = METHODS[name]
@@ -105,7 +105,7 @@ def enumerate_schedules(space: SearchSpace, profile: Profile, record: Acceptance
 
 
 def placement_name(schedule: Schedule, profile: Profile) -> Placement:
-    """Whether the schedule divides the machine between the models.
+    """Return whether the schedule divides the machine between the models.
 
     A target without another model counts as split on a lane that is only a part of another one: there the machine is
     divided and the draft's share lies idle.

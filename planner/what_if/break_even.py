@@ -30,7 +30,7 @@ class BreakEven:
 
     @classmethod
     def of(cls, draws: Sequence[float | None]) -> BreakEven | None:
-        """What the draws come to; None if even one of them never crosses."""
+        """Return what the draws come to; None if even one of them never crosses."""
         found = [draw for draw in draws if draw is not None]
         if len(found) < len(draws):
             return None
@@ -39,7 +39,7 @@ class BreakEven:
 
 
 def crossing(ask: Ask, values: Sequence[float], here: int, challenger: Kind, way: Way) -> float | None:
-    """The value from which on `challenger` is the fastest, walking `way` from the value at place `here`.
+    """Return the value from which on `challenger` is the fastest, walking `way` from the value at place `here`.
 
     In between the places the times are taken to be straight lines. Where the challenger is the fastest already, the
     walk goes back to where it is not. None if there is no such value among `values`.

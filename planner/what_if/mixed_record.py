@@ -110,7 +110,7 @@ def _mixed_windows(text_N: Ids, drafts_NW: Ids, share: float, draws_N: Floats) -
 
 
 def mixed_ranks(ranks: Ids, share: float, draws: Floats) -> Ids:
-    """The places of the mixed draft's nodes, [N, depth].
+    """Return the places of the mixed draft's nodes, [N, depth].
 
     Args:
         ranks: places of the nodes that follow the text from every position on, [N, depth].
@@ -148,7 +148,7 @@ def _following(text_N: Ids, width: int) -> tuple[Ids, Ids]:
 
 
 def _known(matches_NW: Booleans) -> Booleans:
-    """Whether the draft proposes the right token given all before it, also after its first mistake."""
+    """Return whether the draft proposes the right token given all before it, also after its first mistake."""
     num_tokens, width = matches_NW.shape
     lengths = np.cumprod(matches_NW, axis=1).sum(axis=1)
     known_NW = np.zeros_like(matches_NW)
@@ -162,7 +162,7 @@ def _known(matches_NW: Booleans) -> Booleans:
 
 
 def _runner_up(text_N: Ids, alternatives_NF: Ids) -> Ids:
-    """The draft's best id that is not the text's; -1 where it has none."""
+    """Return the draft's best id that is not the text's; -1 where it has none."""
     is_other_NF = alternatives_NF != text_N[:, None]
     best_N = np.take_along_axis(alternatives_NF, is_other_NF.argmax(axis=1)[:, None], axis=1)[:, 0]
     runner_up: Ids = np.where(is_other_NF.any(axis=1), best_N, -1).astype(np.int32)

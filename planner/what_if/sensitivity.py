@@ -134,7 +134,7 @@ def _gains(
 
 
 def shortlist(result: SearchResult) -> list[Schedule]:
-    """The best schedule of every method, root source, placement and number of drafted tokens."""
+    """Return the best schedule of every method, root source, placement and number of drafted tokens."""
     best: dict[tuple[object, ...], Schedule] = {}
     for candidate in result.candidates:
         schedule = candidate.schedule
@@ -144,7 +144,7 @@ def shortlist(result: SearchResult) -> list[Schedule]:
 
 
 def best_times(schedules: Sequence[Schedule], profile: Profile, record: AcceptanceRecord) -> dict[Kind, float]:
-    """The fastest predicted time per token of every kind among `schedules`."""
+    """Return the fastest predicted time per token of every kind among `schedules`."""
     return {kind: time_s for kind, (time_s, _) in _best(schedules, profile, record).items()}
 
 
@@ -173,7 +173,7 @@ def sweep(
 
 
 def _way(question: SweptQuantity, times: Mapping[float, dict[Kind, float]], challenger: Kind) -> Way | None:
-    """The way to the nearest value at which the challenger leads; None if there is none that makes sense."""
+    """Return the way to the nearest value at which the challenger leads; None if there is none that makes sense."""
     here = question.values.index(question.now)
     ways: list[Way] = ["up", "down"] if challenger in _WIN_AS_IT_FALLS[question.quantity] else ["up"]
     found = {way: crossing(times.__getitem__, question.values, here, challenger, way) for way in ways}
@@ -189,7 +189,7 @@ def _break_evens(
 
     @cache
     def drawn(value: float) -> dict[Kind, Floats]:
-        """The best time per token of every kind, [draws]."""
+        """Return the best time per token of every kind, [draws]."""
         return _drawn_times(schedules, *question.world(value, texts, range(NUM_DRAWS)), weights_DP)
 
     here = question.values.index(question.now)
@@ -209,7 +209,7 @@ def _break_evens(
 
 
 def _drawn_prompts(num_prompts: int) -> Floats:
-    """How often a prompt is in each draw, [draws, prompts]: once in the first, then as drawn with replacement.
+    """Return how often a prompt is in each draw, [draws, prompts]: once in the first, then as drawn with replacement.
 
     Few prompts are not drawn from: one of them alone could be the whole draw.
     """
@@ -223,7 +223,7 @@ def _drawn_prompts(num_prompts: int) -> Floats:
 def _drawn_times(
     schedules: Sequence[Schedule], profile: Profile, texts: AcceptanceRecord, weights_DP: Floats
 ) -> dict[Kind, Floats]:
-    """The best time per token of every kind in each draw, [draws]; `texts` are those of all draws in a row."""
+    """Return the best time per token of every kind in each draw, [draws]; `texts` are those of all draws in a row."""
     tokens_D = (weights_DP * np.reshape([len(prompt.text) for prompt in texts.prompts], weights_DP.shape)).sum(axis=1)
     best: dict[Kind, Floats] = {}
     for schedule, prediction in zip(schedules, evaluate(schedules, profile, texts), strict=True):
@@ -248,7 +248,7 @@ def _only_asked(record: AcceptanceRecord, schedules: Sequence[Schedule]) -> Acce
 def _best(
     schedules: Sequence[Schedule], profile: Profile, record: AcceptanceRecord
 ) -> dict[Kind, tuple[float, Schedule]]:
-    """The fastest schedule of every kind, with its time per token."""
+    """Return the fastest schedule of every kind, with its time per token."""
     best: dict[Kind, tuple[float, Schedule]] = {}
     for schedule, prediction in zip(schedules, evaluate(schedules, profile, record), strict=True):
         kind = kind_of(schedule)

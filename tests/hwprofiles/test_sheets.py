@@ -28,7 +28,7 @@ WEIGHTS_OF_8B_BYTES = 16.06e9
     ],
 )
 def test_bandwidth_bounds_an_8b_model_as_published(name: str, floor_ms: float) -> None:
-    floor_s = device_sheet(name).bandwidth_floor_s(WEIGHTS_OF_8B_BYTES)
+    floor_s = WEIGHTS_OF_8B_BYTES / device_sheet(name).memory_bytes_per_s.value
     assert floor_s * 1e3 == pytest.approx(floor_ms, abs=0.05)
 
 
@@ -41,11 +41,6 @@ def test_engines_of_one_chip_name_the_same_memory() -> None:
 def test_every_shipped_sheet_is_valid() -> None:
     assert [device_sheet(name).name for name in shipped_names("device")]
     assert [link_sheet(name).name for name in shipped_names("link")]
-
-
-def test_a_number_that_is_not_published_is_an_error_not_a_guess() -> None:
-    with pytest.raises(ProfileError, match="NVIDIA|CPU; calibrate"):
-        device_sheet("generic-cpu").bandwidth_floor_s(1e9)
 
 
 @pytest.mark.parametrize("reader", [device_sheet, link_sheet])
