@@ -1,9 +1,4 @@
-"""The table of shipped drafters in docs/training.md, made from their cards and the committed acceptance results.
-
-    python benchmarks/drafters_table.py                                writes the table
-
-Nothing in it is typed by hand: a test compares the page with cards and results.
-"""
+"""The table of shipped drafters in docs/training.md, made from their cards and the committed acceptance results."""
 
 from __future__ import annotations
 
@@ -11,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from _common import RESULTS, markdown_table, read_result, rewrite_page, with_section
+from _common import RESULTS, markdown_table, read_result
 
 from runtime.drafters.shipped import SHIPPED_FOLDER
 from training.judging.card import CARD_FILE
@@ -19,14 +14,9 @@ from training.judging.card import CARD_FILE
 DRAFTERS = SHIPPED_FOLDER
 
 
-def main() -> None:
-    """Write the page."""
-    rewrite_page(with_table)
-
-
-def with_table(page: str) -> str:
-    """The page with the table between its markers."""
-    return with_section(page, "drafters", table())
+def sections() -> dict[str, str]:
+    """Return the table of docs/training.md, by marker."""
+    return {"drafters": table()}
 
 
 def table() -> str:
@@ -67,7 +57,3 @@ def _settings(results: Mapping[str, Mapping[str, Any]], drafter: str) -> Iterato
 def _mean(result: Mapping[str, Any], drafter: str, setting: str) -> str:
     figures = result["drafters"].get(drafter, {}).get(setting)
     return "-" if figures is None else f"{figures['mean_acceptance_length']:.2f}"
-
-
-if __name__ == "__main__":
-    main()
