@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from _common import RESULTS, markdown_table, read_result
 
+from mirrorsd.pair_on_platform import plan_pair
+
 _ANSWERS: Final = {"yes": "Yes", "no": "No", "cannot_tell": "Cannot tell"}
 
 Json = Mapping[str, Any]
@@ -44,6 +46,20 @@ def headline() -> dict[str, str]:
         f"- llama.cpp with 4-bit weights is {ours / theirs:.1f} times as fast as the fastest lane here.",
     )
     return {"headline": "".join(f"{line}\n" for line in lines)}
+
+
+def plan() -> dict[str, str]:
+    """Return the answer of README.md's example of `mirrorsd plan`, by marker."""
+    found = plan_pair("qwen3-14b", "qwen3-0.6b", "lunar-lake")
+    assert found.comparison is not None, "the example drafts"
+    assert found.needed is not None, "the example breaks even somewhere"
+    assert found.drafting is not None, "the example drafts"
+    pair, length = found.drafting.pair, found.drafting.schedule.num_speculative_tokens
+    speedup = {"value": found.comparison.value, "low": found.comparison.low, "high": found.comparison.high}
+    answer = f"**{_ANSWERS[found.pays]}: {_times(speedup)} the speed of plain decoding.**"
+    where = f"Target on: {pair.target}. Draft model on: {pair.draft}. Draft length: {length} tokens."
+    break_even = f"Break-even acceptance: {found.needed.at:.0%}."
+    return {"plan": f"> {answer}\n> {where} {break_even}\n"}
 
 
 def demo(result: Json) -> str:
