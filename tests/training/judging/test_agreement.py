@@ -1,6 +1,6 @@
 import torch
 
-from training.judging.agreement import AgreementCount
+from training.judging.drafter_acceptance import AgreementCount
 
 
 def test_agreement_is_counted_over_all_batches() -> None:

@@ -11,7 +11,7 @@ from training.judging.card import read_card
 from training.recipe import DraftRecipe, DraftStreamRecipe, Optimisation, StreamingDraftRecipe
 from training.run import run_recipe
 from training.tasks import draft_streams
-from training.tasks.draft_on_answers import answer_logits, periodic_presence
+from training.tasks.chain_draft import answer_logits, periodic_presence
 from training.tasks.draft_streams import DraftStreamTask, StreamingDraftTask
 from training.trainer import train
 
