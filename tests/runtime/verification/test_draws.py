@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from runtime.verification.draws import uniform
+from runtime.verification.distributions import uniform
 
 
 def test_a_place_always_has_the_same_draw() -> None:
