@@ -14,6 +14,7 @@ from typing import Any
 from costs.cost_model import Part, PartKind
 from decoding.errors import ProfileError
 from hwprofiles.latency_table import LatencyTable
+from hwprofiles.overheads import Event
 from hwprofiles.profile import LaneProfile
 from sim.derived.roofline import DRAFT_PARTS, ROOFLINE_ERROR, TARGET_PARTS, RooflineCost
 
@@ -39,19 +40,13 @@ def carried_lane(lane: LaneProfile, measured_on: RooflineCost, to: RooflineCost,
     tables: dict[str, Any] = {kind: _carried(table, Part(kind), measured_on, to) for kind, table in _measured(lane)}
     colder, slower = (_ratio(getattr(lane, kind), tables.get(kind)) for kind in ("draft_step", "layer"))
     exits = {layer: _carried(table, Part("exit", layer), measured_on, to) for layer, table in lane.exit.items()}
+    factors: dict[Event, float] = {"rollout_start": colder, "branch_step": colder, "features": slower}
     return LaneProfile(
         name=name,
         device=to.device.name,
         dispatch_s=to.device.graph_s or lane.dispatch_s,
-        draft_wake_s=lane.draft_wake_s * colder,
-        resize_s=lane.resize_s * colder,
-        branch_wake_s=lane.branch_wake_s * colder,
-        start_wake_s=lane.start_wake_s * colder,
-        turn_s=lane.turn_s,
+        overheads=lane.with_overheads_scaled(factors).overheads,
         pace_spread=lane.pace_spread,
-        branch_error=lane.branch_error,
-        features_s={drafter: seconds * slower for drafter, seconds in lane.features_s.items()},
-        features_error=lane.features_error,
         exit=exits,
         relative_error=hypot(lane.relative_error, measured_on.device.reading_error, to.device.reading_error),
         **tables,

@@ -4,6 +4,7 @@ import pytest
 
 import mirrorsd
 from decoding.errors import ProfileError
+from hwprofiles.overheads import Overhead
 from hwprofiles.platform import load_platform
 from hwprofiles.profile import LatencyTable, Profile
 from sim.derived.derived_profile import speed_on
@@ -26,7 +27,9 @@ def table(first_s: float, last_s: float) -> LatencyTable:
 def profile(layer_s: float = 5e-2, *, dtype: str = "bfloat16") -> Profile:
     """A lane that has a shape as its target, and another as its draft."""
     parts = {"layer": table(layer_s, 2 * layer_s), "lm_head": table(5e-2, 8e-2), "draft_step": table(0.1, 0.2)}
-    measured = lane("here").model_copy(update=parts | {"device": "openvino:CPU", "exit": {}, "branch_wake_s": 1e-3})
+    measured = lane("here").model_copy(
+        update=parts | {"device": "openvino:CPU", "exit": {}, "overheads": {"branch_step": Overhead(seconds=1e-3)}}
+    )
     return Profile(
         host={"cpu_model": "this one"},
         target="shape:qwen3-1.7b",

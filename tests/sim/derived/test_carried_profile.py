@@ -5,6 +5,7 @@ import pytest
 from decoding.errors import ProfileError
 from hwprofiles.latency_table import LatencyTable
 from hwprofiles.model_shape import model_shape
+from hwprofiles.overheads import Overhead
 from hwprofiles.profile import LaneProfile
 from sim.derived.assumption import Assumption
 from sim.derived.carried_profile import carried_lane
@@ -34,11 +35,13 @@ LANE = LaneProfile(
     layer=table(3e-3, 4e-3),
     lm_head=table(1e-3, 1e-3),
     exit={18: table(2e-3, 2e-3)},
-    draft_wake_s=2e-3,
-    branch_wake_s=3e-3,
-    branch_error=0.2,
-    features_s={"d": 4e-3, "eagle": 1e-3},
-    features_error={"d": 0.1},
+    overheads={
+        "rollout_start": Overhead(seconds=2e-3),
+        "branch_step": Overhead(seconds=3e-3, relative_error=0.2),
+        "features": Overhead(seconds=4e-3, relative_error=0.1),
+        "features:eagle": Overhead(seconds=1e-3),
+        "draft_round": Overhead(seconds=5e-3),
+    },
     draft_step=table(5e-3, 6e-3),
     heads={"eagle": table(1e-3, 1e-3)},
     relative_error=0.03,
@@ -52,20 +55,20 @@ def test_a_device_twice_as_fast_halves_every_time_and_keeps_what_the_measurement
         assert [list(line) for line in getattr(carried, kind).seconds] == [pytest.approx(line) for line in halves]
     assert carried.exit[18].seconds[0] == pytest.approx((1e-3, 1e-3))
     assert carried.dispatch_s == LANE.dispatch_s
-    assert carried.draft_wake_s == pytest.approx(LANE.draft_wake_s / 2)
     assert "carried from small to large" in carried.layer.source
 
 
-def test_what_work_takes_beyond_its_tables_goes_with_the_tables_of_who_does_it():
-    """Waking up for branches is the draft's, replying states the target's."""
-    carried = carried_lane(LANE, HERE, TWICE, name="large")
-    assert carried.branch_wake_s == pytest.approx(LANE.branch_wake_s / 2)
-    assert carried.features_s == pytest.approx({"d": 2e-3, "eagle": 5e-4})
-    assert (carried.branch_error, carried.features_error) == (LANE.branch_error, LANE.features_error)
-    without_draft = carried_lane(LANE.model_copy(update={"draft_step": None}), HERE, TWICE, name="large")
-    assert (without_draft.features_s, without_draft.branch_wake_s) == (carried.features_s, 0)
-    without_target = carried_lane(LANE.model_copy(update={"layer": None}), HERE, TWICE, name="large")
-    assert (without_target.features_s, without_target.branch_wake_s) == ({"d": 0, "eagle": 0}, carried.branch_wake_s)
+def test_overheads_go_with_the_tables_of_who_does_the_work():
+    """Starting a rollout and stepping branches is the draft's, replying states the target's, and a round nobody's."""
+
+    def seconds(**update):
+        carried = carried_lane(LANE.model_copy(update=update), HERE, TWICE, name="large")
+        assert [one.relative_error for one in carried.overheads.values()] == [0, 0.2, 0.1, 0, 0]
+        return [one.seconds for one in carried.overheads.values()]
+
+    assert seconds() == pytest.approx([1e-3, 1.5e-3, 2e-3, 5e-4, 5e-3])
+    assert seconds(draft_step=None) == pytest.approx([0, 0, 2e-3, 5e-4, 5e-3])
+    assert seconds(layer=None) == pytest.approx([1e-3, 1.5e-3, 0, 0, 5e-3])
 
 
 def test_the_same_device_changes_nothing_but_how_sure_one_is():
