@@ -20,7 +20,7 @@ from _common import EMBEDDED, RESULTS, arguments, markdown_table, measured_pair,
 from calibrate.prompts import bundled_prompts, take_per_category
 from decoding.schedule import Schedule
 from mirrorsd.compare.outcome import schedule_entries
-from mirrorsd.compare.validate_pair import Evidence, validate
+from mirrorsd.compare.validate_pair import MeasuredBasis, validate
 from mirrorsd.model_pair import find_pair
 from mirrorsd.record_pair import Reach, record
 
@@ -79,7 +79,7 @@ def _measured(options: argparse.Namespace) -> dict[str, Any]:
         path = Path(folder) / "record.npz"
         reach = Reach(max_new_tokens=options.max_new_tokens, max_window=max(WINDOWS))
         record(pair, prompts, path, reach=reach, num_threads=2)
-        outcome = validate(list(schedules()), Evidence.load(options.profile, path), prompts, progress=_show)
+        outcome = validate(list(schedules()), MeasuredBasis.load(options.profile, path), prompts, progress=_show)
     entries = schedule_entries(outcome.judged)
     return outcome.facts | {"measured": measured_pair(pair), "schedules": entries}
 

@@ -2,7 +2,7 @@
 
     nice -n 19 python benchmarks/plan_questions.py
 
-10,000 questions of `tests/plan_questions/`: shapes that ship and others, platforms that ship and others, `--set`, any
+10,000 questions of `_plan_questions/`: shapes that ship and others, platforms that ship and others, `--set`, any
 acceptance, contexts and batches. Of every tenth it is asked too what more acceptance and more bandwidth bring.
 Interrupted, the same command goes on. Writes benchmarks/results/plan-questions.json: how many were answered and
 refused, and the seed of every one that ended otherwise, to be asked again with `--seed SEED`.
@@ -23,7 +23,7 @@ import _common
 ROOT: Final = Path(__file__).parents[1]
 sys.path.append(str(ROOT))  # the tests are no part of what is installed
 
-from tests.plan_questions.outcome import UntoldError, outcome  # noqa: E402
+from benchmarks._plan_questions.outcome import UntoldError, outcome  # noqa: E402
 
 LIMIT_S: Final = 60.0
 """Of the processor, for a question with what is asked after it."""

@@ -6,7 +6,6 @@ and says on which line a suspicious number stands.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -43,15 +42,6 @@ PLAUSIBLE: Final[Mapping[str, tuple[float, float, str]]] = {
 """From the least to the most of any device or link there is, with room; and what a number beyond suggests."""
 PEAKS: Final = ("bf16_flops", "int8_ops")
 PRICES: Final = ("price_usd", "price_usd_per_hour")
-
-_SPARSE: Final = re.compile(r"spars", re.IGNORECASE)
-_DENSE: Final = re.compile(r"dense|half", re.IGNORECASE)
-_BOTH_WAYS: Final = re.compile(r"bidirectional|both directions|both ways|\btotal\b|aggregate", re.IGNORECASE)
-_ONE_WAY: Final = re.compile(r"half|per direction|one way", re.IGNORECASE)
-_PLATFORM: Final = re.compile(r"platform|whole chip|\btotal\b|combined", re.IGNORECASE)
-_PART: Final = re.compile(r"\bless\b", re.IGNORECASE)
-_RATE: Final = re.compile(r"(\d[\d,]*(?:\.\d+)?)\s*([GT])(b|bit|B)(?:/s|ps)")
-"""A rate as sources write it: 40 Gb/s, 400 Gbit/s, 900 GB/s."""
 
 
 class Suspicion(NamedTuple):
@@ -91,12 +81,8 @@ def of_device(sheet: DeviceSheet, reference: DeviceSheet | None = None) -> Itera
 def of_link(sheet: LinkSheet, reference: LinkSheet | None = None) -> Iterator[Suspicion]:
     """Suspicions about a link; `reference` as in `of_device`."""
     yield from _of_quantities(sheet.quantities)
-    rate = sheet.bytes_per_s
-    if rate is not None and _BOTH_WAYS.search(rate.source) and not _ONE_WAY.search(rate.source):
-        what = "its source speaks of both directions together: is it the bandwidth of one?"
-        yield Suspicion(("bytes_per_s",), what, rate.value)
     if reference is not None:
-        yield from _beyond("bytes_per_s", rate, reference.bytes_per_s, twice="both directions added up?")
+        yield from _beyond("bytes_per_s", sheet.bytes_per_s, reference.bytes_per_s, twice="both directions added up?")
 
 
 def of_platform(platform: Platform) -> Iterator[Suspicion]:
@@ -135,35 +121,9 @@ def _of_quantity(field: str, quantity: Quantity) -> Iterator[str]:
             yield f"outside {low:g}..{high:g}, where every known one is: {suggestion}"
     if field == "memory_bytes" and value % 2**30 == 0:
         yield f"exactly {value / 2**30:g} x 2^30: 2^30 used as giga?"
-    if "bytes_per_s" in field:
-        yield from _of_units(quantity)
-
-
-def _of_units(quantity: Quantity) -> Iterator[str]:
-    """A rate against the rates that its source mentions."""
-    for number, prefix, unit in _RATE.findall(quantity.source):
-        rate = float(number.replace(",", "")) * {"G": 1e9, "T": 1e12}[prefix]
-        is_bits = unit != "B"
-        if is_bits and _same(quantity.value, rate):
-            yield f"{number} {prefix}{unit}/s in its source are bits: bits taken for bytes?"
-        if not is_bits and _same(quantity.value, rate / 8):
-            yield f"{number} {prefix}{unit}/s in its source are bytes already: divided by 8?"
-        yield from (
-            f"{number} {prefix}{unit}/s in its source are decimal: {name}?"
-            for name, factor in BINARY.items()
-            if not is_bits and _same(quantity.value, rate * factor, 0.005)
-        )
 
 
 def _of_peaks(sheet: DeviceSheet) -> Iterator[Suspicion]:
-    for field in PEAKS:
-        peak: Quantity | None = getattr(sheet, field)
-        if peak is None:
-            continue
-        if _SPARSE.search(peak.source) and not _DENSE.search(peak.source):
-            yield Suspicion((field,), "its source speaks of sparsity: a sparse figure listed as dense?", peak.value)
-        if _PLATFORM.search(peak.source) and not _PART.search(peak.source):
-            yield Suspicion((field,), "operations of the whole platform counted for one engine?", peak.value)
     if sheet.bf16_flops is not None and sheet.int8_ops is not None:
         ratio = sheet.int8_ops.highest / sheet.bf16_flops.highest
         if not INT8_OVER_BF16[0] <= ratio <= INT8_OVER_BF16[1]:

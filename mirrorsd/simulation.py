@@ -18,7 +18,7 @@ from decoding.errors import ConfigError
 from decoding.files import named_path
 from decoding.record import AcceptanceRecord
 from mirrorsd.numeric_form import as_recorded, backends_of, left_out_in_words
-from mirrorsd.repeating_texts import repeating_in_words
+from mirrorsd.repeating_texts import predicted_on_repeating
 from sim.acceptance.assumed import record_of
 from sim.acceptance.replay import Replay
 
@@ -110,12 +110,10 @@ def make_plan(
     label = require_same_models(profile, record, replayed=replayed)
     machine = profile if replayed else as_recorded(profile, record)
     plan = planner.plan.make_plan(space, machine, record)
-    sentences = [label or in_words(record) or left_out_in_words(profile, record), repeating_in_words(plan)]
-    said = " ".join(filter(None, sentences))
-    if not said:
-        return plan
-    verdict = replace(plan.verdict, prediction=f"{plan.verdict.prediction} {said}")
+    found = (label or in_words(record) or left_out_in_words(profile, record), predicted_on_repeating(plan))
+    warnings = tuple(filter(None, found))
     judged = replace(plan.judged, result=_ranking(plan.judged.result, label))
+    verdict = replace(plan.verdict, warnings=(*plan.verdict.warnings, *warnings))
     return replace(plan, search=_ranking(plan.search, label), judged=judged, verdict=verdict)
 
 

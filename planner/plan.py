@@ -1,4 +1,4 @@
-"""The whole way from a machine and a record to an answer: search, what-if, bound and verdict."""
+"""The whole way from a machine and a record to an answer: search, what-if and verdict."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Method
 from hwprofiles.profile import Profile
-from planner.changes_in_words import changes
+from planner.predicted_verdict import Judged, judge, significantly_slower
 from planner.search.comparison import comparer
 from planner.search.halves import judging_part
 from planner.search.search import Candidate, SearchResult, search
 from planner.search.space import Placement, SearchSpace
-from planner.upper_bounds import OverlapBound, overlap_bound
-from planner.verdict import Judged, PlanVerdict, judge, told_slower
+from planner.verdict import SpeculationVerdict
 from planner.what_if.sensitivity import Sensitivity, analyse
 from sim.evaluator import Evaluator
 
@@ -27,8 +26,7 @@ class Plan:
         search: all schedules, ranked over all prompts.
         judged: the best of every method and placement, over the prompts to judge on.
         sensitivity: what would have to change.
-        bound: the limit of the best mirror schedule; None if there is none.
-        verdict: the answer in words.
+        verdict: the answer.
     """
 
     profile: Profile
@@ -36,11 +34,10 @@ class Plan:
     search: SearchResult
     judged: Judged
     sensitivity: Sensitivity
-    bound: OverlapBound | None
-    verdict: PlanVerdict
+    verdict: SpeculationVerdict
 
     def __repr__(self) -> str:
-        """In a line: tables and records would fill pages."""
+        """Return one line: tables and records would fill pages."""
         return f"<Plan of {len(self.search.candidates)} schedules: {self.verdict.headline}>"
 
     def _repr_html_(self) -> str:
@@ -63,16 +60,14 @@ def make_plan(space: SearchSpace, profile: Profile, record: AcceptanceRecord) ->
         is_ever_right=any(one.prediction.num_accepted_tokens for one in found.candidates),
     )
     compare = comparer(profile, to_judge)
-    sensitivity = analyse(found, profile, record, told_slower(judged.result, compare))
-    bound = _bound(judged.result, profile, to_judge)
+    sensitivity = analyse(found, profile, record, significantly_slower(judged.result, compare))
     return Plan(
         profile=profile,
         record=record,
         search=found,
         judged=judged,
         sensitivity=sensitivity,
-        bound=bound,
-        verdict=judge(judged, profile, compare, changes(sensitivity, record, bound)),
+        verdict=judge(judged, profile, to_judge, compare, sensitivity),
     )
 
 
@@ -85,11 +80,3 @@ def _leaders(result: SearchResult, profile: Profile, record: AcceptanceRecord) -
     return SearchResult(
         candidates=tuple(replace(one, prediction=evaluator.predict(one.schedule)) for one in leaders.values())
     )
-
-
-def _bound(result: SearchResult, profile: Profile, record: AcceptanceRecord) -> OverlapBound | None:
-    mirror = result.best(method="mirror")
-    if mirror is None:
-        return None
-    length = mirror.prediction.mean_acceptance_length
-    return overlap_bound(mirror.schedule, profile, record, mean_acceptance_length=length)

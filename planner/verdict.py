@@ -1,278 +1,165 @@
-"""The answer in words: does speculation pay here, which kind, how, where, why, and what would change it."""
+"""A verdict: what a table of schedules tells, as data, and the few lines that are made from it.
+
+Five templates: `headline`, `fact`, `claims_by_outcome`, `would_tell` and `times`. They are filled from a verdict's
+own fields, and it cannot hold an answer that its own ratio contradicts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isnan
-from typing import Final
+from math import isinf
+from typing import Any, Final, Literal
 
-from hwprofiles.profile import Profile
-from planner.claim import Claim, in_words
-from planner.kinds import KINDS, Kind, kind_of
-from planner.measured_verdict import PAYS, Pays
-from planner.paired_ratio import Ratio, pairs_needed
-from planner.search.comparison import Compare
-from planner.search.search import Candidate, SearchResult
-from planner.settings_in_words import lanes, settings
-from planner.short_answers import short_answers
-from planner.wording import (
-    PART,
-    capital,
-    counted,
-    listing,
-    milliseconds,
-    percent,
-    schedule_name,
-    tokens_per_second,
-)
+from decoding.schedule import Schedule
+from planner.paired_ratio import MOST_PAIRS, Outcome, Ratio, pairs_needed
+from planner.wording import counted, factor
 
-WORTH_A_WORD = 0.02
-"""Smallest share of a time that a sentence spends words on."""
-_TARGET_PARTS: Final = ("target_verify", "target_prefix", "target_suffix")
+Pays = Literal["yes", "no", "cannot_tell"]
+"""Whether speculation beats plain decoding, as far as that can be told."""
+Badge = Literal["recommended", "predicted fastest", "measured fastest"]
+
+PAYS: Final[Mapping[Outcome, Pays]] = {"faster": "yes", "slower": "no", "cannot tell": "cannot_tell"}
+"""The answer that follows from comparing the best drafting with the best plain schedule."""
+_ANSWER: Final[Mapping[Pays, str]] = {
+    "yes": "Yes, speculation pays here",
+    "no": "No, speculation does not pay here",
+    "cannot_tell": "Cannot tell whether speculation pays here",
+}
+_ORDERS: Final[Mapping[Outcome, str]] = {
+    "faster": "faster than",
+    "slower": "slower than",
+    "cannot tell": "not told apart from (and what would tell)",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Judged:
-    """What a verdict is about.
+class Claim:
+    """Two rows of a table: `one` next to `other`; `ratio` is the other's time over one's."""
 
-    Attributes:
-        result: the schedules in the order in which they would be chosen, with predictions over the prompts to judge on.
-        num_prompts: how many these are.
-        is_held_out: whether nothing was fitted to them or chosen on them.
-        is_ever_right: whether any schedule that was searched gets a drafted token accepted, on any prompt.
-    """
+    one: str
+    other: str
+    ratio: Ratio
 
-    result: SearchResult
-    num_prompts: int
-    is_held_out: bool
-    is_ever_right: bool
+    @property
+    def outcome(self) -> Outcome:
+        """What is known of `one`."""
+        return self.ratio.outcome
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PlanVerdict:
-    """The answer, in sentences for a person. Speeds and ratios are those on the prompts to judge on.
+class SpeculationVerdict:
+    """Whether speculation pays, what to use, and what that rests on.
 
     Attributes:
-        pays: whether speculation beats plain decoding, as far as predictions can tell.
-        speedup: speed of the drafting schedule that was chosen over that of the plain one that was; None if one of them
-            is missing.
-        lead: the winner next to the fastest of the other kinds and the other placement; None without another.
-        headline: the answer in a sentence.
-        prediction: the predicted speeds, and which prompts they are over.
-        choice: kind, settings and lanes, and how the other kinds compare.
-        because: what the winner's time goes into, and what slower kinds spend more on.
-        changes: what would have to change for another kind to be the fastest.
-        claims: what is said of the order of two schedules.
+        pays: the answer.
+        claim: the best drafting schedule next to the plain one that it has to beat; None if one of them is missing.
+        basis: how the two were compared, or what is missing.
+        world: whether times were measured or predicted.
+        recommended: name of the schedule to use, as in the table; None if none is.
+        schedule: that schedule.
+        why: what explains the answer.
+        next_step: what to do now.
+        others: the recommended schedule next to other rows of its table.
+        facts: (label, items) of all else, for whoever wants to know more.
+        warnings: sentences that the answer must not be read without.
+        badges: what a schedule is best at, by its name in the table.
+
+    Raises:
+        ValueError: the answer contradicts the ratio of `claim`, or the recommended schedule.
     """
 
     pays: Pays
-    speedup: Ratio | None
-    lead: Claim | None
-    headline: str
-    prediction: str
-    choice: tuple[str, ...]
-    because: tuple[str, ...]
-    changes: tuple[str, ...]
-    claims: tuple[Claim, ...] = ()
+    claim: Claim | None
+    basis: str
+    world: Literal["measured", "predicted"] = "predicted"
+    recommended: str | None = None
+    schedule: Schedule | None = None
+    why: tuple[str, ...] = ()
+    next_step: tuple[str, ...] = ()
+    others: tuple[Claim, ...] = ()
+    facts: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    warnings: tuple[str, ...] = ()
+    badges: Mapping[str, tuple[Badge, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse an answer that the table does not give."""
+        told = None if self.claim is None else PAYS[self.claim.outcome]
+        if self.pays != "cannot_tell" and told not in (self.pays, None if self.pays == "no" else self.pays):
+            msg = f"{self.pays} contradicts a ratio of {None if self.claim is None else times(self.claim.ratio)}"
+            raise ValueError(msg)
+        if self.pays == "no" and self.schedule is not None and self.schedule.traits.window != "none":
+            raise ValueError("no contradicts a recommended schedule that drafts")
+
+    @property
+    def speedup(self) -> Ratio | None:
+        """Speed of the drafting schedule over that of the plain one."""
+        return None if self.claim is None else self.claim.ratio
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """Everything that is said of the order of two rows."""
+        return (*([] if self.claim is None else [self.claim]), *self.others)
+
+    @property
+    def headline(self) -> str:
+        """The answer in a sentence."""
+        found = "" if self.claim is None else f"{times(self.claim.ratio)} the speed of plain decoding, "
+        return f"{_ANSWER[self.pays]}: {found}{self.basis}."
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The answer, why, and what to do next."""
+        return (self.headline, *fact("Why", self.why), *fact("Next", self.next_step))
+
+    @property
+    def explained(self) -> tuple[str, ...]:
+        """All that stands behind the three lines."""
+        of_rows = [(f'"{self.recommended}" is {label}', items) for label, items in claims_by_outcome(self.others)]
+        return tuple(line for label, items in (*of_rows, *self.facts) for line in fact(label, items))
 
     @property
     def text(self) -> str:
-        """All of it, a paragraph each."""
-        return "\n\n".join(
-            " ".join(part)
-            for part in ((self.headline, self.prediction), self.choice, self.because, self.changes)
-            if part
-        )
+        """All of it, a line each."""
+        return "\n".join((*self.lines, *self.warnings, *self.explained))
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """The words for scripts."""
+        return {
+            "verdict": "\n".join(self.lines),
+            "warnings": list(self.warnings),
+            "explanation": list(self.explained),
+        }
 
 
-def judge(judged: Judged, profile: Profile, compare: Compare, changes: Iterable[str] = ()) -> PlanVerdict:
-    """Put a search into words; `changes` are the sentences on what would change it, see `planner.changes_in_words`."""
-    result = judged.result
-    plain, drafting = result.best(kind="plain"), result.best_drafting()
-    ratios = _Ratios(compare)
-    speedup = ratios.claim(drafting, plain).ratio if plain and drafting else None
-    leads = [ratios.claim(result.winner, rival) for rival, _ in _rivals(result)]
-    return PlanVerdict(
-        pays=_pays(speedup, drafting),
-        speedup=speedup,
-        lead=min(leads, key=lambda claim: claim.ratio.value, default=None),
-        headline=_headline(speedup, drafting),
-        prediction=_prediction(plain, drafting, judged),
-        choice=tuple(_choice(judged, profile, ratios)),
-        because=tuple(_because(judged, ratios)),
-        changes=tuple(changes),
-        claims=tuple(ratios.claims),
-    )
+def fact(label: str, items: Sequence[str]) -> Iterator[str]:
+    """Return `Label: one; another.`, or nothing without items."""
+    if items:
+        yield f"{label}: {'; '.join(item.rstrip('.') for item in items)}."
 
 
-def told_slower(result: SearchResult, compare: Compare) -> tuple[Kind, ...]:
-    """The kinds whose best is told to be slower than the winner: it has no lead over the others that could be lost."""
-    best = {kind: result.best(kind=kind) for kind in KINDS}
-    return tuple(
-        kind
-        for kind, rival in best.items()
-        if rival is not None and compare(result.winner.schedule, rival.schedule).outcome == "faster"
-    )
+def claims_by_outcome(claims: Sequence[Claim]) -> list[tuple[str, tuple[str, ...]]]:
+    """Sort the rivals of one schedule by what is known of them, each with its ratio."""
+    found: dict[Outcome, list[str]] = {outcome: [] for outcome in _ORDERS}
+    for claim in claims:
+        doubt = f", {would_tell(claim.ratio)}" if claim.outcome == "cannot tell" else ""
+        found[claim.outcome].append(f'"{claim.other}" {times(claim.ratio)}{doubt}')
+    return [(_ORDERS[outcome], tuple(items)) for outcome, items in found.items() if items]
 
 
-@dataclass(slots=True)
-class _Ratios:
-    """Ratios of predictions; those that a sentence states are kept in `claims`."""
-
-    compare: Compare
-    claims: list[Claim] = field(default_factory=list)
-
-    def of(self, one: Candidate, other: Candidate) -> Ratio:
-        return self.compare(one.schedule, other.schedule)
-
-    def claim(self, one: Candidate, other: Candidate) -> Claim:
-        names = (schedule_name(candidate.schedule, candidate.placement) for candidate in (one, other))
-        claim = Claim(one=next(names), other=next(names), ratio=self.of(one, other))
-        self.claims.append(claim)
-        return claim
-
-
-def _pays(speedup: Ratio | None, drafting: Candidate | None) -> Pays:
-    if drafting is None:
-        return "no"
-    return "cannot_tell" if speedup is None else PAYS[speedup.outcome]
-
-
-def _headline(speedup: Ratio | None, drafting: Candidate | None) -> str:
-    if drafting is None:
-        return "No: only plain decoding can be predicted from this profile and record."
-    if speedup is None:
-        return "Cannot tell: the search left plain decoding out."
-    ratio = f"{in_words(speedup)} the speed of plain decoding"
-    if speedup.outcome == "faster":
-        return f"Yes, speculation pays here: {ratio}."
-    if speedup.outcome == "slower":
-        return f"No, speculation does not pay here: its best has {ratio}."
-    return f"Cannot tell from predictions whether speculation pays here: {ratio}. {_what_would_tell(speedup)}"
-
-
-def _what_would_tell(ratio: Ratio) -> str:
+def would_tell(ratio: Ratio) -> str:
+    """Name what would tell which of two schedules is faster."""
     needed = pairs_needed(ratio)
     if needed is not None:
-        return f"About {counted(needed, 'prompt')} like these would tell."
-    return "More prompts would not tell, as the machine is not known so well; running both would."
+        return f"about {counted(needed, 'prompt')} like these"
+    if ratio.num_pairs == 1:
+        return "more than one prompt"
+    return "running both" if ratio.machine_error else f"not even {MOST_PAIRS:,} prompts"
 
 
-def _prediction(plain: Candidate | None, drafting: Candidate | None, judged: Judged) -> str:
-    best = [one for one in (drafting, plain) if one is not None]
-    speeds = [f"{one.schedule.traits.title} {tokens_per_second(one.tpot_s)}" for one in best]
-    prompts = counted(judged.num_prompts, "prompt")
-    if judged.is_held_out:
-        return f"Predicted: {listing(speeds)}, on {prompts} that nothing was fitted to or chosen on."
-    return f"Predicted: {listing(speeds)}, on the {prompts} that they were chosen on: too few to keep some apart."
-
-
-def _choice(judged: Judged, profile: Profile, ratios: _Ratios) -> Iterator[str]:
-    winner = judged.result.winner
-    yield f"Chosen by prediction is {winner.schedule.traits.title}: {settings(winner.schedule, profile)}."
-    yield lanes(winner.schedule, profile)
-    close: list[tuple[Candidate, str]] = []
-    slower: list[Kind] = []
-    for rival, name in _rivals(judged.result):
-        outcome = ratios.of(winner, rival).outcome
-        if outcome == "cannot tell":
-            close.append((rival, name))
-        else:
-            more = rival.tpot_s / winner.tpot_s - 1
-            share = f"{percent(abs(more))} {'more' if outcome == 'faster' else 'less'}"
-            slower += [kind_of(rival.schedule)] if outcome == "faster" else []
-            yield f"{capital(name)} needs {milliseconds(rival.tpot_s)} per token, {share}."
-    if close:
-        rivals = [f"{name} ({milliseconds(rival.tpot_s)} per token)" for rival, name in close]
-        yield f"The predictions cannot tell whether it is faster or slower than {listing(rivals, 'or')}."
-        yield _what_would_tell_them([(ratios.of(winner, rival), name) for rival, name in close])
-    yield from short_answers(judged.result, slower)
-
-
-def _what_would_tell_them(close: list[tuple[Ratio, str]]) -> str:
-    """How many prompts would tell the winner from each, or that only runs would."""
-    needed = [(pairs_needed(ratio), name) for ratio, name in close]
-    ways = [f"about {counted(count, 'prompt')} like these for {name}" for count, name in needed if count is not None]
-    only_runs = [name for count, name in needed if count is None]
-    if only_runs:
-        ways.append(f"runs, not more prompts, for {listing(only_runs)}")
-    return f"What would tell: {listing(ways)}."
-
-
-def _rivals(result: SearchResult) -> Iterator[tuple[Candidate, str]]:
-    """The best of the winner's method in the other placement, and of every other kind."""
-    winner = result.winner
-    other_placement = result.best(
-        method=winner.schedule.method, placement="pooled" if winner.placement == "split" else "split"
-    )
-    if other_placement is not None:
-        yield other_placement, f"{winner.schedule.traits.title} {other_placement.placement}"
-    for kind in KINDS:
-        rival = result.best(kind=kind)
-        if kind != kind_of(winner.schedule) and rival is not None:
-            yield rival, rival.schedule.traits.title
-
-
-def _because(judged: Judged, ratios: _Ratios) -> Iterator[str]:
-    result, winner = judged.result, judged.result.winner
-    if result.best_drafting() is not None and not judged.is_ever_right:
-        yield "No drafted token was right on these prompts, so drafting only costs time."
-    yield _breakdown(winner)
-    prediction = winner.prediction
-    drafted_s = prediction.hidden_draft_s + prediction.exposed_draft_s
-    if winner.schedule.traits.overlaps and drafted_s and not isnan(prediction.reuse_rate):
-        yield (
-            f"{percent(prediction.reuse_rate)} of the rounds find their next window ready, and "
-            f"{percent(prediction.hidden_draft_s / drafted_s)} of the draft's work is done while the target works."
-        )
-    for rival, _ in _rivals(result):
-        is_other_kind = kind_of(rival.schedule) != kind_of(winner.schedule)
-        if is_other_kind and ratios.of(winner, rival).outcome == "faster":
-            yield _difference(winner, rival)
-
-
-def _breakdown(candidate: Candidate) -> str:
-    """Where the time goes, the largest part first."""
-    parts = sorted(per_token(candidate).items(), key=lambda part: -part[1])
-    total_s = sum(time_s for _, time_s in parts)
-    shares = [
-        f"{PART[name]} ({percent(time_s / total_s)})" for name, time_s in parts if time_s >= WORTH_A_WORD * total_s
-    ]
-    return f"Its {milliseconds(candidate.tpot_s)} per token go into {listing(shares)}."
-
-
-def per_token(candidate: Candidate) -> dict[str, float]:
-    """Predicted seconds per committed token by part, none negative; together the time per token.
-
-    Where both lanes were measured faster together than alone, what they gain is taken off the target's parts.
-    """
-    parts = candidate.prediction.bottlenecks._asdict()
-    scale = candidate.tpot_s / sum(parts.values())
-    target_s = sum(parts[name] for name in _TARGET_PARTS)
-    faster = 1 + min(0.0, parts["contention"]) / target_s if target_s else 1.0
-    parts |= {name: parts[name] * faster for name in _TARGET_PARTS} | {"contention": max(0.0, parts["contention"])}
-    return {name: time_s * scale for name, time_s in parts.items()}
-
-
-def _difference(winner: Candidate, rival: Candidate) -> str:
-    """What the rival spends more on and saves, per token."""
-    ours, theirs = _grouped(winner), _grouped(rival)
-    changes = sorted(((name, theirs[name] - ours[name]) for name in ours), key=lambda change: -abs(change[1]))
-    large = [change for change in changes if abs(change[1]) >= WORTH_A_WORD * winner.tpot_s] or changes[:1]
-    more = [f"{milliseconds(change)} more on {name}" for name, change in large if change > 0]
-    less = [f"{milliseconds(-change)} less on {name}" for name, change in large if change <= 0]
-    name = schedule_name(rival.schedule, rival.placement)
-    return f"Per token, {rival.schedule.traits.title} ({name}) spends {listing(more + less)}."
-
-
-def _grouped(candidate: Candidate) -> dict[str, float]:
-    """`per_token` in coarser groups that all kinds share."""
-    groups = {
-        "the target": _TARGET_PARTS,
-        "waiting for the draft": ("draft", "fallback"),
-        "lanes slowing each other": ("contention",),
-        "messages and dispatch": ("channel", "overhead"),
-    }
-    parts = per_token(candidate)
-    return {group: sum(parts.get(name, 0.0) for name in names) for group, names in groups.items()}
+def times(ratio: Ratio) -> str:
+    """Write a ratio with its interval: `1.33× (1.21× to 1.46×)`; one prompt has no interval."""
+    if isinf(ratio.high):
+        return factor(ratio.value)
+    return f"{factor(ratio.value)} ({factor(ratio.low)} to {factor(ratio.high)})"

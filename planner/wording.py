@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from decoding.schedule import Schedule
+from hwprofiles.profile import Profile
 
 PART: Final[Mapping[str, str]] = {
-    "target_verify": "the target's whole pass",
+    "target_verify": "the target's pass",
     "target_prefix": "the target up to the exit",
     "target_suffix": "the target after the exit",
     "draft": "drafting while the target waits",
@@ -21,7 +22,7 @@ PART: Final[Mapping[str, str]] = {
 
 
 def schedule_name(schedule: Schedule, placement: str) -> str:
-    """A schedule in a few words, such as `mirror from exit 15, 3 drafted, 4 roots per row`."""
+    """Name a schedule, such as `mirror from exit 15, 3 drafted, 4 roots per row`."""
     traits, drafted = schedule.traits, f"{schedule.num_speculative_tokens} drafted"
     if traits.window == "none":
         return f"plain, {placement}"
@@ -39,8 +40,13 @@ def schedule_name(schedule: Schedule, placement: str) -> str:
     return f"{way} from {origin.format(schedule.exit_layer)}, {drafted}, {_roots(schedule)}{features}"
 
 
+def settings(schedule: Schedule, profile: Profile) -> str:
+    """Say what a round does and where, such as `draft 2 tokens per round, on lane cpu0+1`."""
+    return f"{_round(schedule, profile)}, {_lanes(schedule)}"
+
+
 def schedule_names(schedules: Sequence[tuple[Schedule, str]]) -> tuple[str, ...]:
-    """A name for each (schedule, placement) of one table, in its order.
+    """Name each (schedule, placement) of one table, in its order.
 
     Where several schedules would share a `schedule_name`, what tells them apart is added: the drafter, the lanes, or
     the roots of each row.
@@ -52,12 +58,12 @@ def schedule_names(schedules: Sequence[tuple[Schedule, str]]) -> tuple[str, ...]
 
 
 def milliseconds(time_s: float) -> str:
-    """Three significant digits, at most two decimals: `27.1 ms`."""
+    """Write a time with three significant digits, at most two decimals: `27.1 ms`."""
     return f"{_digits(time_s * 1e3)} ms"
 
 
 def seconds(time_s: float) -> str:
-    """A duration for a person: `45 s`, `3 min 10 s`."""
+    """Write a duration: `45 s`, `3 min 10 s`."""
     whole = round(time_s)
     if whole < 60:
         return f"{_digits(time_s)} s" if time_s < 10 else f"{whole} s"
@@ -65,37 +71,37 @@ def seconds(time_s: float) -> str:
 
 
 def tokens_per_second(tpot_s: float) -> str:
-    """The rate of a time per token: `36.9 tokens/s`."""
+    """Write the rate of a time per token: `36.9 tokens/s`."""
     return f"{_digits(1 / tpot_s)} tokens/s"
 
 
 def factor(value: float) -> str:
-    """A ratio: `1.57×`, `8×`."""
+    """Write a ratio: `1.57×`, `8×`."""
     return f"{value:.0f}×" if value >= 100 or value == round(value) else f"{_digits(value)}×"
 
 
 def error_percent(error: float) -> str:
-    """An error, always with a decimal: `2.3 %`."""
+    """Write an error, always with a decimal: `2.3 %`."""
     return f"{error * 100:.1f} %"
 
 
 def percent(share: float) -> str:
-    """A share: `23 %`; below one percent a decimal is kept."""
+    """Write a share: `23 %`; below one percent with a decimal."""
     return f"{share * 100:.1f} %" if 0.0005 <= abs(share) < 0.01 else f"{share * 100:.0f} %"
 
 
 def listing(items: list[str], last: str = "and") -> str:
-    """`a, b and c`."""
+    """Return `a, b and c`."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {last} {items[-1]}"
 
 
 def counted(number: int, singular: str, plural: str | None = None) -> str:
-    """`1 round`, `3 rounds`."""
+    """Return `1 round`, `3 rounds`."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
 def capital(text: str) -> str:
-    """The beginning of a sentence."""
+    """Return the text with its first letter in upper case."""
     return text[:1].upper() + text[1:]
 
 
@@ -108,11 +114,35 @@ _DETAILS: Final[tuple[Callable[[Schedule], str], ...]] = (
 
 
 def _told_apart(names: list[str], details: list[str]) -> list[str]:
-    """Names that several share get their detail, where it tells any of them apart."""
+    """Add a detail to names that several share, where it tells any of them apart."""
     held: dict[str, set[str]] = {}
     for name, detail in zip(names, details, strict=True):
         held.setdefault(name, set()).add(detail)
     return [f"{name}, {detail}" if len(held[name]) > 1 else name for name, detail in zip(names, details, strict=True)]
+
+
+def _round(schedule: Schedule, profile: Profile) -> str:
+    drafted = counted(schedule.num_speculative_tokens, "token")
+    if schedule.traits.window == "none":
+        return "one target pass per token"
+    if schedule.is_tree:
+        by = "the target's own streams" if schedule.draft_lane is None else schedule.drafter
+        return f"{_tree(schedule)}, drafted by {by}"
+    if schedule.traits.finds_text:
+        return f"verify up to {drafted} that followed the last ones before"
+    features = ", reading the target's exit features" if schedule.exit_features else ""
+    if schedule.draft_streams:
+        features += f", guessing {counted(schedule.draft_streams, 'token')} ahead in every step but the first"
+    if not schedule.traits.overlaps:
+        return f"draft {drafted} per round{features}, then verify"
+    exit_taken = f", exit after layer {schedule.exit_layer} of {profile.num_layers}" if schedule.uses_exit else ""
+    return f"draft {drafted} per round while the target works{features}{exit_taken}, {_roots(schedule)}"
+
+
+def _lanes(schedule: Schedule) -> str:
+    if schedule.draft_lane is None or schedule.is_pooled:
+        return f"on {schedule.target_lane}"
+    return f"target on {schedule.target_lane}, draft on {schedule.draft_lane}"
 
 
 def _tree(schedule: Schedule) -> str:

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks._mutated_files.kind import Kind
+from benchmarks._mutated_files.kinds import KINDS
+from benchmarks._mutated_files.mutations import damage
+from benchmarks._mutated_files.outcome import ANSWERED, REFUSED, UntoldError, make_sound, outcome, read_outcome
 from decoding.errors import ConfigError
 from hwprofiles.lint import lint_file
-from tests.mutated_files.kind import Kind
-from tests.mutated_files.kinds import KINDS
-from tests.mutated_files.mutations import damage
-from tests.mutated_files.outcome import ANSWERED, REFUSED, UntoldError, make_sound, outcome, read_outcome
 
 NUM_CASES = {False: 12, True: 3}
 """By whether a kind is slow; the benchmark has the many."""

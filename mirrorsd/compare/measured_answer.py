@@ -1,4 +1,4 @@
-"""What the runs answer: the seam between measured schedules and the planner's verdict on them."""
+"""The seam between measured schedules and the planner's verdict on them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from decoding.metrics import num_tokens
 from mirrorsd.compare.both_worlds import compare_all, put_together
 from mirrorsd.compare.runs import Measured
 from planner.measured_runs import MeasuredSchedule, PromptTime
-from planner.measured_verdict import MeasuredVerdict, judge_measured
+from planner.measured_verdict import judge_measured
 from planner.paired_ratio import Ratio, paired_ratio
 from planner.plan import Plan
 from planner.report.report_data import ReportData, ScheduleResult
 from planner.search.comparison import comparer
 from planner.search.search import Candidate
+from planner.verdict import SpeculationVerdict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +37,7 @@ class JudgedRuns:
     results: tuple[ScheduleResult, ...] = field(repr=False)
     comparisons: tuple[Comparison, ...] = field(repr=False)
     ratios: tuple[Ratio | None, ...]
-    verdict: MeasuredVerdict
+    verdict: SpeculationVerdict
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -44,8 +45,8 @@ class JudgedRuns:
         return tuple(one.schedule for one in self.comparisons)
 
     @property
-    def answer(self) -> MeasuredVerdict | None:
-        """The verdict, if plain decoding and speculation were both run: else it is none on what pays."""
+    def answer(self) -> SpeculationVerdict | None:
+        """The verdict, if plain decoding and speculation were both run; else runs tell nothing of what pays."""
         return self.verdict if self.verdict.speedup is not None else None
 
 

@@ -1,4 +1,4 @@
-"""What scripts get of `demo` and `validate`: predicted and measured numbers of every schedule, and sentences."""
+"""Results of `demo` and `validate` for scripts: predicted and measured numbers of every schedule, and warnings."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from decoding.metrics import ttft_s
 from hwprofiles.profile import Profile
 from mirrorsd.compare.measured_answer import JudgedRuns, ratio_entry
 from mirrorsd.compare.numbers import candidate_numbers, measured_numbers
-from mirrorsd.compare.rounds_in_words import divergence_in_words, is_unexplained
+from mirrorsd.compare.rounds import divergence_in_words, is_unexplained
 from mirrorsd.model_pair import ModelPair, name_of
 from planner.report.report_data import ScheduleResult
+from planner.verdict import fact
 from planner.wording import factor, milliseconds
 
 _CHANGED: Final = 0.1
-"""Relative change of what two lanes cost each other that is worth a sentence."""
+"""Relative change of what two lanes cost each other that is warned of."""
 
 
 def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None) -> list[dict[str, Any]]:
@@ -72,7 +73,7 @@ def ttft_entry(result: ScheduleResult) -> dict[str, float] | None:
 
 
 def first_tokens(judged: JudgedRuns) -> Iterator[str]:
-    """A sentence on the times to the first token, predicted beside measured, if these are known."""
+    """Compare the times to the first token, predicted beside measured, if these are known."""
     found = [
         (entry, name) for one, name in zip(judged.results, judged.names, strict=True) if (entry := ttft_entry(one))
     ]
@@ -81,25 +82,27 @@ def first_tokens(judged: JudgedRuns) -> Iterator[str]:
             milliseconds(fmean(one[key] for one, _ in found)) for key in ("predicted_s", "measured_s")
         )
         worst, name = max(found, key=lambda one: abs(one[0]["error"]))
-        yield (
-            f"First tokens came after {measured} in the mean of the schedules, predicted {predicted}; furthest off is "
-            f'"{name}" with {worst["error"]:+.0%}.'
+        items = (
+            f"measured {measured} in the mean",
+            f"predicted {predicted}",
+            f'at most {worst["error"]:+.0%} off ("{name}")',
         )
+        yield from fact("Time to the first token", items)
 
 
 def lost_lanes(judged: JudgedRuns) -> Iterator[str]:
-    """A sentence for every run in which a lane was lost."""
+    """Warn of every run in which a lane was lost."""
     for comparison, runs in zip(judged.comparisons, judged.measured.runs, strict=True):
         for place, run in enumerate(runs, 1):
-            for event in run.trace.events:
-                yield f"{_where(comparison, place)} lost lane {event.lane}, and counts all the same: {event.text}."
-            if run.given_up is not None:
-                for event in run.given_up.events:
-                    yield f"{_where(comparison, place)} lost lane {event.lane} and was made again: {event.text}."
+            for event in run.events:
+                again = run.given_up is not None and event in run.given_up.events
+                effect = "the run was made again" if again else "the run counts all the same"
+                where = f"The run of {comparison.schedule} on text {place} of {comparison.num_prompts}"
+                yield f"{where} lost lane {event.lane} ({event.text}); {effect}."
 
 
 def changed_slowdowns(judged: JudgedRuns, profile: Profile) -> Iterator[str]:
-    """A sentence for every two lanes that cost each other something else during the runs than they were calibrated."""
+    """Warn of every two lanes that slowed each other otherwise during the runs than during calibration."""
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for result, runs in zip(judged.results, judged.measured.runs, strict=True):
         schedule = result.candidate.schedule
@@ -114,14 +117,10 @@ def changed_slowdowns(judged: JudgedRuns, profile: Profile) -> Iterator[str]:
         now = [fmean(column) for column in zip(*slowdowns, strict=True)]
         if max(abs(one / other - 1) for one, other in zip(now, then, strict=True)) > _CHANGED:
             yield (
-                f"While {pair[0]} and {pair[1]} worked at once, steps took {factor(now[0])} and {factor(now[1])} their "
-                f"time alone during the runs, but {factor(then[0])} and {factor(then[1])} during calibration; times at "
-                "the speed of the anchors are those of calibration."
+                f"{pair[0]} and {pair[1]} slowed each other by {factor(now[0])} and {factor(now[1])} in the runs, by "
+                f"{factor(then[0])} and {factor(then[1])} in the calibration: times at the speed of the anchors are "
+                "those of the calibration."
             )
-
-
-def _where(comparison: Comparison, place: int) -> str:
-    return f"The run of {comparison.schedule} on text {place} of {comparison.num_prompts}"
 
 
 def _divergence(found: Divergence) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from hwprofiles.profile import load_profile
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
 from mirrorsd.compare.outcome import accuracy_entry, changed_slowdowns, first_tokens, lost_lanes, schedule_entries
 from mirrorsd.compare.repeating import Repeating
-from mirrorsd.compare.rounds_in_words import rounds_in_words
+from mirrorsd.compare.rounds import rounds_in_words
 from mirrorsd.compare.runs_file import load_runs, save_runs
 from mirrorsd.compare.trace_file import load_traces, save_traces
 from mirrorsd.json_text import json_text, path_from
@@ -31,7 +31,7 @@ from mirrorsd.next_command import run_command
 from mirrorsd.numeric_form import as_recorded
 from planner.chrome_trace import save_chrome_trace
 from planner.plan import Plan, make_plan
-from planner.report.answer import answer_of
+from planner.report.notes import results_heading
 from planner.report.report import write_report
 from planner.report.report_data import ReportData
 from planner.search.search import rank
@@ -125,8 +125,9 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     is_row_invariant = outcome.plan.profile.is_row_invariant
     rounds = rounds_in_words(judged.comparisons, outcome.dtype, is_row_invariant=is_row_invariant)
     repeating, profile = Repeating.of(judged, outcome.plan.record), outcome.plan.profile
-    told = (*repeating.in_words(), *first_tokens(judged), *lost_lanes(judged), *changed_slowdowns(judged, profile))
-    notes = (*told, *outcome.notes)
+    warnings = (*repeating.warnings(), *lost_lanes(judged), *changed_slowdowns(judged, profile))
+    remarks = (*first_tokens(judged), *outcome.notes)
+    notes = (*warnings, *remarks)
     created = time.strftime("%d %B %Y, %H:%M")
     data = ReportData(
         title=outcome.title,
@@ -138,11 +139,18 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
         sample=outcome.sample,
         measured=judged.answer,
     )
-    data = replace(data, command=_use(answer_of(data).schedule, outcome, folder))
+    data = replace(data, command=_use(data.verdict.schedule, outcome, folder))
     write_report(data, folder / REPORT)
     files = outcome.files | {"traces": folder / _TRACES, "runs": folder / _RUNS}
+    words = {"verdict": f"{results_heading(data)}.", "warnings": [], "explanation": []}
+    if judged.answer is not None:
+        words = judged.answer.entry
+    predicted = (f"Before the runs: {line}" for line in outcome.plan.verdict.lines)
     entries = {
         **outcome.facts,
+        "verdict": words["verdict"],
+        "warnings": [*words["warnings"], *warnings],
+        "explanation": [*words["explanation"], *predicted, *remarks],
         "schedules": schedule_entries(judged, is_row_invariant=is_row_invariant),
         "repeating": repeating.entry,
         "accuracy": accuracy_entry(judged.comparisons),

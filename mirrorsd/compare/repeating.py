@@ -1,4 +1,4 @@
-"""Of real runs: which texts repeat themselves, and what drafting is worth on the others."""
+"""Real runs whose sequences repeat themselves, and what drafting is worth on the others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from decoding.record import AcceptanceRecord
 from mirrorsd.compare.measured_answer import JudgedRuns, ratio_entry
-from mirrorsd.repeating_texts import without_them
+from mirrorsd.repeating_texts import repeating_sentence
 from planner.paired_ratio import Ratio, paired_ratio
 
 
@@ -43,10 +43,10 @@ class Repeating:
         names = tuple(prompt.name for prompt in texts if prompt.repeats_itself)
         return cls(prompts=names, num_texts=len(texts), speedup=ratio)
 
-    def in_words(self) -> Iterator[str]:
-        """A sentence, if there are any."""
+    def warnings(self) -> Iterator[str]:
+        """Warn of them, if there are any."""
         if self.prompts:
-            yield without_them(self.prompts, self.num_texts, self.speedup)
+            yield repeating_sentence(self.prompts, self.num_texts, self.speedup)
 
     @property
     def entry(self) -> dict[str, Any]:

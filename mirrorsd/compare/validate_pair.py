@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
+class MeasuredBasis:
     """What predictions are made from: a profile and a record of the same models, and their files."""
 
     profile: Profile = field(repr=False)
@@ -43,7 +43,7 @@ class Evidence:
     record_path: Path
 
     @classmethod
-    def load(cls, profile_path: Path, record_path: Path) -> Evidence:
+    def load(cls, profile_path: Path, record_path: Path) -> MeasuredBasis:
         """Read both; refuse them where they are of different models, or no greedy runs can be compared with them."""
         profile, record = load_profile(profile_path), AcceptanceRecord.load(record_path)
         if record.temperature or record.assumed is not None:
@@ -57,7 +57,7 @@ class Evidence:
 
 def validate(
     schedules: Mapping[Path, Schedule],
-    evidence: Evidence,
+    evidence: MeasuredBasis,
     prompts: Sequence[Prompt],
     *,
     exits: str | None = None,

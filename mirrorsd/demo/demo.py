@@ -245,7 +245,6 @@ class Demo:
         used = self._others.so_far()
         pair, profile = self._settings.pair, plan.profile
         judged = judge_runs(candidates, measured, plan)
-        recommended = judged.verdict.winner
         self._save_schedules(judged)
         facts = {
             "platform": platform_entry(profile.host, pair),
@@ -256,7 +255,7 @@ class Demo:
             "busy": None if used is None else used.share,
             "pays": judged.verdict.pays,
             "speedup": ratio_entry(judged.verdict.speedup),
-            "winner": recommended.name if recommended else None,
+            "winner": judged.verdict.recommended,
             "predicted_winner": next(
                 (
                     name
@@ -265,7 +264,6 @@ class Demo:
                 ),
                 None,
             ),
-            "verdict": f"{judged.verdict.text}\n\nBefore the runs, by prediction alone: {plan.verdict.text}",
         }
         outcome = Outcome(
             title="mirrorsd demo",

@@ -7,27 +7,16 @@ often as the paper's own come to; what is ranked stands on no such assumption.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import NamedTuple
 
 from decoding.schedule import Schedule
 from planner.platform_plan.device_pairs import LanePair
-from planner.reproduce.stream_rate import stream_rate
-from planner.reproduce.streaming_draft import NUM_STREAMS
+from planner.platform_plan.platform_plan import PlatformPlan
+from planner.platform_plan.ranked_schedules import PlannedSchedule
 from sim.evaluator import Evaluator
-
-if TYPE_CHECKING:
-    from planner.platform_plan.platform_plan import PlatformPlan
-    from planner.platform_plan.ranked_schedules import PlannedSchedule
 
 _Timed = tuple[float, Schedule, LanePair]
 """Predicted time per token, and of what."""
-_PAPERS_WINDOW: Final = 7
-STREAM_RATES: Final = (round(stream_rate(_PAPERS_WINDOW), 2),) * NUM_STREAMS
-STREAMS_SOURCE: Final = (
-    f"taken to be {NUM_STREAMS}, each guess right at a rate of {STREAM_RATES[0]:g} where those before it are: the 3 to "
-    "4 hidden steps for 7 tokens of arXiv 2510.13161 come to it. The streams that this project trained for "
-    "SmolLM2-135M are right far less often: at most 1.27 tokens a step in windows of 8"
-)
 
 
 class Arm(NamedTuple):

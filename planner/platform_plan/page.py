@@ -9,10 +9,10 @@ from typing import Final
 from decoding.schedule import Schedule
 from decoding.yaml_file import write_atomically
 from planner.page_template import page_template
-from planner.platform_plan.advice import UNTRAINED, advice, headline, interval, schedule_names_of
+from planner.platform_plan.advice import UNTRAINED, advice, interval, schedule_names_of
 from planner.platform_plan.batches import BatchPlan, names_of
-from planner.platform_plan.evidence import in_unit, public_evidence
-from planner.platform_plan.four_arms import STREAMS_SOURCE, Arm, four_arms
+from planner.platform_plan.default_acceptance import STREAMS_SOURCE
+from planner.platform_plan.four_arms import Arm, four_arms
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.wording import factor, milliseconds, schedule_names
 
@@ -30,18 +30,15 @@ def render_page(plan: PlatformPlan, batches: BatchPlan | None = None) -> str:
         "milliseconds": milliseconds,
         "factor": factor,
         "interval": interval,
-        "in_unit": in_unit,
     }
     leaders = best_of_each(plan.ranking)[:_MOST_ROWS]
     return page_template(Path(__file__).with_name("page.html"), filters).render(
         plan=plan,
-        headline=headline(plan),
-        paragraphs=list(advice(plan))[1:],
+        verdict=advice(plan),
         rows=list(zip(schedule_names_of(leaders), leaders, strict=True)),
         slowest_s=max(one.tpot_s_high for one in leaders),
         arms=_arms(plan),
         streams=_streams(plan),
-        evidence=public_evidence(),
         batches=batches,
         batch_rows=[] if batches is None else list(zip(names_of(batches), batches.choices.items(), strict=True)),
     )

@@ -11,13 +11,13 @@ from typing import Final
 from decoding.html_table import html_table
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
-from planner.measured_verdict import PAYS, Pays
 from planner.paired_ratio import Ratio
 from planner.platform_plan.acceptance_needed import AcceptanceNeeded, acceptance_needed
 from planner.platform_plan.memory_fit import MemoryNeed, places_of
 from planner.platform_plan.question import Question
 from planner.platform_plan.ranked_schedules import PlannedSchedule, ranked
 from planner.search.comparison import ratio_of
+from planner.verdict import PAYS, Pays
 from sim.derived.assumption import Assumption
 from sim.derived.derived_profile import Demand, derived_profile
 

@@ -15,12 +15,12 @@ from planner.platform_plan.default_acceptance import (
     ALTERNATIVES_SOURCE,
     COVERAGE_SOURCE,
     RATES_SOURCE,
+    STREAM_RATES,
     TRAINED_EXITS_OF,
     default_rates,
     mean_rate,
     with_mean_rate,
 )
-from planner.platform_plan.four_arms import STREAM_RATES
 from planner.what_if.mixed_record import token_acceptance, with_acceptance
 from sim.acceptance.assumed import AssumedAcceptance
 from sim.acceptance.rates import TaskRates, Texts

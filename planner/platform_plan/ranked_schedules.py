@@ -12,10 +12,10 @@ from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import Places
-from planner.platform_plan.most_speedup import most_speedup
 from planner.platform_plan.question import Question
 from planner.platform_plan.running_cost import energy_j_per_token, usd_per_million_tokens
 from planner.platform_plan.schedules import schedules_on
+from planner.upper_bound import most_speedup
 from planner.wording import counted, factor
 from sim.derived.roofline import growth_error
 from sim.error_shares import interval

@@ -1,8 +1,8 @@
-"""The sentences around the figures: heading of the results, facts of the calibration, and the fine print."""
+"""What stands around the figures: heading of the results, facts of the calibration, and the fine print."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from statistics import median
 from typing import Any, Final
 
@@ -31,10 +31,10 @@ HOST: Final = {
 }
 """What a profile's host entries are called on the page; others go by their key."""
 ROW_INVARIANT: Final = {
-    True: "tested: a result does not depend on how many others are computed with it",
-    False: "tested: a result depends on how many others are computed with it, so close calls may fall otherwise than "
-    "in plain decoding",
-    None: "not tested whether a result depends on how many others are computed with it",
+    True: "tested: a result does not depend on the rows computed with it",
+    False: "tested: a result depends on the rows computed with it, so close calls may fall otherwise than in plain "
+    "decoding",
+    None: "not tested whether a result depends on the rows computed with it",
 }
 
 
@@ -72,43 +72,16 @@ def notes(data: ReportData) -> Iterator[str]:
         f"{counted(record.max_new_tokens, 'new token')} each; acceptance was recorded by {record.backend} in "
         f"{record.dtype}."
     )
-    yield (
-        "Times per token are all decoding time over all committed tokens, of all prompts together; prefill and "
-        "loading are left out."
-    )
-    yield (
-        "The interval of a prediction (90 %) comes from what the numbers of the calibration may be off by. What two "
-        "schedules share of that cancels in the ratio of their times; where the interval of the ratio, the choice of "
-        "prompts counted in, reaches one, the predictions cannot tell which is faster."
-    )
-    run = [result for result in data.results if result.measured]
-    if run:
-        yield _repeats(sorted({len(result.measured) for result in run}))
-    not_run = len(data.results) - len(run)
+    num_repeats = sorted({len(result.measured) for result in data.results if result.measured})
+    if num_repeats and num_repeats[-1] > 1:
+        runs = " to ".join(dict.fromkeys(map(str, (num_repeats[0], num_repeats[-1]))))
+        yield f"Each schedule was run {runs} times; the measured value is the median, the range is from best to worst."
+    not_run = sum(not result.measured for result in data.results)
     if not_run:
         yield f"{counted(not_run, 'schedule')} of the table {'was' if not_run == 1 else 'were'} not run."
-    yield (
-        "Uneven budgets of branches were fitted to the same prompts on which they are judged. The what-if curves "
-        'ask a shortlist: the best schedule of each method, placement and number of drafted tokens. "Tokens the draft '
-        'gets right" are those of the draft model without exit features; whatever else drafts is made better or worse '
-        "by the same share."
+    yield from dict.fromkeys(
+        one for one in (*data.footnotes, *data.plan.profile.notes) if one not in (data.warning or "")
     )
-    yield from _new((*data.footnotes, *data.plan.profile.notes), data.warning or "")
-
-
-def _repeats(counts: list[int]) -> str:
-    if counts == [1]:
-        return "Each schedule was run once."
-    times = f"{counts[0]} times" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} times"
-    return f"Each schedule was run {times}; the measured value is the median, the range is from best to worst."
-
-
-def _new(remarks: Iterable[str], said: str) -> Iterator[str]:
-    """Remarks that say something that is not said yet, each once."""
-    for remark in remarks:
-        if remark not in said:
-            said += remark
-            yield remark
 
 
 def _lane(lane: LaneProfile) -> str:
@@ -125,8 +98,6 @@ def _lane(lane: LaneProfile) -> str:
 def _plainly(name: str, value: Any) -> str:
     if name == "memory_gb":
         return f"{value} GB"
-    if name == "cores" and isinstance(value, list | tuple):
-        return f"{len(value)} ({'number' if len(value) == 1 else 'numbers'} {listing([str(core) for core in value])})"
     return ", ".join(str(item) for item in value) if isinstance(value, list | tuple) else str(value)
 
 

@@ -16,7 +16,6 @@ from decoding.yaml_file import write_atomically
 from planner.kinds import Kind
 from planner.page_template import page_template
 from planner.report.acceptance_figure import acceptance, acceptance_keys, longest_windows
-from planner.report.answer import answer_of, recommended_name, tiles
 from planner.report.break_even_figure import break_even_figure
 from planner.report.figure import Figure, Key
 from planner.report.glossary import GLOSSARY, Explainer
@@ -24,6 +23,7 @@ from planner.report.landscape import exit_layer_keys, exit_layers, landscape
 from planner.report.notes import facts, notes, results_heading
 from planner.report.report_data import ReportData, ScheduleResult
 from planner.report.table import calibration_rows, result_rows, scale_end_s, time_range, time_rows, used_parts
+from planner.report.tiles import recommended_name, tiles
 from planner.report.timeline import common_end_s, keys, timeline
 from planner.wording import capital, factor, milliseconds, percent
 
@@ -66,29 +66,26 @@ def render_report(data: ReportData) -> str:
 
 
 def _answer(data: ReportData) -> dict[str, Any]:
-    """What stands first, all of it from the one `Answer`."""
-    answer, use = answer_of(data), None
-    if answer.schedule is not None:
-        settings = answer.schedule.model_dump(mode="json", exclude_defaults=True)
+    """Return what stands first, all of it from the one verdict."""
+    verdict, use = data.verdict, None
+    if verdict.schedule is not None:
+        settings = verdict.schedule.model_dump(mode="json", exclude_defaults=True)
         use = {
-            "name": capital(recommended_name(data, answer.schedule)),
+            "name": capital(recommended_name(data, verdict.schedule)),
             "command": data.command,
             "yaml": yaml.safe_dump(settings, sort_keys=False),
         }
-    claim, colon, detail = answer.headline.partition(": ")
+    claim, colon, detail = verdict.headline.partition(": ")
+    predicted = data.plan.verdict
     return {
         "claim": claim + colon,
         "detail": detail,
-        "prediction": data.plan.verdict.prediction,
+        "lines": (*verdict.lines[1:], *verdict.warnings),
         "tiles": list(tiles(data)),
         "use": use,
-        "reasons": _said(answer.reasons),
-        "background": _said(answer.background),
+        "explained": verdict.explained,
+        "background": () if data.measured is None else (*predicted.lines, *predicted.warnings, *predicted.explained),
     }
-
-
-def _said(groups: dict[str, tuple[str, ...]]) -> list[tuple[str, tuple[str, ...]]]:
-    return [(heading, sentences) for heading, sentences in groups.items() if sentences]
 
 
 def _tables(data: ReportData) -> dict[str, Any]:

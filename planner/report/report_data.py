@@ -2,80 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Protocol
 
 from decoding.metrics import tpot_s
-from decoding.schedule import Schedule
 from decoding.trace import Trace
 from planner.kinds import Kind, kind_of
 from planner.plan import Plan
 from planner.search.search import Candidate
+from planner.verdict import SpeculationVerdict
 from planner.wording import schedule_name, schedule_names
-
-
-class MeasuredRatio(Protocol):
-    """How many times as fast one schedule is as another, with the ends of its interval (90 %)."""
-
-    @property
-    def value(self) -> float:
-        """The ratio."""
-        ...
-
-    @property
-    def low(self) -> float:
-        """0 where nothing is known of its spread."""
-        ...
-
-    @property
-    def high(self) -> float:
-        """Infinity where nothing is known of its spread."""
-        ...
-
-
-class RunSchedule(Protocol):
-    """A schedule that was run."""
-
-    @property
-    def schedule(self) -> Schedule:
-        """The schedule itself."""
-        ...
-
-
-class MeasuredVerdict(Protocol):
-    """The answer after real runs, as a page needs it. Where there is one, the page says nothing else."""
-
-    @property
-    def pays(self) -> str:
-        """Whether speculation is faster than plain decoding: `yes`, `no`, and all else for what cannot be told."""
-        ...
-
-    @property
-    def speedup(self) -> MeasuredRatio | None:
-        """Of speculation over plain decoding; None if one of them was not run."""
-        ...
-
-    @property
-    def winner(self) -> RunSchedule | None:
-        """What is recommended; None if nothing is."""
-        ...
-
-    @property
-    def headline(self) -> str:
-        """The answer in a sentence."""
-        ...
-
-    @property
-    def sentences(self) -> tuple[str, ...]:
-        """What follows from the runs."""
-        ...
-
-    @property
-    def badges(self) -> Mapping[str, tuple[str, ...]]:
-        """What a schedule is best at, by its name in the table."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,7 +76,7 @@ class ReportData:
         warning: what has to be said before the answer, such as that other programs used the machine.
         sample: a prompt and what the target answered.
         command: how to use what is recommended.
-        measured: the answer after real runs; without it the answer is what was predicted.
+        measured: the verdict after real runs; without it the answer is what was predicted.
     """
 
     title: str
@@ -151,7 +87,12 @@ class ReportData:
     warning: str | None = None
     sample: tuple[str, str] | None = None
     command: str | None = None
-    measured: MeasuredVerdict | None = None
+    measured: SpeculationVerdict | None = None
+
+    @property
+    def verdict(self) -> SpeculationVerdict:
+        """The one answer of the page: that of the runs where they were judged, else that of the prediction."""
+        return self.measured or self.plan.verdict
 
     @property
     def names(self) -> tuple[str, ...]:

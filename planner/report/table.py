@@ -7,10 +7,9 @@ from typing import Final, NamedTuple
 
 from hwprofiles.profile import LaneProfile, LatencyTable, Profile
 from planner.kinds import kind_of
-from planner.report.answer import answer_of
 from planner.report.figure import KIND_COLOUR, Key
 from planner.report.report_data import ReportData, ScheduleResult
-from planner.verdict import per_token
+from planner.time_shares import seconds_per_token
 from planner.wording import PART, capital, milliseconds, percent
 
 PART_COLOUR: Final = {
@@ -83,7 +82,7 @@ def time_rows(data: ReportData) -> list[TimeRow]:
             total=milliseconds(result.predicted_s),
             segments=[
                 Segment(PART[part], PART_COLOUR[part], 100 * time_s / end_s, f"{PART[part]}: {milliseconds(time_s)}")
-                for part, time_s in _ordered(per_token(result.candidate))
+                for part, time_s in _ordered(seconds_per_token(result.candidate))
             ],
             measured=100 * result.measured_s / end_s if result.measured_s else None,
         )
@@ -127,7 +126,7 @@ def time_range(low_s: float, high_s: float) -> str:
 
 def _result_row(name: str, result: ScheduleResult, data: ReportData, end_s: float) -> ResultRow:
     prediction, repeats_s, measured_s = result.candidate.prediction, result.repeats_s, result.measured_s
-    is_recommended = result.candidate.schedule == answer_of(data).schedule
+    is_recommended = result.candidate.schedule == data.verdict.schedule
     badges = ("recommended",) * is_recommended if data.measured is None else data.measured.badges.get(name, ())
     return ResultRow(
         name=capital(name),

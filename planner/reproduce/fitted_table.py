@@ -22,7 +22,7 @@ import numpy as np
 
 from costs.cost_model import Floats
 from planner.reproduce.machine import ConstantName, Constants, Unknown
-from planner.reproduce.nelder_mead import least
+from planner.reproduce.nelder_mead import minimize
 from planner.reproduce.published_table import PublishedTable
 from planner.reproduce.reproduction import PredictedCell, Reproduction, predict_table, require_mirror
 from planner.reproduce.setup import Setup
@@ -50,7 +50,7 @@ def fit(table: PublishedTable, setup: Setup, *, max_calls: int = MOST_CALLS) -> 
         outside = np.maximum(0.0, np.abs(places) - np.abs(_inside(unknowns, places)))
         return _misfit(found.cells) + _PULL * float(places @ places) + float(outside @ outside)
 
-    places = least(cost, np.zeros(len(unknowns)), step=_STEP, tolerance=_CLOSE, max_calls=max_calls)
+    places = minimize(cost, np.zeros(len(unknowns)), step=_STEP, tolerance=_CLOSE, max_calls=max_calls)
     return predict_table(table, setup, constants_at(unknowns, places), fitted=[unknown.name for unknown in unknowns])
 
 

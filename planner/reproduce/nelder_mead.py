@@ -15,7 +15,7 @@ _CONTRACT: Final = 0.5
 _SHRINK: Final = 0.5
 
 
-def least(
+def minimize(
     function: Callable[[Floats], float], start: Floats, *, step: float, tolerance: float, max_calls: int
 ) -> Floats:
     """Where `function` is least, as far as a simplex that begins at `start` and spans `step` finds it.

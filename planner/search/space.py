@@ -89,12 +89,12 @@ def survey(
     if not record.prompts:
         return Survey((), {"the record has no prompt": 1})
     evaluator = evaluator or Evaluator(profile, record)
-    reasons = {schedule: evaluator.missing(schedule) for schedule in asked(space, profile, record)}
+    reasons = {schedule: evaluator.missing(schedule) for schedule in enumerate_schedules(space, profile, record)}
     kept = tuple(schedule for schedule, reason in reasons.items() if reason is None)
     return Survey(kept, Counter(reason for reason in reasons.values() if reason is not None))
 
 
-def asked(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> list[Schedule]:
+def enumerate_schedules(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> list[Schedule]:
     """Every schedule of `space`, whether it can be predicted or not, each once."""
     schedules: dict[Schedule, None] = {}
     for name in space.methods:

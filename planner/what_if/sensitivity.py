@@ -74,7 +74,7 @@ class Sensitivity:
     gains: dict[Part, float]
 
 
-class Question(NamedTuple):
+class SweptQuantity(NamedTuple):
     """A quantity, its value today, and what the machine and the texts are if it has another one.
 
     Attributes:
@@ -114,8 +114,8 @@ def analyse(
         return with_speed(profile, "draft", value), replace(texts, prompts=texts.prompts * len(seeds))
 
     questions = (
-        Question("acceptance", token_acceptance(record), ACCEPTANCES, with_texts),
-        Question("draft_speed", 1.0, DRAFT_SPEEDS, with_draft),
+        SweptQuantity("acceptance", token_acceptance(record), ACCEPTANCES, with_texts),
+        SweptQuantity("draft_speed", 1.0, DRAFT_SPEEDS, with_draft),
     )
     return Sensitivity(sweeps=tuple(sweep(one, schedules, record, challengers) for one in questions), gains=gains)
 
@@ -149,7 +149,7 @@ def best_times(schedules: Sequence[Schedule], profile: Profile, record: Acceptan
 
 
 def sweep(
-    question: Question,
+    question: SweptQuantity,
     schedules: Sequence[Schedule],
     record: AcceptanceRecord,
     challengers: Collection[Kind] | None = None,
@@ -172,7 +172,7 @@ def sweep(
     )
 
 
-def _way(question: Question, times: Mapping[float, dict[Kind, float]], challenger: Kind) -> Way | None:
+def _way(question: SweptQuantity, times: Mapping[float, dict[Kind, float]], challenger: Kind) -> Way | None:
     """The way to the nearest value at which the challenger leads; None if there is none that makes sense."""
     here = question.values.index(question.now)
     ways: list[Way] = ["up", "down"] if challenger in _WIN_AS_IT_FALLS[question.quantity] else ["up"]
@@ -182,7 +182,7 @@ def _way(question: Question, times: Mapping[float, dict[Kind, float]], challenge
 
 
 def _break_evens(
-    question: Question, schedules: Sequence[Schedule], record: AcceptanceRecord, ways: Mapping[Kind, Way]
+    question: SweptQuantity, schedules: Sequence[Schedule], record: AcceptanceRecord, ways: Mapping[Kind, Way]
 ) -> dict[Kind, BreakEven]:
     texts = _only_asked(record, schedules)
     weights_DP = _drawn_prompts(len(texts.prompts))

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from planner.paired_ratio import Ratio
 from planner.report.report_data import ReportData
 from planner.search.space import SearchSpace
-from tests.planner.report.synthetic_report import Judged, Speedup, Winner, report_data
+from tests.planner.report.synthetic_report import judged_runs, report_data
 from tests.planner.synthetic import TREES, acceptance_record
 
 SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=(8,), tree_sizes=(4, 8, 16))
@@ -29,10 +30,10 @@ def judged(data: ReportData) -> ReportData:
     """The first report with a verdict after runs, which recommends another schedule than the prediction does."""
     other = next(one for one in data.results if one.candidate.schedule != data.plan.search.winner.schedule)
     name = data.names[data.results.index(other)]
-    verdict = Judged(
-        pays="yes",
-        speedup=Speedup(1.42, 1.31, 1.53),
-        winner=Winner(other.candidate.schedule),
+    verdict = judged_runs(
+        Ratio(value=1.42, num_pairs=6, prompts_error=0.08),
+        recommended=name,
+        schedule=other.candidate.schedule,
         badges={name: ("recommended", "measured fastest")},
     )
     return replace(data, measured=verdict)

@@ -13,6 +13,7 @@ from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.other_programs import OthersWatch
 from mirrorsd.cli.outputs import folder_that_can_be_written
 from mirrorsd.cli.progress_bar import stages, task
+from mirrorsd.cli.verdict_text import ExplainOption, show_verdict
 
 if TYPE_CHECKING:
     from mirrorsd.demo.stages import StageReport
@@ -47,6 +48,7 @@ def demo(
     heads: options.HeadsOption = None,
     dtype: options.DtypeOption = options.Dtype.BFLOAT16,
     device: options.DeviceOption = None,
+    explain: ExplainOption = False,
     json: JsonOption = None,
 ) -> None:
     """Calibrate, record, search, run the best schedules for real, and compare predicted with measured times."""
@@ -82,16 +84,16 @@ def demo(
         result = job.run()
     if write_json(result, json, relative=["folder"]):
         show(outcome_table(result, width=results().width))
-        _show_answer(result)
+        _show_answer(result, explain=explain)
 
 
-def _show_answer(result: dict[str, Any]) -> None:
-    """What the answer depends on, the answer, what the model said, and how to use it."""
+def _show_answer(result: dict[str, Any], *, explain: bool) -> None:
+    """Print the answer, what it depends on, what the model said, and how to use it."""
     if result["warning"] is not None:
         show(f"\n[yellow]{escaped(result['warning'])}[/]")
-    show_paragraphs(result["verdict"], result["rounds"], *result["notes"])
+    show_verdict(result, explain=explain)
     sample, most = result["sample"], result["max_new_tokens"]
     asked = f"Asked: {sample['prompt']}\nAnswered ({most} tokens at most): {sample['answer'].strip()}"
-    show_paragraphs(asked, f"Report: {result['report']}")
+    show_paragraphs(result["rounds"], *([asked] if explain else []), f"Report: {result['report']}")
     if result["command"] is not None:
         say_command("Use what is recommended", result["command"])

@@ -14,6 +14,7 @@ from mirrorsd.cli import options
 from mirrorsd.cli.console import say, show, show_paragraphs
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.outputs import file_that_can_be_written
+from mirrorsd.cli.verdict_text import ExplainOption, show_verdict
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
@@ -87,13 +88,12 @@ def plan(
         bool,
         typer.Option("--replayed-acceptance", help="Replay a record of other models than these; the result says so."),
     ] = False,
+    explain: ExplainOption = False,
     json: JsonOption = None,
 ) -> None:
     """Say whether speculation would pay on a platform, and where to put the draft; nothing is run or downloaded."""
     from mirrorsd.pair_on_platform import Accepted, plan_pair
-    from planner.platform_plan.advice import advice
     from planner.platform_plan.batches import plan_batches
-    from planner.platform_plan.evidence import evidence_in_words
     from planner.platform_plan.page import write_page
 
     sizes = _batch_sizes(batch)
@@ -115,9 +115,8 @@ def plan(
     result = _result(found) | {"what_if": changed} | ({} if batches is None else {"batches": _batches(batches)})
     if write_json(result, json):
         show(_ranking(found, top))
-        said = [] if changed is None else [changed]
-        evidence = f"{evidence_in_words()} The page (--out) shows each, and why some were missed."
-        show_paragraphs(*said, *advice(found), evidence)
+        show_paragraphs(*([] if changed is None else [changed]))
+        show_verdict(result, explain=explain)
         if batches is not None:
             show(_batch_table(batches))
             show_paragraphs(batches.in_words, " ".join(f"Left out: {reason}." for reason in batches.left_out))
@@ -243,7 +242,7 @@ def _result(found: PlatformPlan) -> dict[str, Any]:
     needed, comparison = found.needed, found.comparison
     return {
         "ranking": [_row(name, one) for name, one in zip(schedule_names_of(found.ranking), found.ranking, strict=True)],
-        "verdict": "\n\n".join(advice(found)),
+        **advice(found).entry,
         "pays": found.pays,
         "speedup": None
         if comparison is None

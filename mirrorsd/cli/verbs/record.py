@@ -91,7 +91,7 @@ def record(
 
 
 def _in_words(result: dict[str, Any]) -> str:
-    from mirrorsd.repeating_texts import texts_in_words
+    from mirrorsd.repeating_texts import repeating_sentence
     from planner.wording import counted, percent
 
     size = f"{counted(result['num_prompts'], 'prompt')}, {counted(result['num_tokens'], 'token')}"
@@ -100,7 +100,7 @@ def _in_words(result: dict[str, Any]) -> str:
         meaning = "that often the first token of a window is accepted" if acceptance else "nothing of it is accepted"
         words.append(f"The draft guesses {percent(acceptance)} of the target's tokens: {meaning}.")
     if repeating := result["repeating"]:
-        words.append(f"{texts_in_words(repeating, result['num_prompts'])}.")
+        words.append(repeating_sentence(repeating, result["num_prompts"]))
     return "\n".join(
         (
             *words,

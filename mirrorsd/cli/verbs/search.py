@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import escaped, say, say_command, say_next, show, show_paragraphs
+from mirrorsd.cli.console import escaped, say, say_command, say_next, show
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.other_machines import say_whose
 from mirrorsd.cli.outputs import file_that_can_be_written
+from mirrorsd.cli.verdict_text import ExplainOption, show_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +46,7 @@ def search(
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Rows of the ranking to show.")] = 10,
     replayed_acceptance: options.ReplayedOption = False,
+    explain: ExplainOption = False,
     json: JsonOption = None,
 ) -> None:
     """Rank every schedule that the profile can price and the record can replay, and explain why the best wins."""
@@ -65,9 +67,12 @@ def search(
     if out is not None:
         save_schedule(found.search.winner.schedule, out)
         say(f"Wrote {escaped(out)}")
-    if write_json(_result(found), json):
+    result = _result(found)
+    if write_json(result, json):
         show(ranking(found.search.candidates, top))
-        show_paragraphs(*_left_out(found.search), _prompts_in_words(found), found.verdict.text)
+        show_verdict(result, explain=explain, more=(_prompts_in_words(found), *_left_out(found.search)))
+        if found.search.left_out and not explain:
+            show(f"{sum(found.search.left_out.values()):,} schedules could not be predicted; --explain says why.")
         if out is None:
             accepting = ("--record", record) if record is not None else ("--acceptance", acceptance)
             widened = () if space is None else ("--space", space)
@@ -82,14 +87,15 @@ def _result(found: Plan) -> dict[str, Any]:
     from planner.wording import schedule_names
 
     ranked, verdict = found.search.candidates, found.verdict
+    lead = min(verdict.others, key=lambda claim: claim.ratio.value, default=None)
     names = schedule_names([(one.schedule, one.placement) for one in ranked])
     candidates = [candidate_numbers(name, one) for name, one in zip(names, ranked, strict=True)]
     return {
         "winner": candidates[ranked.index(found.search.winner)],
-        "verdict": verdict.text,
+        **verdict.entry,
         "pays": verdict.pays,
         "speedup": None if verdict.speedup is None else _ratio(verdict.speedup),
-        "lead": None if verdict.lead is None else {"over": verdict.lead.other, **_ratio(verdict.lead.ratio)},
+        "lead": None if lead is None else {"over": lead.other, **_ratio(lead.ratio)},
         "prompts": _prompts(found),
         "break_evens": _break_evens(found),
         "candidates": candidates,
@@ -130,25 +136,22 @@ def _break_evens(found: Plan) -> list[dict[str, Any]]:
 
 
 def _prompts_in_words(found: Plan) -> str:
-    """What the table is over, and what the answer after it."""
+    """Say which prompts the table and the verdict are over."""
     from planner.wording import counted, schedule_name
 
     num_prompts, parts = len(found.record.prompts), found.search.halves
     texts = counted(num_prompts, "prompt" if found.record.assumed is None else "drawn text")
-    table = f"The table ranks by the time over all {texts}."
     if parts is None:
-        return table
-    chosen = (
-        f"The schedule was chosen on {len(parts.choosing)} of them, and is judged on the other {len(parts.judging)}."
+        return f"Table: ranked by the time over all {texts}."
+    name = schedule_name(found.search.winner.schedule, found.search.winner.placement)
+    chosen, judged = len(parts.choosing), len(parts.judging)
+    return (
+        f'Table: ranked by the time over all {texts}; "{name}" was chosen on {chosen} and judged on the other {judged}.'
     )
-    winner = found.search.winner
-    if winner is found.search.candidates[0]:
-        return f"{table} {chosen}"
-    return f"{table} {chosen} Chosen is {schedule_name(winner.schedule, winner.placement)}."
 
 
 def _left_out(found: SearchResult) -> Iterator[str]:
-    """What could not be predicted, a line per reason, the most frequent first."""
+    """Say what could not be predicted, a line per reason, the most frequent first."""
     reasons = sorted(found.left_out.items(), key=lambda reason: -reason[1])
     lines = [f"{count:,} left out: {reason}" for reason, count in reasons[:_MOST_REASONS]]
     if len(reasons) > _MOST_REASONS:

@@ -13,6 +13,7 @@ from mirrorsd.cli.console import escaped, say, say_command, say_next, show
 from mirrorsd.cli.json_option import JsonOption, write_json
 from mirrorsd.cli.other_machines import say_whose
 from mirrorsd.cli.outputs import file_that_can_be_written
+from mirrorsd.cli.verdict_text import ExplainOption
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
@@ -39,6 +40,7 @@ def simulate(
         int | None, typer.Option(min=1, help="Cut every text there; without it, as recorded.", show_default=False)
     ] = None,
     replayed_acceptance: options.ReplayedOption = False,
+    explain: ExplainOption = False,
     json: JsonOption = None,
 ) -> None:
     """Play a schedule without any model: measured latencies, recorded or assumed acceptance."""
@@ -70,7 +72,7 @@ def simulate(
         "prompts": _by_prompt(accepted, traces),
     }
     if write_json(result, json):
-        show(_in_words(prediction, label or in_words(accepted)))
+        show(_in_words(prediction, label or in_words(accepted), explain=explain))
         if label is None and record is not None:
             _say_next(accepted, schedule, profile, record)
 
@@ -99,9 +101,10 @@ def _by_prompt(record: AcceptanceRecord, traces: list[Trace]) -> list[dict[str, 
     return rows
 
 
-def _in_words(prediction: Prediction, label: str | None) -> str:
+def _in_words(prediction: Prediction, label: str | None, *, explain: bool) -> str:
     from mirrorsd.cli.tables import interval
-    from planner.wording import counted, milliseconds, percent, tokens_per_second
+    from planner.verdict import fact
+    from planner.wording import PART, counted, milliseconds, percent, tokens_per_second
 
     within = interval(prediction.tpot_s_low, prediction.tpot_s_high)
     speed = f"[bold]{milliseconds(prediction.tpot_s)}[/] per token ({within})"
@@ -115,4 +118,8 @@ def _in_words(prediction: Prediction, label: str | None) -> str:
         lines.append(f"A request's first token comes after {first} and its last after {last}, in the mean")
     if not isnan(prediction.reuse_rate):
         lines.append(f"{percent(prediction.reuse_rate)} of the windows were ready in time")
+    if explain:
+        parts = prediction.bottlenecks._asdict()
+        shares = [f"{PART[name]} {percent(time_s / sum(parts.values()))}" for name, time_s in parts.items() if time_s]
+        lines += [*fact("Of the decoding time", shares), f"From {escaped(prediction.source)}"]
     return "\n".join(lines if label is None else [*lines, escaped(label)])

@@ -14,6 +14,7 @@ from mirrorsd.cli.other_machines import say_whose
 from mirrorsd.cli.other_programs import watching_others
 from mirrorsd.cli.outputs import folder_that_can_be_written
 from mirrorsd.cli.progress_bar import task
+from mirrorsd.cli.verdict_text import ExplainOption, show_verdict
 
 EXAMPLE = "mirrorsd validate --schedule best.yaml --profile profile.yaml --record record.npz"
 
@@ -27,17 +28,18 @@ def validate(
     out: Annotated[
         Path, typer.Option(help="Folder for result, traces and report.", callback=folder_that_can_be_written)
     ] = Path("out/validate"),
+    explain: ExplainOption = False,
     json: JsonOption = None,
 ) -> None:
     """Run schedules in both worlds over the recorded prompts: times compared, and rounds one by one."""
     from decoding.schedule import load_schedule
     from mirrorsd.cli.tables import outcome_table
     from mirrorsd.compare.outcome_folder import write_outcome
-    from mirrorsd.compare.validate_pair import Evidence
+    from mirrorsd.compare.validate_pair import MeasuredBasis
     from mirrorsd.compare.validate_pair import validate as run
 
     schedules = {path: load_schedule(path) for path in schedule}
-    evidence, wanted = Evidence.load(profile, record), options.chosen_prompts(prompts)
+    evidence, wanted = MeasuredBasis.load(profile, record), options.chosen_prompts(prompts)
     say_whose(evidence.profile, evidence.record, runs=True)
     with telling_what_was_saved([]), task("Validating") as report, watching_others() as others:
         outcome = run(
@@ -51,6 +53,7 @@ def validate(
     result = write_outcome(outcome, out, "validate.json")
     if write_json(result, json, relative=["folder"]):
         show(outcome_table(result, width=results().width))
-        show_paragraphs(result["rounds"], *result["notes"], f"Report: {result['report']}")
+        show_verdict(result, explain=explain)
+        show_paragraphs(result["rounds"], f"Report: {result['report']}")
         if result["command"] is not None:
             say_command("Use what is recommended", result["command"])

@@ -47,8 +47,8 @@ def test_ratios_are_those_at_the_speed_of_calibration_over_the_plain_one_predict
 def test_the_answer_is_that_of_the_runs_and_not_of_the_prediction(plan):
     as_predicted, slow_drafts = judged(plan, {PLAIN: 1.0, DRAFTING: 1.0}), judged(plan, {PLAIN: 1.0, DRAFTING: 3.0})
     assert (as_predicted.verdict.pays, slow_drafts.verdict.pays) == ("yes", "no")
-    assert as_predicted.verdict.winner.schedule == DRAFTING
-    assert slow_drafts.verdict.winner.schedule == PLAIN
+    assert as_predicted.verdict.schedule == DRAFTING
+    assert slow_drafts.verdict.schedule == PLAIN
     assert as_predicted.verdict.speedup.value == pytest.approx(3 * slow_drafts.verdict.speedup.value)
 
 

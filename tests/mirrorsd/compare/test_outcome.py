@@ -37,10 +37,7 @@ def sentences(then, *now):
 
 def test_a_change_is_said_with_both_numbers():
     (found,) = sentences((1.0, 1.1), (1.5, 1.6), (1.7, 1.6))
-    assert found == (
-        "While target and draft worked at once, steps took 1.60× and 1.60× their time alone during the runs, but 1× "
-        "and 1.10× during calibration; times at the speed of the anchors are those of calibration."
-    )
+    assert found.startswith("target and draft slowed each other by 1.60× and 1.60× in the runs, by 1× and 1.10× in ")
 
 
 @pytest.mark.parametrize("now", [[(1.05, 1.15)], [(1.0, 1.0), (1.0, 1.3)], []])

@@ -163,7 +163,7 @@ def test_scripts_get_every_schedule_at_both_speeds_and_what_was_lost(outcome):
 def test_a_run_that_was_made_again_is_named_in_the_notes(outcome):
     (note,) = write_outcome(outcome, Path("out"), "result.json")["notes"]
     name = outcome.judged.names[1]
-    assert note == f"The run of {name} on text 1 of 2 lost lane draft and was made again: it hung."
+    assert note == f"The run of {name} on text 1 of 2 lost lane draft (it hung); the run was made again."
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from decoding.schedule import Schedule
 from mirrorsd.compare.measured_answer import judge_runs
 from mirrorsd.compare.outcome import first_tokens, ttft_entry
 from mirrorsd.compare.repeating import Repeating
-from mirrorsd.repeating_texts import repeating_in_words
+from mirrorsd.repeating_texts import predicted_on_repeating
 from mirrorsd.simulation import make_plan
 from planner.search.halves import judging_part
 from planner.search.search import rank
@@ -49,8 +49,8 @@ def test_texts_of_runs_that_repeat_are_counted_and_left_out_of_a_second_ratio(re
     looped = looping(record, {first})
     runs = judged(looped)
     found = Repeating.of(runs, looped)
-    (sentence,) = found.in_words()
-    assert sentence.startswith(f"1 of 4 texts repeat themselves, which drafts guess easily ({first}); on the others ")
+    (sentence,) = found.warnings()
+    assert sentence.startswith(f"1 of 4 answers repeat themselves, which is easy to draft ({first}); without them ")
     plain, drafting = (one.at_anchor_s[1:] for one in runs.comparisons)
     assert found.speedup.value == pytest.approx(sum(plain) / sum(drafting))
     assert found.speedup.num_pairs == len(others)
@@ -59,21 +59,21 @@ def test_texts_of_runs_that_repeat_are_counted_and_left_out_of_a_second_ratio(re
 
 def test_nothing_is_said_of_texts_that_do_not_and_no_ratio_is_left_of_only_such(record):
     none, every = looping(record, set()), looping(record, {prompt.name for prompt in record.prompts})
-    assert not list(Repeating.of(judged(none), none).in_words())
+    assert not list(Repeating.of(judged(none), none).warnings())
     found = Repeating.of(judged(every), every)
     assert found.speedup is None
-    (sentence,) = found.in_words()
-    assert sentence.startswith("4 of 4 texts repeat themselves")
+    (sentence,) = found.warnings()
+    assert sentence.startswith("4 of 4 answers repeat themselves")
 
 
 def test_a_prediction_that_rests_on_them_says_so(record):
     names = {prompt.name for prompt in judging_part(record).prompts[:1]}
     plan = make_plan(SearchSpace(), machine(), looping(record, names))
-    said = repeating_in_words(plan)
+    said = predicted_on_repeating(plan)
     assert said is not None
-    assert said in plan.verdict.prediction
-    assert "on the others drafting has " in said
-    assert repeating_in_words(make_plan(SearchSpace(), machine(), looping(record, set()))) is None
+    assert said in plan.verdict.warnings
+    assert "without them drafting has " in said
+    assert predicted_on_repeating(make_plan(SearchSpace(), machine(), looping(record, set()))) is None
 
 
 def test_first_tokens_are_compared(record):
@@ -92,5 +92,5 @@ def test_first_tokens_are_compared(record):
     assert entry["measured_s"] > 0.1
     assert entry["error"] == pytest.approx(0.241 / entry["measured_s"] - 1)
     (sentence,) = first_tokens(replace(runs, results=(plain, drafting)))
-    assert sentence.startswith("First tokens came after ")
+    assert sentence.startswith("Time to the first token: ")
     assert f"{entry['error']:+.0%}" in sentence

@@ -179,9 +179,9 @@ def test_a_slower_machine_is_no_error_of_the_prediction(demo_in):
 
 def test_what_is_recommended_is_what_best_yaml_holds_and_the_command_uses(demo_in, tmp_path):
     outcome = demo_in(World(), 4, run_options=("--target", "t"))
-    winner = outcome.judged.verdict.winner
+    winner = outcome.judged.verdict
     assert load_schedule(tmp_path / "best.yaml") == winner.schedule
-    assert outcome.facts["winner"] == winner.name
+    assert outcome.facts["winner"] == winner.recommended
     best = tmp_path / "best.yaml"
     command = run_command(best, outcome.run_options)
     assert command == f"mirrorsd run --schedule {best} --target t --prompt 'Why is the sky blue?'"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from decoding.errors import PlanError
 from hwprofiles.model_shape import model_shape
 from hwprofiles.platform import Platform, load_platform
-from planner.platform_plan.advice import advice, headline
+from planner.platform_plan.advice import advice
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import needs_of, places_of, plain_needs_of
 from planner.platform_plan.platform_plan import plan_platform
@@ -102,14 +102,14 @@ def test_a_draft_that_fits_next_to_the_cpu_only_is_ranked_there_and_plain_decodi
     assert {one.pair for one in plan.speculation} == {LanePair("gpu", "cpu")}
     assert {one.pair.target for one in plan.ranking if not one.schedule.draft_lane} == {"gpu", "cpu"}
     assert any("both on gpu" in reason and "too little" in reason for reason in plan.left_out)
-    assert "Plain decoding on gpu: gpu has to hold" in "\n".join(advice(plan))
+    assert "plain decoding on gpu: gpu has to hold" in advice(plan).text
 
 
 def test_a_draft_that_fits_nowhere_leaves_plain_decoding():
     plan = plan_platform(asked(cards(3.6e10), "qwen3-14b", "qwen3-8b"))
     assert (plan.pays, plan.drafting) == ("no", None)
-    assert headline(plan).startswith("No: nothing that drafts")
-    assert "Leave the draft out" in "\n".join(advice(plan))
+    assert "nothing that drafts" in advice(plan).headline
+    assert advice(plan).next_step[0].startswith("leave the draft out")
 
 
 def test_a_target_that_fits_on_slow_lanes_only_with_its_draft_is_ranked_there():

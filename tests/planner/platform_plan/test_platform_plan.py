@@ -115,17 +115,17 @@ def test_a_target_that_is_much_slower_elsewhere_is_left_out_by_name(lunar_lake):
 
 
 def test_the_advice_says_what_the_chosen_place_has_to_hold(lunar_lake):
-    text = "\n".join(advice(lunar_lake))
-    assert re.search(r"Both on gpu: memory has to hold 9\.\d GB \(.*\); 28\.8 GB are usable\.", text)
+    (memory,) = dict(advice(lunar_lake).facts)["Memory"]
+    assert re.fullmatch(r"both on gpu: memory has to hold 9\.\d GB \(.*\); 28\.8 GB are usable\.", memory)
 
 
 @pytest.mark.parametrize("platform", ["lunar-lake", "cpu-2core"])
 def test_the_advice_counts_what_is_measured_and_what_is_guessed_and_names_the_least_certain(platform):
     """Of this project's own machine most numbers are measured, and of no other."""
     plan = plan_platform(question(platform))
-    text = "\n".join(advice(plan))
+    text = advice(plan).text
     statuses = [one.status for one in plan.assumptions]
-    found = re.search(r"It rests on (\d+) numbers: (\d+) measured, .*?(\d+) guessed\.", text)
+    found = re.search(r"It rests on (\d+) numbers: (\d+) measured; .*?(\d+) guessed\.", text)
     assert [int(count) for count in found.groups()] == [
         len(statuses),
         statuses.count("measured"),
@@ -133,7 +133,7 @@ def test_the_advice_counts_what_is_measured_and_what_is_guessed_and_names_the_le
     ]
     assert (statuses.count("measured") > len(statuses) / 2) == (platform == "cpu-2core")
     least = max(plan.assumptions, key=lambda one: one.relative_error)
-    assert f"The least certain: {least.field} {least.value:.3g} ({least.low:.3g} to {least.high:.3g})" in text
+    assert f"The least certain of them: {least.field} {least.value:.3g} ({least.low:.3g} to {least.high:.3g})" in text
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ def test_the_advice_counts_what_is_measured_and_what_is_guessed_and_names_the_le
 )
 def test_what_holds_at_every_acceptance_is_said_and_nothing_where_it_changes(lunar_lake, always, never, said):
     needed = replace(lunar_lake.needed, at=None, low=None, high=None, always=always, never=never)
-    text = "\n".join(advice(replace(lunar_lake, needed=needed)))
-    assert ("at every acceptance asked about" in text) == (said is not None)
+    text = advice(replace(lunar_lake, needed=needed)).text
+    assert ("at every acceptance" in text) == (said is not None)
     assert said is None or said in text
 
 
@@ -154,21 +154,21 @@ def test_what_holds_at_every_acceptance_is_said_and_nothing_where_it_changes(lun
         (
             "lunar-lake",
             "bf16",
-            "By its sheet npu runs weights in int4 or nf4, not in bf16: it is predicted as if it did.",
+            "By its sheet npu runs weights in int4 or nf4; it is predicted as if it ran bf16.",
         ),
-        ("m4-max", "int4", "By its sheet npu runs weights in fp16 or int8, not in int4: it is predicted as if it did."),
+        ("m4-max", "int4", "By its sheet npu runs weights in fp16 or int8; it is predicted as if it ran int4."),
         ("m4-max", "bf16", False),
     ],
 )
 def test_weights_that_a_device_does_not_run_by_its_sheet_are_named(platform, weights, said):
-    text = "\n".join(advice(plan_platform(question(platform, weights=weights, target="qwen3-4b"))))
+    text = "\n".join(advice(plan_platform(question(platform, weights=weights, target="qwen3-4b"))).warnings)
     assert said in text if said else "By its sheet" not in text
 
 
 def test_a_draft_that_is_never_right_does_not_pay_and_the_advice_is_to_leave_it_out():
     plan = plan_platform(question(rate=0.0001))
     assert plan.pays == "no"
-    assert "Leave the draft out" in "\n".join(advice(plan))
+    assert advice(plan).next_step[0].startswith("leave the draft out")
 
 
 def test_where_the_answer_turns_on_an_acceptance_that_nobody_measured_it_is_not_told(lunar_lake):
@@ -176,7 +176,7 @@ def test_where_the_answer_turns_on_an_acceptance_that_nobody_measured_it_is_not_
     doubtful = replace(rate, low=needed.high * 0.9)
     plan = replace(lunar_lake, question=replace(lunar_lake.question, acceptance=doubtful))
     assert (lunar_lake.pays, plan.pays) == ("yes", "cannot_tell")
-    assert "Measure it, or give it." in next(advice(plan))
+    assert advice(plan).next_step[0].startswith("measure the acceptance")
 
 
 def test_acceptance_from_which_on_it_pays_lies_between_never_and_always_right(lunar_lake):
@@ -221,10 +221,9 @@ def test_a_memory_too_small_for_both_models_leaves_out_only_the_places_that_shar
     assert any("both on gpu0" in reason and "too little" in reason for reason in plan.left_out)
 
 
-def test_the_page_says_the_answer_every_source_and_every_known_miss(lunar_lake):
+def test_the_page_says_the_answer_and_every_source(lunar_lake):
     page = render_page(lunar_lake)
     assert "Yes, speculation pays here" in page
-    assert page.count("missed") >= 4
     assert all(one.field in page for one in lunar_lake.assumptions)
     assert "http" not in page.replace("http-equiv", "")
 
@@ -233,7 +232,7 @@ def test_the_page_says_the_answer_every_source_and_every_known_miss(lunar_lake):
 def test_the_other_platforms_answer_too(platform):
     plan = plan_platform(question(platform, weights="int4" if platform == "m4-max" else "bf16"))
     assert plan.pays == "yes"
-    assert all(paragraph for paragraph in advice(plan))
+    assert len(advice(plan).lines) == 3
 
 
 def test_the_papers_machine_drafts_next_to_its_target_and_not_in_turn():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.plan_questions.outcome import ANSWERED, REFUSED, outcome
+from benchmarks._plan_questions.outcome import ANSWERED, REFUSED, outcome
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -2,48 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import Any
 
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
+from planner.paired_ratio import Ratio
 from planner.plan import make_plan
 from planner.report.report_data import ReportData, ScheduleResult
 from planner.search.search import pick_demo_schedules
 from planner.search.space import SearchSpace
+from planner.verdict import PAYS, Claim, SpeculationVerdict
 from planner.what_if.scaled_profile import with_speed
 from sim.world import simulate
 from tests.planner.synthetic import acceptance_record, machine
 
 
-@dataclass(frozen=True)
-class Speedup:
-    """A measured ratio with its interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Winner:
-    """A schedule that was run."""
-
-    schedule: Schedule
-
-
-@dataclass(frozen=True, kw_only=True)
-class Judged:
-    """A verdict after runs that says whatever a test wants it to."""
-
-    pays: str
-    headline: str = "The runs have spoken: so it is."
-    speedup: Speedup | None = None
-    winner: Winner | None = None
-    sentences: tuple[str, ...] = ("This is what they showed.",)
-    badges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+def judged_runs(speedup: Ratio, **more: Any) -> SpeculationVerdict:
+    """A verdict after runs of such a ratio."""
+    claim = Claim(one="drafting", other="plain", ratio=speedup)
+    basis = "measured on made-up prompts"
+    return SpeculationVerdict(pays=PAYS[speedup.outcome], claim=claim, basis=basis, world="measured", **more)
 
 
 def report_data(

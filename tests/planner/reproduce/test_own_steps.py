@@ -79,7 +79,7 @@ def test_arms_are_what_the_world_gives_on_drawn_texts(fitted, setup):
 
 
 def test_they_are_told_apart_from_the_closed_form(fitted):
-    *_, caution = sentences(fitted)
+    *_, closed, own = sentences(fitted)
     found = own_steps(fitted)
-    assert f"SD + streams comes to {factor(found.in_turn)} and Mirror-SD + streams to {factor(found.mirror)}" in caution
-    assert "Streams are a closed form" in caution
+    assert f"SD + streams {factor(found.in_turn)}; Mirror-SD + streams {factor(found.mirror)}" in own
+    assert "streams are a closed form" in closed

@@ -12,7 +12,7 @@ from decoding.methods import METHODS
 from decoding.record import RecordedChain, RecordedTree
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
-from planner.search.space import SearchSpace, asked, placement_name, survey
+from planner.search.space import SearchSpace, enumerate_schedules, placement_name, survey
 from planner.what_if.mixed_record import with_acceptance
 from sim.acceptance.replay import Replay
 from sim.evaluator import Evaluator, evaluate
@@ -168,16 +168,16 @@ def test_no_features_without_their_record(profile):
 
 
 def test_streams_of_the_draft_are_offered_beside_none_where_they_were_recorded_and_timed(profile):
-    def asked(profile, record=acceptance_record(num_streams=2), **fields):  # noqa: B008
+    def enumerate_schedules(profile, record=acceptance_record(num_streams=2), **fields):  # noqa: B008
         schedules = survey(SMALL.model_copy(update=fields), profile, record).schedules
         return {schedule.draft_streams for schedule in schedules if schedule.num_speculative_tokens == 4}
 
-    assert asked(profile) == {0, 2}
-    assert asked(profile, draft_streams=(1,)) == {1}
-    assert asked(profile, acceptance_record(num_streams=1), draft_streams=(0, 2)) == {0}
+    assert enumerate_schedules(profile) == {0, 2}
+    assert enumerate_schedules(profile, draft_streams=(1,)) == {1}
+    assert enumerate_schedules(profile, acceptance_record(num_streams=1), draft_streams=(0, 2)) == {0}
     blind = [lane.model_copy(update={"draft_streams": None}) for lane in profile.lanes]
-    assert asked(profile.model_copy(update={"lanes": tuple(blind)})) == {0}
-    assert asked(profile, acceptance_record()) == {0}
+    assert enumerate_schedules(profile.model_copy(update={"lanes": tuple(blind)})) == {0}
+    assert enumerate_schedules(profile, acceptance_record()) == {0}
 
 
 def test_streams_that_a_window_has_no_room_for_are_not_asked_for(profile):
@@ -299,7 +299,7 @@ WIDE = SearchSpace(
 @pytest.mark.parametrize("with_features", [False, True])
 def test_what_is_offered_and_what_the_evaluator_takes_are_the_same(rows, with_features):
     profile, record = narrow_machine(rows), acceptance_record(with_features=with_features, trees=TREES)
-    evaluator, schedules = Evaluator(profile, record), asked(WIDE, profile, record)
+    evaluator, schedules = Evaluator(profile, record), enumerate_schedules(WIDE, profile, record)
     assert len(schedules) > 700
     for schedule in schedules:
         reason = evaluator.missing(schedule)
@@ -319,7 +319,7 @@ def test_a_search_counts_what_it_left_out_and_names_what_was_missing(record):
     assert "draft_step on lane 'draft': more than 4 rows were not measured" in reasons
     assert "more than 8 roots per row from the exit after layer 15 were not recorded" in reasons
     assert min(found.left_out.values()) > 0
-    assert sum(found.left_out.values()) + len(found.schedules) == len(asked(WIDE, profile, record))
+    assert sum(found.left_out.values()) + len(found.schedules) == len(enumerate_schedules(WIDE, profile, record))
 
 
 def test_a_schedule_is_offered_only_if_its_widest_possible_step_was_measured(record):

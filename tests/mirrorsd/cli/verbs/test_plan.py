@@ -27,6 +27,7 @@ def test_the_answer_is_printed_in_words_with_the_best_of_every_place(planned):
     result, _, page = planned
     assert "Yes, speculation pays here" in result.stdout
     assert "target on gpu, draft on npu" in result.stdout
+    assert len(result.stdout.split("Yes, speculation")[1].strip().splitlines()) == 3
     assert page.startswith("<!doctype html>")
 
 
@@ -58,10 +59,10 @@ def test_another_number_gives_another_answer_and_says_that_it_is_a_what_if():
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("memory.bytes_per_s=+50%", r"plain decoding takes \S+ ms per token instead of \S+ ms and the best"),
+        ("memory.bytes_per_s=+50%", r"plain decoding takes \S+ ms per token instead of \S+ ms; the best"),
         (
             "npu.memory_bytes_per_s=+10%",
-            r"plain .* as before and .* as before\. Of all places it moves target on gpu, draft on npu the most",
+            r"plain .* as before; .* as before; the place that changes most is target on gpu, draft on npu",
         ),
         ("npu.int8_ops=+50%", "no schedule is predicted to be any faster or slower"),
         ("memory.memory_bytes=1e13", "no schedule is predicted to be any faster or slower"),

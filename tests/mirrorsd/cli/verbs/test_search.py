@@ -18,7 +18,7 @@ def test_the_fastest_schedule_is_written_and_shown_first(mirrorsd, profile_path,
 
     shown = mirrorsd(*words, "--top", 1).stdout
     assert found["winner"]["name"].split(",")[0] in shown
-    assert found["verdict"].split("\n\n")[0] in shown.replace("\n", " ")
+    assert found["verdict"].splitlines()[0] in shown.replace("\n", " ")
 
 
 def test_a_space_narrows_the_search(mirrorsd, profile_path, record_path, tmp_path):
@@ -127,7 +127,7 @@ def test_acceptance_may_be_assumed(mirrorsd, profile_path, tmp_path):
     found = json.loads(mirrorsd(*words, "--json").stdout)
     sources = {one["predicted"]["source"].split(",")[0] for one in found["candidates"] if "source" in one["predicted"]}
     assert sources <= {"assumed acceptance 0.8"}
-    assert "Acceptance is assumed and not recorded: 0.8, 0.8, 0.7 by place." in found["verdict"]
+    assert "Acceptance is assumed and not recorded: 0.8, 0.8, 0.7 by place." in found["warnings"][0]
     reasons = "\n".join(found["left_out"])
     for missing in ("exit_layer 15 asks for its exit_coverage", "alternative_rates", "is assumed for 3 drafted places"):
         assert missing in reasons

@@ -102,7 +102,7 @@ def test_a_record_of_other_models_is_refused_unless_it_is_asked_for(mirrorsd, wo
     assert "Acceptance is replayed from another pair" in shown.stdout
     text = mirrorsd(*given, "--replayed-acceptance", "--json").stdout
     found = json.loads(text)
-    assert "Acceptance is replayed from another pair" in found["source" if verb == "simulate" else "verdict"]
+    assert "Acceptance is replayed from another pair" in str(found["source" if verb == "simulate" else "warnings"])
 
 
 def test_the_next_command_is_named(mirrorsd, words, profile_path, record_path, tmp_path):

@@ -1,4 +1,9 @@
-"""Public measurements of machines that nobody here has, next to what data sheets predict of them: hits and misses."""
+"""Public measurements of machines that nobody here has, next to what data sheets predict of them: hits and misses.
+
+    python benchmarks/public_measurements.py
+
+Prints the table of docs/platforms.md, and how many are met. `planner.platform_plan.advice.TRACK_RECORD` says as much.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from _public_measurements_file import (
+    EvidenceFile,
+    MeasuredContention,
+    MeasuredHandover,
+    MeasuredOverlap,
+    MeasuredSpeed,
+)
 
 from costs.cost_model import Part
 from costs.fair_shares import stretches
@@ -17,13 +29,6 @@ from decoding.yaml_file import load_yaml
 from hwprofiles.model_shape import WeightFormat, model_shape
 from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import Platform, load_platform
-from planner.platform_plan.evidence_file import (
-    EvidenceFile,
-    MeasuredContention,
-    MeasuredHandover,
-    MeasuredOverlap,
-    MeasuredSpeed,
-)
 from planner.wording import counted, factor
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
@@ -35,13 +40,13 @@ from sim.evaluator import evaluate
 
 Unit = Literal["tokens/s", "times", "share"]
 
-_FILE = Path(__file__).parent / "evidence.yaml"
+_FILE = Path(__file__).parent / "public-measurements.yaml"
 _ROUNDS_TO_SETTLE = 200
 _TEXTS = Texts(num_texts=16, num_tokens=128, prompt_length=128)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
+class Checked:
     """One measurement and its prediction; `is_met` is whether they agree within the stated tolerance."""
 
     case: str
@@ -66,7 +71,7 @@ class Evidence:
 
 
 @cache
-def public_evidence() -> tuple[Evidence, ...]:
+def public_evidence() -> tuple[Checked, ...]:
     """Predict everything of the file."""
     found = load_yaml(_FILE, EvidenceFile)
     return (
@@ -97,7 +102,7 @@ def evidence_table() -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def in_unit(value: float, evidence: Evidence) -> str:
+def in_unit(value: float, evidence: Checked) -> str:
     """A number of some evidence as people write it."""
     if evidence.unit == "tokens/s":
         return f"{value:.1f} tokens/s"
@@ -149,7 +154,7 @@ def rate_of_adaptive_share(share: float, window: int) -> float:
     return rate
 
 
-def _speed(one: MeasuredSpeed) -> Evidence:
+def _speed(one: MeasuredSpeed) -> Checked:
     platform, demand = _platform(one.platform, one.set), _demand(one)
     profile = derived_profile(platform, demand).profile
     rate = (rate_of_adaptive_share if one.adapts else rate_of_share)(one.share, one.window) if one.window else 0.0
@@ -166,7 +171,7 @@ def _speed(one: MeasuredSpeed) -> Evidence:
     return _evidence(one, predicted, "times" if found else "tokens/s")
 
 
-def _handover(one: MeasuredHandover) -> Evidence:
+def _handover(one: MeasuredHandover) -> Checked:
     platform, shape = _platform(one.platform, {}), model_shape(one.target)
 
     def cost(lane: str, weights: WeightFormat) -> RooflineCost:
@@ -185,7 +190,7 @@ def _platform(found: str | dict[str, Any], changes: dict[str, str | float]) -> P
     return with_overrides(platform, changes) if changes else platform
 
 
-def _overlap(one: MeasuredOverlap) -> Evidence:
+def _overlap(one: MeasuredOverlap) -> Checked:
     platform, demand = load_platform(one.platform), _demand(one)
     profile = derived_profile(platform, demand).profile
     plain, in_turn = _schedules(one, demand)
@@ -228,7 +233,7 @@ def _schedules(one: MeasuredSpeed | MeasuredOverlap, demand: Demand) -> Iterator
         )
 
 
-def _loss(one: MeasuredContention) -> Evidence:
+def _loss(one: MeasuredContention) -> Checked:
     if one.wanted_bytes_per_s is not None:
         wanted = [np.array([want]) for want in one.wanted_bytes_per_s]
         stretch = float(stretches(wanted, POOL_EFFICIENCY.value * one.pool_bytes_per_s)[0][0])
@@ -241,8 +246,8 @@ def _loss(one: MeasuredContention) -> Evidence:
 
 def _evidence(
     one: MeasuredSpeed | MeasuredHandover | MeasuredOverlap | MeasuredContention, predicted: float, unit: Unit
-) -> Evidence:
-    return Evidence(
+) -> Checked:
+    return Checked(
         case=one.case,
         source=one.source,
         measured=one.measured,
@@ -251,3 +256,8 @@ def _evidence(
         unit=unit,
         note=one.note,
     )
+
+
+if __name__ == "__main__":
+    print(evidence_table())
+    print(evidence_in_words())

@@ -1,23 +1,21 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from decoding.yaml_file import load_yaml
-from planner.platform_plan.evidence import (
-    _FILE,
-    _speed,
-    evidence_in_words,
-    evidence_table,
-    public_evidence,
-    rate_of_adaptive_share,
-    rate_of_length,
-    rate_of_share,
-    window_shares,
-)
-from planner.platform_plan.evidence_file import EvidenceFile
+from planner.platform_plan.advice import TRACK_RECORD
+from tests.benchmarks.scripts import ROOT, load_script
 
-PAGE = Path(__file__).parents[3] / "docs" / "platforms.md"
+script = load_script("public_measurements")
+from _public_measurements_file import EvidenceFile  # noqa: E402  beside the script
+
+public_evidence, window_shares = script.public_evidence, script.window_shares
+rate_of_adaptive_share, rate_of_length, rate_of_share = (
+    script.rate_of_adaptive_share,
+    script.rate_of_length,
+    script.rate_of_share,
+)
+
+PAGE = ROOT / "docs" / "platforms.md"
 MISSED = {
     "Ryzen AI Max 385, with a 1B draft, 4 drafted, times the target alone (zero gain)": (1.0, 1.49),
     "M5 Pro, GPU decoding next to a draft on the same GPU": (-0.3, -0.49),
@@ -42,18 +40,19 @@ def test_public_measurements_are_predicted_within_their_tolerance_or_stay_known_
 
 def test_the_page_of_platforms_shows_every_case_as_it_is_predicted_today_and_says_why_some_are_missed():
     page = PAGE.read_text(encoding="utf-8")
-    assert evidence_table() in page
-    assert evidence_in_words() in " ".join(page.split())
-    assert evidence_in_words().endswith(f" {len(MISSED)} missed.")
-    assert evidence_table().count("| missed | missed") == len(MISSED)
+    assert script.evidence_table() in page
+    assert script.evidence_in_words() in " ".join(page.split())
+    num_cases = len(public_evidence())
+    assert (num_cases - len(MISSED), num_cases) == TRACK_RECORD
+    assert script.evidence_table().count("| missed | missed") == len(MISSED)
 
 
 @pytest.mark.parametrize("window", range(1, 17))
 def test_with_no_window_does_a_sheet_say_zero_gain_for_the_ryzen(window):
     """As the note to that miss has it, since its source gives no window."""
-    cases = load_yaml(_FILE, EvidenceFile).speeds
+    cases = load_yaml(script._FILE, EvidenceFile).speeds
     (one,) = (case for case in cases if case.case.startswith("Ryzen AI Max 385, with a 1B draft"))
-    assert _speed(one.model_copy(update={"window": window})).predicted > 1 + one.tolerance
+    assert script._speed(one.model_copy(update={"window": window})).predicted > 1 + one.tolerance
 
 
 def test_no_tolerance_is_wider_than_what_is_known_of_a_device():

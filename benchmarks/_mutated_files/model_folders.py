@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 from safetensors.torch import save_file
 
+from benchmarks._mutated_files.kind import Kind
 from runtime.drafters.eagle.folder import save_eagle
 from runtime.drafters.hydra.folder import save_hydra
 from runtime.drafters.medusa.folder import save_medusa
@@ -21,7 +22,6 @@ from runtime.models.config import ModelConfig
 from runtime.models.tokenizer import Tokenizer
 from runtime.models.weights import load_decoder
 from runtime.target.exit_folder import load_exits
-from tests.mutated_files.kind import Kind
 from tests.runtime.drafters.eagle.test_published import checkpoint_config, checkpoint_tensors
 from tests.runtime.drafters.medusa.test_published import checkpoint
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target

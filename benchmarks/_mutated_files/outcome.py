@@ -1,4 +1,4 @@
-"""What becomes of a file once it is damaged (`tests.mutated_files.mutations`).
+"""What becomes of a file once it is damaged (`benchmarks._mutated_files.mutations`).
 
 Reading ends in one of two ways: a clean error, or an answer that is finite. Anything else is a defect.
 """
@@ -11,9 +11,9 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from benchmarks._mutated_files.kinds import KINDS
+from benchmarks._mutated_files.mutations import damage
 from decoding.errors import MOST_CHARACTERS, MirrorsdError
-from tests.mutated_files.kinds import KINDS
-from tests.mutated_files.mutations import damage
 
 REFUSED: Final = "refused"
 ANSWERED: Final = "answered"

@@ -1,4 +1,4 @@
-"""How much a placement and a window could bring at most, were every drafted token accepted and every draft in time."""
+"""How much a schedule could bring at most, were every drafted token accepted and every draft in time."""
 
 from __future__ import annotations
 
@@ -14,24 +14,27 @@ from hwprofiles.profile import Profile
 
 
 def most_speedup(schedule: Schedule, profile: Profile, plain_tpot_s: float, context: float) -> float:
-    """Upper bound of the speed-up over plain decoding.
+    """Return an upper bound of the speed-up over plain decoding.
 
     A round commits at most one token more than are drafted. In turn it takes a verification and the drafting; at the
     same time it takes the longer of both, each slowed by what the lanes cost each other only while both work: a bound
-    leaves that out. A step of a draft whose streams are always right costs what one without does, at least.
+    leaves that out. A step of a draft whose streams are always right costs what one without does, at least; drafting
+    without a draft model counts as free.
 
     Raises:
         ProfileError: the profile lacks what the schedule uses.
     """
     window = schedule.num_speculative_tokens
     layers = {LAYER: profile.num_layers, LM_HEAD: 1}
-    verify_s = _operations_s(profile, schedule.target_lane, layers, window + 1, context)
-    if not window:
-        return plain_tpot_s / verify_s
+    rows = schedule.tree_size + 1 if schedule.is_tree else window + 1
+    verify_s = _operations_s(profile, schedule.target_lane, layers, rows, context)
+    if not schedule.traits.has_draft_model:
+        return (window + 1) * plain_tpot_s / verify_s
+    step = Part("draft_step_features") if schedule.exit_features else DRAFT_STEP
     steps = schedule.fewest_draft_steps
     # in turn all steps are one operation, next to the target each may be the last
     count = steps if schedule.traits.overlaps else 1
-    drafting_s = _operations_s(profile, str(schedule.draft_lane), {DRAFT_STEP: steps}, 1, context, count=count)
+    drafting_s = _operations_s(profile, str(schedule.draft_lane), {step: steps}, 1, context, count=count)
     round_s = max(verify_s, drafting_s) if schedule.traits.overlaps else verify_s + drafting_s
     return (window + 1) * plain_tpot_s / round_s
 
@@ -39,7 +42,7 @@ def most_speedup(schedule: Schedule, profile: Profile, plain_tpot_s: float, cont
 def _operations_s(
     profile: Profile, name: str, calls: Mapping[Part, int], rows: int, context: float, *, count: int = 1
 ) -> float:
-    """So many operations on a lane that make some calls together, dispatch and all."""
+    """Return the seconds of so many operations on a lane that make some calls together, dispatch and all."""
     lane = profile.lane(name)
     cost, at = cost_of(lane), np.array([context])
     return count * lane.dispatch_s + sum(

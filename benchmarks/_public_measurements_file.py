@@ -1,4 +1,4 @@
-"""Public measurements as `evidence.yaml` holds them: four kinds, each with what has to be assumed to predict it."""
+"""Public measurements as `public-measurements.yaml` holds them: four kinds, each with the assumptions it needs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MeasuredSpeed(StrictModel):
         target, draft, weights, draft_weights: the models.
         target_on, draft_on: lanes; without the latter plain decoding is meant, in tokens/s.
         window, share: drafted tokens, and the share of them that is accepted.
-        adapts: whether the window grows and shrinks from there, see `planner.platform_plan.evidence.window_shares`.
+        adapts: whether the window grows and shrinks from there, see `public_measurements.window_shares`.
         measured: tokens/s, or times plain decoding.
         tolerance: relative.
     """

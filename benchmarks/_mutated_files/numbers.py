@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 
 def numbers(value: object) -> Iterable[float]:
+    """Return every number in a nested answer."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list | tuple):

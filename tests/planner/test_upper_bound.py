@@ -1,0 +1,43 @@
+"""The bound in closed form, and no simulated schedule beyond it."""
+
+import pytest
+
+from decoding.errors import ProfileError
+from decoding.schedule import Schedule
+from planner.search.search import search
+from planner.search.space import SearchSpace
+from planner.upper_bound import most_speedup
+from tests.planner.synthetic import TREES, acceptance_record, machine
+
+IN_TURN = Schedule(
+    method="speculative", target_lane="target", draft_lane="draft", num_speculative_tokens=4, drafter="four-layer"
+)
+AT_ONCE = IN_TURN.model_copy(update={"method": "mirror", "root_source": "draft", "draft_top_k": 4})
+
+
+def test_in_turn_a_round_takes_both_and_at_once_the_longer_of_both():
+    profile, context = machine(), 100.0
+    verify_s = profile.lane("target").verify_s(profile.num_layers, 5, context) + profile.lane("target").dispatch_s
+    draft = profile.lane("draft")
+    step_s, dispatch_s = draft.draft_s(1, context), draft.dispatch_s
+    in_turn, at_once = (most_speedup(one, profile, 1.0, context) for one in (IN_TURN, AT_ONCE))
+    assert in_turn == pytest.approx(5 / (verify_s + 4 * step_s + dispatch_s))
+    assert at_once == pytest.approx(5 / max(verify_s, 4 * (step_s + dispatch_s)))
+    assert in_turn < at_once
+
+
+def test_no_simulated_schedule_beats_its_bound():
+    record = acceptance_record(acceptance=0.95, trees=TREES)
+    found = search(SearchSpace(windows=(1, 3, 6), uneven_roots=(8,), tree_sizes=(8,)), machine(), record)
+    plain_s = found.best(kind="plain").tpot_s
+    for one in found.candidates:
+        bound = most_speedup(one.schedule, machine(), plain_s, float(record.contexts.start))
+        assert plain_s / one.tpot_s <= bound * (1 + 1e-9), one.schedule
+
+
+def test_a_lane_without_the_cost_is_an_error():
+    bare = machine().lane("draft").model_copy(update={"draft_step": None})
+    profile = machine()
+    profile = profile.model_copy(update={"lanes": (profile.lanes[0], bare, profile.lanes[2])})
+    with pytest.raises(ProfileError, match="draft_step"):
+        most_speedup(IN_TURN, profile, 1.0, 100.0)
